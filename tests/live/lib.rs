@@ -29,3 +29,4 @@ mod service;
 mod status;
 mod survey;
 mod tags;
+mod unchanged;

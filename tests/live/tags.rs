@@ -19,7 +19,7 @@ users = 5
 [collectors.jobs]
 enabled = true
 interval = \"1s\"
-accounts = true
+accounts = 9
 users = 5
 [collectors.nodes]
 enabled = true

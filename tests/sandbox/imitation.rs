@@ -30,7 +30,8 @@ impl Imitation {
         let release = Release::new(22, 5);
         let hello =
             Answer::Hello(Hello { protocol: PROTOCOL, release: Some(release), api_version: Some(0x26_0000) });
-        let statistics = Statistics { jobs_submitted: ID, ..Statistics::default() };
+        // A slurmctld whose clock is that of its replies.
+        let statistics = Statistics { jobs_submitted: ID, req_time: 1_700_000_000, ..Statistics::default() };
         let hello = serde_json::to_string(&hello)?;
         let answer = Self::answer(Reading { statistics: Some(statistics), ..Self::reading() })?;
         let text = format!(

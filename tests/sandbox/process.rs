@@ -65,8 +65,13 @@ impl Process {
     /// Adds an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
-        self.command.env(name, value.into());
+        self.set_env(name, value);
         self
+    }
+
+    /// The same for one that is part of something larger.
+    pub fn set_env(&mut self, name: &str, value: impl Into<OsString>) {
+        self.command.env(name, value.into());
     }
 
     /// Sets the condition under which the program is ready for use.

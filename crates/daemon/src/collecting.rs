@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_round_that_asked_for_less_than_a_new_collector_needs_is_not_its() {
-        let config = Config::of("[collectors.jobs]\nenabled = true\naccounts = true");
+        let config = Config::of("[collectors.jobs]\nenabled = true\naccounts = 9");
         let mut collecting = Collecting::start(30, &config.collectors, |_| None);
         let needs = collecting.needs(Role::Surveys).unwrap();
         let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));

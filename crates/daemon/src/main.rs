@@ -32,6 +32,7 @@ mod follow;
 mod golden;
 mod grid;
 mod metric;
+mod name_paths;
 mod node_metrics;
 mod notify;
 mod prefix;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 
@@ -54,6 +55,16 @@ impl SurveyReplies {
         self.0.get(&kind)
     }
 
+    /// The moment `here` on slurmctld's clock, as far as a reply shows that it differs from this host's: it was written
+    /// between its request and its arrival.
+    pub(crate) fn there(&self, kind: ReplyKind, here: i64) -> i64 {
+        let Some(reading) = self.reading(kind).filter(|reading| reading.rest.is_none()) else { return here };
+        let Some(written) = reading.reply.as_ref().and_then(Reply::last_update) else { return here };
+        let asked = reading.time - Duration::from_micros(reading.elapsed).as_secs_f64();
+        let meanwhile = whole(asked).min(whole(reading.time))..=whole(reading.time);
+        here.saturating_add(written).saturating_sub(written.clamp(*meanwhile.start(), *meanwhile.end()))
+    }
+
     pub(crate) fn insert(&mut self, kind: ReplyKind, reading: Arc<Reading>) {
         self.0.insert(kind, reading);
     }
@@ -81,6 +92,38 @@ impl SurveyReplies {
     /// The same with one more.
     #[cfg(test)]
     pub(crate) fn add(&mut self, kind: ReplyKind, reply: Reply) {
-        self.insert(kind, Arc::new(Reading { reply: Some(reply), ..Reading::default() }));
+        let time = reply.last_update().and_then(crate::metric::number).unwrap_or(0.0);
+        self.insert(kind, Arc::new(Reading { time, reply: Some(reply), ..Reading::default() }));
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
+const fn whole(seconds: f64) -> i64 {
+    seconds as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Reservations;
+
+    use super::*;
+
+    /// A wait is the present time minus a time on slurmctld's clock.
+    #[test]
+    fn a_difference_between_two_clocks_is_no_wait_and_a_slow_answer_is_no_difference() {
+        let there = |time, elapsed, last_update| {
+            let reply = Some(Reply::Reservations(Reservations { last_update, ..Reservations::default() }));
+            let reading = Reading { time, elapsed, reply, ..Reading::default() };
+            let mut replies = SurveyReplies::default();
+            replies.insert(ReplyKind::Reservations, Arc::new(reading));
+            replies.there(ReplyKind::Reservations, 9000)
+        };
+        assert_eq!(there(8000.9, 2000, 8000), 9000);
+        assert_eq!(there(8000.001, 2000, 7999), 9000, "written before the second was over");
+        assert_eq!(there(8000.5, 30_000_000, 7975), 9000);
+        assert_eq!(there(8000.5, 2000, 8120), 9120, "slurmctld is two minutes ahead");
+        assert_eq!(there(8000.5, 2000, 7880), 8880);
+        assert_eq!(there(f64::NAN, u64::MAX, 0), 9000);
+        assert_eq!(SurveyReplies::default().there(ReplyKind::Jobs, 9000), 9000);
     }
 }

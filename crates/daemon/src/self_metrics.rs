@@ -164,7 +164,7 @@ const REPLY_METRICS: &[Metric<ReplyCounters>] = &[
         "readings skipped because slurmctld was serving more RPCs than `max_threads`, or did not answer"),
     last("readings_skipped_round", "count", |v| number(v.skipped_round), "readings skipped because the previous round was still running"),
     max("hidden", "0 or 1", |v| number(v.hidden),
-        "whether PrivateData may hide part of the reply from the daemon's user; then none of it is published"),
+        "whether PrivateData may hide part of the reply from the daemon's user; then none of it is requested or published"),
 ];
 
 impl SelfMetrics {

@@ -64,6 +64,11 @@ impl Settings {
         })
     }
 
+    /// Whether only so many users or names have paths.
+    pub(crate) fn bounds_paths(&self) -> bool {
+        self.values.values().any(|value| matches!(value, Value::Users(1..) | Value::Names(1..)))
+    }
+
     pub(crate) fn names(&self, setting: &Setting) -> usize {
         match self.values.get(setting.key) {
             Some(Value::Names(names)) => *names,

@@ -8,6 +8,7 @@
 //! takes long if a controller hangs, so it comes last and nothing else waits for it. A reply of which slurmctld may
 //! hide a part is not used at all, because a part must not look like the whole.
 
+mod controller_clock;
 mod duty;
 mod reply_state;
 
@@ -15,10 +16,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slurm_snapshot::{Cost, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Cost, Reading, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use self::controller_clock::ControllerClock;
 pub(crate) use self::reply_state::HIDDEN_REMEDY;
 use self::reply_state::ReplyState;
 use crate::clock;
@@ -62,6 +64,7 @@ pub(crate) struct Survey {
     max_duty: f64,
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
+    clock: ControllerClock,
     /// What all collectors together need. Every request asks for all of it, even if only some collectors are due, so that
     /// one reply can be compared with the next.
     needs: Needs,
@@ -76,6 +79,8 @@ struct Asked {
     kind: ReplyKind,
     until: i64,
     at: Instant,
+    /// Whether the next request may be compared with its reply.
+    keeps: bool,
 }
 
 impl Survey {
@@ -86,6 +91,7 @@ impl Survey {
             max_duty,
             max_threads,
             states: BTreeMap::new(),
+            clock: ControllerClock::default(),
             needs: Needs::default(),
             round: None,
             asked: None,
@@ -97,7 +103,30 @@ impl Survey {
     /// and the counters continue.
     pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
         (self.max_duty, self.max_threads) = (max_duty, max_threads);
+        self.forget();
+    }
+
+    /// Requests the next replies whole, because "unchanged" would not be true of what was read before.
+    pub(crate) fn forget(&mut self) {
         self.states.values_mut().for_each(|state| state.kept = None);
+        if let Some(asked) = &mut self.asked {
+            asked.keeps = false;
+        }
+    }
+
+    /// Takes the statistics of a tick. They show slurmctld's clock: if it was set back, a change since then has an
+    /// earlier time than the replies before, and slurmctld calls them unchanged.
+    pub(crate) fn note(&mut self, reading: &Reading) {
+        let Some(statistics) = &reading.statistics else { return };
+        // A reply that came while the statistics were on their way may be later than these.
+        let elapsed = i64::try_from(reading.elapsed.div_ceil(1_000_000)).unwrap_or(i64::MAX);
+        let latest = statistics.req_time.saturating_add(elapsed);
+        let is_later = |state: &ReplyState| state.since().is_some_and(|since| since > latest);
+        let was_set_back = self.clock.was_set_back(reading) || self.states.values().any(is_later);
+        if was_set_back {
+            warn!("slurmctld's clock was set back; whatever it calls unchanged is requested again");
+            self.forget();
+        }
     }
 
     /// A tick that is due for some collectors: what each of them needs, and every how many seconds; `needs` is what all
@@ -125,7 +154,7 @@ impl Survey {
         }
         if *needs != self.needs {
             self.needs = needs.clone();
-            self.states.values_mut().for_each(|state| state.kept = None);
+            self.forget();
         }
         let busy = threads.is_none_or(|threads| threads > self.max_threads);
         self.log_busy(busy, threads);
@@ -156,7 +185,8 @@ impl Survey {
 
     /// Takes an outcome, and continues to the next reply or ends the round.
     pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
-        let (Some(Asked { kind, until, at }), Some(mut round)) = (self.asked.take(), self.round.take())
+        let (Some(Asked { kind, until, at, keeps }), Some(mut round)) =
+            (self.asked.take(), self.round.take())
         else {
             return None;
         };
@@ -170,7 +200,7 @@ impl Survey {
         } else {
             // One that is thrown away is none that the next can be compared with.
             if let Some(reading) = reading {
-                state.kept = kind.row().unchanged.then(|| Arc::clone(&reading));
+                state.kept = (keeps && kind.row().unchanged).then(|| Arc::clone(&reading));
                 round.replies.insert(kind, reading);
             }
         }
@@ -223,7 +253,7 @@ impl Survey {
             let request = Request { since: state.since(), ..Request::new(kind, asked) };
             state.duty.ask(now);
             if self.source.ask(request) {
-                self.asked = Some(Asked { kind, until, at: Instant::now() });
+                self.asked = Some(Asked { kind, until, at: Instant::now(), keeps: true });
                 let done = (kind == ReplyKind::Controllers).then(|| self.done(&mut round));
                 self.round = Some(round);
                 return done;

@@ -73,7 +73,7 @@ struct Saved {
 }
 
 #[derive(Serialize, Deserialize)]
-struct SavedPath {
+pub(crate) struct SavedPath {
     uid: u32,
     path: String,
     #[serde(flatten)]
@@ -141,15 +141,22 @@ impl UserPaths {
 
     /// What must be remembered, if enough has changed.
     pub(crate) fn changed_memory(&mut self) -> Option<String> {
-        let due = self.fresh || (self.moved && self.now.saturating_sub(self.kept) >= KEPT_EVERY);
-        if !due {
+        if !self.is_due() {
             return None;
         }
+        serde_json::to_string(&Saved { users: self.write() }).ok()
+    }
+
+    /// Whether enough has changed to be written.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.fresh || (self.moved && self.now.saturating_sub(self.kept) >= KEPT_EVERY)
+    }
+
+    /// What must be remembered, which is written now.
+    pub(crate) fn write(&mut self) -> Vec<SavedPath> {
         (self.fresh, self.moved, self.kept) = (false, false, self.now);
         let known = self.known.iter();
-        let users =
-            known.map(|((uid, path), state)| SavedPath { uid: *uid, path: path.clone(), state: *state });
-        serde_json::to_string(&Saved { users: users.collect() }).ok()
+        known.map(|((uid, path), state)| SavedPath { uid: *uid, path: path.clone(), state: *state }).collect()
     }
 
     fn note(&mut self, user: &Candidate<'_>, path: String, now: i64) {

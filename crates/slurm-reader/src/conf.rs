@@ -31,6 +31,11 @@ pub struct Conf {
 }
 
 impl Conf {
+    /// Whether it is the same configuration, sent again.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        *self == Self { last_update: self.last_update, ..other.clone() }
+    }
+
     /// Whether slurmdbd decides what this user may see: its decision may change at any time.
     pub(crate) fn depends_on_slurmdbd(&self) -> bool {
         self.operators && !self.visibility.private.is_empty()

@@ -2,7 +2,8 @@
 //!
 //! PrivateData may be set at any time, and a reduced reply must not be mistaken for a complete one. So every reply that
 //! PrivateData may reduce is requested right after the configuration. If the configuration has not changed, the answer
-//! is only a return code. A failed attempt is remembered, so that not every request of a round asks slurmctld whether
+//! is only a return code. That answer is not accepted where the daemon does not accept "unchanged" either, because
+//! slurmctld's clock may have been set back. A failed attempt is remembered, so that not every request of a round asks slurmctld whether
 //! it is back.
 
 use std::time::{Duration, Instant};
@@ -25,6 +26,17 @@ const SELDOM: Duration = Duration::from_secs(300);
 /// How old slurmdbd's answer may be: it can change while slurm.conf does not.
 const OPERATOR_AGE: Duration = Duration::from_secs(60);
 
+/// Which answer of slurmctld about its configuration is good enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// That it is unchanged, which is accepted of the reply too.
+    Unchanged,
+    /// The whole of it, unless it was confirmed a moment ago for another reply.
+    Confirmed,
+    /// The whole of it, because the reply is requested whole where it could be called unchanged.
+    Whole,
+}
+
 /// slurmctld's configuration, as far as it is known.
 pub(crate) struct ConfCache {
     conf: Option<Conf>,
@@ -32,8 +44,9 @@ pub(crate) struct ConfCache {
     own_cluster: Option<String>,
     /// When slurmctld is next asked for ClusterName, and how long that pause is.
     next_question: Option<(Instant, Duration)>,
-    /// When the configuration was last confirmed.
+    /// When the configuration was last confirmed, and when it was last sent whole.
     told: Option<Instant>,
+    sent: Option<Instant>,
     failed: Option<(CallError, Instant)>,
     /// Whether this user is an operator, and when that was asked.
     operator: Option<(Option<bool>, Instant)>,
@@ -43,7 +56,16 @@ pub(crate) struct ConfCache {
 impl ConfCache {
     /// A cache that knows only libslurm's own configuration.
     pub(crate) fn new(own_cluster: Option<String>, clock: fn() -> Instant) -> Self {
-        Self { conf: None, own_cluster, next_question: None, told: None, failed: None, operator: None, clock }
+        Self {
+            conf: None,
+            own_cluster,
+            next_question: None,
+            told: None,
+            sent: None,
+            failed: None,
+            operator: None,
+            clock,
+        }
     }
 
     /// ClusterName.
@@ -59,23 +81,26 @@ impl ConfCache {
         if waits || self.cluster().is_some() {
             return Ok(());
         }
-        let asked = self.ask(rpcs);
+        let asked = self.ask(rpcs, true);
         let pause = self.next_question.map_or(RETRIED, |(_, pause)| pause.saturating_mul(2).min(SELDOM));
         self.next_question = (self.clock)().checked_add(pause).map(|at| (at, pause));
         asked
     }
 
-    /// Requests the configuration from slurmctld.
-    pub(crate) fn ask(&mut self, rpcs: &mut impl Rpcs) -> Result<(), CallError> {
-        let since = self.conf.as_ref().map_or(0, |conf| conf.last_update);
+    /// Requests the configuration from slurmctld: `whole`, or only if it has changed.
+    pub(crate) fn ask(&mut self, rpcs: &mut impl Rpcs, whole: bool) -> Result<(), CallError> {
+        let since = self.conf.as_ref().filter(|_| !whole).map_or(0, |conf| conf.last_update);
         match rpcs.conf(since) {
             Ok(Some(conf)) => {
+                // Sent again as it was, it is no reason to ask slurmdbd again.
+                let same = whole && self.conf.as_ref().is_some_and(|old| old.is_same(&conf));
+                self.operator = self.operator.filter(|_| same);
                 self.conf = Some(conf);
-                self.operator = None;
+                self.sent = Some((self.clock)());
             }
             Ok(None) => {}
             Err(error) => {
-                self.told = None;
+                (self.told, self.sent) = (None, None);
                 // Counted from the end: a failure may take longer than it is remembered.
                 self.failed = Some((error.clone(), (self.clock)()));
                 return Err(error);
@@ -86,14 +111,19 @@ impl ConfCache {
     }
 
     /// What this user may not see at the moment.
-    pub(crate) fn visibility(&mut self, rpcs: &mut impl Rpcs) -> Result<Option<Visibility>, CallError> {
-        if self.told.is_none_or(|told| self.age(told) >= FRESH) {
+    pub(crate) fn visibility(
+        &mut self,
+        rpcs: &mut impl Rpcs,
+        accepted: Accepted,
+    ) -> Result<Option<Visibility>, CallError> {
+        let known = if accepted == Accepted::Whole { self.sent } else { self.told };
+        if known.is_none_or(|known| self.age(known) >= FRESH) {
             if let Some((error, at)) = &self.failed
                 && self.age(*at) < RETRIED
             {
                 return Err(error.clone());
             }
-            self.ask(rpcs)?;
+            self.ask(rpcs, accepted != Accepted::Unchanged)?;
         }
         let Some(conf) = &self.conf else { return Ok(None) };
         let mut visibility = conf.visibility.clone();
@@ -241,7 +271,7 @@ mod tests {
     }
 
     fn hides_jobs(conf_cache: &mut ConfCache, slurmctld: &mut Changing) -> bool {
-        conf_cache.visibility(slurmctld).unwrap().unwrap().may_hide("jobs")
+        conf_cache.visibility(slurmctld, Accepted::Unchanged).unwrap().unwrap().may_hide("jobs")
     }
 
     #[test]
@@ -274,7 +304,7 @@ mod tests {
         pass(FRESH);
         slurmctld.down = true;
         for _ in 0..3 {
-            let error = conf_cache.visibility(&mut slurmctld).unwrap_err();
+            let error = conf_cache.visibility(&mut slurmctld, Accepted::Unchanged).unwrap_err();
             assert_eq!((error.call, error.errno), ("slurm_load_ctl_conf", 5004));
         }
         assert_eq!(slurmctld.asked, 2);
@@ -282,6 +312,36 @@ mod tests {
         pass(RETRIED);
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
         assert_eq!(slurmctld.asked, 3);
+    }
+
+    /// Its clock is behind the configuration that is known, and so is the time of the change.
+    #[test]
+    fn private_data_that_is_set_after_slurmctlds_clock_went_back_is_known_to_a_whole_request() {
+        let mut slurmctld =
+            Changing { changed: 5000, slurmdbd: true, operator: Some(false), ..Changing::default() };
+        let mut conf_cache = ConfCache::new(None, clock);
+        assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
+        (slurmctld.private, slurmctld.changed) = (vec!["jobs".into()], 4000);
+        pass(FRESH);
+        assert!(!hides_jobs(&mut conf_cache, &mut slurmctld), "slurmctld calls it unchanged");
+        let mut whole = |pause| {
+            pass(pause);
+            conf_cache.visibility(&mut slurmctld, Accepted::Whole).unwrap().unwrap().may_hide("jobs")
+        };
+        assert!(whole(Duration::ZERO), "although it has just been confirmed");
+        assert!((0..3).all(|_| whole(Duration::from_millis(200))));
+        assert!(whole(FRESH));
+        assert_eq!(
+            (slurmctld.sent, slurmctld.asked_for_operator),
+            (3, 1),
+            "once a round, and slurmdbd less often"
+        );
+        let asked = slurmctld.asked;
+        conf_cache.visibility(&mut slurmctld, Accepted::Confirmed).unwrap();
+        assert_eq!(slurmctld.asked, asked, "a round asks once");
+        pass(FRESH);
+        conf_cache.visibility(&mut slurmctld, Accepted::Confirmed).unwrap();
+        assert_eq!(slurmctld.sent, 4, "whole, where no other reply asks");
     }
 
     #[test]

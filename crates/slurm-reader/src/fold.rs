@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use slurm_snapshot::{JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, Started, UserJobs, Waiting};
+use slurm_snapshot::{
+    AccountJobs, JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, Started, UserJobs, Waiting,
+};
 
 use crate::job::Job;
 use crate::slurm_names;
@@ -27,9 +29,16 @@ pub(crate) struct JobsFold {
     reasons: BTreeMap<u32, JobTally>,
     total: Times,
     partitions: RowsByName<PartitionRow>,
-    accounts: RowsByName<WordTallies>,
+    accounts: RowsByName<NamedRow>,
     qos: RowsByName<WordTallies>,
-    users: HashMap<u32, WordTallies>,
+    users: HashMap<u32, NamedRow>,
+}
+
+/// The jobs of one account or user.
+#[derive(Debug, Default)]
+struct NamedRow {
+    states: WordTallies,
+    has_started: bool,
 }
 
 /// The jobs of one partition.
@@ -74,13 +83,13 @@ impl JobsFold {
             row.times.add(job, self.now, started);
         }
         if self.options.accounts {
-            add(self.accounts.row(job.account), word, tally);
+            self.accounts.row(job.account).add(job, word, tally);
         }
         if self.options.qos {
             add(self.qos.row(job.qos), word, tally);
         }
         if self.options.users {
-            add(self.users.entry(job.user).or_default(), word, tally);
+            self.users.entry(job.user).or_default().add(job, word, tally);
         }
     }
 
@@ -89,8 +98,8 @@ impl JobsFold {
     /// up.
     fn started(&self, job: &Job<'_>) -> bool {
         let is_booting = job.state & slurm_names::JOB_POWER_UP_NODE != 0;
-        let has_started = slurm_names::job_base(job.state) != 0 && job.has_nodes && !is_booting;
-        has_started && self.since.is_some_and(|since| since <= job.start_time && job.start_time < self.now)
+        let is_new = |since| since <= job.start_time && job.start_time < self.now;
+        job.has_started() && !is_booting && self.since.is_some_and(is_new)
     }
 
     pub(crate) fn finish(self) -> Jobs {
@@ -102,8 +111,11 @@ impl JobsFold {
             records: self.records,
             waiting,
             started,
-            accounts: by_name(self.accounts, words),
-            qos: by_name(self.qos, words),
+            accounts: by_name(self.accounts, |NamedRow { states, has_started }| AccountJobs {
+                states: tallies(&states, words),
+                has_started,
+            }),
+            qos: by_name(self.qos, |states| tallies(&states, words)),
             unparsed: self.unparsed,
             pending_reasons: by_reason(self.reasons),
             ..Jobs::default()
@@ -114,13 +126,21 @@ impl JobsFold {
             jobs.partitions
                 .insert(readable(&name), PartitionJobs { states, pending_reasons, waiting, started });
         }
-        let users = self.users.into_iter();
-        jobs.users = users
-            .map(|(id, row)| UserJobs { id, name: None, looking_up: false, states: tallies(&row, words) })
-            .collect();
+        let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {
+            let states = tallies(&states, words);
+            UserJobs { id, name: None, looking_up: false, states, has_started }
+        });
+        jobs.users = users.collect();
         jobs.users.sort_unstable_by_key(|user| user.id);
         self.states.finish(&mut jobs);
         jobs
+    }
+}
+
+impl NamedRow {
+    fn add(&mut self, job: &Job<'_>, word: usize, tally: JobTally) {
+        add(&mut self.states, word, tally);
+        self.has_started |= job.has_started();
     }
 }
 
@@ -228,8 +248,8 @@ fn by_reason(reasons: BTreeMap<u32, JobTally>) -> JobTallies {
     words
 }
 
-fn by_name(table: RowsByName<WordTallies>, words: &[String]) -> BTreeMap<String, JobTallies> {
-    table.rows.into_iter().map(|(name, row)| (readable(&name), tallies(&row, words))).collect()
+fn by_name<T, U>(table: RowsByName<T>, finish: impl Fn(T) -> U) -> BTreeMap<String, U> {
+    table.rows.into_iter().map(|(name, row)| (readable(&name), finish(row))).collect()
 }
 
 /// A name as text. Bytes that are not UTF-8 are escaped, so that two different names stay different.
@@ -359,6 +379,24 @@ mod tests {
         assert_eq!(jobs.accounts.len(), 2);
     }
 
+    /// A name that anybody can invent shows itself by jobs that wait, or that were cancelled before they started.
+    #[test]
+    fn a_name_has_started_once_one_of_its_jobs_has_had_nodes() {
+        let of = |account: &'static [u8], state, has_nodes| Job { account, state, has_nodes, ..one() };
+        let jobs = counted(&[
+            of(b"held", 0, false),
+            of(b"cancelled", 4, false),
+            of(b"planned", 0, true),
+            of(b"real", 0, false),
+            of(b"real", 3, true),
+            Job { user: 7, ..of(b"boots", 1 | 1 << 14 | 1 << 18, true) },
+        ]);
+        let started = |name: &str| jobs.accounts[name].has_started;
+        let names = ["held", "cancelled", "planned", "real", "boots"];
+        assert_eq!(names.map(started), [false, false, false, true, true]);
+        assert_eq!(jobs.users.iter().map(|user| user.has_started).collect::<Vec<_>>(), [true, true]);
+    }
+
     const fn is_pending(job: &Job<'_>) -> bool {
         job.state & 0x8_00ff == 0
     }
@@ -401,7 +439,7 @@ mod tests {
             let total = sum(list.iter().map(tally).collect::<Vec<_>>().iter());
             prop_assert_eq!(sum(jobs.states.values()), total);
             prop_assert_eq!(sum(jobs.base_states.values()), total);
-            prop_assert_eq!(sum(jobs.accounts.values().flat_map(BTreeMap::values)), total);
+            prop_assert_eq!(sum(jobs.accounts.values().flat_map(|account| account.states.values())), total);
             prop_assert_eq!(sum(jobs.qos.values().flat_map(BTreeMap::values)), total);
             prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.values())), total);
             let pending = sum(list.iter().filter(|job| is_pending(job)).map(tally).collect::<Vec<_>>().iter());

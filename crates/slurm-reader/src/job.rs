@@ -2,6 +2,8 @@
 
 use slurm_snapshot::JobTally;
 
+use crate::slurm_names;
+
 /// The parts of a job record that are counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Job<'a> {
@@ -25,4 +27,11 @@ pub(crate) struct Job<'a> {
     pub(crate) start_time: i64,
     /// Texts that could not be understood.
     pub(crate) unparsed: u64,
+}
+
+impl Job<'_> {
+    /// Whether it has, or had, nodes. A pending job may have those that are planned for it.
+    pub(crate) fn has_started(&self) -> bool {
+        slurm_names::job_base(self.state) != 0 && self.has_nodes
+    }
 }

@@ -3,7 +3,7 @@
 //! A [`Job`] borrows from the reply. The fold over jobs is safe code without C.
 
 use slurm_snapshot::array;
-use slurm_snapshot::gres::{self, Unparsed};
+use slurm_snapshot::gres::{self, GpuCount, Unparsed};
 use slurm_snapshot::tres;
 use slurm_snapshot::{JobTally, Jobs, ReplyOptions};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
@@ -88,19 +88,17 @@ unsafe fn array_tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
 
 /// The GPUs of one task: those that it holds, or requests while it waits.
 ///
-/// `tres_*_str` have them only if AccountingStorageTRES does.
+/// `tres_*_str` have them only if AccountingStorageTRES does, and only its types. What is not named there is in the other
+/// texts.
 ///
 /// # Safety
 /// As for [`job`].
 unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     // SAFETY: the caller promises NULL or a string.
-    let gpus = |text| unsafe { bytes(text) };
-    let gpus = |text| gres::gpus(gpus(text));
+    let text = |text| unsafe { bytes(text) };
     if slurm_names::job_base(record.job_state) != 0 {
-        for text in [record.tres_alloc_str, record.gres_total] {
-            if let Some(count) = gpus(text)? {
-                return Ok(count);
-            }
+        if let Some(held) = all_gpus(text(record.tres_alloc_str), [(text(record.gres_total), Some(1))])? {
+            return Ok(held);
         }
         if !record.tres_alloc_str.is_null() {
             return Ok(0);
@@ -108,18 +106,34 @@ unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     }
     let nodes = number(record.num_nodes).unwrap_or(1);
     let tasks = number(record.num_tasks).unwrap_or(1);
-    for (text, times) in [
-        (record.tres_req_str, Some(1)),
-        (record.tres_per_job, Some(1)),
-        (record.tres_per_node, Some(nodes)),
-        (record.tres_per_task, Some(tasks)),
-        (record.tres_per_socket, sockets(record, nodes)),
-    ] {
-        if let Some(count) = gpus(text)? {
-            return times.map(|times| count.saturating_mul(times.into())).ok_or(Unparsed);
+    let requested = [
+        (text(record.tres_per_job), Some(1)),
+        (text(record.tres_per_node), Some(nodes)),
+        (text(record.tres_per_task), Some(tasks)),
+        (text(record.tres_per_socket), sockets(record, nodes)),
+    ];
+    Ok(all_gpus(text(record.tres_req_str), requested)?.unwrap_or(0))
+}
+
+/// slurmctld's own sum in `accounted`, if there is one. Otherwise the number in the first of the other texts that has
+/// one, times what that is for; the accounted types may be more.
+fn all_gpus<const N: usize>(
+    accounted: &[u8],
+    others: [(&[u8], Option<u32>); N],
+) -> Result<Option<u64>, Unparsed> {
+    let first = || {
+        for (text, times) in others {
+            if let Some(GpuCount { count, .. }) = gres::gpus(text)? {
+                return times.map(|times| Some(count.saturating_mul(times.into()))).ok_or(Unparsed);
+            }
         }
+        Ok(None)
+    };
+    match gres::gpus(accounted)? {
+        Some(GpuCount { count, is_least: false }) => Ok(Some(count)),
+        Some(least) => Ok(first().unwrap_or_default().max(Some(least.count))),
+        None => first(),
     }
-    Ok(0)
 }
 
 /// The memory of one task, MiB: what it holds, or requests while it waits. slurmctld has already combined requests by
@@ -214,6 +228,28 @@ mod tests {
         let sockets =
             slurm_job_info_t { tres_per_socket: pointer(c"gpu:1"), sockets_per_node: 0xfffe, ..record() };
         assert_eq!(seen(&sockets).unparsed, 1, "nobody can know how many sockets");
+    }
+
+    /// `AccountingStorageTRES=gres/gpu:a100`, and a job with another type as well.
+    #[test]
+    fn a_type_that_accounting_does_not_name_is_counted_too() {
+        let pending = slurm_job_info_t {
+            tres_req_str: pointer(c"cpu=1,gres/gpu:a100=1"),
+            tres_per_node: pointer(c"gres:gpu:a100:1,gres:gpu:v100:1"),
+            ..record()
+        };
+        assert_eq!(seen(&pending).tally.gpus, 2);
+        let running = slurm_job_info_t {
+            job_state: 1,
+            tres_alloc_str: pointer(c"cpu=1,gres/gpu:a100=1"),
+            gres_total: pointer(c"gpu:a100:1,gpu:v100:1"),
+            ..pending
+        };
+        assert_eq!(seen(&running).tally.gpus, 2);
+        let all = slurm_job_info_t { tres_alloc_str: pointer(c"gres/gpu:a100=1,gres/gpu=2"), ..running };
+        assert_eq!(seen(&all).tally.gpus, 2);
+        let no_more = slurm_job_info_t { gres_total: std::ptr::null_mut(), ..running };
+        assert_eq!(seen(&no_more).tally.gpus, 1);
     }
 
     #[test]

@@ -14,6 +14,9 @@ const MAX_LICENSES: usize = 10_000;
 /// `RESERVE_FLAG_MAINT`.
 const MAINT: u64 = 1;
 
+/// `RESERVE_FLAG_TIME_FLOAT`.
+const TIME_FLOAT: u64 = 1 << 17;
+
 /// Copies the reply.
 ///
 /// # Safety
@@ -65,6 +68,7 @@ pub(crate) unsafe fn reservations(reply: &reserve_info_msg_t) -> Reservations {
         start_time: moment(record.start_time),
         end_time: moment(record.end_time),
         maint: record.flags & MAINT != 0,
+        floats: record.flags & TIME_FLOAT != 0,
     });
     Reservations {
         last_update: reply.last_update,

@@ -18,7 +18,7 @@ use slurm_snapshot::{
 
 use crate::advice::advice;
 use crate::client::CallError;
-use crate::conf_cache::ConfCache;
+use crate::conf_cache::{Accepted, ConfCache};
 use crate::names::{self, UserNames};
 use crate::rpcs::Rpcs;
 use crate::version;
@@ -95,6 +95,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
 
     fn read(&mut self, request: &Request) -> Result<Reading, CallError> {
         let mut visibility = self.visibility(request)?;
+        let is_hidden = visibility.as_ref().is_some_and(|its| request.reply.row().is_hidden(its));
         let before = Instant::now();
         let (mut statistics, mut reply) = (None, None);
         match request.reply {
@@ -108,19 +109,22 @@ impl<R: Rpcs> ReaderServer<'_, R> {
             ReplyKind::Finished => {
                 let (its, finished) = self.rpcs.finished(request)?;
                 // For slurmctld's own records, slurmctld's PrivateData applies.
-                visibility = if its.is_some() { its } else { self.conf_cache.visibility(self.rpcs)? };
+                visibility = if its.is_some() {
+                    its
+                } else {
+                    self.conf_cache.visibility(self.rpcs, Accepted::Confirmed)?
+                };
                 reply = Some(Reply::Finished(Box::new(finished)));
             }
-            // Not requested if some of it is hidden: a user whom slurmdbd does not know gets an empty answer from
-            // slurmctld, which libslurm takes for an unreadable reply. Also not requested if there are no associations:
-            // that may crash slurmctld.
-            ReplyKind::Associations
-                if !self.conf_cache.has_associations()
-                    || visibility.as_ref().is_some_and(|its| request.reply.row().is_hidden(its)) =>
-            {
+            // Not requested: nobody may use it, slurmctld would walk its lists for nothing, and for nodes it would log a
+            // security violation. Of associations, a user whom slurmdbd does not know gets an empty answer from
+            // slurmctld, which libslurm takes for an unreadable reply.
+            _ if is_hidden => {}
+            // Not requested if there are none: that may crash slurmctld.
+            ReplyKind::Associations if !self.conf_cache.has_associations() => {
                 reply = Some(Reply::Associations(Box::default()));
             }
-            _ => reply = Some(self.rpcs.load(request)?),
+            _ => reply = Some(self.rpcs.load(&without_hidden_partitions(request, visibility.as_ref()))?),
         }
         let elapsed = before.elapsed();
         // Read one right after the other: the daemon compares them to see whether the clock was set.
@@ -162,14 +166,27 @@ impl<R: Rpcs> ReaderServer<'_, R> {
     }
 
     /// What the reply to this request may lack. Nobody could use the reply without knowing that, so it is requested
-    /// first. slurmdbd has its own PrivateData, which is requested with the reply.
+    /// first. Like the reply, it is requested whole if the request has no `since`. slurmdbd has its own PrivateData, which
+    /// is requested with the reply.
     fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
         let row = request.reply.row();
         if row.role == Role::Accounting || row.private.is_empty() {
             return Ok(None);
         }
-        self.conf_cache.visibility(self.rpcs)
+        let accepted = match request.since {
+            Some(_) => Accepted::Unchanged,
+            None if row.unchanged => Accepted::Whole,
+            None => Accepted::Confirmed,
+        };
+        self.conf_cache.visibility(self.rpcs, accepted)
     }
+}
+
+/// The request without partitions if slurmctld would refuse them.
+fn without_hidden_partitions(request: &Request, visibility: Option<&Visibility>) -> Request {
+    let mut permitted = request.clone();
+    permitted.options.partitions &= !visibility.is_some_and(|its| its.may_hide("partitions"));
+    permitted
 }
 
 /// Seconds since this host was booted.

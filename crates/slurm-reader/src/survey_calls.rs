@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::time::Instant;
 
-use slurm_snapshot::{Controller, Finished, Partitions, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Controller, Finished, Partitions, Release, Reply, ReplyKind, ReplyOptions, Request};
 use slurm_sys::{
     assoc_mgr_info_msg_t, assoc_mgr_info_request_msg_t, job_info_msg_t, license_info_msg_t, node_info_msg_t,
     partition_info_msg_t, reserve_info_msg_t, slurm_conf_t,
@@ -15,7 +15,7 @@ use slurm_sys::{
 use crate::client::{CallError, Client, failure, receive};
 use crate::nodes::Walked;
 use crate::raw::{self, Freed, RawReply, SUCCESS, text};
-use crate::{associations, conf, finished_ctld, jobs, lists, nodes, partitions};
+use crate::{associations, conf, finished_ctld, jobs, lists, nodes, partitions, version};
 
 /// `SHOW_ALL`: include hidden partitions.
 const ALL: u16 = 1;
@@ -99,7 +99,7 @@ impl Client {
     /// since `since`.
     fn nodes(&mut self, since: Option<i64>, options: ReplyOptions) -> Result<Option<Reply>, CallError> {
         let ReplyOptions { partitions, rows, .. } = options;
-        let mut walked = self.walk_nodes(since.unwrap_or(0), rows)?;
+        let mut walked = self.walk_nodes(since.filter(|_| !saves_power_silently()).unwrap_or(0), rows)?;
         if walked.is_none() {
             let moved = partitions && self.walk_partitions(since.unwrap_or(0), &Walked::default())?.is_some();
             if moved {
@@ -207,6 +207,12 @@ impl Client {
             code == SUCCESS
         })
     }
+}
+
+/// Whether nodes that are powered up or down are no change for slurmctld: up to 22.05.
+fn saves_power_silently() -> bool {
+    let saves_power = |conf: &slurm_conf_t| !conf.suspend_program.is_null() || !conf.resume_program.is_null();
+    version::built_for() < Release::new(23, 2) && own_conf(saves_power).unwrap_or(true)
 }
 
 /// The controllers in libslurm's own configuration, in order.

@@ -22,18 +22,28 @@ struct Gpus<'a> {
     tres: bool,
 }
 
+/// The GPUs in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuCount {
+    /// How many.
+    pub count: u64,
+    /// Whether there may be more: a TRES text without `gres/gpu` has only those types that AccountingStorageTRES names.
+    pub is_least: bool,
+}
+
 /// The number of GPUs in a text; `None` if it names none.
 ///
 /// # Errors
 /// The text names GPUs without their number.
-pub fn gpus(text: &[u8]) -> Result<Option<u64>, Unparsed> {
-    let mut sum: Option<u64> = None;
+pub fn gpus(text: &[u8]) -> Result<Option<GpuCount>, Unparsed> {
+    let mut sum: Option<GpuCount> = None;
     for element in elements(text) {
         let Some(gpus) = gpu(element)? else { continue };
         if gpus.tres && gpus.kind.is_empty() {
-            return Ok(Some(gpus.count));
+            return Ok(Some(GpuCount { count: gpus.count, is_least: false }));
         }
-        sum = Some(sum.unwrap_or(0).saturating_add(gpus.count));
+        let before = sum.map_or(0, |sum| sum.count);
+        sum = Some(GpuCount { count: before.saturating_add(gpus.count), is_least: gpus.tres });
     }
     Ok(sum)
 }
@@ -192,7 +202,23 @@ mod tests {
             ("gpu_mem:80G", None),
             ("mps:gpu:5", None),
         ] {
-            assert_eq!(gpus(text.as_bytes()), Ok(count), "{text}");
+            let seen = gpus(text.as_bytes()).map(|gpus| gpus.map(|gpus| gpus.count));
+            assert_eq!(seen, Ok(count), "{text}");
+        }
+    }
+
+    /// slurmctld lists in a TRES text what AccountingStorageTRES names, and the sum only if it names that too.
+    #[test]
+    fn types_without_their_sum_may_not_be_all() {
+        for (text, is_least) in [
+            ("gres/gpu:a100=1", true),
+            ("gres/gpu:a100=1,gres/gpu:v100=1", true),
+            ("gres/gpu:a100=1,gres/gpu=3", false),
+            ("gres/gpu=3", false),
+            ("gpu:a100:1,gpu:v100:1", false),
+            ("gres/gpu:a100:1", false),
+        ] {
+            assert_eq!(gpus(text.as_bytes()).unwrap().unwrap().is_least, is_least, "{text}");
         }
     }
 

@@ -27,6 +27,17 @@ pub const JOB_STATES: [&str; 12] = [
 /// Jobs by state, flag or reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 
+/// The jobs that hold nodes to run on: running, or waiting for these to boot or for a prolog.
+#[must_use]
+pub fn running(states: &JobTallies) -> JobTally {
+    let mut running = JobTally::default();
+    ["running", "configuring"]
+        .into_iter()
+        .filter_map(|state| states.get(state))
+        .for_each(|&tally| running.add(tally));
+    running
+}
+
 /// Jobs, and the resources that they hold or request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -86,7 +97,7 @@ pub struct Jobs {
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account and state as in `states`, if requested. The empty name: jobs without an account.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub accounts: BTreeMap<String, JobTallies>,
+    pub accounts: BTreeMap<String, AccountJobs>,
     /// By QOS and state as in `states`, if requested. The empty name: jobs without a QOS.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub qos: BTreeMap<String, JobTallies>,
@@ -117,6 +128,17 @@ pub struct PartitionJobs {
     pub started: Option<Started>,
 }
 
+/// The jobs of one account.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccountJobs {
+    /// By state, as in [`Jobs::states`].
+    pub states: JobTallies,
+    /// Whether one of them has or had nodes. Without AccountingStorageEnforce anybody can submit jobs under any name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_started: bool,
+}
+
 /// The jobs of one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +153,9 @@ pub struct UserJobs {
     pub looking_up: bool,
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
+    /// Whether one of them has or had nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_started: bool,
 }
 
 /// Since when jobs of base state pending have waited.

@@ -23,7 +23,8 @@ use crate::statistics::Statistics;
 /// 5: the option `follow`, and its two replies.
 /// 6: submission times of finished jobs, the option `steps`, and requests for the CPU time of `jobs`.
 /// 7: requests for finished jobs with the end of a `known` row, and answers that are `unproved`.
-pub const PROTOCOL: u32 = 7;
+/// 8: jobs by account with `has_started`, users too; reservations that float.
+pub const PROTOCOL: u32 = 8;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;

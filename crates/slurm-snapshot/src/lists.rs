@@ -67,6 +67,9 @@ pub struct Reservation {
     pub end_time: Option<i64>,
     /// Whether it is for maintenance.
     pub maint: bool,
+    /// Whether it has TIME_FLOAT: its start stays the same time ahead, so that it never begins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub floats: bool,
 }
 
 /// One slurmctld, asked by `slurm_ping`.

@@ -52,7 +52,8 @@ pub struct ReplyRow {
     pub role: Role,
     /// What it costs slurmctld.
     pub cost: Cost,
-    /// Whether slurmctld can say that it has not changed.
+    /// Whether slurmctld can say that it has not changed, by a rule that covers every figure that is made of it. The rows
+    /// say why it does: what sets the time that slurmctld compares with, in its source from 20.11 to 26.05.
     pub unchanged: bool,
     /// Whether it reports what has happened since the reply before. Then other collectors share it only in the rounds
     /// of the collector with its name.
@@ -93,7 +94,11 @@ pub const REPLIES: [ReplyRow; 10] = [
         ..ROW
     },
     ReplyRow { kind: ReplyKind::Reset, name: "reset", role: Role::Statistics, cost: Cost::None, ..ROW },
-    ReplyRow { kind: ReplyKind::Licenses, name: "licenses", unchanged: true, ..ROW },
+    // Not `unchanged`: only jobs and the configuration set last_license_update, but what reservations set aside is
+    // computed while the reply is packed, from those that are active then.
+    ReplyRow { kind: ReplyKind::Licenses, name: "licenses", ..ROW },
+    // Creating, changing, moving on and removing one sets last_resv_update, and so does packing one with TIME_FLOAT, whose
+    // times move with the clock. That one begins or ends is decided here, from its times.
     ReplyRow {
         kind: ReplyKind::Reservations,
         name: "reservations",
@@ -101,7 +106,12 @@ pub const REPLIES: [ReplyRow; 10] = [
         private: &["reservations"],
         ..ROW
     },
+    // States, reasons, allocations, load, memory and GRES set last_node_update; partitions, which are requested as well, set
+    // last_part_update. Power saving does not up to 22.05, so a reader of such a release does not ask whether nodes have
+    // changed where power saving is configured.
     ReplyRow { kind: ReplyKind::Nodes, name: "nodes", unchanged: true, private: &["nodes"], ..ROW },
+    // Every submission, start, end and change of a job sets last_job_update. Not always set by it: the reason and the
+    // eligible time, when a dependency or a begin time is over; the scheduler then tries the job, and the result is a change.
     ReplyRow {
         kind: ReplyKind::Jobs,
         name: "jobs",

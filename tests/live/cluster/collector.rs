@@ -20,7 +20,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     for name in ["jobs", "nodes", "partitions", "licenses", "reservations", "associations", "controllers"] {
         collectors.push_str(&format!("[collectors.{name}]\nenabled = true\ninterval = \"2s\"\n"));
     }
-    collectors = collectors.replace("jobs]\n", "jobs]\nusers = 5\naccounts = true\n");
+    collectors = collectors.replace("jobs]\n", "jobs]\nusers = 5\naccounts = 20\n");
     let conf = format!("conf = {:?}\n", cast.slurm.conf());
     let mut daemon = Daemon::start_surveying(&cast.folder, &conf, &collectors)?;
     let expected = expected(cast)?;

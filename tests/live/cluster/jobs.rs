@@ -113,8 +113,12 @@ fn counts(rows: &[Row], jobs: &Jobs) {
         let reasons = by(rows.iter().filter(here).filter(waits), |job| vec![reason(&job["reason"])]);
         assert_eq!(partition.pending_reasons, reasons, "by reason in {name}");
     }
-    for (name, states) in &jobs.accounts {
-        assert_eq!(*states, by(rows.iter().filter(|job| none(&job["account"]) == *name), state), "{name}");
+    for (name, account) in &jobs.accounts {
+        assert_eq!(
+            account.states,
+            by(rows.iter().filter(|job| none(&job["account"]) == *name), state),
+            "{name}"
+        );
     }
     for (name, states) in &jobs.qos {
         assert_eq!(*states, by(rows.iter().filter(|job| none(&job["qos"]) == *name), state), "{name}");

@@ -188,7 +188,7 @@ users = 5
 [collectors.jobs]
 enabled = true
 interval = \"2s\"
-accounts = true
+accounts = 9
 users = 5
 [collectors.nodes]
 enabled = true

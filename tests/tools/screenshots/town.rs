@@ -11,7 +11,7 @@ const NODES: [(&str, u32); 5] = [("d1", 0), ("c1", 0), ("c2", 0), ("g1", 4), ("g
 
 /// The collectors that need surveys may do as much as they like, because slurmctld is small.
 pub(crate) const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n\
-    [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = true\nusers = 5\n\
+    [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = 20\nusers = 5\n\
     [collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
     [collectors.partitions]\nenabled = true\ninterval = \"2s\"\n";
 

@@ -6,22 +6,28 @@
 use std::collections::BTreeMap;
 
 use carbon::path;
+use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
-    JobTallies, JobTally, Jobs, Moments, Reply, ReplyKind, ReplyOptions, Started, UserJobs, Waiting,
+    AccountJobs, JobTallies, JobTally, Jobs, Moments, Reply, ReplyKind, ReplyOptions, Started, UserJobs,
+    Waiting,
 };
 
 use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::seconds_since;
 use crate::metric::{Metric, Points, average, max, mebibytes, number};
+use crate::name_paths::{NameInUse, NamePaths};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
-use crate::user_paths::{Candidate, UserPaths};
+use crate::user_paths::{Candidate, SavedPath, UserPaths};
 use crate::zero_fill::SeenStates;
 
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
-    default: Value::Flag(false),
-    comment: "Also by account: five paths for each account and each state that its jobs have ever been in, usually 25 to 35.",
+    default: Value::Names(0),
+    comment: "\
+By account too: how many accounts have paths of their own; 0 for none, at most 1000. An account gets them when one of its
+jobs has started, and loses them after 30 days without one. All others are in other_accounts. Five paths for each account
+and each state that its jobs have ever been in, usually 25 to 35.",
 };
 const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
 const USERS: Setting = Setting {
@@ -83,15 +89,21 @@ pub(super) const COLLECTOR: Collector = Collector {
         tally("slurm_jobs.no_qos.state.<state>", "Jobs without a QOS, by state."),
         tally(
             "slurm_jobs.account.<account>.state.<state>",
-            "By account and state: `accounts = true`; off by default, because a cluster may have thousands. \
-             Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
+            "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
+             AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
+             started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
+             with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.",
         ),
         tally("slurm_jobs.no_account.state.<state>", "Jobs without an account, by state."),
         tally(
+            "slurm_jobs.other_accounts.state.<state>",
+            "The jobs of all accounts without paths of their own, by state.",
+        ),
+        tally(
             "slurm_jobs.user.<user>.state.<state>",
             "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
-             allocated and requested, get paths for at least a day; `root` and `slurm` always have them. Within \
-             30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
+             allocated and requested, get paths for at least a day, from the first job on that has started; \
+             `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
              all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
              25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
         ),
@@ -104,14 +116,18 @@ pub(super) const COLLECTOR: Collector = Collector {
     replies: &[ReplyKind::Jobs],
     start: Start::Survey(|Begin { settings, memory, .. }| {
         let user_paths = UserPaths::of(settings, *memory);
+        let account_paths = Some(settings.names(&ACCOUNTS)).filter(|most| *most > 0).map(|most| {
+            let memory = memory.and_then(|text| serde_json::from_str::<JobsMemory>(text).ok());
+            NamePaths::new(most, memory.unwrap_or_default().accounts)
+        });
         let options = ReplyOptions {
-            accounts: settings.flag(&ACCOUNTS),
+            accounts: account_paths.is_some(),
             qos: settings.flag(&QOS),
             states_only: settings.flag(&STATES_ONLY),
             users: user_paths.is_some(),
             ..ReplyOptions::default()
         };
-        Box::new(JobsCollector { options, user_paths, ..JobsCollector::default() })
+        Box::new(JobsCollector { options, user_paths, account_paths, ..JobsCollector::default() })
     }),
 };
 
@@ -123,12 +139,23 @@ const fn tally(below: &'static str, about: &'static str) -> Paths {
 struct JobsCollector {
     options: ReplyOptions,
     states_seen: SeenStates,
-    /// Of users: the jobs of a user who loses paths are among the others, so there are no zeroes.
+    /// Of users and accounts: the jobs of one that loses paths are among the others, so there are no zeroes.
     user_states_seen: SeenStates,
+    account_states_seen: SeenStates,
     /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
+    account_paths: Option<NamePaths>,
     /// Of the last round: the same reply again shows no new starts.
     last_update: Option<i64>,
+}
+
+/// What is remembered across restarts.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct JobsMemory {
+    users: Vec<SavedPath>,
+    /// When a job of each account that has paths was last seen, Unix seconds.
+    accounts: BTreeMap<String, i64>,
 }
 
 struct LevelWaits {
@@ -199,11 +226,13 @@ impl Collect<SurveyReplies> for JobsCollector {
             return;
         }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
+        let now = replies.there(ReplyKind::Jobs, timestamp);
         let waits = |waiting: &Waiting, started: Option<Started>| LevelWaits {
             submitted: waiting.submitted,
             eligible: waiting.eligible,
-            started: started.filter(|_| is_new),
-            now: timestamp,
+            // A start would have been a change.
+            started: if is_new { started } else { Some(Started::default()) },
+            now,
         };
         points.push("slurm_jobs.total", TOTAL, &**jobs);
         self.states_seen.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, TALLY);
@@ -216,42 +245,68 @@ impl Collect<SurveyReplies> for JobsCollector {
             self.states_seen.push(points, &format!("{level}.reason"), &[], reasons, TALLY);
             points.push(&format!("{level}.waiting"), WAITING, &waits(&partition.waiting, partition.started));
         }
-        self.push_names(points, "qos", &jobs.qos);
-        self.push_names(points, "account", &jobs.accounts);
+        for (name, states) in &jobs.qos {
+            let level = match name.as_str() {
+                // At another level, because every name is possible below `qos`.
+                "" => "slurm_jobs.no_qos.state".to_owned(),
+                name => format!("slurm_jobs.qos.{}.state", path::component(name)),
+            };
+            self.states_seen.push(points, &level, ALWAYS, states, TALLY);
+        }
+        self.push_accounts(timestamp, points, &jobs.accounts);
         self.push_users(timestamp, points, &jobs.users);
         self.states_seen.end(points, TALLY);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
-        self.user_paths.as_mut()?.changed_memory()
+        let users_are_due = self.user_paths.as_ref().is_some_and(UserPaths::is_due);
+        if !users_are_due && !self.account_paths.as_ref().is_some_and(NamePaths::is_due) {
+            return None;
+        }
+        let users = self.user_paths.as_mut().map(UserPaths::write).unwrap_or_default();
+        let accounts = self.account_paths.as_mut().map(|paths| paths.write().clone()).unwrap_or_default();
+        serde_json::to_string(&JobsMemory { users, accounts }).ok()
     }
 }
 
 impl JobsCollector {
-    fn push_names(&mut self, points: &mut Points<'_>, kind: &str, names: &BTreeMap<String, JobTallies>) {
-        for (name, states) in names {
-            let level = match name.as_str() {
-                // At another level, because every name is possible below `kind`.
-                "" => format!("slurm_jobs.no_{kind}.state"),
-                name => format!("slurm_jobs.{kind}.{}.state", path::component(name)),
-            };
-            self.states_seen.push(points, &level, ALWAYS, states, TALLY);
+    fn push_accounts(
+        &mut self,
+        timestamp: i64,
+        points: &mut Points<'_>,
+        accounts: &BTreeMap<String, AccountJobs>,
+    ) {
+        let Some(paths) = &mut self.account_paths else { return };
+        let named = accounts.iter().filter(|(name, _)| !name.is_empty());
+        let in_use = named.clone().map(|(name, AccountJobs { states, has_started })| NameInUse {
+            name,
+            has_started: *has_started,
+            rank: cpus(states),
+        });
+        paths.update(timestamp, &in_use.collect::<Vec<_>>());
+        let mut others = JobTallies::new();
+        for (_, account) in named.filter(|(name, _)| !paths.has(name)) {
+            add(&mut others, &account.states);
         }
+        if let Some(nameless) = accounts.get("") {
+            let level = "slurm_jobs.no_account.state";
+            self.states_seen.push(points, level, ALWAYS, &nameless.states, TALLY);
+        }
+        self.states_seen.push(points, "slurm_jobs.other_accounts.state", ALWAYS, &others, TALLY);
+        for name in paths.names() {
+            let level = format!("slurm_jobs.account.{}.state", path::component(name));
+            let none = JobTallies::new();
+            let states = accounts.get(name).map_or(&none, |account| &account.states);
+            self.account_states_seen.push(points, &level, ALWAYS, states, TALLY);
+        }
+        self.account_states_seen.end_silently();
     }
 
     fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, users: &[UserJobs]) {
         let Some(user_paths) = &mut self.user_paths else { return };
-        let all = users.iter().fold(0_u64, |sum, user| sum.saturating_add(cpus(user)));
-        let candidates: Vec<Candidate<'_>> = users
-            .iter()
-            .map(|user| Candidate {
-                uid: user.id,
-                name: user.name.as_deref(),
-                looking_up: user.looking_up,
-                rank: Some((cpus(user), sum(&user.states))).filter(|(cpus, _)| *cpus > 0),
-                is_heavy: cpus(user) >= all.div_ceil(10),
-            })
-            .collect();
+        let all = users.iter().fold(0_u64, |sum, user| sum.saturating_add(cpus(&user.states)));
+        let candidates = users.iter().map(|user| candidate(user, all, user_paths));
+        let candidates: Vec<Candidate<'_>> = candidates.collect();
         user_paths.update(timestamp, &candidates);
         let mut others = JobTallies::new();
         for (user, candidate) in users.iter().zip(&candidates) {
@@ -259,9 +314,7 @@ impl JobsCollector {
                 let level = format!("slurm_jobs.user.{path}.state");
                 self.user_states_seen.push(points, &level, ALWAYS, &user.states, TALLY);
             } else {
-                for (state, tally) in &user.states {
-                    others.entry(state.clone()).or_default().add(*tally);
-                }
+                add(&mut others, &user.states);
             }
         }
         self.user_states_seen.end_silently();
@@ -269,9 +322,24 @@ impl JobsCollector {
     }
 }
 
-/// Allocated and requested CPUs of a user's jobs.
-fn cpus(user: &UserJobs) -> u64 {
-    let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| user.states.get(state));
+/// A user among those who may have paths; `all`: the CPUs of all users. Only jobs that have started give a user paths.
+fn candidate<'a>(user: &'a UserJobs, all: u64, paths: &UserPaths) -> Candidate<'a> {
+    let cpus = cpus(&user.states);
+    let unranked = Candidate {
+        uid: user.id,
+        name: user.name.as_deref(),
+        looking_up: user.looking_up,
+        rank: None,
+        is_heavy: cpus >= all.div_ceil(10),
+    };
+    let may_have_paths = user.has_started || paths.member(&unranked).is_some();
+    let rank = Some((cpus, sum(&user.states))).filter(|(cpus, _)| *cpus > 0 && may_have_paths);
+    Candidate { rank, ..unranked }
+}
+
+/// Allocated and requested CPUs of a user's or an account's jobs.
+fn cpus(states: &JobTallies) -> u64 {
+    let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| states.get(state));
     waiting_or_running.fold(0, |sum, tally| sum.saturating_add(tally.cpus))
 }
 
@@ -284,6 +352,12 @@ impl LevelWaits {
 
     fn had_waited(&self, which: fn(&Started) -> u64) -> Option<f64> {
         self.started.as_ref().filter(|started| started.jobs > 0).map(which).and_then(number)
+    }
+}
+
+fn add(sum: &mut JobTallies, states: &JobTallies) {
+    for (state, tally) in states {
+        sum.entry(state.clone()).or_default().add(*tally);
     }
 }
 
@@ -387,6 +461,7 @@ mod tests {
             id,
             name: name.map(str::to_owned),
             looking_up: name.is_none(),
+            has_started: true,
             states: BTreeMap::from([(
                 "pending".to_owned(),
                 JobTally { jobs: 1, cpus, ..JobTally::default() },
@@ -420,13 +495,80 @@ mod tests {
         );
     }
 
+    fn jobs_of(accounts: impl IntoIterator<Item = (String, bool)>) -> SurveyReplies {
+        let account =
+            |(name, has_started)| (name, AccountJobs { states: tallies(&[("pending", 1)]), has_started });
+        let jobs = Jobs { accounts: accounts.into_iter().map(account).collect(), ..Jobs::default() };
+        SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
+    }
+
+    /// `sbatch -H -A rnd$i` by anybody made 15 files each, and a zero in each of them in every round.
     #[test]
-    fn the_same_reply_again_tells_of_no_new_start_and_of_longer_waits() {
+    fn invented_accounts_make_no_series_and_a_slot_that_is_free_again_no_zeroes() {
+        let mut collector = started(&COLLECTOR, &[(ACCOUNTS.key, Value::Names(2))]);
+        let real = ["", "physics"].map(|name| (name.to_owned(), true));
+        let invented = (0..150).map(|n| (format!("rnd{n}"), false));
+        let points = surveyed(&mut *collector, 0, &jobs_of(real.into_iter().chain(invented)));
+        let levels = |points: &[String]| {
+            let of = |point: &&String| point.contains("account") && point.contains("pending.gauge-jobs");
+            points.iter().filter(of).cloned().collect::<Vec<_>>()
+        };
+        let expected = ["no_account", "other_accounts", "account.physics"];
+        let expected = expected.map(|level| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs"));
+        let jobs = [" 1", " 150", " 1"];
+        let points = levels(&points);
+        assert_eq!(points.len(), 3, "{points:#?}");
+        for (path, jobs) in expected.iter().zip(jobs) {
+            assert!(points.contains(&format!("{path}{jobs}")), "{path} {points:#?}");
+        }
+        let memory = collector.changed_memory().unwrap();
+        assert!(memory.contains("physics") && !memory.contains("rnd"), "{memory}");
+        let zero = format!("{} 0", expected[2]);
+        assert!(surveyed(&mut *collector, 29 * 86_400, &jobs_of([])).contains(&zero));
+        let later = surveyed(&mut *collector, 30 * 86_400, &jobs_of([]));
+        assert!(!later.iter().any(|point| point.contains("account.physics")), "{later:#?}");
+    }
+
+    #[test]
+    fn a_user_whose_jobs_never_started_gets_no_paths() {
+        let user = |id, name: &str, has_started| UserJobs {
+            id,
+            name: Some(name.to_owned()),
+            looking_up: false,
+            has_started,
+            states: BTreeMap::from([(
+                "pending".to_owned(),
+                JobTally { jobs: 1, cpus: 9, ..JobTally::default() },
+            )]),
+        };
+        let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(1))]);
+        let mut paths = |at, users: Vec<UserJobs>| {
+            let jobs = Jobs { users, ..Jobs::default() };
+            let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
+            let points = surveyed(&mut *collector, at, &replies);
+            points
+                .into_iter()
+                .filter(|point| point.contains(".user.") && point.contains("pending.gauge-jobs"))
+                .collect::<Vec<_>>()
+        };
+        let expected = ["c.slurm_jobs.user.bob.state.pending.gauge-jobs 1"];
+        assert_eq!(paths(1000, vec![user(1, "ann", false), user(2, "bob", true)]), expected);
+        assert_eq!(
+            paths(1060, vec![user(1, "ann", false), user(2, "bob", false)]),
+            expected,
+            "once they have them"
+        );
+    }
+
+    #[test]
+    fn the_same_reply_again_tells_of_no_start_and_of_longer_waits() {
         let mut collector = started(&COLLECTOR, &[]);
         let findings = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue())));
         surveyed(&mut *collector, 1000, &findings);
         let again = surveyed(&mut *collector, 1060, &findings);
         assert!(again.contains(&"c.slurm_jobs.waiting.gauge-wait_max 960".to_owned()), "{again:#?}");
-        assert!(!again.iter().any(|point| point.contains("started")));
+        let started: Vec<&String> = again.iter().filter(|point| point.contains("started")).collect();
+        assert_eq!(started.len(), 2, "no wait of jobs that did not start: {started:?}");
+        assert!(started.iter().all(|point| point.ends_with(".waiting.gauge-started 0")), "{started:?}");
     }
 }

@@ -133,7 +133,8 @@ impl Collect<SurveyReplies> for NodesCollector {
                 kind => points.push(&format!("slurm_nodes.gpu.{}", path::component(kind)), GPUS, shares),
             }
         }
-        let out = |since: &[i64]| Out { since: since.to_owned(), now: timestamp };
+        let now = replies.there(ReplyKind::Nodes, timestamp);
+        let out = |since: &[i64]| Out { since: since.to_owned(), now };
         points.push("slurm_nodes.drained", OUT, &out(&nodes.drain_since));
         points.push("slurm_nodes.down", OUT, &out(&nodes.down_since));
         for row in nodes.rows.iter().filter(|_| self.each) {

@@ -72,9 +72,10 @@ const STATE: &[Metric<Partition>] = &[
 #[rustfmt::skip]
 const JOBS: &[Metric<PartitionJobs>] = &[
     average("jobs_pending", "count", |p| tally(p, "pending", |t| t.jobs), "jobs pending"),
-    average("jobs_running", "count", |p| tally(p, "running", |t| t.jobs), "jobs running"),
+    average("jobs_running", "count", |p| running(p, |t| t.jobs),
+        "jobs running, and those that hold nodes while these boot or a prolog runs: squeue's `configuring`"),
     average("jobs_cpus_pending", "count", |p| tally(p, "pending", |t| t.cpus), "CPUs that pending jobs request"),
-    average("jobs_cpus_running", "count", |p| tally(p, "running", |t| t.cpus), "CPUs allocated to running jobs"),
+    average("jobs_cpus_running", "count", |p| running(p, |t| t.cpus), "CPUs allocated to these jobs"),
 ];
 
 impl Collect<SurveyReplies> for PartitionsCollector {
@@ -116,6 +117,10 @@ fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<
     number(jobs.states.get(state).map_or(0, of))
 }
 
+fn running(jobs: &PartitionJobs, of: fn(&JobTally) -> u64) -> Option<f64> {
+    number(of(&slurm_snapshot::running(&jobs.states)))
+}
+
 #[cfg(test)]
 mod tests {
     use slurm_snapshot::{Jobs, Memory, NodeTally, Nodes, Reply, Shares};
@@ -147,7 +152,12 @@ mod tests {
             memory: Memory { real: 9, allocated: 8, free: 6 },
         };
         let tally = |jobs, cpus| JobTally { jobs, cpus, ..JobTally::default() };
-        let states = [("pending".to_owned(), tally(11, 44)), ("running".to_owned(), tally(12, 48))].into();
+        let states = [
+            ("pending".to_owned(), tally(11, 44)),
+            ("running".to_owned(), tally(9, 40)),
+            ("configuring".to_owned(), tally(3, 8)),
+        ]
+        .into();
         let queued = PartitionJobs { states, ..PartitionJobs::default() };
         let jobs = Jobs { partitions: [("gpu".to_owned(), queued)].into(), ..Jobs::default() };
         let mut replies = SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "drain", total)]));

@@ -41,15 +41,15 @@ const METRICS: &[Metric<ReservationsNow>] = &[
     average("nodes", "count", |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
         "nodes in active reservations; a node in two of them counts twice"),
     average("cores", "count", |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()), "cores in active reservations"),
-    average("seconds_to_start", "s", |s| s.to_soonest(s.reservations.iter().filter_map(|r| r.start_time)),
-        "time until the next reservation begins; not published if none is planned"),
+    average("seconds_to_start", "s", |s| s.to_soonest(s.planned().filter_map(|r| r.start_time)),
+        "time until the next reservation begins; not published if none is planned. Those with TIME_FLOAT never begin and are left out"),
     average("seconds_to_end", "s", |s| s.to_soonest(s.active().filter_map(|r| r.end_time)), "time until the next active reservation ends; not published if none is active"),
 ];
 
 impl Collect<SurveyReplies> for ReservationsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
-        let (all, now) = (all.reservations.clone(), timestamp);
+        let (all, now) = (all.reservations.clone(), replies.there(ReplyKind::Reservations, timestamp));
         let maint = all.iter().filter(|reservation| reservation.maint).cloned().collect();
         points.push("slurm_reservations.all", METRICS, &ReservationsNow { reservations: all, now });
         points.push("slurm_reservations.maint", METRICS, &ReservationsNow { reservations: maint, now });
@@ -62,6 +62,10 @@ impl ReservationsNow {
             let begun = reservation.start_time.is_some_and(|start| start <= self.now);
             begun && reservation.end_time.is_none_or(|end| end > self.now)
         })
+    }
+
+    fn planned(&self) -> impl Iterator<Item = &Reservation> {
+        self.reservations.iter().filter(|reservation| !reservation.floats)
     }
 
     /// Seconds until the first of these moments that is in the future.
@@ -77,6 +81,22 @@ mod tests {
 
     use super::super::tests::{has_all, started, surveyed};
     use super::*;
+
+    /// Its start is always the same time ahead.
+    #[test]
+    fn a_reservation_that_floats_is_not_the_next_to_begin() {
+        let of = |start, floats| Reservation { start_time: Some(start), floats, ..Reservation::default() };
+        let points = |reservations: Vec<Reservation>| {
+            let all =
+                slurm_snapshot::Reservations { reservations, ..slurm_snapshot::Reservations::default() };
+            let replies = SurveyReplies::of(ReplyKind::Reservations, Reply::Reservations(all));
+            surveyed(&mut *started(&COLLECTOR, &[]), 1000, &replies)
+        };
+        let leaf = "c.slurm_reservations.all.gauge-seconds_to_start";
+        let both = points(vec![of(1120, true), of(5000, false)]);
+        has_all(&both, &[&format!("{leaf} 4000"), "c.slurm_reservations.all.gauge-count 2"]);
+        assert!(!points(vec![of(1120, true)]).iter().any(|point| point.starts_with(leaf)));
+    }
 
     #[test]
     fn the_next_maintenance_is_told_apart() {

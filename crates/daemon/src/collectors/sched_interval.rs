@@ -67,7 +67,10 @@ impl SchedInterval {
         }
         IntervalValues {
             interval,
-            coverage: derive::bf_coverage(new),
+            // Otherwise its figures are those of a cycle that is long over: without jobs there is none.
+            coverage: interval
+                .filter(|interval| interval.bf.count > 0)
+                .and_then(|_| derive::bf_coverage(new)),
             bf_last_cycle_age: age(new, new.bf_when_last_cycle),
             job_states_age: age(new, new.job_states_ts),
             resets: self.resets,
@@ -120,7 +123,7 @@ const METRICS: &[Metric<IntervalValues>] = &[
     average("bf_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
         "share of wall-clock time spent in the backfill scheduler, without its sleep; with sustained values above 0.8 slurmctld does little else"),
     average("bf_coverage", "ratio", |k| number(k.coverage),
-        "tries of the last backfill cycle divided by the entries of its queue. It can be above 1, because an array is one entry and each of its tasks is a try. With sustained values below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point while a cycle is running"),
+        "tries of the last backfill cycle divided by the entries of its queue. It can be above 1, because an array is one entry and each of its tasks is a try. With sustained values below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point if no cycle ended in the interval, or while one is running"),
     last("resets_midnight", "count", |k| number(k.resets.midnight), "resets at midnight UTC since the daemon's start"),
     last("resets_command", "count", |k| number(k.resets.command),
         "times that somebody ran sdiag --reset; a collector that does so at every reading spoils the figures of all others"),
@@ -141,4 +144,39 @@ fn mean(known: &IntervalValues, of: fn(&Interval) -> Option<u32>) -> Option<f64>
 fn age(statistics: &Statistics, moment: Option<i64>) -> Option<f64> {
     let age = statistics.req_time.checked_sub(moment?)?;
     u64::try_from(age).ok().map(derive::exact_f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Release;
+
+    use super::*;
+
+    fn reading(seconds: i64, bf_cycle_counter: u32) -> Arc<Reading> {
+        let statistics = Statistics {
+            req_time: 2000 + seconds,
+            req_time_start: 1000,
+            bf_cycle_counter,
+            bf_queue_len: 12,
+            bf_last_depth_try: Some(2),
+            ..derive::nothing_yet()
+        };
+        let time = f64::from(i32::try_from(seconds).unwrap());
+        let release = Release::new(22, 5);
+        Arc::new(Reading { time, release, statistics: Some(statistics), ..Reading::default() })
+    }
+
+    /// slurmctld leaves the figures of the last cycle as they are for hours.
+    #[test]
+    fn an_empty_queue_has_no_coverage() {
+        let mut collector = SchedInterval { tick: 30, ..SchedInterval::default() };
+        let mut coverage = |seconds, cycles| {
+            let now = reading(seconds, cycles);
+            collector.values(&now, now.statistics.as_ref().unwrap()).coverage
+        };
+        assert_eq!(coverage(0, 5), None, "it is not known when that cycle was");
+        assert_eq!(coverage(30, 6), Some(2.0 / 12.0));
+        assert_eq!((coverage(60, 6), coverage(90, 6)), (None, None));
+        assert_eq!(coverage(120, 7), Some(2.0 / 12.0));
+    }
 }

@@ -249,6 +249,8 @@ impl Daemon {
         if tick.new_timeline {
             warn!(timestamp = tick.timestamp, "the clock was set back; a new timeline begins");
             self.health.timelines += 1;
+            // The same clock may be slurmctld's.
+            self.survey.iter_mut().for_each(Survey::forget);
         }
         if tick.skipped > 0 {
             warn!(

@@ -68,9 +68,12 @@ impl Collectors {
         self.settings.get(name) == other.settings.get(name)
     }
 
-    /// The collectors that have something to remember across restarts of the daemon: which users have paths.
+    /// The collectors that have something to remember across restarts of the daemon: which users and accounts have paths.
+    /// Finished jobs have their own memory.
     pub(crate) fn remembering(&self) -> Vec<&'static str> {
-        let remembering = self.enabled().filter(|(_, settings)| settings.users() > Some(0));
+        let remembering = self.enabled().filter(|(collector, settings)| {
+            settings.bounds_paths() && !matches!(collector.start, Start::Finished)
+        });
         remembering.map(|(collector, _)| collector.name).collect()
     }
 
@@ -251,6 +254,11 @@ mod tests {
         let remembering = |toml: &str| Config::of(toml).collectors.remembering();
         assert_eq!(remembering("[collectors.jobs]\nusers = 3"), [""; 0], "it is off");
         assert_eq!(remembering("[collectors.rpc_stats]\nusers = 3"), ["rpc_stats"]);
+        assert_eq!(remembering("[collectors.jobs]\nenabled = true\naccounts = 3"), ["jobs"]);
+        assert_eq!(
+            remembering("queue.dir = \"/q\"\n[collectors.finished]\nenabled = true\naccounts = 3"),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -76,6 +76,8 @@ impl ReplyState {
         if logged != self.logged {
             log(kind, logged, &reading);
             self.logged = logged;
+            // What was kept before holds more or less than may be seen now.
+            self.kept = None;
         }
         if logged == LoggedReply::Unknown || (logged == LoggedReply::Hidden && is_hidden(kind, &reading)) {
             self.failure = Some(format!("PrivateData may hide some of it from this user. {HIDDEN_REMEDY}"));

@@ -75,7 +75,8 @@ impl Members for Reservation {
             "end_time" => self.end_time = map.next_value::<Number>()?.moment(name)?,
             "flags" => {
                 let flags = map.next_value::<Words>()?.0;
-                self.maint = flags.iter().any(|flag| flag.eq_ignore_ascii_case("MAINT"));
+                let has = |word: &str| flags.iter().any(|flag| flag.eq_ignore_ascii_case(word));
+                (self.maint, self.floats) = (has("MAINT"), has("TIME_FLOAT"));
             }
             _ => return Ok(false),
         }

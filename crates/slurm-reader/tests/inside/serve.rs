@@ -18,6 +18,8 @@ struct Script {
     /// For each request, whether slurmctld returns its configuration.
     cluster: Vec<bool>,
     slurmdbd: bool,
+    privileged: bool,
+    asked_for_partitions: Vec<bool>,
     /// How many lines of output there were at each request.
     asked_after: Vec<usize>,
     output: Rc<RefCell<Vec<u8>>>,
@@ -70,7 +72,8 @@ impl Rpcs for Script {
     fn conf(&mut self, _: i64) -> Result<Option<Conf>, CallError> {
         self.asked_after.push(self.output.borrow().iter().filter(|&&byte| byte == b'\n').count());
         if self.cluster.remove(0) {
-            let visibility = Visibility { private: vec!["jobs".into()], privileged: Some(false) };
+            let private = vec!["jobs".into(), "partitions".into()];
+            let visibility = Visibility { private, privileged: Some(self.privileged) };
             let (cluster, slurmdbd) = (Some("sandbox".into()), self.slurmdbd);
             Ok(Some(Conf { cluster, visibility, slurmdbd, ..Conf::default() }))
         } else {
@@ -84,6 +87,7 @@ impl Rpcs for Script {
 
     fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
         self.loaded += 1;
+        self.asked_for_partitions.push(request.options.partitions);
         Ok(match request.reply {
             ReplyKind::Jobs => {
                 let users = vec![UserJobs::default()];
@@ -196,7 +200,7 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
     }
     assert_eq!((refused.len(), script.loaded), (4, 0));
 
-    let mut script = Script { cluster: vec![true], ..Script::default() };
+    let mut script = Script { cluster: vec![true], privileged: true, ..Script::default() };
     let input = "{\"jobs\":{\"id\":1}}\n{\"jobs\":{\"id\":2,\"options\":{\"users\":true}}}\n{\"licenses\":{\"id\":3}}\n";
     let (answers, _) = answers(&mut script, input);
     let readings: Vec<_> = answers
@@ -204,7 +208,7 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
         .filter_map(|answer| if let Answer::Reading(reading) = answer { Some(*reading) } else { None })
         .collect();
     let [first, second, third] = readings.as_slice() else { panic!("{readings:?}") };
-    assert!(first.visibility.as_ref().unwrap().may_hide("jobs"));
+    assert_eq!(first.visibility.as_ref().unwrap().private, ["jobs", "partitions"]);
     assert_eq!(first.visibility, second.visibility);
     assert_eq!((&third.visibility, &third.reply), (&None, &Some(Reply::Unchanged)));
     let name = |reading: &Reading| match &reading.reply {
@@ -212,6 +216,19 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
         _ => panic!("{reading:?}"),
     };
     assert_eq!((name(first), name(second)), (None, Some("root".to_owned())));
+}
+
+/// slurmctld would log a security violation for each, or dump its jobs for nothing.
+#[test]
+fn what_is_hidden_from_this_user_is_not_requested_and_the_answer_says_that_it_is_hidden() {
+    let mut script = Script { cluster: vec![true], ..Script::default() };
+    let nodes = "{\"nodes\":{\"id\":2,\"options\":{\"partitions\":true}}}\n";
+    let (told, _) = answers(&mut script, &format!("{{\"jobs\":{{\"id\":1}}}}\n{nodes}"));
+    let [_, Answer::Reading(jobs), Answer::Reading(nodes)] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!(jobs.reply, None);
+    assert!(jobs.visibility.as_ref().unwrap().may_hide("jobs"));
+    assert_eq!(nodes.reply, Some(Reply::Unchanged), "nodes are not hidden");
+    assert_eq!((script.loaded, script.asked_for_partitions), (1, vec![false]));
 }
 
 /// slurmctld 24.05 crashed: the RPC walks a list that may be NULL.

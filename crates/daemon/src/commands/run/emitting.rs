@@ -152,7 +152,7 @@ impl Daemon {
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
             if is_published {
-                self.begin_surveys(timestamp, statistics.map(|statistics| statistics.server_thread_count));
+                self.begin_surveys(timestamp, outcome.reading().map(AsRef::as_ref));
             }
             // Without either, what others publish is not known.
             if is_published || matches!(outcome, TickOutcome::Standby) {

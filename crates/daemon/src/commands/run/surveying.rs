@@ -1,7 +1,7 @@
 //! The surveys' part in the daemon's loop.
 
 use carbon::Batch;
-use slurm_snapshot::Role;
+use slurm_snapshot::{Reading, Role};
 
 use super::Daemon;
 use crate::clock;
@@ -12,7 +12,12 @@ use crate::survey::{RoundResult, Survey, patient};
 
 impl Daemon {
     /// Begins a round of each survey that is due, after the tick's own reading, which shows how busy slurmctld is.
-    pub(super) fn begin_surveys(&mut self, timestamp: i64, threads: Option<u32>) {
+    pub(super) fn begin_surveys(&mut self, timestamp: i64, reading: Option<&Reading>) {
+        if let (Some(survey), Some(reading)) = (&mut self.survey, reading) {
+            survey.note(reading);
+        }
+        let statistics = reading.and_then(|reading| reading.statistics.as_ref());
+        let threads = statistics.map(|statistics| statistics.server_thread_count);
         self.begin_survey(Role::Surveys, timestamp, threads);
         // slurmctld is not asked.
         self.begin_survey(Role::Accounting, timestamp, Some(0));

@@ -86,7 +86,7 @@ impl JobsTable {
                     None => row(&user.id.to_string(), &user.states),
                 })
                 .collect(),
-            By::Account => jobs.accounts.iter().map(|(name, states)| row(name, states)).collect(),
+            By::Account => jobs.accounts.iter().map(|(name, account)| row(name, &account.states)).collect(),
             By::Qos => jobs.qos.iter().map(|(name, states)| row(name, states)).collect(),
             By::Partition => {
                 jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
@@ -133,11 +133,10 @@ const RP: &str = "running/pending";
 
 impl JobsRow {
     fn new(name: &str, states: &slurm_snapshot::JobTallies, time: i64) -> Self {
-        let of = |state| states.get(state).copied().unwrap_or_default();
-        let mut pending = of("pending");
+        let mut pending = states.get("pending").copied().unwrap_or_default();
         // Some of those that wait have a flag that squeue shows instead.
         pending.oldest = states.values().filter_map(|tally| tally.oldest).min();
-        Self::of(name, of("running"), pending, time)
+        Self::of(name, slurm_snapshot::running(states), pending, time)
     }
 
     fn of(name: &str, running: JobTally, pending: JobTally, time: i64) -> Self {

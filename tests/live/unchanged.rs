@@ -1,0 +1,188 @@
+//! What slurmctld calls unchanged is believed only where its rule covers every figure, and only against its own clock.
+
+mod clock;
+mod licences;
+mod power;
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use sandbox::{Folder, Slurm, wait};
+use serde_json::Value;
+use slurm_snapshot::{Answer, REPLIES, Reply, ReplyKind, ReplyOptions, Request, Role};
+
+/// How many answers "unchanged" of each kind must have been compared.
+const COMPARED: u32 = 10;
+
+/// A reader of SlurmUser's that stays.
+struct Reader {
+    process: Child,
+    requests: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Reader {
+    fn start(slurm: &Slurm) -> Result<Self> {
+        let mut command = slurm.reader(None)?;
+        command.arg("--conf").arg(slurm.conf()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn()?;
+        let requests = process.stdin.take().context("its stdin")?;
+        let lines = BufReader::new(process.stdout.take().context("its stdout")?).lines();
+        let mut reader = Self { process, requests, lines };
+        ensure!(matches!(reader.answer()?, Answer::Hello(_)));
+        Ok(reader)
+    }
+
+    fn answer(&mut self) -> Result<Answer> {
+        Ok(Answer::parse(self.lines.next().context("it has ended")??.as_bytes())?)
+    }
+
+    /// A reply with everything that any collector needs of it.
+    fn ask(&mut self, kind: ReplyKind, since: Option<i64>) -> Result<Reply> {
+        let options = ReplyOptions {
+            users: true,
+            accounts: true,
+            qos: true,
+            partitions: true,
+            rows: true,
+            ..ReplyOptions::default()
+        };
+        let request = Request { since, ..Request::new(kind, options) };
+        writeln!(self.requests, "{}", serde_json::to_string(&request)?)?;
+        match self.answer()? {
+            Answer::Reading(reading) => reading.reply.context("a reply"),
+            answer => bail!("{answer:?}"),
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _ended = self.process.wait();
+    }
+}
+
+/// Appends lines to slurm.conf.
+fn configure(slurm: &Slurm, lines: &str) -> Result<()> {
+    let mut conf: File = OpenOptions::new().append(true).open(slurm.conf())?;
+    Ok(conf.write_all(lines.as_bytes())?)
+}
+
+/// A reply without what belongs to one moment: when it was written, and what depends on the time that has passed.
+fn lasting(reply: &Reply) -> Result<Value> {
+    let mut value = serde_json::to_value(reply)?;
+    strip(&mut value);
+    Ok(value)
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, _| !["last_update", "started", "eligible"].contains(&name.as_str()));
+            members.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+/// One kind of reply: the last one that was not "unchanged".
+struct Kept {
+    kind: ReplyKind,
+    reply: Option<Reply>,
+    compared: u32,
+    changed: u32,
+}
+
+impl Kept {
+    /// Asks whole, with `since`, and whole again. Where both wholes agree and the answer was "unchanged", what is kept
+    /// must equal them.
+    fn compare(&mut self, reader: &mut Reader) -> Result<()> {
+        let before = reader.ask(self.kind, None)?;
+        let since = self.reply.as_ref().and_then(Reply::last_update);
+        let answer = reader.ask(self.kind, since)?;
+        let after = reader.ask(self.kind, None)?;
+        let kept = match (answer, &self.reply) {
+            (Reply::Unchanged, Some(kept)) => kept,
+            (answer, _) => {
+                self.reply = Some(answer);
+                self.changed += 1;
+                return Ok(());
+            }
+        };
+        let (before, after) = (lasting(&before)?, lasting(&after)?);
+        if before == after {
+            let kept = lasting(kept)?;
+            ensure!(kept == before, "{} unchanged:\nkept {kept}\ntrue {before}", self.kind.name());
+            self.compared += 1;
+        }
+        Ok(())
+    }
+}
+
+/// What a busy cluster does in one step: jobs of every kind, drained nodes, partitions that close, reservations of
+/// nodes and of licences that begin, end and are deleted.
+fn step(slurm: &Slurm, step: u32) -> Result<()> {
+    let control = |words: &str| slurm.run("scontrol", &words.split(' ').collect::<Vec<_>>()).map(drop);
+    let submit = |words: &str, script: &str| {
+        slurm.submit(&[&words.split(' ').collect::<Vec<_>>()[..], &["--wrap", script]].concat())
+    };
+    match step % 12 {
+        0 => submit("-n1 --time=1 -L foo:2", "sleep 2").map(drop),
+        1 => submit("-n1 --array=1-4%2 --time=1", "sleep 1").map(drop),
+        2 => {
+            let first = submit("-H", "true")?;
+            submit(&format!("-d afterany:{first}"), "true")?;
+            control(&format!("release {first}"))
+        }
+        3 => control(&format!(
+            "create reservation reservationname=lic{step} starttime=now+2 endtime=now+9 users=root licenses=foo:3 flags=any_nodes nodecnt=0"
+        )),
+        4 => submit("-n1 --begin=now+5", "true").map(drop),
+        5 => control("update nodename=localhost state=drain reason=test"),
+        6 => control("update nodename=localhost state=resume"),
+        7 => control("update partitionname=debug state=down"),
+        8 => control("update partitionname=debug state=up"),
+        9 => control(&format!(
+            "create reservation reservationname=nodes{step} starttime=now endtime=now+5 users=root nodes=ALL flags=maint,ignore_jobs"
+        )),
+        10 => {
+            let held = submit("-H -A nobodys", "true")?;
+            slurm.run("scancel", &[&held.to_string()]).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn what_slurmctld_calls_unchanged_is_what_it_would_send() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    configure(
+        &slurm,
+        "Licenses=foo:10,bar:4\nPartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n",
+    )
+    .unwrap();
+    slurm.start_all().unwrap();
+    let mut reader = Reader::start(&slurm).unwrap();
+    let rows = REPLIES.iter().filter(|row| row.unchanged && row.role == Role::Surveys);
+    let mut all: Vec<Kept> =
+        rows.map(|row| Kept { kind: row.kind, reply: None, compared: 0, changed: 0 }).collect();
+    assert!(all.iter().any(|kept| kept.kind == ReplyKind::Jobs), "it is the largest");
+    for number in 0..26 {
+        step(&slurm, number).unwrap();
+        // What time alone changes must be seen too.
+        let next = Instant::now() + Duration::from_millis(1200);
+        while Instant::now() < next {
+            all.iter_mut().for_each(|kept| kept.compare(&mut reader).unwrap());
+            wait::pause(Duration::from_millis(100));
+        }
+    }
+    for Kept { kind, compared, changed, .. } in all {
+        assert!(compared >= COMPARED && changed >= 5, "{kind:?}: {compared} compared, {changed} changes");
+    }
+}
