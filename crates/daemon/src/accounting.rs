@@ -441,6 +441,10 @@ fn next_piece(piece: i64, jobs: usize) -> i64 {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/accounting_model.rs"]
+mod model;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
@@ -449,17 +453,17 @@ mod tests {
     use crate::survey::patient;
 
     const NOW: i64 = 1_700_000_000;
-    const FREELY: Sparing = Sparing { max_duty: 1.0, is_busy: false };
+    pub(super) const FREELY: Sparing = Sparing { max_duty: 1.0, is_busy: false };
 
     pub(super) fn plan() -> Plan {
         let levels = Levels::default();
         Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, efficiency: true, most_ids: 1000 }
     }
 
-    type Disk = BTreeMap<String, Arc<[u8]>>;
+    pub(super) type Disk = BTreeMap<String, Arc<[u8]>>;
 
     /// An accounting that has read `disk`; what it keeps is there at once, but reported only by `kept`.
-    fn accounting(disk: &mut Disk, now: i64) -> Accounting {
+    pub(super) fn accounting(disk: &mut Disk, now: i64) -> Accounting {
         let slurm = SlurmSettings { reader: Some("/nonexistent".into()), ..Config::default().slurm };
         let mut accounting = Accounting::new(patient(&slurm), plan(), false);
         open(&mut accounting, disk, now);
@@ -475,7 +479,7 @@ mod tests {
         accounting.open("c", now, || Some(found), keep);
     }
 
-    fn phase(accounting: &Accounting) -> &Phase {
+    pub(super) fn phase(accounting: &Accounting) -> &Phase {
         &accounting.opened.as_ref().unwrap().phase
     }
 
