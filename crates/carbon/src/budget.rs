@@ -56,8 +56,14 @@ impl Budget {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Called when no answer can be requested.
-    pub(crate) fn unasked(&mut self) {
+    /// Called when no answer can be requested. If the receiver's program runs, that it has kept the connection counts as
+    /// a quick answer: a loss would begin again with one tick.
+    pub(crate) fn unasked(&mut self, runs: bool) {
+        if runs && !self.is_patient() {
+            let doubled = self.round.saturating_mul(2);
+            self.round = if self.left == 0 { doubled } else { self.round };
+            self.left = self.left.max(self.round);
+        }
         self.left = self.left.max(1);
     }
 

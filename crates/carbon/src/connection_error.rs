@@ -50,8 +50,11 @@ pub enum ConnectionError {
 impl ConnectionError {
     /// What an administrator should check first; `None` if a restart of the receiver is the usual reason.
     #[must_use]
-    pub const fn advice(&self) -> Option<&'static str> {
+    pub fn advice(&self) -> Option<&'static str> {
         match self {
+            error if error.is_lack() => Some(
+                "This host has no file descriptor or no port left: see LimitNOFILE of the unit, and net.ipv4.ip_local_port_range.",
+            ),
             Self::Lookup(..) => Some("Does the name resolve on this host? Try `getent hosts` with it."),
             Self::Connect(..) => Some("Is carbon-cache running, and is its port open to this host?"),
             Self::Unread(_) => Some("Is carbon-cache stopped, or is its cache full (USE_FLOW_CONTROL)?"),
@@ -61,6 +64,16 @@ impl ConnectionError {
             Self::NotCarbon => Some("Is this the address and the port of Carbon?"),
             _ => None,
         }
+    }
+}
+
+impl ConnectionError {
+    /// Whether this host could not open a connection, because it lacks file descriptors, ports or memory. That says
+    /// nothing about the other host.
+    pub(crate) fn is_lack(&self) -> bool {
+        let lacks =
+            [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EAGAIN];
+        matches!(self, Self::Connect(_, source) if source.raw_os_error().is_some_and(|code| lacks.contains(&code)))
     }
 }
 

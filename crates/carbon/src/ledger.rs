@@ -22,8 +22,9 @@ use tokio::time::Instant;
 enum DeliveryStage {
     /// Not written yet, or to be written again.
     Due,
-    /// Written as a whole, on the connection of this number.
-    Written(u64),
+    /// Written as a whole, on the connection of this number. Where nothing can be proved: since when that connection has
+    /// been seen to stand, and its program to run.
+    Written(u64, Option<Instant>),
     /// The connection of its last write answered at this time.
     Read(Instant),
 }
@@ -106,13 +107,18 @@ impl Ledger {
         self.entries.values_mut().for_each(|entry| entry.provisional = false);
     }
 
-    /// The tick to write next, and whether it belongs to the backlog. The newest tick comes first if it was never
-    /// written, then the oldest that was never written, then the oldest that is due again.
+    #[cfg(test)]
     pub(crate) fn next(&self) -> Option<(u64, bool)> {
-        if self.entries.get(&self.newest).is_some_and(|entry| entry.fresh && !entry.sent) {
-            return Some((self.newest, false));
-        }
-        self.due.first().map(|&(_, batch)| (batch, true))
+        self.in_order().next()
+    }
+
+    /// The ticks to write, in order, and whether each belongs to the backlog. The newest tick comes first if it was never
+    /// written, then the oldest that was never written, then the oldest that is due again.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (u64, bool)> {
+        let newest = self.entries.get(&self.newest).filter(|entry| entry.fresh && !entry.sent);
+        let newest = newest.map(|_| self.newest);
+        let others = self.due.iter().map(|&(_, batch)| batch).filter(move |&batch| newest != Some(batch));
+        newest.map(|batch| (batch, false)).into_iter().chain(others.map(|batch| (batch, true)))
     }
 
     /// How many frames of a due tick are already written: with a window of zero nothing is written twice.
@@ -136,7 +142,7 @@ impl Ledger {
         let Some(entry) = self.entries.get_mut(&batch) else { return false };
         self.due.remove(&(entry.sent, batch));
         self.provisional.remove(&(entry.sent, batch));
-        entry.stage = DeliveryStage::Written(connection);
+        entry.stage = DeliveryStage::Written(connection, None);
         let again = std::mem::replace(&mut entry.sent, true);
         if self.resend_window.is_zero() {
             self.entries.remove(&batch);
@@ -161,7 +167,7 @@ impl Ledger {
         });
         for entry in self.entries.values_mut() {
             match &mut entry.stage {
-                DeliveryStage::Written(on) if *on == connection => entry.stage = DeliveryStage::Read(now),
+                DeliveryStage::Written(on, _) if *on == connection => entry.stage = DeliveryStage::Read(now),
                 // The receiver may have done nothing until it answered, so that time does not count towards the window.
                 DeliveryStage::Read(read) => *read += after,
                 _ => {}
@@ -174,7 +180,23 @@ impl Ledger {
     pub(crate) fn answered_too_late(&mut self, connection: u64) {
         let handed_over = self.handed_over.remove(&connection);
         self.count_unproved(handed_over.unwrap_or(0));
-        self.unprove(|stage| stage == DeliveryStage::Written(connection));
+        self.unprove(|stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection));
+    }
+
+    /// Nothing can be proved, because the receiver accepts no second connection; but at `now` its program was seen to run,
+    /// and `connection`, which it has acknowledged as a whole, stands. What was written on it a window before is done.
+    pub(crate) fn stands(&mut self, connection: u64, now: Instant) {
+        let window = self.resend_window;
+        let is_ours = |stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection);
+        self.finish(|entry| match entry.stage {
+            DeliveryStage::Written(_, Some(since)) => is_ours(entry.stage) && now >= since + window,
+            _ => false,
+        });
+        for entry in self.entries.values_mut().filter(|entry| is_ours(entry.stage)) {
+            if let DeliveryStage::Written(_, since) = &mut entry.stage {
+                since.get_or_insert(now);
+            }
+        }
     }
 
     /// The program did not read for a while, until `now`. That time does not count towards the window.
@@ -270,7 +292,7 @@ impl Ledger {
     /// Ticks that were written and, as far as is known, not read; with a window of zero, connections with such ticks.
     pub(crate) fn unread(&self) -> usize {
         let unread =
-            |entry: &&LedgerEntry| !entry.evicted && matches!(entry.stage, DeliveryStage::Written(_));
+            |entry: &&LedgerEntry| !entry.evicted && matches!(entry.stage, DeliveryStage::Written(..));
         let handed_over = self.handed_over.values().filter(|points| **points > 0);
         self.entries.values().filter(unread).count() + handed_over.count()
     }

@@ -12,6 +12,7 @@ mod connection;
 mod connection_error;
 mod destination;
 mod duration;
+mod idle;
 mod ledger;
 pub mod path;
 mod point;

@@ -24,7 +24,7 @@ use tracing::{error, warn};
 
 use self::clock::Moment;
 pub use self::place::Status;
-pub(crate) use self::place::{Loaded, Place, Turn};
+pub(crate) use self::place::{Loaded, Place, Turn, Which};
 use self::state::{DestinationState, QueueState, QueuedBatch};
 use crate::point::Batch;
 use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary, moved};
@@ -360,4 +360,4 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
 
 #[cfg(test)]
 #[path = "../tests/inside/queue/tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -19,6 +19,7 @@ use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::connection::{Connection, Stream};
 use crate::destination::Destination;
+use crate::idle::IdleTimer;
 use crate::ledger::Ledger;
 use crate::queue::{Place, Queue, Status};
 use crate::rate::Rate;
@@ -32,6 +33,8 @@ struct SenderTask {
     drain: Arc<Notify>,
     /// Ends the task when everything was read, or the connection is lost.
     draining: bool,
+    /// Until when it sends what is on disk.
+    drains_stored_until: Option<Instant>,
     rate: Rate,
     budget: Budget,
     recording: Recording,
@@ -41,8 +44,7 @@ struct SenderTask {
     /// Points that were lost before `away_since`.
     lost_before: u64,
     doubt_since: Option<Instant>,
-    /// After how long the peer closes an idle connection, if it has done so.
-    closes_idle_after: Option<Duration>,
+    idle_timer: IdleTimer,
     closed_at_once: u32,
     /// Half-closed connections in a row whose end proved nothing.
     without_proof: u32,
@@ -88,6 +90,7 @@ impl Sender {
             place: place.clone(),
             drain: Arc::clone(&draining),
             draining: false,
+            drains_stored_until: None,
             budget: Budget::new(),
             recording: Recording::default(),
             backoff: Backoff::default(),
@@ -95,7 +98,7 @@ impl Sender {
             away_since: None,
             lost_before: 0,
             doubt_since: None,
-            closes_idle_after: None,
+            idle_timer: IdleTimer::default(),
             closed_at_once: 0,
             without_proof: 0,
             suspect: false,

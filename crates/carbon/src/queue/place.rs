@@ -19,12 +19,24 @@ pub(crate) struct Turn {
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) backlog: bool,
+    /// Whether it is on disk, so that the next run of the daemon can send it.
+    pub(crate) stored: bool,
     /// Written only if the peer has acknowledged everything else.
     pub(crate) provisional: bool,
     /// The number of frames that are already written.
     pub(crate) written: usize,
     /// `None`: they must be read from disk.
     pub(crate) frames: Option<Arc<[Frame]>>,
+}
+
+/// Which batches may be next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which {
+    All,
+    /// Those whose frames are in memory, because the disk returns nothing.
+    Loaded,
+    /// The newest, and those that are lost at the end of this process.
+    Unstored,
 }
 
 /// The outcome of loading a batch's frames.
@@ -145,14 +157,27 @@ impl Place {
     }
 
     /// The next batch to send.
-    pub(crate) fn next(&self) -> Option<Turn> {
+    pub(crate) fn next(&self, which: Which) -> Option<Turn> {
         let state = self.shared.state();
         let ledger = &state.destinations.get(&self.name)?.ledger;
-        let (id, backlog) = ledger.next()?;
-        let held = state.batches.get(&id)?;
-        let (points, written) = (held.summary.points, ledger.frames_written(id));
-        let provisional = held.provisional;
-        Some(Turn { id, points, backlog, provisional, written, frames: held.frames.clone() })
+        ledger.in_order().find_map(|(id, backlog)| {
+            let held = state.batches.get(&id)?;
+            let stored = self.shared.store.is_some() && held.durable;
+            let fits = match which {
+                Which::All => true,
+                Which::Loaded => held.frames.is_some(),
+                Which::Unstored => !backlog || !stored,
+            };
+            fits.then(|| Turn {
+                id,
+                points: held.summary.points,
+                backlog,
+                stored,
+                provisional: held.provisional,
+                written: ledger.frames_written(id),
+                frames: held.frames.clone(),
+            })
+        })
     }
 
     /// The batch's frames, from memory or from the file. `given_up`: a batch that the disk does not return counts as

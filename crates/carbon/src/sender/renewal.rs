@@ -18,6 +18,8 @@ use crate::duration::in_words;
 
 /// A connection is renewed at this age, or sooner.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
+/// A proxy that cannot reach its backend closes a connection sooner.
+const OUTLIVES_A_PROXY: Duration = Duration::from_secs(30);
 const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// How long a new connection must live before the old one is half-closed, because a receiver that allows only one
 /// connection closes the second at once. One that has answered since the last loss allows two.
@@ -76,7 +78,7 @@ impl SenderTask {
     pub(super) fn period(&self) -> Duration {
         let window = self.place.ledger(|ledger| ledger.resend_window);
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
-        let idle = self.closes_idle_after.map(|after| after / 2);
+        let idle = self.idle_timer.renew_at(Instant::now());
         [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
     }
 
@@ -131,18 +133,26 @@ impl SenderTask {
         }
         let now = Instant::now();
         let is_tls = matches!(error, ConnectionError::Tls(_) | ConnectionError::NoHandshake(_));
-        if is_tls && links.renewals_fail_since.is_none() {
+        if (is_tls || error.is_lack()) && links.renewals_fail_since.is_none() {
             // Perhaps a certificate has expired: an administrator must look at it.
             warn!(destination = %self.to.name, %error, "cannot open a new connection; still using the old one");
         } else {
             debug!(destination = %self.to.name, %error, "no second connection");
         }
         let since = *links.renewals_fail_since.get_or_insert(now);
-        self.budget.unasked();
+        // A program that accepts a connection and closes it runs.
+        let runs = matches!(
+            error,
+            ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Socket(_)
+        );
+        self.budget.unasked(runs && links.opened.elapsed() >= OUTLIVES_A_PROXY);
+        if runs && links.current.stream.unacked()? == 0 {
+            self.place.ledger(|ledger| ledger.stands(links.current.number, now));
+        }
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
-        if matches!(error, ConnectionError::Tls(_)) {
-            // One of the two programs refuses it, and would do so without the old connection too.
+        if matches!(error, ConnectionError::Tls(_)) || error.is_lack() {
+            // One of the two programs or this host refuses it, and would do so without the old connection too.
             return Ok(());
         }
         let window = self.place.ledger(|ledger| ledger.resend_window);
@@ -161,7 +171,8 @@ impl SenderTask {
         }
         warn!(destination = %self.to.name, %error, "the receiver accepts no second connection, so it is not known whether it reads; \
                                                     allow two connections from this host (MAX_RECEIVER_CONNECTIONS)");
-        Err(ConnectionError::Alone(error.to_string()))
+        // If the program runs, this connection proves as much as the next one would.
+        if runs { Ok(()) } else { Err(ConnectionError::Alone(error.to_string())) }
     }
 
     /// Switches to the next connection when it is time. Right before a live tick is the best moment, because then the

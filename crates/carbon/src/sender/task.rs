@@ -6,6 +6,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
@@ -16,11 +17,13 @@ use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 use crate::duration::in_words;
 use crate::ledger::Ledger;
-use crate::queue::{Loaded, Turn};
+use crate::queue::{Loaded, Turn, Which};
 use crate::wire::Frame;
 
 /// How long to wait before reading a batch again that the disk did not return. Live ticks continue meanwhile.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// For how long a drain sends what is on disk.
+const DRAINS_STORED_FOR: Duration = Duration::from_secs(1);
 /// When to look again whether the peer's kernel has acknowledged what was written.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(50);
 /// If a peer closes a connection sooner than this after the last byte, idleness is not the reason.
@@ -60,7 +63,9 @@ impl SenderTask {
             let mut is_closed_at_once = false;
             let error = match opened {
                 Ok(stream) => {
-                    self.closes_idle_after = idle.or(self.closes_idle_after);
+                    if let Some(idle) = idle {
+                        self.idle_timer.closed_after(idle, Instant::now());
+                    }
                     let mut links = self.connected(stream);
                     let Err(error) = self.serve(&mut links).await else { return };
                     if !self.draining {
@@ -254,25 +259,42 @@ impl SenderTask {
         }
     }
 
-    /// Writes what is due, as far as the peer and the rate allow. Returns until when to wait for the rate.
+    /// Writes what is due, as far as the peer and the rate allow. Returns until when to wait for the rate or the disk.
+    ///
+    /// A drain gives what is on disk a second at the rate, and the next run of the daemon sends the rest. What is only in
+    /// memory is lost at the end, so it goes as fast as the peer reads.
     async fn write_some<C: Stream>(&mut self, links: &mut Links<C>) -> Result<Option<Instant>> {
         loop {
             let now = Instant::now();
-            let Some(turn) = self.place.next() else { return Ok(None) };
-            if let Some(until) = self.load_again.filter(|&again| again > now && turn.frames.is_none()) {
-                return Ok(Some(until));
-            }
+            let hangs_until = self.load_again.filter(|&again| again > now);
+            let rests_until = self.rate.wait(now);
+            let is_late = self.draining && {
+                let end = *self.drains_stored_until.get_or_insert(now + DRAINS_STORED_FOR);
+                rests_until.unwrap_or(now) > end
+            };
+            let which = match (hangs_until, is_late) {
+                (Some(_), false) => Which::Loaded,
+                (_, true) => Which::Unstored,
+                (None, false) => Which::All,
+            };
+            let Some(turn) = self.place.next(which) else { return Ok(hangs_until) };
             // What the peer's kernel has not acknowledged may still arrive when the network is back.
             if turn.provisional && links.current.stream.unacked()? > 0 {
                 return Ok(Some(now + ACKNOWLEDGED_WITHIN));
             }
             if !turn.backlog {
+                self.idle_timer.stood(links.idle());
                 self.switch(links)?;
                 self.rate.live(turn.points, now);
             } else if self.suspect {
                 return Ok(None);
-            } else if !self.draining {
-                if let Some(until) = self.rate.wait(now).or_else(|| self.recording.wait(&self.place, now)) {
+            } else if self.draining {
+                if turn.stored {
+                    sleep_until(rests_until.unwrap_or(now)).await;
+                    self.rate.spend(turn.points, Instant::now());
+                }
+            } else {
+                if let Some(until) = rests_until.or_else(|| self.recording.wait(&self.place, now)) {
                     return Ok(Some(until));
                 }
                 if links.half_closed.is_some() || !self.budget.allows() {
@@ -284,23 +306,20 @@ impl SenderTask {
                 self.rate.spend(turn.points, now);
                 self.budget.spend();
             }
-            if !self.write_tick(links, &turn).await? {
-                return Ok(self.load_again);
-            }
-            if turn.backlog {
+            if self.write_tick(links, &turn).await? && turn.backlog {
                 self.recording.begin(&self.place, Instant::now());
             }
         }
     }
 
-    /// Writes a tick. Returns whether the disk can be used.
+    /// Writes a tick. Returns whether the disk has returned it.
     async fn write_tick<C: Stream>(&mut self, links: &mut Links<C>, turn: &Turn) -> Result<bool> {
         let now = Instant::now();
         let refused =
             self.refused_since.is_some_and(|since| now.duration_since(since) >= self.to.timeouts.pause);
         let frames = match self.place.frames(turn, refused).await {
             Loaded::Frames(frames) => frames,
-            Loaded::Lost if !refused => return Ok(true),
+            Loaded::Lost if !refused => return Ok(false),
             Loaded::Lost | Loaded::NotNow => {
                 self.refused_since.get_or_insert(now);
                 self.load_again = Some(Instant::now() + LOAD_AGAIN_AFTER);
@@ -320,6 +339,8 @@ impl SenderTask {
             *(if again { &mut status.resent } else { &mut status.sent }) += turn.points;
             status.last_delivery = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
         });
+        // Where neither the peer nor a rate makes it wait.
+        yield_now().await;
         Ok(true)
     }
 

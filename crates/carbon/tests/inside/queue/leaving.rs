@@ -109,7 +109,7 @@ async fn what_max_bytes_takes_from_the_resend_window_is_counted_when_it_cannot_b
         let mut batch = Batch::new(timestamp);
         (0..1000).for_each(|n| batch.push(format!("cluster.some_figure_{n}"), 1.0));
         queue.push(&batch);
-        let id = place.next().unwrap().id;
+        let id = place.next(Which::All).unwrap().id;
         place.ledger(|ledger| ledger.written(id, 1));
     }
     let left = place.status().held as u64;
@@ -160,7 +160,7 @@ async fn what_is_too_old_does_not_make_the_window_short() {
     let queue = with_limits(an_hour(), &NAMES);
     queue.push(&batch(1));
     let place = queue.place("a");
-    let id = place.next().unwrap().id;
+    let id = place.next(Which::All).unwrap().id;
     place.ledger(|ledger| ledger.written(id, 1));
     queue.shared.state().expire(later(HOUR * 2));
     assert!(!queue.status().window_short, "max_bytes has room");
@@ -174,7 +174,7 @@ async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_co
     queue.push(&batch(1));
     assert_eq!(reconfigure(&queue, &["a"]), None, "b has a name");
     queue.push(&batch(2));
-    let id = queue.place("a").next().unwrap().id;
+    let id = queue.place("a").next(Which::All).unwrap().id;
     queue.place("a").ledger(|ledger| ledger.written(id, 1));
     // It is configured again, and gets the batches that were kept for it.
     assert_eq!(reconfigure(&queue, &["a", "b"]), None);
@@ -195,7 +195,7 @@ async fn a_new_address_without_a_name_takes_the_backlog_along() {
     (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
     until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
     let place = queue.place("dead:2004");
-    let id = place.next().unwrap().id;
+    let id = place.next(Which::All).unwrap().id;
     place.ledger(|ledger| ledger.written(id, 1));
     let moved = reconfigure(&queue, &["right:2004", "b"]);
     assert_eq!(moved, Some(("dead:2004".to_owned(), "right:2004".to_owned())));

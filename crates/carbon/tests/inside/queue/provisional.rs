@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 fn write_all(queue: &Queue) -> Vec<i64> {
     let place = queue.place("a");
     std::iter::from_fn(|| {
-        let turn = place.next()?;
+        let turn = place.next(Which::All)?;
         place.ledger(|ledger| ledger.written(turn.id, 1));
         Some(queue.shared.state().batches.get(&turn.id).unwrap().summary.timestamp)
     })
@@ -95,7 +95,7 @@ async fn a_provisional_tick_that_is_done_leaves_the_file() {
 /// Writes one tick, which is done then.
 fn write_all_once(queue: &Queue) -> usize {
     let place = queue.place("a");
-    let turn = place.next().unwrap();
+    let turn = place.next(Which::All).unwrap();
     place.ledger(|ledger| ledger.written(turn.id, 1));
     1
 }

@@ -60,7 +60,7 @@ async fn what_is_in_memory_is_written_again_when_its_files_are_gone() {
         queue.push(&batch(2));
         all_durable(&queue).await;
         let place = queue.place("a");
-        let (second, _) = (place.next().unwrap().id, happen(&dir));
+        let (second, _) = (place.next(Which::All).unwrap().id, happen(&dir));
         // It is done, and no folder that comes back may bring it again.
         queue.reconfigure(Limits { resend_window: Duration::ZERO, ..limits() }, &NAMES.map(str::to_owned));
         place.ledger(|ledger| ledger.written(second, 1));

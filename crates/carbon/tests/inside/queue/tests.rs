@@ -113,11 +113,11 @@ async fn a_disk_that_hangs_delays_a_tick_by_a_second_and_has_them_all_afterwards
     let place = queue.place("a");
     let start = Instant::now();
     queue.push(&batch(1));
-    assert!(place.next().is_none(), "it may yet come to the disk");
+    assert!(place.next(Which::All).is_none(), "it may yet come to the disk");
     until(&queue, |state| state.status.undurable == 1).await;
     let waited = start.elapsed();
     assert!((COMMIT_PATIENCE..COMMIT_PATIENCE * 20).contains(&waited), "{waited:?}");
-    assert!(place.next().is_some() && !queue.status().durable);
+    assert!(place.next(Which::All).is_some() && !queue.status().durable);
     assert_eq!(queue.status().durable_since, None, "it never was");
     // No more than 64 of a hundred commands wait for the disk, and all batches go to the senders.
     (2..=100).for_each(|timestamp| queue.push(&batch(timestamp)));
@@ -177,7 +177,7 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         (1..=2).for_each(|timestamp| queue.push(&batch(timestamp)));
         until(&queue, |state| state.status.undurable == 2).await;
         let (a, b, c) = (queue.place("a"), queue.place("b"), queue.place("c"));
-        let second = a.next().unwrap().id;
+        let second = a.next(Which::All).unwrap().id;
         let first = second - 1;
         // The first is done for all; the second is still due to b.
         [&a, &b, &c].into_iter().for_each(|place| assert!(!place.ledger(|ledger| ledger.written(first, 1))));
@@ -266,7 +266,7 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
     restored.batches.insert(5, Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
-    let turn = place.next().unwrap();
+    let turn = place.next(Which::All).unwrap();
     let asked = Instant::now();
     let loaded = place.frames(&turn, false).await;
     assert!(matches!(loaded, Loaded::NotNow), "{loaded:?}");
@@ -275,7 +275,7 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
     // Live ticks go before it.
     queue.push(&batch(2));
     queue.shared.state().lose_patience(Instant::now() + COMMIT_PATIENCE);
-    assert!(place.next().is_some_and(|turn| turn.id != 5 && turn.frames.is_some()));
+    assert!(place.next(Which::All).is_some_and(|turn| turn.id != 5 && turn.frames.is_some()));
 }
 
 #[tokio::test]
@@ -296,13 +296,13 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
         ..Restored::default()
     };
     queue.shared.state().apply(Event::Opened(restored));
-    let (first, damaged) = (place.next().unwrap(), |place: &Place| place.status().dropped.damaged);
+    let (first, damaged) = (place.next(Which::All).unwrap(), |place: &Place| place.status().dropped.damaged);
     assert!(matches!(place.frames(&first, false).await, Loaded::NotNow) && damaged(&place) == 0);
     for lost in [3, 6] {
-        assert!(matches!(place.frames(&place.next().unwrap(), true).await, Loaded::Lost));
+        assert!(matches!(place.frames(&place.next(Which::All).unwrap(), true).await, Loaded::Lost));
         assert_eq!(damaged(&place), lost);
     }
-    let last = place.next().unwrap();
+    let last = place.next(Which::All).unwrap();
     assert!(last.id == 7 && matches!(place.frames(&last, true).await, Loaded::Frames(_)));
     assert_eq!((place.status().due, damaged(&place)), (1, 6));
 }
@@ -334,6 +334,65 @@ async fn a_disk_that_hangs_with_the_backlog_holds_up_no_live_tick() {
     assert_eq!(&live, b"a 1 777\n");
     assert!(start.elapsed() < COMMIT_PATIENCE * 3, "{:?}", start.elapsed());
     drop(sender);
+}
+
+/// Frames that only a disk has which returns nothing.
+pub(crate) type OnHungDisk = Vec<(u64, Arc<[Frame]>)>;
+
+/// Every batch of a queue in memory is on a disk that hangs from now on.
+pub(crate) fn disk_hangs(queue: &Queue) -> OnHungDisk {
+    let mut state = queue.shared.state();
+    let taken = state.batches.iter_mut().filter_map(|(&id, held)| Some((id, held.frames.take()?))).collect();
+    state.status.memory_bytes = 0;
+    taken
+}
+
+/// The disk returns them again.
+pub(crate) fn disk_answers(queue: &Queue, disk: OnHungDisk) {
+    let mut state = queue.shared.state();
+    for (id, frames) in disk {
+        let Some(held) = state.batches.get_mut(&id) else { continue };
+        let bytes = held.summary.bytes;
+        held.frames = Some(frames);
+        state.status.memory_bytes += bytes;
+    }
+}
+
+/// A queue with ticks of 100 points.
+async fn with_a_backlog(dir: Option<&Path>, ticks: i64) -> Queue {
+    let queue = Queue::open(dir.map(Path::to_owned), limits(), &NAMES.map(str::to_owned));
+    for timestamp in 1..=ticks {
+        let mut batch = Batch::new(timestamp);
+        (0..100).for_each(|n| batch.push(format!("a.{n}"), 1.0));
+        queue.push(&batch);
+        until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
+    }
+    queue
+}
+
+/// A flood has brought Carbon servers down, and the next run sends all of it again. Without a folder it is the last chance.
+#[tokio::test]
+async fn a_drain_leaves_a_backlog_that_is_on_disk_to_the_next_run_and_sends_all_that_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in [Some(dir.path()), None] {
+        let queue = with_a_backlog(folder, 40).await;
+        let (listener, to) = destination().await;
+        let sender = Sender::start(crate::Destination { replay_rate: Some(100), ..to }, &queue);
+        let mut peer = listener.accept().await.unwrap().0;
+        while sender.status().due == 40 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let began = Instant::now();
+        let drained = tokio::spawn(sender.drain(PATIENCE));
+        peer.read_to_end(&mut Vec::new()).await.unwrap();
+        drop((peer, listener));
+        let left = drained.await.unwrap();
+        match folder {
+            Some(_) => assert!(left.due > 30, "{left} after {:?}", began.elapsed()),
+            None => assert_eq!(left.due, 0, "{left}"),
+        }
+        assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    }
 }
 
 #[tokio::test]
@@ -419,7 +478,7 @@ async fn a_hung_disk_keeps_nothing_in_memory_that_is_done() {
         queue.push(&batch(timestamp));
         queue.publish();
         for place in NAMES.map(|name| queue.place(name)) {
-            let id = place.next().unwrap().id;
+            let id = place.next(Which::All).unwrap().id;
             place.ledger(|ledger| ledger.written(id, 1));
         }
     }

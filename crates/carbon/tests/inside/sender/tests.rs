@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use self::world::{Order, ReceiverKind, ReceiverState, SimulatedStream};
 use super::*;
 use crate::point::Batch;
+use crate::queue::tests::{disk_answers, disk_hangs};
 use crate::queue::{Dropped, Limits};
 use crate::wire::Protocol;
 
@@ -123,6 +124,8 @@ enum Fault {
     /// The daemon is restarted, and soon after that Carbon is killed.
     RestartedThenKilled(Duration),
     HangsThenKilled(Duration),
+    /// The queue's disk returns nothing for so long, and a few seconds into it Carbon is killed.
+    DiskHangs(Duration),
     /// It goes away, and for this long something else has its port.
     Replaced(ReceiverState, Duration),
 }
@@ -141,6 +144,7 @@ async fn nothing_is_lost(seed: u64) {
         order: random.choice([Order::Oldest, Order::Shared]).unwrap(),
         closes_idle_after: random.choice([None, None, Some(seconds(20)), Some(seconds(120))]).unwrap(),
         proxy_closes_after: random.choice([None, None, Some(seconds(35))]).unwrap(),
+        most_connections: random.choice([usize::MAX, usize::MAX, usize::MAX, 1]).unwrap(),
         ..ReceiverKind::default()
     };
     // A timer that would make an answer worthless; over TLS it causes no answer.
@@ -151,9 +155,11 @@ async fn nothing_is_lost(seed: u64) {
     for _ in 0..random.usize(1..6) {
         let long = between(&mut random, window * 3);
         let short = between(&mut random, seconds(30));
-        let others = [ReceiverState::Talks, ReceiverState::Greets, ReceiverState::DeadBackend];
+        // A program that keeps one connection and forgets all is a receiver of one connection, as far as can be seen.
+        let greets = if kind.most_connections == 1 { ReceiverState::Talks } else { ReceiverState::Greets };
+        let others = [ReceiverState::Talks, greets, ReceiverState::DeadBackend];
         let other = random.choice(others).unwrap();
-        events.push(match random.u8(0..10) {
+        events.push(match random.u8(0..11) {
             0 => Fault::Hangs(long),
             1 => Fault::Killed(short),
             2 => Fault::Gone(long),
@@ -162,6 +168,7 @@ async fn nothing_is_lost(seed: u64) {
             5 => Fault::Moved,
             6 => Fault::RestartedThenKilled(short),
             7 => Fault::HangsThenKilled(long),
+            8 => Fault::DiskHangs(long),
             _ => Fault::Replaced(other, long),
         });
     }
@@ -230,6 +237,15 @@ async fn nothing_is_lost(seed: u64) {
                 world::set(at, ReceiverState::Down);
                 sleep(seconds(3)).await;
                 world::set(at, ReceiverState::Runs);
+            }
+            Fault::DiskHangs(long) => {
+                let disk = disk_hangs(&queue);
+                sleep(seconds(3)).await;
+                world::set(at, ReceiverState::Down);
+                sleep(seconds(3)).await;
+                world::set(at, ReceiverState::Runs);
+                sleep(long).await;
+                disk_answers(&queue, disk);
             }
             Fault::HangsThenKilled(long) => {
                 world::set(at, ReceiverState::Hangs);
@@ -302,22 +318,86 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
     }
 }
 
+/// It used to get four ticks of a backlog a minute, and all of them again every ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing() {
     let _receiver = world::begin(&[ReceiverKind { most_connections: 1, ..ReceiverKind::default() }]);
     let queue = queue(WINDOW);
-    (1..=20).for_each(|n| queue.push(&tick(n, 137)));
+    (1..=3600).for_each(|n| queue.push(&tick(n, 137)));
     let sender = start(&queue);
-    let (mut given_up, mut connects) = (0, sender.status().connects);
-    for n in 21..=200 {
-        push_each(&queue, n..=n, seconds(30)).await;
-        // The receiver may refuse a first attempt until it has seen the old connection's end.
-        let before = std::mem::replace(&mut connects, sender.status().connects);
-        given_up += u32::from(connects > before);
-    }
+    push_each(&queue, 3601..=3630, seconds(20)).await;
+    let stored = world::stored().len();
+    assert_eq!(stored, 3630, "an hour of ticks in ten minutes");
+    assert_eq!(sender.status().held, 3630, "no window has passed");
+    push_each(&queue, 3631..=3780, seconds(20)).await;
     let status = sender.status();
-    assert_eq!((world::stored().len(), status.renewals, status.held), (200, 0, 200));
-    assert!(given_up <= 10, "given up once in resend_window at most, {given_up} times: {status:?}");
+    assert_eq!((world::stored().len(), status.renewals, status.connects, status.due), (3780, 0, 1, 0));
+    assert!(world::writes().values().all(|writes| *writes == 1), "sent again");
+    assert!((30..40).contains(&status.held) && status.unread == status.held, "{status:?}");
+    sender.stop();
+}
+
+/// "Once, at replay_rate" would pour twelve hours of ticks into nothing in ten minutes.
+#[tokio::test(start_paused = true)]
+async fn a_proxy_with_a_dead_backend_gets_little_of_a_backlog_and_nothing_is_lost_in_it() {
+    for most_connections in [usize::MAX, 1] {
+        let _receiver = world::begin(&[ReceiverKind { most_connections, ..ReceiverKind::default() }]);
+        world::set(0, ReceiverState::DeadBackend);
+        let queue = queue(WINDOW);
+        (1..=1440).for_each(|n| queue.push(&tick(n, 137)));
+        let sender = start(&queue);
+        push_each(&queue, 1441..=1460, seconds(30)).await;
+        let written: u32 = world::writes().values().sum();
+        // One for each attempt at a second connection, and live ticks.
+        assert!(written < 400, "{written} ticks were written to nobody");
+        world::set(0, ReceiverState::Down);
+        world::set(0, ReceiverState::Runs);
+        push_each(&queue, 1461..=1500, seconds(30)).await;
+        assert_eq!((world::stored().len(), sender.status().due), (1500, 0));
+        sender.stop();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_holds_back_only_what_is_on_it() {
+    let _receiver = world::begin(&[ReceiverKind::default()]);
+    let queue = queue(WINDOW);
+    (1..=10).for_each(|n| queue.push(&tick(n, 137)));
+    let disk = disk_hangs(&queue);
+    push_each(&queue, 11..=20, seconds(1)).await;
+    let sender = start(&queue);
+    push_each(&queue, 21..=50, seconds(1)).await;
+    assert_eq!(world::stored(), (11..=50).collect(), "those in memory");
+    disk_answers(&queue, disk);
+    push_each(&queue, 51..=70, seconds(1)).await;
+    assert_eq!(world::stored(), (1..=70).collect());
+    sender.stop();
+}
+
+/// A restart within the first backoff looks like an idle timer: it made 30 connections a minute, for ever.
+#[tokio::test(start_paused = true)]
+async fn quick_restarts_are_no_idle_timer_and_a_wrong_belief_ends_after_an_hour() {
+    let _receiver = world::begin(&[ReceiverKind::default()]);
+    let queue = queue(WINDOW);
+    let sender = start(&queue);
+    let mut connections = Vec::new();
+    for n in 1..=480 {
+        queue.push(&tick(n, 137));
+        sleep(seconds(4)).await;
+        // Once alone, and once after two ticks in a row.
+        if [10, 50, 51].contains(&n) {
+            world::set(0, ReceiverState::Down);
+            world::set(0, ReceiverState::Runs);
+        }
+        sleep(seconds(6)).await;
+        if n % 6 == 0 {
+            connections.push(world::connections());
+        }
+    }
+    let each_minute: Vec<usize> = connections.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let most = |minutes: std::ops::Range<usize>| each_minute[minutes].iter().copied().max().unwrap();
+    assert!(most(2..7) <= 3, "after one restart: {each_minute:?}");
+    assert!(most(70..79) <= 3, "after an hour: {each_minute:?}");
     sender.stop();
 }
 

@@ -287,7 +287,12 @@ impl Network {
             let links = self.links.values_mut();
             let mut open: Vec<&mut SimulatedLink> =
                 links.filter(|link| link.receiver == number && link.ended.is_none()).collect();
-            open.iter_mut().for_each(|link| link.accepted = true);
+            for (before, link) in open.iter_mut().enumerate() {
+                if before >= it.kind.most_connections && !link.accepted {
+                    link.end(ConnectionEnd::Closed);
+                }
+                link.accepted = true;
+            }
             let mut left = it.kind.reads * STEP.as_secs_f64();
             while left > 1e-9 {
                 let mut readable: Vec<&mut &mut SimulatedLink> =
@@ -312,7 +317,7 @@ impl Network {
                     left -= link.read(take, it);
                 }
             }
-            for link in open {
+            for link in open.into_iter().filter(|link| link.ended.is_none()) {
                 let read = link.unread.is_empty()
                     && link.half_closed.is_none_or(|at| now >= at + it.kind.answers_after);
                 let done = read
@@ -416,7 +421,9 @@ impl SimulatedStream {
             let number = world.next_link;
             world.next_link += 1;
             let open = world.links.values().filter(|link| link.receiver == receiver && link.ended.is_none());
-            let is_full = open.count() >= world.receivers[receiver].kind.most_connections;
+            let is = &world.receivers[receiver];
+            // The kernel of a program that hangs accepts it.
+            let is_full = is.process != ReceiverState::Hangs && open.count() >= is.kind.most_connections;
             let link = SimulatedLink {
                 receiver,
                 accepted: false,

@@ -1,0 +1,69 @@
+//! After how long a peer closes an idle connection, as far as its closes show. Pure: moments are arguments.
+//!
+//! A quick restart of the receiver looks like an idle timer. So two closes after the same time are needed, and after an
+//! hour the belief is tested: connections are renewed as if there were no timer, and one more close at that time is enough
+//! to believe it again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long an idle timer is believed.
+const BELIEVED_FOR: Duration = Duration::from_secs(3600);
+
+/// The idle timer of a peer, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct IdleTimer {
+    /// After how long it last closed an idle connection.
+    last: Option<Duration>,
+    /// When it last did so after about the same time as before.
+    confirmed: Option<Instant>,
+}
+
+impl IdleTimer {
+    /// The peer closed a connection that had been idle for this long, and accepted the next one at once.
+    pub(crate) fn closed_after(&mut self, idle: Duration, now: Instant) {
+        if self.last.is_some_and(|last| idle.abs_diff(last) <= last / 10) {
+            self.confirmed = Some(now);
+        }
+        self.last = Some(idle);
+    }
+
+    /// A connection has been idle for this long and is not closed.
+    pub(crate) fn stood(&mut self, idle: Duration) {
+        if self.last.is_some_and(|last| idle > last + last / 10) {
+            *self = Self::default();
+        }
+    }
+
+    /// The age at which a connection must be renewed because of it.
+    pub(crate) fn renew_at(&self, now: Instant) -> Option<Duration> {
+        self.confirmed.filter(|&at| now < at + BELIEVED_FOR).and(self.last).map(|after| after / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_is_believed_after_two_closes_that_agree_and_tested_after_an_hour() {
+        let (mut timer, start, seconds) = (IdleTimer::default(), Instant::now(), Duration::from_secs);
+        timer.closed_after(seconds(20), start);
+        assert_eq!(timer.renew_at(start), None, "perhaps a restart");
+        timer.closed_after(seconds(24), start);
+        assert_eq!(timer.renew_at(start), None, "two restarts");
+        timer.closed_after(seconds(23), start);
+        assert_eq!(timer.renew_at(start), Some(seconds(23) / 2));
+        let later = start + BELIEVED_FOR;
+        assert_eq!(timer.renew_at(later), None, "tested");
+        timer.closed_after(seconds(23), later);
+        assert_eq!(timer.renew_at(later), Some(seconds(23) / 2), "believed at once");
+        timer.stood(seconds(25));
+        assert_eq!(timer.renew_at(later), Some(seconds(23) / 2));
+        timer.stood(seconds(26));
+        assert_eq!(timer.renew_at(later), None, "it has none");
+        timer.closed_after(seconds(23), later);
+        assert_eq!(timer.renew_at(later), None, "and the next close is the first");
+    }
+}
