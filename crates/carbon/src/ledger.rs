@@ -280,6 +280,11 @@ impl Ledger {
         self.entries.get(oldest).map(|entry| entry.timestamp)
     }
 
+    /// Whether it must be written, for the first time or again.
+    pub(crate) fn is_due(&self, batch: u64) -> bool {
+        self.entries.get(&batch).is_some_and(|entry| entry.stage == DeliveryStage::Due)
+    }
+
     pub(crate) fn holds(&self, batch: u64) -> bool {
         self.entries.get(&batch).is_some_and(|entry| !entry.evicted)
     }

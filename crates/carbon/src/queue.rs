@@ -38,7 +38,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(6);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The smallest useful `max_bytes` with a folder. An eighth of it stays free for the next commit, and another eighth is
-/// removed when it is full. The rest holds 4 hours of ticks of 6 KB at 30 s. A single tick of 80,000 points would
+/// removed when it is full. The rest holds 2 hours of ticks of 10 KB at 30 s. A single tick of 80,000 points would
 /// exceed this bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 
@@ -301,15 +301,19 @@ impl Queue {
         }
         let changes = std::mem::take(&mut self.shared.state().told);
         let closed = timeout_at(until, store.close(changes)).await;
-        let batches = &self.shared.state().batches;
+        let state = self.shared.state();
+        let batches = &state.batches;
         let kept = match closed {
             Ok(Some(dropped)) => return batches.keys().filter(|id| !dropped.contains(id)).count(),
             _ => batches.values().filter(|held| held.durable).count(),
         };
-        let ticks = batches.len().saturating_sub(kept);
+        let is_due = |id: &u64| state.destinations.values().any(|to| to.ledger.is_due(*id));
+        let unsent = batches.iter().filter(|(id, held)| !held.durable && is_due(id)).count();
+        let sent = batches.len().saturating_sub(kept).saturating_sub(unsent);
         warn!(
-            ticks,
-            "the queue's disk has not written these ticks; they are lost when the process ends, unless the disk recovers first"
+            unsent,
+            sent,
+            "the queue's disk has not written these ticks: the unsent ones are lost when the process ends, and those that were sent cannot be sent again"
         );
         kept
     }

@@ -168,6 +168,22 @@ pub(crate) struct Restored {
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
 }
 
+impl Restored {
+    /// Destinations that have moved since the file was written, in this order.
+    pub(crate) fn rename(&mut self, moved: &[(Arc<str>, Arc<str>)]) {
+        for (from, to) in moved {
+            for points in [&mut self.lost, &mut self.unproved] {
+                if let Some(more) = points.remove(from) {
+                    let sum = points.entry(Arc::clone(to)).or_default();
+                    *sum = sum.saturating_add(more);
+                }
+            }
+            let due = self.due.iter_mut().map(|(name, _)| name);
+            due.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
+        }
+    }
+}
+
 /// A batch without its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {

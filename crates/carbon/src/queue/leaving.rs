@@ -54,6 +54,9 @@ impl QueueState {
     /// Removes batches that are older than `max_age`.
     pub(super) fn expire(&mut self, now: Moment) {
         let max_age = self.limits.max_age;
+        let before_boot = self.batches.values().map(|held| held.summary);
+        let before_boot = before_boot.take_while(|summary| summary.pushed.is_none());
+        self.clock.newest = before_boot.map(|summary| summary.timestamp).max();
         let is_plausible = self.clock.look(now);
         let wall = |timestamp: i64| {
             Duration::from_secs(u64::try_from(now.wall.saturating_sub(timestamp)).unwrap_or(0))
@@ -74,6 +77,9 @@ impl QueueState {
 
     /// Gives a destination a new name. It is a new peer, so everything that it is not done with is due.
     pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        if !self.restored {
+            self.moved.push((Arc::clone(from), Arc::clone(to)));
+        }
         let Some(mut destination) = self.destinations.remove(from) else { return };
         destination.ledger.lost();
         destination.news.notify_one();

@@ -112,7 +112,7 @@ impl fmt::Display for Status {
             (0, 0) => f.write_str("every tick was read by the receiver")?,
             (unsent, unread) => write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?,
         }
-        let unopened = "; the queue's files could not be read and still contain ticks of an earlier run";
+        let unopened = "; the queue's files could not be read, and ticks of an earlier run in them, if there are any, were not sent";
         f.write_str(if self.unopened { unopened } else { "" })
     }
 }

@@ -69,6 +69,7 @@ impl QueueState {
         if std::mem::replace(&mut self.restored, true) {
             self.without_known(&mut restored);
         }
+        restored.rename(&std::mem::take(&mut self.moved));
         self.earlier.extend(restored.batches.keys().filter(|id| **id < self.first_id));
         // What was stored since the start is newer.
         for (name, bytes) in restored.states {
@@ -101,9 +102,6 @@ impl QueueState {
             (restored.batches.len(), restored.batches.values().map(|batch| batch.timestamp).min());
         for (id, summary) in restored.batches {
             self.next_id = self.next_id.max(id.saturating_add(1));
-            if summary.pushed.is_none() {
-                self.clock.newest = self.clock.newest.max(Some(summary.timestamp));
-            }
             self.batches.insert(id, QueuedBatch { summary, durable: true, ..QueuedBatch::default() });
         }
         let window = self.limits.resend_window;

@@ -6,6 +6,7 @@
 mod accounting;
 mod emitting;
 mod following;
+mod queue_owner;
 mod reload;
 mod signals;
 mod status;
@@ -156,6 +157,7 @@ enum LoggedState {
 
 impl Daemon {
     async fn start(config: Config) -> Result<Self> {
+        queue_owner::check(config.queue.dir.clone()).await?;
         let queue =
             Queue::open(config.queue.dir.clone(), config.queue.limits.clone(), &names(&config.carbon));
         // Before anything else is started: two daemons must not share a folder.
@@ -321,6 +323,15 @@ impl Daemon {
             never = self.notify.insisting() => match never {},
         }
         let kept = self.queue.close().await;
+        if let Some(dir) =
+            self.queue_dir.filter(|dir| kept > 0 && self.config.queue.dir.as_ref() != Some(dir))
+        {
+            warn!(
+                ticks = kept,
+                dir = %dir.display(),
+                "the next start uses another queue.dir and does not send the ticks in this one; move its queue-*.log files there first"
+            );
+        }
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
     }

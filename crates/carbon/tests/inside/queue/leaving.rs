@@ -186,6 +186,51 @@ async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_co
     assert!(queue.shared.state().batches.is_empty() && queue.shared.state().destinations.len() == 1);
 }
 
+/// The file was opened after the move, and knew only the old name: the backlog stayed for it until max_age.
+#[tokio::test]
+async fn a_move_before_the_file_is_open_takes_the_backlog_along() {
+    let (queue, _thread) = hung();
+    reconfigure(&queue, &["b:2004"]);
+    reconfigure(&queue, &["c:2004"]);
+    let summary = Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 };
+    let restored = Restored {
+        due: vec![(Arc::from("b:2004"), 5)],
+        batches: [(5, summary)].into(),
+        unproved: [(Arc::from("b:2004"), 7)].into(),
+        ..Restored::default()
+    };
+    queue.shared.state().apply(Event::Opened(restored));
+    assert_eq!((queue.place("c:2004").status().due, queue.place("c:2004").status().unproved), (1, 7));
+    assert!(!queue.shared.state().destinations.contains_key("b:2004"));
+}
+
+/// One tick of a clock that was a year ahead kept all others of earlier runs for ever.
+#[tokio::test]
+async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
+    let (queue, _thread) = hung();
+    let summary = Summary { timestamp: 10 * DAY, pushed: None, points: 3, bytes: 10 };
+    let restored = Restored {
+        due: vec![(Arc::from("a"), 5), (Arc::from("a"), 6)],
+        batches: [(5, Summary { timestamp: 375 * DAY, ..summary }), (6, summary)].into(),
+        ..Restored::default()
+    };
+    queue.shared.state().apply(Event::Opened(restored));
+    queue.shared.state().limits = Limits { resend_window: Duration::ZERO, ..an_hour() };
+    queue.shared.state().clock = Clock::default();
+    let place = queue.place("a");
+    let at = |minutes: u64| {
+        let boot = Duration::from_secs(60 * minutes);
+        queue.shared.state().expire(Moment { boot, wall: 20 * DAY + 60 * minutes.cast_signed() });
+        place.status().due
+    };
+    assert_eq!((at(0), at(11)), (2, 2));
+    let now = queue.shared.state().limits.clone();
+    queue.reconfigure(now, &NAMES.map(str::to_owned));
+    place.ledger(|ledger| ledger.written(5, 1));
+    queue.shared.state().clock = Clock::default();
+    assert_eq!((at(12), at(23)), (1, 0));
+}
+
 #[tokio::test]
 async fn a_new_address_without_a_name_takes_the_backlog_along() {
     let dir = tempfile::tempdir().unwrap();

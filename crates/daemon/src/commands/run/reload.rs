@@ -109,7 +109,9 @@ impl Daemon {
             (self.health.standby, self.health.handover) = (None, None);
         }
         if config.queue.dir != self.config.queue.dir {
-            warn!("queue.dir has changed; the new directory is used after a restart of the daemon");
+            warn!(
+                "queue.dir has changed; the new directory is used after a restart of the daemon, which does not send what is in the old one: stop it, move the queue-*.log files, and start it"
+            );
         }
         self.change_destinations(&config);
         let third = self.dbd_source().map_or(0, Source::restarts);
