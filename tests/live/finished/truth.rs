@@ -17,6 +17,9 @@ pub(super) type Figures = BTreeMap<(String, String), u64>;
 pub(super) const UNFINISHED: &str =
     "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 or `partition` = ''";
 
+/// Rows that have not ended.
+pub(super) const OPEN: &str = "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0";
+
 /// Rows that have ended. One of a job that a killed slurmctld has forgotten may have an end, and be pending for ever.
 pub(super) const FINAL: &str = "j.time_end > 0 and j.state > 2";
 
@@ -38,7 +41,7 @@ pub(super) struct Row {
     pub(super) state: String,
     pub(super) tasks: u64,
     /// Partition, account, QOS and user.
-    names: [String; 4],
+    pub(super) names: [String; 4],
     pub(super) started: Option<Started>,
 }
 
@@ -192,7 +195,10 @@ impl Row {
 
     fn levels(&self) -> impl Iterator<Item = String> {
         let kinds = ["partition", "account", "qos", "user"].into_iter().zip(&self.names);
-        kinds.map(|(kind, name)| format!("{kind}.{name}")).chain(["total".to_owned()])
+        let level = |(kind, name): (_, &String)| {
+            if name.is_empty() { format!("no_{kind}") } else { format!("{kind}.{name}") }
+        };
+        kinds.map(level).chain(["total".to_owned()])
     }
 
     /// What it adds to each figure.
