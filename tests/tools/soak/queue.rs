@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use anyhow::{Context as _, Result};
-use sandbox::{Manner, find_program, now};
+use sandbox::{Invocation, Manner, find_program, now, wait};
 
 use super::faults::{Fault, away, back};
 use crate::{Soak, VOLUME_SIZE, shell};
@@ -47,19 +47,27 @@ fn disk_full(soak: &mut Soak) -> Result<()> {
 fn disk_full_of_itself(soak: &mut Soak) -> Result<()> {
     soak.ill.behave(Some(Manner::Discard))?;
     soak.all_recovered()?;
-    let df = format!("df --output=used -k {} | tail -n 1", soak.volume().display());
-    let used = sandbox::Invocation::of(&soak.stage.folder, &find_program("sh")?, &["-ec", &df])?.finish()?;
-    let used: u64 = used.stdout.trim().parse().with_context(|| format!("{used:?}"))?;
     let since = now();
     away(soak);
-    resize(soak, &format!("{}k", used + 128))?;
-    soak.stage.said(since, "cannot write ticks to disk")?;
+    // Files that are done make room for some time.
+    wait::until("a disk that is full", wait::LIMIT * 4, || {
+        let is_full = |soak: &Soak| soak.stage.collected.said(since, "cannot write ticks to disk");
+        shrink(soak).is_ok() && soak.stage.ticks(12).is_ok() && is_full(soak)
+    })?;
     soak.pause(0.0, 4.0);
     let since = now();
     back(soak)?;
     soak.stage.said(since, "ticks are written to disk again")?;
     resize(soak, VOLUME_SIZE)?;
     soak.stage.tick()
+}
+
+/// Leaves less room than the ticks of the next seconds need.
+fn shrink(soak: &Soak) -> Result<()> {
+    let df = format!("df --output=used -k {} | tail -n 1", soak.volume().display());
+    let used = Invocation::of(&soak.stage.folder, &find_program("sh")?, &["-ec", &df])?.finish()?;
+    let used: u64 = used.stdout.trim().parse().with_context(|| format!("{used:?}"))?;
+    resize(soak, &format!("{}k", used + 64))
 }
 
 fn resize(soak: &Soak, size: &str) -> Result<()> {
