@@ -161,9 +161,9 @@ impl Cast {
         let kind = match random.usize(..KINDS.len() + RARE.len()) {
             _ if self.is_ending => random.choice(&KINDS[..ENDING]),
             kind if kind < KINDS.len() => KINDS.get(kind),
-            kind if self.is_long && self.rare < MOST_RARE => {
+            _ if self.is_long && self.rare < MOST_RARE => {
                 self.rare += 1;
-                RARE.get(kind - KINDS.len())
+                RARE.get(self.rare % RARE.len())
             }
             _ => random.choice(&KINDS),
         };
