@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
 
 mod accounting;
+mod cables;
 mod long;
 
 use std::collections::BTreeSet;

@@ -132,7 +132,7 @@ pub(crate) fn slurmdbd(folder: &Folder, slurm: &Slurm, port: u16, conf: &str) ->
     // slurmdbd.conf needs the user's name, not the number.
     let user = slurm.run("id", &["-un"])?;
     write_slurmdbd_conf(folder.path(), port, &format!("SlurmUser={user}{conf}"))?;
-    let answers = slurm.question("sacctmgr", &["-n", "show", "cluster"]);
+    let answers = slurm.question(["sacctmgr", "-n", "show", "cluster"].map(str::to_owned).to_vec());
     Ok(Process::of(folder, "slurmdbd", slurm.words("slurmdbd")?)
         .args(["-D"])
         .env("SLURM_CONF", slurm.conf())

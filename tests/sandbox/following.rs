@@ -2,19 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use crate::pair::{NAMES, on_host};
-use crate::{Folder, Manner, Process, Recorded, Sink, slurm_graphite, wait};
+use crate::{Cables, Folder, Manner, Process, Recorded, Sink, slurm_graphite, wait};
+
+/// Where what it sends is recorded.
+#[derive(Debug)]
+enum Received {
+    Sink(Sink),
+    File(PathBuf),
+}
 
 /// A daemon that follows slurmctld.
 #[derive(Debug)]
 pub struct FollowingDaemon {
     /// The daemon itself.
     pub process: Process,
-    sink: Sink,
+    received: Received,
     recorded: Recorded,
 }
 
@@ -34,19 +42,44 @@ impl FollowingDaemon {
     /// `slurm-graphite` is not built.
     pub fn on(folder: &Folder, host: &str, conf: &str, more: &str) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
+        let to = format!(
+            "[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n",
+            sink.address()
+        );
+        Self::with(folder, host, conf, &(to + more), Received::Sink(sink), None)
+    }
+
+    /// The daemon on the host of the controller `index`, with a network that can be cut, which sends to its recorder and
+    /// to Carbon.
+    ///
+    /// # Errors
+    /// `slurm-graphite` is not built.
+    pub fn cabled(folder: &Folder, cables: &Cables, index: usize, more: &str) -> Result<Self> {
+        let host = NAMES.get(index).copied().unwrap_or_default();
+        let (more, received) = (cables.destinations(index) + more, Received::File(cables.recorded(index)));
+        Self::with(folder, host, "slurm.conf", &more, received, Some(cables.network(index)))
+    }
+
+    fn with(
+        folder: &Folder,
+        host: &str,
+        conf: &str,
+        more: &str,
+        received: Received,
+        network: Option<u32>,
+    ) -> Result<Self> {
         let name = format!("daemon-{host}");
         let home = folder.path().display();
         let file = folder.path().join(format!("{name}.toml"));
         let toml = format!(
             "interval = \"1s\"\n[slurm]\nconf = \"{home}/{conf}\"\nfollow = \"slurmctld\"\n[log]\nlevel = \"debug\"\n\
-             [queue]\ndir = \"{home}/queue-{host}\"\n[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\n\
-             address = \"{}\"\n{more}",
-            sink.address()
+             [queue]\ndir = \"{home}/queue-{host}\"\n{more}"
         );
         fs::write(&file, toml)?;
+        let args = ["run", "--config"];
         let process =
-            on_host(folder, &name, host)?.args([slurm_graphite()?]).args(["run", "--config"]).args([file]);
-        Ok(Self { process, sink, recorded: Recorded::default() })
+            on_host(folder, &name, host, network)?.args([slurm_graphite()?]).args(args).args([file]);
+        Ok(Self { process, received, recorded: Recorded::default() })
     }
 
     /// What `check --connect` says on the host with this name, with the configuration of its daemon.
@@ -56,7 +89,8 @@ impl FollowingDaemon {
     pub fn doctor(folder: &Folder, host: &str) -> Result<String> {
         let file = folder.path().join(format!("daemon-{host}.toml"));
         let args = ["check", "--connect", "--config"];
-        let mut doctor = on_host(folder, "doctor", host)?.args([slurm_graphite()?]).args(args).args([file]);
+        let mut doctor =
+            on_host(folder, "doctor", host, None)?.args([slurm_graphite()?]).args(args).args([file]);
         doctor.spawn()?;
         doctor.wait(wait::LIMIT)?;
         Ok(doctor.lines().join("\n"))
@@ -64,7 +98,10 @@ impl FollowingDaemon {
 
     /// Everything sent so far.
     pub fn recorded(&mut self) -> &Recorded {
-        self.sink.read(|bytes| self.recorded.take(bytes));
+        match &self.received {
+            Received::Sink(sink) => sink.read(|bytes| self.recorded.take(bytes)),
+            Received::File(path) => self.recorded.take(&fs::read(path).unwrap_or_default()),
+        }
         &self.recorded
     }
 

@@ -10,6 +10,7 @@
 pub mod accounting;
 mod ahead;
 mod bustle;
+mod cables;
 pub mod carbon;
 mod collected;
 mod collector;
@@ -55,6 +56,7 @@ use anyhow::Result;
 pub use accounting::Accounting;
 pub use ahead::Ahead;
 pub use bustle::Bustle;
+pub use cables::Cables;
 pub use carbon::Carbon;
 pub use collected::{Collected, Findings, Points};
 pub use collector::slurm_graphite;

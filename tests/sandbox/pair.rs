@@ -1,10 +1,12 @@
 //! A cluster with two controllers on one host. Each slurmctld has its own host name and run folder, and they share the
 //! state. There is no node, so jobs wait.
 
-use anyhow::Result;
 use std::fs;
 
-use crate::{Folder, Invocation, Process, Slurm, find_program};
+use anyhow::{Context, Result, ensure};
+
+use crate::cables::ADDRESSES;
+use crate::{Cables, Folder, Invocation, Process, Slurm, find_program};
 
 /// Seconds until the backup takes over: the smallest value with which it does not take over in a short pause.
 pub const SLURMCTLD_TIMEOUT: u64 = 10;
@@ -24,6 +26,8 @@ pub struct Pair {
     pub backup: Process,
     /// Only munged is used, not its slurmctld or slurmd.
     pub slurm: Slurm,
+    /// The processes that hold the hosts' networks.
+    networks: [Option<u32>; 2],
 }
 
 impl Pair {
@@ -32,6 +36,18 @@ impl Pair {
     /// # Errors
     /// A program is missing, or the folder cannot be written to.
     pub fn new(folder: &Folder) -> Result<Option<Self>> {
+        Self::at(folder, ["127.0.0.1", "127.0.0.2"], [None; 2])
+    }
+
+    /// The same with a network for each host.
+    ///
+    /// # Errors
+    /// As for [`Pair::new`].
+    pub fn cabled(folder: &Folder, cables: &Cables) -> Result<Option<Self>> {
+        Self::at(folder, ADDRESSES, [0, 1].map(|index| Some(cables.network(index))))
+    }
+
+    fn at(folder: &Folder, [one, other]: [&str; 2], networks: [Option<u32>; 2]) -> Result<Option<Self>> {
         if !has_own_names(folder)? {
             return Ok(None);
         }
@@ -39,9 +55,9 @@ impl Pair {
         let path = folder.path();
         let run = path.join("run");
         fs::create_dir(&run)?;
-        fs::write(path.join("hosts"), "127.0.0.1 localhost ctl1\n127.0.0.2 ctl2\n")?;
+        fs::write(path.join("hosts"), format!("127.0.0.1 localhost\n{one} ctl1\n{other} ctl2\n"))?;
         let single = "SlurmctldHost=localhost(127.0.0.1)\n";
-        let double = "SlurmctldHost=ctl1(127.0.0.1)\nSlurmctldHost=ctl2(127.0.0.2)\n";
+        let double = &format!("SlurmctldHost=ctl1({one})\nSlurmctldHost=ctl2({other})\n");
         let pid = path.join("slurmctld.pid").display().to_string();
         let text = fs::read_to_string(slurm.conf())?
             .replace(single, double)
@@ -53,9 +69,9 @@ impl Pair {
             let alone = text.replace(double, &format!("{line}\nMessageTimeout=1\n"));
             fs::write(path.join(format!("{name}.conf")), alone)?;
         }
-        let controller = |name: &'static str| controller(folder, &slurm, name);
-        let (primary, backup) = (controller(NAMES[0])?, controller(NAMES[1])?);
-        Ok(Some(Self { primary, backup, slurm }))
+        let controller = |index: usize| controller(folder, &slurm, NAMES[index], networks[index]);
+        let (primary, backup) = (controller(0)?, controller(1)?);
+        Ok(Some(Self { primary, backup, slurm, networks }))
     }
 
     /// Whether the slurmctld of this host returns statistics when it is asked alone.
@@ -63,7 +79,38 @@ impl Pair {
     pub fn is_active(&self, index: usize) -> bool {
         let name = NAMES.get(index).copied().unwrap_or_default();
         let alone = self.slurm.conf().with_file_name(format!("{name}.conf"));
-        self.slurm.run("env", &[&format!("SLURM_CONF={}", alone.display()), "sdiag"]).is_ok()
+        self.on(index, &["env", &format!("SLURM_CONF={}", alone.display()), "sdiag"]).is_ok()
+    }
+
+    /// Runs one of Slurm's commands on a host.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn on(&self, index: usize, words: &[&str]) -> Result<String> {
+        let network = self.networks.get(index).copied().flatten().map(|pid| pid.to_string());
+        let inside = network.as_ref().map(|pid| ["nsenter", "-n", "-t", pid, "--"]);
+        let words: Vec<&str> = inside.iter().flatten().chain(words).copied().collect();
+        let (program, args) = words.split_first().context("no command")?;
+        self.slurm.run(program, args)
+    }
+
+    /// What the primary writes to the state's folder no longer reaches the backup, or does again.
+    ///
+    /// # Errors
+    /// The primary does not run, or this is not root.
+    pub fn cut_state(&mut self, folder: &Folder, is_cut: bool) -> Result<()> {
+        let (state, copy) = (folder.path().join("state"), folder.path().join("state-cut"));
+        let (state, copy) = (state.display(), copy.display());
+        let pid = self.primary.pid().context("the primary has ended")?.to_string();
+        let command = if is_cut {
+            format!("rm -rf {copy}; cp -a {state} {copy}; mount --bind {copy} {state}")
+        } else {
+            format!("umount -l {state}")
+        };
+        let args = ["-m", "-t", &pid, "--", "sh", "-ec", &command];
+        let finished = Invocation::of(folder, &find_program("nsenter")?, &args)?.finish()?;
+        ensure!(finished.code == Some(0), "{command}: {}", finished.stderr);
+        Ok(())
     }
 }
 
@@ -78,21 +125,32 @@ pub fn has_own_names(folder: &Folder) -> Result<bool> {
 }
 
 /// A program on the host of a controller; `log` names its log.
-pub(crate) fn on_host(folder: &Folder, log: &str, host: &str) -> Result<Process> {
+pub(crate) fn on_host(folder: &Folder, log: &str, host: &str, network: Option<u32>) -> Result<Process> {
     let script =
         "hostname \"$0\"; mount --bind \"$1\" /etc/hosts; mount -t tmpfs tmpfs \"$2\"; shift 2; exec \"$@\"";
     let flags =
         if is_root() { OWN_NAME.split_first().map_or(OWN_NAME, |(_, flags)| flags) } else { OWN_NAME };
-    Ok(Process::new(folder, log, find_program("unshare")?)
+    let unshare = find_program("unshare")?;
+    let process = match network {
+        Some(pid) => Process::new(folder, log, find_program("nsenter")?)
+            .args(["-n", "-t", &pid.to_string(), "--"])
+            .args([unshare]),
+        None => Process::new(folder, log, unshare),
+    };
+    Ok(process
         .args(flags.iter().copied())
         .args(["sh", "-ec", script, host])
         .args(["hosts", "run"].map(|name| folder.path().join(name)))
         .args(as_oneself()))
 }
 
-fn controller(folder: &Folder, slurm: &Slurm, name: &'static str) -> Result<Process> {
-    let up = slurm.question("scontrol", &["ping"]);
-    Ok(on_host(folder, name, name)?
+fn controller(folder: &Folder, slurm: &Slurm, name: &'static str, network: Option<u32>) -> Result<Process> {
+    let words =
+        network.map(|pid| ["nsenter".to_owned(), "-n".into(), "-t".into(), pid.to_string(), "--".into()]);
+    let mut words: Vec<String> = words.into_iter().flatten().collect();
+    words.extend(["scontrol".to_owned(), "ping".to_owned()]);
+    let up = slurm.question(words);
+    Ok(on_host(folder, name, name, network)?
         .args(slurm.words("slurmctld")?)
         .args(["-D", "-f"])
         .args([slurm.conf()])

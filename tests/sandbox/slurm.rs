@@ -179,13 +179,13 @@ impl Slurm {
     }
 
     /// One of Slurm's commands, to be run in a readiness check.
-    pub(crate) fn question(
-        &self,
-        program: &'static str,
-        args: &'static [&'static str],
-    ) -> impl Fn() -> Result<String> + Send + Sync + 'static {
+    pub(crate) fn question(&self, words: Vec<String>) -> impl Fn() -> Result<String> + Send + Sync + 'static {
         let client = self.client.clone();
-        move || client.run(program, args)
+        move || {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let (program, args) = words.split_first().context("no command")?;
+            client.run(program, args)
+        }
     }
 
     /// Submits a job with sbatch and returns its id.

@@ -4,7 +4,8 @@
 //! slurmctld is asked: it gives its statistics, or says that it is a standby. As a standby it logs a line for each such
 //! request, so it is not asked while a controller before it in SlurmctldHost answers a ping. Pings have their own
 //! reader, because a ping to a host that is down or hangs takes seconds. A tick waits for at most [`PATIENCE`], and
-//! only if the last ping was answered.
+//! only if the last ping was answered. Where none before this host answers, those behind it are pinged, which take over
+//! if they do not hear from this one (isolation.rs).
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use slurm_snapshot::{Ahead, Reply, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 
 use crate::config::SlurmSettings;
+use crate::isolation::{Isolation, Verdict};
 use crate::source::{Outcome, Source};
 use crate::survey::START_DEADLINE;
 
@@ -58,6 +60,9 @@ pub(crate) struct Follow {
     waiting: Option<(i64, Instant)>,
     /// The tick that came while the answer to another was awaited.
     deferred: Option<i64>,
+    isolation: Isolation,
+    /// What was collected in this isolation has been withdrawn once.
+    has_withdrawn: bool,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +70,10 @@ struct FollowState {
     ahead: Option<Ahead>,
     role: FollowRole,
     known_at: Option<Instant>,
+    /// Since when slurmctld has its statistics, by its last answer.
+    start: Option<i64>,
+    /// It did not answer the last tick.
+    is_down: bool,
 }
 
 impl Follow {
@@ -76,6 +85,8 @@ impl Follow {
             state: FollowState::default(),
             waiting: None,
             deferred: None,
+            isolation: Isolation::default(),
+            has_withdrawn: false,
         })
     }
 
@@ -89,7 +100,7 @@ impl Follow {
         if !hangs {
             self.pinged = self.source.ask(Self::request());
         }
-        if hangs || self.state.answers().is_none() {
+        if hangs || !self.state.has_answer() {
             return FollowStep::Ask;
         }
         self.waiting = Instant::now().checked_add(PATIENCE).map(|until| (timestamp, until));
@@ -128,15 +139,45 @@ impl Follow {
     pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, FollowStep)> {
         self.pinged = false;
         match (ahead, &mut self.state.ahead) {
-            (None, Some(known)) => known.answers = None,
+            (None, Some(known)) => (known.answers, known.behind) = (None, known.behind.map(|_| false)),
             (ahead, state) => *state = ahead,
+        }
+        if let Some(ahead) = &self.state.ahead {
+            let timeout = self.state.timeout();
+            self.isolation.pinged(ahead.answers.is_some(), ahead.behind, timeout, Instant::now());
         }
         self.give_up().map(|timestamp| (timestamp, self.state.step()))
     }
 
     /// Takes the outcome of a tick; one comes each `interval`.
     pub(crate) fn note(&mut self, became: TickRole, interval: Duration) -> Change {
+        if became == TickRole::Down {
+            self.isolation.down();
+        }
         self.state.note(became, Instant::now(), interval)
+    }
+
+    /// Whether this host may have lost its role without knowing it.
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.isolation.is_isolated(self.state.timeout(), Instant::now())
+    }
+
+    /// Takes what this tick shows about the world outside: how many messages slurmd has sent to this host's slurmctld,
+    /// and how many answers of receivers there were, if one is connected and not in doubt.
+    pub(crate) fn look_outside(&mut self, nodes: Option<u64>, answers: Option<u64>) -> Verdict {
+        // The next isolation is another one.
+        self.has_withdrawn &= self.is_isolated();
+        self.isolation.look(nodes, answers, self.state.timeout(), Instant::now())
+    }
+
+    /// Another controller may have been active, and may still be. Returns whether that is news.
+    pub(crate) fn was_isolated(&mut self) -> bool {
+        let is_first = !std::mem::replace(&mut self.has_withdrawn, true);
+        if is_first {
+            self.state.role = FollowRole::Unknown;
+            self.isolation.withdrawn(self.state.timeout(), Instant::now());
+        }
+        is_first
     }
 
     /// The host of the controller before this one that answers.
@@ -154,13 +195,24 @@ impl Follow {
 /// What the outcome of a tick shows about this host's slurmctld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TickRole {
-    Active,
+    /// With the time since when slurmctld has its statistics.
+    Active(Option<i64>),
     Standby,
     /// Nobody before it answers, and this host's slurmctld does not either.
     Down,
 }
 
 impl FollowState {
+    /// SlurmctldTimeout.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(self.ahead.as_ref().map_or(0, |ahead| ahead.timeout.into()))
+    }
+
+    /// Whether any other controller answered the last ping.
+    fn has_answer(&self) -> bool {
+        self.answers().is_some() || self.ahead.as_ref().is_some_and(|ahead| ahead.behind == Some(true))
+    }
+
     fn answers(&self) -> Option<u32> {
         self.ahead.as_ref().and_then(|ahead| ahead.answers)
     }
@@ -179,14 +231,16 @@ impl FollowState {
         if became != TickRole::Down {
             self.known_at = Some(now);
         }
+        let was_down = std::mem::replace(&mut self.is_down, became == TickRole::Down);
         match became {
-            TickRole::Active => {
+            TickRole::Active(start) => {
                 self.role = FollowRole::Active;
-                // So long nobody else can have been active. It does not matter what was away: slurmctld, or this daemon.
-                let timeout =
-                    self.ahead.as_ref().map_or(interval, |ahead| Duration::from_secs(ahead.timeout.into()));
+                let is_restart = std::mem::replace(&mut self.start, start) != start && was_down;
+                // For less than that nobody else can have been active without a restart of this slurmctld, which a
+                // `scontrol takeover` ends. It does not matter what was away: slurmctld, or this daemon.
+                let timeout = self.ahead.as_ref().map_or(interval, |_| self.timeout());
                 let is_absence = known_at.is_some_and(|at| now.duration_since(at) >= timeout + interval);
-                let is_return = before == FollowRole::Unknown || is_absence;
+                let is_return = before == FollowRole::Unknown || is_absence || is_restart;
                 Change { handover: is_return || before == FollowRole::Standby, is_return }
             }
             TickRole::Standby => {
@@ -211,9 +265,11 @@ pub(crate) fn ahead_of(outcome: Outcome) -> Option<(Ahead, Option<String>)> {
 mod tests {
     use super::*;
 
+    const ACTIVE: TickRole = TickRole::Active(Some(1));
+
     fn state(answers: Option<u32>, role: FollowRole) -> FollowState {
         let ahead = Some(Ahead { answers, timeout: 10, ..Ahead::default() });
-        FollowState { ahead, role, known_at: None }
+        FollowState { ahead, role, ..FollowState::default() }
     }
 
     fn noted(state: &mut FollowState, role: TickRole, now: Instant) -> (bool, bool) {
@@ -238,27 +294,40 @@ mod tests {
     fn a_handover_is_marked_once_and_a_slurmctld_that_was_away_for_less_than_its_timeout_is_none() {
         let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
         let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
-        assert_eq!(note(TickRole::Active, 0), (true, true), "it may have been another before");
-        assert_eq!(note(TickRole::Active, 1), (false, false));
+        assert_eq!(note(ACTIVE, 0), (true, true), "it may have been another before");
+        assert_eq!(note(ACTIVE, 1), (false, false));
         assert_eq!(note(TickRole::Down, 2), (false, false));
-        assert_eq!(note(TickRole::Active, 11), (false, false));
+        assert_eq!(note(ACTIVE, 11), (false, false));
         assert_eq!(note(TickRole::Down, 12), (false, false));
         assert_eq!(note(TickRole::Down, 21), (false, false));
-        assert_eq!(note(TickRole::Active, 22), (true, true));
+        assert_eq!(note(ACTIVE, 22), (true, true));
         assert_eq!(note(TickRole::Standby, 23), (false, false));
         assert_eq!(note(TickRole::Standby, 59), (false, false));
-        assert_eq!(note(TickRole::Active, 60), (true, false), "it has seen what ended while it waited");
-        assert_eq!(note(TickRole::Active, 70), (false, false));
+        assert_eq!(note(ACTIVE, 60), (true, false), "it has seen what ended while it waited");
+        assert_eq!(note(ACTIVE, 70), (false, false));
     }
 
     #[test]
     fn a_daemon_that_was_itself_frozen_does_not_know_what_others_published() {
         let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
         let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
-        assert_eq!(note(TickRole::Active, 0), (true, true));
-        assert_eq!(note(TickRole::Active, 10), (false, false), "for too short a time for a backup");
-        assert_eq!(note(TickRole::Active, 21), (true, true));
+        assert_eq!(note(ACTIVE, 0), (true, true));
+        assert_eq!(note(ACTIVE, 10), (false, false), "for too short a time for a backup");
+        assert_eq!(note(ACTIVE, 21), (true, true));
         assert_eq!(note(TickRole::Standby, 22), (false, false));
-        assert_eq!(note(TickRole::Active, 60), (true, true));
+        assert_eq!(note(ACTIVE, 60), (true, true));
+    }
+
+    /// `scontrol takeover` needs seconds: another was active although SlurmctldTimeout is not over.
+    #[test]
+    fn a_slurmctld_that_was_started_again_is_a_handover_however_short_it_was_away() {
+        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
+        let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
+        assert_eq!(note(ACTIVE, 0), (true, true));
+        assert_eq!(note(TickRole::Active(Some(2)), 1), (false, false), "midnight, or sdiag --reset");
+        assert_eq!(note(TickRole::Down, 2), (false, false));
+        assert_eq!(note(TickRole::Active(Some(3)), 3), (true, true));
+        assert_eq!(note(TickRole::Down, 4), (false, false));
+        assert_eq!(note(TickRole::Active(Some(3)), 5), (false, false), "it only did not answer");
     }
 }

@@ -31,6 +31,7 @@ mod follow;
 #[path = "../tests/inside/golden.rs"]
 mod golden;
 mod grid;
+mod isolation;
 mod metric;
 mod name_paths;
 mod node_metrics;

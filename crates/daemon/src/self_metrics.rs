@@ -126,6 +126,8 @@ const DESTINATION_METRICS: &[Metric<DestinationMetrics>] = &[
     last("points_dropped_full", "count", |d| number(d.status.dropped.full), "points lost because the queue was full (queue.max_bytes)"),
     last("points_dropped_age", "count", |d| number(d.status.dropped.age), "points lost because they had become too old (queue.max_age)"),
     last("points_dropped_damaged", "count", |d| number(d.status.dropped.damaged), "points lost because the queue's file was damaged"),
+    last("points_superseded", "count", |d| number(d.status.dropped.withdrawn),
+        "points dropped unsent because another controller may have been active when they were collected, with `[slurm] follow`"),
     last("points_unproved", "count", |d| number(d.status.unproved),
         "points that were sent but may not have been read, and are not sent again"),
     average("in_doubt", "0 or 1", |d| number(d.status.in_doubt), "1 if there has been no sign for stall_timeout that the receiver reads"),

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carbon::Backoff;
-use slurm_snapshot::{Answer, Failure, Reading, Release, Request};
+use slurm_snapshot::{Answer, Failure, Reading, Release, ReplyKind, Request};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -277,7 +277,7 @@ impl ReaderSupervisor {
     }
 
     async fn answer(&mut self, request: Request) -> Outcome {
-        self.notice_changed_conf().await;
+        self.notice_changed_conf(&request).await;
         self.notice_stale();
         let deadline = self.slurm.timeout;
         self.id = self.id.wrapping_add(1);
@@ -383,11 +383,13 @@ impl ReaderSupervisor {
 
     /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried
     /// at once.
-    async fn notice_changed_conf(&mut self) {
+    async fn notice_changed_conf(&mut self, request: &Request) {
         if self.slurm.rest.endpoint.is_some() {
             return;
         }
-        let soon = self.reader.is_none() || self.unanswered_since.is_some();
+        // Pings decide who publishes, and are answered whatever the order of controllers is now.
+        let is_ping = request.reply == ReplyKind::Controllers && request.options.follow;
+        let soon = is_ping || self.reader.is_none() || self.unanswered_since.is_some();
         if !self.conf.has_changed(soon).await {
             return;
         }

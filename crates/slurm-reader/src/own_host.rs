@@ -1,5 +1,5 @@
-//! This host among the controllers of SlurmctldHost: its position, whether one before it answers, and requests to its
-//! own slurmctld only.
+//! This host among the controllers of SlurmctldHost: its position, whether one before or behind it answers, and requests
+//! to its own slurmctld only.
 //!
 //! libslurm looks for the active controller by asking all of them, and sleeps for half of SlurmctldTimeout if there is
 //! none. With one controller in its configuration it does neither, so the configuration has only one during a call.
@@ -37,7 +37,7 @@ struct Controllers {
 
 impl Client {
     /// Finds this host in SlurmctldHost. Pings the controllers before it until one answers, starting with the one that
-    /// answered last.
+    /// answered last. If none does, it pings those behind it until one answers.
     pub(crate) fn ahead(&mut self) -> Ahead {
         let Controllers { hosts, timeout, .. } = controllers();
         let own = own_index(&hosts);
@@ -46,7 +46,11 @@ impl Client {
         let mut order = last.into_iter().chain(before.filter(|index| Some(*index) != last));
         let answers = order.find(|index| self.ping(*index));
         self.own.last_ahead = answers.unwrap_or(self.own.last_ahead);
-        Ahead { hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
+        let mut behind =
+            own.map_or(0..0, |own| own.saturating_add(1)..u32::try_from(hosts.len()).unwrap_or(0));
+        let may_take_over = answers.is_none() && !behind.is_empty();
+        let behind = may_take_over.then(|| behind.any(|index| self.ping(index)));
+        Ahead { behind, hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
     }
 
     /// Until [`Client::end_own`], only this host's own slurmctld is asked. A backup in standby answers at once with

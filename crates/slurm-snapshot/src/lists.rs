@@ -86,7 +86,7 @@ pub struct Controller {
     pub elapsed: Option<u64>,
 }
 
-/// The controllers of SlurmctldHost that come before this host, as its own libslurm knows them.
+/// The controllers of SlurmctldHost before and behind this host, as its own libslurm knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ahead {
@@ -98,6 +98,10 @@ pub struct Ahead {
     /// The index of one before it that answered a ping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u32>,
+    /// Whether one behind it answered a ping, which takes over if this host's does not answer; `None`: there is none, or
+    /// one before it answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<bool>,
     /// SlurmctldTimeout, seconds: no backup takes over sooner.
     pub timeout: u16,
 }

@@ -109,6 +109,7 @@ fn delivery() -> Row {
                 .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
                 .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
                 .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
+                .curve("superseded", &growth("carbon.*.gauge-points_superseded"))
                 .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
                 .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
                 .unit("short")

@@ -277,6 +277,8 @@ impl Daemon {
     fn ask(&mut self, timestamp: i64) {
         let mut options = self.collecting.options();
         options.follow = self.follow.is_some();
+        // They show whether slurmd is heard.
+        options.rpc |= options.follow;
         if self.source.ask(Request::new(ReplyKind::Statistics, options)) {
             self.asked = true;
             self.pending = Some(timestamp);

@@ -19,7 +19,7 @@ fn delivery() -> Vec<Rule> {
             advice: "The Collector dashboard shows the reason, and slurm-graphite's log says what happened. The usual cause is a Carbon \
             that has been down for hours.",
             target: growth(
-                "group(cluster.slurm_graphite.*.carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,unproved}, \
+                "group(cluster.slurm_graphite.*.carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,unproved,superseded}, \
                  cluster.slurm_graphite.*.queue.gauge-points_dropped_removed)",
             ),
             window: 900,

@@ -12,6 +12,7 @@ use crate::accounting::Accounting;
 use crate::clock::unix_now;
 use crate::collecting::Collecting;
 use crate::collectors::TickOutcome;
+use crate::follow::Follow;
 use crate::self_metrics::DestinationMetrics;
 use crate::source::Outcome;
 use crate::survey::Survey;
@@ -49,12 +50,17 @@ impl Daemon {
 
     /// Hands a batch to the queue, and to every destination with it.
     pub(super) fn keep(&mut self, batch: &Batch) {
+        self.keep_as(batch, false);
+    }
+
+    /// The same; `is_provisional`: it may have to be dropped later.
+    pub(super) fn keep_as(&mut self, batch: &Batch, is_provisional: bool) {
         self.memories.save(self.collecting.changed_memories());
         if batch.points().len() == 0 {
             return;
         }
         self.trace_batch(batch);
-        self.queue.push(batch);
+        if is_provisional { self.queue.push_provisional(batch) } else { self.queue.push(batch) }
     }
 
     /// Logs what was collected, which tests compare with what arrived.
@@ -133,8 +139,12 @@ impl Daemon {
         let is_published = self.follow_outcome(&outcome);
         let Some(prefix) = prefix else { return };
         let mut batch = Batch::new(timestamp);
+        // Only what another controller's host may have sent too is apart from the daemon's own figures.
+        let is_isolated = is_published && self.follow.as_ref().is_some_and(Follow::is_isolated);
+        let mut cluster = Batch::new(timestamp);
         if is_published {
-            self.collecting.collect(timestamp, &outcome, &prefix, &mut batch);
+            let batch = if is_isolated { &mut cluster } else { &mut batch };
+            self.collecting.collect(timestamp, &outcome, &prefix, batch);
         }
         let destinations: Vec<(String, DestinationMetrics)> = self
             .senders
@@ -147,8 +157,11 @@ impl Daemon {
         let replies = self.survey.iter().chain(&self.dbd_survey).flat_map(Survey::counters);
         let replies = replies.chain(self.accounting.iter().map(Accounting::counters));
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
-        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
+        let refused = batch.refused().saturating_add(cluster.refused());
+        self.health.points_refused = self.health.points_refused.saturating_add(refused);
         self.keep(&batch);
+        // Last, so that it is the newest.
+        self.keep_as(&cluster, true);
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
             if is_published {

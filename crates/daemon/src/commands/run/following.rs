@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tracing::info;
+use carbon::Batch;
+use slurm_snapshot::RpcTables;
+use tracing::{info, warn};
 
 use super::{Daemon, LoggedState};
 use crate::clock::unix_now;
@@ -10,7 +12,17 @@ use crate::collecting::Collecting;
 use crate::collectors::TickOutcome;
 use crate::config::Problems;
 use crate::follow::{Follow, FollowStep, TickRole, ahead_of};
+use crate::isolation::Verdict;
 use crate::source::Outcome;
+
+/// What only slurmd and its steps send: MESSAGE_NODE_REGISTRATION_STATUS, REQUEST_STEP_COMPLETE,
+/// REQUEST_COMPLETE_BATCH_SCRIPT and MESSAGE_EPILOG_COMPLETE, by numbers that no release has changed.
+const OF_NODES: [u16; 4] = [1002, 5016, 5018, 6012];
+
+fn of_nodes(tables: &RpcTables) -> u64 {
+    let rows = tables.types.iter().filter(|row| OF_NODES.contains(&row.id));
+    rows.map(|row| u64::from(row.count)).sum()
+}
 
 impl Daemon {
     /// Begins a tick: slurmctld is asked at once, or when it is known whether this host's slurmctld is the active one.
@@ -95,6 +107,36 @@ impl Daemon {
         self.tell_status();
     }
 
+    /// Decides about the figures that were collected while another controller may have been active.
+    fn look_outside(&mut self, outcome: &TickOutcome) {
+        let Some(follow) = &mut self.follow else { return };
+        let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
+        let nodes = statistics.and_then(|statistics| statistics.rpc.as_ref()).map(of_nodes);
+        let receivers = self.senders.iter().map(|(_, sender)| sender.status());
+        let reached = receivers.filter(|status| status.connected && !status.in_doubt);
+        let answers = reached.map(|status| status.renewals).reduce(u64::saturating_add);
+        match follow.look_outside(nodes, answers) {
+            Verdict::Wait => {}
+            Verdict::Confirm if self.queue.has_provisional() => self.queue.confirm(),
+            Verdict::Withdraw if self.queue.has_provisional() => {
+                let ticks = self.queue.withdraw();
+                if ticks > 0 && follow.was_isolated() {
+                    warn!(
+                        ticks,
+                        "this host was isolated, and another controller may have been active: unsent figures of the cluster are dropped"
+                    );
+                }
+            }
+            Verdict::Confirm | Verdict::Withdraw => {}
+        }
+    }
+
+    /// Hands figures of the cluster to the queue. While this host is isolated, they may have to be dropped.
+    pub(super) fn keep_cluster(&mut self, batch: &Batch) {
+        let is_isolated = self.follow.as_ref().is_some_and(Follow::is_isolated);
+        self.keep_as(batch, is_isolated);
+    }
+
     fn note_standby(&mut self) {
         self.slurmctld.note_standby(unix_now());
         if self.logged != LoggedState::Standby {
@@ -106,15 +148,18 @@ impl Daemon {
 
     /// What a tick's outcome says about who is active; whether figures of the cluster are published.
     pub(super) fn follow_outcome(&mut self, outcome: &TickOutcome) -> bool {
+        self.look_outside(outcome);
         let Some(follow) = &mut self.follow else { return true };
         let role = match outcome {
-            TickOutcome::Reading(_) => TickRole::Active,
+            TickOutcome::Reading(reading) => {
+                TickRole::Active(reading.statistics.as_ref().map(|statistics| statistics.req_time_start))
+            }
             TickOutcome::Standby => TickRole::Standby,
             TickOutcome::Failed => TickRole::Down,
             TickOutcome::GivenUp => return false,
         };
         let change = follow.note(role, Duration::from_secs(self.config.interval.into()));
-        let is_active = role == TickRole::Active;
+        let is_active = matches!(role, TickRole::Active(_));
         (self.health.standby, self.health.handover) = (Some(!is_active), Some(change.handover));
         if change.handover {
             info!("the active slurmctld runs on this host now; its figures are published");

@@ -59,7 +59,7 @@ impl Daemon {
             &mut batch,
         );
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
-        self.keep(&batch);
+        self.keep_cluster(&batch);
     }
 }
 

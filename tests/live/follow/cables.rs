@@ -1,0 +1,169 @@
+//! Two controllers on networks that can be cut: the primary's cable is pulled and plugged in again, and control is taken
+//! over by hand.
+//!
+//! Who was active is what Slurm's own logs say. What each host sent is what its own recorder got, and who won is what
+//! whisper has. That the state's file system hangs on the primary is imitated: what the primary writes no longer reaches
+//! the backup, so that its heartbeat is too old, and it does not see the backup's files either.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use sandbox::pair::Pair;
+use sandbox::{Cables, Folder, FollowingDaemon, now, wait};
+
+/// A busy machine may need ten times what an idle one does.
+const LIMIT: Duration = Duration::from_secs(150);
+
+/// Finished jobs from slurmctld's own records.
+const COLLECTORS: &str =
+    "[collectors]\nmax_duty = \"100%\"\n[collectors.finished]\nenabled = true\ninterval = \"2s\"\n";
+
+const JOBS: &str = "cluster.slurm_jobs_finished.total.work.gauge-jobs";
+const SUBMITTED: &str = "cluster.slurm_sched_stats.gauge-jobs_submitted";
+
+struct World {
+    folder: Folder,
+    cables: Cables,
+    pair: Pair,
+    daemons: [FollowingDaemon; 2],
+}
+
+impl World {
+    fn new(timeout: u32) -> Option<Self> {
+        let folder = Folder::new().unwrap();
+        let Some(cables) = Cables::new(&folder).unwrap() else {
+            println!("SKIPPED: networks that can be cut need root");
+            return None;
+        };
+        let mut pair = Pair::cabled(&folder, &cables).unwrap()?;
+        let text = fs::read_to_string(pair.slurm.conf()).unwrap();
+        let timeout = format!("SlurmctldTimeout={timeout}\n");
+        fs::write(pair.slurm.conf(), text.replace("SlurmctldTimeout=10\n", &timeout)).unwrap();
+        pair.slurm.munged.start().unwrap();
+        let daemon = |index| FollowingDaemon::cabled(&folder, &cables, index, COLLECTORS).unwrap();
+        let mut daemons = [daemon(0), daemon(1)];
+        pair.primary.start().unwrap();
+        pair.backup.start().unwrap();
+        let start = now();
+        daemons.iter_mut().for_each(|daemon| daemon.process.spawn().unwrap());
+        daemons[0].is(true, 3, start, LIMIT).unwrap();
+        daemons[1].is(false, 3, start, LIMIT).unwrap();
+        Some(Self { folder, cables, pair, daemons })
+    }
+
+    /// Submits jobs on a host, which wait because there is no node, and cancels them.
+    fn finish_jobs(&self, host: usize, count: usize) {
+        for _ in 0..count {
+            let id = self
+                .pair
+                .on(host, &["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"])
+                .unwrap();
+            self.pair.on(host, &["scancel", id.trim()]).unwrap();
+        }
+    }
+
+    /// What the rounds of each daemon have counted.
+    fn finished(&mut self) -> [f64; 2] {
+        self.daemons.each_mut().map(|daemon| daemon.recorded().series(JOBS).values().sum())
+    }
+
+    fn slots(&mut self) -> [BTreeSet<u64>; 2] {
+        self.daemons.each_mut().map(FollowingDaemon::slots)
+    }
+
+    /// Waits until Slurm has put the backup back on standby, and returns when.
+    fn demoted(&self, skip: usize) -> f64 {
+        self.pair.backup.line_after(skip, "in background mode", LIMIT).unwrap();
+        now()
+    }
+}
+
+#[test]
+#[ignore = "needs networks of its own and some minutes: make ha-long"]
+fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
+    let Some(mut world) = World::new(10) else { return };
+    let said = world.pair.backup.lines().len();
+    world.pair.cut_state(&world.folder, true).unwrap();
+    world.cables.plug(&world.folder, 0, false).unwrap();
+    let pulled = now();
+    world.pair.backup.line_after(said, "Running as primary controller", LIMIT).unwrap();
+    let over = now();
+    world.finish_jobs(1, 2);
+    // Longer than a connection without an answer lives.
+    thread::sleep(Duration::from_secs(40));
+    let said = world.pair.backup.lines().len();
+    let plugged = now();
+    world.cables.plug(&world.folder, 0, true).unwrap();
+    world.pair.cut_state(&world.folder, false).unwrap();
+    let demoted = world.demoted(said);
+    let [back, standby] = &mut world.daemons;
+    back.is(true, 3, demoted, LIMIT).unwrap();
+    standby.is(false, 3, demoted, LIMIT).unwrap();
+    // Its own ticks of that time have arrived: the queue is empty again.
+    wait::until("the own figures of the isolated host", LIMIT, || {
+        let own = back.recorded().own("standby");
+        (pulled as u64..plugged as u64).all(|at| own.contains_key(&at))
+    })
+    .unwrap();
+    let handovers = back.handovers();
+    let [one, other] = world.slots();
+    let twice: Vec<u64> = one.intersection(&other).copied().collect();
+    println!(
+        "pulled 0, taken over {:.1}, plugged {:.1}, demoted {:.1}; backup's slots {}, slots of both {:?}; hand-overs of the primary {:?}",
+        over - pulled,
+        plugged - pulled,
+        demoted - pulled,
+        other.len(),
+        twice.iter().map(|at| *at as f64 - pulled).collect::<Vec<_>>(),
+        handovers.iter().map(|at| *at as f64 - pulled).collect::<Vec<_>>()
+    );
+    // From then on Slurm itself has two that are active, until it has put the backup back.
+    let early: Vec<&u64> = twice.iter().filter(|at| (**at as f64) < plugged.floor() - 1.0).collect();
+    assert!(early.is_empty(), "{early:?} are of both");
+    assert!(handovers.iter().any(|at| *at as f64 > plugged - 1.0), "the return is not marked: {handovers:?}");
+    let due = over as u64 + 3..plugged as u64 - 2;
+    let missing: Vec<u64> = due.clone().filter(|at| !other.contains(at)).collect();
+    assert!(missing.is_empty(), "the backup did not publish {missing:?}");
+    let [_, standby] = &mut world.daemons;
+    let published = standby.recorded().statistics("jobs_submitted");
+    let stored = world.cables.carbon.series(SUBMITTED).unwrap();
+    for at in due {
+        assert_eq!(stored.at(at), published.get(&at).copied(), "whisper at {at}");
+    }
+    let [back, _] = &mut world.daemons;
+    let superseded =
+        back.recorded().series("cluster.slurm_graphite.ctl1.carbon.sink.gauge-points_superseded");
+    assert!(superseded.values().next_back().is_some_and(|points| *points > 0.0), "{superseded:?}");
+}
+
+#[test]
+#[ignore = "needs networks of its own: make ha-long"]
+fn a_planned_takeover_and_return_within_the_timeout_are_hand_overs_and_count_no_job_twice() {
+    let Some(mut world) = World::new(60) else { return };
+    world.finish_jobs(0, 2);
+    wait::until("the primary's jobs", LIMIT, || world.finished() == [2.0, 0.0]).unwrap();
+    let taken = now();
+    world.pair.on(1, &["scontrol", "takeover"]).unwrap();
+    world.daemons[1].is(true, 2, taken, LIMIT).unwrap();
+    world.finish_jobs(1, 7);
+    wait::until("the backup's jobs", LIMIT, || world.finished() == [2.0, 7.0]).unwrap();
+    // The takeover has ended it.
+    world.pair.primary.wait(LIMIT).unwrap();
+    let back = now();
+    world.pair.primary.start().unwrap();
+    let again = world.daemons[0].is(true, 3, back, LIMIT).unwrap();
+    world.daemons[1].is(false, 3, again as f64, LIMIT).unwrap();
+    assert!(world.daemons[0].handovers().contains(&again), "the return is not marked");
+    world.finish_jobs(0, 1);
+    let mut rounds = [0.0; 2];
+    wait::until("the job after the return", LIMIT, || {
+        rounds = world.finished();
+        rounds[0] >= 3.0
+    })
+    .unwrap();
+    println!("away for {:.1} s; finished jobs in the rounds of each: {rounds:?}", again as f64 - taken);
+    assert_eq!(rounds, [3.0, 7.0], "of ten jobs");
+    super::written_twice(&mut world.daemons);
+}
