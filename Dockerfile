@@ -13,10 +13,10 @@ FROM debian:${DEBIAN}-slim
 ARG SLURM=
 RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates $SLURM && rm -rf /var/lib/apt/lists/*
 COPY --from=files /files /
-# munge tells slurmctld a number, which needs no name.
-RUN install -d -m 750 -o 1000 -g 1000 /var/lib/slurm-graphite && install -d -o 1000 -g 1000 /run/slurm-graphite
+# munge tells slurmctld this number, so it must be that of no user of the cluster. Neither Debian nor systemd assigns it.
+RUN install -d -m 700 -o 60999 -g 60999 /var/lib/slurm-graphite && install -d -o 60999 -g 60999 /run/slurm-graphite
 ENV RUNTIME_DIRECTORY=/run/slurm-graphite
-USER 1000:1000
+USER 60999:60999
 HEALTHCHECK CMD ["/usr/bin/slurm-graphite", "status"]
 ENTRYPOINT ["/usr/bin/slurm-graphite"]
 CMD ["run"]

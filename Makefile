@@ -6,7 +6,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale scale-out soak loss-long finished-long ha-long golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale scale-out soak loss-long finished-long ha-long golden dashboards grafana screenshots audit install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -112,6 +112,11 @@ scale-out: packages ## 100,000 points a tick through relays and vmagent over thr
 screenshots: packages ## draw docs/images again: five minutes of a busy cluster, through graphite-web
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin screenshots
+
+audit: ## known vulnerabilities of the dependencies: needs cargo-audit, and RustSec's database in ADVISORIES=DIR
+	@command -v cargo-audit >/dev/null || { echo 'audit: cargo-audit is missing: cargo install --locked cargo-audit' >&2; exit 1; }
+	@[ -d '$(ADVISORIES)/crates' ] || { echo 'audit: the database is missing: git clone https://github.com/RustSec/advisory-db, then make audit ADVISORIES=advisory-db' >&2; exit 1; }
+	cargo audit --no-fetch --deny warnings --db '$(ADVISORIES)'
 
 install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=, SYSCONFDIR=, UNITS=, ZSH=
 	@DESTDIR='$(DESTDIR)' SYSCONFDIR='$(SYSCONFDIR)' UNITS='$(UNITS)' ZSH='$(ZSH)' BUILT='$(BUILT)' \

@@ -46,6 +46,13 @@ share=$prefix/share
 sysconf=${SYSCONFDIR:-$prefix/etc}
 [ "$prefix" != /usr ] || sysconf=${SYSCONFDIR:-/etc}
 configuration=$sysconf/slurm-graphite/slurm-graphite.toml
+# They go into sed's expressions and into the unit.
+case $prefix$sysconf in
+    *[!A-Za-z0-9/._+~@-]*)
+        echo "install.sh: --prefix and SYSCONFDIR may have letters, digits and / . _ + ~ @ - only" >&2
+        exit 64
+        ;;
+esac
 [ -x "$built/slurm-graphite" ] || {
     echo "install.sh: no programs in $built; in a source tree, run \`make build\` first" >&2
     exit 1

@@ -10,6 +10,7 @@ mod licences;
 mod promises;
 mod releases;
 mod stage;
+mod token_timer;
 
 use std::collections::BTreeSet;
 use std::fs;
