@@ -116,7 +116,7 @@ fn neither_a_dead_nor_a_silent_destination_costs_another_a_slot() {
         assert!(lines.any(|line| line.contains(words)), "{name} {words}");
     };
     left("\"carbon\"", ALL_READ);
-    left("\"dead\"", " ticks not sent, 0 sent but not known to be read");
+    left("\"dead\"", " ticks not sent, 0 to be sent again, 0 sent but not known to be read");
     left("\"silent\"", "not known to be read");
     every_slot(&carbon, until);
     assert_eq!(

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use sandbox::{
-    Finished, Folder, Invocation, Manner, Process, Sandbox, Sink, find_program, slurm_graphite, wait,
+    Finished, Folder, Invocation, Manner, Process, Sandbox, Sink, find_program, log, now, slurm_graphite,
+    wait,
 };
 use serde_json::Value;
 
@@ -160,29 +161,103 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     until(&sandbox.folder, "a delivery", |told| told["destinations"][0]["last_delivery"].is_u64());
     sandbox.carbon.process.stop().unwrap();
     let told = until(&sandbox.folder, "five ticks that wait", |told| {
-        told["destinations"][0]["ticks_due"].as_u64() >= Some(5)
+        told["destinations"][0]["ticks_unsent"].as_u64() >= Some(5)
     });
     let main = &told["destinations"][0];
     assert_eq!(main["connected"], false);
     let now = told["now"].as_i64().unwrap();
     let since = main["since"].as_i64().unwrap();
     assert!((now - 60..=now).contains(&since), "{told}");
-    assert!(main["oldest_due"].as_i64().unwrap() <= now - 4, "{told}");
+    assert!(main["oldest_unsent"].as_i64().unwrap() <= now - 4, "{told}");
     // The default collectors have over a hundred points.
-    assert!(main["points_due"].as_u64() > Some(500), "{told}");
+    assert!(main["points_unsent"].as_u64() > Some(500), "{told}");
     let said = status(&sandbox.folder, &["--max-age", "2s"]).unwrap();
     let (mark, text) = line(&said.stdout, "main");
     assert_eq!((said.code, mark), (Some(1), '✗'), "{}", said.stdout);
-    for words in ["not connected since 20", " ticks wait to be sent (", " points), the oldest from 20"] {
+    for words in ["not connected since 20", " ticks not sent yet (", " points), the oldest from 20"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let told = document(&sandbox.folder, &["--max-age", "2s"]).unwrap();
     assert_eq!((&told["well"], told["problems"].as_array().unwrap().len()), (&false.into(), 1), "{told}");
     sandbox.carbon.process.start().unwrap();
     let told = until(&sandbox.folder, "Carbon again", |told| {
-        told["destinations"][0]["ticks_due"].as_u64() <= Some(1)
+        let main = &told["destinations"][0];
+        main["ticks_unsent"].as_u64() <= Some(1) && main["ticks_to_resend"] == 0
     });
     assert!(told["destinations"][0]["since"].as_i64().unwrap() > since, "{told}");
+}
+
+/// Hundred ticks that Carbon has read are still kept for resend_window when it is restarted. Once they were counted as unsent, so
+/// that status failed in the third second of any restart.
+#[test]
+fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
+    const READ: u64 = 100;
+    let mut sandbox = Sandbox::start().unwrap();
+    let daemon = daemon(&sandbox.folder, &to_main(&sandbox, "[log]\nformat = \"json\"\n")).unwrap();
+    let held = || {
+        let told = document(&sandbox.folder, &[]).ok()?;
+        (told["destinations"][0]["ticks_held"].as_u64() >= Some(READ)).then_some(told)
+    };
+    let told = wait::until_some("ticks that were sent", Duration::from_secs(3 * READ), held).unwrap();
+    assert_eq!(told["destinations"][0]["ticks_to_resend"], 0, "{told}");
+    let now_at_stop = now();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time of today")]
+    let stopped = now_at_stop as u64;
+    sandbox.carbon.process.stop().unwrap();
+    // Half of --max-age: longer than the mistake took.
+    let mut last = 0;
+    while last < stopped + 45 {
+        let said = status(&sandbox.folder, &["--json"]).unwrap();
+        let told: Value = serde_json::from_str(&said.stdout).unwrap();
+        let main = &told["destinations"][0];
+        assert_eq!((said.code, &told["well"]), (Some(0), &true.into()), "{told}");
+        last = told["now"].as_u64().unwrap();
+        let away = last - stopped;
+        assert!(main["ticks_unsent"].as_u64().unwrap() <= away + 2, "{away} s: {told}");
+        assert!(main["oldest_unsent"].as_u64().is_none_or(|oldest| oldest >= stopped - 1), "{told}");
+        assert!(main["waits_since"].as_u64().is_none_or(|since| since >= stopped - 1), "{told}");
+        let text = status(&sandbox.folder, &[]).unwrap();
+        assert!(matches!(line(&text.stdout, "main").0, '✓' | '–'), "{}", text.stdout);
+        if main["ticks_unsent"].as_u64() >= Some(5) {
+            let text = line(&text.stdout, "main").1;
+            let again = text.split("; ").find_map(|part| part.strip_suffix(" ticks to be sent again"));
+            assert!(again.is_some_and(|ticks| ticks.parse::<u64>().unwrap() >= READ - 5), "{text}");
+        }
+        wait::pause(Duration::from_millis(500));
+    }
+    let waits = status(&sandbox.folder, &["--max-age", "30s"]).unwrap();
+    assert_eq!((waits.code, line(&waits.stdout, "main").0), (Some(1), '✗'), "{}", waits.stdout);
+    let log = |line: &str| log::entries(&daemon).into_iter().find(|entry| entry.message.starts_with(line));
+    let number = |line: &str, field: &str| -> u64 {
+        let value: Value = serde_json::from_str(line).unwrap();
+        value[field].as_u64().unwrap_or_else(|| panic!("no {field}: {line}"))
+    };
+    let lost = log("not connected; ticks are kept").unwrap();
+    let (unsent, after) = (number(&lost.line, "unsent_ticks"), lost.at - now_at_stop);
+    #[expect(clippy::cast_precision_loss, reason = "some ticks")]
+    let unsent = unsent as f64;
+    assert!(unsent <= after + 2.0 && number(&lost.line, "ticks_to_resend") >= READ - 5, "{}", lost.line);
+
+    sandbox.carbon.process.start().unwrap();
+    let back = wait::until_some("Carbon again", SOON * 3, || log("back after ")).unwrap().line;
+    let away = last - stopped;
+    assert!(number(&back, "unsent_ticks") >= away - 3, "{back}");
+    assert!(number(&back, "ticks_to_resend") >= READ - 5, "{back}");
+    assert!(number(&back, "points") >= 50 * (READ + away), "{back}");
+    // The figure too, by what whisper has got afterwards: a second of age for each of the outage.
+    let ages = || {
+        let paths = sandbox.carbon.paths();
+        let path = paths.keys().find(|path| path.ends_with("gauge-queue_age"))?;
+        let points = sandbox.carbon.series(path).ok()?.points;
+        let outage: Vec<(u64, f64)> =
+            points.into_iter().filter(|(at, _)| (stopped..last).contains(at)).collect();
+        (outage.len() >= 40).then_some(outage)
+    };
+    for (at, age) in wait::until_some("the outage's figures", SOON * 3, ages).unwrap() {
+        #[expect(clippy::cast_precision_loss, reason = "seconds of a minute")]
+        let most = (at - stopped + 2) as f64;
+        assert!(age <= most, "{} s into the outage the age is {age}", at - stopped);
+    }
 }
 
 /// A health check is useless if it hangs together with the daemon.

@@ -90,8 +90,7 @@ impl Collected {
         // Cut off by a SIGKILL, so it says nothing.
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Ok(()) };
         // The entry has two timestamps: its own and, last, the tick's.
-        let timestamp =
-            value.get("timestamp").and_then(Value::as_u64).context("a tick without its timestamp")?;
+        let timestamp = value.get("tick").and_then(Value::as_u64).context("a tick without its timestamp")?;
         if kept {
             self.ticks.entry(timestamp).or_default().kept += 1;
             return Ok(());

@@ -273,6 +273,17 @@ impl Stage {
         found.with_context(|| format!("it is {:?}", self.collected.last(end)))
     }
 
+    /// Waits until no tick waits for this destination, neither for the first time nor again.
+    ///
+    /// # Errors
+    /// Some still wait when the patience is over.
+    pub fn nothing_waits(&mut self, destination: &str) -> Result<()> {
+        let mut no = |leaf| self.until(&format!(".carbon.{destination}.gauge-{leaf}"), |ticks| ticks == 0.0);
+        no("queue_ticks")?;
+        no("queue_resend")?;
+        Ok(())
+    }
+
     /// All points that the newest tick counts as lost, for any reason.
     #[must_use]
     pub fn counted_as_lost(&self) -> f64 {

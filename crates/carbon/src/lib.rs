@@ -32,6 +32,7 @@ pub use connection::{Connection, Stream};
 pub use connection_error::ConnectionError;
 pub use destination::{Destination, Timeouts};
 pub use duration::in_words;
+pub use ledger::Ticks;
 pub use point::{Batch, Point};
 pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus, Status};
 pub use sender::Sender;

@@ -187,12 +187,12 @@ impl Queue {
             frames: Some(Arc::clone(&frames)),
             // Without a file there is no commit to wait for.
             durable: self.shared.store.is_none(),
-            waits_until: Some(now + COMMIT_PATIENCE),
             waiting: 0,
             provisional,
         };
         state.status.memory_bytes += summary.bytes;
         state.batches.insert(id, held);
+        state.unpublished.insert(id, now + COMMIT_PATIENCE);
         state.expire(moment);
         if let Some(store) = &self.shared.store {
             let mut due = state.configured();
@@ -269,7 +269,7 @@ impl Queue {
         for (name, destination) in &mut state.destinations {
             if std::mem::replace(&mut destination.configured, names.contains(name)) && !destination.configured
             {
-                restore::say_removed(name, destination.ledger.held());
+                restore::say_removed(name, destination.ledger.sums().held);
             }
         }
         for name in &names {
@@ -343,7 +343,7 @@ impl SharedQueue {
 /// Applies the events of the file's thread.
 async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Event>) {
     loop {
-        let patience = shared.state().unpublished().next().map(|(_, until)| until);
+        let patience = shared.state().unpublished.values().next().copied();
         tokio::select! {
             // Without the file's thread the queue continues in memory.
             Some(event) = events.recv() => {

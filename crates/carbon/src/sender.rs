@@ -20,7 +20,6 @@ use crate::budget::Budget;
 use crate::connection::{Connection, Stream};
 use crate::destination::Destination;
 use crate::idle::IdleTimer;
-use crate::ledger::Ledger;
 use crate::queue::{Place, Queue, Status};
 use crate::rate::Rate;
 #[cfg(feature = "tls")]
@@ -115,12 +114,6 @@ impl Sender {
         self.place.status()
     }
 
-    /// Points that are due. Counting them costs more than the rest of the status.
-    #[must_use]
-    pub fn points_due(&self) -> u64 {
-        self.place.ledger(|ledger| ledger.points_due())
-    }
-
     /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner if the
     /// destination cannot be reached. Batches that were not read stay in the queue, and the next run sends them again.
     pub async fn drain(mut self, deadline: Duration) -> Status {
@@ -133,7 +126,7 @@ impl Sender {
     /// Ends at once. Its batches stay in the queue, and everything that is not done is due again.
     pub fn stop(self) {
         self.task.abort();
-        self.place.ledger(Ledger::lost);
+        self.place.lost();
     }
 }
 

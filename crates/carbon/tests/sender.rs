@@ -79,7 +79,7 @@ async fn what_was_written_before_a_break_goes_out_again() {
     assert_eq!(read_line(&mut peer).await, "a 1 1\n");
     until(&sender, |status| status.resent == 1).await;
     let status = sender.status();
-    assert_eq!((status.sent, status.connects, status.due), (1, 2, 0));
+    assert_eq!((status.sent, status.connects, status.due()), (1, 2, 0));
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_frame_cut_in_the_middle_goes_out_whole_on_the_next_connection() {
     drop(peer);
     let mut peer = accept(&listener).await;
     let drained = tokio::spawn(async move {
-        until(&sender, |status| status.due == 0).await;
+        until(&sender, |status| status.due() == 0).await;
         sender.drain(PATIENCE).await
     });
     let mut all = Vec::new();
@@ -144,7 +144,7 @@ async fn it_starts_before_the_name_and_the_port_exist() {
     let sender = Sender::start(destination("no-such-host.invalid:2004"), &queue);
     queue.push(&batch(1));
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(sender.status().due, 1);
+    assert_eq!(sender.status().due(), 1);
 
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let _sender = Sender::start(destination(&free.to_string()), &queue);
@@ -176,7 +176,7 @@ async fn draining_a_peer_that_never_reads_does_not_say_that_it_has() {
     let start = Instant::now();
     let drained = sender.drain(Duration::from_millis(300)).await;
     assert!(start.elapsed() < Duration::from_secs(1));
-    assert_eq!((drained.due, drained.unread), (0, 1));
+    assert_eq!((drained.due(), drained.unread), (0, 1));
 }
 
 #[tokio::test]
@@ -194,8 +194,8 @@ async fn a_peer_that_dies_while_it_is_asked_has_proved_nothing() {
 }
 
 /// How many batches a sender that starts on this queue would have to send.
-fn queue_due(queue: &Queue) -> usize {
-    Sender::start(destination("127.0.0.1:1"), queue).status().due
+fn queue_due(queue: &Queue) -> u64 {
+    Sender::start(destination("127.0.0.1:1"), queue).status().due()
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn draining_does_not_wait_for_a_destination_that_is_away() {
     sleep(Duration::from_millis(50)).await;
     let start = Instant::now();
     let drained = sender.drain(PATIENCE).await;
-    assert_eq!((drained.due, drained.unread), (1, 0));
+    assert_eq!((drained.due(), drained.unread), (1, 0));
     assert!(start.elapsed() < Duration::from_secs(3));
 }
 
@@ -242,7 +242,7 @@ async fn counters_go_on_when_a_destination_changes() {
     assert_eq!(read_line(&mut peer).await, "a 1 1\n", "what the first address had is not known");
     queue.push(&batch(2));
     assert_eq!(read_line(&mut peer).await, "a 1 2\n");
-    until(&sender, |status| status.due == 0).await;
+    until(&sender, |status| status.due() == 0).await;
     let status = sender.status();
     assert_eq!((status.connects, status.sent, status.resent), (2, 2, 1));
 }
@@ -259,8 +259,8 @@ async fn one_dead_destination_holds_up_nobody() {
         queue.push(&batch(timestamp));
         assert_eq!(read_line(&mut peer).await, format!("a 1 {timestamp}\n"));
     }
-    until(&live, |status| status.due == 0).await;
-    assert_eq!((dead.status().due, dead.status().oldest_due), (3, Some(1)));
+    until(&live, |status| status.due() == 0).await;
+    assert_eq!((dead.status().due(), dead.status().oldest_unsent), (3, Some(1)));
 }
 
 /// The lines of every connection, as they arrive. Each connection is closed after its end.
@@ -311,7 +311,7 @@ async fn a_receiver_that_answers_gets_its_backlog_without_waiting_for_the_next_m
     for _ in 0..200 {
         timeout(PATIENCE, lines.recv()).await.unwrap().unwrap();
     }
-    until(&sender, |status| status.due == 0).await;
+    until(&sender, |status| status.due() == 0).await;
     assert_eq!((sender.status().resent, sender.status().connects), (0, 1));
     assert!(sender.status().renewals >= 7, "one tick at first, then twice as many: {:?}", sender.status());
 }

@@ -37,6 +37,7 @@ mod name_paths;
 mod node_metrics;
 mod notify;
 mod prefix;
+mod printable;
 mod replies;
 mod rpc_metrics;
 mod self_metrics;

@@ -133,11 +133,13 @@ const DESTINATION_METRICS: &[Metric<DestinationMetrics>] = &[
     average("in_doubt", "0 or 1", |d| number(d.status.in_doubt), "1 if there has been no sign for stall_timeout that the receiver reads"),
     average("unacked_bytes", "bytes", |d| number(d.status.unacked), "bytes sent that the other host's kernel had not acknowledged"),
     last("last_delivery", "Unix s", |d| number(d.status.last_delivery), "when a whole tick was last sent"),
-    average("queue_ticks", "count", |d| number(d.status.due), "ticks that wait to be sent, without this one"),
+    average("queue_ticks", "count", |d| number(d.status.unsent.ticks), "ticks that have never been sent, without this one"),
+    average("queue_resend", "count", |d| number(d.status.again.ticks), "ticks that were sent before a lost connection and wait to be sent again"),
     average("queue_held", "count", |d| number(d.status.held),
-        "ticks kept: unsent ones, and those that the receiver read less than queue.resend_window ago or may not have read"),
+        "ticks kept: those two, and those that the receiver read less than queue.resend_window ago or may not have read"),
     average("queue_bytes", "bytes", |d| number(d.status.bytes), "size of those ticks, on disk or in memory"),
-    average("queue_age", "s", age, "age of the oldest unsent tick; 0 if there is none"),
+    average("queue_age", "s", age,
+        "how long the oldest tick has waited to be sent: since it was collected, or since the connection was lost if it was sent before that; 0 if none waits"),
 ];
 
 #[rustfmt::skip]
@@ -240,8 +242,8 @@ fn resident(process: &str) -> Option<u64> {
 }
 
 fn age(destination: &DestinationMetrics) -> Option<f64> {
-    let oldest = destination.status.oldest_due.unwrap_or(destination.now);
-    number(seconds_since(oldest, destination.now))
+    let since = destination.status.waits_since.unwrap_or(destination.now);
+    number(seconds_since(since, destination.now))
 }
 
 #[cfg(test)]

@@ -68,13 +68,17 @@ pub(crate) struct DestinationEntry {
     pub(crate) not_carbon: bool,
     /// Since when it is connected, not connected or in doubt.
     pub(crate) since: i64,
-    /// Ticks that wait to be sent, their points, and the timestamp of the oldest.
-    pub(crate) ticks_due: usize,
-    pub(crate) points_due: u64,
-    pub(crate) oldest_due: Option<i64>,
-    /// Ticks kept: those that wait, and those that go out again after a loss.
-    pub(crate) ticks_held: usize,
-    pub(crate) bytes_held: usize,
+    /// Ticks that were never sent, their points, and the timestamp of the oldest.
+    pub(crate) ticks_unsent: u64,
+    pub(crate) points_unsent: u64,
+    pub(crate) oldest_unsent: Option<i64>,
+    /// Ticks that were sent before a loss and are to be sent again.
+    pub(crate) ticks_to_resend: u64,
+    /// Since when the tick that has waited longest has waited: since its timestamp, or since the loss.
+    pub(crate) waits_since: Option<i64>,
+    /// Ticks kept: those two, and those that were sent and would go out again after a loss.
+    pub(crate) ticks_held: u64,
+    pub(crate) bytes_held: u64,
     /// When a whole tick was last sent.
     pub(crate) last_delivery: Option<u64>,
     pub(crate) points_dropped: u64,

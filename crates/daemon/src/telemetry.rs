@@ -4,17 +4,20 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::os::linux::fs::MetadataExt;
 
+use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::Filtered;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, format};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogFormat, LogSettings};
+use crate::printable::{printable, quoted};
 
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
@@ -43,13 +46,25 @@ impl Logging {
 fn layer(log: LogSettings) -> Boxed {
     let base = || tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let json = || base().json().flatten_event(true);
-    let text = || base().with_ansi(has_colours(&std::io::stderr())).with_target(false);
+    let fields = || format::debug_fn(write_field).delimited(" ");
+    let text = || base().with_ansi(has_colours(&std::io::stderr())).with_target(false).fmt_fields(fields());
     match (log.format, is_journal()) {
         (LogFormat::Json, false) => json().boxed(),
         (LogFormat::Json, true) => json().map_event_format(Prioritized).boxed(),
         (LogFormat::Text, false) => text().boxed(),
         (LogFormat::Text, true) => text().without_time().map_event_format(Prioritized).boxed(),
     }
+}
+
+/// Whatever a value is, it stays one value: no line, no field and no terminal's command begins within it. Only our own messages
+/// have several lines.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    if field.name() == "message" {
+        let lines: Vec<_> = text.split('\n').map(printable).collect();
+        return write!(writer, "{}", lines.join("\n"));
+    }
+    write!(writer, "{}={}", field.name(), quoted(&text))
 }
 
 /// Whether `stream` is a terminal, and NO_COLOR is not set.

@@ -87,8 +87,9 @@ impl TokenFile {
         self.token = token;
         let claims = self.token.as_ref().and_then(|token| claims(&token.0)).unwrap_or_default();
         let exposed = metadata.mode() & 0o004 != 0;
+        let writable = metadata.mode() & 0o022 != 0 || folder_is_open(&self.path);
         let user = claims.sun.or(claims.username);
-        self.told = Token { user, expires: claims.exp.and_then(whole), exposed };
+        self.told = Token { user, expires: claims.exp.and_then(whole), exposed, writable };
         Ok(is_another)
     }
 
@@ -101,6 +102,12 @@ impl TokenFile {
     fn unreadable(&self, error: &std::io::Error) -> TokenError {
         TokenError(format!("{}: {error}", self.path.display()))
     }
+}
+
+/// Whether another than its owner may replace the file: those who may write its folder, unless that is sticky.
+fn folder_is_open(path: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::metadata(folder).is_ok_and(|folder| folder.mode() & 0o022 != 0 && folder.mode() & 0o1000 == 0)
 }
 
 fn open(path: &Path) -> std::io::Result<(String, Metadata)> {
@@ -195,7 +202,21 @@ mod tests {
         fs::write(&path, format!("SLURM_JWT={ALICE}\n")).unwrap();
         file.look().unwrap();
         assert_eq!(file.secret(), Some(ALICE));
-        assert!(file.told.exposed && file.told.user.as_deref() == Some("alice"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        file.look().unwrap();
+        assert!(file.told.exposed && !file.told.writable && file.told.user.as_deref() == Some("alice"));
+        for (file_mode, folder_mode, writable) in [
+            (0o600, 0o755, false),
+            (0o602, 0o755, true),
+            (0o620, 0o755, true),
+            (0o600, 0o775, true),
+            (0o600, 0o1777, false),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(file_mode)).unwrap();
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(folder_mode)).unwrap();
+            file.read().unwrap();
+            assert_eq!(file.told.writable, writable, "{file_mode:o} {folder_mode:o}");
+        }
         assert!(!format!("{file:?}").contains("eyJ"));
         assert!(!file.read().unwrap(), "the same token");
         let other = folder.path().join("other");

@@ -57,8 +57,11 @@ const AUTHENTICATION: i32 = 1007;
 /// `SLURM_ERROR`: 22.05 gives it for any failure.
 const UNSPECIFIED: i32 = -1;
 
-/// For how long a path that no version has is not requested again.
+/// For how long a path that no version has is not requested again, if the first answer was no mistake: a proxy without a backend
+/// gives 404 too.
 const LACKING: Duration = Duration::from_secs(600);
+/// After so many answers in a row.
+const LACKING_AFTER: u32 = 3;
 
 /// How much is read of a body that is not an answer.
 const GLANCE: u64 = 64 << 10;
@@ -70,8 +73,8 @@ pub(crate) struct Api {
     user: Option<String>,
     is_socket: bool,
     known: Option<KnownApi>,
-    /// The paths that no version had, and when each was last requested.
-    lacking: HashMap<&'static str, Instant>,
+    /// The paths that no version had: how often in a row, and when each was last requested.
+    lacking: HashMap<&'static str, (u32, Instant)>,
 }
 
 /// What is known from the last answer.
@@ -131,7 +134,9 @@ impl Api {
         if let Some(token) = &mut self.token {
             token.look()?;
         }
-        if self.lacking.get(what.path).is_some_and(|asked| asked.elapsed() < LACKING) {
+        let is_lacking =
+            |&(times, asked): &(u32, Instant)| times >= LACKING_AFTER && asked.elapsed() < LACKING;
+        if self.lacking.get(what.path).is_some_and(is_lacking) {
             return Err(RestProblem::new(Stage::Version, lacking(what)));
         }
         let deadline = self.http.deadline();
@@ -173,12 +178,14 @@ impl Api {
             // Another release may have another version that reports more.
             let is_another = first.is_some_and(|known| known.release != told);
             self.known = if is_another { None } else { Some(KnownApi { version, release: told }) };
+            self.lacking.remove(what.path);
             return Ok(ApiReply { payload, release: told, cluster, elapsed });
         }
         // A version that is too old for this request may still exist.
         self.known = first.filter(|known| known.version < what.oldest);
         if what.oldest > OLDEST {
-            self.lacking.insert(what.path, Instant::now());
+            let (times, asked) = self.lacking.entry(what.path).or_insert((0, Instant::now()));
+            (*times, *asked) = (times.saturating_add(1), Instant::now());
         }
         Err(RestProblem::new(Stage::Version, lacking(what)))
     }
@@ -198,7 +205,9 @@ impl Api {
                 StatusCode::OK => {
                     let body = Lossy::new(&mut answer.body);
                     match decode::read(std::io::BufReader::with_capacity(8 << 10, body), payload) {
-                        Ok(Envelope { error: Some(refusal), .. }) => Err(explain(refusal, "")),
+                        Ok(Envelope { error: Some(refusal), .. }) => {
+                            Err(explain(refusal, "slurmrestd answers 200"))
+                        }
                         Ok(envelope) => Ok(VersionAnswer::Answer(envelope)),
                         Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
                             RestProblem::new(
@@ -295,25 +304,51 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
         return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
     }
     match refusal {
-        Some(refusal) => explain(refusal, &format!("{what}: ")),
+        Some(refusal) => explain(refusal, &what),
         // slurmrestd's own errors are JSON.
         None if matches!(number, 502..=504) => RestProblem::new(
             Stage::Connect,
             format!("the proxy in front of slurmrestd answers {number}: slurmrestd is down"),
         ),
         None => {
-            let start: String = String::from_utf8_lossy(body).trim().chars().take(80).collect();
-            RestProblem::new(Stage::Http, format!("{number} {start:?} is not a response of slurmrestd"))
+            let text = format!("{number} with {} bytes that are not a response of slurmrestd", body.len());
+            RestProblem::new(Stage::Http, text)
         }
     }
 }
 
-/// Slurm's own error in an answer.
-fn explain(Refusal { errno, text }: Refusal, before: &str) -> RestProblem {
+/// Slurm's own error in an answer, in our words: what answers may be anything, and may repeat the request's token.
+fn explain(Refusal { errno }: Refusal, before: &str) -> RestProblem {
     let errno = errno.unwrap_or(0);
     let stage = if errno == AUTHENTICATION { Stage::Token } else { Stage::Slurmctld };
-    let text = if text.is_empty() { "an error without a text" } else { text.as_str() };
-    RestProblem { stage, errno, text: format!("{before}{text}") }
+    let text = match slurm_error(errno) {
+        Some(meaning) => format!("{before}, Slurm's error {errno}: {meaning}"),
+        None if matches!(errno, 0 | UNSPECIFIED) => format!("{before}, an error that Slurm does not specify"),
+        None => format!("{before}, Slurm's error {errno}"),
+    };
+    RestProblem { stage, errno, text }
+}
+
+/// The errors of slurm_errno.h that slurmctld or slurmrestd may give to these requests.
+const fn slurm_error(errno: i32) -> Option<&'static str> {
+    Some(match errno {
+        1001 | 1800 => "slurmrestd cannot connect to slurmctld",
+        1002 | 1801 => "slurmrestd cannot send to slurmctld",
+        1003 | 1802 => "slurmctld has not answered slurmrestd",
+        1004 | 1803 => "the connection to slurmctld failed when it was closed",
+        1005 => "slurmctld does not speak slurmrestd's version of the protocol",
+        AUTHENTICATION => "authentication failed",
+        1804 | 1805 => "slurmctld is overloaded and refuses requests",
+        2002 => "slurmctld denies access to this user",
+        2027 => "this slurmctld is a backup on standby",
+        2036 | 2037 => "slurmctld does not support this request, or has it disabled",
+        5004 => "slurmctld did not answer slurmrestd in time",
+        7000 => "there is no connection to slurmdbd",
+        9000 | 9001 | 9009 => "slurmrestd does not understand the request",
+        9003 => "slurmrestd has no result",
+        9008 => "slurmrestd rejects the credentials",
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -347,11 +382,61 @@ mod tests {
             asked.store(0, Ordering::Relaxed);
             let first = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
             assert_eq!((first.stage, asked.load(Ordering::Relaxed)), (Stage::Version, expected));
-            let second = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
-            assert_eq!(first, second);
-            // The statistics are requested at every tick, whatever the last answer was.
-            let again = if oldest == OLDEST { expected } else { 0 };
-            assert_eq!(asked.load(Ordering::Relaxed), expected + again);
+            // One answer may be that of a proxy without a backend.
+            for times in 2..=5 {
+                assert_eq!(first, api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err());
+                // The statistics are requested at every tick, whatever the last answer was.
+                let requests = if oldest == OLDEST { times } else { times.min(3) };
+                assert_eq!(asked.load(Ordering::Relaxed), expected * requests);
+            }
+        }
+    }
+
+    /// An answer may repeat the request's header: as a debugging proxy does, or a hostile one.
+    #[test]
+    fn nothing_of_what_answers_is_in_the_text_of_a_problem_in_whatever_form_it_repeats_the_token() {
+        const TOKEN: &str =
+            "eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjE4MDAwMDAwMDAsInN1biI6ImFsaWNlIn0.c2lnbmF0dXJlLW9mLXRoZS1rZXk";
+        let signature = TOKEN.rsplit('.').next().unwrap();
+        let (half, rest) = TOKEN.split_at(TOKEN.len() / 2);
+        let each = |between: &str| TOKEN.chars().map(|c| format!("{c}{between}")).collect::<String>();
+        let forms = [
+            (TOKEN.to_owned(), String::new()),
+            (signature.to_owned(), String::new()),
+            (half.to_owned(), rest.to_owned()),
+            (format!("{}{TOKEN}", "x".repeat(79 - TOKEN.len() % 79)), String::new()),
+            (each(" "), String::new()),
+            (each("\\n"), String::new()),
+            (TOKEN.bytes().map(|byte| format!("%{byte:02x}")).collect(), String::new()),
+            (TOKEN.bytes().map(|byte| format!("{byte:02x}")).collect(), String::new()),
+            (TOKEN.chars().rev().collect(), String::new()),
+            (format!("\\u001b]0;{TOKEN}\\u0007\\n<3>forged"), TOKEN.to_lowercase()),
+        ];
+        // Our own words have no such piece in common with what was sent.
+        let pieces = |text: &str| -> Vec<String> {
+            text.as_bytes().windows(6).map(|piece| String::from_utf8_lossy(piece).into_owned()).collect()
+        };
+        for (error, description) in forms {
+            let json = format!(
+                r#"{{"errors":[{{"error_number":9,"error":"{error}","description":"{description}"}}],"statistics":{{}}}}"#
+            );
+            let wrong =
+                [format!(r#"{{"statistics":"{error}{description}"}}"#), format!("{error}{description}")];
+            let mut texts: Vec<String> = Vec::new();
+            for body in wrong.iter().chain([&json]) {
+                for status in [302, 400, 401, 500, 503] {
+                    let status = StatusCode::from_u16(status).unwrap();
+                    texts.push(refused(status, body.as_bytes(), Duration::ZERO, true, false).text);
+                }
+                match decode::read(body.as_bytes(), decode::diag::Diag::new(42, true, true)) {
+                    Ok(Envelope { error: Some(refusal), .. }) => texts.push(explain(refusal, "").text),
+                    Ok(_) => panic!("{body} is no reading"),
+                    Err(error) => texts.push(decode::complaint(&error)),
+                }
+            }
+            for foreign in pieces(&error).iter().chain(&pieces(&description)) {
+                assert!(!texts.iter().any(|text| text.contains(foreign)), "{foreign:?} in {texts:#?}");
+            }
         }
     }
 

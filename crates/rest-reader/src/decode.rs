@@ -47,11 +47,10 @@ pub(crate) struct Meta {
     minor: Option<u8>,
 }
 
-/// The first entry of `errors`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The first entry of `errors`. Its text is not kept: what answers may repeat the request's token in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) errno: Option<i32>,
-    pub(crate) text: String,
 }
 
 /// Reads a whole answer.
@@ -146,17 +145,6 @@ impl Members for Refusal {
         match name {
             // Up to v0.0.37 it is `errno`.
             "error_number" | "errno" => self.errno = map.next_value::<Number>()?.or_none(),
-            "error" | "description" => {
-                let Some(text) = map.next_value::<Text>()?.0.filter(|text| !text.is_empty()) else {
-                    return Ok(true);
-                };
-                let text: String = text.chars().take(300).collect();
-                if self.text.is_empty() {
-                    self.text = text;
-                } else if self.text != text {
-                    self.text = format!("{}: {text}", self.text);
-                }
-            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -173,10 +161,14 @@ impl Members for Nothing {
     }
 }
 
-/// Serde's message without its position, which is useless because nobody has the answer.
+/// Serde's message without its position, which is useless because nobody has the answer, and without what it quotes of the
+/// answer.
 pub(crate) fn complaint(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    let Some((before, quoted)) = text.split_once(['"', '`']) else { return text.to_owned() };
+    let expected = quoted.rfind(", expected ").and_then(|at| quoted.get(at..));
+    format!("{}{}", before.trim_end(), expected.unwrap_or_default())
 }
 
 /// An error of this decoder itself.

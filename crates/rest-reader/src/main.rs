@@ -39,6 +39,8 @@ fn main() -> ExitCode {
 }
 
 fn run(settings: RestArguments) -> Result<(), Box<dyn std::error::Error>> {
+    // No core file, and no look into its memory by other processes of its user: the token is there.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     if let Some(input) = reader_process::input()? {
         serve::serve(settings, input, std::io::stdout().lock())?;
     }

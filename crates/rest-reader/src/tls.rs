@@ -10,7 +10,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
 use crate::problem::RestProblem;
 
@@ -55,6 +55,51 @@ impl RestTls {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| RestProblem::new(Stage::Tls, format!("{host}: {error}")))?;
         let connector = TlsConnector::from(Arc::clone(&self.0));
-        connector.connect(name, stream).await.map_err(|error| RestProblem::new(Stage::Tls, error.to_string()))
+        connector.connect(name, stream).await.map_err(|error| {
+            let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+            RestProblem::new(Stage::Tls, tls.map_or_else(|| ended(&error), |error| explain(error, host)))
+        })
     }
+}
+
+fn ended(error: &std::io::Error) -> String {
+    format!("the connection ended before TLS was agreed on ({}); is it a plain port?", error.kind())
+}
+
+/// In our words: nothing that the peer's certificate names is repeated.
+fn explain(error: &Error, host: &str) -> String {
+    let certificate = match error {
+        Error::InvalidCertificate(error) => error,
+        Error::AlertReceived(alert) => {
+            return format!(
+                "the server ends TLS with the alert {alert:?}; one that needs a client's certificate cannot be used"
+            );
+        }
+        Error::InvalidMessage(_) => return "what answers does not speak TLS; is it a plain port?".to_owned(),
+        Error::PeerIncompatible(_) => {
+            return "the server offers neither TLS 1.2 with ECDHE nor TLS 1.3".to_owned();
+        }
+        _ => return "TLS failed".to_owned(),
+    };
+    let text = match certificate {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "is not signed by an authority that this host or ca_file trusts, or the server does not send a certificate in between"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired; or is this host's clock wrong?"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet; or is this host's clock wrong?"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            return format!("the server's certificate is not for {host}, the name in [slurm] rest");
+        }
+        CertificateError::Revoked => "was revoked",
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "is not for a server"
+        }
+        CertificateError::Other(_) => "cannot be used; is it that of an authority (CA:TRUE)?",
+        _ => "cannot be accepted",
+    };
+    format!("the server's certificate {text}")
 }

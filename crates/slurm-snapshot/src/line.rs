@@ -177,6 +177,9 @@ pub struct Token {
     /// Whether every user of this host can read its file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exposed: bool,
+    /// Whether others than its owner may write the file, or replace it in its folder.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub writable: bool,
 }
 
 /// A call of libslurm, or a request to slurmrestd, that failed.

@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use anyhow::{Context, Result};
 use sandbox::accounting::USERS;
-use sandbox::{Accounting, Finished, Folder, Invocation, find_program, wait};
+use sandbox::{Accounting, Finished, Folder, Invocation, Sandbox, find_program, wait};
 use serde_json::Value;
 
 use super::{for_everybody, run};
@@ -178,4 +178,27 @@ fn squeue(text: &str) -> Result<Counts> {
         }
     }
     Ok(counts)
+}
+
+/// Where slurm.conf does not enforce associations, any user may name any account: its bytes went to the administrator's terminal.
+#[test]
+fn an_account_that_a_user_invents_is_shown_without_commands_for_the_terminal_and_without_rows_of_its_own() {
+    let sandbox = Sandbox::start().unwrap();
+    let conf = sandbox.slurm.conf().display().to_string();
+    let account = "phys\u{1b}]0;PWNED\u{7}\u{1b}[31m\nadmin      9/9 \u{202e}\u{9b}2J";
+    sandbox.slurm.submit(&["-H", "-A", account, "--wrap", "true"]).unwrap();
+    let held = sandbox.slurm.run("squeue", &["-h", "-o", "%a"]).unwrap();
+    assert!(held.contains("\u{1b}]0;pwned"), "Slurm has it as it was written: {held:?}");
+    let text = run(&sandbox.folder, &["stats", "--jobs", "--by", "account", "--slurm-conf", &conf]).unwrap();
+    assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""));
+    let harmless =
+        |c: char| c == '\n' || (c == ' ' || c.is_alphanumeric() || c.is_ascii_punctuation() || c == '…');
+    assert!(text.stdout.chars().all(harmless), "{:?}", text.stdout);
+    assert_eq!(text.stdout.lines().count(), 3, "two lines of headings and one account: {}", text.stdout);
+    assert!(text.stdout.lines().any(|line| line.starts_with(r"phys\u{1b}]0;")), "{}", text.stdout);
+    // A script gets the name itself.
+    let json = run(&sandbox.folder, &["stats", "--jobs", "--by", "account", "--json", "--slurm-conf", &conf])
+        .unwrap();
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["rows"][0]["name"].as_str(), held.strip_suffix('\n'), "{json}");
 }

@@ -202,7 +202,7 @@ fn minutes(size: Size, continues: bool) -> Result<String> {
     }
     // The backlog is sent by itself, however long that takes.
     stage.ticks(2)?;
-    let due = |stage: &mut Stage| stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks == 0.0);
+    let due = |stage: &mut Stage| stage.nothing_waits("carbon");
     while let Err(error) = due(&mut stage) {
         println!("{size:?}: {:.0} s: {error:#}", start.elapsed().as_secs_f64());
         ensure!(start.elapsed() < Duration::from_secs(40 * 60), "it does not drain");

@@ -34,7 +34,7 @@ fn half_close_timer() -> Result<String> {
     stage.carbon.process.start()?;
     // The proxy accepts connections before Carbon does.
     stage.ticks(2)?;
-    stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks == 0.0)?;
+    stage.nothing_waits("carbon")?;
     let findings = stage.finish()?.clean()?;
     ensure!(proxy.process.pid().is_some(), "haproxy has ended");
     Ok(findings.to_string())

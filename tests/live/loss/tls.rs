@@ -197,7 +197,7 @@ fn killed() -> Result<String> {
     stage.ticks(3)?;
     stage.carbon.process.start()?;
     stage.connected(since)?;
-    stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks == 0.0)?;
+    stage.nothing_waits("carbon")?;
     Ok(stage.finish()?.clean()?.to_string())
 }
 
@@ -300,7 +300,7 @@ fn unfit() -> Result<String> {
         let lines: Vec<&str> = wrong.collect();
         ensure!(lines.len() == 1 && lines.concat().contains(words), "check on {name}: {}", checked.stdout);
         stage.said(0.0, words)?;
-        let waiting = stage.until(&format!(".carbon.{name}.gauge-queue_ticks"), |ticks| ticks >= 3.0)?;
+        let waiting = stage.until(&format!(".carbon.{name}.gauge-queue_held"), |ticks| ticks >= 3.0)?;
         ensure!(waiting >= 3.0, "{name} keeps {waiting} ticks");
         let quoted = format!("\"{name}\"");
         let news =
@@ -321,6 +321,6 @@ fn unfit() -> Result<String> {
     fs::copy(&authority.ca, &other.ca)?;
     let back = stage.said(since, "back after ")?;
     ensure!(back.line.contains("\"wrong-ca\""), "{}", back.line);
-    stage.until(".carbon.wrong-ca.gauge-queue_ticks", |ticks| ticks == 0.0)?;
+    stage.nothing_waits("wrong-ca")?;
     Ok(format!("{} kept their ticks, and one has sent them", names.len()))
 }

@@ -36,7 +36,7 @@ fn it_is_ready_within_five_seconds_where_neither_slurmctld_nor_carbon_is() {
     notify.message("READY=1", SOON).unwrap();
     notify.message("nobody not connected since ", SOON).unwrap();
     notify.message("slurmctld does not answer; nobody not connected since ", SOON).unwrap();
-    notify.message(", 3 ticks to send, oldest from ", SOON).unwrap();
+    notify.message(", 3 ticks not sent, oldest from ", SOON).unwrap();
     let said = daemon.line(&missing.display().to_string(), SOON).unwrap();
     assert!(said.contains("WARN") && said.contains("does not exist"), "{said}");
     assert!(daemon.stop().unwrap().status.success());

@@ -119,7 +119,7 @@ fn a_destination_that_moves_takes_its_queue_along() {
     let daemon = daemon(&folder, "daemon", &config(&nowhere)).unwrap();
     let mut daemon = daemon.env("NOTIFY_SOCKET", notify.path.as_os_str());
     daemon.start().unwrap();
-    notify.message(", 3 ticks to send, oldest from ", SOON).unwrap();
+    notify.message(", 3 ticks not sent, oldest from ", SOON).unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     write(&folder, "daemon", &config(&sink.address())).unwrap();
     hang_up(&mut daemon, "the new configuration is in use").unwrap();

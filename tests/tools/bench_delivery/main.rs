@@ -248,8 +248,8 @@ async fn outage(folder: &Folder) -> Result<u64> {
     let mut before = 0;
     for number in 0..OUTAGE_TICKS {
         queue.push(&tick(number, POINTS));
-        let due = usize::try_from(number)? + 1;
-        until(|| sender.status().due >= due).await?;
+        let due = u64::try_from(number)? + 1;
+        until(|| sender.status().due() >= due).await?;
         if number == 2 {
             before = rss()?;
         }
@@ -259,7 +259,7 @@ async fn outage(folder: &Folder) -> Result<u64> {
     std::thread::spawn(move || listener.incoming().for_each(read_all));
     until(|| {
         peak = peak.max(rss().unwrap_or(0));
-        sender.status().due == 0
+        sender.status().due() == 0
     })
     .await?;
     queue.close().await;

@@ -39,7 +39,7 @@ fn health() -> Row {
             .curve("queue", "minSeries($prefix.slurm_graphite.$host.queue.gauge-durable)")
             .sized(3, 4)
             .switch("durable", "memory"),
-        stat("Oldest unsent tick", "Age of the oldest tick that has not been sent. Above 0, a destination is down or slow, but \
+        stat("Oldest unsent tick", "How long the oldest tick has waited to be sent. Above 0, a destination is down or slow, but \
               nothing is lost before queue.max_age.")
             .curve("age", "maxSeries($prefix.slurm_graphite.$host.carbon.*.gauge-queue_age)")
             .unit("s")
@@ -101,7 +101,8 @@ fn delivery() -> Row {
                 .min(0.0)
                 .colour("sent", "green")
                 .colour("sent again", "orange"),
-            series("Queue", "Ticks that have not been sent yet, by destination.")
+            series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
+                    again are in queue_resend.")
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
                 .unit("short")
                 .min(0.0),

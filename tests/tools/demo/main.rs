@@ -139,7 +139,7 @@ fn has_resent(sandbox: &Sandbox) -> Option<f64> {
         let path = paths.keys().find(|path| path.ends_with(leaf))?;
         sandbox.carbon.series(path).ok()?.last().map(|point| point.1)
     };
-    last(".gauge-points_resent").filter(|&resent| resent > 0.0 && last(".gauge-queue_ticks") == Some(0.0))
+    last(".gauge-points_resent").filter(|&resent| resent > 0.0 && last(".gauge-queue_resend") == Some(0.0))
 }
 
 /// Jobs over half a minute, so that every figure has something to show.

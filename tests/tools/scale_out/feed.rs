@@ -84,7 +84,7 @@ impl Feed {
 
     /// Waits until nothing is due.
     pub(crate) fn sent(&self) -> Result<Status> {
-        wait::until("a receiver of all that is due", PATIENCE, || self.sender.status().due == 0)?;
+        wait::until("a receiver of all that is due", PATIENCE, || self.sender.status().due() == 0)?;
         Ok(self.sender.status())
     }
 
@@ -92,7 +92,7 @@ impl Feed {
     pub(crate) fn resent(&self, connects: u64) -> Result<Status> {
         wait::until("the relay again", PATIENCE, || {
             let status = self.sender.status();
-            status.connects > connects && status.due == 0
+            status.connects > connects && status.due() == 0
         })?;
         Ok(self.sender.status())
     }

@@ -173,7 +173,8 @@ impl Soak {
                 let mut its = points.iter().filter(|(path, _)| path.contains(which) && path.ends_with(end));
                 its.all(|(_, its)| (*its - value).abs() < 0.5)
             };
-            if are("gauge-connected", 1.0) && are("gauge-queue_ticks", 0.0) {
+            let nothing_waits = are("gauge-queue_ticks", 0.0) && are("gauge-queue_resend", 0.0);
+            if are("gauge-connected", 1.0) && nothing_waits {
                 return Ok(());
             }
             ensure!(Instant::now() < limit, "{which} did not recover within {PATIENCE:?}");

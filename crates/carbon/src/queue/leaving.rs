@@ -72,7 +72,7 @@ impl QueueState {
         for id in old {
             self.drop_batch(id, |dropped| &mut dropped.age);
         }
-        self.destinations.retain(|_, to| to.configured || to.ledger.held() > 0);
+        self.destinations.retain(|_, to| to.configured || to.ledger.sums().held > 0);
     }
 
     /// Gives a destination a new name. It is a new peer, so everything that it is not done with is due.
@@ -81,7 +81,7 @@ impl QueueState {
             self.moved.push((Arc::clone(from), Arc::clone(to)));
         }
         let Some(mut destination) = self.destinations.remove(from) else { return };
-        destination.ledger.lost();
+        destination.ledger.lost(Moment::now().wall);
         destination.news.notify_one();
         self.destinations.insert(Arc::clone(to), destination);
         self.told.rename(from, to);

@@ -8,8 +8,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::{debug, error};
 
+use super::clock::Moment;
 use super::{COMMIT_PATIENCE, Dropped, SharedQueue};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Ticks};
 use crate::store::StoreError;
 use crate::wire::{Frame, points};
 
@@ -76,25 +77,41 @@ pub struct Status {
     pub unacked: u64,
     /// When a whole batch was last written, Unix seconds.
     pub last_delivery: Option<u64>,
-    /// Batches that are due.
-    pub due: usize,
+    /// Batches that were never written as a whole.
+    pub unsent: Ticks,
+    /// Timestamp of the oldest of them, Unix seconds.
+    pub oldest_unsent: Option<i64>,
+    /// Batches that were written before a loss and are to be written again.
+    pub again: Ticks,
+    /// Since when the batch that has waited longest has waited, Unix seconds: since its timestamp, or, if it was written
+    /// before, since the loss.
+    pub waits_since: Option<i64>,
     /// Batches that were written and, as far as is known, not read.
-    pub unread: usize,
-    /// Timestamp of the oldest batch that is due, Unix seconds.
-    pub oldest_due: Option<i64>,
+    pub unread: u64,
     /// Batches held: due, or written and not yet done.
-    pub held: usize,
+    pub held: u64,
     /// Bytes held.
-    pub bytes: usize,
+    pub bytes: u64,
     /// Whether the queue's file is not open yet, so that ticks of an earlier run are not included.
     pub unopened: bool,
 }
 
 impl Status {
+    /// Batches that are due: never written, or to be written again.
+    #[must_use]
+    pub const fn due(&self) -> u64 {
+        self.unsent.ticks.saturating_add(self.again.ticks)
+    }
+
+    /// Batches that are to be written again, for a log line that leaves out what there is none of.
+    pub(crate) fn resends(&self) -> Option<u64> {
+        Some(self.again.ticks).filter(|&ticks| ticks > 0)
+    }
+
     /// Whether the receiver has read everything. Whether it has stored it is never known.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
-        self.due == 0 && self.unread == 0 && !self.unopened
+        self.due() == 0 && self.unread == 0 && !self.unopened
     }
 
     /// Points that the receiver did not get, or may not have got, and that are not sent again.
@@ -108,9 +125,14 @@ impl Status {
 impl fmt::Display for Status {
     /// What is left at the end, as text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.due, self.unread) {
-            (0, 0) => f.write_str("every tick was read by the receiver")?,
-            (unsent, unread) => write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?,
+        if self.due() == 0 && self.unread == 0 {
+            f.write_str("every tick was read by the receiver")?;
+        } else {
+            let (unsent, again, unread) = (self.unsent.ticks, self.again.ticks, self.unread);
+            write!(
+                f,
+                "{unsent} ticks not sent, {again} to be sent again, {unread} sent but not known to be read"
+            )?;
         }
         let unopened = "; the queue's files could not be read, and ticks of an earlier run in them, if there are any, were not sent";
         f.write_str(if self.unopened { unopened } else { "" })
@@ -219,6 +241,16 @@ impl Place {
         changed
     }
 
+    /// A loss: everything is due again that is not done.
+    pub(crate) fn lost(&self) {
+        self.ledger(|ledger| ledger.lost(Moment::now().wall));
+    }
+
+    /// What `connection` carried is due again: its end came too late to prove anything.
+    pub(crate) fn answered_too_late(&self, connection: u64) {
+        self.ledger(|ledger| ledger.answered_too_late(connection, Moment::now().wall));
+    }
+
     pub(crate) fn count(&self, change: impl FnOnce(&mut Status)) {
         if let Some(destination) = self.shared.state().destinations.get_mut(&self.name) {
             let status = &mut destination.status;
@@ -234,15 +266,16 @@ impl Place {
     pub(crate) fn status(&self) -> Status {
         let state = self.shared.state();
         let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };
-        let ledger = &destination.ledger;
-        let held = state.batches.iter().filter(|(id, _)| ledger.holds(**id));
+        let (ledger, sums) = (&destination.ledger, destination.ledger.sums());
         Status {
             unproved: ledger.unproved(),
-            due: ledger.due(),
+            unsent: sums.unsent,
+            oldest_unsent: ledger.oldest_unsent(),
+            again: sums.again,
+            waits_since: ledger.waits_since(),
             unread: ledger.unread(),
-            oldest_due: ledger.oldest_due(),
-            held: ledger.held(),
-            bytes: held.map(|(_, held)| held.summary.bytes).sum(),
+            held: sums.held,
+            bytes: sums.bytes,
             unopened: self.shared.store.is_some() && !state.restored,
             ..destination.status
         }

@@ -112,7 +112,13 @@ impl QueueState {
             let destination = self.destinations.entry(name).or_insert_with(removed);
             if let Some(batch) = self.batches.get_mut(&id).filter(|batch| batch.frames.is_none()) {
                 batch.waiting += 1;
-                destination.ledger.insert(id, batch.summary.timestamp, batch.summary.points, false);
+                destination.ledger.insert(
+                    id,
+                    batch.summary.timestamp,
+                    batch.summary.points,
+                    batch.summary.bytes as u64,
+                    false,
+                );
                 if held.contains(&id) {
                     batch.provisional = true;
                     destination.ledger.hold(id);
@@ -122,13 +128,17 @@ impl QueueState {
         }
         for id in held {
             // A torn commit may have lost what its destinations are.
-            if self.batches.get(&id).is_some_and(|batch| batch.waiting == 0 && batch.waits_until.is_none()) {
+            if self
+                .batches
+                .get(&id)
+                .is_some_and(|batch| batch.waiting == 0 && !self.unpublished.contains_key(&id))
+            {
                 self.remove(id);
                 self.told.forget.push(id);
             }
         }
         for (name, to) in self.destinations.iter().filter(|(_, to)| !to.configured) {
-            say_removed(name, to.ledger.held());
+            say_removed(name, to.ledger.sums().held);
         }
         if ticks > 0 {
             info!(ticks, oldest, "ticks of an earlier run are in the queue");
@@ -146,7 +156,7 @@ pub(super) fn say_moved(from: &str, to: &str) {
 }
 
 /// Logs that a destination is no longer configured.
-pub(super) fn say_removed(destination: &str, ticks: usize) {
+pub(super) fn say_removed(destination: &str, ticks: u64) {
     warn!(
         destination,
         ticks,

@@ -21,6 +21,8 @@ use crate::wire::Frame;
 pub(super) struct QueueState {
     pub(super) limits: Limits,
     pub(super) batches: BTreeMap<u64, QueuedBatch>,
+    /// Batches that the senders do not have yet, and until when they wait for the commit before they get them anyway.
+    pub(super) unpublished: BTreeMap<u64, Instant>,
     pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
     /// Changes that have not been handed to the file's thread.
     pub(super) told: Changes,
@@ -49,8 +51,6 @@ pub(super) struct QueuedBatch {
     pub(super) summary: Summary,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
-    /// Until when the senders wait for its commit before they get it anyway.
-    pub(super) waits_until: Option<Instant>,
     /// How many destinations are not done with it.
     pub(super) waiting: usize,
     /// It may still be withdrawn.
@@ -92,13 +92,19 @@ impl QueueState {
 
     /// Gives a batch to every destination.
     pub(super) fn publish(&mut self, id: u64) {
-        let Some(held) = self.batches.get_mut(&id).filter(|held| held.waits_until.is_some()) else { return };
-        held.waits_until = None;
-        trace!(timestamp = held.summary.timestamp, durable = held.durable, "tick kept");
+        let was_unpublished = self.unpublished.remove(&id).is_some();
+        let Some(held) = self.batches.get_mut(&id).filter(|_| was_unpublished) else { return };
+        trace!(tick = held.summary.timestamp, durable = held.durable, "tick kept");
         self.status.undurable += u64::from(!held.durable);
         for destination in self.destinations.values_mut().filter(|to| to.configured) {
             held.waiting += 1;
-            destination.ledger.insert(id, held.summary.timestamp, held.summary.points, true);
+            destination.ledger.insert(
+                id,
+                held.summary.timestamp,
+                held.summary.points,
+                held.summary.bytes as u64,
+                true,
+            );
             if held.provisional {
                 destination.ledger.hold(id);
             }
@@ -111,7 +117,7 @@ impl QueueState {
 
     /// The same for every batch whose commit is under way.
     pub(super) fn publish_all(&mut self) {
-        let committing: Vec<u64> = self.unpublished().map(|(id, _)| id).collect();
+        let committing: Vec<u64> = self.unpublished.keys().copied().collect();
         committing.into_iter().for_each(|id| self.publish(id));
     }
 
@@ -192,8 +198,8 @@ impl QueueState {
 
     /// Gives the senders, from memory, the batches that the disk has not confirmed in time.
     pub(super) fn lose_patience(&mut self, now: Instant) {
-        let late: Vec<u64> =
-            self.unpublished().filter(|(_, until)| *until <= now).map(|(id, _)| id).collect();
+        let late = self.unpublished.iter().filter(|(_, until)| **until <= now);
+        let late: Vec<u64> = late.map(|(&id, _)| id).collect();
         for id in late {
             if !std::mem::replace(&mut self.said_undurable, true) {
                 warn!("the queue's disk does not answer; ticks are kept in memory");
@@ -201,10 +207,5 @@ impl QueueState {
             self.set_durable(false);
             self.publish(id);
         }
-    }
-
-    /// Batches that the senders do not have yet, and until when they wait for them.
-    pub(super) fn unpublished(&self) -> impl Iterator<Item = (u64, Instant)> {
-        self.batches.iter().filter_map(|(&id, held)| held.waits_until.map(|until| (id, until)))
     }
 }

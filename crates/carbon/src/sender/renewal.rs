@@ -15,6 +15,7 @@ use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 use crate::destination::Timeouts;
 use crate::duration::in_words;
+use crate::queue::Status;
 
 /// A connection is renewed at this age, or sooner.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
@@ -48,6 +49,8 @@ pub(super) struct Links<C> {
     /// When the first of them was opened.
     pub(super) opened: Instant,
     pub(super) current: Link<C>,
+    /// What waited to be sent when the first of them was opened.
+    pub(super) waited: Status,
     /// When the first tick was completely written.
     pub(super) delivered: Option<Instant>,
     pub(super) half_closed: Option<Link<C>>,
@@ -178,7 +181,7 @@ impl SenderTask {
     /// Switches to the next connection when it is time. Right before a live tick is the best moment, because then the
     /// peer has had the longest time to read what came before.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
-        let is_asked = self.budget.is_over() && self.place.status().due > 0;
+        let is_asked = self.budget.is_over() && self.place.status().due() > 0;
         match &links.next {
             Some((_, since)) if is_asked || since.elapsed() >= self.period() / 2 => self.switch(links),
             _ => Ok(()),
@@ -236,7 +239,7 @@ impl SenderTask {
         let after = half.since.elapsed();
         // Also if nobody looked in time: this process may have been stopped.
         if half.in_doubt || after > self.to.timeouts.stall {
-            self.place.ledger(|ledger| ledger.answered_too_late(half.number));
+            self.place.answered_too_late(half.number);
             return self.trust();
         }
         let now = Instant::now();
@@ -259,7 +262,7 @@ impl SenderTask {
                                                 (carbon-c-relay sends no close_notify), set close_notify = false");
         }
         self.budget.doubted();
-        self.place.ledger(|ledger| ledger.answered_too_late(half.number));
+        self.place.answered_too_late(half.number);
         // The next half-close asks again. Until it is answered, nothing shows that the peer reads.
         self.place.count(|status| status.in_doubt = true);
         if self.doubt_since.take().is_some() {
@@ -284,8 +287,8 @@ impl SenderTask {
         if let Some(since) = self.doubt_since.take() {
             self.place.count(|status| status.in_doubt = false);
             self.place.ledger(|ledger| ledger.doubt_ended(Instant::now()));
-            let (due, after) = (self.place.status().due, in_words(since.elapsed()));
-            info!(destination = %self.to.name, unsent_ticks = due, "reads again after {after}");
+            let (waits, after) = (self.place.status(), in_words(since.elapsed()));
+            info!(destination = %self.to.name, unsent_ticks = waits.unsent.ticks, ticks_to_resend = waits.resends(), "reads again after {after}");
         }
     }
 }

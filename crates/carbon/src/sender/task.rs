@@ -16,7 +16,6 @@ use crate::budget::Budget;
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 use crate::duration::in_words;
-use crate::ledger::Ledger;
 use crate::queue::{Loaded, Turn, Which};
 use crate::wire::Frame;
 
@@ -50,7 +49,7 @@ impl SenderTask {
     pub(super) async fn run<C: Stream>(mut self) {
         // How long the connection that the peer closed had been idle, if the peer accepts the next one at once.
         let mut closed_idle = None;
-        while !self.draining || self.place.status().due > 0 {
+        while !self.draining || self.place.status().due() > 0 {
             let opened = tokio::select! {
                 biased;
                 opened = C::open(&self.to) => opened,
@@ -84,7 +83,8 @@ impl SenderTask {
                 }
                 Err(error) => error,
             };
-            let (destination, due) = (&self.to.name, self.place.status().due);
+            let (destination, waits) = (&self.to.name, self.place.status());
+            let (unsent_ticks, ticks_to_resend) = (waits.unsent.ticks, waits.resends());
             if self.draining {
                 return warn!(%destination, %error, "it may not have read everything");
             }
@@ -101,13 +101,13 @@ impl SenderTask {
                 else => None,
             };
             if let Some(hint) = hint {
-                warn!(%destination, %error, unsent_ticks = due, hint, "closes every connection right after a write");
+                warn!(%destination, %error, unsent_ticks, ticks_to_resend, hint, "closes every connection right after a write");
             } else if self.away_since.is_some() {
                 debug!(%destination, %error, "still not connected; trying again in {delay:.1?}");
             } else {
                 self.lost_before = self.place.status().lost();
                 let hint = error.advice();
-                warn!(%destination, %error, hint, unsent_ticks = due, "not connected; ticks are kept, trying again");
+                warn!(%destination, %error, hint, unsent_ticks, ticks_to_resend, "not connected; ticks are kept, trying again");
             }
             self.away_since.get_or_insert(self.doubt_since.take().unwrap_or_else(Instant::now));
             tokio::select! {
@@ -133,6 +133,7 @@ impl SenderTask {
         let looked_up = current.since;
         Links {
             current,
+            waited: self.place.status(),
             delivered: None,
             half_closed: None,
             opening: None,
@@ -163,7 +164,7 @@ impl SenderTask {
     /// Makes everything due that is not done. Returns whether the protocol has just become doubtful.
     fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) -> bool {
         self.without_proof = 0;
-        self.place.ledger(Ledger::lost);
+        self.place.lost();
         self.place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
         if let Some(since) = self.doubt_since {
             let after = in_words(since.elapsed());
@@ -212,10 +213,13 @@ impl SenderTask {
                 && let Some(since) = self.away_since.take()
             {
                 let after = in_words(since.elapsed());
-                let points = self.place.ledger(|ledger| ledger.points_due());
-                let points_lost =
-                    Some(status.lost().saturating_sub(self.lost_before)).filter(|&lost| lost > 0);
-                info!(destination = %self.to.name, ticks = status.due, points, points_lost, "back after {after}; sending what was kept");
+                let (waited, points_lost) = (
+                    links.waited,
+                    Some(status.lost().saturating_sub(self.lost_before)).filter(|&lost| lost > 0),
+                );
+                info!(destination = %self.to.name, unsent_ticks = waited.unsent.ticks, ticks_to_resend = waited.resends(),
+                      points = waited.unsent.points.saturating_add(waited.again.points), points_lost,
+                      "back after {after}; sending what was kept");
             }
             let unacked = links.current.stream.unacked()?;
             self.place.count(|status| status.unacked = unacked);

@@ -13,7 +13,7 @@ use crate::source::recording;
 use crate::telemetry::Logging;
 
 /// Ticks that may wait while the recording is read on.
-const AHEAD: usize = 100;
+const AHEAD: u64 = 100;
 
 pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
     let config = load(options)?.with_destination()?;
@@ -26,7 +26,7 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
         let mut ticks = once::Ticks::new(&config);
         let mut sent = 0_u64;
         for reading in recording::readings(file)? {
-            while senders.iter().any(|sender| sender.status().due >= AHEAD) {
+            while senders.iter().any(|sender| sender.status().due() >= AHEAD) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             queue.push(&ticks.batch(reading?)?);

@@ -249,7 +249,7 @@ impl Daemon {
         self.last_tick = Some(tick.timestamp);
         self.status_socket.go_on();
         if tick.new_timeline {
-            warn!(timestamp = tick.timestamp, "the clock was set back; a new timeline begins");
+            warn!(tick = tick.timestamp, "the clock was set back; a new timeline begins");
             self.health.timelines += 1;
             // The same clock may be slurmctld's.
             self.survey.iter_mut().for_each(Survey::forget);
@@ -314,7 +314,7 @@ impl Daemon {
                 match drained {
                     Ok((destination, left)) if left.is_complete() => info!(%destination, "{left}"),
                     Ok((destination, left)) => {
-                        warn!(%destination, since = left.oldest_due.map(clock_time), "{left}")
+                        warn!(%destination, since = left.oldest_unsent.map(clock_time), "{left}")
                     }
                     Err(error) => error!(%error, "a destination's end failed"),
                 }

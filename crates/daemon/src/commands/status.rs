@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use self::lines::{Mark, StatusLine, lines};
 use super::{block_on, painted, print};
+use crate::printable::printable;
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
 
@@ -51,6 +52,7 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
 fn text(lines: &[StatusLine]) -> String {
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
     let line = |StatusLine { mark, subject, text }: &StatusLine| {
+        let (subject, text) = (printable(subject), printable(text));
         format!("{} {subject:<width$}  {text}\n", painted(&mark.to_string()))
     };
     lines.iter().map(line).collect()

@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 use super::stderr::{LastLines, LogDedup, Speaker, Stderr};
+use crate::printable::printable;
 
 /// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -171,7 +172,10 @@ impl Process {
                 }
                 Ok(Answer::Reading(reading))
             }
-            Answer::Failure(failure) if failure.id == request.id => Ok(Answer::Failure(failure)),
+            Answer::Failure(mut failure) if failure.id == request.id => {
+                failure.text = printable(&failure.text).into_owned();
+                Ok(Answer::Failure(failure))
+            }
             hello @ Answer::Hello(_) => Ok(hello),
             _ => Err(ProcessError::Nonsense("a response to another request".to_owned())),
         }

@@ -36,6 +36,11 @@ impl Expiry {
                     "every user of this host can read token_file; use chmod 600, or 640 with the daemon's group"
                 );
             }
+            if token.writable && self.token.as_ref().is_none_or(|old| !old.writable) {
+                warn!(
+                    "others than its owner may replace token_file; use chmod go-w for it and for its directory"
+                );
+            }
             *self = Self { token: Some(token.clone()), said: 0 };
         }
         let Some(left) = self.left(now) else { return };

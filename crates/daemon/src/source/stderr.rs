@@ -10,6 +10,8 @@ use tokio::process::ChildStderr;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use crate::printable::printable;
+
 /// How many of the last lines of its stderr go into an error.
 const TAIL: usize = 3;
 
@@ -133,7 +135,7 @@ impl Stderr {
                 Ok(_) => {}
             }
             let text = String::from_utf8_lossy(&line);
-            let text = without_program(text.trim()).to_owned();
+            let text = printable(without_program(text.trim())).into_owned();
             if text.is_empty() {
                 continue;
             }

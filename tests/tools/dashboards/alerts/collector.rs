@@ -54,7 +54,7 @@ fn delivery() -> Vec<Rule> {
             reason: "15 minutes is longer than a restart of Carbon, and far from queue.max_age (12 h), after which points are lost. The \
                      figure can arrive during the outage only if there is more than one Carbon. With a single one, \"No Slurm metrics \
                      arrive\" fires instead.",
-            summary: "The oldest tick that one of the Carbons has not received is {{ humanizeDuration .Values.B.Value }} old.",
+            summary: "A tick has waited for one of the Carbons for {{ humanizeDuration .Values.B.Value }}.",
             advice: "The Collector dashboard shows the destination. Nothing is lost until queue.max_age or queue.max_bytes is reached.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-queue_age)".to_owned(),
             window: 600,

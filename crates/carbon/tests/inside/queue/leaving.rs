@@ -1,7 +1,6 @@
 //! What leaves a queue undelivered: by age, with clocks that jump; by size; and when a destination is removed or moves.
 
 use super::*;
-use crate::ledger::Ledger;
 use crate::queue::clock::Clock;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -34,7 +33,7 @@ async fn a_tick_under_a_clock_that_is_a_day_ahead_drops_nothing() {
     queue.push(&batch(now + DAY));
     queue.push(&batch(now));
     let share = queue.place("a").status();
-    assert_eq!((share.due, share.dropped), (102, Dropped::default()));
+    assert_eq!((share.due(), share.dropped), (102, Dropped::default()));
 }
 
 #[tokio::test]
@@ -44,9 +43,9 @@ async fn a_tick_of_a_clock_that_was_a_day_ahead_or_behind_expires_when_its_time_
     queue.push(&batch(now + DAY));
     queue.push(&batch(now - DAY));
     queue.shared.state().expire(later(HOUR - Duration::from_secs(10)));
-    assert_eq!(queue.place("a").status().due, 2);
+    assert_eq!(queue.place("a").status().due(), 2);
     queue.shared.state().expire(later(HOUR + Duration::from_secs(10)));
-    assert_eq!((queue.place("a").status().due, queue.place("a").status().dropped.age), (0, 2));
+    assert_eq!((queue.place("a").status().due(), queue.place("a").status().dropped.age), (0, 2));
 }
 
 #[tokio::test]
@@ -54,7 +53,7 @@ async fn the_age_of_a_tick_goes_on_over_a_restart_of_the_daemon() {
     let dir = left_behind().await;
     let again = Queue::open(Some(dir.path().to_owned()), an_hour(), &NAMES.map(str::to_owned));
     until(&again, |state| state.restored).await;
-    assert_eq!(again.place("a").status().due, 1, "its timestamp is of 1970");
+    assert_eq!(again.place("a").status().due(), 1, "its timestamp is of 1970");
     again.shared.state().expire(later(HOUR + Duration::from_secs(10)));
     assert_eq!(again.place("a").status().dropped.age, 1);
 }
@@ -77,7 +76,7 @@ async fn after_a_reboot_nothing_expires_until_the_wall_clock_is_plausible() {
     let at = |minutes: u64, wall: i64| {
         let boot = Duration::from_secs(60 * minutes);
         queue.shared.state().expire(Moment { boot, wall: wall + 60 * minutes.cast_signed() });
-        queue.place("a").status().due
+        queue.place("a").status().due()
     };
     // Earlier than timestamps that are known, however steadily it runs.
     assert!((0..30).all(|minute| at(minute, 15 * DAY) == 2));
@@ -112,13 +111,13 @@ async fn what_max_bytes_takes_from_the_resend_window_is_counted_when_it_cannot_b
         let id = place.next(Which::All).unwrap().id;
         place.ledger(|ledger| ledger.written(id, 1));
     }
-    let left = place.status().held as u64;
+    let left = place.status().held;
     assert!((1..40).contains(&left) && queue.status().window_short, "{left}");
     assert_eq!(place.status().unproved, 0, "Carbon may well have them");
-    place.ledger(Ledger::lost);
+    place.lost();
     assert_eq!(place.status().unproved, (40 - left) * 1000);
-    place.ledger(Ledger::lost);
-    assert_eq!((place.status().unproved, place.status().due as u64), ((40 - left) * 1000, left), "twice");
+    place.lost();
+    assert_eq!((place.status().unproved, place.status().due()), ((40 - left) * 1000, left), "twice");
 }
 
 #[tokio::test]
@@ -151,7 +150,7 @@ async fn what_was_evicted_and_is_proved_later_is_not_counted() {
         [(Arc::from("a"), id)],
         "the file would count it at the next start"
     );
-    place.ledger(Ledger::lost);
+    place.lost();
     assert_eq!(place.status().unproved, 0);
 }
 
@@ -164,7 +163,7 @@ async fn what_is_too_old_does_not_make_the_window_short() {
     place.ledger(|ledger| ledger.written(id, 1));
     queue.shared.state().expire(later(HOUR * 2));
     assert!(!queue.status().window_short, "max_bytes has room");
-    place.ledger(Ledger::lost);
+    place.lost();
     assert_eq!(place.status().unproved, 1);
 }
 
@@ -178,7 +177,7 @@ async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_co
     queue.place("a").ledger(|ledger| ledger.written(id, 1));
     // It is configured again, and gets the batches that were kept for it.
     assert_eq!(reconfigure(&queue, &["a", "b"]), None);
-    assert_eq!(queue.place("b").status().due, 1);
+    assert_eq!(queue.place("b").status().due(), 1);
     reconfigure(&queue, &["a"]);
     queue.shared.state().expire(later(HOUR * 2));
     assert_eq!(queue.status().dropped_removed, 1);
@@ -200,7 +199,7 @@ async fn a_move_before_the_file_is_open_takes_the_backlog_along() {
         ..Restored::default()
     };
     queue.shared.state().apply(Event::Opened(restored));
-    assert_eq!((queue.place("c:2004").status().due, queue.place("c:2004").status().unproved), (1, 7));
+    assert_eq!((queue.place("c:2004").status().due(), queue.place("c:2004").status().unproved), (1, 7));
     assert!(!queue.shared.state().destinations.contains_key("b:2004"));
 }
 
@@ -221,7 +220,7 @@ async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
     let at = |minutes: u64| {
         let boot = Duration::from_secs(60 * minutes);
         queue.shared.state().expire(Moment { boot, wall: 20 * DAY + 60 * minutes.cast_signed() });
-        place.status().due
+        place.status().due()
     };
     assert_eq!((at(0), at(11)), (2, 2));
     let now = queue.shared.state().limits.clone();
@@ -245,12 +244,12 @@ async fn a_new_address_without_a_name_takes_the_backlog_along() {
     let moved = reconfigure(&queue, &["right:2004", "b"]);
     assert_eq!(moved, Some(("dead:2004".to_owned(), "right:2004".to_owned())));
     let share = queue.place("right:2004").status();
-    assert_eq!((share.due, share.held), (3, 3), "what the dead one was sent goes to the right one too");
+    assert_eq!((share.due(), share.held), (3, 3), "what the dead one was sent goes to the right one too");
     // Two added destinations are not a move, and neither is one for two.
     assert_eq!(reconfigure(&queue, &["x:2004", "y:2004", "b"]), None);
-    assert_eq!(queue.place("x:2004").status().due, 0);
+    assert_eq!(queue.place("x:2004").status().due(), 0);
     assert_eq!(queue.close().await, 3);
     let again = Queue::open(Some(dir.path().to_owned()), an_hour(), &["right:2004".to_owned()]);
     until(&again, |state| state.restored).await;
-    assert_eq!(again.place("right:2004").status().due, 3);
+    assert_eq!(again.place("right:2004").status().due(), 3);
 }

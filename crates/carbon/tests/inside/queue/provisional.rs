@@ -2,7 +2,6 @@
 //! next run.
 
 use super::*;
-use crate::ledger::Ledger;
 
 /// Writes everything that the destination gets now, and returns the timestamps in this order.
 fn write_all(queue: &Queue) -> Vec<i64> {
@@ -30,10 +29,10 @@ fn pushed(queue: &Queue) {
 fn a_provisional_tick_is_never_backlog_before_it_is_confirmed() {
     let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
     pushed(&queue);
-    assert_eq!(queue.place("a").status().due, 2, "those that wait do not count as due");
+    assert_eq!(queue.place("a").status().due(), 2, "those that wait do not count as due");
     assert_eq!(write_all(&queue), [4, 1, 3]);
     // Also what was written: it may be in the kernel's buffer, which is gone with the connection.
-    queue.place("a").ledger(Ledger::lost);
+    queue.place("a").lost();
     assert_eq!(write_all(&queue), [1, 3]);
     assert!(queue.has_provisional());
     queue.confirm();
@@ -48,7 +47,7 @@ fn what_is_withdrawn_is_counted_where_it_was_never_sent_and_not_sent_again() {
     assert_eq!(write_all(&queue), [4, 1, 3]);
     assert_eq!(queue.withdraw(), 1, "2 was never sent");
     assert_eq!(queue.place("a").status().dropped, Dropped { withdrawn: 1, ..Dropped::default() });
-    queue.place("a").ledger(Ledger::lost);
+    queue.place("a").lost();
     assert_eq!(write_all(&queue), [1, 3]);
     assert_eq!(queue.place("a").status().unproved, 1, "4 may not have been read");
     assert_eq!(queue.withdraw(), 0);

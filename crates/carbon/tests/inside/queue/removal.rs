@@ -102,7 +102,7 @@ async fn ticks_that_were_only_in_the_removed_files_are_counted_at_once() {
     let place = queue.place("a");
     until(&queue, |state| state.batches.len() == 1).await;
     all_durable(&queue).await;
-    assert_eq!((place.status().due, place.status().dropped.damaged), (1, 3));
+    assert_eq!((place.status().due(), place.status().dropped.damaged), (1, 3));
     // They are not lost after all.
     fs::remove_dir_all(&dir).unwrap();
     fs::rename(away(&dir), &dir).unwrap();
@@ -127,7 +127,7 @@ async fn a_folder_that_another_daemon_has_taken_is_left_alone() {
     let before = after_a_kill(&dir).await.0;
     queue.push(&batch(2));
     until(&queue, |state| !state.status.durable && state.status.undurable == 1).await;
-    assert_eq!(queue.place("a").status().due, 2, "they go on in memory");
+    assert_eq!(queue.place("a").status().due(), 2, "they go on in memory");
     assert_eq!((after_a_kill(&dir).await.0, before), (vec![100], vec![100]));
     assert_eq!(other.close().await, 1);
 }

@@ -56,7 +56,7 @@ async fn drains(kind: ReceiverKind, live: u32) -> Duration {
         queue.push(&tick(next, live * 30));
         sleep(seconds(29)).await;
         let status = sender.status();
-        if status.due == 0 && !status.in_doubt && i64::try_from(world::stored().len()) == Ok(next) {
+        if status.due() == 0 && !status.in_doubt && i64::try_from(world::stored().len()) == Ok(next) {
             break;
         }
         assert!(began.elapsed() < seconds(4 * 3600), "{live} of {kind:?} does not drain: {status:?}");
@@ -100,7 +100,7 @@ async fn a_healthy_receiver_gets_an_hour_of_backlog_in_seconds() {
     (1..=120).for_each(|n| queue.push(&tick(n, 137)));
     let sender = start(&queue);
     let began = Instant::now();
-    while sender.status().due > 0 {
+    while sender.status().due() > 0 {
         sleep(seconds(1)).await;
     }
     sender.stop();
@@ -212,7 +212,7 @@ async fn nothing_is_lost(seed: u64) {
             }
             Fault::Ended => {
                 sender.drain(seconds(5)).await;
-                queue.place("a").ledger(Ledger::lost);
+                queue.place("a").lost();
                 sender = start(&queue);
             }
             Fault::Moved => {
@@ -223,7 +223,7 @@ async fn nothing_is_lost(seed: u64) {
             }
             Fault::RestartedThenKilled(after) => {
                 sender.drain(seconds(5)).await;
-                queue.place("a").ledger(Ledger::lost);
+                queue.place("a").lost();
                 sender = start(&queue);
                 sleep(after).await;
                 world::set(at, ReceiverState::Down);
@@ -305,7 +305,7 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
     let sender = start(&queue);
     push_each(&queue, 1..=100, seconds(30)).await;
     let status = sender.status();
-    assert_eq!((status.connects, status.resent, status.due), (1, 0, 0));
+    assert_eq!((status.connects, status.resent, status.due()), (1, 0, 0));
     assert!((20..30).contains(&status.held) && status.renewals >= 45, "once a minute: {status:?}");
     sender.stop();
     // At whatever moment of a renewal it ends, a healthy receiver is asked.
@@ -314,7 +314,7 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
         sleep(seconds(60 + wait)).await;
         let left = sender.drain(seconds(5)).await;
         assert!(left.is_complete(), "after {wait} s: {left}");
-        queue.place("a").ledger(Ledger::lost);
+        queue.place("a").lost();
     }
 }
 
@@ -331,7 +331,7 @@ async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing
     assert_eq!(sender.status().held, 3630, "no window has passed");
     push_each(&queue, 3631..=3780, seconds(20)).await;
     let status = sender.status();
-    assert_eq!((world::stored().len(), status.renewals, status.connects, status.due), (3780, 0, 1, 0));
+    assert_eq!((world::stored().len(), status.renewals, status.connects, status.due()), (3780, 0, 1, 0));
     assert!(world::writes().values().all(|writes| *writes == 1), "sent again");
     assert!((30..40).contains(&status.held) && status.unread == status.held, "{status:?}");
     sender.stop();
@@ -353,7 +353,7 @@ async fn a_proxy_with_a_dead_backend_gets_little_of_a_backlog_and_nothing_is_los
         world::set(0, ReceiverState::Down);
         world::set(0, ReceiverState::Runs);
         push_each(&queue, 1461..=1500, seconds(30)).await;
-        assert_eq!((world::stored().len(), sender.status().due), (1500, 0));
+        assert_eq!((world::stored().len(), sender.status().due()), (1500, 0));
         sender.stop();
     }
 }
@@ -418,7 +418,7 @@ async fn a_hang_of_a_quarter_of_an_hour_is_doubted_and_nothing_is_lost_with_it()
         doubted += u32::from(sender.status().in_doubt);
     }
     let status = sender.status();
-    assert_eq!((world::stored().len(), status.due, status.in_doubt), (120, 0, false));
+    assert_eq!((world::stored().len(), status.due(), status.in_doubt), (120, 0, false));
     assert!((20..35).contains(&doubted), "{doubted} of 30 ticks in doubt");
     assert!(status.connects <= 3, "{status:?}");
     sender.stop();
@@ -468,7 +468,7 @@ async fn a_certificate_that_expires_costs_no_connection_that_works() {
     world::expire(0);
     push_each(&queue, 11..=200, seconds(30)).await;
     let status = sender.status();
-    assert_eq!((world::stored().len(), status.connects, status.due), (200, 1, 0), "{status:?}");
+    assert_eq!((world::stored().len(), status.connects, status.due()), (200, 1, 0), "{status:?}");
     sender.stop();
 }
 

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Report;
+use crate::printable::cell;
 use crate::tagged::tagged;
 use crate::url::Url;
 
@@ -88,7 +89,7 @@ fn values(answer: &[u8]) -> Result<Vec<f64>> {
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| anyhow!("its response is not HTTP"))?;
     let status = head.split_whitespace().nth(1).unwrap_or_default();
     if status != "200" {
-        bail!("graphite-web answers {}", head.lines().next().unwrap_or_default());
+        bail!("graphite-web answers {}", cell(head.lines().next().unwrap_or_default(), 80));
     }
     let series: serde_json::Value =
         serde_json::from_str(body).map_err(|_| anyhow!("its response is not JSON: is this graphite-web?"))?;

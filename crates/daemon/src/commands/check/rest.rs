@@ -10,6 +10,7 @@ use crate::clock::unix_now;
 use crate::commands::once::Ticks;
 use crate::commands::read_once;
 use crate::config::Config;
+use crate::printable::printable;
 use crate::source::SourceError;
 
 /// The lines, and the reading that slurmctld gave.
@@ -81,7 +82,7 @@ fn before(stage: Stage, endpoint: &Endpoint, rest: &Rest, report: &mut Report) -
 /// The token's name and end.
 fn token(rest: &Rest, report: &mut Report) -> Result<()> {
     let Some(token) = &rest.token else { return report.unknown("token: not used") };
-    let user = token.user.as_deref().unwrap_or("(unknown)");
+    let user = printable(token.user.as_deref().unwrap_or("(unknown)"));
     let left = token.expires.map(|expires| expires.saturating_sub(unix_now()));
     let end =
         left.map_or_else(|| "does not expire".to_owned(), |left| format!("expires in {} min", left / 60));
@@ -89,6 +90,12 @@ fn token(rest: &Rest, report: &mut Report) -> Result<()> {
         return report.wrong(
             &format!("token: for user {user}, {end}; every user of this host can read its file"),
             "Use `chmod 600`, or 640 with the daemon's group.",
+        );
+    }
+    if token.writable {
+        return report.wrong(
+            &format!("token: for user {user}, {end}; others than its owner may replace its file"),
+            "Use `chmod go-w` for the file and for its directory.",
         );
     }
     report.good(&format!("token: for user {user}, {end}"))

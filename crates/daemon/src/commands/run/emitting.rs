@@ -65,7 +65,7 @@ impl Daemon {
 
     /// Logs what was collected, which tests compare with what arrived.
     pub(super) fn trace_batch(&self, batch: &Batch) {
-        trace!(timestamp = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
+        trace!(tick = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
     }
 
     pub(super) fn answered(&mut self, outcome: Outcome) {

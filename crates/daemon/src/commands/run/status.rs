@@ -102,9 +102,11 @@ impl Daemon {
                 in_doubt: status.in_doubt,
                 not_carbon: status.not_carbon,
                 since: i64::try_from(status.since).unwrap_or(i64::MAX),
-                ticks_due: status.due,
-                points_due: sender.points_due(),
-                oldest_due: status.oldest_due,
+                ticks_unsent: status.unsent.ticks,
+                points_unsent: status.unsent.points,
+                oldest_unsent: status.oldest_unsent,
+                ticks_to_resend: status.again.ticks,
+                waits_since: status.waits_since,
                 ticks_held: status.held,
                 bytes_held: status.bytes,
                 last_delivery: status.last_delivery,
@@ -138,8 +140,9 @@ fn destination_words(name: &str, status: &carbon::Status) -> String {
         (true, true) => format!("{name} has not shown since {since} that it reads"),
         (false, _) => format!("{name} not connected since {since}"),
     };
-    match status.oldest_due.filter(|_| status.due > 1 || !status.connected) {
-        Some(oldest) => format!("{state}, {} ticks to send, oldest from {}", status.due, clock_time(oldest)),
+    let unsent = status.unsent.ticks;
+    match status.oldest_unsent.filter(|_| unsent > 1 || !status.connected) {
+        Some(oldest) => format!("{state}, {unsent} ticks not sent, oldest from {}", clock_time(oldest)),
         None => state,
     }
 }

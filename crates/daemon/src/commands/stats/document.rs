@@ -11,6 +11,7 @@ use slurm_snapshot::{
 use super::compared::{Compared, RankedRow, type_name, user_name};
 use crate::clock;
 use crate::derive::{self, Cycles};
+use crate::printable::printable;
 
 /// The column that figures of the interval end at.
 const BESIDE: usize = 72;
@@ -209,7 +210,7 @@ impl SdiagText<'_> {
         }
         self.line("\nRemote Procedure Call statistics by user");
         for user in by_count(&tables.users, release, |user| user.count) {
-            let (name, average) = (user_name(user), ave(user.time, user.count));
+            let (name, average) = (printable(&user_name(user)).into_owned(), ave(user.time, user.count));
             let mut row =
                 format!("\t{name:<16}({:>8}) count:{:<6} ave_time:{average:<6} ", user.id, user.count);
             let _ = write!(row, "total_time:{}", user.time);
@@ -231,6 +232,7 @@ impl SdiagText<'_> {
         for (index, dumped) in tables.dumped.iter().enumerate() {
             let name = type_name(dumped.id, release);
             let hosts: String = dumped.hostlist.chars().take(longest_hosts(release)).collect();
+            let hosts = printable(&hosts);
             self.line(format_args!("\t{:>2}: {name:<36} {hosts}", index + 1));
         }
     }

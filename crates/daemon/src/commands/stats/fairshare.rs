@@ -8,6 +8,7 @@ use slurm_snapshot::{Association, Reply, ReplyKind, ReplyOptions, Request, Share
 
 use super::{print_table, read_whole};
 use crate::cli::Options;
+use crate::printable::cell;
 
 pub(in crate::commands) fn fairshare(options: &Options, json: bool) -> Result<()> {
     let users = ReplyOptions { users: true, ..ReplyOptions::default() };
@@ -59,9 +60,9 @@ fn table(associations: &[Association]) -> String {
         let _ = writeln!(
             text,
             "{:<24} {:<12} {:<12} {raw:>10} {:>10} {:>14} {:>10} {:>12} {:>10} {:>12}",
-            format!("{:depth$}{}", "", association.account),
-            association.user.as_ref().map_or("", |user| &user.name),
-            association.partition.as_deref().unwrap_or_default(),
+            cell(&format!("{:depth$}{}", "", association.account), 24),
+            cell(association.user.as_ref().map_or("", |user| &user.name), 12),
+            cell(association.partition.as_deref().unwrap_or_default(), 12),
             figure(association.shares_norm),
             format!("{}", association.usage_raw.trunc()),
             figure(association.usage_norm),

@@ -12,6 +12,7 @@ use super::{and_more, print_table, read_whole};
 use crate::cli::{By, Options};
 use crate::clock::unix_now;
 use crate::finished::{HOUR, Tally};
+use crate::printable::cell;
 
 /// The states that have a column; the others are one together.
 const COLUMNS: [&str; 4] = ["completed", "failed", "cancelled", "timeout"];
@@ -84,7 +85,7 @@ impl FinishedTable {
         }
         text.push('\n');
         for row in &self.rows {
-            let name = if row.name.is_empty() { "(none)" } else { &row.name };
+            let name = cell(if row.name.is_empty() { "(none)" } else { &row.name }, 20);
             let _ = write!(text, "{name:<20} {:>9}", row.jobs());
             let mut other = row.jobs();
             for state in COLUMNS {

@@ -9,6 +9,7 @@ use slurm_snapshot::{JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 use super::{and_more, print_table, read_whole};
 use crate::cli::{By, Options};
 use crate::derive::seconds_since;
+use crate::printable::cell;
 
 /// Further rows are only counted.
 pub(super) const MOST_ROWS: usize = 20;
@@ -116,7 +117,7 @@ impl JobsTable {
             let _ = writeln!(
                 text,
                 "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}",
-                if name.is_empty() { "(none)" } else { name },
+                cell(if name.is_empty() { "(none)" } else { name }, 20),
                 pair(running.jobs, pending.jobs),
                 pair(running.cpus, pending.cpus),
                 pair(running.gpus, pending.gpus),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock;
-use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
+use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, StatusDocument};
 
 /// The state of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
         line("daemon", (Mark::Well, format!("{version}, process {pid}, {}", judge.since(*started)))),
         line("configuration", configuration),
         line("last tick", last_tick(document, judge)),
-        line("slurmctld", slurmctld(&document.slurmctld, *started, judge)),
+        line("slurmctld", slurmctld(document, judge)),
     ];
     lines.extend(document.destinations.iter().map(|to| line(&to.name, destination(to, judge))));
     lines.push(line("queue", queue(&document.queue, *started, judge)));
@@ -100,8 +100,19 @@ fn last_tick(document: &StatusDocument, judge: Judge) -> (Mark, String) {
     (mark, format!("{}, {} ago; {every}", moment(last), humantime::format_duration(age)))
 }
 
-fn slurmctld(entry: &SlurmctldEntry, started: i64, judge: Judge) -> (Mark, String) {
-    let since = entry.since.unwrap_or(started);
+fn slurmctld(document: &StatusDocument, judge: Judge) -> (Mark, String) {
+    let StatusDocument { slurmctld: entry, started, interval, .. } = document;
+    let (since, started) = (entry.since.unwrap_or(*started), *started);
+    // A request may take as long as [slurm] timeout, and until then its outcome is not known.
+    let two_ticks = Duration::from_secs(u64::from(*interval).saturating_mul(2));
+    let late = entry.last_answer.filter(|&last| judge.age(last) > two_ticks);
+    if let (Some(true), Some(last)) = (entry.answers, late) {
+        let ago = humantime::format_duration(judge.age(last));
+        return (
+            judge.mark(last),
+            format!("has not answered the last request yet; the last answer {ago} ago"),
+        );
+    }
     let cluster = entry.cluster.as_ref().map_or_else(String::new, |cluster| format!(", cluster {cluster}"));
     match entry.answers {
         Some(true) if entry.nameless => {
@@ -128,15 +139,18 @@ fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
         (true, true) => (judge.mark(to.since), "has not shown that it reads"),
         // A peer that accepts and closes at once is connected every now and then; what waits tells how long it has been so.
         (false, _) => {
-            (judge.mark(to.oldest_due.map_or(to.since, |oldest| oldest.min(to.since))), "not connected")
+            (judge.mark(to.waits_since.map_or(to.since, |waits| waits.min(to.since))), "not connected")
         }
     };
     let mut text = format!("{state} {}", judge.since(to.since));
-    if let Some(oldest) = to.oldest_due {
-        let (ticks, points) = (number(to.ticks_due, "tick waits", "ticks wait"), to.points_due);
-        text += &format!("; {ticks} to be sent ({points} points), the oldest from {}", moment(oldest));
+    if let Some(oldest) = to.oldest_unsent {
+        let (ticks, points) = (number(to.ticks_unsent, "tick", "ticks"), to.points_unsent);
+        text += &format!("; {ticks} not sent yet ({points} points), the oldest from {}", moment(oldest));
     }
-    let sent = to.ticks_held.saturating_sub(to.ticks_due);
+    if to.ticks_to_resend > 0 {
+        text += &format!("; {} to be sent again", number(to.ticks_to_resend, "tick", "ticks"));
+    }
+    let sent = to.ticks_held.saturating_sub(to.ticks_unsent).saturating_sub(to.ticks_to_resend);
     if sent > 0 {
         text += &format!("; {} for resend_window", number(sent, "sent tick is kept", "sent ticks are kept"));
     }
@@ -188,7 +202,7 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
     }
 }
 
-fn number(count: usize, one: &str, many: &str) -> String {
+fn number(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
@@ -205,6 +219,7 @@ fn moment(unix: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::SlurmctldEntry;
 
     fn document() -> StatusDocument {
         let slurmctld = SlurmctldEntry { answers: Some(true), since: Some(0), ..SlurmctldEntry::default() };
@@ -245,7 +260,8 @@ mod tests {
     #[test]
     fn a_peer_that_accepts_and_closes_at_once_is_wrong_when_what_waits_is_older_than_max_age() {
         for (oldest, mark) in [(910, Mark::NotYet), (909, Mark::Wrong)] {
-            let to = DestinationEntry { since: 999, oldest_due: Some(oldest), ..DestinationEntry::default() };
+            let to =
+                DestinationEntry { since: 999, waits_since: Some(oldest), ..DestinationEntry::default() };
             let closing = StatusDocument { destinations: vec![to], ..document() };
             assert_eq!(marks(&closing), [(String::new(), mark)]);
         }
@@ -279,6 +295,26 @@ mod tests {
         let said =
             lines(&waits, Duration::from_secs(90)).into_iter().find(|line| line.subject == "slurmctld");
         assert!(said.unwrap().text.starts_with("standby since "));
+    }
+
+    /// A request to a slurmctld that hangs may take as long as `[slurm] timeout`. Until then it was said to answer.
+    #[test]
+    fn a_slurmctld_whose_last_answer_is_older_than_two_intervals_does_not_answer() {
+        for standby in [false, true] {
+            for (last, expected) in [(940, None), (939, Some(Mark::NotYet)), (909, Some(Mark::Wrong))] {
+                let slurmctld = SlurmctldEntry { last_answer: Some(last), standby, ..document().slurmctld };
+                let hangs = StatusDocument { slurmctld, ..document() };
+                let expected: Vec<_> =
+                    expected.map(|mark| ("slurmctld".to_owned(), mark)).into_iter().collect();
+                assert_eq!(marks(&hangs), expected, "{last}");
+                let text = slurmctld_text(&hangs);
+                assert_eq!(text.contains("the last answer 1m 1s ago"), last == 939, "{text}");
+            }
+        }
+    }
+
+    fn slurmctld_text(document: &StatusDocument) -> String {
+        slurmctld(document, Judge { now: document.now, max_age: Duration::from_secs(90) }).1
     }
 
     /// A health check must not call it well that nothing is ever sent.

@@ -2,13 +2,12 @@
 //!
 //! Has no terminal and no clock. No control character from slurmctld or a name service reaches the screen.
 
-use std::borrow::Cow;
-
 use slurm_snapshot::{Reading, Statistics};
 
 use super::super::stats::{Compared, RankedRow, Served};
 use crate::clock;
 use crate::derive::{self, Cycles};
+use crate::printable::cell;
 
 /// The width of a table of RPCs, and of the figures in it.
 const NARROWEST: usize = 56;
@@ -174,7 +173,7 @@ fn table(lines: &mut Vec<ScreenLine>, title: &str, of: &str, rows: &[RankedRow],
         let a_minute = (row.per_minute > 0.0).then_some(row.per_minute);
         lines.push(ScreenLine::plain(format!(
             "{:<name$}{:>10}{:>10}{:>10}{:>8}",
-            cut(&row.name, name.saturating_sub(1)),
+            &cell(&row.name, name.saturating_sub(1)),
             number(a_minute),
             duration(Some(row.mean)),
             duration(Some(derive::exact_f64(row.time))),
@@ -197,18 +196,8 @@ impl ScreenLine {
     }
 
     fn fit(&mut self, width: usize) {
-        let visible = |c: char| if c.is_control() { '?' } else { c };
-        self.text = cut(&self.text, width).chars().map(visible).collect();
+        self.text = cell(&self.text, width);
     }
-}
-
-/// At most `width` characters; what is cut ends in an ellipsis.
-fn cut(text: &str, width: usize) -> Cow<'_, str> {
-    if text.chars().count() <= width {
-        return Cow::Borrowed(text);
-    }
-    let kept = text.chars().take(width.saturating_sub(1));
-    Cow::Owned(kept.chain(std::iter::once('…').take(width)).collect())
 }
 
 /// In the unit that leaves up to three digits before the point.

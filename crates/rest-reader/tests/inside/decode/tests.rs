@@ -164,10 +164,7 @@ fn what_was_refused_is_no_reading_whatever_else_it_holds() {
             r#"{{"errors":[{{"{key}":1007,"error":"refused"}}],"statistics":{{"rpcs_by_user":[]}}}}"#
         );
         let envelope = read(text.as_bytes(), Diag::new(38, true, true)).unwrap();
-        assert_eq!(
-            envelope.error.map(|error| (error.errno, error.text)),
-            Some((Some(1007), "refused".into()))
-        );
+        assert_eq!(envelope.error.map(|error| error.errno), Some(Some(1007)));
         assert_eq!(envelope.payload.statistics, None);
     }
     assert!(read(&b"{\"errors\":[]}"[..], Diag::new(38, true, true)).is_err());
