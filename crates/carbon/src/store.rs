@@ -236,6 +236,9 @@ pub(crate) enum StoreError {
     /// The thread has ended, or has no open log now.
     #[error("the queue's file is not open")]
     Gone,
+    /// The open log does not have this batch.
+    #[error("the queue's file does not have it")]
+    Missing,
 }
 
 impl StoreError {

@@ -224,9 +224,14 @@ impl Place {
                 Loaded::NotNow
             }
             damaged => {
+                let mut state = self.shared.state();
+                if matches!(damaged, Err(StoreError::Missing)) {
+                    state.lose_with_files(turn.id);
+                } else {
+                    state.drop_batch(turn.id, |dropped| &mut dropped.damaged);
+                }
                 let error = damaged.err().map(|error| error.to_string());
                 error!(destination = %self.name, error, "a tick in the queue is damaged and lost");
-                self.shared.state().drop_batch(turn.id, |dropped| &mut dropped.damaged);
                 Loaded::Lost
             }
         }

@@ -35,10 +35,14 @@ impl QueueState {
             ticks_lost = ticks,
             "the queue's files were removed, moved away or hidden by a mount while the daemon was running; ticks that are in memory are written to new files, the others are lost"
         );
-        for id in lost {
-            self.removed.insert(id);
-            self.drop_batch(id, |dropped| &mut dropped.damaged);
-        }
+        lost.into_iter().for_each(|id| self.lose_with_files(id));
+    }
+
+    /// A batch was in files that are gone. If they come back, it is not lost after all, so no log forgets it.
+    pub(super) fn lose_with_files(&mut self, id: u64) {
+        self.removed.insert(id);
+        self.drop_batch(id, |dropped| &mut dropped.damaged);
+        self.told.forget.retain(|other| *other != id);
     }
 
     /// Whether the queue has had a batch, and is done with it or has counted it.

@@ -353,7 +353,7 @@ impl Log {
 
     /// The frames of a batch that are undamaged.
     pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
-        let LogEntry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
+        let LogEntry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Missing)?;
         let path = folder::segment(&self.dir, segment);
         let damaged = || StoreError::Damaged { path: path.clone() };
         let refused = |source: io::Error| match source.kind() {

@@ -220,6 +220,11 @@ impl Scan {
                 for to in &due {
                     add(&mut self.log.totals, to, points);
                 }
+                let before = self.summaries.get(&id).filter(|_| self.log.batches.contains_key(&id));
+                if damaged > 0 && before.is_some_and(|(_, damaged)| *damaged == 0) {
+                    // A copy, for files that came back.
+                    return;
+                }
                 if is_last && damaged > 0 {
                     // As after a power cut: it is not there.
                     let torn = due.into_iter().map(|to| Done { to, number, id, points });
@@ -289,8 +294,10 @@ impl Scan {
             }
         }
         log.settled.append(&mut settled);
-        // It can no longer be proved that they were read.
-        for ((to, id), (_, points)) in std::mem::take(&mut log.evicted) {
+        // It can no longer be proved that they were read. What is due was evicted while these files were elsewhere.
+        let mut evicted = std::mem::take(&mut log.evicted);
+        evicted.retain(|(to, id), _| log.batches.get(id).is_none_or(|entry| !entry.due.contains(to)));
+        for ((to, id), (_, points)) in evicted {
             add(&mut restored.unproved, &to, points);
             log.settled.push(Done { to, number: 0, id, points: 0 });
         }

@@ -5,7 +5,7 @@ use super::*;
 /// What happens to the folder.
 type Happening = (&'static str, fn(&Path));
 
-fn away(dir: &Path) -> PathBuf {
+pub(super) fn away(dir: &Path) -> PathBuf {
     dir.with_extension("away")
 }
 
@@ -17,10 +17,12 @@ fn remove_files(dir: &Path, is_one: impl Fn(&str) -> bool) {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for file in fs::read_dir(from).unwrap().flatten() {
-        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        // A queue that runs removes files.
+        let copied = fs::copy(file.path(), to.join(file.file_name()));
+        assert!(copied.is_ok() || !file.path().exists(), "{copied:?}");
     }
 }
 
@@ -45,7 +47,7 @@ pub(super) async fn after_a_kill(dir: &Path) -> (Vec<i64>, BTreeMap<String, Arc<
     (due.map(|(_, held)| held.summary.timestamp).collect(), state.states.clone())
 }
 
-async fn all_durable(queue: &Queue) {
+pub(super) async fn all_durable(queue: &Queue) {
     until(queue, |state| state.status.durable && state.batches.values().all(|held| held.durable)).await;
 }
 
@@ -130,4 +132,73 @@ async fn a_folder_that_another_daemon_has_taken_is_left_alone() {
     assert_eq!(queue.place("a").status().due(), 2, "they go on in memory");
     assert_eq!((after_a_kill(&dir).await.0, before), (vec![100], vec![100]));
     assert_eq!(other.close().await, 1);
+}
+
+/// The batches that a destination still needs and the log does not have.
+pub(super) async fn not_in_the_log(queue: &Queue) -> Vec<i64> {
+    let held: Vec<(u64, i64)> =
+        queue.shared.state().batches.iter().map(|(&id, held)| (id, held.summary.timestamp)).collect();
+    let (store, mut missing) = (queue.shared.store.as_ref().unwrap(), Vec::new());
+    for (id, timestamp) in held {
+        if store.load(id).await.is_err() {
+            missing.push(timestamp);
+        }
+    }
+    missing
+}
+
+/// What was counted when its files were gone was evicted in the files that came back: each later start kept the ticks for
+/// the senders, and the log had forgotten them.
+#[tokio::test]
+async fn what_comes_back_with_its_files_is_in_the_log_of_later_starts_too() {
+    let up = tempfile::tempdir().unwrap();
+    let dir = up.path().join("queue");
+    let queue = queue_in(&dir);
+    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
+    assert_eq!(queue.close().await, 3);
+    let queue = reopened(&dir).await;
+    let place = queue.place("a");
+    let second = place.next(Which::All).unwrap().id + 1;
+    place.ledger(|ledger| ledger.written(second, 1));
+    fs::rename(&dir, away(&dir)).unwrap();
+    queue.push(&batch(4));
+    until(&queue, |state| state.batches.len() == 1).await;
+    all_durable(&queue).await;
+    queue.push(&batch(5));
+    all_durable(&queue).await;
+    fs::remove_dir_all(&dir).unwrap();
+    fs::rename(away(&dir), &dir).unwrap();
+    queue.push(&batch(6));
+    until(&queue, |state| state.batches.len() == 6).await;
+    all_durable(&queue).await;
+    for run in 7..10 {
+        let killed = tempfile::tempdir().unwrap();
+        copy(&dir, killed.path());
+        let again = reopened(killed.path()).await;
+        again.push(&batch(run));
+        all_durable(&again).await;
+        assert_eq!(not_in_the_log(&again).await, [0; 0]);
+        assert_eq!(again.shared.state().batches.len(), 7);
+        let status = again.place("a").status();
+        assert_eq!((status.due, status.unproved, status.dropped), (7, 0, Dropped::default()));
+    }
+}
+
+/// The log was told to forget what had just come back with it.
+#[tokio::test]
+async fn what_comes_back_at_once_is_not_forgotten() {
+    let up = tempfile::tempdir().unwrap();
+    let dir = up.path().join("queue");
+    let queue = queue_in(&dir);
+    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
+    assert_eq!(queue.close().await, 3);
+    let queue = reopened(&dir).await;
+    fs::rename(&dir, away(&dir)).unwrap();
+    copy(&away(&dir), &dir);
+    queue.push(&batch(4));
+    until(&queue, |state| state.batches.values().filter(|held| held.durable).count() == 4).await;
+    queue.push(&batch(5));
+    all_durable(&queue).await;
+    assert_eq!(not_in_the_log(&queue).await, [0; 0]);
+    assert_eq!(after_a_kill(&dir).await.0, [1, 2, 3, 4, 5]);
 }

@@ -2,6 +2,7 @@
 //! queue.
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
 
+mod comings;
 mod leaving;
 mod provisional;
 mod recording;
@@ -305,6 +306,19 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
     let last = place.next(Which::All).unwrap();
     assert!(last.id == 7 && matches!(place.frames(&last, true).await, Loaded::Frames(_)));
     assert_eq!((place.status().due(), damaged(&place)), (1, 6));
+}
+
+/// It was tried until max_age.
+#[tokio::test]
+async fn a_tick_that_an_open_log_does_not_have_is_counted_at_once() {
+    let queue = with(Store::loading(|_| Err(StoreError::Missing)));
+    let place = queue.place("a");
+    let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
+    restored.batches.insert(5, Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 });
+    queue.shared.state().apply(Event::Opened(restored));
+    let turn = place.next(Which::All).unwrap();
+    assert!(matches!(place.frames(&turn, false).await, Loaded::Lost));
+    assert_eq!((place.status().due, place.status().dropped.damaged), (0, 3));
 }
 
 #[tokio::test]

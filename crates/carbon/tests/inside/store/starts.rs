@@ -225,3 +225,31 @@ fn a_lock_that_is_a_link_is_not_followed() {
     assert!(matches!(folder::lock(dir.path()), Err(StoreError::Io { .. })));
     assert_eq!(fs::read_to_string(&theirs).unwrap(), "text");
 }
+
+/// A folder that came back has what is written to it once more. If that copy was torn, the log forgot both.
+#[test]
+fn a_torn_copy_of_a_batch_costs_nothing_of_the_first_one() {
+    let whole = tempfile::tempdir().unwrap();
+    let (mut log, _) = open(whole.path());
+    log.commit(&append([1])).unwrap();
+    let file = segments(whole.path()).pop().unwrap();
+    let first = fs::read(&file).unwrap().len();
+    log.commit(&append([1])).unwrap();
+    let bytes = fs::read(&file).unwrap();
+    for cut in first..=bytes.len() {
+        fs::write(&file, &bytes[..cut]).unwrap();
+        let dir = copy(whole.path());
+        for run in 0..3 {
+            let (mut log, restored) = open(dir.path());
+            assert_eq!(
+                (restored.lost.len(), restored.damaged),
+                (0, 0),
+                "{cut} of {}, run {run}",
+                bytes.len()
+            );
+            log.commit(&append([10 + run])).unwrap();
+            let due = due(&mut log, &restored);
+            assert_eq!(due.get(&("a".to_owned(), 1)), Some(&POINTS), "{cut} of {}, run {run}", bytes.len());
+        }
+    }
+}

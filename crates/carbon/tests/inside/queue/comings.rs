@@ -1,0 +1,157 @@
+//! Folders that go and come back at random, between deliveries, losses, ticks that leave, stops and kills.
+
+use super::removal::{all_durable, away, copy, not_in_the_log};
+use super::*;
+use crate::ledger::Ledger;
+
+const BOTH: [&str; 2] = ["a", "b"];
+const RUNS: u64 = 30;
+const STEPS: usize = 40;
+
+/// The ticks that each destination needs, by their timestamps.
+fn needed(queue: &Queue) -> Vec<(&'static str, i64)> {
+    let state = queue.shared.state();
+    let held = |name: &'static str| {
+        let its = state.batches.iter().filter(|(id, _)| state.destinations[name].ledger.holds(**id));
+        its.map(|(_, held)| (name, held.summary.timestamp)).collect::<Vec<_>>()
+    };
+    BOTH.into_iter().flat_map(held).collect()
+}
+
+struct World {
+    random: fastrand::Rng,
+    up: tempfile::TempDir,
+    queue: Queue,
+    timestamp: i64,
+    connection: u64,
+    steps: Vec<&'static str>,
+}
+
+impl World {
+    async fn new(seed: u64) -> Self {
+        let up = tempfile::tempdir().unwrap();
+        let queue = Queue::open(Some(up.path().join("queue")), limits(), &BOTH.map(str::to_owned));
+        until(&queue, |state| state.restored).await;
+        let (random, steps) = (fastrand::Rng::with_seed(seed), vec![]);
+        Self { random, up, queue, timestamp: 0, connection: 1, steps }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.up.path().join("queue")
+    }
+
+    fn push(&mut self) {
+        self.timestamp += 1;
+        self.queue.push(&batch(self.timestamp));
+    }
+
+    /// Also waits until the queue has found what happened to its folder.
+    async fn settle(&mut self) {
+        self.push();
+        let newest = self.timestamp;
+        let is_there = |state: &QueueState| {
+            state.batches.values().any(|held| held.durable && held.summary.timestamp == newest)
+        };
+        until(&self.queue, is_there).await;
+        all_durable(&self.queue).await;
+    }
+
+    /// Another process begins with what is in the folder.
+    async fn start(&mut self) {
+        let up = tempfile::tempdir().unwrap();
+        copy(&self.dir(), &up.path().join("queue"));
+        self.up = up;
+        self.queue = Queue::open(Some(self.dir()), limits(), &BOTH.map(str::to_owned));
+        until(&self.queue, |state| state.restored).await;
+    }
+
+    async fn step(&mut self) {
+        let place = self.queue.place(BOTH[self.random.usize(..2)]);
+        let (dir, away) = (self.dir(), away(&self.dir()));
+        let what = match self.random.u8(..16) {
+            0..3 => {
+                self.push();
+                "push"
+            }
+            3..6 => {
+                let turns = std::iter::from_fn(|| {
+                    let id = place.next(Which::All)?.id;
+                    Some(place.ledger(|ledger| ledger.written(id, self.connection)))
+                });
+                turns.take(self.random.usize(1..4)).for_each(drop);
+                "write"
+            }
+            6 => {
+                self.connection += 2;
+                place.ledger(Ledger::lost);
+                "lose"
+            }
+            7 => {
+                let (now, window) = (Instant::now(), limits().resend_window);
+                place.ledger(|ledger| ledger.answered(self.connection, None, Duration::ZERO, now));
+                place.ledger(|ledger| ledger.answered(u64::MAX, Some(now + window), Duration::ZERO, now));
+                self.connection += 2;
+                "prove"
+            }
+            8 => {
+                let mut state = self.queue.shared.state();
+                if let Some(&oldest) = state.batches.keys().next() {
+                    state.drop_batch(oldest, |dropped| &mut dropped.age);
+                }
+                "expire"
+            }
+            9..12 if away.exists() => {
+                fs::remove_dir_all(&dir).unwrap();
+                fs::rename(&away, &dir).unwrap();
+                "come back"
+            }
+            9..11 => {
+                fs::rename(&dir, &away).unwrap();
+                self.settle().await;
+                "go"
+            }
+            11 => {
+                fs::rename(&dir, &away).unwrap();
+                copy(&away, &dir);
+                fs::remove_dir_all(&away).unwrap();
+                "copy"
+            }
+            12..14 => {
+                self.settle().await;
+                "settle"
+            }
+            14 if self.dir().exists() => {
+                self.settle().await;
+                let before = needed(&self.queue);
+                self.start().await;
+                let after = needed(&self.queue);
+                let lost: Vec<_> = before.iter().filter(|tick| !after.contains(tick)).collect();
+                assert!(lost.is_empty(), "{lost:?} after {:?}", self.steps);
+                "kill"
+            }
+            _ if self.dir().exists() => {
+                self.start().await;
+                "kill at once"
+            }
+            _ => "nothing",
+        };
+        self.steps.push(what);
+    }
+}
+
+/// A tick that the queue still had and its log did not was loaded again and again.
+#[tokio::test]
+async fn whatever_happens_to_the_folder_a_start_has_each_tick_in_its_log() {
+    for seed in 0..RUNS {
+        let mut world = World::new(seed).await;
+        for _ in 0..STEPS {
+            world.step().await;
+        }
+        world.settle().await;
+        world.start().await;
+        world.settle().await;
+        assert_eq!(not_in_the_log(&world.queue).await, [0; 0], "seed {seed}: {:?}", world.steps);
+        let damaged = BOTH.map(|name| world.queue.place(name).status().dropped.damaged);
+        assert_eq!(damaged, [0; 2], "seed {seed}: {:?}", world.steps);
+    }
+}
