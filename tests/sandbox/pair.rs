@@ -69,8 +69,9 @@ impl Pair {
             let alone = text.replace(double, &format!("{line}\nMessageTimeout=1\n"));
             fs::write(path.join(format!("{name}.conf")), alone)?;
         }
-        let controller = |index: usize| controller(folder, &slurm, NAMES[index], networks[index]);
-        let (primary, backup) = (controller(0)?, controller(1)?);
+        let ([first, second], [net, other_net]) = (NAMES, networks);
+        let primary = controller(folder, &slurm, first, net)?;
+        let backup = controller(folder, &slurm, second, other_net)?;
         Ok(Some(Self { primary, backup, slurm, networks }))
     }
 

@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::process::Command;
 
-use sandbox::Folder;
+use sandbox::{Folder, command as program, find_program};
 
 /// nobody, who stands in for the daemon's user.
 const DAEMON: u32 = 65534;
@@ -42,7 +41,11 @@ fn a_link_in_the_daemons_folder_does_not_make_the_token_s_timer_give_a_file_of_r
         .replace("chgrp slurm-graphite ", "chgrp nogroup ")
         .replace("chown slurm-graphite: ", "chown nobody: ");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let status = Command::new("sh").args(["-ec", &command]).env("PATH", path).status().unwrap();
+    let status = program(folder.path(), &find_program("sh").unwrap())
+        .args(["-ec", &command])
+        .env("PATH", path)
+        .status()
+        .unwrap();
     assert!(status.success(), "{command}");
 
     let victim = fs::metadata(&shadow).unwrap();

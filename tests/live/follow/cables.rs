@@ -5,7 +5,6 @@
 //! the backup, so that its heartbeat is too old, and it does not see the backup's files either.
 
 use std::collections::BTreeSet;
-use std::thread;
 use std::time::Duration;
 
 use sandbox::pair::Pair;
@@ -81,7 +80,7 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     let over = now();
     world.finish_jobs(1, 2);
     // Longer than a connection without an answer lives.
-    thread::sleep(Duration::from_secs(40));
+    wait::pause(Duration::from_secs(40));
     let said = world.pair.backup.lines().len();
     let plugged = now();
     world.cables.plug(&world.folder, 0, true).unwrap();
@@ -93,7 +92,7 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     // Its own ticks of that time have arrived: the queue is empty again.
     wait::until("the own figures of the isolated host", LIMIT, || {
         let own = back.recorded().own("standby");
-        (pulled as u64..plugged as u64).all(|at| own.contains_key(&at))
+        (slot(pulled)..slot(plugged)).all(|at| own.contains_key(&at))
     })
     .unwrap();
     let handovers = back.handovers();
@@ -112,7 +111,7 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     let early: Vec<&u64> = twice.iter().filter(|at| (**at as f64) < plugged.floor() - 1.0).collect();
     assert!(early.is_empty(), "{early:?} are of both");
     assert!(handovers.iter().any(|at| *at as f64 > plugged - 1.0), "the return is not marked: {handovers:?}");
-    let due = over as u64 + 3..plugged as u64 - 2;
+    let due = slot(over) + 3..slot(plugged) - 2;
     let missing: Vec<u64> = due.clone().filter(|at| !other.contains(at)).collect();
     assert!(missing.is_empty(), "the backup did not publish {missing:?}");
     let [_, standby] = &mut world.daemons;
@@ -125,4 +124,10 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     let superseded =
         back.recorded().series("cluster.slurm_graphite.ctl1.carbon.sink.gauge-points_superseded");
     assert!(superseded.values().next_back().is_some_and(|points| *points > 0.0), "{superseded:?}");
+}
+
+/// The slot of a moment.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment of this century")]
+fn slot(moment: f64) -> u64 {
+    moment as u64
 }

@@ -248,7 +248,7 @@ async fn outage(folder: &Folder) -> Result<u64> {
     let mut before = 0;
     for number in 0..OUTAGE_TICKS {
         queue.push(&tick(number, POINTS));
-        let due = u64::try_from(number)? + 1;
+        let due = u64::from(number) + 1;
         until(|| sender.status().due() >= due).await?;
         if number == 2 {
             before = rss()?;

@@ -158,7 +158,7 @@ impl World {
         }
         self.answers += u64::from(self.carbon && self.now.is_multiple_of(5));
         let runs = self.now >= self.primary_from;
-        let nodes = runs.then(|| self.node_slots.len() as u64);
+        let nodes = runs.then_some(self.node_slots.len() as u64);
         let (answers, was) = (self.carbon.then_some(self.answers), self.queue.clone());
         match self.isolation.look(nodes, answers, timeout, now) {
             Verdict::Wait => {}
