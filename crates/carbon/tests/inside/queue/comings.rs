@@ -2,7 +2,6 @@
 
 use super::removal::{all_durable, away, copy, not_in_the_log};
 use super::*;
-use crate::ledger::Ledger;
 
 const BOTH: [&str; 2] = ["a", "b"];
 const RUNS: u64 = 30;
@@ -83,7 +82,7 @@ impl World {
             }
             6 => {
                 self.connection += 2;
-                place.ledger(Ledger::lost);
+                place.lost();
                 "lose"
             }
             7 => {

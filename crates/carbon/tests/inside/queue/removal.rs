@@ -180,7 +180,7 @@ async fn what_comes_back_with_its_files_is_in_the_log_of_later_starts_too() {
         assert_eq!(not_in_the_log(&again).await, [0; 0]);
         assert_eq!(again.shared.state().batches.len(), 7);
         let status = again.place("a").status();
-        assert_eq!((status.due, status.unproved, status.dropped), (7, 0, Dropped::default()));
+        assert_eq!((status.due(), status.unproved, status.dropped), (7, 0, Dropped::default()));
     }
 }
 

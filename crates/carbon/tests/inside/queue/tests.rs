@@ -318,7 +318,7 @@ async fn a_tick_that_an_open_log_does_not_have_is_counted_at_once() {
     queue.shared.state().apply(Event::Opened(restored));
     let turn = place.next(Which::All).unwrap();
     assert!(matches!(place.frames(&turn, false).await, Loaded::Lost));
-    assert_eq!((place.status().due, place.status().dropped.damaged), (0, 3));
+    assert_eq!((place.status().due(), place.status().dropped.damaged), (0, 3));
 }
 
 #[tokio::test]
