@@ -472,6 +472,25 @@ async fn a_certificate_that_expires_costs_no_connection_that_works() {
     sender.stop();
 }
 
+/// It was closed after the stall time-out, as if the receiver's host were gone, and then there was none.
+#[tokio::test(start_paused = true)]
+async fn a_lack_of_file_descriptors_costs_no_connection_that_works() {
+    let _receiver = world::begin(&[ReceiverKind::default()]);
+    let queue = queue(WINDOW);
+    let sender = start(&queue);
+    push_each(&queue, 1..=10, seconds(30)).await;
+    world::lack(0, true);
+    let before = world::connections();
+    push_each(&queue, 11..=200, seconds(30)).await;
+    let status = sender.status();
+    assert_eq!((world::stored().len(), status.connects, status.due()), (200, 1, 0), "{status:?}");
+    assert_eq!(world::connections(), before, "it had one all the same");
+    world::lack(0, false);
+    push_each(&queue, 201..=220, seconds(30)).await;
+    assert!(world::connections() > before && sender.status().unread < 20, "it is renewed again");
+    sender.stop();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon() {
     let _receiver =

@@ -115,6 +115,8 @@ struct Receiver {
     stored: BTreeSet<i64>,
     /// It accepts no new connection: a certificate has expired.
     refuses: bool,
+    /// The daemon's host has no file descriptor for another connection to it.
+    lacks: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +200,7 @@ pub(super) fn begin(kinds: &[ReceiverKind]) -> tokio::task::JoinSet<()> {
         held: if kind.full { kind.cache } else { 0.0 },
         stored: BTreeSet::new(),
         refuses: false,
+        lacks: false,
     };
     world(|world| *world = Network { receivers: kinds.iter().map(receiver).collect(), ..Network::default() });
     let mut steps = tokio::task::JoinSet::new();
@@ -218,6 +221,11 @@ pub(super) fn set(receiver: usize, process: ReceiverState) {
 /// The receiver's certificate expires.
 pub(super) fn expire(receiver: usize) {
     world(|world| world.receivers[receiver].refuses = true);
+}
+
+/// From now on the daemon's host has no file descriptor for a connection to it, or has one again.
+pub(super) fn lack(receiver: usize, lacks: bool) {
+    world(|world| world.receivers[receiver].lacks = lacks);
 }
 
 /// The name leads to this receiver from now on.
@@ -406,6 +414,9 @@ impl SimulatedStream {
             match world.receivers[receiver].process {
                 ReceiverState::Runs if world.receivers[receiver].refuses => {
                     Err(ConnectionError::Tls("the server's certificate expired".into()))
+                }
+                ReceiverState::Runs if world.receivers[receiver].lacks => {
+                    Err(ConnectionError::Connect(address, rustix::io::Errno::MFILE.into()))
                 }
                 ReceiverState::Down => Err(refused(std::io::ErrorKind::ConnectionRefused)),
                 ReceiverState::Gone => Ok(true),

@@ -1,0 +1,20 @@
+//! What is said where this host has no file descriptor left. It has a process of its own, because the limit is the
+//! process's.
+
+use carbon::{Connection, Destination, Stream};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// "Is carbon-cache running?" was asked.
+#[tokio::test]
+async fn without_file_descriptors_it_is_this_host_that_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let to = Destination::new("test", address.parse().unwrap());
+    let usual = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..usual }).unwrap();
+    let opened = Connection::open(&to).await;
+    setrlimit(Resource::Nofile, usual).unwrap();
+    let advice = opened.unwrap_err().advice();
+    assert!(advice.is_some_and(|advice| advice.contains("LimitNOFILE")), "{advice:?}");
+    Connection::open(&to).await.unwrap();
+}
