@@ -2,7 +2,8 @@
 //!
 //! Carbon never sends anything except an end of file or an error. What sends more than [`MOST_RECEIVED`] is not Carbon,
 //! and the end of a connection on which anything came proves nothing. After a write that was cut short, the stream is
-//! out of step: it is reset and never used again, because a receiver could take half a line for a whole one.
+//! out of step: it is reset and never used again, because a receiver could take half a line for a whole one. If this
+//! process is killed, it is not reset; so lines are given to our kernel only when it has room for all of them.
 //!
 //! The daemon has one thread: each loop that a peer can keep going yields in every turn, or has an end.
 
@@ -13,6 +14,7 @@ use std::ptr::from_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, lookup_host};
@@ -21,6 +23,7 @@ use tokio::time::timeout;
 
 use crate::connection_error::{ConnectionError, Result};
 use crate::destination::{Destination, Timeouts};
+use crate::wire::Protocol;
 
 /// Small, because what is still in our own kernel is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
@@ -81,6 +84,7 @@ pub trait Stream: Sized + Send + Sync + 'static {
 pub struct Connection {
     stream: TcpStream,
     peer: SocketAddr,
+    protocol: Protocol,
     timeouts: Timeouts,
     /// Whether a frame was begun and is not yet completely written.
     unfinished: AtomicBool,
@@ -124,14 +128,14 @@ async fn first_of<C, F: Future<Output = Result<C>>>(
 }
 
 impl Connection {
-    pub(crate) async fn to(peer: SocketAddr, timeouts: Timeouts) -> Result<Self> {
+    pub(crate) async fn to(peer: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Result<Self> {
         let stream = timeout(timeouts.connect, TcpStream::connect(peer))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             .map_err(|source| ConnectionError::Connect(peer, source))?;
         SockRef::from(&stream).set_tcp_nodelay(true)?;
         SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER)?;
-        Ok(Self { stream, peer, timeouts, unfinished: false.into(), received: 0.into() })
+        Ok(Self { stream, peer, protocol, timeouts, unfinished: false.into(), received: 0.into() })
     }
 
     /// Reads what is there and throws it away.
@@ -192,6 +196,18 @@ impl Connection {
         timeout(pause, progress).await.unwrap_or(Err(ConnectionError::Unread(pause)))
     }
 
+    /// Whether a third of the send buffer is free, which Linux takes for writable. A write alone takes what there is room for.
+    fn has_room(&self) -> io::Result<()> {
+        let mut socket = [PollFd::new(&self.stream, PollFlags::OUT)];
+        let ready = poll(&mut socket, Some(&Timespec::default()))?;
+        if ready > 0 { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
     #[cfg(feature = "tls")]
     pub(crate) const fn timeouts(&self) -> Timeouts {
         self.timeouts
@@ -217,11 +233,11 @@ impl Connection {
 
 impl Stream for Connection {
     async fn open(to: &Destination) -> Result<Self> {
-        open_first(to, |peer| Self::to(peer, to.timeouts)).await
+        open_first(to, |peer| Self::to(peer, to.protocol, to.timeouts)).await
     }
 
     fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
-        Self::to(self.peer, self.timeouts)
+        Self::to(self.peer, self.protocol, self.timeouts)
     }
 
     fn peer(&self) -> SocketAddr {
@@ -232,7 +248,8 @@ impl Stream for Connection {
         let mut rest = frame;
         self.begin_frame();
         while !rest.is_empty() {
-            match self.stream.try_write(rest) {
+            let room = self.stream.try_io(Interest::WRITABLE, || self.has_room());
+            match room.and_then(|()| self.stream.try_write(self.protocol.piece(rest))) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.progress(|| self.try_read()).await?;

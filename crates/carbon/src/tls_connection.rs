@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::connection::{Connection, MOST_RECEIVED, Stream, open_first};
 use crate::connection_error::{ConnectionError, Result};
-use crate::destination::{Destination, Timeouts};
+use crate::destination::Destination;
 use crate::tls::{Certificate, Tls, certificate, explain};
 
 /// With TLS 1.3, a server that refuses our certificate, or requires one that we do not have, says so only after our
@@ -51,8 +51,8 @@ enum OwnEnd {
 }
 
 impl TlsConnection {
-    async fn to(peer: SocketAddr, timeouts: Timeouts, tls: Tls) -> Result<Self> {
-        Self::over(Connection::to(peer, timeouts).await?, tls).await
+    async fn to(peer: SocketAddr, to: &Destination, tls: Tls) -> Result<Self> {
+        Self::over(Connection::to(peer, to.protocol, to.timeouts).await?, tls).await
     }
 
     async fn over(tcp: Connection, tls: Tls) -> Result<Self> {
@@ -189,7 +189,7 @@ impl TlsConnection {
 impl Stream for TlsConnection {
     async fn open(to: &Destination) -> Result<Self> {
         let tls = to.tls.clone().ok_or_else(|| ConnectionError::Tls("it has no settings".into()))?;
-        open_first(to, |peer| Self::to(peer, to.timeouts, tls.clone())).await
+        open_first(to, |peer| Self::to(peer, to, tls.clone())).await
     }
 
     fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
@@ -205,7 +205,7 @@ impl Stream for TlsConnection {
         let mut rest = frame;
         self.tcp.begin_frame();
         while !rest.is_empty() {
-            let taken = self.session().rustls.writer().write(rest)?;
+            let taken = self.session().rustls.writer().write(self.tcp.protocol().piece(rest))?;
             rest = rest.get(taken..).unwrap_or_default();
             while !self.flush(&mut self.session())? {
                 self.tcp.progress(|| self.try_read()).await?;

@@ -16,6 +16,10 @@ pub const MAX_FRAME_POINTS: usize = 500;
 /// The most bytes in a frame. Carbon silently closes the connection over a frame of more than 1 MiB.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 
+/// The most bytes of lines that are written at once: as many as a TLS record holds, and far fewer than our kernel has
+/// room for when it asks for more.
+const MAX_LINES: usize = 16 * 1024;
+
 /// The format that a destination reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
@@ -36,6 +40,14 @@ impl Protocol {
             (Self::Plaintext, 2004) => Some("port 2004 usually reads pickle, and `protocol` is plaintext"),
             _ => None,
         }
+    }
+
+    /// The beginning of these bytes that is written at once. After a pickle that was cut short, its length tells the
+    /// receiver so; lines have no length, so they are written whole.
+    pub(crate) fn piece(self, bytes: &[u8]) -> &[u8] {
+        let most = bytes.get(..MAX_LINES).filter(|_| self == Self::Plaintext);
+        let last = most.and_then(|most| most.iter().rposition(|byte| *byte == b'\n'));
+        last.and_then(|last| bytes.get(..=last)).unwrap_or(bytes)
     }
 }
 
@@ -220,6 +232,26 @@ mod tests {
         let list: Vec<(String, (i64, f64))> =
             serde_pickle::from_slice(&pickled[4..], DeOptions::new()).unwrap();
         assert_eq!(list, [("a.b;x=y".to_owned(), (1_700_000_000, 1.5))]);
+    }
+
+    #[test]
+    fn the_pieces_of_a_frame_are_whole_lines_or_the_whole_pickle() {
+        let batch = batch(&[("a.path.of.some.length", 0.1); 500]);
+        let frame = frames(&batch).unwrap().remove(0);
+        for protocol in [Protocol::Pickle, Protocol::Plaintext] {
+            let bytes = frame.bytes(protocol, MetricNames::Paths).unwrap();
+            let (mut rest, mut pieces) = (&*bytes, Vec::new());
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(protocol.piece(rest).len());
+                assert!(protocol == Protocol::Pickle || piece.ends_with(b"\n"));
+                pieces.push(piece);
+                rest = after;
+            }
+            assert_eq!(pieces.concat(), *bytes);
+            assert_eq!(pieces.len(), if protocol == Protocol::Pickle { 1 } else { 2 });
+        }
+        let endless = [b'1'; 2 * MAX_LINES];
+        assert_eq!(Protocol::Plaintext.piece(&endless), endless);
     }
 
     #[test]

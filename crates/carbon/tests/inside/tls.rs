@@ -168,6 +168,27 @@ async fn a_frame_that_was_cut_off_ends_in_a_reset_and_a_whole_one_in_tls_own_end
     }
 }
 
+/// A proxy that speaks TLS passes on what it could decrypt, and then perhaps a clean end.
+#[tokio::test]
+async fn no_record_ends_within_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let (to, served) = server(&folder, true, move |mut server| {
+        told.recv().unwrap();
+        let mut read = Vec::new();
+        server.read_to_end(&mut read).unwrap_err();
+        read
+    });
+    let connection = TlsConnection::open(&to).await.unwrap();
+    let lines: String = (0..1_000_000).map(|n| format!("some.points.gauge-{n} 1 60\n")).collect();
+    assert!(timeout(Duration::from_millis(500), connection.write(lines.as_bytes())).await.is_err());
+    drop(connection);
+    tell.send(()).unwrap();
+    let read = served.join().unwrap();
+    assert!(read.len() > 100_000 && lines.as_bytes().starts_with(&read), "{}", read.len());
+    assert_eq!(read.last(), Some(&b'\n'), "after {} bytes", read.len());
+}
+
 #[tokio::test]
 async fn a_large_frame_arrives_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
