@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now, proc,
+    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Points, Process, Space, carbon, now, proc,
     slurm_graphite, wait,
 };
 
@@ -212,11 +212,22 @@ impl Stage {
         self.said(since, "\"connected").map(drop)
     }
 
-    /// Sends SIGTERM to a daemon that can send everything, and requires that it says so. Returns what Carbon has.
+    /// Sends SIGTERM to a daemon that has sent everything, and requires that it says so. Returns what Carbon has.
     ///
     /// # Errors
-    /// It does not end, or says that something is left.
+    /// It does not send everything, does not end, or says that something is left.
     pub fn finish(&mut self) -> Result<Findings> {
+        // A stop leaves on disk what the backlog's rate does not let through.
+        self.tick()?;
+        let collected = &mut self.collected;
+        wait::until("an empty queue", PATIENCE, || {
+            let waits = |path: &str| {
+                path.contains(".carbon.")
+                    && (path.ends_with(".gauge-queue_ticks") || path.ends_with(".gauge-queue_resend"))
+            };
+            let is_empty = |points: &Points| points.iter().all(|(path, &ticks)| !waits(path) || ticks == 0.0);
+            collected.look().is_ok() && collected.last_points().is_some_and(is_empty)
+        })?;
         let since = now();
         self.daemon.stop()?;
         self.collected.look()?;

@@ -95,7 +95,7 @@ fn short(seed: u64) -> Result<()> {
     }
     play.stage.revive()?;
     let (truth, _) = play.stage.check()?;
-    ensure!(truth.jobs() >= 60, "{} jobs are too few", truth.jobs());
+    ensure!(truth.jobs() >= 30, "{} jobs are too few", truth.jobs());
     play.stage.daemon.stop().map(drop)
 }
 

@@ -91,11 +91,17 @@ fn two_rounds(daemon: &mut FollowingDaemon) {
 
 #[test]
 fn what_ended_while_others_were_active_is_in_the_totals_and_in_no_round() {
-    let folder = Folder::new().unwrap();
-    if !has_own_names(&folder).unwrap() {
+    if !has_own_names(&Folder::new().unwrap()).unwrap() {
         println!("SKIPPED: a host name of its own needs root, or user namespaces");
         return;
     }
+    assert!((0..5).any(|_| others_were_active()), "a ping was late in each try");
+}
+
+/// Returns false if a ping took more than the 0.3 s for which a tick waits for it: this host's slurmctld, which is no real
+/// standby, was then taken for the active one too early.
+fn others_were_active() -> bool {
+    let folder = Folder::new().unwrap();
     let accounting = Accounting::start(&folder).unwrap();
     let path = folder.path();
     fs::create_dir(path.join("run")).unwrap();
@@ -114,6 +120,10 @@ fn what_ended_while_others_were_active_is_in_the_totals_and_in_no_round() {
     two_rounds(&mut daemon);
     end(&accounting, 3, 3).unwrap();
     two_rounds(&mut daemon);
+    let is_early = |daemon: &mut FollowingDaemon| !daemon.slots().is_empty();
+    if is_early(&mut daemon) {
+        return false;
+    }
     assert_eq!(daemon.recorded().below("cluster.slurm_jobs_finished"), [""; 0]);
 
     let over = now();
@@ -137,4 +147,5 @@ fn what_ended_while_others_were_active_is_in_the_totals_and_in_no_round() {
     assert_eq!(all(&mut daemon, 10.0), (10.0, 3.0));
     daemon.check().unwrap();
     daemon.process.stop().unwrap();
+    true
 }
