@@ -100,8 +100,11 @@ impl World {
                 "expire"
             }
             9..12 if away.exists() => {
-                fs::remove_dir_all(&dir).unwrap();
-                fs::rename(&away, &dir).unwrap();
+                // The queue's thread may be writing into it.
+                let start = Instant::now();
+                while fs::remove_dir_all(&dir).is_err() || fs::rename(&away, &dir).is_err() {
+                    assert!(start.elapsed() < PATIENCE, "{dir:?}");
+                }
                 "come back"
             }
             9..11 => {
