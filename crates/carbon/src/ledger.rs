@@ -39,6 +39,8 @@ struct LedgerEntry {
     fresh: bool,
     /// Whether the whole tick was ever written.
     sent: bool,
+    /// Whether an earlier run of the daemon has written it, or may have.
+    earlier: bool,
     /// With a window of zero: how many frames of a due tick are already written and are not written again.
     frames: usize,
     /// It left the queue after it was written, so its points can only be counted.
@@ -127,6 +129,8 @@ pub(crate) struct Ledger {
     answered: bool,
     /// Ticks that are done and have not yet been collected by the caller.
     done: Vec<u64>,
+    /// The same of ticks that were written for the first time.
+    written: Vec<u64>,
     /// With a window of zero: points written on each connection that has not answered.
     handed_over: BTreeMap<u64, u64>,
     unproved: u64,
@@ -137,7 +141,7 @@ pub(crate) struct Ledger {
 pub(crate) enum Removed {
     /// It was written and is not done: it is counted as unproved if a loss comes before it would have been done.
     Written,
-    /// It was written and became due again after a loss; it is already counted as unproved.
+    /// It was written and became due again after a loss or a restart; it is already counted as unproved.
     Counted,
     /// It was never written as a whole; the number is that of its unwritten points.
     Unwritten(u64),
@@ -154,13 +158,34 @@ impl Ledger {
         self.newest = self.newest.max(batch);
         self.due.insert((false, batch));
         let (stage, sent) = (DeliveryStage::Due, false);
-        let (frames, evicted, provisional) = (0, false, false);
-        let entry =
-            LedgerEntry { timestamp, points, bytes, stage, fresh, sent, frames, evicted, provisional };
+        let entry = LedgerEntry {
+            timestamp,
+            points,
+            bytes,
+            stage,
+            fresh,
+            sent,
+            earlier: false,
+            frames: 0,
+            evicted: false,
+            provisional: false,
+        };
         self.sums.add(&entry);
         if let Some(before) = self.entries.insert(batch, entry) {
             self.sums.subtract(&before);
         }
+    }
+
+    /// An earlier run has written a tick that was just inserted, or may have: it is never counted as not sent.
+    pub(crate) fn written_earlier(&mut self, batch: u64) {
+        if let Some(entry) = self.entries.get_mut(&batch) {
+            entry.earlier = true;
+        }
+    }
+
+    /// Whether a tick was ever written, or may have been.
+    pub(crate) fn was_written(&self, batch: u64) -> bool {
+        self.entries.get(&batch).is_some_and(|entry| entry.sent || entry.earlier)
     }
 
     /// A tick that was just inserted is provisional.
@@ -225,6 +250,8 @@ impl Ledger {
             self.sums.subtract(entry);
             self.entries.remove(&batch);
             self.done.push(batch);
+        } else if !again {
+            self.written.push(batch);
         }
         self.recover();
         again
@@ -331,11 +358,13 @@ impl Ledger {
         let entry = self.entries.get_mut(&batch).filter(|entry| !entry.evicted)?;
         if entry.stage == DeliveryStage::Due {
             let (sent, points) = (entry.sent, entry.points);
+            // A provisional tick is withdrawn, which is no loss.
+            let was_written = sent || entry.earlier && !entry.provisional;
             self.due.remove(&(sent, batch));
             self.provisional.remove(&(sent, batch));
             self.sums.subtract(entry);
             self.entries.remove(&batch);
-            if !sent {
+            if !was_written {
                 return Some(Removed::Unwritten(points));
             }
             self.count_unproved(points);
@@ -405,6 +434,10 @@ impl Ledger {
 
     pub(crate) fn take_done(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.done)
+    }
+
+    pub(crate) fn take_written(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.written)
     }
 }
 

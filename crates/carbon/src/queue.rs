@@ -197,6 +197,7 @@ impl Queue {
         if let Some(store) = &self.shared.store {
             let mut due = state.configured();
             due.extend(provisional.then(|| Arc::from(provisional::NAME)));
+            state.tell_writing();
             state.told.append.push(Kept {
                 id,
                 timestamp: batch.timestamp(),
@@ -299,7 +300,7 @@ impl Queue {
             let ticket = self.keep([]);
             let _ = timeout_at(until, self.kept(ticket)).await;
         }
-        let changes = std::mem::take(&mut self.shared.state().told);
+        let changes = Changes { writing: Some(Vec::new()), ..std::mem::take(&mut self.shared.state().told) };
         let closed = timeout_at(until, store.close(changes)).await;
         let state = self.shared.state();
         let batches = &state.batches;

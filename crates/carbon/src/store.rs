@@ -67,6 +67,10 @@ pub(crate) struct Changes {
     pub(crate) forget: Vec<u64>,
     /// (destination, batch, points): removed before it was proved that the destination has read them.
     pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
+    /// (destination, batch): written for the first time.
+    pub(crate) written: Vec<(Arc<str>, u64)>,
+    /// The destinations that may be written to after these changes; `None`: as before.
+    pub(crate) writing: Option<Vec<Arc<str>>>,
     /// Other bytes to store, by name; only the newest of each.
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
     /// The ticket of the newest states that somebody waits for; 0: none.
@@ -76,7 +80,8 @@ pub(crate) struct Changes {
 impl Changes {
     /// Changes the name of a destination.
     pub(crate) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
-        let names = self.done.iter_mut().map(|(name, _)| name);
+        let names = self.done.iter_mut().chain(&mut self.written).map(|(name, _)| name);
+        let names = names.chain(self.writing.iter_mut().flatten());
         let names = names.chain(self.evicted.iter_mut().map(|(name, ..)| name));
         let names = names.chain(self.append.iter_mut().flat_map(|kept| &mut kept.due));
         names.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
@@ -131,6 +136,8 @@ impl Changes {
         self.done.extend(later.done);
         self.forget.extend(later.forget);
         self.evicted.extend(later.evicted);
+        self.written.extend(later.written);
+        self.writing = later.writing.or(self.writing);
         self.states.extend(later.states);
         self.ticket = self.ticket.max(later.ticket);
         self
@@ -156,6 +163,8 @@ pub(crate) struct Restored {
     pub(crate) batches: BTreeMap<u64, Summary>,
     /// (destination, batch), including destinations that are no longer configured.
     pub(crate) due: Vec<(Arc<str>, u64)>,
+    /// Those of them that were written before, or may have been.
+    pub(crate) written: Vec<(Arc<str>, u64)>,
     /// Points of each destination that are damaged or missing.
     pub(crate) lost: BTreeMap<Arc<str>, u64>,
     /// How many records are damaged or missing.
@@ -178,7 +187,7 @@ impl Restored {
                     *sum = sum.saturating_add(more);
                 }
             }
-            let due = self.due.iter_mut().map(|(name, _)| name);
+            let due = self.due.iter_mut().chain(&mut self.written).map(|(name, _)| name);
             due.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
         }
     }

@@ -257,13 +257,21 @@ impl Place {
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut Status)) {
-        if let Some(destination) = self.shared.state().destinations.get_mut(&self.name) {
-            let status = &mut destination.status;
-            let before = (status.connected, status.in_doubt);
-            change(status);
-            if status.since == 0 || before != (status.connected, status.in_doubt) {
-                status.since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            }
+        let mut state = self.shared.state();
+        let Some(destination) = state.destinations.get_mut(&self.name) else { return };
+        let status = &mut destination.status;
+        let before = (status.connected, status.in_doubt);
+        change(status);
+        if status.since == 0 || before != (status.connected, status.in_doubt) {
+            status.since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        }
+        // Before the backlog is written, which may take until the next tick.
+        if status.connected
+            && !before.0
+            && let Some(store) = &self.shared.store
+        {
+            state.tell_writing();
+            state.told = store.apply(std::mem::take(&mut state.told));
         }
     }
 

@@ -20,6 +20,8 @@ impl QueueState {
                 lost.push(id);
                 continue;
             };
+            let written = self.destinations.iter().filter(|(_, to)| to.ledger.was_written(id));
+            self.told.written.extend(written.map(|(name, _)| (Arc::clone(name), id)));
             let due = self.destinations.iter().filter(|(_, to)| to.ledger.holds(id));
             let due = due.map(|(name, _)| Arc::clone(name));
             self.told.append.push(Kept {
@@ -65,6 +67,7 @@ impl QueueState {
             }
         }
         restored.due.retain(|(_, id)| restored.batches.contains_key(id));
+        restored.written.retain(|(_, id)| restored.batches.contains_key(id));
         self.removed.retain(|id| !restored.batches.contains_key(id));
     }
 
@@ -129,6 +132,9 @@ impl QueueState {
                 }
                 destination.news.notify_one();
             }
+        }
+        for (name, id) in restored.written {
+            self.destinations.entry(name).and_modify(|to| to.ledger.written_earlier(id));
         }
         for id in held {
             // A torn commit may have lost what its destinations are.

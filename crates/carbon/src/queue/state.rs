@@ -124,6 +124,8 @@ impl QueueState {
     /// Releases the batches that `name` is done with.
     pub(super) fn finish(&mut self, name: &Arc<str>) {
         let done = self.destinations.get_mut(name).map(|to| to.ledger.take_done());
+        let written = self.destinations.get_mut(name).map(|to| to.ledger.take_written());
+        self.told.written.extend(written.into_iter().flatten().map(|id| (Arc::clone(name), id)));
         for id in done.into_iter().flatten() {
             self.told.done.push((Arc::clone(name), id));
             // It may have been evicted before it was done.
@@ -137,6 +139,12 @@ impl QueueState {
         }
         let is_short = |to: &DestinationState| to.ledger.is_window_short();
         self.status.window_short = self.status.window_short && self.destinations.values().any(is_short);
+    }
+
+    /// Says to which destinations ticks may be written from now on: whether they were is recorded by a later commit.
+    pub(super) fn tell_writing(&mut self) {
+        let connected = self.destinations.iter().filter(|(_, to)| to.status.connected);
+        self.told.writing = Some(connected.map(|(name, _)| Arc::clone(name)).collect());
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<QueuedBatch> {

@@ -30,6 +30,8 @@ pub(super) struct LogEntry {
     pub(super) points: u64,
     /// The destinations that are not done with it.
     pub(super) due: Vec<Arc<str>>,
+    /// Those to which it was written before the log was opened.
+    pub(super) written: Vec<Arc<str>>,
 }
 
 /// A segment: its bytes, and how many batches in it are due.
@@ -56,6 +58,10 @@ pub(super) struct Log {
     pub(super) evicted: BTreeMap<(Arc<str>, u64), (u64, u64)>,
     /// What was found at the start, for the next commit to record.
     pub(super) settled: Vec<Done>,
+    /// What may have been written before the start, for the next commit to record.
+    pub(super) unsure: Vec<(Arc<str>, u64)>,
+    /// The destinations that may be written to.
+    pub(super) writing: Vec<Arc<str>>,
     /// The next record's number.
     pub(super) number: u64,
     /// The segment that was written last, and how many points it has had for each destination so far.
@@ -91,8 +97,9 @@ impl Log {
     /// A destination has another name in the records before number `first`.
     pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>, first: u64) {
         let before = self.batches.values_mut().filter(|entry| entry.number < first);
-        let due = before.flat_map(|entry| &mut entry.due).filter(|name| *name == from);
-        due.for_each(|name| *name = Arc::clone(to));
+        let names = before.flat_map(|entry| entry.due.iter_mut().chain(&mut entry.written));
+        let names = names.chain(self.unsure.iter_mut().map(|(name, _)| name));
+        names.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
         self.settled.iter_mut().filter(|done| done.to == *from).for_each(|done| done.to = Arc::clone(to));
         let evicted = std::mem::take(&mut self.evicted).into_iter();
         let today =
@@ -185,11 +192,22 @@ impl Log {
                 let total = totals.entry(Arc::clone(to)).or_default();
                 *total = total.saturating_add(points);
             }
-            appended.insert(id, LogEntry { segment, offset, length, number, points, due });
+            appended
+                .insert(id, LogEntry { segment, offset, length, number, points, due, written: Vec::new() });
         }
         let done = self.done(&appended, changes);
         if !done.is_empty() {
             put(Content::Done(done.clone()), &totals, Vec::new());
+        }
+        let is_due = |(to, id): &&(Arc<str>, u64)| {
+            let entry = appended.get(id).or_else(|| self.batches.get(id));
+            entry.is_some_and(|entry| entry.due.contains(to))
+        };
+        let ids: Vec<_> = self.unsure.iter().chain(&changes.written).filter(is_due).cloned().collect();
+        let writing = changes.writing.clone().unwrap_or_else(|| self.writing.clone());
+        let is_told = newest.is_some() || writing.is_empty();
+        if !ids.is_empty() || writing != self.writing || !is_told {
+            put(Content::Written { ids, writing: writing.clone() }, &totals, Vec::new());
         }
         // The newest states of segments that will be removed are copied.
         let mut states = changes.states.clone();
@@ -216,7 +234,7 @@ impl Log {
         }
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = end;
-        self.settled = Vec::new();
+        (self.settled, self.unsure, self.writing) = (Vec::new(), Vec::new(), writing);
         appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
         done.iter().for_each(|done| self.finish(done));
         self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));

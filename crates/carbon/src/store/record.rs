@@ -1,4 +1,4 @@
-//! The format of the queue's files, version 1, and its conversion from and to memory.
+//! The format of the queue's files, version 2, and its conversion from and to memory.
 //!
 //! The queue is a log in segments, which are files named `queue-NUMBER.log`, where NUMBER is the number of their first
 //! record in decimal. A segment is a `begin` and then records, without gaps:
@@ -13,7 +13,7 @@
 //! | | the body |
 //!
 //! The first three fields and the version keep their places in all later versions. The fields of [`Head`] and
-//! [`Content`] in their order, and the order of the kinds, are version 1. Any change raises the version.
+//! [`Content`] in their order, and the order of the kinds, are version 2. Any change raises the version.
 //!
 //! If a record's head is damaged, everything up to the next mark is skipped; a damaged frame costs only itself. Each
 //! record has a number, one higher than the last, and says how many points its segment has had for each destination
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::Frame;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
 /// Mark, checksum, length and version.
 const FIXED: usize = 13;
@@ -77,6 +77,12 @@ pub(super) enum Content {
     /// Destination, id and points of batches that were written, and not proved to be read, when `max_bytes` or
     /// `max_age` removed them. A later `done` for the id cancels it.
     Evicted(Vec<(Arc<str>, u64, u64)>),
+    /// Destinations and ids: batches that were written for the first time. `writing`: destinations that may be written to
+    /// after this record. If it is the last one of its kind, whatever is due to them may have been written.
+    Written {
+        ids: Vec<(Arc<str>, u64)>,
+        writing: Vec<Arc<str>>,
+    },
 }
 
 /// `to` is done with a batch whose record has `number`. With an id of 0, points of that record are lost, and counted.

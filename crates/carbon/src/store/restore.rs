@@ -28,6 +28,8 @@ struct Scan {
     ends: BTreeMap<u64, Gap>,
     /// The number of the batch's record, destination, id, points.
     done: BTreeSet<(u64, Arc<str>, u64, u64)>,
+    /// The destinations that may have been written to after the last record, and the number of the record that says so.
+    writing: (u64, Vec<Arc<str>>),
 }
 
 /// Adds points of a destination.
@@ -158,6 +160,7 @@ impl Scan {
                 number,
                 points: 0,
                 due: Vec::new(),
+                written: Vec::new(),
             };
             self.record(entry, content, body, is_last);
         }
@@ -185,6 +188,9 @@ impl Scan {
     /// A destination had another name in the records before number `first`.
     fn rename(&mut self, from: &Arc<str>, to: &Arc<str>, first: u64) {
         self.log.rename(from, to, first);
+        let (number, writing) = &mut self.writing;
+        let old = writing.iter_mut().filter(|name| *name == from && *number < first);
+        old.for_each(|name| *name = Arc::clone(to));
         let today = |name, number| if name == *from && number < first { Arc::clone(to) } else { name };
         let done = std::mem::take(&mut self.done).into_iter();
         self.done =
@@ -249,6 +255,12 @@ impl Scan {
             }
             Content::State { .. } if is_last => {}
             Content::State { .. } => self.gaps.push((number..number.saturating_add(1), Totals::new())),
+            Content::Written { ids, writing } => {
+                for (to, id) in ids {
+                    self.log.batches.entry(id).and_modify(|entry| entry.written.push(to));
+                }
+                self.writing = (number, writing);
+            }
             Content::Evicted(entries) => {
                 let its = entries.into_iter().map(|(to, id, points)| ((to, id), (entry.segment, points)));
                 self.log.evicted.extend(its);
@@ -258,7 +270,7 @@ impl Scan {
 
     /// The log and its contents. Losses are counted, and counted only once.
     fn take(self) -> (Log, Restored) {
-        let Self { mut log, summaries, gaps, done, .. } = self;
+        let Self { mut log, summaries, gaps, done, writing: (_, writing), .. } = self;
         let mut restored = Restored {
             states: log.states.iter().map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect(),
             damaged: gaps.iter().fold(0, |sum, (numbers, _)| {
@@ -289,10 +301,16 @@ impl Scan {
             }
             if entry.points > 0 && !entry.due.is_empty() {
                 restored.due.extend(entry.due.iter().map(|to| (Arc::clone(to), id)));
+                let (written, others): (Vec<_>, Vec<_>) =
+                    entry.due.iter().cloned().partition(|to| entry.written.contains(to));
+                restored.written.extend(written.into_iter().map(|to| (to, id)));
+                let unsure = others.into_iter().filter(|to| writing.contains(to));
+                log.unsure.extend(unsure.map(|to| (to, id)));
                 restored.batches.insert(id, summary);
                 log.keep(id, entry);
             }
         }
+        restored.written.extend(log.unsure.iter().cloned());
         log.settled.append(&mut settled);
         // It can no longer be proved that they were read. What is due was evicted while these files were elsewhere.
         let mut evicted = std::mem::take(&mut log.evicted);

@@ -253,3 +253,51 @@ async fn a_new_address_without_a_name_takes_the_backlog_along() {
     until(&again, |state| state.restored).await;
     assert_eq!(again.place("right:2004").status().due(), 3);
 }
+
+/// What a run of three ticks leaves, when it has said `connected` before the last of them and `written` so many; and what
+/// a later one counts at max_age: dropped, unproved.
+async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) -> (u64, u64) {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let queue = queue_in(dir.path());
+    let place = queue.place("a");
+    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
+    removal::all_durable(&queue).await;
+    place.count(|status| status.connected = true);
+    for _ in 0..written {
+        let id = place.next(Which::All).unwrap().id;
+        place.ledger(|ledger| ledger.written(id, 1));
+    }
+    place.count(|status| status.connected = connected);
+    queue.push(&batch(4));
+    removal::all_durable(&queue).await;
+    if !is_killed {
+        assert_eq!(queue.close().await, 4);
+    }
+    removal::copy(dir.path(), killed.path());
+    let start = || Queue::open(Some(killed.path().to_owned()), an_hour(), &NAMES.map(str::to_owned));
+    // Each start tells the next one.
+    for run in 0..2 {
+        let again = start();
+        until(&again, |state| state.restored).await;
+        let ticket = again.keep([("seen".to_owned(), Arc::from([run]))]);
+        again.kept(ticket).await;
+        assert_eq!(again.close().await, 4);
+    }
+    let last = start();
+    until(&last, |state| state.restored).await;
+    last.shared.state().expire(later(HOUR + Duration::from_secs(10)));
+    let status = last.place("a").status();
+    assert_eq!(status.due(), 0);
+    (status.dropped.age, status.unproved)
+}
+
+/// Ticks that had been written and read counted as dropped when a restart met an outage: nothing was lost.
+#[tokio::test]
+async fn what_an_earlier_run_has_written_is_never_counted_as_dropped() {
+    assert_eq!(counted_at_max_age(false, 3, false).await, (1, 3));
+    assert_eq!(counted_at_max_age(true, 3, false).await, (1, 3));
+    assert_eq!(counted_at_max_age(false, 0, false).await, (4, 0));
+    assert_eq!(counted_at_max_age(false, 2, true).await, (2, 2));
+    // It may have been written after the last commit.
+    assert_eq!(counted_at_max_age(true, 3, true).await, (0, 4));
+}

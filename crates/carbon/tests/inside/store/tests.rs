@@ -503,12 +503,12 @@ async fn a_newer_format_is_refused_and_left_alone() {
     let file = &segments(dir.path())[1];
     let mut bytes = fs::read(file).unwrap();
     let length = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
-    bytes[12] = 2;
+    bytes[12] = 3;
     let sum = crc32fast::hash(&bytes[8..length]);
     bytes[4..8].copy_from_slice(&sum.to_le_bytes());
     fs::write(file, &bytes).unwrap();
     let error = Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();
-    assert!(matches!(error, StoreError::Newer { version: 2, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { version: 3, .. }), "{error}");
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
     // Nor is it read again and again: the last commit would be the occasion.
     let (store, _lock, mut events) = Store::start(dir.path().to_owned(), 64 << 20, vec![name("a")]);
