@@ -220,7 +220,7 @@ impl Stage {
         // A stop leaves on disk what the backlog's rate does not let through.
         self.tick()?;
         let collected = &mut self.collected;
-        wait::until("an empty queue", PATIENCE, || {
+        wait::until("an empty queue", 5 * PATIENCE, || {
             let waits = |path: &str| {
                 path.contains(".carbon.")
                     && (path.ends_with(".gauge-queue_ticks") || path.ends_with(".gauge-queue_resend"))

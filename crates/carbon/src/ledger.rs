@@ -306,6 +306,9 @@ impl Ledger {
         self.answered = true;
         self.recover();
         let window = self.resend_window;
+        if window.is_zero() {
+            self.handed_over.remove(&connection);
+        }
         let is_ours = |stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection);
         self.finish(|entry| match entry.stage {
             DeliveryStage::Written(_, Some(since)) => is_ours(entry.stage) && now >= since + window,

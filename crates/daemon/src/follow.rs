@@ -163,8 +163,12 @@ impl Follow {
     }
 
     /// Takes what this tick shows about the world outside: how many messages slurmd has sent to this host's slurmctld,
-    /// and how many answers of receivers there were, if one is connected and not in doubt.
+    /// and how many answers the receiver with the fewest has given, if all are connected and none is in doubt. Nothing follows from it before the first
+    /// ping has ended.
     pub(crate) fn look_outside(&mut self, nodes: Option<u64>, answers: Option<u64>) -> Verdict {
+        if self.state.ahead.is_none() {
+            return Verdict::Wait;
+        }
         // The next isolation is another one.
         self.has_withdrawn &= self.is_isolated();
         self.isolation.look(nodes, answers, self.state.timeout(), Instant::now())

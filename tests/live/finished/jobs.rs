@@ -211,8 +211,8 @@ impl Cast {
         if random.u8(..4) == 0 && self.submitted.get(&id).is_some_and(|tasks| *tasks > 1) {
             return accounting.slurm.run("scancel", &[&format!("{id}_[1-2]")]).map(drop);
         }
-        self.endless.swap_remove(place);
-        accounting.slurm.run("scancel", &[&id.to_string()]).map(drop)
+        self.cancel(accounting, &[id]);
+        Ok(())
     }
 
     /// Remembers which jobs a slurmctld that is killed now may forget, or run again: it saves its state every 5 s.

@@ -247,7 +247,7 @@ fn newer() -> Result<String> {
         for name in glob.glob(sys.argv[1] + '/queue-*.log'):\n\
         \twith open(name, 'r+b') as file:\n\
         \t\tdata = bytearray(file.read())\n\
-        \t\tdata[12] = 2\n\
+        \t\tdata[12] = 100\n\
         \t\tdata[4:8] = struct.pack('<I', zlib.crc32(data[8:struct.unpack_from('<I', data, 8)[0]]))\n\
         \t\tfile.seek(0)\n\
         \t\tfile.write(data)\n";

@@ -158,7 +158,7 @@ impl SenderTask {
             // One of the two programs or this host refuses it, and would do so without the old connection too.
             return Ok(());
         }
-        let window = self.place.ledger(|ledger| ledger.resend_window);
+        let window = self.place.ledger(|ledger| ledger.resend_window).max(self.to.timeouts.pause);
         // A host that is gone refuses nothing.
         let is_refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
         let is_gone = matches!(&error, ConnectionError::Connect(_, source) if !is_refused(source));

@@ -112,9 +112,11 @@ impl Daemon {
         let Some(follow) = &mut self.follow else { return };
         let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
         let nodes = statistics.and_then(|statistics| statistics.rpc.as_ref()).map(of_nodes);
-        let receivers = self.senders.iter().map(|(_, sender)| sender.status());
-        let reached = receivers.filter(|status| status.connected && !status.in_doubt);
-        let answers = reached.map(|status| status.renewals).reduce(u64::saturating_add);
+        // One receiver may be on this side of the cut.
+        let mut receivers = self.senders.iter().map(|(_, sender)| sender.status());
+        let answers = receivers.try_fold(u64::MAX, |least, status| {
+            (status.connected && !status.in_doubt).then(|| least.min(status.renewals))
+        });
         match follow.look_outside(nodes, answers) {
             Verdict::Wait => {}
             Verdict::Confirm if self.queue.has_provisional() => self.queue.confirm(),
