@@ -53,14 +53,14 @@ impl World {
             let pushed = Instant::now();
             // What a commit could not write while the folder was changed, the next one writes.
             while pushed.elapsed() < Duration::from_secs(2) {
-                let state = self.queue.shared.state();
-                if state.status.durable
-                    && state.batches.values().all(|held| held.durable)
-                    && state.batches.values().any(|held| held.summary.timestamp == newest)
-                {
+                let is_there = |state: &QueueState| {
+                    let mut all = state.batches.values();
+                    let has_newest = all.clone().any(|held| held.summary.timestamp == newest);
+                    has_newest && state.status.durable && all.all(|held| held.durable)
+                };
+                if is_there(&self.queue.shared.state()) {
                     return;
                 }
-                drop(state);
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             assert!(start.elapsed() < PATIENCE, "{:?}", self.queue.status());
