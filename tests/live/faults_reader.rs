@@ -210,7 +210,7 @@ fn no_reader_outlives_a_daemon_that_is_killed() {
             daemon.tick_with(false, now(), SOON).unwrap();
         }
         daemon.process.kill().unwrap();
-        wait::until("the reader's end", SOON, || !proc::alive(reader)).unwrap();
+        wait::until("the reader's end", Duration::from_secs(10), || !proc::alive(reader)).unwrap();
     }
     // Still frozen: a stuck reader must not delay SIGTERM either.
     let mut daemon = start(&folder, &format!("conf = \"{}\"", slurm.conf().display()));

@@ -242,7 +242,7 @@ impl Daemon {
         ensure!(ended.status.success(), "it ended with {}", ended.status);
         // A killed process takes a moment to disappear.
         let gone = || !readers.iter().any(|&reader| proc::alive(reader));
-        wait::until("the end of its reader", wait::LIMIT, gone)?;
+        wait::until("the end of its reader", Duration::from_secs(5), gone)?;
         self.recorded.take(&self.sink.bytes());
         Ok(self.recorded)
     }
