@@ -216,7 +216,7 @@ impl Cluster {
     }
 }
 
-/// The one problem that is told, of those that the controllers had.
+/// The problem to report, if several controllers had one.
 fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
     let is_away = |cause| matches!(cause, Cause::Connect | Cause::ConnectTimeout | Cause::Name);
     let first = |fits: &dyn Fn(Cause) -> bool| problems.iter().find(|(_, problem)| fits(problem.cause));

@@ -1,4 +1,4 @@
-//! Provisional batches: whoever pushed them may learn later that they must not be sent.
+//! Provisional batches: their pusher may learn later that they must not be sent.
 //!
 //! In the file such a batch is due for one more name, [`NAME`], until it is confirmed, so that it is still provisional
 //! after a restart.
