@@ -134,8 +134,10 @@ impl Api {
         if let Some(token) = &mut self.token {
             token.look()?;
         }
-        let is_lacking =
-            |&(times, asked): &(u32, Instant)| times >= LACKING_AFTER && asked.elapsed() < LACKING;
+        // The paths that every version has are requested at every tick.
+        let is_lacking = |&(times, asked): &(u32, Instant)| {
+            what.oldest > OLDEST && times >= LACKING_AFTER && asked.elapsed() < LACKING
+        };
         if self.lacking.get(what.path).is_some_and(is_lacking) {
             return Err(RestProblem::new(Stage::Version, lacking(what)));
         }
@@ -178,15 +180,16 @@ impl Api {
             // Another release may have another version that reports more.
             let is_another = first.is_some_and(|known| known.release != told);
             self.known = if is_another { None } else { Some(KnownApi { version, release: told }) };
-            self.lacking.remove(what.path);
+            if self.lacking.remove(what.path).is_some() || is_another {
+                // slurmrestd was away, or is another one now: what it lacked then says nothing.
+                self.lacking.clear();
+            }
             return Ok(ApiReply { payload, release: told, cluster, elapsed });
         }
         // A version that is too old for this request may still exist.
         self.known = first.filter(|known| known.version < what.oldest);
-        if what.oldest > OLDEST {
-            let (times, asked) = self.lacking.entry(what.path).or_insert((0, Instant::now()));
-            (*times, *asked) = (times.saturating_add(1), Instant::now());
-        }
+        let (times, asked) = self.lacking.entry(what.path).or_insert((0, Instant::now()));
+        (*times, *asked) = (times.saturating_add(1), Instant::now());
         Err(RestProblem::new(Stage::Version, lacking(what)))
     }
 
@@ -356,7 +359,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
 
@@ -390,6 +393,49 @@ mod tests {
                 assert_eq!(asked.load(Ordering::Relaxed), expected * requests);
             }
         }
+    }
+
+    /// Behind a proxy that gave 404 while slurmrestd was away, surveys were not requested for ten minutes after its return.
+    #[test]
+    fn what_was_not_found_while_nothing_was_is_requested_again_once_something_is() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let (is_back, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (answers, count) = (Arc::clone(&is_back), Arc::clone(&asked));
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).unwrap_or(0);
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                count.fetch_add(usize::from(request.contains("/jobs/state")), Ordering::Relaxed);
+                let body = r#"{"errors":[],"statistics":{}}"#;
+                let is_found = request.contains("/diag") && answers.load(Ordering::Relaxed);
+                let status = if is_found { "200 OK" } else { "404 Not Found" };
+                let head = format!(
+                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all((head + body).as_bytes());
+            }
+        });
+        let timeout = Duration::from_secs(30);
+        let (token_file, user, ca_file) = (None, None, None);
+        let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
+        let diag = What { path: "diag", oldest: OLDEST, limit: 4096 };
+        let states = What { path: "jobs/state", oldest: 41, limit: 4096 };
+        let rounds = |api: &mut Api, count: usize| {
+            asked.store(0, Ordering::Relaxed);
+            (0..count).for_each(|_| assert!(api.get(states, |_, _| Nothing).is_err()));
+            asked.load(Ordering::Relaxed)
+        };
+        assert!(api.get(diag, |_, _| Nothing).is_err());
+        assert_eq!(rounds(&mut api, 5), 3 * 5);
+        is_back.store(true, Ordering::Relaxed);
+        assert!(api.get(diag, |_, _| Nothing).is_ok());
+        assert_eq!(rounds(&mut api, 5), 3 * 5 + 1, "the version that has answered first, and then all");
+        // One that is there and does not have it is believed.
+        assert!(api.get(diag, |_, _| Nothing).is_ok());
+        assert_eq!(rounds(&mut api, 5), 0);
     }
 
     /// An answer may repeat the request's header: as a debugging proxy does, or a hostile one.
