@@ -105,7 +105,8 @@ impl Keeper {
 
     fn open(&mut self) {
         self.tried = Some(Instant::now());
-        let locked = self.lock.take().map_or_else(|| folder::lock(&self.dir), Ok);
+        // The lock of a folder that has gone while no log was open is of no use.
+        let locked = self.lock.take().filter(FolderLock::is_there).map_or_else(|| folder::lock(&self.dir), Ok);
         let opened = locked.and_then(|lock| {
             if self.lock.replace(lock).is_none() && !std::mem::replace(&mut self.is_narrowed, true) {
                 folder::narrow(&self.dir);
@@ -256,5 +257,20 @@ mod tests {
         while let Ok(event) = events.try_recv() {
             assert!(matches!(event, Event::Failed { error: StoreError::Io { .. }, .. }), "{event:?}");
         }
+    }
+
+    /// The lock of the folder that is gone was kept for ever, so no log was opened again.
+    #[test]
+    fn a_folder_that_goes_between_its_lock_and_its_log_is_made_and_locked_again() {
+        let up = tempfile::tempdir().unwrap();
+        let dir = up.path().join("queue");
+        let (said, _events) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(dir.clone(), 4 << 20, Vec::new(), said);
+        std::fs::create_dir_all(folder::segment(&dir, 1)).unwrap();
+        keeper.open();
+        assert!(keeper.lock.is_some() && keeper.log.is_none());
+        std::fs::rename(&dir, up.path().join("away")).unwrap();
+        keeper.open();
+        assert!(keeper.log.is_some_and(|log| log.is_there()));
     }
 }
