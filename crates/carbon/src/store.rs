@@ -256,6 +256,11 @@ impl StoreError {
         let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
         matches!(self, Self::Io { source, .. } if full.contains(&source.kind()))
     }
+
+    /// Whether a new segment has the name of one that the log does not know.
+    fn is_in_the_way(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists)
+    }
 }
 
 enum StoreCommand {

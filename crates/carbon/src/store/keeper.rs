@@ -106,7 +106,8 @@ impl Keeper {
     fn open(&mut self) {
         self.tried = Some(Instant::now());
         // The lock of a folder that has gone while no log was open is of no use.
-        let locked = self.lock.take().filter(FolderLock::is_there).map_or_else(|| folder::lock(&self.dir), Ok);
+        let locked =
+            self.lock.take().filter(FolderLock::is_there).map_or_else(|| folder::lock(&self.dir), Ok);
         let opened = locked.and_then(|lock| {
             if self.lock.replace(lock).is_none() && !std::mem::replace(&mut self.is_narrowed, true) {
                 folder::narrow(&self.dir);
@@ -136,8 +137,8 @@ impl Keeper {
         log.is_none_or(|log| lock.is_none_or(FolderLock::is_there) && log.is_there())
     }
 
-    /// Gives up a log whose folder or newest segment was removed, moved away or hidden by a mount. What is known of it
-    /// without its files goes to the next one.
+    /// Gives up a log whose folder or newest segment was removed, moved away or hidden by a mount, or which has not read
+    /// a segment that was put back. What is known of it without its files goes to the next one.
     fn leave(&mut self) {
         let Some(log) = self.log.take() else { return };
         (self.lock, self.tried) = (None, None);
@@ -173,7 +174,11 @@ impl Keeper {
                 }
                 Err(error) => {
                     self.owed = pieces.fold(piece, Changes::and);
+                    let is_in_the_way = error.is_in_the_way();
                     self.say(Event::Failed { appended: appended(&self.owed), error });
+                    if is_in_the_way {
+                        self.leave();
+                    }
                     return None;
                 }
             }
@@ -272,5 +277,35 @@ mod tests {
         std::fs::rename(&dir, up.path().join("away")).unwrap();
         keeper.open();
         assert!(keeper.log.is_some_and(|log| log.is_there()));
+    }
+
+    /// The new log's first segment could never be created.
+    #[test]
+    fn segments_that_are_put_back_into_an_empty_folder_are_read() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let (said, mut events) = mpsc::unbounded_channel();
+        let mut keepers = dirs.each_ref().map(|dir| {
+            let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said.clone());
+            keeper.open();
+            keeper
+        });
+        let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 10] }].into();
+        let (timestamp, pushed, due) = (0, Duration::ZERO, vec!["a".into()]);
+        let append = |id| {
+            let frames = Arc::clone(&frames);
+            Changes {
+                append: vec![Kept { id, timestamp, pushed, frames, due: due.clone() }],
+                ..Changes::default()
+            }
+        };
+        assert_eq!(keepers[0].apply(append(1)), Some(vec![]));
+        let [from, to] = dirs.each_ref().map(|dir| folder::segment(dir.path(), 1));
+        std::fs::copy(from, to).unwrap();
+        assert_eq!(keepers[1].apply(append(2)), None);
+        while events.try_recv().is_ok() {}
+        assert_eq!(keepers[1].apply(Changes::default()), Some(vec![]));
+        let Ok(Event::Opened(restored)) = events.try_recv() else { panic!("not opened again") };
+        assert_eq!(restored.batches.into_keys().collect::<Vec<_>>(), [1]);
+        assert!(matches!(events.try_recv(), Ok(Event::Committed { appended, .. }) if appended == [2]));
     }
 }

@@ -63,7 +63,7 @@ impl World {
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            assert!(start.elapsed() < PATIENCE, "{:?}", self.queue.status());
+            assert!(start.elapsed() < PATIENCE, "{:?} {:?}", self.queue.status(), self.steps);
         }
     }
 
