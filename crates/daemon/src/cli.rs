@@ -61,9 +61,9 @@ pub(crate) enum Command {
         #[command(flatten, next_help_heading = "Configuration")]
         options: Options,
     },
-    /// Print what `sdiag` shows, whose jobs run and wait, or what `sshare` shows
+    /// Print what `sdiag` shows, or whose jobs run and wait
     Stats {
-        /// Print one line of JSON; without --jobs and --fairshare, --replay can read it
+        /// Print one line of JSON; without --jobs, --replay can read it
         #[arg(long, conflicts_with = "reset")]
         json: bool,
         /// Whose jobs run and wait: the first 20 by CPUs. Asks slurmctld for all its jobs once
@@ -75,9 +75,6 @@ pub(crate) enum Command {
         /// With --jobs: those that ended in the last hour, and how. Needs slurmdbd
         #[arg(long, requires = "jobs")]
         finished: bool,
-        /// Shares and usage of accounts and users, as `sshare -al` prints them
-        #[arg(long, conflicts_with_all = ["jobs", "reset", "watch"])]
-        fairshare: bool,
         /// Reset slurmctld's counters instead; only an operator of the cluster may
         #[arg(long)]
         reset: bool,

@@ -55,7 +55,6 @@ pub(crate) fn execute(command: Command) -> Result<()> {
             stats::finished(&options.into(), by, json)
         }
         Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options.into(), by, json),
-        Command::Stats { options, fairshare: true, json, .. } => stats::fairshare(&options.into(), json),
         Command::Stats { options, json, reset, .. } => stats::stats(&options.into(), json, reset),
         Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
         Command::Metrics { options, count: true, .. } => count::count(&options.into()),

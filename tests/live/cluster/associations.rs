@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{QOS, USERS};
-use sandbox::{Accounting, Folder, Invocation, Slurm, wait};
+use sandbox::{Accounting, Folder, Slurm, wait};
 use slurm_snapshot::{Answer, Association, Associations, Reading, Reply, SharesRaw, UseAndLimits};
 
 use super::answers;
@@ -141,8 +141,6 @@ fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
     compare_limits(slurm, all).unwrap();
     compare_use(&state, all).unwrap();
 
-    printed(&folder, slurm, &shown);
-
     let without =
         answers(&folder, slurm.reader(None).unwrap(), slurm.conf(), r#"{"associations":{"id":1}}"#).unwrap();
     let [Answer::Reading(without)] = without.as_slice() else { panic!("{without:?}") };
@@ -216,24 +214,6 @@ fn compare_shares(shown: &[Row], all: &Associations) {
         levels += usize::from(seen.level_fs.is_some());
     }
     assert!(factors >= 4 && levels >= 2, "{shown:#?}");
-}
-
-/// `stats --fairshare` prints what sshare prints.
-fn printed(folder: &Folder, slurm: &Slurm, shown: &[Row]) {
-    let conf = slurm.conf().display().to_string();
-    let args = ["stats", "--fairshare", "--slurm-conf", &conf];
-    let stats = Invocation::new(folder, &args).unwrap().finish().unwrap();
-    assert_eq!((stats.code, stats.stderr.as_str()), (Some(0), ""));
-    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let mut lines = stats.stdout.lines();
-    assert_eq!(words(lines.next().unwrap()), SHARES);
-    assert_eq!(lines.clone().count(), shown.len());
-    for (line, row) in lines.zip(shown) {
-        // Usage may have been counted again since then.
-        let steady = ["Account", "User", "Partition", "RawShares"].map(|column| row[column].clone());
-        let expected: Vec<String> = steady.into_iter().filter(|text| !text.is_empty()).collect();
-        assert_eq!(words(line).get(..expected.len()), Some(&*expected), "{line}");
-    }
 }
 
 fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {

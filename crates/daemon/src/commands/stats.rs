@@ -1,9 +1,8 @@
 //! `stats`: what sdiag prints, in its words and order, with names resolved; a recording with `--json`. With `--jobs`:
-//! whose jobs run and wait, or have ended. With `--fairshare`: what sshare prints.
+//! whose jobs run and wait, or have ended.
 
 mod compared;
 mod document;
-mod fairshare;
 mod finished;
 mod jobs;
 
@@ -13,7 +12,6 @@ use slurm_snapshot::{Answer, Reading, ReplyKind, ReplyOptions, Request, Role};
 
 pub(super) use self::compared::{Compared, RankedRow, Served};
 pub(super) use self::document::document;
-pub(super) use self::fairshare::fairshare;
 pub(super) use self::finished::finished;
 pub(super) use self::jobs::jobs;
 use super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
