@@ -17,11 +17,11 @@ packages: ## install what building and testing need (as root), or say what is mi
 
 build: ## build the three programs for `make install`, and what `make man` does
 	@sh tests/packages.sh build
-	cargo build --release --locked -p slurm-graphite -p slurm-reader -p rest-reader
+	cargo build --release --locked -p slurm-graphite -p slurm-reader -p rest-reader -p manual-pages
 	@$(MAKE) --no-print-directory man
 
 man: ## write the manual pages and completions of what was built
-	$(BUILT)/slurm-graphite manual $(BUILT)/manual
+	$(BUILT)/manual-pages $(BUILT)/manual
 
 deb: ## Debian packages of the daemon and of its readers, for this host's libslurm and for slurmrestd
 	@sh tests/packages.sh debian

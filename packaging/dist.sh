@@ -49,7 +49,7 @@ out=$dist/build/$triple/release
 rm -rf "$dist"/slurm-graphite* "$dist"/SHA256SUMS
 mkdir -p "$tree/bin" "$tree/sbom"
 say "the daemon and the reader of slurmrestd"
-build -p slurm-graphite -p rest-reader
+build -p slurm-graphite -p rest-reader -p manual-pages
 cp "$out/slurm-graphite" "$out/slurm-graphite-rest-reader" "$tree/bin"
 
 releases=
@@ -78,7 +78,7 @@ done
 # cargo-cyclonedx writes beside each Cargo.toml.
 rm -rf "$dist/source"
 mkdir "$dist/source"
-cp -R Cargo.toml Cargo.lock crates tests "$dist/source"
+cp -R Cargo.toml Cargo.lock crates packaging tests "$dist/source"
 (cd "$dist/source" && "$tools/bin/cargo-cyclonedx" cyclonedx -qq --format json --spec-version 1.5 --describe binaries \
     --target "$triple" --no-build-deps)
 for program in slurm-graphite slurm-graphite-reader slurm-graphite-rest-reader; do
@@ -87,7 +87,7 @@ for program in slurm-graphite slurm-graphite-reader slurm-graphite-rest-reader; 
 done
 rm -rf "$dist/source"
 
-"$tree/bin/slurm-graphite" manual "$tree/bin/manual"
+"$out/manual-pages" "$tree/bin/manual"
 cp -R config docs systemd README.md CONTRIBUTING.md CHANGELOG.md LICENSE packaging/install.sh "$tree"
 tar --create --use-compress-program='gzip -9n' --file "$dist/$name.tar.gz" --directory "$dist" --sort=name --owner=0 \
     --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode=u+w,go-w "$name"

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use sandbox::{Finished, Folder, Invocation, find_program};
+use sandbox::{Finished, Folder, Invocation, find_program, slurm_graphite};
 
 const PROGRAMS: [&str; 3] = ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-rest-reader"];
 
@@ -210,7 +210,8 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
 /// The manual pages and completions, as written by `make man`.
 fn manual(folder: &Folder) -> Result<PathBuf> {
     let pages = folder.path().join("built/manual");
-    let finished = Invocation::new(folder, &["manual", &pages.display().to_string()])?.finish()?;
+    let writer = slurm_graphite()?.with_file_name("manual-pages");
+    let finished = Invocation::of(folder, &writer, &[&pages.display().to_string()])?.finish()?;
     ensure!(finished.code == Some(0), "{}", finished.stderr);
     Ok(pages)
 }

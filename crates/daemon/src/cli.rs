@@ -120,9 +120,6 @@ pub(crate) enum Command {
         #[command(flatten)]
         options: SchemasOptions,
     },
-    /// Write the manual pages and the completions of shells into a folder, for packages
-    #[command(hide = true)]
-    Manual { folder: PathBuf },
 }
 
 /// What jobs are counted by.

@@ -5,7 +5,6 @@
 mod any_recording;
 mod check;
 mod count;
-mod manual;
 mod metrics;
 mod once;
 mod replay;
@@ -59,7 +58,6 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
         Command::Metrics { options, count: true, .. } => count::count(&options.into()),
         Command::Metrics { filter, format, .. } => print(&metrics::text(filter.as_deref(), format)?),
-        Command::Manual { folder } => manual::write(&folder),
         Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options.into())?)),
     }
 }

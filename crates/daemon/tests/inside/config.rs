@@ -1,5 +1,7 @@
 //! The configuration's tests: every problem at once, and the shipped file.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn problems(text: &str) -> Vec<String> {
@@ -223,6 +225,52 @@ fn the_shipped_file_names_every_key_with_its_default() {
             "{key} is not in the file"
         );
     }
+}
+
+/// The page slurm-graphite.toml(5) is made from the shipped file.
+#[test]
+fn every_key_that_the_program_takes_is_in_its_table_of_the_shipped_file() {
+    let mut table = "";
+    let mut shipped = BTreeSet::new();
+    for line in include_str!("../../../../config/slurm-graphite.toml").lines() {
+        let line = line.strip_prefix('#').unwrap_or(line);
+        match line.split_once(" = ") {
+            _ if line.starts_with('[') => table = line.trim_matches(['[', ']']),
+            Some((key, _)) if !key.contains(' ') => _ = shipped.insert(format!("{table}.{key}")),
+            _ => {}
+        }
+    }
+    let mut keys = Vec::new();
+    collect("", &mut keys);
+    assert!(keys.len() > 15 && keys.contains(&"carbon.address".to_owned()), "{keys:?}");
+    for key in keys {
+        let key = if key.contains('.') { key } else { format!(".{key}") };
+        assert!(shipped.contains(&key), "{key} is not in {shipped:?}");
+    }
+}
+
+/// The program names the keys that there are when it meets one that is not; a table has more of them inside.
+fn collect(table: &str, keys: &mut Vec<String>) {
+    for key in known(table) {
+        let full = if table.is_empty() { key } else { format!("{table}.{key}") };
+        if known(&full).is_empty() { keys.push(full) } else { collect(&full, keys) }
+    }
+}
+
+fn known(table: &str) -> Vec<String> {
+    let heads = if table.is_empty() {
+        vec![String::new()]
+    } else {
+        vec![format!("[{table}]"), format!("[[{table}]]")]
+    };
+    let known = heads.iter().find_map(|head| {
+        let problems = problems(&format!("{head}\nno_such_key = \"\"")).join("\n");
+        let place = if table.is_empty() { String::new() } else { format!("{table}.") };
+        let (_, text) = problems.split_once(&format!("{place}no_such_key: no such key; "))?;
+        let (_, known) = text.split_once(" keys here are ")?;
+        Some(known.lines().next()?.split(", ").map(str::to_owned).collect())
+    });
+    known.unwrap_or_default()
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use clap_mangen::roff::{Roff, bold, roman};
 
 /// A page that is being written from top to bottom.
-pub(super) struct ManualPage(String);
+pub(crate) struct ManualPage(String);
 
 impl ManualPage {
     /// Its title line and its NAME.
-    pub(super) fn new(name: &str, section: u8, about: &str) -> Self {
+    pub(crate) fn new(name: &str, section: u8, about: &str) -> Self {
         let source = concat!("slurm-graphite ", env!("CARGO_PKG_VERSION"));
         let mut page = Self(String::new());
         // An undated page: the same sources always give the same file.
@@ -17,16 +17,16 @@ impl ManualPage {
         page
     }
 
-    pub(super) fn section(&mut self, heading: &str) {
+    pub(crate) fn section(&mut self, heading: &str) {
         self.control("SH", &[heading]);
     }
 
-    pub(super) fn subsection(&mut self, heading: &str) {
+    pub(crate) fn subsection(&mut self, heading: &str) {
         self.control("SS", &[heading]);
     }
 
     /// Paragraphs, with empty lines between them; with one before the first too it is a further one.
-    pub(super) fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &str) {
         for (index, paragraph) in text.split("\n\n").enumerate() {
             // In one line: what stands in backticks may have been wrapped.
             let paragraph = paragraph.trim().replace('\n', " ");
@@ -40,28 +40,28 @@ impl ManualPage {
     }
 
     /// A term with what it means.
-    pub(super) fn term(&mut self, term: &str, meaning: &str) {
+    pub(crate) fn term(&mut self, term: &str, meaning: &str) {
         self.control("TP", &[]);
         self.term_line(term, "");
         self.text(meaning);
     }
 
     /// A bold term, followed by plain text.
-    pub(super) fn term_line(&mut self, term: &str, rest: &str) {
+    pub(crate) fn term_line(&mut self, term: &str, rest: &str) {
         let mut roff = Roff::new();
         roff.text([bold(term), roman(rest)]);
         self.0 += &roff.to_roff();
     }
 
     /// Text from clap_mangen, without its preamble, which defines the apostrophe.
-    pub(super) fn rendered(&mut self, roff: &str) {
+    pub(crate) fn rendered(&mut self, roff: &str) {
         roff.lines().for_each(|line| {
             self.0 += &emphasise(&line.replace(r"\*(Aq", r"\(aq"));
             self.0.push('\n');
         });
     }
 
-    pub(super) fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         self.0
     }
 

@@ -1,65 +1,79 @@
-//! `manual DIR`: the manual pages and the shells' completions, for packages and `make install`.
+//! `manual-pages FOLDER` writes the manual pages and the shells' completions, for packages and `make install`.
 //!
-//! Nothing is written twice: commands and options come from the command line's own description, and the keys of the
-//! configuration from the comments in the shipped file.
+//! Nothing is written twice: commands and options come from the daemon's own description of its command line, and the keys
+//! of the configuration from the comments in the shipped file.
 
+#[path = "../../crates/daemon/src/cli.rs"]
+#[expect(dead_code, reason = "only what it says of itself is used")]
+mod cli;
 mod configuration;
-mod roff;
+#[path = "../../crates/daemon/src/config/flags.rs"]
+mod flags;
+mod page;
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 
-use self::roff::ManualPage;
 use crate::cli::{Cli, Options};
+use crate::page::ManualPage;
+
+/// What cli.rs takes from the daemon: its flags, and parsers of values, of which there are none here.
+mod config {
+    pub(crate) use crate::flags::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags};
+
+    pub(crate) fn duration(_: &str) -> Result<std::time::Duration, String> {
+        Err(String::new())
+    }
+
+    pub(crate) fn interval(_: &str) -> Result<u32, String> {
+        Err(String::new())
+    }
+}
+
+/// The same.
+mod url {
+    pub(crate) type Url = String;
+}
 
 const NAME: &str = "slurm-graphite";
 
-/// What the command line does not know of itself: sections of terms, and below each what it means.
-const SECTIONS: &str = include_str!("manual/sections.md");
+/// The configuration as it is installed.
+const SHIPPED: &str = include_str!("../../config/slurm-graphite.toml");
 
-/// Writes everything into `folder`, which is made where it does not exist.
-pub(super) fn write(folder: &Path) -> Result<()> {
-    let place = || folder.display().to_string();
-    std::fs::create_dir_all(folder).with_context(place)?;
-    for (file, text) in [
-        ("slurm-graphite.1", program()?),
-        (
-            "slurm-graphite.toml.5",
-            configuration::page(include_str!("../../../../config/slurm-graphite.toml")),
-        ),
-    ] {
-        std::fs::write(folder.join(file), text).with_context(place)?;
-    }
+/// What the command line does not know of itself: sections of terms, and below each what it means.
+const SECTIONS: &str = include_str!("sections.md");
+
+fn main() -> Result<()> {
+    let folder = PathBuf::from(std::env::args_os().nth(1).context("usage: manual-pages FOLDER")?);
+    let write = |file: &str, text: String| {
+        let path = folder.join(file);
+        std::fs::write(&path, text).with_context(|| path.display().to_string())
+    };
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    write("slurm-graphite.1", program()?)?;
+    write("slurm-graphite.toml.5", configuration::page(SHIPPED))?;
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut visible(), NAME, &mut script);
+        clap_complete::generate(shell, &mut command(), NAME, &mut script);
         // A program with a hyphen in its name gets two names in bash's script: clap-rs/clap#6421.
         let script = String::from_utf8_lossy(&script).replace("slurm__subcmd__graphite", "slurm__graphite");
-        std::fs::write(folder.join(shell.file_name(NAME)), script).with_context(place)?;
+        write(&shell.file_name(NAME), script)?;
     }
     Ok(())
 }
 
-/// The command line without this command, which is no user's business.
-fn visible() -> clap::Command {
-    let all = Cli::command();
-    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    clap::Command::new(NAME)
-        .version(env!("CARGO_PKG_VERSION"))
-        .disable_help_subcommand(true)
-        .subcommands(shown.collect::<Vec<_>>())
-        .about(all.get_about().cloned().unwrap_or_default())
-        .long_about(all.get_long_about().cloned().unwrap_or_default())
+fn command() -> Command {
+    Cli::command().disable_help_subcommand(true)
 }
 
 /// slurm-graphite(1): one page for all commands, with the options that they share once.
 fn program() -> Result<String> {
-    let command = visible();
-    let shared = Options::augment_args(clap::Command::new(NAME));
+    let command = command();
+    let shared = Options::augment_args(Command::new(NAME));
     let is_shared = |arg: &clap::Arg| shared.get_arguments().any(|other| other.get_id() == arg.get_id());
 
     let mut page = ManualPage::new(NAME, 1, &about(&command));
@@ -97,7 +111,7 @@ fn program() -> Result<String> {
 }
 
 /// What clap_mangen makes of a command's options, without its heading.
-fn options(command: clap::Command) -> Result<String> {
+fn options(command: Command) -> Result<String> {
     let mut bytes = Vec::new();
     let man = Man::new(command.disable_help_flag(true));
     man.render_options_section(&mut bytes).context("writing to memory")?;
@@ -105,7 +119,7 @@ fn options(command: clap::Command) -> Result<String> {
     Ok(text.lines().skip_while(|line| !line.starts_with(".TP")).map(|line| format!("{line}\n")).collect())
 }
 
-fn about(command: &clap::Command) -> String {
+fn about(command: &Command) -> String {
     let text = command.get_about().map(ToString::to_string).unwrap_or_default();
     text.trim_end_matches('.').to_owned()
 }
@@ -118,12 +132,12 @@ mod tests {
     fn the_page_has_every_command_and_every_option_once() {
         let page = program().unwrap();
         let mut options = std::collections::BTreeSet::new();
-        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+        for command in Cli::command().get_subcommands() {
             let heading = format!(".SS \"slurm\\-graphite {}\"\n", command.get_name().replace('-', "\\-"));
             assert_eq!(page.matches(&heading).count(), 1, "{heading}{page}");
             options.extend(command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)));
         }
-        for shared in Options::augment_args(clap::Command::new(NAME)).get_arguments() {
+        for shared in Options::augment_args(Command::new(NAME)).get_arguments() {
             let long = format!("\n\\fB\\-\\-{}\\fR", shared.get_long().unwrap().replace('-', "\\-"));
             assert_eq!(page.matches(&long).count(), 1, "{long}");
         }
@@ -131,19 +145,5 @@ mod tests {
             let long = format!("\n\\fB\\-\\-{}\\fR", long.replace('-', "\\-"));
             assert!(page.contains(&long), "{long}");
         }
-    }
-
-    #[test]
-    fn nobody_is_offered_the_hidden_command() {
-        let folder = tempfile::tempdir().unwrap();
-        write(folder.path()).unwrap();
-        let mut files = 0;
-        for entry in std::fs::read_dir(folder.path()).unwrap() {
-            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-            // "manual" is a word; its argument is not.
-            assert!(!text.to_lowercase().contains("folder>") && !text.contains("for packages"), "{text}");
-            files += 1;
-        }
-        assert_eq!(files, 5);
     }
 }
