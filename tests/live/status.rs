@@ -86,7 +86,7 @@ fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
             && told["readers"][1]["pid"].is_u64()
             && told["queue"]["durable"] == true
     });
-    assert_eq!(told["well"], true, "{told}");
+    assert_eq!(told["ok"], true, "{told}");
     assert_eq!(told["problems"].as_array().unwrap().len(), 0);
     assert_eq!(told["pid"], daemon.pid().unwrap());
     assert_eq!(told["config"], sandbox.path("daemon.toml").display().to_string());
@@ -181,7 +181,7 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
         assert!(text.contains(words), "{words}: {text}");
     }
     let told = document(&sandbox.folder, &["--max-age", "2s"]).unwrap();
-    assert_eq!((&told["well"], told["problems"].as_array().unwrap().len()), (&false.into(), 1), "{told}");
+    assert_eq!((&told["ok"], told["problems"].as_array().unwrap().len()), (&false.into(), 1), "{told}");
     sandbox.carbon.process.start().unwrap();
     let told = until(&sandbox.folder, "Carbon again", |told| {
         let main = &told["destinations"][0];
@@ -228,7 +228,7 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
         let said = status(&sandbox.folder, &["--json"]).unwrap();
         let told: Value = serde_json::from_str(&said.stdout).unwrap();
         let main = &told["destinations"][0];
-        assert_eq!((said.code, &told["well"]), (Some(0), &true.into()), "{told}");
+        assert_eq!((said.code, &told["ok"]), (Some(0), &true.into()), "{told}");
         last = told["now"].as_u64().unwrap();
         let away = last - stopped;
         assert!(main["ticks_unsent"].as_u64().unwrap() <= away + 2, "{away} s: {told}");

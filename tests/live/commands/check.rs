@@ -92,12 +92,12 @@ fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
     let checked = run(&folder, &["check", "--json"]).unwrap();
     let [line] = checked.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{}", checked.stdout) };
     let document: serde_json::Value = serde_json::from_str(line).unwrap();
-    assert_eq!((checked.code, document["well"].as_bool()), (Some(0), Some(true)), "{line}");
+    assert_eq!((checked.code, document["ok"].as_bool()), (Some(0), Some(true)), "{line}");
     assert_eq!(document["lines"][0]["mark"], "✓", "{line}");
     let flags = ["--json", "--connect", "--slurm-conf", "/nowhere/slurm.conf", "--carbon", "127.0.0.1:9"];
     let checked = run(&folder, &[&["check"][..], &flags].concat()).unwrap();
     let document: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
-    assert_eq!((checked.code, document["well"].as_bool()), (Some(1), Some(false)), "{}", checked.stdout);
+    assert_eq!((checked.code, document["ok"].as_bool()), (Some(1), Some(false)), "{}", checked.stdout);
     let lines = document["lines"].as_array().unwrap();
     let wrong: Vec<_> = lines.iter().filter(|line| line["mark"] == "✗").collect();
     assert!(wrong.len() > 1 && wrong.iter().all(|line| line["advice"].is_string()), "{wrong:?}");
@@ -119,7 +119,7 @@ fn a_script_gets_json_too_if_the_configuration_cannot_be_used() {
         let checked = run(&folder, &[&["check", "--json"], args].concat()).unwrap();
         assert_eq!(checked.code, Some(78), "{args:?}: {checked:?}");
         let document: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
-        assert_eq!(document["well"].as_bool(), Some(false), "{args:?}: {document}");
+        assert_eq!(document["ok"].as_bool(), Some(false), "{args:?}: {document}");
         let lines = document["lines"].as_array().unwrap();
         assert_eq!(lines.len(), expected.len(), "{args:?}: {document}");
         for (line, text) in lines.iter().zip(expected) {

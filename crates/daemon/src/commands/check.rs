@@ -170,7 +170,7 @@ impl Report {
         }
         let wrong = self.lines.iter().filter(|line| line.mark == "✗").count();
         if self.json {
-            let document = serde_json::json!({ "well": looked.is_ok() && wrong == 0, "lines": self.lines });
+            let document = serde_json::json!({ "ok": looked.is_ok() && wrong == 0, "lines": self.lines });
             print(&format!("{document}\n"))?;
         }
         match (looked, wrong) {

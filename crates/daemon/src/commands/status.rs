@@ -23,7 +23,7 @@ const LEAST_AGE: Duration = Duration::from_secs(90);
 /// The document, and what of it is not OK.
 #[derive(Serialize)]
 struct Judged<'d> {
-    well: bool,
+    ok: bool,
     problems: Vec<String>,
     #[serde(flatten)]
     document: &'d StatusDocument,
@@ -37,7 +37,7 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
     let problems: Vec<String> = wrong.map(|line| format!("{}: {}", line.subject, line.text)).collect();
     let count = problems.len();
     if json {
-        let judged = Judged { well: count == 0, problems, document: &document };
+        let judged = Judged { ok: count == 0, problems, document: &document };
         print(&format!("{}\n", serde_json::to_string(&judged)?))?;
     } else {
         print(&text(&lines))?;

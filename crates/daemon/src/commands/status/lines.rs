@@ -317,7 +317,7 @@ mod tests {
         slurmctld(document, Judge { now: document.now, max_age: Duration::from_secs(90) }).1
     }
 
-    /// A health check must not call it well that nothing is ever sent.
+    /// A health check must not call it OK that nothing is ever sent.
     #[test]
     fn a_cluster_without_the_name_that_the_prefix_needs_is_wrong_although_slurmctld_answers() {
         let nameless = StatusDocument {
