@@ -1,5 +1,5 @@
 //! The other configurations in the folder of the default one. Each belongs to another daemon, and no two may share
-//! paths or a queue.
+//! paths. A queue that two would share is refused by its lock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,10 @@ use anyhow::Result;
 use super::Report;
 use crate::config::{Config, ConfigFile, Flags, default_paths};
 
-/// A line for each thing that this configuration shares with another. Those of other folders are trials.
+const ADVICE: &str =
+    "Two daemons would write the same paths: prefix = \"cluster.{cluster}\", with a slurm.conf for each.";
+
+/// A line for each other configuration with the same paths. Those of other folders are trials.
 /// Only a problem where `connects`: a file that is not in use must not stop a reload, which checks its own file first.
 pub(super) fn look(config: &Config, connects: bool, report: &mut Report) -> Result<()> {
     let Some(file) = &config.file else { return Ok(()) };
@@ -19,12 +22,11 @@ pub(super) fn look(config: &Config, connects: bool, report: &mut Report) -> Resu
         let name = other.display();
         let read = ConfigFile::read(Some(&other)).map_err(Into::into);
         match read.and_then(|text| Config::load(text, &Flags::default())) {
-            Ok(other) => {
-                for (text, advice) in shared(config, &other) {
-                    let text = format!("configuration: {name} has the same {text}");
-                    if connects { report.wrong(&text, advice)? } else { report.costs(&text, advice)? }
-                }
+            Ok(other) if share_paths(config, &other) => {
+                let text = format!("configuration: {name} has the same prefix, {}", config.prefix);
+                if connects { report.wrong(&text, ADVICE)? } else { report.costs(&text, ADVICE)? }
             }
+            Ok(_) => {}
             Err(_) => report.unknown(&format!("configuration: {name} is not compared: it has problems"))?,
         }
     }
@@ -40,49 +42,24 @@ fn others(folder: &Path, file: &Path) -> Vec<PathBuf> {
     others
 }
 
-fn shared(config: &Config, other: &Config) -> Vec<(String, &'static str)> {
-    let mut shared = Vec::new();
-    if let Some(dir) = config.queue.dir.as_ref().filter(|dir| other.queue.dir.as_ref() == Some(*dir)) {
-        shared.push((
-            format!("queue.dir, {}", dir.display()),
-            "Give each its own: /var/lib/slurm-graphite-NAME for slurm-graphite@NAME.service.",
-        ));
-    }
-    // The name of one cluster is in both paths only where both ask the same Slurm.
+/// Whether both would write the same paths. The cluster's name tells them apart only if each asks another Slurm.
+fn share_paths(config: &Config, other: &Config) -> bool {
     let is_told_apart = config.prefix.has_cluster() && config.slurm != other.slurm;
-    if config.prefix == other.prefix && !is_told_apart {
-        shared.push((
-            format!("prefix, {}", config.prefix),
-            "Two daemons would write the same paths: prefix = \"cluster.{cluster}\", with a slurm.conf for each.",
-        ));
-    }
-    shared
+    config.prefix == other.prefix && !is_told_apart
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn found(one: &str, other: &str) -> Vec<String> {
-        let found = shared(&Config::of(one), &Config::of(other)).into_iter();
-        found.map(|(text, _)| text.split(',').next().unwrap_or_default().to_owned()).collect()
-    }
-
     #[test]
     fn the_same_prefix_is_two_clusters_paths_only_with_the_clusters_name_and_a_slurm_conf_each() {
         let of = |prefix: &str, conf: &str| format!("prefix = \"{prefix}\"\n[slurm]\nconf = \"{conf}\"\n");
-        assert_eq!(found("", ""), ["prefix"]);
-        assert_eq!(found(&of("a", "/x"), &of("a", "/y")), ["prefix"]);
-        assert_eq!(found(&of("{cluster}", "/x"), &of("{cluster}", "/x")), ["prefix"]);
-        assert_eq!(found(&of("{cluster}", "/x"), &of("{cluster}", "/y")), [""; 0]);
-        assert_eq!(found(&of("a", "/x"), &of("b", "/x")), [""; 0]);
-    }
-
-    #[test]
-    fn a_queue_in_memory_is_shared_with_nobody() {
-        let of = |prefix: &str, dir: &str| format!("prefix = \"{prefix}\"\n[queue]\ndir = \"{dir}\"\n");
-        assert_eq!(found(&of("a", "/q"), &of("b", "/q")), ["queue.dir"]);
-        assert_eq!(found(&of("a", "/q"), &of("b", "/r")), [""; 0]);
-        assert_eq!(found("prefix = \"a\"", "prefix = \"b\""), [""; 0]);
+        let share = |one: &str, other: &str| share_paths(&Config::of(one), &Config::of(other));
+        assert!(share("", ""));
+        assert!(share(&of("a", "/x"), &of("a", "/y")));
+        assert!(share(&of("{cluster}", "/x"), &of("{cluster}", "/x")));
+        assert!(!share(&of("{cluster}", "/x"), &of("{cluster}", "/y")));
+        assert!(!share(&of("a", "/x"), &of("b", "/x")));
     }
 }
