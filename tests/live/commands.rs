@@ -5,7 +5,6 @@ mod check;
 mod colours;
 mod default_file;
 mod doctor;
-mod graphite_web;
 mod jobs;
 mod once;
 mod terminal;
@@ -20,7 +19,6 @@ use std::time::Duration;
 use anyhow::Result;
 use sandbox::{Finished, Folder, Invocation, slurm_graphite};
 
-pub(crate) use self::graphite_web::GraphiteWeb;
 pub(crate) use self::terminal::Terminal;
 
 /// How long a person at a terminal is willing to wait.

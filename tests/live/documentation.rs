@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use sandbox::{Folder, Invocation};
+use sandbox::{Folder, Invocation, wait};
 
 use self::blocks::{Block, top};
 use self::stage::Stage;
@@ -110,7 +110,12 @@ fn every_command_runs_or_is_an_exception() {
         let script = stage.adapted(&runnable(&text, &mut met));
         if has_commands(&script) {
             let said = stage.sh(&script, &place).unwrap();
-            if script.contains("check --connect") && script.contains("--read-back") {
+            if script.contains("/render?") {
+                let stored = || stage.has_point(&script, &place).unwrap();
+                wait::until("the point of check in graphite-web", wait::LIMIT, stored).unwrap();
+                promises += 1;
+            }
+            if script.contains("check --connect") && script.contains("--storage-schemas") {
                 stage.is_as_documented(&said).unwrap();
                 promises += 1;
             }
@@ -129,7 +134,7 @@ fn every_command_runs_or_is_an_exception() {
     }
     stage.history_is_mended().unwrap();
     assert!(ran > 5, "only {ran} blocks ran");
-    assert_eq!(promises, 2, "of what check says, and of whisper's step");
+    assert_eq!(promises, 3, "of what check says, of its point in graphite-web, and of whisper's step");
     for (start, reason) in EXCEPTIONS {
         assert!(met.contains(start), "no line begins with {start:?} any more ({reason})");
     }

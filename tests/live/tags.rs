@@ -2,6 +2,7 @@
 //! VictoriaMetrics. All three have the same points, with the names from docs/metrics.md.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -80,6 +81,14 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
     let by_label = "{__name__=\"slurm_jobs.partition.state.jobs\", cluster=\"sandbox\", state=\"running\"}";
     assert_eq!(victoria.export(by_label).unwrap().len(), 1);
     assert_eq!(selected("'name=slurm_partitions.state.nodes','partition=~.*','state=idle'"), 1);
+
+    let (folder, conf) = (&sandbox.folder, sandbox.slurm.conf().display().to_string());
+    let toml = folder.path().join("check.toml");
+    fs::write(&toml, destination("tags", &carbon.address()) + "tags = true\n").unwrap();
+    let args = ["check", "--connect", "--slurm-conf", &conf, "--config", &toml.display().to_string()];
+    let checked = Invocation::new(folder, &args).unwrap().finish().unwrap();
+    assert!(checked.stdout.contains("read the test point, slurm_graphite.check;"), "{}", checked.stdout);
+    wait::until("the point of check", PATIENCE, || selected("'name=slurm_graphite.check'") == 1).unwrap();
 }
 
 /// Runs for a few ticks, until graphite-web knows all series. When the daemon ends, it must report that each of the
@@ -112,7 +121,7 @@ fn collect(
     })?;
     wait::until("every series in graphite-web's database", PATIENCE, known)?;
     daemon.stop()?;
-    let log = std::fs::read_to_string(daemon.log())?;
+    let log = fs::read_to_string(daemon.log())?;
     ensure!(log.matches(sandbox::ALL_READ).count() == 3, "not every destination has read everything: {log}");
     Ok(())
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags, duration, interval};
-use crate::url::Url;
 
 /// Sends slurmctld's scheduler statistics to Graphite.
 ///
@@ -51,13 +50,6 @@ pub(crate) enum Command {
         /// Carbon's storage-schemas.conf or a copy of it; the other files are read from the same folder [default: this host's Carbon]
         #[arg(long, value_name = "FILE", requires = "connect")]
         storage_schemas: Option<PathBuf>,
-        #[arg(
-            long,
-            value_name = "URL",
-            requires = "connect",
-            help = "Ask this graphite-web for the point that was sent, such as http://graphite.example.org; https is not supported"
-        )]
-        read_back: Option<Url>,
         #[command(flatten, next_help_heading = "Configuration")]
         options: Options,
     },

@@ -46,8 +46,8 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
         Command::Once { options, replay } => once::once(&options.into(), replay.as_deref()),
         Command::Check { options, connect: false, json, .. } => check::check(&options, json),
-        Command::Check { options, connect: true, json, storage_schemas, read_back } => {
-            check::connect(&options, json, storage_schemas.as_deref(), read_back.as_ref())
+        Command::Check { options, connect: true, json, storage_schemas } => {
+            check::connect(&options, json, storage_schemas.as_deref())
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options.into(), every),
         Command::Stats { options, finished: true, by, json, .. } => {

@@ -48,7 +48,6 @@ mod status_socket;
 mod survey;
 mod tagged;
 mod telemetry;
-mod url;
 mod user_paths;
 mod zero_fill;
 

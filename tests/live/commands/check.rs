@@ -133,7 +133,7 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         &["check", "--interval"],
         &["stats", "--json", "--reset"],
         &["check", "--storage-schemas", "/dev/null"],
-        &["check", "--connect", "--read-back", "https://graphite.example.org"],
+        &["check", "--connect", "--read-back", "http://graphite.example.org"],
         &["run", "--replay", "/dev/null", "--carbon", "localhost:2004"],
         // Options that would have no meaning there.
         &["stats", "--carbon", "localhost:2004"],

@@ -1,19 +1,15 @@
 //! `check --connect`: every ✗, caused with the real programs where possible.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
 use sandbox::{
-    Carbon, Finished, Invocation, Manner, Process, Sandbox, Sink, find_program, free_port, slurm_graphite,
-    wait,
+    Finished, Invocation, Manner, Process, Sandbox, Sink, find_program, free_port, slurm_graphite, wait,
 };
 
-use super::graphite_web::GraphiteWeb;
 use super::{for_everybody, run, write};
 
 const SCHEMAS: &str = include_str!("../../../config/carbon/storage-schemas.conf");
@@ -66,12 +62,7 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
     let queue = sandbox.path("queue").display().to_string();
     fs::create_dir(&queue).unwrap();
     let schemas = sandbox.path("carbon/storage-schemas.conf").display().to_string();
-    let graphite = GraphiteWeb::start(&sandbox).unwrap();
-    let good = check(
-        &sandbox,
-        &["--queue-dir", &queue, "--storage-schemas", &schemas, "--read-back", &graphite.url],
-    )
-    .unwrap();
+    let good = check(&sandbox, &["--queue-dir", &queue, "--storage-schemas", &schemas]).unwrap();
     assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""), "{}", good.stdout);
     let carbon = sandbox.carbon.address();
     for (line, start) in good.stdout.lines().zip([
@@ -84,18 +75,19 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
         "✓ storage-schemas.conf (",
         "✓ storage-aggregation.conf (",
         "✓ carbon.conf (",
-        &format!("✓ carbon {carbon}: accepted and read the test point"),
+        &format!("✓ carbon {carbon}: accepted and read the test point, cluster.slurm_graphite."),
         &format!("– carbon {carbon}: it has no `name`"),
-        "✓ read back: graphite-web has cluster.slurm_graphite.",
         "no problem found; see the notes with –",
     ]) {
         assert!(line.starts_with(start), "{line}, not {start}");
     }
-    assert_eq!(good.stdout.lines().count(), 13, "{}", good.stdout);
+    assert_eq!(good.stdout.lines().count(), 12, "{}", good.stdout);
     // The queue's folder is unchanged, and Carbon has one new series, whose value is the time of the check.
     assert_eq!(fs::read_dir(&queue).unwrap().count(), 0);
+    wait::until("the canary", wait::LIMIT, || !sandbox.carbon.paths().is_empty()).unwrap();
     let paths: Vec<String> = sandbox.carbon.paths().into_keys().collect();
     let [path] = &paths[..] else { panic!("{paths:?}") };
+    assert!(good.stdout.contains(&format!("test point, {path}\n")), "{}", good.stdout);
     let points = sandbox.carbon.series(path).unwrap().points;
     let newest = points.values().copied().fold(0.0, f64::max);
     assert!((sandbox::now() - newest).abs() < 60.0 && newest.fract() == 0.0, "{points:?}");
@@ -232,18 +224,6 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     wrong(&checked(&sandbox, &closed), &format!("carbon {closed}: connecting"), "Is carbon-cache running");
     let nameless = checked(&sandbox, "no-such-host.invalid:2004");
     wrong(&nameless, "carbon no-such-host.invalid:2004: looking up", "getent hosts");
-    // A point that could not be sent is not looked for.
-    let vain = [
-        "check",
-        "--connect",
-        "--slurm-conf",
-        &conf,
-        "--carbon",
-        &closed,
-        "--read-back",
-        "http://127.0.0.1:9",
-    ];
-    says(&run(&sandbox.folder, &vain).unwrap(), "– read back: not asked");
     let silent = Sink::start(Manner::Silent).unwrap();
     wrong(&checked(&sandbox, &silent.address()), "carbon ", "Is carbon-cache stopped");
     let closing = Sink::start(Manner::Close).unwrap();
@@ -408,40 +388,4 @@ fn a_queue_that_could_not_be_kept_is_said() {
             wrong(&nobody, &format!("queue: {dir} {start}"), advice);
         }
     }
-}
-
-#[test]
-fn a_graphite_web_that_has_no_canary_or_is_none_is_said() {
-    let sandbox = sandbox(Limits::Wide).unwrap();
-    let elsewhere = Carbon::start(&sandbox.folder, "elsewhere", &Options::default()).unwrap();
-    let carbon = elsewhere.address();
-    let graphite = GraphiteWeb::start(&sandbox).unwrap();
-    let conf = sandbox.slurm.conf().display().to_string();
-    let args = ["check", "--connect", "--slurm-conf", &conf, "--carbon", &carbon, "--read-back"];
-    let asked = |url: &str| run(&sandbox.folder, &[&args[..], &[url]].concat()).unwrap();
-    let other = asked(&graphite.url);
-    wrong(
-        &other,
-        "read back: graphite-web has no cluster.slurm_graphite.",
-        "Does graphite-web read this Carbon's files",
-    );
-    assert!(other.stdout.contains("does not know the path"), "{}", other.stdout);
-    let nobody = format!("http://127.0.0.1:{}", free_port().unwrap());
-    assert!(asked(&nobody).stdout.contains("Connection refused"));
-    let gate = imitation("301 Moved Permanently", "").unwrap();
-    assert!(asked(&gate).stdout.contains("answers HTTP/1.0 301 Moved Permanently"));
-}
-
-/// A server that answers every request with `status` and `body`; returns its URL.
-fn imitation(status: &'static str, body: &'static str) -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let url = format!("http://{}", listener.local_addr()?);
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut question = [0; 4096];
-            let _asked = stream.read(&mut question);
-            let _answered = write!(stream, "HTTP/1.0 {status}\r\n\r\n{body}");
-        }
-    });
-    Ok(url)
 }

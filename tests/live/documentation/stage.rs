@@ -5,10 +5,9 @@ use std::os::unix::fs::symlink;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::{Limits, Options};
-use sandbox::{Invocation, Sandbox, find_program, slurm_graphite};
+use sandbox::{GraphiteWeb, Invocation, Sandbox, find_program, slurm_graphite};
 
 use super::blocks::{self, Block, top};
-use crate::commands::GraphiteWeb;
 
 /// Debian's rules, the last of which matches everything. For storage-aggregation.conf Debian ships only an example.
 const SCHEMAS: &str = "[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n";
@@ -64,7 +63,8 @@ impl Stage {
         let (schemas, aggregation) = (SCHEMAS.to_owned(), AGGREGATION.to_owned());
         let options = Options { schemas, aggregation, limits: Limits::Wide, ..Options::default() };
         let sandbox = Sandbox::with(&options)?;
-        let graphite = GraphiteWeb::start(&sandbox)?;
+        let mut graphite = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
+        graphite.process.wait_ready()?;
         let work = sandbox.path("work");
         fs::create_dir(&work)?;
         // Only root can give a folder to another user; for any other user the daemon's user is the same user.
@@ -121,7 +121,7 @@ impl Stage {
                 "timeout --preserve-status --signal=TERM 3 slurm-graphite run ".to_owned(),
             ),
             ("carbon.example.org:2004", self.sandbox.carbon.address()),
-            ("http://graphite.example.org", self.graphite.url.clone()),
+            ("http://graphite.example.org", format!("http://127.0.0.1:{}", self.graphite.port)),
             ("/etc/slurm/slurm.conf", self.sandbox.slurm.conf().display().to_string()),
             ("/etc/slurm-graphite", path("root/etc/slurm-graphite")),
             ("/var/lib/slurm-graphite", path("root/var/lib/slurm-graphite")),
@@ -193,6 +193,15 @@ impl Stage {
             ensure!(line.starts_with(&start), "{line}\nis not as documented:\n{start}");
         }
         Ok(())
+    }
+
+    /// Whether the answer to `script`, which asks graphite-web for the point of `check`, ends with a moment of the last minutes.
+    pub(crate) fn has_point(&self, script: &str, place: &str) -> Result<bool> {
+        let said = self.sh(script, place)?;
+        let values = said.rsplit(['|', ',']).filter_map(|value| value.trim().parse::<f64>().ok());
+        Ok(said.starts_with("cluster.slurm_graphite.")
+            && said.contains('|')
+            && values.take(1).any(|value| (sandbox::now() - value).abs() < 600.0))
     }
 
     /// Runs one script, which must succeed.

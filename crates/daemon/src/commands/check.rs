@@ -8,7 +8,6 @@ mod carbon_conf;
 mod delivery;
 mod ini;
 mod neighbors;
-mod read_back;
 mod rest;
 mod rules;
 mod slurm;
@@ -27,7 +26,6 @@ pub(super) use self::storage::paths;
 use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, default_paths};
-use crate::url::Url;
 use crate::{clock, prefix, self_metrics};
 
 pub(super) fn check(options: &Options, json: bool) -> Result<()> {
@@ -57,24 +55,14 @@ fn files(_config: &Config, _connects: bool, _report: &mut Report) -> Result<()> 
 }
 
 /// The same, and everything that the configuration names.
-pub(super) fn connect(
-    options: &Options,
-    json: bool,
-    storage_schemas: Option<&Path>,
-    read_back: Option<&Url>,
-) -> Result<()> {
+pub(super) fn connect(options: &Options, json: bool, storage_schemas: Option<&Path>) -> Result<()> {
     let mut report = Report { json, ..Report::default() };
-    let looked = block_on(look_at_all(options, storage_schemas, read_back, &mut report));
+    let looked = block_on(look_at_all(options, storage_schemas, &mut report));
     report.end(looked)?;
     print(report.summary())
 }
 
-async fn look_at_all(
-    options: &Options,
-    storage_schemas: Option<&Path>,
-    read_back: Option<&Url>,
-    report: &mut Report,
-) -> Result<()> {
+async fn look_at_all(options: &Options, storage_schemas: Option<&Path>, report: &mut Report) -> Result<()> {
     let config = load(options)?;
     start_quiet_log(options, &config);
     report.good(&configuration(&config))?;
@@ -89,12 +77,7 @@ async fn look_at_all(
     // A Carbon's rules come before its canary, which is a series too.
     storage::look(&config, reading.as_ref(), storage_schemas, report).await?;
     let canary = canary(&config, reading.as_ref());
-    let has_read = delivery::carbons(&config, canary.as_ref(), report).await?;
-    if let Some(url) = read_back {
-        let canary = canary.as_ref().filter(|_| has_read);
-        read_back::look(url, canary, config.has_tags_only(), report).await?;
-    }
-    Ok(())
+    delivery::carbons(&config, canary.as_ref(), report).await
 }
 
 fn configuration(config: &Config) -> String {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use carbon::{Batch, Connection, ConnectionError, Destination, Stream};
+use carbon::{Batch, Connection, ConnectionError, Destination, MetricNames, Stream};
 use size::Size;
 
 use super::Report;
@@ -17,17 +17,16 @@ const STATE: &str = "/var/lib/slurm-graphite";
 /// How long a Carbon gets to close what it cannot read; behind the end of our own side every close looks the same.
 const REFUSAL: Duration = Duration::from_secs(1);
 
-/// Every Carbon in turn; whether one of them has read the canary.
-pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
+/// Every Carbon in turn.
+pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
     if config.carbon.is_empty() {
         report.wrong(
             "carbon: no destination",
             "Give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file.",
         )?;
     }
-    let mut read = false;
     for to in &config.carbon {
-        read |= carbon(to, canary, report).await?;
+        carbon(to, canary, report).await?;
         if config.queue.dir.is_some() && to.name == to.address.to_string() {
             report.unknown(&format!(
                 "carbon {}: it has no `name`; with a name, unsent ticks would follow a change of its `address`",
@@ -35,10 +34,10 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
             ))?;
         }
     }
-    Ok(read && canary.is_some())
+    Ok(())
 }
 
-async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
+async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
     let passed = match &to.tls {
         None => match Connection::open(to).await {
             Ok(connection) => within_time(connection, to, canary).await,
@@ -55,21 +54,20 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         #[cfg(not(feature = "tls"))]
         Some(never) => match *never {},
     };
-    let what =
-        if canary.is_some() { "accepted and read the test point" } else { "accepts connections and reads" };
+    let what = canary.and_then(|canary| canary.points().next()).map_or_else(
+        || "accepts connections and reads".to_owned(),
+        |point| format!("accepted and read the test point, {}", name(point.path(), to)),
+    );
     let (error, advice) = match passed {
         // Nothing was sent to which it could object.
         Ok(()) if canary.is_none() && speaks_tls(to).await => plain_to_tls(),
         Ok(()) => {
             let read = format!("carbon {}: {what}", to.name);
-            match to.protocol.unusual_port(to.address.port) {
-                Some(doubt) => report.unknown(&format!(
-                    "{read}, but {doubt}; use --read-back to check that the point was stored"
-                ))?,
-                None if canary.is_none() => report.good(&read)?,
-                None => report.good(&format!("{read}; use --read-back to check that it was stored"))?,
-            }
-            return Ok(true);
+            return match to.protocol.unusual_port(to.address.port) {
+                Some(doubt) => report
+                    .unknown(&format!("{read}, but {doubt}; ask graphite-web whether the point was stored")),
+                None => report.good(&read),
+            };
         }
         Err(ConnectionError::Unread(_)) => (
             "accepts connections, but does not read".to_owned(),
@@ -102,8 +100,15 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
         ),
     };
-    report.wrong(&format!("carbon {}: {error}", to.name), advice)?;
-    Ok(false)
+    report.wrong(&format!("carbon {}: {error}", to.name), advice)
+}
+
+/// What this Carbon calls `path`.
+fn name(path: &str, to: &Destination) -> String {
+    match to.names {
+        MetricNames::Paths => path.to_owned(),
+        MetricNames::Tagged(tagged) => tagged(path),
+    }
 }
 
 fn plain_to_tls() -> (String, &'static str) {
