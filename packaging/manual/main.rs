@@ -34,11 +34,6 @@ mod config {
     }
 }
 
-/// The same.
-mod url {
-    pub(crate) type Url = String;
-}
-
 const NAME: &str = "slurm-graphite";
 
 /// The configuration as it is installed.
