@@ -282,7 +282,7 @@ fn a_memory_whose_disk_hangs_costs_no_tick() {
     let folder = Folder::new().unwrap();
     let queue = folder.path().join("queue");
     std::fs::create_dir(&queue).unwrap();
-    let memory = queue.join("rpc_stats.json");
+    let memory = queue.join("queue-00000000000000000001.log");
     let mkfifo = find_program("mkfifo").unwrap();
     Invocation::of(&folder, &mkfifo, &[&memory.display().to_string()]).unwrap().finish().unwrap();
     let more = format!("[queue]\ndir = \"{}\"\n[collectors.rpc_stats]\nusers = 3\n", queue.display());

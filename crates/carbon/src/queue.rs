@@ -246,6 +246,12 @@ impl Queue {
         (state.restored || self.shared.store.is_none()).then(|| state.states.clone())
     }
 
+    /// The newest bytes of this name, as far as the file has been read.
+    #[must_use]
+    pub fn stored(&self, name: &str) -> Option<Arc<[u8]>> {
+        self.shared.state().states.get(name).map(Arc::clone)
+    }
+
     /// The queue's status.
     #[must_use]
     pub fn status(&self) -> QueueStatus {

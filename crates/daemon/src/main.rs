@@ -8,7 +8,6 @@ mod accounting;
 mod cli;
 mod clock;
 mod collecting;
-mod collector_memory;
 mod collectors;
 mod commands;
 mod config;

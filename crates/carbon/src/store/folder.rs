@@ -149,8 +149,7 @@ fn is_own(metadata: &Metadata) -> bool {
     (metadata.uid(), metadata.gid()) == (user, group)
 }
 
-/// Whether the daemon writes files with this name: the queue's, and the collectors' memories.
+/// Whether the daemon writes files with this name.
 fn is_of_the_daemon(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.starts_with("queue") || name.ends_with(".json") || name.ends_with(".new")
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("queue"))
 }

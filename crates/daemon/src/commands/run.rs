@@ -8,6 +8,7 @@ mod emitting;
 mod following;
 mod queue_owner;
 mod reload;
+mod remembering;
 mod signals;
 mod status;
 mod surveying;
@@ -33,7 +34,6 @@ use crate::accounting::Accounting;
 use crate::cli::Options;
 use crate::clock::{self, Alarm, unix_now};
 use crate::collecting::Collecting;
-use crate::collector_memory::Memories;
 use crate::collectors::TickOutcome;
 use crate::config::{Config, SlurmSettings};
 use crate::follow::Follow;
@@ -114,7 +114,6 @@ struct Daemon {
     /// For finished jobs; `None` where they are not counted.
     accounting: Option<Accounting>,
     collecting: Collecting,
-    memories: Memories,
     queue: Queue,
     /// Of the running queue: a reload does not change it.
     queue_dir: Option<PathBuf>,
@@ -142,6 +141,8 @@ struct Daemon {
     status_socket: StatusSocket,
     started: i64,
     last_tick: Option<i64>,
+    /// The tick at which collectors' memories were stored last.
+    remembered: i64,
     /// The log says that points cannot be sent, because the prefix needs the cluster's name.
     logged_nameless: bool,
     loading: Option<Loading>,
@@ -164,9 +165,11 @@ impl Daemon {
         queue.locked().await?;
         let senders =
             config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone(), &queue))).collect();
-        let memories = Memories::new(config.queue.dir.clone());
-        memories.read(config.collectors.remembering()).await;
-        let collecting = Collecting::start(config.interval, &config.collectors, |name| memories.recall(name));
+        if config.collectors.remember() {
+            remembering::wait(&queue).await;
+        }
+        let memory = |name| remembering::memory(&queue, name);
+        let collecting = Collecting::start(config.interval, &config.collectors, memory);
         let dbd_survey = start_survey(&config, &collecting, Role::Accounting, None);
         let shared = dbd_survey.as_ref().map(|survey| survey.source().share());
         info!(
@@ -189,7 +192,6 @@ impl Daemon {
             dbd_survey,
             accounting: start_accounting(&config, shared),
             collecting,
-            memories,
             queue,
             queue_dir: config.queue.dir.clone(),
             senders,
@@ -208,6 +210,7 @@ impl Daemon {
             status_socket: StatusSocket::listen(),
             started: unix_now(),
             last_tick: None,
+            remembered: 0,
             logged_nameless: false,
             loading: None,
             config,
@@ -302,6 +305,7 @@ impl Daemon {
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(mut self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
+        self.remember(i64::MAX);
         drop((self.source, self.follow, self.survey, self.dbd_survey, self.accounting, self.status_socket));
         self.queue.publish();
         let mut drains = JoinSet::new();

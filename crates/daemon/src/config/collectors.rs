@@ -68,13 +68,12 @@ impl Collectors {
         self.settings.get(name) == other.settings.get(name)
     }
 
-    /// The collectors that have something to remember across restarts of the daemon: which users and accounts have paths.
-    /// Finished jobs have their own memory.
-    pub(crate) fn remembering(&self) -> Vec<&'static str> {
-        let remembering = self.enabled().filter(|(collector, settings)| {
+    /// Whether any of them must know after a restart which users and accounts have paths. Finished jobs have their own
+    /// memory.
+    pub(crate) fn remember(&self) -> bool {
+        self.enabled().any(|(collector, settings)| {
             settings.bounds_paths() && !matches!(collector.start, Start::Finished)
-        });
-        remembering.map(|(collector, _)| collector.name).collect()
+        })
     }
 
     pub(super) fn apply(&mut self, mut all: Section<'_, '_>) {
@@ -251,14 +250,11 @@ mod tests {
 
     #[test]
     fn who_has_paths_is_remembered_where_users_have_any() {
-        let remembering = |toml: &str| Config::of(toml).collectors.remembering();
-        assert_eq!(remembering("[collectors.jobs]\nusers = 3"), [""; 0], "it is off");
-        assert_eq!(remembering("[collectors.rpc_stats]\nusers = 3"), ["rpc_stats"]);
-        assert_eq!(remembering("[collectors.jobs]\nenabled = true\naccounts = 3"), ["jobs"]);
-        assert_eq!(
-            remembering("queue.dir = \"/q\"\n[collectors.finished]\nenabled = true\naccounts = 3"),
-            [""; 0]
-        );
+        let remember = |toml: &str| Config::of(toml).collectors.remember();
+        assert!(!remember("[collectors.jobs]\nusers = 3"), "it is off");
+        assert!(remember("[collectors.rpc_stats]\nusers = 3"));
+        assert!(remember("[collectors.jobs]\nenabled = true\naccounts = 3"));
+        assert!(!remember("queue.dir = \"/q\"\n[collectors.finished]\nenabled = true\naccounts = 3"));
     }
 
     #[test]

@@ -201,8 +201,7 @@ async fn only_the_daemons_user_may_read_the_queue() {
     let files = || fs::read_dir(&dir).unwrap().flatten().map(|file| file.path()).collect::<Vec<_>>();
     assert_eq!(files().len(), 3, "a segment, the lock and the reserve");
     assert!(files().iter().all(|file| mode(file) == 0o600) && mode(&dir) == 0o700);
-    // Of a version that did not care, and a memory of a collector.
-    fs::write(dir.join("rpc_stats.json"), "{}").unwrap();
+    // Of a version that did not care.
     files().iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap());
     fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
     run(2).await;

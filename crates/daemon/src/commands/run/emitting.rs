@@ -55,7 +55,7 @@ impl Daemon {
 
     /// The same; `is_provisional`: it may have to be dropped later.
     pub(super) fn keep_as(&mut self, batch: &Batch, is_provisional: bool) {
-        self.memories.save(self.collecting.changed_memories());
+        self.remember(batch.timestamp());
         if batch.points().len() == 0 {
             return;
         }

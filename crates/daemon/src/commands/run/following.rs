@@ -6,7 +6,7 @@ use carbon::Batch;
 use slurm_snapshot::RpcTables;
 use tracing::{info, warn};
 
-use super::{Daemon, LoggedState};
+use super::{Daemon, LoggedState, remembering};
 use crate::clock::unix_now;
 use crate::collecting::Collecting;
 use crate::collectors::TickOutcome;
@@ -166,8 +166,9 @@ impl Daemon {
         if change.handover {
             info!("the active slurmctld runs on this host now; its figures are published");
             // Nothing is compared with a reading from before others were active.
-            let recall = |name| self.memories.recall(name);
-            self.collecting = Collecting::start(self.config.interval, &self.config.collectors, recall);
+            self.remember(i64::MAX);
+            let memory = |name| remembering::memory(&self.queue, name);
+            self.collecting = Collecting::start(self.config.interval, &self.config.collectors, memory);
             if let Some(survey) = &mut self.survey {
                 survey.reconfigure(self.config.collectors.max_duty, self.config.collectors.max_threads);
             }

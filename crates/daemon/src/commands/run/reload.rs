@@ -8,7 +8,9 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
 use super::accounting::start_accounting;
-use super::{Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, addresses, load, names, start_survey};
+use super::{
+    Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, addresses, load, names, remembering, start_survey,
+};
 use crate::accounting::Plan;
 use crate::cli::Options;
 use crate::clock::{self, unix_now};
@@ -27,7 +29,7 @@ pub(super) type Read = Result<Box<Result<Config, Problems>>, JoinError>;
 
 /// A configuration that is being read.
 pub(super) struct Loading {
-    task: JoinHandle<Read>,
+    task: JoinHandle<Box<Result<Config, Problems>>>,
     /// It may have changed again since it was read.
     again: bool,
 }
@@ -35,27 +37,19 @@ pub(super) struct Loading {
 impl Loading {
     /// Waits until it has been read. Safe to cancel.
     pub(super) async fn read(&mut self) -> Read {
-        (&mut self.task).await.and_then(|read| read)
+        (&mut self.task).await
     }
 }
 
 impl Daemon {
-    /// Reads the configuration and its collectors' memories on another thread, because their file systems may hang.
+    /// Reads the configuration on another thread, because its file system may hang.
     pub(super) fn read_configuration(&mut self, options: &Options) {
         if let Some(loading) = &mut self.loading {
             loading.again = true;
             return;
         }
         let options = options.clone();
-        let memories = self.memories.clone();
-        let task = tokio::spawn(async move {
-            let read =
-                spawn_blocking(move || Box::new(load(&options).and_then(Config::with_destination))).await?;
-            if let Ok(config) = &*read {
-                memories.read(config.collectors.remembering()).await;
-            }
-            Ok(read)
-        });
+        let task = spawn_blocking(move || Box::new(load(&options).and_then(Config::with_destination)));
         self.loading = Some(Loading { task, again: false });
     }
 
@@ -132,13 +126,14 @@ impl Daemon {
 
     /// A collector whose settings stay continues with its last reading and all that it has counted, and so does the survey.
     fn change_collecting(&mut self, config: &Config) {
+        self.remember(i64::MAX);
         let (old, new) = (&self.config, config);
         let is_another = new.slurm != old.slurm;
         let all_anew = is_another || new.interval != old.interval;
         let stays = |name| !all_anew && new.collectors.is_same(&old.collectors, name);
-        let recall = |name| self.memories.recall(name);
+        let memory = |name| remembering::memory(&self.queue, name);
         self.collecting =
-            std::mem::take(&mut self.collecting).restart(new.interval, &new.collectors, stays, recall);
+            std::mem::take(&mut self.collecting).restart(new.interval, &new.collectors, stays, memory);
         let before = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
         let changed = |survey: Option<Survey>, role, source: Option<Source>| {
             let stays = !is_another && self.collecting.needs(role).is_some();
