@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use crate::connection_error::{ConnectionError, Result};
 use crate::destination::{Destination, Timeouts};
-use crate::wire::Protocol;
+use carbon_wire::Protocol;
 
 /// Small, because what is still in our own kernel is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
@@ -316,7 +316,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     fn destination(address: &str, timeouts: Timeouts) -> Destination {
-        let protocol = crate::wire::Protocol::Plaintext;
+        let protocol = carbon_wire::Protocol::Plaintext;
         Destination { protocol, timeouts, ..Destination::new("test", address.parse().unwrap()) }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::tls::Tls;
-use crate::wire::{MetricNames, Protocol};
+use carbon_wire::{MetricNames, Protocol};
 
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Sends datapoints to Carbon without loss: legal paths, batches of points, frames, the queue, the sender.
+//! Sends datapoints to Carbon without loss: the queue, the sender. The points and their bytes are in carbon-wire.
 //!
 //! Carbon acknowledges nothing. The only sign of life from its program is that it closes a connection after it has read
 //! everything on it. The rule that follows from this is in ledger.rs. Nothing here knows Slurm.
@@ -14,8 +14,6 @@ mod destination;
 mod duration;
 mod idle;
 mod ledger;
-pub mod path;
-mod point;
 mod queue;
 mod rate;
 mod sender;
@@ -24,7 +22,10 @@ mod store;
 mod tls;
 #[cfg(feature = "tls")]
 mod tls_connection;
-mod wire;
+
+pub use carbon_wire::{
+    Batch, Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Point, Protocol, WireError, frames, lines, path,
+};
 
 pub use address::{Address, AddressError};
 pub use backoff::Backoff;
@@ -33,7 +34,6 @@ pub use connection_error::ConnectionError;
 pub use destination::{Destination, Timeouts};
 pub use duration::in_words;
 pub use ledger::Ticks;
-pub use point::{Batch, Point};
 pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus, Status};
 pub use sender::Sender;
 pub use tls::Tls;
@@ -41,4 +41,3 @@ pub use tls::Tls;
 pub use tls::{Certificate, TlsNameError, TlsSettings, certificates, speaks_tls};
 #[cfg(feature = "tls")]
 pub use tls_connection::TlsConnection;
-pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Protocol, WireError, frames, lines};

@@ -26,9 +26,9 @@ use self::clock::Moment;
 pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn, Which};
 use self::state::{DestinationState, QueueState, QueuedBatch};
-use crate::point::Batch;
+use carbon_wire::Batch;
 use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary, moved};
-use crate::wire::{Frame, frames, points};
+use carbon_wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
 pub(crate) const COMMIT_PATIENCE: Duration = Duration::from_secs(1);

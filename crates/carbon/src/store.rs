@@ -36,7 +36,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::keeper::Keeper;
 pub(crate) use self::log::segment_bytes;
-use crate::wire::Frame;
+use carbon_wire::Frame;
 
 /// The most commands that wait for a disk that does not answer; further changes wait in the queue.
 const MOST_UNANSWERED: usize = 64;

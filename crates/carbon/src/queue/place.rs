@@ -12,7 +12,7 @@ use super::clock::Moment;
 use super::{COMMIT_PATIENCE, Dropped, SharedQueue};
 use crate::ledger::{Ledger, Ticks};
 use crate::store::StoreError;
-use crate::wire::{Frame, points};
+use carbon_wire::{Frame, points};
 
 /// The next batch for a destination.
 #[derive(Clone, Debug)]

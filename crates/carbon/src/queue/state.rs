@@ -15,7 +15,7 @@ use super::clock::{Clock, Moment};
 use super::{Limits, QueueStatus, Status, provisional};
 use crate::ledger::Ledger;
 use crate::store::{Changes, Event, Summary};
-use crate::wire::Frame;
+use carbon_wire::Frame;
 
 #[derive(Debug, Default)]
 pub(super) struct QueueState {

@@ -17,7 +17,7 @@ use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 use crate::duration::in_words;
 use crate::queue::{Loaded, Turn, Which};
-use crate::wire::Frame;
+use carbon_wire::Frame;
 
 /// How long to wait before reading a batch again that the disk did not return. Live ticks continue meanwhile.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);

@@ -194,7 +194,7 @@ mod tests {
     use super::super::tests::faults;
     use super::*;
     use crate::store::Kept;
-    use crate::wire::Frame;
+    use carbon_wire::Frame;
 
     #[test]
     fn what_the_disk_refused_goes_with_the_next_commits_but_not_what_was_done_meanwhile() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::folder::{self, Named};
 use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
-use crate::wire::{Frame, points};
+use carbon_wire::{Frame, points};
 
 /// The largest size of a segment, except for one with a single larger batch.
 const MOST_SEGMENT: u64 = 4 << 20;

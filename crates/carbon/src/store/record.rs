@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::Frame;
+use carbon_wire::Frame;
 
 const VERSION: u8 = 2;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];

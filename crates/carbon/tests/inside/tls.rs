@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::*;
 use crate::destination::Timeouts;
 use crate::tls::TlsSettings;
-use crate::wire::Protocol;
+use carbon_wire::Protocol;
 
 type Server = StreamOwned<ServerConnection, TcpStream>;
 

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::sender::Sender;
 use crate::store::{Restored, StoreError, Summary};
-use crate::wire::Protocol;
+use carbon_wire::Protocol;
 
 const PATIENCE: Duration = Duration::from_secs(150);
 const NAMES: [&str; 1] = ["a"];

@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 
 use self::world::{Order, ReceiverKind, ReceiverState, SimulatedStream};
 use super::*;
-use crate::point::Batch;
+use carbon_wire::Batch;
 use crate::queue::tests::{disk_answers, disk_hangs};
 use crate::queue::{Dropped, Limits};
-use crate::wire::Protocol;
+use carbon_wire::Protocol;
 
 const WINDOW: Duration = Duration::from_secs(600);
 

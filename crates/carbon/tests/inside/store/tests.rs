@@ -85,7 +85,7 @@ fn due(log: &mut Log, restored: &Restored) -> BTreeMap<(String, u64), u64> {
     for (to, id) in &restored.due {
         let frames = log.load(*id).unwrap();
         assert!(frames.iter().all(|found| (0..2).any(|part| *found == frame(*id, part))), "a wrong value");
-        let points = crate::wire::points(&frames);
+        let points = carbon_wire::points(&frames);
         assert_eq!((points, id.cast_signed()), (restored.batches[id].points, restored.batches[id].timestamp));
         due.insert((to.to_string(), *id), points);
     }

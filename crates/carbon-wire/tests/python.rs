@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use carbon::{Batch, frames};
+use carbon_wire::{Batch, frames};
 
 const READER: &str = r"
 import io, pickle, struct, sys

@@ -44,7 +44,8 @@ impl Protocol {
 
     /// The beginning of these bytes that is written at once. After a pickle that was cut short, its length tells the
     /// receiver so; lines have no length, so they are written whole.
-    pub(crate) fn piece(self, bytes: &[u8]) -> &[u8] {
+    #[must_use]
+    pub fn piece(self, bytes: &[u8]) -> &[u8] {
         let most = bytes.get(..MAX_LINES).filter(|_| self == Self::Plaintext);
         let last = most.and_then(|most| most.iter().rposition(|byte| *byte == b'\n'));
         last.and_then(|last| bytes.get(..=last)).unwrap_or(bytes)
@@ -105,7 +106,8 @@ pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
 }
 
 /// How many points the frames have together.
-pub(crate) fn points(frames: &[Frame]) -> u64 {
+#[must_use]
+pub fn points(frames: &[Frame]) -> u64 {
     frames.iter().map(|frame| u64::from(frame.points)).sum()
 }
 
