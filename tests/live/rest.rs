@@ -4,6 +4,7 @@
 
 mod faults;
 mod figures;
+mod hostile;
 mod imitated;
 mod jobs;
 

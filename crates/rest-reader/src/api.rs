@@ -15,7 +15,6 @@ use slurm_snapshot::{Release, Rest, Stage};
 use crate::args::RestArguments;
 use crate::decode::{self, Envelope, Meta, Nothing, Refusal};
 use crate::http::HttpClient;
-use crate::lossy::Lossy;
 use crate::problem::RestProblem;
 
 /// Versions of the API, and the release that each came with; the newest first.
@@ -126,7 +125,7 @@ impl Api {
     }
 
     /// Requests `what`. `payload` makes the decoder of the answer, for a version of the API and its release.
-    pub(crate) fn get<T: decode::object::Members>(
+    pub(crate) fn get<T: decode::Payload>(
         &mut self,
         what: What,
         payload: impl Fn(u8, Release) -> T,
@@ -160,7 +159,7 @@ impl Api {
         }
     }
 
-    fn try_versions<T: decode::object::Members>(
+    fn try_versions<T: decode::Payload>(
         &mut self,
         what: What,
         first: Option<KnownApi>,
@@ -193,7 +192,7 @@ impl Api {
         Err(RestProblem::new(Stage::Version, lacking(what)))
     }
 
-    fn ask<T: decode::object::Members>(
+    fn ask<T: decode::Payload>(
         &mut self,
         path: &str,
         limit: u64,
@@ -205,21 +204,18 @@ impl Api {
         let result = {
             let mut answer = self.http.get(path, &headers, limit, deadline)?;
             match answer.status {
-                StatusCode::OK => {
-                    let body = Lossy::new(&mut answer.body);
-                    match decode::read(std::io::BufReader::with_capacity(8 << 10, body), payload) {
-                        Ok(Envelope { error: Some(refusal), .. }) => {
-                            Err(explain(refusal, "slurmrestd answers 200"))
-                        }
-                        Ok(envelope) => Ok(VersionAnswer::Answer(envelope)),
-                        Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
-                            RestProblem::new(
-                                Stage::Http,
-                                format!("not a response of slurmrestd: {}", decode::complaint(&error)),
-                            )
-                        })),
+                StatusCode::OK => match decode::read(&mut answer.body, payload) {
+                    Ok(Envelope { error: Some(refusal), .. }) => {
+                        Err(explain(refusal, "slurmrestd answers 200"))
                     }
-                }
+                    Ok(envelope) => Ok(VersionAnswer::Answer(envelope)),
+                    Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
+                        RestProblem::new(
+                            Stage::Http,
+                            format!("not a response of slurmrestd: {}", decode::complaint(&error)),
+                        )
+                    })),
+                },
                 StatusCode::NOT_FOUND => Ok(VersionAnswer::NotFound),
                 status => {
                     let mut text = Vec::new();

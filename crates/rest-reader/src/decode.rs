@@ -1,40 +1,67 @@
 //! slurmrestd's answers, of every version of its API from v0.0.36 to v0.0.45, as slurm-snapshot's types.
 //!
-//! An answer is processed while it arrives: what is needed is added up at once, and nothing else is kept. A member that
-//! a version does not have is absent. A member with an impossible value is an error, never a figure.
+//! An answer is processed item by item (a node, a job, a row of a table) while it arrives: what is needed of an item is
+//! added up at once, and nothing else is kept. A member that a version does not have is absent. A member with an
+//! impossible value is an error, never a figure. Nothing is handed on before the answer's end, and nothing of an answer
+//! that has errors.
 
+mod bounded;
 pub(crate) mod diag;
+mod item;
+mod items;
 mod jobs;
-mod lenient;
-mod list;
 mod lists;
 mod nodes;
-pub(crate) mod object;
-mod partitions;
-mod ping;
 #[cfg(test)]
 #[path = "../tests/inside/decode/tests.rs"]
 mod tests;
 
+use std::cell::Cell;
 use std::fmt;
-use std::io::Read;
+use std::io::{BufReader, Read};
 
-use serde::de::{DeserializeSeed, Error, MapAccess};
+use serde::Deserializer as _;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value};
 use slurm_snapshot::Release;
 
-use self::lenient::{Number, Text};
-pub(crate) use self::list::{ListAnswer, Listed};
+use self::bounded::Bounded;
+use self::item::Item;
+use self::items::{Items, KeptMember, insert};
+pub(crate) use self::lists::joined;
 pub(crate) use self::nodes::NodesAnswer;
-use self::object::{Fill, Members, each};
-pub(crate) use self::partitions::joined;
+use crate::lossy::Lossy;
+
+/// The part of an answer that was requested.
+pub(crate) trait Payload {
+    /// The member that has it: a list of items, or one object. Empty: none.
+    const NAME: &'static str;
+
+    /// The lists in that object, whose rows are items, too. The object itself is the last item.
+    const LISTS: &'static [&'static str] = &[];
+
+    /// More bytes than the names of all items of a list have.
+    const MOST_NAMES: usize = 256 << 10;
+
+    /// Whether an item's member of this name is needed.
+    fn needs(&self, name: &str) -> bool;
+
+    /// Adds an item of `list`.
+    fn item(&mut self, list: &str, item: Item<'_>) -> Result<(), String>;
+
+    /// The end of an answer without errors. `last_update` is when slurmctld last changed the list, 0 if the answer does
+    /// not say.
+    fn end(&mut self, _last_update: i64) -> Result<(), String> {
+        Ok(())
+    }
+}
 
 /// What every answer has, and the payload that was requested.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Envelope<T> {
     pub(crate) meta: Meta,
     pub(crate) error: Option<Refusal>,
     pub(crate) payload: T,
-    errors: u32,
 }
 
 /// The program that answers.
@@ -43,8 +70,6 @@ pub(crate) struct Meta {
     pub(crate) release: Option<Release>,
     /// ClusterName, from Slurm 23.11 on.
     pub(crate) cluster: Option<String>,
-    major: Option<u8>,
-    minor: Option<u8>,
 }
 
 /// The first entry of `errors`. Its text is not kept: what answers may repeat the request's token in it.
@@ -54,81 +79,66 @@ pub(crate) struct Refusal {
 }
 
 /// Reads a whole answer.
-pub(crate) fn read<T: Members>(body: impl Read, payload: T) -> serde_json::Result<Envelope<T>> {
-    let mut envelope = Envelope { meta: Meta::default(), error: None, payload, errors: 0 };
+pub(crate) fn read<T: Payload>(body: impl Read, payload: T) -> serde_json::Result<Envelope<T>> {
+    let body = BufReader::with_capacity(8 << 10, Bounded::new(Lossy::new(body)));
     let mut json = serde_json::Deserializer::from_reader(body);
-    Fill(&mut envelope).deserialize(&mut json)?;
+    let envelope = json.deserialize_map(Document(payload))?;
     json.end()?;
     Ok(envelope)
 }
 
-impl<T: Members> Members for Envelope<T> {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            "meta" => map.next_value_seed(Fill(&mut self.meta))?,
-            "errors" => {
-                let (count, first) = (&mut self.errors, &mut self.error);
-                map.next_value_seed(each(|item: Refusal| {
-                    if *count == 0 {
-                        *first = Some(item);
-                    }
-                    *count = count.saturating_add(1);
-                    Ok(())
-                }))?;
-            }
-            _ => return self.payload.member(name, map),
-        }
-        Ok(true)
+/// The whole answer, read into its payload.
+struct Document<T>(T);
+
+impl<'de, T: Payload> Visitor<'de> for Document<T> {
+    type Value = Envelope<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
     }
 
-    fn end<E: Error>(&mut self) -> Result<(), E> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<T>, A::Error> {
+        let (mut payload, mut refusals, mut head) = (self.0, Refusals::default(), Map::new());
+        while let Some(name) = map.next_key::<String>()? {
+            let value = match name.as_str() {
+                "meta" | "last_update" => map.next_value_seed(KeptMember)?,
+                "errors" => map.next_value_seed(Items::of(&mut refusals, "errors")).map(|()| Value::Null)?,
+                list if list == T::NAME => {
+                    map.next_value_seed(Items::of(&mut payload, list)).map(|()| Value::Null)?
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            insert(&mut head, name, value)?;
+        }
+        let (head, names) = (Value::Object(head), Cell::new(T::MOST_NAMES));
+        let head = Item::of(&head, &names);
         // A refused answer may lack anything.
-        if self.error.is_some() { Ok(()) } else { self.payload.end() }
-    }
-}
-
-impl Members for Meta {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            // 22.05 writes it with a capital letter.
-            "slurm" | "Slurm" => map.next_value_seed(Fill(&mut SlurmMeta(self)))?,
-            _ => return Ok(false),
+        if refusals.first.is_none() {
+            if !T::NAME.is_empty() && !head.has(T::NAME) {
+                return Err(Error::custom(format_args!("the response contains no {}", T::NAME)));
+            }
+            let last_update = head.moment("last_update").map_err(Error::custom)?.unwrap_or(0);
+            payload.end(last_update).map_err(Error::custom)?;
         }
-        Ok(true)
-    }
-
-    fn end<E: Error>(&mut self) -> Result<(), E> {
-        let of_parts = self.major.zip(self.minor).map(|(major, minor)| Release::new(major, minor));
-        self.release = self.release.or(of_parts);
-        Ok(())
+        let meta = Meta::of(head.object("meta")).map_err(Error::custom)?;
+        Ok(Envelope { meta, error: refusals.first, payload })
     }
 }
 
-struct SlurmMeta<'a>(&'a mut Meta);
-
-impl Members for SlurmMeta<'_> {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            "release" => self.0.release = map.next_value::<Text>()?.0.as_deref().and_then(release),
-            "cluster" => self.0.cluster = map.next_value::<Text>()?.0.filter(|name| !name.is_empty()),
-            "version" => map.next_value_seed(Fill(&mut Version(self.0)))?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-struct Version<'a>(&'a mut Meta);
-
-impl Members for Version<'_> {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        let part = match name {
-            "major" => &mut self.0.major,
-            "minor" => &mut self.0.minor,
-            _ => return Ok(false),
-        };
-        *part = map.next_value::<Number>()?.or_none();
-        Ok(true)
+impl Meta {
+    fn of(meta: Item<'_>) -> Result<Self, String> {
+        // 22.05 writes it with a capital letter.
+        let slurm = if meta.has("slurm") { meta.object("slurm") } else { meta.object("Slurm") };
+        let version = slurm.object("version");
+        let of_parts = version.or_none("major").zip(version.or_none("minor"));
+        let release = slurm.text("release").as_deref().and_then(release);
+        Ok(Self {
+            release: release.or(of_parts.map(|(major, minor)| Release::new(major, minor))),
+            cluster: Some(slurm.name("cluster")?).filter(|name| !name.is_empty()),
+        })
     }
 }
 
@@ -140,14 +150,24 @@ fn release(text: &str) -> Option<Release> {
     format!("{year:0>2}.{month:0>2}").parse().ok()
 }
 
-impl Members for Refusal {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            // Up to v0.0.37 it is `errno`.
-            "error_number" | "errno" => self.errno = map.next_value::<Number>()?.or_none(),
-            _ => return Ok(false),
-        }
-        Ok(true)
+/// The answer's `errors`.
+#[derive(Default)]
+struct Refusals {
+    first: Option<Refusal>,
+}
+
+impl Payload for Refusals {
+    const NAME: &'static str = "errors";
+
+    fn needs(&self, name: &str) -> bool {
+        // Up to v0.0.37 it is `errno`.
+        matches!(name, "error_number" | "errno")
+    }
+
+    fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
+        let errno = item.or_none("error_number").or_else(|| item.or_none("errno"));
+        self.first.get_or_insert(Refusal { errno });
+        Ok(())
     }
 }
 
@@ -155,9 +175,15 @@ impl Members for Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Nothing;
 
-impl Members for Nothing {
-    fn member<'de, A: MapAccess<'de>>(&mut self, _: &str, _: &mut A) -> Result<bool, A::Error> {
-        Ok(false)
+impl Payload for Nothing {
+    const NAME: &'static str = "";
+
+    fn needs(&self, _: &str) -> bool {
+        false
+    }
+
+    fn item(&mut self, _: &str, _: Item<'_>) -> Result<(), String> {
+        Ok(())
     }
 }
 
@@ -169,9 +195,4 @@ pub(crate) fn complaint(error: &serde_json::Error) -> String {
     let Some((before, quoted)) = text.split_once(['"', '`']) else { return text.to_owned() };
     let expected = quoted.rfind(", expected ").and_then(|at| quoted.get(at..));
     format!("{}{}", before.trim_end(), expected.unwrap_or_default())
-}
-
-/// An error of this decoder itself.
-fn wrong<E: Error>(what: impl fmt::Display) -> E {
-    E::custom(what)
 }

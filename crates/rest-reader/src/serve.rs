@@ -13,7 +13,7 @@ use slurm_snapshot::{
 use crate::api::{Api, ApiReply, What};
 use crate::args::RestArguments;
 use crate::decode::diag::Diag;
-use crate::decode::{ListAnswer, Listed, NodesAnswer, joined};
+use crate::decode::{NodesAnswer, Payload, joined};
 use crate::problem::RestProblem;
 
 /// The limit for answers that do not grow with the cluster.
@@ -137,13 +137,12 @@ fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<ReplyParts, RestP
 const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
 
 /// Requests an answer that is one list.
-fn list<L: ListAnswer>(
+fn list<L: Payload>(
     api: &mut Api,
     what: What,
     empty: impl Fn(Release) -> L,
 ) -> Result<(ReplyParts, L), RestProblem> {
-    let (found, read) = ReplyParts::of(api.get(what, |_, release| Listed::of(empty(release)))?);
-    Ok((found, read.list))
+    Ok(ReplyParts::of(api.get(what, |_, release| empty(release))?))
 }
 
 fn job_states(api: &mut Api) -> Result<ReplyParts, RestProblem> {

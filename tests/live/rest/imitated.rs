@@ -145,7 +145,7 @@ fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
 static SERVED: AtomicU8 = AtomicU8::new(42);
 
 /// Every number of `diag` that all versions have.
-const NUMBERS: [&str; 23] = [
+pub(crate) const NUMBERS: [&str; 23] = [
     "server_thread_count",
     "agent_queue_size",
     "agent_count",

@@ -4,12 +4,10 @@
 //! and 26.05 each task has its own row, so rows are not slurmctld's records. If a state has several words, only one
 //! counts: the one that squeue's `%T` shows.
 
-use serde::de::MapAccess;
 use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array};
 
-use super::lenient::{Text, Words};
-use super::list::ListAnswer;
-use super::object::Members;
+use super::Payload;
+use super::item::Item;
 
 /// Flags that squeue shows instead of the base state, in order of precedence.
 const SHOWN: [&str; 13] = [
@@ -28,37 +26,23 @@ const SHOWN: [&str; 13] = [
     "signaling",
 ];
 
-#[derive(Default)]
-pub(crate) struct JobStateRow {
-    id: String,
-    state: Vec<String>,
-}
-
-impl Members for JobStateRow {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            "job_id" => self.id = map.next_value::<Text>()?.0.unwrap_or_default(),
-            "state" => self.state = map.next_value::<Words>()?.0,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-impl ListAnswer for Jobs {
+impl Payload for Jobs {
     const NAME: &'static str = "jobs";
-    type Item = JobStateRow;
 
-    fn add(&mut self, row: JobStateRow) -> Result<(), String> {
-        if row.id.is_empty() {
+    fn needs(&self, name: &str) -> bool {
+        matches!(name, "job_id" | "state")
+    }
+
+    fn item(&mut self, _: &str, row: Item<'_>) -> Result<(), String> {
+        let (id, words) = (row.text("job_id").unwrap_or_default(), row.words("state")?);
+        if id.is_empty() {
             // A job that ended while slurmctld wrote its list.
             return Ok(());
         }
-        let is = |known: &&&str| row.state.iter().any(|word| word.eq_ignore_ascii_case(known));
-        let base =
-            JOB_STATES.iter().find(is).ok_or_else(|| format!("job {} has an unknown state", row.id))?;
+        let is = |known: &&&str| words.iter().any(|word| word.eq_ignore_ascii_case(known));
+        let base = JOB_STATES.iter().find(is).ok_or("the job has an unknown state")?;
         let word = SHOWN.iter().find(is).unwrap_or(base);
-        let tasks = array_tasks(&row.id).unwrap_or_else(|| {
+        let tasks = array_tasks(&id).unwrap_or_else(|| {
             self.unparsed = self.unparsed.saturating_add(1);
             1
         });
@@ -80,13 +64,13 @@ fn array_tasks(id: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Listed, read};
+    use super::super::read;
     use super::*;
 
     fn counted(rows: &str) -> Result<Jobs, String> {
         let text = format!(r#"{{"jobs":[{rows}],"errors":[],"warnings":[]}}"#);
-        let envelope = read(text.as_bytes(), Listed::<Jobs>::default()).map_err(|error| error.to_string())?;
-        Ok(envelope.payload.list)
+        let envelope = read(text.as_bytes(), Jobs::default()).map_err(|error| error.to_string())?;
+        Ok(envelope.payload)
     }
 
     #[test]
@@ -116,7 +100,7 @@ mod tests {
     fn what_is_not_known_is_an_error_or_counted_as_not_understood() {
         assert!(counted(r#"{"job_id":"7","state":["NEWER"]}"#).is_err());
         assert!(counted(r#"{"job_id":"7"}"#).is_err());
-        assert!(read(&b"{}"[..], Listed::<Jobs>::default()).is_err());
+        assert!(read(&b"{}"[..], Jobs::default()).is_err());
         let jobs = counted(r#"{"job_id":"7_[1,2,...]","state":["PENDING"]}"#).unwrap();
         assert_eq!((jobs.unparsed, jobs.states["pending"].jobs), (1, 1));
         assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states, [].into());

@@ -1,58 +1,73 @@
-//! The short answers: `licenses` and `reservations`.
+//! The short answers: `licenses`, `reservations`, `partitions` and `ping`.
 
-use serde::de::{Error, MapAccess};
-use slurm_snapshot::{License, Licenses, Reservation, Reservations};
+use std::collections::BTreeMap;
 
-use super::lenient::{Flag, Number, Text, Words};
-use super::list::ListAnswer;
-use super::object::Members;
+use slurm_snapshot::{Controller, License, Licenses, Partition, Partitions, Reservation, Reservations};
+
+use super::Payload;
+use super::item::Item;
+use super::nodes::PartitionNodes;
 
 /// The same limit as in the reader of libslurm.
 const MAX_RESERVATIONS: usize = 1000;
 const MAX_LICENSES: usize = 10_000;
 
-impl ListAnswer for Licenses {
-    const NAME: &'static str = "licenses";
-    type Item = License;
+/// More partitions than any cluster has, each of which has 19 paths.
+const MOST_PARTITIONS: usize = 1000;
 
-    fn add(&mut self, license: License) -> Result<(), String> {
+/// More controllers than any release allows.
+const MOST_CONTROLLERS: usize = 64;
+
+impl Payload for Licenses {
+    const NAME: &'static str = "licenses";
+    const MOST_NAMES: usize = 1 << 20;
+
+    fn needs(&self, name: &str) -> bool {
+        matches!(name, "LicenseName" | "Remote" | "Nodes" | "Total" | "Free" | "Used" | "Reserved")
+    }
+
+    fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
+        let total = item.value32("Total")?;
+        let license = License {
+            name: item.name("LicenseName")?,
+            remote: item.flag("Remote").unwrap_or(false),
+            nodes: Some(item.kept_text("Nodes")?).filter(|nodes| !nodes.is_empty()),
+            total,
+            free: total.and(item.value32("Free")?),
+            used: item.value32("Used")?.unwrap_or(0),
+            reserved: item.value32("Reserved")?.unwrap_or(0),
+        };
         if self.licenses.len() < MAX_LICENSES {
             self.licenses.push(license);
         }
         Ok(())
     }
 
-    fn end(&mut self, last_update: i64) {
+    fn end(&mut self, last_update: i64) -> Result<(), String> {
         self.last_update = last_update;
-    }
-}
-
-impl Members for License {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            "LicenseName" => self.name = map.next_value::<Text>()?.0.unwrap_or_default(),
-            "Remote" => self.remote = map.next_value::<Flag>()?.0.unwrap_or(false),
-            "Nodes" => self.nodes = map.next_value::<Text>()?.0.filter(|nodes| !nodes.is_empty()),
-            "Total" => self.total = map.next_value::<Number>()?.value32(name)?,
-            "Free" => self.free = map.next_value::<Number>()?.value32(name)?,
-            "Used" => self.used = map.next_value::<Number>()?.value32(name)?.unwrap_or(0),
-            "Reserved" => self.reserved = map.next_value::<Number>()?.value32(name)?.unwrap_or(0),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn end<E: Error>(&mut self) -> Result<(), E> {
-        self.free = self.total.and(self.free);
         Ok(())
     }
 }
 
-impl ListAnswer for Reservations {
+impl Payload for Reservations {
     const NAME: &'static str = "reservations";
-    type Item = Reservation;
 
-    fn add(&mut self, reservation: Reservation) -> Result<(), String> {
+    fn needs(&self, name: &str) -> bool {
+        matches!(name, "name" | "node_count" | "core_count" | "start_time" | "end_time" | "flags")
+    }
+
+    fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
+        let flags = item.words("flags")?;
+        let has = |word: &str| flags.iter().any(|flag| flag.eq_ignore_ascii_case(word));
+        let reservation = Reservation {
+            name: item.name("name")?,
+            nodes: item.value32("node_count")?.unwrap_or(0),
+            cores: item.value32("core_count")?.unwrap_or(0),
+            start_time: item.moment("start_time")?,
+            end_time: item.moment("end_time")?,
+            maint: has("MAINT"),
+            floats: has("TIME_FLOAT"),
+        };
         self.count = self.count.saturating_add(1);
         if self.reservations.len() < MAX_RESERVATIONS {
             self.reservations.push(reservation);
@@ -60,26 +75,86 @@ impl ListAnswer for Reservations {
         Ok(())
     }
 
-    fn end(&mut self, last_update: i64) {
+    fn end(&mut self, last_update: i64) -> Result<(), String> {
         self.last_update = last_update;
+        Ok(())
     }
 }
 
-impl Members for Reservation {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            "name" => self.name = map.next_value::<Text>()?.0.unwrap_or_default(),
-            "node_count" => self.nodes = map.next_value::<Number>()?.value32(name)?.unwrap_or(0),
-            "core_count" => self.cores = map.next_value::<Number>()?.value32(name)?.unwrap_or(0),
-            "start_time" => self.start_time = map.next_value::<Number>()?.moment(name)?,
-            "end_time" => self.end_time = map.next_value::<Number>()?.moment(name)?,
-            "flags" => {
-                let flags = map.next_value::<Words>()?.0;
-                let has = |word: &str| flags.iter().any(|flag| flag.eq_ignore_ascii_case(word));
-                (self.maint, self.floats) = (has("MAINT"), has("TIME_FLOAT"));
-            }
-            _ => return Ok(false),
+impl Payload for Partitions {
+    const NAME: &'static str = "partitions";
+    const MOST_NAMES: usize = 64 << 10;
+
+    fn needs(&self, name: &str) -> bool {
+        matches!(name, "name" | "state" | "partition" | "flags")
+    }
+
+    fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
+        if self.partitions.len() >= MOST_PARTITIONS {
+            return Err(format!("there are more than {MOST_PARTITIONS} partitions"));
         }
-        Ok(true)
+        // Up to v0.0.38 it is here, from v0.0.39 on in `partition`.
+        let holder = if item.has("state") { item } else { item.object("partition") };
+        let state = holder.words("state")?.first().map(|word| word.to_ascii_lowercase());
+        let flags = item.words("flags")?;
+        let has =
+            |flag: &str| item.has("flags").then(|| flags.iter().any(|word| word.eq_ignore_ascii_case(flag)));
+        self.partitions.push(Partition {
+            name: item.name("name")?,
+            state: state.unwrap_or_default(),
+            default: has("default"),
+            hidden: has("hidden"),
+            ..Partition::default()
+        });
+        Ok(())
+    }
+
+    fn end(&mut self, last_update: i64) -> Result<(), String> {
+        self.last_update = last_update;
+        Ok(())
+    }
+}
+
+/// Each partition with the totals of its nodes.
+pub(crate) fn joined(
+    mut partitions: Partitions,
+    mut members: BTreeMap<String, PartitionNodes>,
+) -> Partitions {
+    for partition in &mut partitions.partitions {
+        let PartitionNodes { total, states, gpus } = members.remove(&partition.name).unwrap_or_default();
+        (partition.total, partition.states, partition.gpus) = (total, states, gpus);
+    }
+    partitions
+}
+
+/// `ping`: whether each controller answers slurmrestd.
+impl Payload for Vec<Controller> {
+    const NAME: &'static str = "pings";
+
+    fn needs(&self, name: &str) -> bool {
+        matches!(name, "hostname" | "ping" | "pinged" | "responding" | "latency")
+    }
+
+    fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
+        // "ping" up to v0.0.38, "pinged" up to v0.0.44, then "responding".
+        let word = item.text("ping").or_else(|| item.text("pinged")).unwrap_or_default();
+        let by_word = match word.to_ascii_uppercase().as_str() {
+            "UP" => Some(true),
+            "DOWN" => Some(false),
+            _ => None,
+        };
+        let up = by_word.or_else(|| item.flag("responding"));
+        let up = up.ok_or("the controller is neither up nor down")?;
+        if self.len() < MOST_CONTROLLERS {
+            let index = u32::try_from(self.len()).unwrap_or(u32::MAX);
+            // No latency up to v0.0.38.
+            self.push(Controller {
+                host: item.name("hostname")?,
+                index,
+                up,
+                elapsed: item.or_none("latency"),
+            });
+        }
+        Ok(())
     }
 }

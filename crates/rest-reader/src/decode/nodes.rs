@@ -5,21 +5,25 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::MapAccess;
 use slurm_snapshot::{Memory, NODE_STATES, NodeRow, NodeTally, Release, Shares, gres};
 
-use super::lenient::{Number, Text, Words};
-use super::list::ListAnswer;
-use super::object::Members;
+use super::Payload;
+use super::item::{Item, LONGEST_NAME};
 
-/// slurm.conf can have no more nodes (`MAX_SLURM_NODES` is 65,536 in 26.05).
-const MOST_NODES: u64 = 100_000;
+/// slurm.conf can have no more nodes: `MAX_SLURM_NODES`.
+const MOST_NODES: u64 = 65_536;
 
 /// The most bytes, approximately, for the names of partitions, states, flags and GPU types.
-const MOST_NAMES: usize = 2 << 20;
+const MOST_FOLDED: usize = 2 << 20;
 
 /// Bytes of an entry in addition to its name.
 const NAME_COST: usize = 300;
+
+/// Bytes of a flag of a row in addition to its name.
+const ENTRY: usize = 48;
+
+/// Characters of a reason that are kept.
+const LONGEST_REASON: usize = 256;
 
 const BASE: u32 = 0xf;
 const DOWN: u32 = 1;
@@ -109,56 +113,85 @@ impl NodesAnswer {
     }
 }
 
-impl ListAnswer for NodesAnswer {
+impl Payload for NodesAnswer {
     const NAME: &'static str = "nodes";
-    type Item = Node;
+    const MOST_NAMES: usize = 16 << 20;
 
-    fn add(&mut self, node: Node) -> Result<(), String> {
+    fn needs(&self, name: &str) -> bool {
+        const ALWAYS: [&str; 14] = [
+            "name",
+            "state",
+            "state_flags",
+            "cpus",
+            "effective_cpus",
+            "alloc_cpus",
+            "real_memory",
+            "alloc_memory",
+            "free_memory",
+            "free_mem",
+            "gres",
+            "gres_used",
+            "partitions",
+            "reason_changed_at",
+        ];
+        ALWAYS.contains(&name) || (self.rows && matches!(name, "cpu_load" | "reason"))
+    }
+
+    fn item(&mut self, _: &str, node: Item<'_>) -> Result<(), String> {
         let nodes = &mut self.nodes;
         nodes.records = nodes.records.saturating_add(1);
         if nodes.records > MOST_NODES {
             return Err("there are more nodes than Slurm can have".to_owned());
         }
-        if node.name.is_empty() {
+        let name = node.name("name")?;
+        if name.is_empty() {
             nodes.blank = nodes.blank.saturating_add(1);
             return Ok(());
         }
-        let state = node.state()?;
+        let words = state_words(node)?;
+        let state = state_of(&words)?;
         if state & BASE == FUTURE {
             // They should not be in this answer, and how many there are is not known.
             return Ok(());
         }
-        let (Some(cpus), Some(alloc_cpus)) = (node.cpus, node.alloc_cpus) else {
-            return Err(format!("{} has no CPUs: this version of the API does not report them", node.name));
+        let (Some(cpus), Some(alloc_cpus)) = (node.number("cpus")?, node.number("alloc_cpus")?) else {
+            return Err("the node has no CPUs: this version of the API does not report them".to_owned());
         };
         let usable = state & BASE != DOWN && state & DRAIN == 0;
         let has_jobs = matches!(state & BASE, ALLOCATED | MIXED) || state & COMPLETING != 0;
-        let cpus = node.effective_cpus.filter(|&cpus| cpus > 0).unwrap_or(cpus);
-        let (by_type, unparsed) =
-            gres::shares_by_type(node.gres.as_bytes(), node.gres_used.as_bytes(), usable);
+        let cpus = node.number("effective_cpus")?.filter(|&cpus| cpus > 0).unwrap_or(cpus);
+        let (gres, used) =
+            (node.text("gres").unwrap_or_default(), node.text("gres_used").unwrap_or_default());
+        let (by_type, unparsed) = gres::shares_by_type(gres.as_bytes(), used.as_bytes(), usable);
         nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
+        if by_type.iter().any(|(kind, _)| kind.len() > LONGEST_NAME) {
+            return Err(format!("the name of a GPU type has more than {LONGEST_NAME} bytes"));
+        }
         let mut gpus = Shares::default();
         for (kind, shares) in &by_type {
             gpus.add(*shares);
             named(&mut nodes.gpus, kind, &mut self.names).add(*shares);
         }
+        // Up to v0.0.38 the first name, later the second.
+        let free = node.value64("free_memory")?.or(node.value64("free_mem")?);
         let tally = NodeTally {
             nodes: Shares::new(has_jobs.into(), 1, usable),
             cpus: Shares::new(alloc_cpus, cpus, usable),
             gpus,
             memory: Memory {
-                real: node.real_memory.unwrap_or(0),
-                allocated: node.alloc_memory.unwrap_or(0),
-                free: node.free_memory.unwrap_or(0),
+                real: node.value64("real_memory")?.unwrap_or(0),
+                allocated: node.value64("alloc_memory")?.unwrap_or(0),
+                free: free.unwrap_or(0),
             },
         };
-        let (word, base) = (state_word(state, self.release), base_word(state));
-        let flags = node.flags(state);
+        let (word, base, flags) =
+            (state_word(state, self.release), base_word(state), flags_of(&words, state));
+        let reason_time = node.moment("reason_changed_at")?;
         // A drained node that goes down keeps its reason, and with it the time.
         if state & DRAIN != 0 {
-            nodes.drain_since.extend(node.reason_time);
+            nodes.drain_since.extend(reason_time);
         } else if state & BASE == DOWN {
-            nodes.down_since.extend(node.reason_time);
+            nodes.down_since.extend(reason_time);
         }
         nodes.total.add(&tally);
         named(&mut nodes.states, &word, &mut self.names).add(&tally);
@@ -166,37 +199,40 @@ impl ListAnswer for NodesAnswer {
         for flag in &flags {
             named(&mut nodes.flags, flag, &mut self.names).add(&tally);
         }
-        for partition in &node.partitions {
+        for partition in node.words("partitions")? {
             let member = named(&mut self.members, partition, &mut self.names);
             member.total.add(&tally);
             named(&mut member.states, &word, &mut self.names).add(&tally);
             for (kind, shares) in &by_type {
                 named(&mut member.gpus, kind, &mut self.names).add(*shares);
             }
+            bounded(self.names)?;
         }
+        bounded(self.names)?;
         if self.rows {
-            let reason = node.reason.filter(|reason| !reason.is_empty());
+            let reason = node.text("reason").unwrap_or_default();
+            let reason: String = reason.chars().take(LONGEST_REASON).collect();
+            node.charge(flags.iter().fold(reason.len(), |sum, flag| sum.saturating_add(flag.len() + ENTRY)))?;
+            let reason = Some(reason).filter(|reason| !reason.is_empty());
             nodes.rows.push(NodeRow {
-                name: node.name,
+                name,
                 state: word,
                 base_state: base,
                 flags,
                 tally,
-                cpu_load: node.cpu_load,
-                reason_time: node.reason_time.filter(|_| reason.is_some()),
+                cpu_load: node.value32("cpu_load")?,
+                reason_time: reason_time.filter(|_| reason.is_some()),
                 reason,
             });
-        }
-        if self.names > MOST_NAMES {
-            return Err("the response contains too many partitions, states and GPU types".to_owned());
         }
         Ok(())
     }
 
-    fn end(&mut self, last_update: i64) {
+    fn end(&mut self, last_update: i64) -> Result<(), String> {
         self.nodes.last_update = last_update;
         self.nodes.drain_since.sort_unstable();
         self.nodes.down_since.sort_unstable();
+        Ok(())
     }
 }
 
@@ -209,89 +245,50 @@ fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str, cost: &mu
     map.entry(name.to_owned()).or_default()
 }
 
-/// The parts of a node that are counted.
-#[derive(Default)]
-pub(crate) struct Node {
-    name: String,
-    /// The base state and, from v0.0.39 on, its flags.
-    state: Vec<String>,
-    /// Up to v0.0.38.
-    state_flags: Vec<String>,
-    cpus: Option<u64>,
-    effective_cpus: Option<u64>,
-    alloc_cpus: Option<u64>,
-    real_memory: Option<u64>,
-    alloc_memory: Option<u64>,
-    free_memory: Option<u64>,
-    cpu_load: Option<u32>,
-    gres: String,
-    gres_used: String,
-    partitions: Vec<String>,
-    reason: Option<String>,
-    reason_time: Option<i64>,
+fn bounded(cost: usize) -> Result<(), String> {
+    if cost > MOST_FOLDED {
+        return Err("there are more partitions, states and GPU types than in any cluster".to_owned());
+    }
+    Ok(())
 }
 
-impl Members for Node {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            "name" => self.name = map.next_value::<Text>()?.0.unwrap_or_default(),
-            "state" => self.state = map.next_value::<Words>()?.0,
-            "state_flags" => self.state_flags = map.next_value::<Words>()?.0,
-            "cpus" => self.cpus = map.next_value::<Number>()?.within(name)?,
-            "effective_cpus" => self.effective_cpus = map.next_value::<Number>()?.within(name)?,
-            "alloc_cpus" => self.alloc_cpus = map.next_value::<Number>()?.within(name)?,
-            "real_memory" => self.real_memory = map.next_value::<Number>()?.value64(name)?,
-            "alloc_memory" => self.alloc_memory = map.next_value::<Number>()?.value64(name)?,
-            // Up to v0.0.38 the first name, later the second.
-            "free_memory" | "free_mem" => self.free_memory = map.next_value::<Number>()?.value64(name)?,
-            "cpu_load" => self.cpu_load = map.next_value::<Number>()?.value32(name)?,
-            "gres" => self.gres = map.next_value::<Text>()?.0.unwrap_or_default(),
-            "gres_used" => self.gres_used = map.next_value::<Text>()?.0.unwrap_or_default(),
-            "partitions" => self.partitions = map.next_value::<Words>()?.0,
-            "reason" => self.reason = map.next_value::<Text>()?.0,
-            "reason_changed_at" => self.reason_time = map.next_value::<Number>()?.moment(name)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
+/// The words of a node's state: the base state and, from v0.0.39 on, its flags, which are a member of their own before.
+fn state_words(node: Item<'_>) -> Result<Vec<&str>, String> {
+    let lists = [node.words("state")?, node.words("state_flags")?].concat();
+    Ok(lists.iter().flat_map(|words| words.split('+')).collect())
 }
 
-impl Node {
-    fn words(&self) -> impl Iterator<Item = &str> {
-        self.state.iter().chain(&self.state_flags).flat_map(|words| words.split('+'))
-    }
+fn is(word: &str, known: &str) -> bool {
+    word.eq_ignore_ascii_case(known)
+}
 
-    /// libslurm's number for the state.
-    fn state(&self) -> Result<u32, String> {
-        let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
-        let base = self.words().find_map(|word| NODE_STATES.iter().position(|base| is(word, base)));
-        let base = base.and_then(|base| u32::try_from(base).ok());
-        let base = base.ok_or_else(|| format!("{} has an unknown state", self.name))?;
-        let flags = self.words().filter_map(|word| FLAGS.iter().find(|(flag, ..)| is(word, flag)));
-        Ok(flags.fold(base, |state, (_, number, _)| state | bit(*number)))
-    }
+/// libslurm's number for a state.
+fn state_of(words: &[&str]) -> Result<u32, String> {
+    let base = words.iter().find_map(|word| NODE_STATES.iter().position(|base| is(word, base)));
+    let base = base.and_then(|base| u32::try_from(base).ok()).ok_or("the node has an unknown state")?;
+    let flags = words.iter().filter_map(|word| FLAGS.iter().find(|(flag, ..)| is(word, flag)));
+    Ok(flags.fold(base, |state, (_, number, _)| state | bit(*number)))
+}
 
-    /// Its flags in our words. A flag that is not in this table keeps slurmrestd's word.
-    fn flags(&self, state: u32) -> Vec<String> {
-        let mut flags: Vec<String> = Vec::new();
-        let mut set = 0;
-        for (word, number, ours) in FLAGS {
-            if state & bit(number) & !set != 0 {
-                set |= bit(number);
-                flags.push(ours.map_or_else(|| word.to_ascii_lowercase(), str::to_owned));
-            }
+/// The flags of a state in our words. A flag that is not in this table keeps slurmrestd's word.
+fn flags_of(words: &[&str], state: u32) -> Vec<String> {
+    let mut flags: Vec<String> = Vec::new();
+    let mut set = 0;
+    for (word, number, ours) in FLAGS {
+        if state & bit(number) & !set != 0 {
+            set |= bit(number);
+            flags.push(ours.map_or_else(|| word.to_ascii_lowercase(), str::to_owned));
         }
-        let is_known = |word: &str| {
-            let is = |known: &str| known.eq_ignore_ascii_case(word);
-            NODE_STATES.iter().any(|base| is(base))
-                || PAIRS.iter().any(|pair| is(pair))
-                || FLAGS.iter().any(|(flag, ..)| is(flag))
-        };
-        // 22.05 writes "?" for a flag that it has no word for.
-        let unknown = self.words().filter(|word| !is_known(word) && !["INVALID", "?"].contains(word));
-        flags.extend(unknown.map(str::to_ascii_lowercase));
-        flags
     }
+    let is_known = |word: &str| {
+        NODE_STATES.iter().any(|base| is(word, base))
+            || PAIRS.iter().any(|pair| is(word, pair))
+            || FLAGS.iter().any(|(flag, ..)| is(word, flag))
+    };
+    // 22.05 writes "?" for a flag that it has no word for.
+    let unknown = words.iter().filter(|word| !is_known(word) && !["INVALID", "?"].contains(*word));
+    flags.extend(unknown.map(|word| word.to_ascii_lowercase()));
+    flags
 }
 
 fn base_word(state: u32) -> String {

@@ -1,5 +1,6 @@
 //! Any text yields figures or an error, and a changed answer never yields a figure that it does not contain.
 
+mod hostile;
 mod versions;
 
 use proptest::prelude::*;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use slurm_snapshot::{Controller, Licenses, Partitions, Release, Reservations, Statistics};
 
 use super::diag::Diag;
-use super::{Listed, NodesAnswer, read};
+use super::{NodesAnswer, read};
 
 /// An answer of v0.0.42, shortened to one row of each table.
 fn diag() -> Value {
@@ -199,8 +200,7 @@ fn node(state: Value, more: &str) -> String {
 
 fn nodes_of(node: String) -> serde_json::Result<NodesAnswer> {
     let text = format!(r#"{{"nodes":[{node}],"last_update":7}}"#);
-    read(text.as_bytes(), Listed::of(NodesAnswer::new(Release::new(24, 11), true)))
-        .map(|envelope| envelope.payload.list)
+    read(text.as_bytes(), NodesAnswer::new(Release::new(24, 11), true)).map(|envelope| envelope.payload)
 }
 
 /// Slurm keeps one time for both, that of the reason, which a drained node that goes down keeps.
@@ -269,8 +269,8 @@ fn a_licence_without_end_has_no_number_and_a_layer_its_nodes() {
         {"LicenseName": "flat", "Total": u32::MAX, "Free": 4, "Used": 2, "Nodes": "n[1-2]"},
         {"LicenseName": "matlab", "Total": 20, "Free": 0, "Used": 20, "Nodes": ""},
     ]});
-    let read = read(answer.to_string().as_bytes(), Listed::<Licenses>::default()).unwrap();
-    let [flat, matlab] = &read.payload.list.licenses[..] else { panic!("not two") };
+    let read = read(answer.to_string().as_bytes(), Licenses::default()).unwrap();
+    let [flat, matlab] = &read.payload.licenses[..] else { panic!("not two") };
     assert_eq!((flat.total, flat.free, flat.used, flat.nodes.as_deref()), (None, None, 2, Some("n[1-2]")));
     assert_eq!((matlab.total, matlab.free, matlab.nodes.as_deref()), (Some(20), Some(0), None));
 }
@@ -316,11 +316,11 @@ proptest! {
     fn any_json_is_no_panic_for_any_answer(value in anything(), key in "nodes|partitions|licenses|reservations|pings|statistics") {
         let text = serde_json::to_vec(&json!({key: [value.clone(), {"name": value, "state": "UP"}]})).unwrap();
         let release = Release::new(24, 11);
-        let _ = read(&text[..], Listed::of(NodesAnswer::new(release, true)));
-        let _ = read(&text[..], Listed::<Partitions>::default());
-        let _ = read(&text[..], Listed::<Licenses>::default());
-        let _ = read(&text[..], Listed::<Reservations>::default());
-        let _ = read(&text[..], Listed::<Vec<Controller>>::default());
+        let _ = read(&text[..], NodesAnswer::new(release, true));
+        let _ = read(&text[..], Partitions::default());
+        let _ = read(&text[..], Licenses::default());
+        let _ = read(&text[..], Reservations::default());
+        let _ = read(&text[..], Vec::<Controller>::default());
         let _ = read(&text[..], Diag::new(42, true, true));
     }
 }

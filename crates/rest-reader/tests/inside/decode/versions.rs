@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use slurm_snapshot::{Controller, Jobs, Licenses, Means, Partitions, Release, Reservations, Statistics};
 
 use super::super::diag::Diag;
-use super::super::object::Members;
-use super::super::{Envelope, ListAnswer, Listed, NodesAnswer, read};
+use super::super::{Envelope, NodesAnswer, Payload, read};
 
 const VERSIONS: std::ops::RangeInclusive<u8> = 36..=45;
 
@@ -48,7 +47,7 @@ fn wrapped(version: u8, name: &str, payload: &Value) -> String {
     }
 }
 
-fn decoded<T: Members>(version: u8, name: &str, payload: &Value, into: T) -> T {
+fn decoded<T: Payload>(version: u8, name: &str, payload: &Value, into: T) -> T {
     let text = wrapped(version, name, payload);
     let Envelope { meta, payload, error, .. } =
         read(text.as_bytes(), into).unwrap_or_else(|error| panic!("v0.0.{version} {name}: {error}\n{text}"));
@@ -57,8 +56,8 @@ fn decoded<T: Members>(version: u8, name: &str, payload: &Value, into: T) -> T {
     payload
 }
 
-fn listed<L: ListAnswer>(version: u8, rows: &Value, list: L) -> L {
-    decoded(version, L::NAME, rows, Listed::of(list)).list
+fn listed<L: Payload>(version: u8, rows: &Value, list: L) -> L {
+    decoded(version, L::NAME, rows, list)
 }
 
 /// Every number is different, so that a wrong name shows.

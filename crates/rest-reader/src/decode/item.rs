@@ -1,0 +1,206 @@
+//! An item's members, as the versions write them: a number is a number, a text, or `{set, infinite, number}`; a list of
+//! words is an array, or one text with commas.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use serde_json::Value;
+
+/// Longer than any name in Slurm.
+pub(super) const LONGEST_NAME: usize = 1024;
+
+/// A node, a job, a row of a table, or an object in one of them. `null` has no members.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'a> {
+    value: &'a Value,
+    /// How many bytes of names its list may still have.
+    room: &'a Cell<usize>,
+}
+
+static NULL: Value = Value::Null;
+
+impl<'a> Item<'a> {
+    pub(super) const fn of(value: &'a Value, room: &'a Cell<usize>) -> Self {
+        Self { value, room }
+    }
+
+    pub(super) fn has(self, name: &str) -> bool {
+        self.value.get(name).is_some()
+    }
+
+    /// The member of this name as an item.
+    pub(super) fn object(self, name: &str) -> Self {
+        Self { value: self.value.get(name).unwrap_or(&NULL), ..self }
+    }
+
+    /// `None` if there is no value; an error if it is not a whole number or does not fit.
+    pub(super) fn number<T: TryFrom<i128>>(self, name: &str) -> Result<Option<T>, String> {
+        self.amount(name).within(name)
+    }
+
+    /// The same for an unsigned C number of 32 bits, whose two highest values mean "no value" and "infinite".
+    pub(super) fn value32(self, name: &str) -> Result<Option<u32>, String> {
+        self.amount(name).unless(&[-1, -2, 0xffff_fffe, 0xffff_ffff]).within(name)
+    }
+
+    /// The same for 64 bits; older versions write those values as negative numbers.
+    pub(super) fn value64(self, name: &str) -> Result<Option<u64>, String> {
+        let last = i128::from(u64::MAX);
+        self.amount(name).unless(&[-1, -2, 0xffff_fffe, 0xffff_ffff, last, last - 1]).within(name)
+    }
+
+    /// A time. 0, a negative number, "no value" and "infinite" are `None`.
+    pub(super) fn moment(self, name: &str) -> Result<Option<i64>, String> {
+        match self.amount(name) {
+            Number::Is(number) => {
+                Ok(i64::try_from(number).ok().filter(|moment| (1..0xffff_fffe).contains(moment)))
+            }
+            other => other.within(name),
+        }
+    }
+
+    /// A figure that may be missing: anything else is `None`.
+    pub(super) fn or_none<T: TryFrom<i128>>(self, name: &str) -> Option<T> {
+        if let Number::Is(number) = self.amount(name) { T::try_from(number).ok() } else { None }
+    }
+
+    /// true or false, also as a number; `None`: something else.
+    pub(super) fn flag(self, name: &str) -> Option<bool> {
+        flag(self.object(name).value)
+    }
+
+    /// A text; `None`: something else.
+    pub(super) fn text(self, name: &str) -> Option<Cow<'a, str>> {
+        match self.object(name).value {
+            Value::String(text) => Some(text.into()),
+            value @ Value::Number(_) => match Number::of(value) {
+                Number::Is(number) => Some(number.to_string().into()),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A name, to be kept; empty: something else.
+    pub(super) fn name(self, name: &str) -> Result<String, String> {
+        let text = self.text(name).unwrap_or_default();
+        is_short(&text, name)?;
+        self.kept(text)
+    }
+
+    /// A text of any length, to be kept; empty: something else.
+    pub(super) fn kept_text(self, name: &str) -> Result<String, String> {
+        self.kept(self.text(name).unwrap_or_default())
+    }
+
+    fn kept(self, text: Cow<'_, str>) -> Result<String, String> {
+        self.charge(text.len())?;
+        Ok(text.into_owned())
+    }
+
+    /// Counts bytes that are kept of this item.
+    pub(super) fn charge(self, bytes: usize) -> Result<(), String> {
+        let left = self.room.get().checked_sub(bytes);
+        self.room.set(left.ok_or("the names so far are longer together than those of any cluster")?);
+        Ok(())
+    }
+
+    /// Words, none of which is longer than a name: an array of texts, or one text with commas between them.
+    pub(super) fn words(self, name: &str) -> Result<Vec<&'a str>, String> {
+        let words: Vec<&str> = match self.object(name).value {
+            Value::Null => Vec::new(),
+            Value::String(text) => text.split(',').map(str::trim).collect(),
+            Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+            _ => return Err(format!("{name} is no list of words")),
+        };
+        words.iter().try_for_each(|word| is_short(word, name))?;
+        Ok(words.into_iter().filter(|word| !word.is_empty()).collect())
+    }
+
+    fn amount(self, name: &str) -> Number {
+        Number::of(self.object(name).value)
+    }
+}
+
+fn is_short(text: &str, name: &str) -> Result<(), String> {
+    if text.len() > LONGEST_NAME {
+        return Err(format!("{name} has {} bytes, more than {LONGEST_NAME}", text.len()));
+    }
+    Ok(())
+}
+
+fn flag(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        Value::String(text) if text.eq_ignore_ascii_case("true") => Some(true),
+        Value::String(text) if text.eq_ignore_ascii_case("false") => Some(false),
+        Value::Number(_) => match Number::of(value) {
+            Number::Is(0) => Some(false),
+            Number::Is(1) => Some(true),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A whole number, or one of Slurm's values for "none".
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Number {
+    None,
+    Infinite,
+    Is(i128),
+    /// Not a number.
+    Wrong,
+}
+
+impl Number {
+    fn of(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::None,
+            Value::Bool(_) | Value::Array(_) => Self::Wrong,
+            Value::Number(number) => {
+                let whole = number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from));
+                whole.or_else(|| number.as_f64().and_then(whole_of)).map_or(Self::Wrong, Self::Is)
+            }
+            Value::String(text) => match text.trim() {
+                "" => Self::None,
+                // As written with the data parser's flag "complex".
+                text if text.eq_ignore_ascii_case("infinity") => Self::Infinite,
+                text => text.parse().map_or(Self::Wrong, Self::Is),
+            },
+            Value::Object(members) => {
+                let flag = |name| members.get(name).and_then(flag);
+                match (flag("set"), flag("infinite"), members.get("number").map(Self::of)) {
+                    (_, Some(true), _) => Self::Infinite,
+                    (Some(false), ..) => Self::None,
+                    // No version writes "infinite" inside "number".
+                    (.., None | Some(Self::Infinite | Self::None)) => Self::Wrong,
+                    (.., Some(number)) => number,
+                }
+            }
+        }
+    }
+
+    fn within<T: TryFrom<i128>>(self, name: &str) -> Result<Option<T>, String> {
+        match self {
+            Self::None | Self::Infinite => Ok(None),
+            Self::Is(number) => {
+                T::try_from(number).map(Some).map_err(|_| format!("{name} is out of its range"))
+            }
+            Self::Wrong => Err(format!("{name} is not a whole number")),
+        }
+    }
+
+    fn unless(self, none: &[i128]) -> Self {
+        match self {
+            Self::Is(number) if none.contains(&number) => Self::None,
+            number => number,
+        }
+    }
+}
+
+/// Above 2^53, a float may differ from the number that was meant.
+fn whole_of(number: f64) -> Option<i128> {
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and within 2^53")]
+    (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0).then_some(number as i128)
+}

@@ -1,0 +1,147 @@
+//! Answers that no slurmrestd gives: each is refused, and the error says what was refused in words that are not the answer's.
+
+use serde_json::json;
+use slurm_snapshot::{Licenses, Partitions, Release, Reservations};
+
+use super::super::diag::Diag;
+use super::super::{NodesAnswer, Nothing, Payload, complaint, read};
+use super::diag;
+
+fn refused<T: Payload>(text: &str, payload: T) -> String {
+    match read(text.as_bytes(), payload) {
+        Ok(_) => panic!("accepted: {}", text.get(..200).unwrap_or(text)),
+        Err(error) => complaint(&error),
+    }
+}
+
+fn nodes(rows: bool) -> NodesAnswer {
+    NodesAnswer::new(Release::new(24, 11), rows)
+}
+
+fn node(name: &str, more: &str) -> String {
+    format!(r#"{{"name":"{name}","state":["IDLE"],"cpus":8,"alloc_cpus":2{more}}}"#)
+}
+
+#[test]
+fn a_figure_that_occurs_twice_is_no_figure_at_whatever_depth() {
+    let whole = diag().to_string();
+    for (once, twice) in [
+        (r#""jobs_failed":"#, r#""jobs_failed":1,"jobs_failed":"#),
+        (r#""end_job_queue":1"#, r#""end_job_queue":1,"end_job_queue":1"#),
+        (r#""type_id":1008"#, r#""type_id":1008,"type_id":1008"#),
+        (r#""set":true"#, r#""set":true,"set":false"#),
+        (r#""rpcs_by_user":"#, r#""rpcs_by_user":[],"rpcs_by_user":"#),
+        (r#""statistics":"#, r#""statistics":null,"statistics":"#),
+        (r#""release":"#, r#""release":"1.1","release":"#),
+        (r#""errors":"#, r#""errors":[],"errors":"#),
+    ] {
+        let changed = whole.replacen(once, twice, 1);
+        assert_ne!(changed, whole, "{once}");
+        assert_eq!(read(whole.as_bytes(), Diag::new(42, true, true)).map(|_| ()).ok(), Some(()));
+        let problem = refused(&changed, Diag::new(42, true, true));
+        assert!(problem.ends_with("an object has a member twice"), "{once}: {problem}");
+    }
+    // What nobody reads may occur as often as it likes.
+    let changed = whole.replacen(r#""warnings":"#, r#""warnings":[],"warnings":"#, 1);
+    assert!(read(changed.as_bytes(), Diag::new(42, true, true)).is_ok());
+}
+
+#[test]
+fn errors_after_the_items_void_what_was_counted() {
+    let text = format!(r#"{{"nodes":[{}],"errors":[{{"error_number":2002}},{{}}]}}"#, node("n1", ""));
+    let envelope = read(text.as_bytes(), nodes(false)).unwrap();
+    assert_eq!(envelope.error.map(|error| error.errno), Some(Some(2002)));
+    assert_eq!(envelope.payload.nodes.last_update, 0, "its end was not reached");
+    refused(&text[..text.len() - 1], nodes(false));
+}
+
+#[test]
+fn names_longer_than_slurms_are_refused_by_their_place() {
+    let long = "x".repeat(1025);
+    let list = |name: &str, items: &[String]| format!(r#"{{"{name}":[{}]}}"#, items.join(","));
+    let (good, longest) = (node("n1", ""), "y".repeat(1024));
+    for (problem, more) in [
+        ("nodes, item 2: name has 1025 bytes, more than 1024", node(&long, "")),
+        ("nodes, item 2: partitions has 1025 bytes, more than 1024", {
+            node("n2", &format!(r#","partitions":["{longest}","{long}"]"#))
+        }),
+        ("nodes, item 2: the name of a GPU type has more than 1024 bytes", {
+            node("n2", &format!(r#","gres":"gpu:{long}:4""#))
+        }),
+    ] {
+        assert_eq!(refused(&list("nodes", &[good.clone(), more]), nodes(true)), problem);
+    }
+    let named = |key: &str| format!(r#"{{"{key}":"{long}"}}"#);
+    assert_eq!(
+        refused(&list("partitions", &[named("name")]), Partitions::default()),
+        "partitions, item 1: name has 1025 bytes, more than 1024"
+    );
+    assert_eq!(
+        refused(&list("licenses", &[named("LicenseName")]), Licenses::default()),
+        "licenses, item 1: LicenseName has 1025 bytes, more than 1024"
+    );
+    assert_eq!(
+        refused(&list("reservations", &[named("name")]), Reservations::default()),
+        "reservations, item 1: name has 1025 bytes, more than 1024"
+    );
+}
+
+#[test]
+fn many_long_names_are_refused_together() {
+    let problem = "the names so far are longer together than those of any cluster";
+    let long = "x".repeat(200_000);
+    let rows: Vec<_> = (0..10).map(|n| json!({"LicenseName": n, "Nodes": long})).collect();
+    let text = json!({"licenses": rows}).to_string();
+    assert_eq!(refused(&text, Licenses::default()), format!("licenses, item 6: {problem}"));
+    let list = |key: &str, item: &dyn Fn(String) -> String, count: usize| {
+        let items: Vec<_> = (0..count).map(|n| item(format!("{n:05}").repeat(200))).collect();
+        format!(r#"{{"{key}":[{}]}}"#, items.join(","))
+    };
+    let named = |name: String| format!(r#"{{"name":"{name}"}}"#);
+    let text = list("partitions", &named, 100);
+    assert_eq!(refused(&text, Partitions::default()), format!("partitions, item 66: {problem}"));
+    let text = list("reservations", &named, 300);
+    assert_eq!(refused(&text, Reservations::default()), format!("reservations, item 263: {problem}"));
+    let flags = format!(r#","state_flags":["A"{}]"#, r#","A""#.repeat(3999));
+    let text = list("nodes", &|_| node("n", &flags), 100);
+    assert_eq!(refused(&text, nodes(true)), format!("nodes, item 86: {problem}"));
+    let short: Vec<_> = (0..1001).map(|n| json!({"name": n})).collect();
+    let text = json!({"partitions": short}).to_string();
+    assert_eq!(
+        refused(&text, Partitions::default()),
+        "partitions, item 1001: there are more than 1000 partitions"
+    );
+}
+
+/// A byte may take 126 of memory: an object of one member takes as much as one of eleven.
+#[test]
+fn what_an_item_takes_in_memory_is_bounded_and_what_nobody_reads_is_not_counted() {
+    let objects = format!("[{}{{}}]", r#"{"":{}},"#.repeat(20_000));
+    for (member, is_read) in [("partitions", true), ("comment", false)] {
+        let text = format!(r#"{{"nodes":[{}]}}"#, node("n1", &format!(r#","{member}":{objects}"#)));
+        match is_read {
+            true => assert_eq!(
+                refused(&text, nodes(false)),
+                "nodes, item 1: more than slurmrestd ever sends of one"
+            ),
+            false => assert_eq!(read(text.as_bytes(), nodes(false)).unwrap().payload.nodes.records, 1),
+        }
+    }
+    // A reservation of cores on 6,000 nodes.
+    let cores = vec![json!({"node": "node01234", "core": "0-31"}); 6000];
+    let text = json!({"reservations": [{"name": "r", "core_specializations": cores, "node_count": 6000}]});
+    assert!(text.to_string().len() > 200_000);
+    let read = read(text.to_string().as_bytes(), Reservations::default()).unwrap();
+    assert_eq!(read.payload.reservations[0].nodes, 6000);
+}
+
+#[test]
+fn depth_and_long_texts_are_refused_where_nobody_reads_too() {
+    let deep = |levels: usize| format!(r#"{{"x":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+    assert!(read(deep(63).as_bytes(), Nothing).is_ok());
+    assert_eq!(refused(&deep(64), Nothing), "the response is nested deeper than 64 levels");
+    let text = |length: usize| format!(r#"{{"x":"\"[{}"}}"#, "[".repeat(length));
+    assert!(read(text((256 << 10) - 3).as_bytes(), Nothing).is_ok());
+    let problem = "the response contains a longer string than slurmrestd ever sends";
+    assert_eq!(refused(&text(256 << 10), Nothing), problem);
+}

@@ -1,0 +1,182 @@
+//! A hostile slurmrestd: answers that would take hundreds of MiB. Each is refused by a line that says what was refused,
+//! the ticks go on, and the readers stay below 64 MiB and the daemon below 32 MiB.
+
+use std::io::{self, BufWriter, Read as _, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use sandbox::{Daemon, Folder, now};
+
+use super::SOON;
+use super::imitated::{NUMBERS, most_kib};
+
+const MOST_READER_KIB: u64 = 64 << 10;
+const MOST_DAEMON_KIB: u64 = 32 << 10;
+
+/// What is written after the path was requested.
+type Body = fn(&mut dyn Write) -> io::Result<()>;
+
+/// A hostile answer for each path; the other paths have good ones.
+struct Hostile {
+    name: &'static str,
+    bodies: &'static [(&'static str, Body)],
+    /// What is refused; `None`: nothing.
+    refused: Option<&'static str>,
+}
+
+const IDLE: &str = r#""state":["IDLE"],"cpus":8,"alloc_cpus":0"#;
+
+fn name(number: usize, length: usize) -> String {
+    format!("{number:05}").repeat(length / 5)
+}
+
+/// `count` items in a list.
+fn list(body: &mut dyn Write, key: &str, count: usize, item: impl Fn(usize) -> String) -> io::Result<()> {
+    write!(body, "{{\"{key}\":[")?;
+    for number in 0..count {
+        let comma = if number == 0 { "" } else { "," };
+        write!(body, "{comma}{}", item(number))?;
+    }
+    write!(body, "]}}")
+}
+
+fn partitions(body: &mut dyn Write, count: usize, length: usize) -> io::Result<()> {
+    list(body, "partitions", count, |n| format!(r#"{{"name":"{}"}}"#, name(n, length)))
+}
+
+fn reservations(body: &mut dyn Write, count: usize, length: usize) -> io::Result<()> {
+    list(body, "reservations", count, |n| format!(r#"{{"name":"{}","node_count":1}}"#, name(n, length)))
+}
+
+const CASES: [Hostile; 7] = [
+    Hostile {
+        name: "500 MB of depth in a member that nobody needs",
+        bodies: &[("nodes", |body| {
+            body.write_all(b"{\"x\":")?;
+            (0..50_000).try_for_each(|_| body.write_all(&[b'['; 10_000]))
+        })],
+        refused: Some("the response is nested deeper than 64 levels"),
+    },
+    Hostile {
+        name: "a node with 4,096 partitions of 200 kB",
+        bodies: &[("nodes", |body| {
+            write!(body, "{{\"nodes\":[{{\"name\":\"n1\",{IDLE},\"partitions\":[\"p\"")?;
+            (0..4095).try_for_each(|n| write!(body, ",\"{}\"", name(n, 200_000)))?;
+            write!(body, "]}}]}}")
+        })],
+        refused: Some("nodes, item 1: more than slurmrestd ever sends of one"),
+    },
+    Hostile {
+        name: "2,500 nodes with names of 200 kB, each by itself",
+        bodies: &[("nodes", |body| {
+            list(body, "nodes", 2500, |n| format!(r#"{{"name":"{}",{IDLE}}}"#, name(n, 200_000)))
+        })],
+        refused: Some("nodes, item 1: name has 200000 bytes, more than 1024"),
+    },
+    Hostile {
+        name: "5,000 partitions with names of 100 kB",
+        bodies: &[("partitions", |body| partitions(body, 5000, 100_000))],
+        refused: Some("partitions, item 1: name has 100000 bytes, more than 1024"),
+    },
+    Hostile {
+        name: "4,900 partitions with names of 12 kB, 990 reservations with names of 15 kB",
+        bodies: &[
+            ("partitions", |body| partitions(body, 4900, 12_000)),
+            ("reservations", |body| reservations(body, 990, 15_000)),
+        ],
+        refused: Some("partitions, item 1: name has 12000 bytes, more than 1024"),
+    },
+    Hostile {
+        name: "4,900 partitions with the longest names",
+        bodies: &[("partitions", |body| partitions(body, 4900, 1020))],
+        refused: Some("partitions, item 65: the names so far are longer together than those of any cluster"),
+    },
+    Hostile {
+        name: "as much as is accepted",
+        bodies: &[
+            ("partitions", |body| partitions(body, 1000, 65)),
+            ("reservations", |body| reservations(body, 990, 260)),
+        ],
+        refused: None,
+    },
+];
+
+fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Result<()> {
+    let mut stream = BufWriter::new(stream);
+    let path = request.split(' ').nth(1).unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
+    if let Some((_, body)) = bodies.iter().find(|(hostile, _)| *hostile == path) {
+        body(&mut stream)?;
+    } else if path == "diag" {
+        let numbers: String = NUMBERS.map(|name| format!("\"{name}\":1,")).concat();
+        write!(
+            stream,
+            "{{\"statistics\":{{{numbers}\"req_time\":{},\"req_time_start\":1,\"bf_active\":false}}}}",
+            now().floor()
+        )?;
+    } else {
+        list(&mut stream, path, 0, |_| String::new())?;
+    }
+    stream.flush()
+}
+
+fn serve(bodies: &'static [(&'static str, Body)]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).unwrap_or(0);
+                let request = String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned();
+                let _ = answer(stream, bodies, &request);
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemon_grows() {
+    for Hostile { name, bodies, refused } in CASES {
+        let folder = Folder::new().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, "opaque").unwrap();
+        let slurm = format!(
+            "rest = \"http://127.0.0.1:{}\"\ntoken_file = {token:?}\nuser = \"root\"\ntimeout = \"20s\"\n",
+            serve(bodies)
+        );
+        let collectors = ["nodes", "partitions", "reservations"]
+            .map(|name| format!("[collectors.{name}]\nenabled = true\ninterval = \"5s\"\n"))
+            .concat()
+            .replacen("5s\"\n", "5s\"\neach = true\n", 1);
+        let mut daemon = Daemon::start_surveying(
+            &folder,
+            &slurm,
+            &format!("[collectors]\nmax_duty = \"100%\"\n{collectors}"),
+        )
+        .unwrap();
+        match refused {
+            Some(words) => {
+                daemon.said(0.0, words, SOON).unwrap();
+                daemon.ticks(2).unwrap();
+                daemon.check_ticks().unwrap();
+            }
+            // In a debug build their points take longer than a tick.
+            None => daemon
+                .until("points of all partitions", SOON, |recorded| {
+                    let paths = recorded.below("cluster.slurm_partitions.");
+                    (paths.iter().filter(|path| path.ends_with("gauge-nodes_total")).count() == 1000)
+                        .then_some(())
+                })
+                .unwrap(),
+        }
+        let reader = daemon.readers().into_iter().map(most_kib).max().unwrap();
+        let own = most_kib(daemon.process.pid().unwrap());
+        println!("{name}: reader {reader} KiB, daemon {own} KiB at most");
+        daemon.stop().unwrap();
+        assert!(reader <= MOST_READER_KIB, "{name}: reader {reader} KiB");
+        assert!(own <= MOST_DAEMON_KIB, "{name}: daemon {own} KiB");
+    }
+}
