@@ -174,7 +174,8 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
             let open = ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED"];
             let is_open = |line: &&str| open.iter().any(|state| line.starts_with(state));
             let ids = left.lines().filter(is_open).filter_map(|line| line.rsplit(' ').next());
-            let ids: Vec<&str> = ids.collect();
+            // Whole arrays: scancel refuses everything if one of them is `7_1-5%2`.
+            let ids: Vec<&str> = ids.filter_map(|id| id.split('_').next()).collect();
             if start.elapsed() > MINUTE * 3 && polls.is_multiple_of(20) {
                 let _ended_meanwhile = accounting.slurm.run("scancel", &ids);
             }

@@ -18,6 +18,8 @@ pub(super) const DOTTED: &str = "chem.lab";
 pub(super) struct Cast {
     /// Those that do not end by themselves.
     endless: Vec<u32>,
+    /// Those that are held until their deadline is too near.
+    late: Vec<u32>,
     /// The number of tasks by job.
     pub(super) submitted: BTreeMap<u32, u64>,
     /// Jobs of which a slurmctld that was killed may have forgotten something.
@@ -36,10 +38,10 @@ enum End {
     /// By itself, with one of [`SCRIPTS`].
     Itself,
     Cancelled,
-    /// As it is said in its arguments.
+    /// By its time limit.
     Limit,
-    /// By itself, after it has given a node back.
-    Resized,
+    /// By its deadline. slurmctld looks at the deadline of a job only when it could schedule the job, never while it is held.
+    Late,
 }
 
 /// Arguments of sbatch, tasks, how it ends. `N` is the number of tasks, and `WHO` what all components need.
@@ -66,11 +68,9 @@ const KINDS: [Kind; 14] = [
 const ENDING: usize = 7;
 
 /// Kinds that take minutes, or that a test has no more than [`MOST_RARE`] of.
-const RARE: [Kind; 5] = [
+const RARE: [Kind; 3] = [
     (&["--time=1"], 1, End::Limit),
-    (&["-H", "--time=1", "--deadline=now+90"], 1, End::Limit),
-    (&["-N2", "-n2"], 1, End::Resized),
-    (&["-N2", "-n2"], 1, End::Resized),
+    (&["-H", "--time=1", "--deadline=now+90"], 1, End::Late),
     (&["--array=1-76%6"], 76, End::Itself),
 ];
 
@@ -80,6 +80,7 @@ const MOST_RARE: usize = 2 * RARE.len();
 /// What a job that ends by itself does.
 const SCRIPTS: [&str; 5] = ["exit 3", "true", "sleep 1", "kill -9 $$", "srun true"];
 
+/// What a job does that gives a node back.
 const RESIZE: &str = "sleep 2; scontrol update jobid=$SLURM_JOB_ID numnodes=1; sleep 2";
 
 impl Cast {
@@ -96,6 +97,17 @@ impl Cast {
             let args = ["--parsable", "--output=/dev/null", "--wrap", "true"];
             let id = accounting.slurm.run_as(uid, "sbatch", &args)?;
             self.submitted.insert(id.trim().parse()?, 1);
+        }
+        Ok(())
+    }
+
+    /// Submits jobs that change their size. slurmctld 22.05, if it is killed within seconds of their end, finds them running at its
+    /// next start, and then starts no job on their nodes: so nothing may be killed before all of it is saved.
+    pub(super) fn submit_resized(&mut self, accounting: &Accounting) -> Result<()> {
+        for account in ACCOUNTS {
+            let account = format!("--account={account}");
+            let id = accounting.slurm.submit(&["-N2", "-n2", "--time=1", &account, "--wrap", RESIZE])?;
+            self.submitted.insert(id, 1);
         }
         Ok(())
     }
@@ -168,7 +180,7 @@ impl Cast {
             _ => random.choice(&KINDS),
         };
         let &(its, tasks, end) = kind.context("a kind of job")?;
-        if random.bool() && !matches!(end, End::Limit | End::Resized) {
+        if random.bool() && !matches!(end, End::Limit | End::Late) {
             args.push("--time=10");
         }
         let tasks = if tasks > 0 { tasks } else { random.usize(2..12) };
@@ -183,8 +195,7 @@ impl Cast {
         }
         let script = match end {
             End::Itself => random.choice(SCRIPTS).unwrap_or_default(),
-            End::Resized => RESIZE,
-            End::Cancelled | End::Limit => "sleep 300",
+            End::Cancelled | End::Limit | End::Late => "sleep 300",
         };
         args.extend(["--wrap", script]);
         // A user other than the sandbox's, if that is root.
@@ -195,8 +206,10 @@ impl Cast {
         };
         let id = id.trim().parse().with_context(|| format!("sbatch said {id:?}"))?;
         self.submitted.insert(id, u64::try_from(tasks)?);
-        if end == End::Cancelled {
-            self.endless.push(id);
+        match end {
+            End::Cancelled => self.endless.push(id),
+            End::Late => self.late.push(id),
+            End::Itself | End::Limit => {}
         }
         Ok(tasks)
     }
@@ -228,11 +241,14 @@ impl Cast {
         Ok(())
     }
 
-    /// Cancels the jobs that do not end by themselves, and submits no more of them.
+    /// Cancels the jobs that do not end by themselves, releases those that are too late, and submits no more of them.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
         self.is_ending = true;
         for id in accounting.slurm.run("squeue", &["-h", "-t", "suspended", "-o", "%A"])?.lines() {
             let _ended_meanwhile = accounting.slurm.run("scontrol", &["resume", id]);
+        }
+        for id in self.late.drain(..) {
+            let _forgotten = accounting.slurm.run("scontrol", &["release", &id.to_string()]);
         }
         let ids: Vec<u32> = self.endless.drain(..).collect();
         self.cancel(accounting, &ids);

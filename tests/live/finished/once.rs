@@ -19,15 +19,23 @@ pub(super) struct Play {
 }
 
 impl Play {
-    fn start(stage: Stage, random: fastrand::Rng, least: usize) -> Result<Self> {
+    fn start(mut stage: Stage, random: fastrand::Rng, least: usize) -> Result<Self> {
         let mut cast = Cast::default();
         cast.is_long = stage.carbon.is_some();
         cast.introduce(&stage.accounting)?;
+        if cast.is_long {
+            cast.submit_resized(&stage.accounting)?;
+        }
         let jobs = cast.submitted.len() as u64;
         wait::until("the first jobs of everybody", MINUTE * 2, || {
             let counted = stage.sent().ok().and_then(|sent| sent.last("total.work.gauge-started_total"));
             counted.is_some_and(|counted| counted >= jobs)
         })?;
+        if cast.is_long {
+            // Then it has saved that they have ended.
+            stage.accounting.slurm.slurmctld.stop()?;
+            stage.accounting.slurm.slurmctld.start()?;
+        }
         Ok(Self { stage, cast, random, least })
     }
 
@@ -53,6 +61,7 @@ impl Play {
         let (before, slot) = (ended(&self.stage.accounting)?, self.stage.sent()?.last_slot());
         self.stage.daemon.kill()?;
         self.cast.submit(&self.stage.accounting, &mut self.random, 60)?;
+        self.cast.submit_resized(&self.stage.accounting)?;
         self.cast.end(&self.stage.accounting)?;
         ended(&self.stage.accounting)?;
         self.stage.daemon.spawn()?;
@@ -135,7 +144,7 @@ fn long(seed: u64) -> Result<()> {
     truth.check(&play.stage.accounting, &play.cast)?;
     let (_, compared) = checked?;
     let states = truth.states();
-    for state in ["timeout", "requeued", "node_fail"] {
+    for state in ["timeout", "requeued", "node_fail", "deadline", "resizing"] {
         ensure!(truth.rows.iter().any(|row| row.state == state), "no job is {state}: {states:?}");
     }
     let percentiles = play.check_percentiles()?;

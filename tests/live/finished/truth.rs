@@ -1,7 +1,7 @@
 //! The expected values for finished jobs, from sacct, from the database, and from what slurmctld has logged.
 //!
 //! A job has started if it has nodes. The texts of TRES and of array tasks, which the program reads, do not decide that
-//! here: in sacct it is the list of nodes, in the database the nodes' indexes.
+//! here: in sacct it is the list of nodes, in the database the nodes' indexes, or the list if slurmdbd has only the job's end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +95,11 @@ impl Row {
                 Some(Started {
                     wait: start.saturating_sub(since),
                     run,
-                    limit: limit.parse::<u64>().ok().map(|minutes| minutes * 60),
+                    limit: limit
+                        .parse::<u64>()
+                        .ok()
+                        .filter(|minutes| *minutes > 0)
+                        .map(|minutes| minutes * 60),
                     cpu: cpu.parse()?,
                     gpu: run * count(tres, "gres/gpu"),
                     node: run * nodes,
@@ -105,6 +109,8 @@ impl Row {
             _ => None,
         };
         let first = partition.split(',').next().unwrap_or_default();
+        // sacct's word for no QOS, in a row of which slurmdbd has only the end.
+        let qos = if qos == "Unknown" { "" } else { qos };
         Ok(Self {
             index: index.parse()?,
             ids: (digits(id)?, digits(raw)?),
@@ -155,23 +161,28 @@ impl Row {
             other => other,
         };
         let (start, since): (u64, u64) = (start.parse()?, since.parse()?);
-        let started = (start > 0 && (!nodes.is_empty() || state == "completed")).then(|| {
-            let run: u64 = run.parse().unwrap_or(0);
-            let nodes = nodes.split(',').filter(|range| !range.is_empty()).map(|range| {
+        let nodes = if nodes.starts_with(|first: char| first.is_ascii_digit()) {
+            let count = |range: &str| {
                 let (first, last) = range.split_once('-').unwrap_or((range, range));
                 last.parse::<u64>().unwrap_or(0) + 1 - first.parse::<u64>().unwrap_or(0)
-            });
+            };
+            nodes.split(',').map(count).sum()
+        } else {
+            count_nodes(nodes)
+        };
+        let started = (start > 0 && (nodes > 0 || state == "completed")).then(|| {
+            let run: u64 = run.parse().unwrap_or(0);
             Started {
                 wait: start.saturating_sub(since),
                 run,
                 limit: limit
                     .parse::<u64>()
                     .ok()
-                    .filter(|minutes| *minutes < 1 << 31)
+                    .filter(|minutes| (1..1 << 31).contains(minutes))
                     .map(|minutes| minutes * 60),
                 cpu: run * count(tres, "1"),
                 gpu: run * count(tres, "1001"),
-                node: run * nodes.sum::<u64>(),
+                node: run * nodes,
                 billing: run * count(tres, "5"),
             }
         });
@@ -221,10 +232,13 @@ impl Row {
                 work("node_seconds", started.node);
                 work("billing_seconds", started.billing);
                 if let Some(limit) = started.limit {
-                    work("limited", 1);
-                    work("limit_seconds", limit);
                     work("limit_used_seconds", started.run);
-                    work("limit_used_little", u64::from(started.run * 10 < limit));
+                    // The last part of a job that was resized is the job.
+                    if self.is_job() {
+                        work("limited", 1);
+                        work("limit_seconds", limit);
+                        work("limit_used_little", u64::from(started.run * 10 < limit));
+                    }
                 }
             }
         }
@@ -288,7 +302,7 @@ impl Truth {
     /// Percentiles of the waits and run times by path: the smallest value that this share of the values does not exceed.
     pub(super) fn percentiles(&self) -> Figures {
         let mut times: BTreeMap<String, [Vec<u64>; 2]> = BTreeMap::new();
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| row.is_job()) {
             let Some(started) = &row.started else { continue };
             for level in row.levels() {
                 let [waits, runs] = times.entry(level).or_default();
@@ -349,12 +363,12 @@ impl Truth {
 pub(super) fn sql_rows(accounting: &Accounting, table: &str, condition: &str) -> Result<Vec<Row>> {
     let text = accounting.sql(&format!(
         "select j.job_db_inx, if(j.het_job_id > 0, j.het_job_id, j.id_array_job), j.id_job, j.state, j.`partition`, j.account, \
-         q.name, a.user, if(j.time_eligible > 0 and j.time_eligible < 4294967294, j.time_eligible, j.time_submit), \
+         ifnull(q.name, ''), a.user, if(j.time_eligible > 0 and j.time_eligible < 4294967294, j.time_eligible, j.time_submit), \
          if(j.time_start < 4294967294, j.time_start, 0), \
          cast(j.time_end as signed) - cast(j.time_start as signed) - cast(j.time_suspended as signed), j.timelimit, \
-         ifnull(j.node_inx, ''), j.tres_alloc, j.array_task_pending from slurm_acct_db.{table} j \
+         if(ifnull(j.node_inx, '') != '', j.node_inx, ifnull(j.nodelist, '')), j.tres_alloc, j.array_task_pending from slurm_acct_db.{table} j \
          join slurm_acct_db.sandbox_assoc_table a on a.id_assoc = j.id_assoc \
-         join slurm_acct_db.qos_table q on q.id = j.id_qos where {condition}"
+         left join slurm_acct_db.qos_table q on q.id = j.id_qos where {condition}"
     ))?;
     text.lines().map(Row::of_sql).collect()
 }
