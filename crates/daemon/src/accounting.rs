@@ -53,6 +53,8 @@ pub(crate) struct Accounting {
     busy: i64,
     /// Seconds of end times that are read at once.
     piece: i64,
+    /// When the last round began that read all it had to, Unix seconds: little that ended before is still to come.
+    whole: Option<i64>,
     read_from: ReadFrom,
     counters: ReplyCounters,
     report: Report,
@@ -74,6 +76,7 @@ impl Accounting {
             has_backlog: false,
             busy: i64::MIN,
             piece: FIRST_PIECE,
+            whole: None,
             read_from: ReadFrom::Unknown,
             counters: ReplyCounters::default(),
             report: Report::Nothing,
@@ -198,11 +201,11 @@ impl Accounting {
             Due::CatchUp | Due::Rebuild => ledger.unread_from(now),
         };
         let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
-        (round.busy, round.is_silent) = (self.busy, !counts || self.due == Due::Rebuild);
+        round.busy = self.busy;
         round.efficiency = self.plan.efficiency;
         // What becomes due while it reads is the next one's.
         let due = mem::replace(&mut self.due, Due::Window);
-        match self.ask(Box::new(RoundUnderWay::new(round, from, due))) {
+        match self.ask(Box::new(RoundUnderWay::new(round, from, due, counts))) {
             Ok(()) => self.is_behind = false,
             Err((_, Ending::Whole)) => {
                 self.due = due;
@@ -223,7 +226,7 @@ impl Accounting {
     fn ask(&mut self, mut work: Box<RoundUnderWay>) -> Continued {
         let Some(since) = work.next_piece(self.piece) else { return Err((work, Ending::Whole)) };
         let Some(opened) = &mut self.opened else { return Err((work, Ending::Cut)) };
-        let known = work.oldest.or(opened.ledger.latest());
+        let known = known(&work, since, &opened.ledger, self.whole);
         // A request that could not be made has read nothing.
         if !self.source.ask(self.plan.request(since, work.to, known)) {
             return Err((work, Ending::Cut));
@@ -295,7 +298,6 @@ impl Accounting {
             Asking::Jobs => Some(Measuring::of(finished, took, &work.round, ledger)),
             Asking::Steps(measuring) => measuring.with(&finished.used, took),
         };
-        self.report.good(self.read_from, took);
         match measuring {
             Some(measuring) => self.measure(work, measuring, now),
             None => {
@@ -325,6 +327,7 @@ impl Accounting {
         self.piece = next_piece(self.piece, finished.jobs.len());
         // slurmctld reports all that it has at once.
         let read_from = if finished.min_job_age.is_some() { work.from } else { since };
+        let read_from = finished.empty_since.map_or(read_from, |empty_since| empty_since.min(read_from));
         work.to = read_from.saturating_sub(1);
         self.ask(work)
     }
@@ -337,16 +340,22 @@ impl Accounting {
         now: i64,
         keep: impl FnOnce(Records) -> u64,
     ) -> Option<i64> {
-        let RoundUnderWay { mut round, due, .. } = *work;
+        let RoundUnderWay { mut round, due, is_published, .. } = *work;
         match ending {
-            Ending::Whole if due > Due::Window => self.caught_up = now,
-            Ending::Whole => {}
+            Ending::Whole => {
+                // Not at each answer: an older piece may fail in every round.
+                self.report.good(self.read_from, round.reading.elapsed);
+                self.whole = Some(round.moment);
+                self.caught_up = if due > Due::Window { now } else { self.caught_up };
+            }
             Ending::Cut | Ending::Unproved => self.due = self.due.max(due).max(Due::CatchUp),
         }
         let Opened { ledger, phase } = self.opened.as_mut()?;
+        // A round that counts says it among its figures.
+        let is_alone = ending == Ending::Unproved && is_published && (round.is_silent || !round.has_answer());
+        let alone = is_alone.then(|| ledger.use_slot(now, self.plan.every)).flatten();
         if !round.has_answer() {
-            let is_reported = ending == Ending::Unproved && !round.is_silent;
-            return is_reported.then(|| ledger.use_slot(now, self.plan.every)).flatten();
+            return alone;
         }
         round.is_complete = ending == Ending::Whole;
         round.reading.unproved = ending == Ending::Unproved;
@@ -362,7 +371,7 @@ impl Accounting {
             Ok(records) => *phase = Phase::Committing(keep(records), Commit::Round(Box::new(next))),
             Err(error) => error!(%error, "finished jobs cannot be counted"),
         }
-        None
+        alone
     }
 
     /// The queue's ticket for what waits for the disk.
@@ -399,7 +408,7 @@ impl Accounting {
     /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
     pub(crate) const fn silence_round(&mut self) {
         if let Some(Opened { phase: Phase::Reading(work), .. }) = &mut self.opened {
-            work.round.is_silent = true;
+            work.silence();
         }
     }
 
@@ -414,6 +423,17 @@ impl Accounting {
     pub(crate) const fn source(&self) -> &Source {
         &self.source
     }
+}
+
+/// Where slurmdbd should have a row, next to a piece that begins at `since`: what this round has read last, and what was counted before
+/// the piece, because a time without jobs may be longer than MaxQueryTimeRange on one side of it. With that, when little can have ended
+/// that is not counted: before `whole`.
+fn known(work: &RoundUnderWay, since: i64, ledger: &FinishedLedger, whole: Option<i64>) -> Vec<i64> {
+    let latest = ledger.latest();
+    let after = work.oldest.or(latest.filter(|latest| *latest >= since));
+    let before = latest.filter(|latest| *latest < since);
+    let quiet = whole.map(|whole| whole.min(since.saturating_sub(1)));
+    [after, before, quiet, ledger.counted_before(since)].into_iter().flatten().collect()
 }
 
 /// What a reading can be used for.
@@ -443,6 +463,10 @@ fn next_piece(piece: i64, jobs: usize) -> i64 {
 #[cfg(test)]
 #[path = "../tests/inside/accounting_model.rs"]
 mod model;
+
+#[cfg(test)]
+#[path = "../tests/inside/accounting_unproved.rs"]
+mod unproved;
 
 #[cfg(test)]
 mod tests {

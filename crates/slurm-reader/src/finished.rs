@@ -19,6 +19,10 @@ const FIRST_OF_SITE: u32 = 1001;
 /// From here on a number is not a count: `NO_VAL64` and `INFINITE64`.
 const NO_COUNT: u64 = u64::MAX - 1;
 
+/// On the way to a known row, so many seconds more with each statement, and so many statements: as far as anything is read.
+const STEP: i64 = 3600;
+const MOST_STEPS: usize = 240;
+
 /// `JOB_COMPLETE`, the first final state.
 const COMPLETE: u64 = 3;
 
@@ -64,23 +68,25 @@ pub(crate) struct Statement {
     pub(crate) running: bool,
 }
 
-/// The statements of which one must match something if nothing ended in the time that was asked for: with a row that is
-/// known, and with jobs that ran. Towards a row long before, each is twice as long as the one before it, so that not all
-/// rows since then come at once.
-pub(crate) fn proofs([from, to]: [i64; 2], known: Option<i64>) -> Vec<Statement> {
-    let (mut proofs, mut length) = (Vec::new(), to.saturating_sub(from).max(1));
-    if let Some(known) = known {
-        let mut since = from;
-        loop {
-            since = since.saturating_sub(length).max(known.min(from));
-            proofs.push(Statement { time: [since, to.max(known)], running: false });
-            if since <= known {
-                break;
-            }
-            length = length.saturating_mul(2);
-        }
+/// The statements of which one must match something if nothing ended in the time that was asked for. First the one that
+/// costs least: jobs that ran then. Then a row after the time, before which nothing ended. Then, an hour at a time, the way
+/// back to the nearest `known` time before it, so that no more rows come than end in an hour; and from there each known one
+/// at once.
+pub(crate) fn proofs([from, to]: [i64; 2], known: &[i64]) -> Vec<Statement> {
+    let ended = |since, until| Statement { time: [since, until], running: false };
+    let mut proofs = vec![Statement { time: [from, to], running: true }];
+    let (mut before, after): (Vec<i64>, Vec<i64>) = known.iter().partition(|known| **known < from);
+    proofs.extend(after.into_iter().min().map(|known| ended(from, to.max(known))));
+    before.sort_unstable_by(|one, other| other.cmp(one));
+    let (mut since, mut length) = (from, to.saturating_sub(from).clamp(1, STEP));
+    for _ in 0..MOST_STEPS {
+        let Some(nearest) = before.first().filter(|nearest| **nearest < since) else { break };
+        since = since.saturating_sub(length).max(*nearest);
+        proofs.push(ended(since, to));
+        length = length.saturating_mul(2).min(STEP);
     }
-    proofs.push(Statement { time: [from, to], running: true });
+    proofs.extend(before.into_iter().filter(|known| *known < since).map(|known| ended(known, to)));
+    proofs.dedup();
     proofs
 }
 
@@ -113,6 +119,8 @@ pub(crate) struct FinishedFold {
     time: [i64; 2],
     /// Whether any row came.
     has_rows: bool,
+    /// The newest end before that time.
+    before: Option<i64>,
     jobs: Vec<FinishedJob>,
     started: Vec<(u64, (u32, u32), i64)>,
     /// By the job's index: TRES of the site, whose meaning is requested afterwards.
@@ -135,6 +143,9 @@ impl FinishedFold {
         let [from, to] = self.time;
         let has_ended = row.state == RESIZING || FINAL_STATES.iter().any(|(state, _)| *state == row.state);
         if !has_ended || row.end < from || row.end > to {
+            if has_ended && is_moment(row.end) && row.end < from {
+                self.before = self.before.max(Some(row.end));
+            }
             return;
         }
         let has_started = has_started(row.start, row.nodes, row.state);
@@ -168,7 +179,8 @@ impl FinishedFold {
             ..FinishedJob::default()
         };
         if has_started && self.with_steps {
-            self.started.push((row.id, row.job, row.start));
+            // One whose clock was set back ended before it started, and slurmdbd finds it only by its end.
+            self.started.push((row.id, row.job, row.start.min(row.end)));
         }
         let place = self.jobs.len();
         for part in row.tres.split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
@@ -222,6 +234,7 @@ impl FinishedFold {
             job.qos = self.names.number(names.get(&job.qos).copied().unwrap_or_default());
         }
         Finished {
+            empty_since: self.before.filter(|_| self.jobs.is_empty()).map(|end| end.saturating_add(1)),
             jobs: self.jobs,
             names: self.names.into_names(),
             unparsed: self.unparsed,
@@ -402,20 +415,50 @@ mod tests {
         assert!(FinishedFold::new(true, [1000, 1200]).finish(&[], &[]).unproved);
     }
 
+    /// Towards a row long before, half of all rows since then came at once. Jobs that ran cost less, and were asked for last.
     #[test]
-    fn a_proof_is_one_statement_with_the_time_itself_and_the_known_row() {
-        let times = |known| -> Vec<[i64; 2]> {
+    fn a_proof_is_one_statement_with_the_time_itself_and_little_more() {
+        let times = |known: &[i64]| -> Vec<[i64; 2]> {
             let proofs = proofs([10_000, 13_600], known);
-            let (last, wider) = proofs.split_last().unwrap();
-            assert_eq!(*last, Statement { time: [10_000, 13_600], running: true });
-            wider.iter().map(|statement| statement.time).collect()
+            let (first, others) = proofs.split_first().unwrap();
+            assert_eq!(*first, Statement { time: [10_000, 13_600], running: true });
+            others.iter().map(|statement| statement.time).collect()
         };
-        assert_eq!(times(None), [[0; 2]; 0]);
-        assert_eq!(times(Some(14_000)), [[10_000, 14_000]]);
-        assert_eq!(times(Some(11_000)), [[10_000, 13_600]], "that row was not in the answer");
-        assert_eq!(times(Some(9000)), [[9000, 13_600]]);
-        assert_eq!(times(Some(-9000)), [[6400, 13_600], [-800, 13_600], [-9000, 13_600]]);
-        assert!(times(Some(0)).len() < 10 && times(Some(i64::MIN)).len() < 70);
+        assert_eq!(times(&[]), [[0; 2]; 0]);
+        assert_eq!(times(&[14_000]), [[10_000, 14_000]]);
+        assert_eq!(times(&[11_000]), [[10_000, 13_600]], "that row was not in the answer");
+        assert_eq!(times(&[9000]), [[9000, 13_600]]);
+        assert_eq!(times(&[2000]), [[6400, 13_600], [2800, 13_600], [2000, 13_600]]);
+        assert_eq!(
+            times(&[20_000, 9000, 15_000, -50_000]),
+            [[10_000, 15_000], [9000, 13_600], [-50_000, 13_600]],
+            "before the nearest there is little"
+        );
+        for known in [0, i64::MIN, i64::MIN / 2] {
+            let all = times(&[known]);
+            let steps = all.windows(2).filter(|pair| pair[0][0] - pair[1][0] > 3600).count();
+            assert!(all.len() <= 241 && steps <= 1, "{all:?}");
+            assert_eq!(all.last(), Some(&[known, 13_600]));
+        }
+        let short = proofs([10_000, 10_060], &[0]);
+        assert_eq!(
+            short[1..4].iter().map(|proof| 10_000 - proof.time[0]).collect::<Vec<_>>(),
+            [60, 180, 420],
+            "it is short where little is asked for"
+        );
+    }
+
+    #[test]
+    fn a_row_before_the_time_shows_since_when_nothing_ended() {
+        let empty_since = |rows: &[(u32, i64)]| {
+            let mut fold = FinishedFold::new(true, [1000, 1200]);
+            rows.iter().for_each(|&(state, end)| fold.add(&DbdJobRow { state, end, ..row() }));
+            fold.finish(&[], &[]).empty_since
+        };
+        assert_eq!(empty_since(&[(3, 700), (5, 900), (4, 800)]), Some(901));
+        for rows in [&[][..], &[(3, 900), (3, 1100)], &[(1, 0)], &[(3, 0)], &[(3, 1300)]] {
+            assert_eq!(empty_since(rows), None, "{rows:?}");
+        }
     }
 
     #[test]
@@ -435,7 +478,9 @@ mod tests {
         let mut fold = FinishedFold::new(true, [0, i64::MAX]);
         fold.add(&DbdJobRow { job: (9, 3), ..row() });
         fold.add(&DbdJobRow { job: (10, 0), start: 0, ..row() });
-        assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, (9, 3), 1040)]);
+        // slurmdbd returns the steps of jobs that ended since the time in the request: this one never came.
+        fold.add(&DbdJobRow { id: 2, job: (11, 0), end: 1030, ..row() });
+        assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, (9, 3), 1040), (2, (11, 0), 1030)]);
     }
 
     #[test]

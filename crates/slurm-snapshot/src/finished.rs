@@ -38,6 +38,9 @@ pub struct Finished {
     /// slurmdbd's answer was empty, and nothing proves that its database had answered: it says nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unproved: bool,
+    /// If no job ended in the requested time: none ended since this time either, Unix seconds, which is before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty_since: Option<i64>,
     /// For jobs from slurmctld's own records: for how many seconds after its end a job is among them. Then `jobs` are
     /// all jobs that slurmctld has, whatever time was requested. `None` for jobs from slurmdbd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,6 +204,7 @@ mod tests {
             jobs: vec![job, FinishedJob::default()],
             names: names.into_names(),
             unparsed: 1,
+            empty_since: Some(-5),
             started: vec![(u64::MAX - 1, (7, 3), 1_650_000_000)],
             used: vec![Used { id: u64::MAX, cpu: 1500, is_open: true }],
             ..Finished::default()

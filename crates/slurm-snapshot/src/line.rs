@@ -24,7 +24,8 @@ use crate::statistics::Statistics;
 /// 6: submission times of finished jobs, the option `steps`, and requests for the CPU time of `jobs`.
 /// 7: requests for finished jobs with the end of a `known` row, and answers that are `unproved`.
 /// 8: jobs by account with `has_started`, users too; reservations that float.
-pub const PROTOCOL: u32 = 8;
+/// 9: several `known` rows, and answers with `empty_since`.
+pub const PROTOCOL: u32 = 9;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;
@@ -44,9 +45,10 @@ pub struct Request {
     /// For finished jobs: the end of the time in which they ended, which begins at `since`. Both ends are included;
     /// Unix seconds.
     pub until: Option<i64>,
-    /// For finished jobs: the end of a row that slurmdbd must have, Unix seconds. If no job ended in the requested time,
-    /// that row shows whether slurmdbd's database had answered.
-    pub known: Option<i64>,
+    /// For finished jobs: ends of rows that slurmdbd should have, before and after the requested time, and times since
+    /// which little may have ended; Unix seconds. If no job ended in the requested time, the reader looks for a row
+    /// there, which shows that slurmdbd's database has answered.
+    pub known: Vec<i64>,
     /// For finished jobs: request only the steps of these jobs, given as id and `NO_VAL`, or array and task. `since` is
     /// when the first of them started.
     pub jobs: Vec<(u32, u32)>,
@@ -63,8 +65,8 @@ struct Body {
     since: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    known: Option<i64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    known: Vec<i64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     jobs: Vec<(u32, u32)>,
     #[serde(default)]
@@ -256,7 +258,7 @@ impl Request {
     /// A request for the whole reply with these options.
     #[must_use]
     pub const fn new(reply: ReplyKind, options: ReplyOptions) -> Self {
-        Self { id: 0, reply, since: None, until: None, known: None, jobs: Vec::new(), options }
+        Self { id: 0, reply, since: None, until: None, known: Vec::new(), jobs: Vec::new(), options }
     }
 
     /// Reads one line, with or without its newline.
@@ -319,7 +321,7 @@ mod tests {
             let request = Request {
                 since: Some(5),
                 until: Some(9),
-                known: Some(3),
+                known: vec![3, -3],
                 jobs: vec![(7, 8)],
                 options,
                 ..request

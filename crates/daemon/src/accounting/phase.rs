@@ -54,6 +54,8 @@ pub(super) struct RoundUnderWay {
     pub(super) due: Due,
     /// The oldest end of the rows that it has read: they prove pieces without a job.
     pub(super) oldest: Option<i64>,
+    /// Whether this host publishes, or another.
+    pub(super) is_published: bool,
     pub(super) asking: Asking,
 }
 
@@ -76,9 +78,15 @@ pub(super) enum Ending {
 }
 
 impl RoundUnderWay {
-    pub(super) fn new(round: FinishedRound, from: i64, due: Due) -> Self {
+    pub(super) fn new(mut round: FinishedRound, from: i64, due: Due, is_published: bool) -> Self {
         let to = round.moment.saturating_add(AHEAD);
-        Self { round, from, to, due, oldest: None, asking: Asking::Jobs }
+        round.is_silent = !is_published || due == Due::Rebuild;
+        Self { round, from, to, due, oldest: None, is_published, asking: Asking::Jobs }
+    }
+
+    /// Another host publishes from now on.
+    pub(super) const fn silence(&mut self) {
+        (self.is_published, self.round.is_silent) = (false, true);
     }
 
     /// The beginning of the next piece; `None` if everything has been read. The first piece has what is ahead of our clock too.

@@ -41,9 +41,9 @@ impl Plan {
         self.catch_up.max(self.window).saturating_add(HOUR)
     }
 
-    /// The request for the jobs that ended from `since` to `until`, Unix seconds, both included. slurmdbd should have a row that ended
-    /// at `known`.
-    pub(crate) fn request(&self, since: i64, until: i64, known: Option<i64>) -> Request {
+    /// The request for the jobs that ended from `since` to `until`, Unix seconds, both included. slurmdbd should have rows that ended at
+    /// `known`.
+    pub(crate) fn request(&self, since: i64, until: i64, known: Vec<i64>) -> Request {
         let (qos, users, steps) = (self.levels.qos > 0, self.levels.users > 0, self.efficiency);
         let options = ReplyOptions { qos, users, steps, ..ReplyOptions::default() };
         Request {

@@ -39,7 +39,7 @@ impl Measuring {
         self.asked = self.left.split_off(self.left.len().saturating_sub(MOST_JOBS));
         let &(.., since) = self.asked.first()?;
         let jobs: BTreeSet<(u32, u32)> = self.asked.iter().map(|&(_, job, _)| job).collect();
-        Some(Request { jobs: jobs.into_iter().collect(), ..plan.request(since, until, None) })
+        Some(Request { jobs: jobs.into_iter().collect(), ..plan.request(since, until, Vec::new()) })
     }
 
     /// Adds the answer to it. `None` if some jobs are missing: slurmdbd leaves out jobs if its database fails half-way. Of the other

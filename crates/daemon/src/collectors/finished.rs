@@ -208,8 +208,9 @@ const READING: &[Metric<Counts>] = &[
 #[rustfmt::skip]
 const UNPROVED: &[Metric<bool>] = &[
     max("unproved", "0 or 1", |unproved| number(*unproved),
-        "1 if slurmdbd returned no job, not even one that ran or that it had before: its database may have failed, or the cluster is \
-                  idle. Such a round publishes only this point; its jobs are counted later"),
+        "1 if slurmdbd returned no job for some of the time that the round reads, not even one that ran then or that it had before: its \
+                  database may have failed, or the cluster is idle. The jobs of that time are counted later. If it is the newest time, the \
+                  round publishes only this point; otherwise the other figures are those of the newer jobs"),
 ];
 
 #[rustfmt::skip]
@@ -225,7 +226,9 @@ const SUMS: &[Metric<Tally>] = &[
     average("started", "count", |t| number(t.started), "jobs that had started; all figures below refer to these"),
     average("wait_seconds", "s", |t| number(t.wait),
         "total time they waited after becoming eligible; for a job that never became eligible, after submission"),
-    average("run_seconds", "s", |t| number(t.run), "total time they ran, not counting suspensions"),
+    average("run_seconds", "s", |t| number(t.run),
+        "total time they ran, not counting suspensions. A job that was resized has several rows in slurmdbd, and the last usually begins with \
+                  the job: here and in the figures below, earlier parts are then included twice, as in the sum of `sacct -D`"),
     average("cpu_seconds", "s", |t| number(t.cpu), "CPUs allocated to them, multiplied by their run time"),
     average("gpu_seconds", "s", |t| number(t.gpu), "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu"),
     average("node_seconds", "s", |t| number(t.node), "the same for nodes; a node that several jobs share counts for each of them"),
@@ -233,7 +236,9 @@ const SUMS: &[Metric<Tally>] = &[
     average("limited", "count", |t| number(t.limited), "jobs with a time limit"),
     average("limit_seconds", "s", |t| number(t.limit), "sum of their time limits"),
     average("limit_used_seconds", "s", |t| number(t.limit_used), "how much of that they used"),
-    average("limit_used_little", "count", |t| number(t.short), "jobs that ran for less than a tenth of their time limit"),
+    average("limit_used_little", "count", |t| number(t.short),
+        "jobs that ran for less than a tenth of their time limit. For a job that was resized, its last row in slurmdbd counts: usually the \
+                  whole run, but after the loss of a node (`--no-kill`) only the time since"),
 ];
 
 const WORK: (&(dyn Leaves + Sync), &(dyn Leaves + Sync)) = (&(SUMS, SPREADS), &(TOTALS, (USED, USED_TOTALS)));
@@ -255,7 +260,8 @@ const SPREADS: &[Metric<Figures>] = &[
     average("wait_p90", "s", |f| spread(f.waits, |s| s.p90), "90th percentile of the same"),
     average("wait_p99", "s", |f| spread(f.waits, |s| s.p99), "99th percentile of the same"),
     max("wait_max", "s", |f| spread(f.waits, |s| s.max), "the longest wait"),
-    average("run_p50", "s", |f| spread(f.runs, |s| s.p50), "median run time of this round's jobs"),
+    average("run_p50", "s", |f| spread(f.runs, |s| s.p50),
+        "median run time of this round's jobs; for a job that was resized, that of its last row in slurmdbd, as for `limit_used_little`"),
     average("run_p90", "s", |f| spread(f.runs, |s| s.p90), "90th percentile of the same"),
     average("run_p99", "s", |f| spread(f.runs, |s| s.p99), "99th percentile of the same"),
     max("run_max", "s", |f| spread(f.runs, |s| s.max), "the longest run"),

@@ -57,7 +57,8 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
         if is_first && let Some(plan) = Plan::of(config) {
             let now = batch.timestamp();
             let reading =
-                read_or_advise(config.slurm.clone(), plan.request(now - plan.window, now, None)).await?;
+                read_or_advise(config.slurm.clone(), plan.request(now - plan.window, now, Vec::new()))
+                    .await?;
             whole(&reading, ReplyKind::Finished)?;
             paths.extend(finished(plan, &reading, now, ticks.prefix()));
         }

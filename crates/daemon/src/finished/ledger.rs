@@ -48,6 +48,8 @@ pub(crate) struct Counts {
     floor: i64,
     /// The newest end that was counted.
     latest: Option<i64>,
+    /// The newest hour before the floor of which a job was counted: slurmdbd may still have its rows.
+    forgotten: Option<i64>,
     /// Whether the last jobs came from slurmctld, because there was no slurmdbd.
     of_slurmctld: bool,
     /// Whether they include the CPU time of steps.
@@ -206,6 +208,12 @@ impl FinishedLedger {
     /// The end of the newest job that was counted, Unix seconds: slurmdbd should still have its row.
     pub(crate) const fn latest(&self) -> Option<i64> {
         self.counts.latest
+    }
+
+    /// The beginning of the newest hour before `since` of which a job was counted, Unix seconds.
+    pub(crate) fn counted_before(&self, since: i64) -> Option<i64> {
+        let hour = self.seen.hour_before(since).or(self.counts.forgotten)?;
+        Some(hour.saturating_mul(HOUR)).filter(|begin| *begin < since)
     }
 
     pub(super) const fn last_moment(&self) -> Option<i64> {

@@ -89,7 +89,7 @@ pub(crate) struct FinishedRound {
     known: BTreeSet<u64>,
     /// Rows that are not complete yet.
     pub(super) incomplete: BTreeMap<u64, Incomplete>,
-    /// The newest end.
+    /// The newest end of a row that was counted, or that has changed since.
     pub(super) latest: Option<i64>,
 }
 
@@ -183,6 +183,7 @@ impl FinishedRound {
     fn remember(&mut self, job: &FinishedJob) -> bool {
         let is_new = self.known.insert(job.id);
         if is_new {
+            self.latest = self.latest.max(Some(job.end));
             self.ids.entry(hour_of(job.end)).or_default().push((job.id, Mark::of(job)));
         }
         is_new
@@ -198,7 +199,6 @@ impl FinishedRound {
     }
 
     fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &FinishedLedger) {
-        self.latest = self.latest.max(Some(job.end));
         if ledger.last_moment().is_some_and(|last| job.end.saturating_add(GRACE) < last) {
             self.reading.late_jobs = self.reading.late_jobs.saturating_add(tally.jobs());
             let age = u64::try_from(self.moment.saturating_sub(job.end)).unwrap_or(0);

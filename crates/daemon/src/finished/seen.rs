@@ -118,6 +118,11 @@ impl SeenIds {
         self.hours.keys().copied().collect()
     }
 
+    /// The newest hour with ids that begins before `since`, Unix seconds.
+    pub(super) fn hour_before(&self, since: i64) -> Option<i64> {
+        self.hours.range(..=hour_of(since.saturating_sub(1))).next_back().map(|(hour, _)| *hour)
+    }
+
     /// How many ids each hour has together with `more`.
     pub(super) fn sizes(&self, more: &BTreeMap<i64, Vec<SeenId>>) -> BTreeMap<i64, usize> {
         let mut sizes: BTreeMap<i64, usize> =

@@ -8,7 +8,7 @@ use slurm_snapshot::{Finished, FinishedJob, Reading, Reply, Visibility};
 
 use super::phase::{AHEAD, Due, Phase};
 use super::tests::{Disk, FREELY, accounting, phase};
-use super::{Accounting, Records};
+use super::{Accounting, Records, known};
 use crate::finished::{Counts, HOUR};
 
 const START: i64 = 1_700_000_000 / HOUR * HOUR;
@@ -24,6 +24,8 @@ struct World {
     runs: bool,
     /// How many of eight statements fail: they return nothing, and no error.
     failing: u8,
+    /// MaxQueryTimeRange, s.
+    range: i64,
     /// Every row that has ended, once.
     truth: u64,
     /// Everything that ended before this has been counted, so that a purge loses nothing.
@@ -42,6 +44,7 @@ impl World {
             untold: Vec::new(),
             runs: false,
             failing: 0,
+            range: if seed.is_multiple_of(2) { i64::MAX } else { 48 * HOUR },
             truth: 0,
             settled: START,
             disk: Disk::new(),
@@ -75,7 +78,8 @@ impl World {
                 let newest = self.rows.iter_mut().max_by_key(|job| job.end);
                 newest.into_iter().for_each(|job| (job.state, job.end) = (1024, self.now));
             }
-            11 => self.rows.retain(|job| job.end >= self.settled),
+            // Without the rows on one side of it, a long time without jobs is not proved.
+            11 if self.range == i64::MAX => self.rows.retain(|job| job.end >= self.settled),
             12 => self.daemon = None,
             _ => {}
         }
@@ -83,26 +87,39 @@ impl World {
 
     /// What slurmdbd returns in the time, if the statement does not fail.
     fn statement(&mut self, from: i64, to: i64) -> Vec<FinishedJob> {
-        let fails = self.random.u8(0..8) < self.failing;
+        let fails = self.random.u8(0..8) < self.failing || to - from > self.range;
         let rows = self.rows.iter().filter(|job| !fails && (from..=to).contains(&job.end));
         rows.copied().collect()
     }
 
-    /// The reader's answer, and whether its first statement failed with something to find.
-    fn answer(&mut self, from: i64, to: i64, known: Option<i64>) -> Finished {
+    /// The reader's answer. It goes back to a known row in as many statements, which are all alike here.
+    fn answer(&mut self, from: i64, to: i64, known: &[i64]) -> Finished {
         let mut rows = self.statement(from, to);
         let mut is_proved = !rows.is_empty();
-        if let (false, Some(known)) = (is_proved, known) {
-            rows = self.statement(from.min(known), to.max(known));
-            is_proved = !rows.is_empty();
-        }
         if !is_proved && self.runs {
             let fails = self.random.u8(0..8) < self.failing;
             rows = if fails { Vec::new() } else { self.rows.clone() };
+            rows.retain(|job| (from..=to).contains(&job.end));
             is_proved = !fails;
         }
+        let (mut before, after): (Vec<i64>, Vec<i64>) = known.iter().partition(|known| **known < from);
+        before.sort_unstable_by_key(|known| -known);
+        let wider = after.into_iter().min().map(|known| [from, to.max(known)]);
+        for [from, to] in wider.into_iter().chain(before.into_iter().map(|known| [known, to])) {
+            if !is_proved {
+                rows = self.statement(from, to);
+                is_proved = !rows.is_empty();
+            }
+        }
+        let before = rows.iter().map(|job| job.end).filter(|end| *end < from).max();
         rows.retain(|job| (from..=to).contains(&job.end));
-        Finished { jobs: rows, names: vec!["debug".to_owned()], unproved: !is_proved, ..Finished::default() }
+        Finished {
+            empty_since: before.filter(|_| rows.is_empty()).map(|end| end + 1),
+            jobs: rows,
+            names: vec!["debug".to_owned()],
+            unproved: !is_proved,
+            ..Finished::default()
+        }
     }
 
     /// A round, which the daemon may not survive.
@@ -118,9 +135,9 @@ impl World {
         let mut records: Option<Records> = None;
         while let Phase::Reading(work) = phase(&daemon) {
             let (from, to) = (work.next_piece(daemon.piece).unwrap(), work.to);
-            let known = work.oldest.or(daemon.ledger().unwrap().latest());
+            let known = known(work, from, daemon.ledger().unwrap(), daemon.whole);
             let is_newest = !work.round.has_answer();
-            let finished = self.answer(from, to, known);
+            let finished = self.answer(from, to, &known);
             let is_proved = !finished.unproved;
             // There is no reader behind the request.
             drop(daemon.outcome().await);

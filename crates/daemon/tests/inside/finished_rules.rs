@@ -152,6 +152,55 @@ fn a_damaged_hour_or_damaged_counts_make_no_job_count_twice() {
     }
 }
 
+/// The newest end that was counted was that of the row as it was first: what had changed since lay behind the floor of a lost hour.
+#[test]
+fn a_row_that_has_changed_is_not_counted_when_the_hour_of_its_new_end_is_lost() {
+    let (mut ledger, mut disk) = first();
+    let before = job(1, START + 5);
+    let later = FinishedJob { state: 1024, end: START + 2 * HOUR, ..before };
+    for (after, row) in
+        [(60, before), (2 * HOUR + 60, later), (2 * HOUR + 120, later), (2 * HOUR + 180, later)]
+    {
+        round(&mut ledger, &mut disk, START + after, &[row], &[]);
+    }
+    let hours: Vec<String> = disk.keys().filter(|name| name.contains("hour")).cloned().collect();
+    assert_eq!(hours.len(), 2);
+    for hour in hours {
+        let mut damaged = disk.clone();
+        damaged.insert(hour, Arc::from([]));
+        let (mut again, found) = FinishedLedger::open("c", START + 3 * HOUR, &damaged);
+        assert!(matches!(found, Found::DamagedHour(_)), "{found:?}");
+        let counts = round(&mut again, &mut damaged, START + 3 * HOUR, &[later], &[]);
+        assert_eq!((counts.totals["total"].jobs(), counts.changed_total), (1, 1));
+    }
+}
+
+/// A clock that was behind at the start lowered the floor that had been found for it.
+#[test]
+fn a_clock_that_is_behind_lowers_no_floor_of_lost_counts() {
+    let (mut ledger, mut disk) = first();
+    let now = START + 3 * DAY;
+    let jobs = [job(1, now - 2 * HOUR), job(2, now - HOUR)];
+    for after in [0, 60, 120] {
+        round(&mut ledger, &mut disk, now + after, &jobs, &[]);
+    }
+    disk.retain(|name, _| !name.contains("counts"));
+    let behind = now - 2 * DAY;
+    let (mut again, found) = FinishedLedger::open("c", behind, &disk);
+    let Found::NoCounts(floor) = found else { panic!("{found:?}") };
+    assert!(floor > now - HOUR);
+    for restarted in [false, true] {
+        if restarted {
+            disk.extend([again.record().unwrap()]);
+            again = FinishedLedger::open("c", behind, &disk).0;
+        }
+        again.lower_floor(behind);
+        assert_eq!(again.floor(), floor, "restarted: {restarted}");
+    }
+    let counts = round(&mut again, &mut disk, now + 180, &jobs, &[]);
+    assert_eq!(counts.totals["total"].jobs(), 0, "they were counted before");
+}
+
 /// A clock that was set back by ten minutes left all later rounds ten minutes in the future.
 #[test]
 fn slots_that_are_ahead_of_the_clock_come_back_to_it_and_none_is_used_twice() {

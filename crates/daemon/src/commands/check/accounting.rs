@@ -38,7 +38,8 @@ pub(super) async fn look(config: &Config, reading: Option<&Reading>, report: &mu
 async fn finished(config: &Config, plan: Plan, reading: &Reading, report: &mut Report) -> Result<()> {
     #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
     let now = reading.time as i64;
-    let answer = read_once(config.slurm.clone(), plan.request(now.saturating_sub(HOUR), now, None)).await;
+    let answer =
+        read_once(config.slurm.clone(), plan.request(now.saturating_sub(HOUR), now, Vec::new())).await;
     match answer.map(|reading| (reading.visibility, reading.reply)) {
         Ok((visibility, _)) if visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) => report.wrong(
             "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",

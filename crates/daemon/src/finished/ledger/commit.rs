@@ -52,6 +52,7 @@ impl FinishedLedger {
         let mut sizes = self.seen.sizes(&round.ids);
         let bound = SeenIds::floor_for(&sizes, span.ids);
         let floor_above = floor.max(bound.unwrap_or(floor));
+        let forgotten = sizes.keys().copied().filter(|hour| end_of(*hour) <= floor_above).max();
         sizes.retain(|hour, _| end_of(*hour) > floor_above);
         let changed_total = old.changed_total.saturating_add(round.reading.changed);
         let late_total = old.late_total.saturating_add(round.reading.late_jobs);
@@ -71,6 +72,7 @@ impl FinishedLedger {
             efficiency: round.efficiency,
             floor: floor_above,
             latest,
+            forgotten: old.forgotten.max(forgotten),
             moment: Some(round.moment),
             slot,
             totals,
