@@ -104,10 +104,8 @@ impl Slurmrestd {
             words.extend(user.map(Into::into));
         }
         let plugins: &[&str] = match release.get(..5) {
-            Some("20.11") => &["-s", "openapi/v0.0.36"],
-            Some("21.08") => &["-s", "openapi/v0.0.36,openapi/v0.0.37"],
-            Some("22.05") => &["-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38"],
-            Some("23.02") => &["-s", "openapi/v0.0.37,openapi/v0.0.38,openapi/v0.0.39"],
+            Some("22.05") => &["-s", "openapi/v0.0.38"],
+            Some("23.02") => &["-s", "openapi/v0.0.38,openapi/v0.0.39"],
             Some("23.11" | "24.05" | "24.11" | "25.05") => &["-s", "openapi/slurmctld"],
             _ => &[],
         };

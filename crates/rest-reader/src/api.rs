@@ -18,7 +18,7 @@ use crate::http::HttpClient;
 use crate::problem::RestProblem;
 
 /// Versions of the API, and the release that each came with; the newest first.
-pub(crate) const VERSIONS: [(u8, Release); 10] = [
+pub(crate) const VERSIONS: [(u8, Release); 8] = [
     (45, Release::new(26, 5)),
     (44, Release::new(25, 11)),
     (43, Release::new(25, 5)),
@@ -27,8 +27,6 @@ pub(crate) const VERSIONS: [(u8, Release); 10] = [
     (40, Release::new(23, 11)),
     (39, Release::new(23, 2)),
     (38, Release::new(22, 5)),
-    (37, Release::new(21, 8)),
-    (36, Release::new(20, 11)),
 ];
 
 const OLDEST: u8 = {
@@ -267,10 +265,12 @@ fn lacking(What { path, oldest, .. }: What) -> String {
     let since =
         VERSIONS.iter().find(|(version, _)| *version == oldest).map(|(_, release)| release.to_string());
     let since = since.unwrap_or_default();
-    let [(newest, _), ..] = VERSIONS;
+    let [(newest, latest), ..] = VERSIONS;
     let there_is_none = format!("slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API");
     if oldest == OLDEST {
-        return format!("{there_is_none}: it is older or newer than those, or the URL is not slurmrestd's");
+        return format!(
+            "{there_is_none}: it is older than Slurm {since}, newer than {latest}, or the URL is not slurmrestd's"
+        );
     }
     format!("{there_is_none}; this needs Slurm {since} or newer")
 }
@@ -376,11 +376,16 @@ mod tests {
         let timeout = Duration::from_secs(30);
         let (token_file, user, ca_file) = (None, None, None);
         let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
-        for (oldest, expected) in [(41, 5), (36, 10)] {
+        for (oldest, expected) in [(41, 5), (38, 8)] {
             let what = What { path: if oldest == 41 { "jobs/state" } else { "diag" }, oldest, limit: 1 };
             asked.store(0, Ordering::Relaxed);
             let first = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
             assert_eq!((first.stage, asked.load(Ordering::Relaxed)), (Stage::Version, expected));
+            let too_old = format!(
+                "Slurm {}",
+                if oldest == OLDEST { "22.05, newer than 26.05" } else { "24.05 or newer" }
+            );
+            assert!(first.text.contains(&too_old), "{first}");
             // One answer may be that of a proxy without a backend.
             for times in 2..=5 {
                 assert_eq!(first, api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err());

@@ -1,4 +1,4 @@
-//! slurmrestd's answers, of every version of its API from v0.0.36 to v0.0.45, as slurm-snapshot's types.
+//! slurmrestd's answers, of every version of its API from v0.0.38 to v0.0.45, as slurm-snapshot's types.
 //!
 //! An answer is processed item by item (a node, a job, a row of a table) while it arrives: what is needed of an item is
 //! added up at once, and nothing else is kept. A member that a version does not have is absent. A member with an
@@ -160,13 +160,11 @@ impl Payload for Refusals {
     const NAME: &'static str = "errors";
 
     fn needs(&self, name: &str) -> bool {
-        // Up to v0.0.37 it is `errno`.
-        matches!(name, "error_number" | "errno")
+        name == "error_number"
     }
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
-        let errno = item.or_none("error_number").or_else(|| item.or_none("errno"));
-        self.first.get_or_insert(Refusal { errno });
+        self.first.get_or_insert(Refusal { errno: item.or_none("error_number") });
         Ok(())
     }
 }

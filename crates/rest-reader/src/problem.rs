@@ -45,7 +45,7 @@ impl RestProblem {
                 "Does [slurm] rest name slurmrestd's own port, or a proxy that forwards everything? Try it with curl."
             }
             Stage::Version => {
-                "This reader knows slurmrestd of 20.11 to 26.05. Is it started with the plugins openapi/slurmctld (from 23.11), or \
+                "This reader knows slurmrestd of 22.05 to 26.05; for an older one use libslurm, [slurm] conf instead of rest. Is it started with the plugins openapi/slurmctld (from 23.11), or \
                  openapi/v0.0.38 (22.05)? Is there a path in front of /slurm?"
             }
             Stage::Token => {

@@ -22,14 +22,13 @@ const SHORT: u64 = 16 << 20;
 /// The limit for the others: a node takes 3 KB, the state of a job 80 bytes.
 const LONG: u64 = 512 << 20;
 
-const DIAG: What = What { path: "diag", oldest: 36, limit: SHORT };
-const PING: What = What { path: "ping", oldest: 36, limit: SHORT };
-/// v0.0.36 has neither CPUs nor flags of nodes, and v0.0.37 shows some idle nodes as mixed.
+const DIAG: What = What { path: "diag", oldest: 38, limit: SHORT };
+const PING: What = What { path: "ping", oldest: 38, limit: SHORT };
 const NODES: What = What { path: "nodes", oldest: 38, limit: LONG };
 /// Without the flag, from 23.11 on, hidden partitions are shown only to users who may use them.
 const PARTITIONS: What = What { path: "partitions?flags=ALL", oldest: 38, limit: LONG };
 const LICENSES: What = What { path: "licenses", oldest: 38, limit: SHORT };
-const RESERVATIONS: What = What { path: "reservations", oldest: 37, limit: SHORT };
+const RESERVATIONS: What = What { path: "reservations", oldest: 38, limit: SHORT };
 const JOB_STATES: What = What { path: "jobs/state", oldest: 41, limit: LONG };
 
 /// Serves requests until `input` ends.

@@ -1,10 +1,8 @@
 //! `diag`: what sdiag shows.
 //!
 //! One table has every member that is read, its name in the API, which is not always libslurm's, and its destination.
-//! slurmrestd's quotients are used only if their sum is absent. Two of them are used only in those versions where they
-//! are what their name says: the mean table size up to v0.0.38, because after that it is the mean queue length, and the
-//! mean queue length from v0.0.38 on, because before that it is the mean table size (in all of v0.0.36, and in v0.0.37
-//! until 21.08.7).
+//! slurmrestd's quotients are used only if their sum is absent. The mean table size is used only in v0.0.38, because after
+//! that it is the mean queue length.
 
 use slurm_snapshot::{DumpedRpcs, Means, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};
 
@@ -18,9 +16,6 @@ const MAX_PENDING: usize = 100;
 
 /// The last version in which `bf_table_size_mean` is a mean of table sizes.
 const LAST_TABLE_SIZE_MEAN: u8 = 38;
-
-/// The first version in which `bf_queue_len_mean` is a mean of queue lengths.
-const FIRST_QUEUE_LEN_MEAN: u8 = 38;
 
 /// Where a member's value is stored.
 #[derive(Clone, Copy)]
@@ -207,16 +202,14 @@ impl Diag {
 
     /// Those means whose sums are absent, and which are what they are named after.
     fn meaningful(&self, means: Means, s: &Statistics) -> Means {
-        let version = self.options.version;
-        let sizes = means.bf_table_size.filter(|_| version <= LAST_TABLE_SIZE_MEAN);
-        let lengths = means.bf_queue_len.filter(|_| version >= FIRST_QUEUE_LEN_MEAN);
+        let sizes = means.bf_table_size.filter(|_| self.options.version <= LAST_TABLE_SIZE_MEAN);
         Means {
             schedule_cycle: means.schedule_cycle.filter(|_| s.schedule_cycle_sum.is_none()),
             schedule_depth: means.schedule_depth.filter(|_| s.schedule_cycle_depth.is_none()),
             bf_cycle: means.bf_cycle.filter(|_| s.bf_cycle_sum.is_none()),
             bf_depth: means.bf_depth.filter(|_| s.bf_depth_sum.is_none()),
             bf_depth_try: means.bf_depth_try.filter(|_| s.bf_depth_try_sum.is_none()),
-            bf_queue_len: lengths.filter(|_| s.bf_queue_len_sum.is_none()),
+            bf_queue_len: means.bf_queue_len.filter(|_| s.bf_queue_len_sum.is_none()),
             bf_table_size: sizes.filter(|_| s.bf_table_size_sum.is_none()),
         }
     }

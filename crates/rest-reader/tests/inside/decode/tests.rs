@@ -160,14 +160,10 @@ fn numbers_may_be_texts_or_objects_and_nothing_else() {
 
 #[test]
 fn what_was_refused_is_no_reading_whatever_else_it_holds() {
-    for key in ["error_number", "errno"] {
-        let text = format!(
-            r#"{{"errors":[{{"{key}":1007,"error":"refused"}}],"statistics":{{"rpcs_by_user":[]}}}}"#
-        );
-        let envelope = read(text.as_bytes(), Diag::new(38, true, true)).unwrap();
-        assert_eq!(envelope.error.map(|error| error.errno), Some(Some(1007)));
-        assert_eq!(envelope.payload.statistics, None);
-    }
+    let text = r#"{"errors":[{"error_number":1007,"error":"refused"}],"statistics":{"rpcs_by_user":[]}}"#;
+    let envelope = read(text.as_bytes(), Diag::new(38, true, true)).unwrap();
+    assert_eq!(envelope.error.map(|error| error.errno), Some(Some(1007)));
+    assert_eq!(envelope.payload.statistics, None);
     assert!(read(&b"{\"errors\":[]}"[..], Diag::new(38, true, true)).is_err());
 }
 
@@ -226,7 +222,7 @@ fn nodes_are_counted_as_the_reader_of_libslurm_counts_them() {
     let old = of(node(json!("idle"), r#","state_flags":["DRAIN"]"#)).unwrap();
     assert_eq!(old.nodes.states.keys().collect::<Vec<_>>(), ["drained"]);
     assert!(of(node(json!(["NEWER"]), "")).is_err(), "no base state");
-    assert!(of(r#"{"name":"n1","state":"idle"}"#.to_owned()).is_err(), "20.11 tells no CPUs");
+    assert!(of(r#"{"name":"n1","state":"idle"}"#.to_owned()).is_err(), "no CPUs");
 }
 
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
@@ -281,7 +277,7 @@ proptest! {
     /// Either the unchanged members keep their figures, or there is no reading.
     #[test]
     fn a_changed_answer_is_an_error_or_the_other_figures_are_right(
-        which in any::<prop::sample::Index>(), value in anything(), version in 36_u8..=45,
+        which in any::<prop::sample::Index>(), value in anything(), version in 38_u8..=45,
     ) {
         let whole = diag();
         let mut found = Vec::new();

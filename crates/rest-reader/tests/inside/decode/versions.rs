@@ -7,7 +7,7 @@ use slurm_snapshot::{Controller, Jobs, Licenses, Means, Partitions, Release, Res
 use super::super::diag::Diag;
 use super::super::{Envelope, NodesAnswer, Payload, read};
 
-const VERSIONS: std::ops::RangeInclusive<u8> = 36..=45;
+const VERSIONS: std::ops::RangeInclusive<u8> = 38..=45;
 
 /// The release that each version came with.
 fn release(version: u8) -> Release {
@@ -79,8 +79,8 @@ fn diag(version: u8) -> Value {
             s.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         }
     };
-    add(36, 44, json!({"parts_packed": 1}));
-    add(36, 38, json!({"bf_cycle_max": 33}));
+    add(38, 44, json!({"parts_packed": 1}));
+    add(38, 38, json!({"bf_cycle_max": 33}));
     add(38, 45, json!({"bf_table_size": 34, "bf_table_size_mean": 35}));
     add(
         39,
@@ -152,7 +152,6 @@ fn diag_of_every_version_says_under_each_name_what_that_version_means() {
             bf_cycle: until(38, 27),
             bf_depth: until(38, 28),
             bf_depth_try: until(38, 29),
-            // In v0.0.36 and the first of v0.0.37 it is the mean table size.
             bf_queue_len: (version == 38).then_some(32),
             // From v0.0.39 on it is the mean queue length.
             bf_table_size: (version == 38).then_some(35),
