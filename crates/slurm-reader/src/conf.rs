@@ -1,19 +1,15 @@
 //! `slurm_load_ctl_conf`: the cluster's name and PrivateData; also the controllers in libslurm's own configuration.
 
-use std::ffi::c_char;
-
 use nix::unistd::Uid;
 use slurm_snapshot::Visibility;
 use slurm_sys::slurm_conf_t;
 
-use crate::raw::{slice, text};
+use crate::unpacked::Unpacked;
+use crate::values::{lossy, text};
 
 /// PrivateData, by bit, in slurm.conf's words.
 const PRIVATE: [&str; 9] =
     ["jobs", "nodes", "partitions", "usage", "users", "accounts", "reservations", "cloud", "events"];
-
-/// More controllers than any release allows.
-const MAX_CONTROLLERS: usize = 64;
 
 /// The parts of slurmctld's configuration that are needed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,18 +39,12 @@ impl Conf {
 }
 
 /// Copies the reply.
-///
-/// # Safety
-/// The arrays of `reply` are NULL or as long as their counts say, and its strings are NULL or end with a NUL.
-pub(crate) unsafe fn from_reply(reply: &slurm_conf_t) -> Conf {
-    // SAFETY: the caller promises NULL or a string.
-    let cluster = unsafe { text(reply.cluster_name) };
-    // SAFETY: the same.
-    let accounting = unsafe { text(reply.accounting_storage_type) };
+pub(crate) fn from_reply(reply: Unpacked<'_, slurm_conf_t>) -> Conf {
+    let accounting = text(reply.accounting_storage_type());
     let privileged = privileged(Uid::effective().as_raw(), reply.slurm_user_id, accounting.as_deref());
     Conf {
         last_update: reply.last_update,
-        cluster: cluster.filter(|name| !name.is_empty()),
+        cluster: text(reply.cluster_name()),
         visibility: Visibility { private: private(reply.private_data), privileged },
         operators: privileged.is_none(),
         slurmdbd: accounting.is_some_and(|plugin| plugin.ends_with("/slurmdbd")),
@@ -62,30 +52,8 @@ pub(crate) unsafe fn from_reply(reply: &slurm_conf_t) -> Conf {
 }
 
 /// The hosts of SlurmctldHost, the primary first.
-///
-/// # Safety
-/// As for [`from_reply`].
-pub(crate) unsafe fn controllers(conf: &slurm_conf_t) -> Vec<String> {
-    // SAFETY: the caller promises as many strings as the count says.
-    unsafe { texts(conf.control_machine, conf.control_cnt) }
-}
-
-/// Their addresses.
-///
-/// # Safety
-/// As for [`from_reply`].
-pub(crate) unsafe fn addresses(conf: &slurm_conf_t) -> Vec<String> {
-    // SAFETY: the caller promises as many strings as the count says.
-    unsafe { texts(conf.control_addr, conf.control_cnt) }
-}
-
-/// # Safety
-/// As for [`slice`]; each element is NULL or a string.
-unsafe fn texts(array: *const *mut c_char, count: u32) -> Vec<String> {
-    // SAFETY: the caller promises it.
-    let strings = unsafe { slice(array, count, MAX_CONTROLLERS) };
-    // SAFETY: each is NULL or a string.
-    strings.iter().map(|string| unsafe { text(*string) }.unwrap_or_default()).collect()
+pub(crate) fn controllers(conf: Unpacked<'_, slurm_conf_t>) -> Vec<String> {
+    conf.control_machine().map(lossy).collect()
 }
 
 fn private(bits: u16) -> Vec<String> {
@@ -98,7 +66,7 @@ fn private(bits: u16) -> Vec<String> {
 }
 
 /// root and SlurmUser see everything. Operators are defined in slurmdbd: without it there are none, and with it
-/// [`crate::client::Client::operator`] asks.
+/// [`crate::rpcs::Rpcs::operator`] asks.
 fn privileged(me: u32, slurm_user: u32, accounting: Option<&str>) -> Option<bool> {
     if me == 0 || me == slurm_user {
         return Some(true);
@@ -110,6 +78,7 @@ fn privileged(me: u32, slurm_user: u32, accounting: Option<&str>) -> Option<bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unpacked::made;
 
     #[test]
     fn privileges_are_claimed_only_where_they_are_certain() {
@@ -129,10 +98,8 @@ mod tests {
     #[test]
     fn a_configuration_of_nothing_is_no_harm() {
         let reply = slurm_conf_t { control_cnt: u32::MAX, ..Default::default() };
-        // SAFETY: every pointer is NULL.
-        let conf = unsafe { from_reply(&reply) };
+        let conf = from_reply(made(&reply));
         assert_eq!((conf.cluster, conf.visibility.private), (None, vec![]));
-        // SAFETY: the same.
-        assert_eq!(unsafe { controllers(&reply) }, [""; 0]);
+        assert_eq!(controllers(made(&reply)), [""; 0]);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use slurm_snapshot::Visibility;
 
-use crate::client::CallError;
+use crate::calls::CallError;
 use crate::conf::Conf;
 use crate::rpcs::Rpcs;
 
@@ -43,12 +43,12 @@ pub(crate) struct ConfCache {
     /// ClusterName of libslurm's own configuration.
     own_cluster: Option<String>,
     /// When slurmctld is next asked for ClusterName, and how long that pause is.
-    next_question: Option<(Instant, Duration)>,
+    next_request: Option<(Instant, Duration)>,
     /// When the configuration was last confirmed, and when it was last sent whole.
-    told: Option<Instant>,
-    sent: Option<Instant>,
+    confirmed_at: Option<Instant>,
+    sent_at: Option<Instant>,
     failed: Option<(CallError, Instant)>,
-    /// Whether this user is an operator, and when that was asked.
+    /// Whether this user is an operator, and when slurmctld answered that.
     operator: Option<(Option<bool>, Instant)>,
     clock: fn() -> Instant,
 }
@@ -59,9 +59,9 @@ impl ConfCache {
         Self {
             conf: None,
             own_cluster,
-            next_question: None,
-            told: None,
-            sent: None,
+            next_request: None,
+            confirmed_at: None,
+            sent_at: None,
             failed: None,
             operator: None,
             clock,
@@ -70,25 +70,25 @@ impl ConfCache {
 
     /// ClusterName.
     pub(crate) fn cluster(&self) -> Option<String> {
-        let told = || self.conf.as_ref().and_then(|conf| conf.cluster.clone());
-        self.own_cluster.clone().or_else(told)
+        let reported = || self.conf.as_ref().and_then(|conf| conf.cluster.clone());
+        self.own_cluster.clone().or_else(reported)
     }
 
     /// Asks slurmctld for ClusterName if it is not known. It keeps asking, with longer and longer pauses, because
     /// slurmctld needs its locks to answer.
     pub(crate) fn learn_cluster(&mut self, rpcs: &mut impl Rpcs) -> Result<(), CallError> {
-        let waits = self.next_question.is_some_and(|(at, _)| (self.clock)() < at);
+        let waits = self.next_request.is_some_and(|(at, _)| (self.clock)() < at);
         if waits || self.cluster().is_some() {
             return Ok(());
         }
-        let asked = self.ask(rpcs, true);
-        let pause = self.next_question.map_or(RETRIED, |(_, pause)| pause.saturating_mul(2).min(SELDOM));
-        self.next_question = (self.clock)().checked_add(pause).map(|at| (at, pause));
-        asked
+        let result = self.request(rpcs, true);
+        let pause = self.next_request.map_or(RETRIED, |(_, pause)| pause.saturating_mul(2).min(SELDOM));
+        self.next_request = (self.clock)().checked_add(pause).map(|at| (at, pause));
+        result
     }
 
     /// Requests the configuration from slurmctld: `whole`, or only if it has changed.
-    pub(crate) fn ask(&mut self, rpcs: &mut impl Rpcs, whole: bool) -> Result<(), CallError> {
+    fn request(&mut self, rpcs: &mut impl Rpcs, whole: bool) -> Result<(), CallError> {
         let since = self.conf.as_ref().filter(|_| !whole).map_or(0, |conf| conf.last_update);
         match rpcs.conf(since) {
             Ok(Some(conf)) => {
@@ -96,17 +96,17 @@ impl ConfCache {
                 let same = whole && self.conf.as_ref().is_some_and(|old| old.is_same(&conf));
                 self.operator = self.operator.filter(|_| same);
                 self.conf = Some(conf);
-                self.sent = Some((self.clock)());
+                self.sent_at = Some((self.clock)());
             }
             Ok(None) => {}
             Err(error) => {
-                (self.told, self.sent) = (None, None);
+                (self.confirmed_at, self.sent_at) = (None, None);
                 // Counted from the end: a failure may take longer than it is remembered.
                 self.failed = Some((error.clone(), (self.clock)()));
                 return Err(error);
             }
         }
-        self.told = Some((self.clock)());
+        self.confirmed_at = Some((self.clock)());
         Ok(())
     }
 
@@ -116,14 +116,14 @@ impl ConfCache {
         rpcs: &mut impl Rpcs,
         accepted: Accepted,
     ) -> Result<Option<Visibility>, CallError> {
-        let known = if accepted == Accepted::Whole { self.sent } else { self.told };
-        if known.is_none_or(|known| self.age(known) >= FRESH) {
+        let read_at = if accepted == Accepted::Whole { self.sent_at } else { self.confirmed_at };
+        if read_at.is_none_or(|at| self.age(at) >= FRESH) {
             if let Some((error, at)) = &self.failed
                 && self.age(*at) < RETRIED
             {
                 return Err(error.clone());
             }
-            self.ask(rpcs, accepted != Accepted::Unchanged)?;
+            self.request(rpcs, accepted != Accepted::Unchanged)?;
         }
         let Some(conf) = &self.conf else { return Ok(None) };
         let mut visibility = conf.visibility.clone();
@@ -185,9 +185,9 @@ mod tests {
         down: bool,
         slurmdbd: bool,
         operator: Option<bool>,
-        asked: u32,
+        requests: u32,
         sent: u32,
-        asked_for_operator: u32,
+        operator_requests: u32,
     }
 
     impl Rpcs for Changing {
@@ -210,7 +210,7 @@ mod tests {
         }
 
         fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
-            self.asked += 1;
+            self.requests += 1;
             if self.down {
                 pass(Duration::from_secs(10));
                 return Err(CallError { call: "slurm_load_ctl_conf", errno: 5004, text: "timeout".into() });
@@ -233,7 +233,7 @@ mod tests {
         }
 
         fn operator(&mut self) -> Option<bool> {
-            self.asked_for_operator += 1;
+            self.operator_requests += 1;
             self.operator
         }
 
@@ -252,8 +252,8 @@ mod tests {
             (ConfCache::new(None, clock), Changing { down: true, ..Changing::default() });
         let mut pauses = Vec::new();
         for _ in 0..10 {
-            let (before, start) = (slurmctld.asked, clock());
-            while slurmctld.asked == before {
+            let (before, start) = (slurmctld.requests, clock());
+            while slurmctld.requests == before {
                 pass(Duration::from_secs(1));
                 let _ = conf_cache.learn_cluster(&mut slurmctld);
             }
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(conf_cache.cluster().as_deref(), Some("sandbox"));
         pass(SELDOM);
         conf_cache.learn_cluster(&mut slurmctld).unwrap();
-        assert_eq!(slurmctld.asked, 11, "not again");
+        assert_eq!(slurmctld.requests, 11, "not again");
     }
 
     fn hides_jobs(conf_cache: &mut ConfCache, slurmctld: &mut Changing) -> bool {
@@ -292,7 +292,7 @@ mod tests {
                 hides_jobs(&mut conf_cache, &mut slurmctld);
                 pass(Duration::from_millis(200));
             }
-            assert_eq!((slurmctld.asked, slurmctld.sent), (round, 1));
+            assert_eq!((slurmctld.requests, slurmctld.sent), (round, 1));
             pass(Duration::from_millis(1400));
         }
     }
@@ -307,11 +307,11 @@ mod tests {
             let error = conf_cache.visibility(&mut slurmctld, Accepted::Unchanged).unwrap_err();
             assert_eq!((error.call, error.errno), ("slurm_load_ctl_conf", 5004));
         }
-        assert_eq!(slurmctld.asked, 2);
+        assert_eq!(slurmctld.requests, 2);
         slurmctld.down = false;
         pass(RETRIED);
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
-        assert_eq!(slurmctld.asked, 3);
+        assert_eq!(slurmctld.requests, 3);
     }
 
     /// Its clock is behind the configuration that is known, and so is the time of the change.
@@ -332,13 +332,13 @@ mod tests {
         assert!((0..3).all(|_| whole(Duration::from_millis(200))));
         assert!(whole(FRESH));
         assert_eq!(
-            (slurmctld.sent, slurmctld.asked_for_operator),
+            (slurmctld.sent, slurmctld.operator_requests),
             (3, 1),
             "once a round, and slurmdbd less often"
         );
-        let asked = slurmctld.asked;
+        let before = slurmctld.requests;
         conf_cache.visibility(&mut slurmctld, Accepted::Confirmed).unwrap();
-        assert_eq!(slurmctld.asked, asked, "a round asks once");
+        assert_eq!(slurmctld.requests, before, "a round asks once");
         pass(FRESH);
         conf_cache.visibility(&mut slurmctld, Accepted::Confirmed).unwrap();
         assert_eq!(slurmctld.sent, 4, "whole, where no other reply asks");
@@ -356,7 +356,7 @@ mod tests {
             assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
             pass(Duration::from_secs(5));
         }
-        assert_eq!((slurmctld.asked_for_operator, slurmctld.sent), (2, 1));
+        assert_eq!((slurmctld.operator_requests, slurmctld.sent), (2, 1));
         slurmctld.operator = Some(false);
         pass(Duration::from_secs(10));
         assert!(hides_jobs(&mut conf_cache, &mut slurmctld));
@@ -364,6 +364,6 @@ mod tests {
         slurmctld.changed += 5;
         pass(FRESH);
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
-        assert_eq!(slurmctld.asked_for_operator, 4);
+        assert_eq!(slurmctld.operator_requests, 4);
     }
 }

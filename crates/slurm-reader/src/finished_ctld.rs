@@ -13,22 +13,17 @@ use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 use crate::finished::has_started;
 use crate::jobs;
 use crate::names;
-use crate::raw::{bytes, moment, number, slice};
 use crate::slurm_names;
+use crate::unpacked::Unpacked;
+use crate::values::{lossy, moment, number};
 
 /// The jobs in a final state. Their ids are made of job id and end time: if a job runs again, it ends later. Names of
 /// users are looked up only if `users` is true.
-///
-/// # Safety
-/// As for [`jobs::from_reply`].
-pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32, users: bool) -> Finished {
-    // SAFETY: the caller promises as many records as the count says.
-    let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
+pub(crate) fn from_reply(reply: Unpacked<'_, job_info_msg_t>, min_job_age: u32, users: bool) -> Finished {
     let (mut names, mut finished) = (NameNumbers::default(), Finished::default());
     let mut users = users.then(BTreeMap::new);
-    for record in records {
-        // SAFETY: the caller's promise covers every record.
-        if let Some((job, unparsed)) = unsafe { job(record, &mut names, users.as_mut()) } {
+    for record in reply.job_array() {
+        if let Some((job, unparsed)) = job(record, &mut names, users.as_mut()) {
             finished.unparsed = finished.unparsed.saturating_add(unparsed);
             finished.jobs.push(job);
         }
@@ -37,25 +32,18 @@ pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32, users:
 }
 
 /// `None` if it has not ended.
-///
-/// # Safety
-/// As for [`from_reply`], but for one record.
-unsafe fn job(
-    record: &slurm_job_info_t,
+fn job(
+    record: Unpacked<'_, slurm_job_info_t>,
     names: &mut NameNumbers,
     users: Option<&mut BTreeMap<u32, String>>,
 ) -> Option<(FinishedJob, u64)> {
     let state = slurm_names::job_base(record.job_state);
     let end = moment(record.end_time).filter(|_| FINAL_STATES.iter().any(|(number, _)| *number == state))?;
-    // SAFETY: the caller's promise.
-    let counted = unsafe { jobs::job(record) };
-    // SAFETY: the caller promises NULL or a string.
-    let allocated = unsafe { bytes(record.tres_alloc_str) };
-    // SAFETY: the same.
-    let has_started = has_started(record.start_time, unsafe { bytes(record.nodes) }, state);
+    let counted = jobs::job(record);
+    let has_started = has_started(record.start_time, record.nodes(), state);
     let since = if record.eligible_time > 0 { record.eligible_time } else { record.submit_time };
     let seconds = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).unwrap_or(0);
-    let mut name = |bytes: &[u8]| names.number(&String::from_utf8_lossy(bytes));
+    let mut name = |bytes: &[u8]| names.number(&lossy(bytes));
     let user = users.map(|users| users.entry(record.user_id).or_insert_with(|| user_name(record.user_id)));
     let user = name(user.as_deref().map_or(b"", |user| user.as_bytes()));
     let held = |count: u64| if has_started { count } else { 0 };
@@ -66,7 +54,7 @@ unsafe fn job(
         state,
         tasks: if has_started { 1 } else { counted.tally.jobs },
         wait: has_started.then(|| seconds(since, record.start_time)),
-        run: held(run(record, end)),
+        run: held(run(&record, end)),
         limit: number(record.time_limit).map(|minutes| u64::from(minutes).saturating_mul(60)),
         partition: name(counted.partition.split(|byte| *byte == b',').next().unwrap_or_default()),
         account: name(counted.account),
@@ -75,7 +63,7 @@ unsafe fn job(
         cpus: held(counted.tally.cpus),
         gpus: held(counted.tally.gpus),
         nodes: held(counted.tally.nodes),
-        billing: billing(allocated),
+        billing: billing(record.tres_alloc_str()),
     };
     Some((job, counted.unparsed))
 }
@@ -112,6 +100,7 @@ mod tests {
     use std::ffi::{CStr, c_char};
 
     use super::*;
+    use crate::unpacked::made;
 
     fn pointer(text: &CStr) -> *mut c_char {
         text.as_ptr().cast_mut()
@@ -135,20 +124,22 @@ mod tests {
         }
     }
 
-    fn of(record: &slurm_job_info_t) -> Option<FinishedJob> {
-        // SAFETY: strings are NULL or literals.
-        unsafe { job(record, &mut NameNumbers::default(), None) }.map(|(job, _)| job)
+    fn finished(record: &slurm_job_info_t) -> Option<FinishedJob> {
+        job(made(record), &mut NameNumbers::default(), None).map(|(job, _)| job)
     }
 
     #[test]
     fn a_record_in_a_final_state_is_a_job_also_while_it_completes() {
-        let job = of(&ended()).unwrap();
+        let job = finished(&ended()).unwrap();
         assert_eq!((job.id, job.end, job.wait, job.run), (7 << 32 | 1100, 1100, Some(90), 100));
         assert_eq!((job.cpus, job.gpus, job.nodes, job.billing, job.limit), (4, 1, 2, 9, Some(600)));
         // JOB_COMPLETING
-        assert!(of(&slurm_job_info_t { job_state: 5 | 0x8000, ..ended() }).is_some_and(|job| job.state == 5));
+        assert!(
+            finished(&slurm_job_info_t { job_state: 5 | 0x8000, ..ended() })
+                .is_some_and(|job| job.state == 5)
+        );
         for waits in [0, 1, 2] {
-            assert_eq!(of(&slurm_job_info_t { job_state: waits, ..ended() }), None);
+            assert_eq!(finished(&slurm_job_info_t { job_state: waits, ..ended() }), None);
         }
     }
 
@@ -162,11 +153,11 @@ mod tests {
             tres_alloc_str: pointer(c"cpu=1,billing=1"),
             ..ended()
         };
-        let job = of(&rest).unwrap();
+        let job = finished(&rest).unwrap();
         assert_eq!((job.tasks, job.wait, job.run, job.cpus), (7, None, 0, 0));
         let burst_buffer = slurm_job_info_t { job_state: 3, array_task_str: std::ptr::null_mut(), ..rest };
-        assert_eq!(of(&burst_buffer).unwrap().wait, Some(90), "-N0");
+        assert_eq!(finished(&burst_buffer).unwrap().wait, Some(90), "-N0");
         let suspended = slurm_job_info_t { pre_sus_time: 20, suspend_time: 1070, ..ended() };
-        assert_eq!(of(&suspended).unwrap().run, 50);
+        assert_eq!(finished(&suspended).unwrap().run, 50);
     }
 }

@@ -10,47 +10,35 @@ use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
 use crate::fold::JobsFold;
 use crate::job::Job;
-use crate::raw::{bytes, number, slice, wide};
-
 use crate::slurm_names;
+use crate::unpacked::Unpacked;
+use crate::values::{number, wide};
 
 /// Counts the reply. Jobs that started at `since` or later count as started.
-///
-/// # Safety
-/// The array of `reply` is NULL or as long as its count says; the strings of its records are NULL or end with a
-/// NUL, and their bitmaps are NULL or libslurm's.
-pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, since: Option<i64>, options: ReplyOptions) -> Jobs {
-    // SAFETY: the caller promises as many records as the count says.
-    let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
+pub(crate) fn from_reply(
+    reply: Unpacked<'_, job_info_msg_t>,
+    since: Option<i64>,
+    options: ReplyOptions,
+) -> Jobs {
     let mut fold = JobsFold::new(reply.last_update, since, options);
-    for record in records {
-        // SAFETY: the caller's promise covers every record.
-        fold.add(&unsafe { job(record) });
-    }
+    reply.job_array().for_each(|record| fold.add(&job(record)));
     fold.finish()
 }
 
-/// # Safety
-/// As for [`from_reply`], but for one record.
-pub(crate) unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
-    // SAFETY: the caller's promise.
-    let tasks = unsafe { array_tasks(record) };
-    // SAFETY: the caller's promise.
-    let gpus = unsafe { gpus(record) };
-    // SAFETY: the caller's promise.
-    let memory = unsafe { memory(record) };
+/// What is counted of one record.
+pub(crate) fn job(record: Unpacked<'_, slurm_job_info_t>) -> Job<'_> {
+    let tasks = array_tasks(record);
+    let gpus = gpus(record);
+    let memory = memory(record);
     let jobs = tasks.unwrap_or(1);
-    let each = |of: u32| u64::from(number(of).unwrap_or(0)).saturating_mul(jobs);
+    let each = |count: u32| u64::from(number(count).unwrap_or(0)).saturating_mul(jobs);
     Job {
         state: record.job_state,
         reason: wide(record.state_reason),
         user: record.user_id,
-        // SAFETY: the caller promises NULL or a string.
-        partition: unsafe { bytes(record.partition) },
-        // SAFETY: the same.
-        account: unsafe { bytes(record.account) },
-        // SAFETY: the same.
-        qos: unsafe { bytes(record.qos) },
+        partition: record.partition(),
+        account: record.account(),
+        qos: record.qos(),
         tally: JobTally {
             jobs,
             cpus: each(record.num_cpus),
@@ -60,8 +48,7 @@ pub(crate) unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
             oldest: None,
         },
         held: record.priority == 0,
-        // SAFETY: the caller promises NULL or a string.
-        has_nodes: !unsafe { bytes(record.nodes) }.is_empty(),
+        has_nodes: !record.nodes().is_empty(),
         submit_time: record.submit_time,
         eligible_time: record.eligible_time,
         start_time: record.start_time,
@@ -70,17 +57,11 @@ pub(crate) unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
 }
 
 /// How many tasks of an array still share this record; 1 for any other job.
-///
-/// # Safety
-/// As for [`job`].
-unsafe fn array_tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
-    if !record.array_bitmap.is_null() {
-        // SAFETY: not NULL, so that the caller promises a bitmap of libslurm's.
-        let tasks = unsafe { slurm_sys::slurm_bit_set_count(record.array_bitmap.cast()) };
+fn array_tasks(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
+    if let Some(tasks) = record.array_bitmap() {
         return u64::try_from(tasks).ok().filter(|&tasks| tasks > 0).ok_or(Unparsed);
     }
-    // SAFETY: the caller promises NULL or a string.
-    match unsafe { bytes(record.array_task_str) } {
+    match record.array_task_str() {
         b"" => Ok(1),
         expression => array::count_tasks(expression).ok_or(Unparsed),
     }
@@ -90,14 +71,9 @@ unsafe fn array_tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
 ///
 /// `tres_*_str` have them only if AccountingStorageTRES does, and only its types. What is not named there is in the other
 /// texts.
-///
-/// # Safety
-/// As for [`job`].
-unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
-    // SAFETY: the caller promises NULL or a string.
-    let text = |text| unsafe { bytes(text) };
+fn gpus(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     if slurm_names::job_base(record.job_state) != 0 {
-        if let Some(held) = all_gpus(text(record.tres_alloc_str), [(text(record.gres_total), Some(1))])? {
+        if let Some(held) = all_gpus(record.tres_alloc_str(), [(record.gres_total(), Some(1))])? {
             return Ok(held);
         }
         if !record.tres_alloc_str.is_null() {
@@ -107,12 +83,12 @@ unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     let nodes = number(record.num_nodes).unwrap_or(1);
     let tasks = number(record.num_tasks).unwrap_or(1);
     let requested = [
-        (text(record.tres_per_job), Some(1)),
-        (text(record.tres_per_node), Some(nodes)),
-        (text(record.tres_per_task), Some(tasks)),
-        (text(record.tres_per_socket), sockets(record, nodes)),
+        (record.tres_per_job(), Some(1)),
+        (record.tres_per_node(), Some(nodes)),
+        (record.tres_per_task(), Some(tasks)),
+        (record.tres_per_socket(), sockets(&record, nodes)),
     ];
-    Ok(all_gpus(text(record.tres_req_str), requested)?.unwrap_or(0))
+    Ok(all_gpus(record.tres_req_str(), requested)?.unwrap_or(0))
 }
 
 /// slurmctld's own sum in `accounted`, if there is one. Otherwise the number in the first of the other texts that has
@@ -138,18 +114,11 @@ fn all_gpus<const N: usize>(
 
 /// The memory of one task, MiB: what it holds, or requests while it waits. slurmctld has already combined requests by
 /// node, by CPU and by GPU into one figure.
-///
-/// # Safety
-/// As for [`job`].
-unsafe fn memory(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
+fn memory(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     let is_waiting = slurm_names::job_base(record.job_state) == 0;
-    let text = if is_waiting || record.tres_alloc_str.is_null() {
-        record.tres_req_str
-    } else {
-        record.tres_alloc_str
-    };
-    // SAFETY: the caller promises NULL or a string.
-    tres::memory(unsafe { bytes(text) }).map(|memory| memory.unwrap_or(0))
+    let requests = is_waiting || record.tres_alloc_str.is_null();
+    let text = if requests { record.tres_req_str() } else { record.tres_alloc_str() };
+    tres::memory(text).map(|memory| memory.unwrap_or(0))
 }
 
 /// The sockets that it requests, if it names them.
@@ -162,6 +131,7 @@ mod tests {
     use std::ffi::{CStr, c_char};
 
     use super::*;
+    use crate::unpacked::made;
 
     fn pointer(text: &CStr) -> *mut c_char {
         text.as_ptr().cast_mut()
@@ -173,8 +143,7 @@ mod tests {
     }
 
     fn seen(record: &slurm_job_info_t) -> Job<'_> {
-        // SAFETY: the strings of these tests are NULL or literals, and there are no bitmaps.
-        unsafe { job(record) }
+        job(made(record))
     }
 
     #[test]
@@ -197,8 +166,8 @@ mod tests {
 
     #[test]
     fn an_array_without_a_bitmap_is_read_from_its_expression() {
-        let of = |text| seen(&slurm_job_info_t { array_task_str: pointer(text), ..record() }).tally;
-        assert_eq!(of(c"1-100%5"), JobTally { jobs: 100, cpus: 200, nodes: 100, ..JobTally::default() });
+        let tally = |text| seen(&slurm_job_info_t { array_task_str: pointer(text), ..record() }).tally;
+        assert_eq!(tally(c"1-100%5"), JobTally { jobs: 100, cpus: 200, nodes: 100, ..JobTally::default() });
         let shortened = slurm_job_info_t { array_task_str: pointer(c"1,3,5,7..."), ..record() };
         let job = seen(&shortened);
         assert_eq!((job.tally.jobs, job.unparsed), (1, 1), "one at least, and it is said");
@@ -280,8 +249,7 @@ mod tests {
     #[test]
     fn a_reply_of_nothing_has_no_jobs() {
         let reply = job_info_msg_t { record_count: u32::MAX, ..Default::default() };
-        // SAFETY: the array is NULL.
-        let jobs = unsafe { from_reply(&reply, None, ReplyOptions::default()) };
+        let jobs = from_reply(made(&reply), None, ReplyOptions::default());
         assert_eq!(jobs, Jobs::default());
     }
 }

@@ -3,7 +3,8 @@
 use slurm_snapshot::{License, Licenses, Reservation, Reservations};
 use slurm_sys::{license_info_msg_t, reserve_info_msg_t, slurm_license_info_t};
 
-use crate::raw::{moment, number, slice, text};
+use crate::unpacked::Unpacked;
+use crate::values::{lossy, moment, number};
 
 /// More reservations than this are counted, but not listed.
 const MAX_RESERVATIONS: usize = 1000;
@@ -18,17 +19,10 @@ const MAINT: u64 = 1;
 const TIME_FLOAT: u64 = 1 << 17;
 
 /// Copies the reply.
-///
-/// # Safety
-/// The array of `reply` is NULL or as long as its count says; the strings in it are NULL or end with a NUL.
-pub(crate) unsafe fn licenses(reply: &license_info_msg_t) -> Licenses {
-    // SAFETY: the caller promises as many records as the count says.
-    let records = unsafe { slice(reply.lic_array, reply.num_lic, MAX_LICENSES) };
-    let licenses = records.iter().map(|record| License {
-        // SAFETY: the caller promises NULL or a string.
-        name: unsafe { text(record.name) }.unwrap_or_default(),
-        // SAFETY: the same.
-        nodes: unsafe { layer(record) },
+pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
+    let licenses = reply.lic_array().take(MAX_LICENSES).map(|record| License {
+        name: lossy(record.name()),
+        nodes: layer(record),
         total: number(record.total),
         used: number(record.in_use).unwrap_or(0),
         free: number(record.total).and_then(|_| number(record.available)),
@@ -39,30 +33,20 @@ pub(crate) unsafe fn licenses(reply: &license_info_msg_t) -> Licenses {
 }
 
 /// The nodes of a hierarchical resource's layer.
-///
-/// # Safety
-/// The strings of `record` are NULL or end with a NUL.
 #[cfg(slurm_ge_2505)]
-unsafe fn layer(record: &slurm_license_info_t) -> Option<String> {
-    // SAFETY: the caller promises NULL or a string.
-    unsafe { text(record.nodes) }.filter(|nodes| !nodes.is_empty())
+fn layer(record: Unpacked<'_, slurm_license_info_t>) -> Option<String> {
+    crate::values::text(record.nodes())
 }
 
 #[cfg(not(slurm_ge_2505))]
-unsafe fn layer(_: &slurm_license_info_t) -> Option<String> {
+fn layer(_: Unpacked<'_, slurm_license_info_t>) -> Option<String> {
     None
 }
 
 /// Copies the reply.
-///
-/// # Safety
-/// The array of `reply` is NULL or as long as its count says; the names in it are NULL or end with a NUL.
-pub(crate) unsafe fn reservations(reply: &reserve_info_msg_t) -> Reservations {
-    // SAFETY: the caller promises as many records as the count says.
-    let records = unsafe { slice(reply.reservation_array, reply.record_count, MAX_RESERVATIONS) };
-    let reservations = records.iter().map(|record| Reservation {
-        // SAFETY: the caller promises NULL or a string.
-        name: unsafe { text(record.name) }.unwrap_or_default(),
+pub(crate) fn reservations(reply: Unpacked<'_, reserve_info_msg_t>) -> Reservations {
+    let reservations = reply.reservation_array().take(MAX_RESERVATIONS).map(|record| Reservation {
+        name: lossy(record.name()),
         nodes: number(record.node_cnt).unwrap_or(0),
         cores: number(record.core_cnt).unwrap_or(0),
         start_time: moment(record.start_time),
@@ -80,6 +64,7 @@ pub(crate) unsafe fn reservations(reply: &reserve_info_msg_t) -> Reservations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unpacked::made;
 
     #[test]
     fn reservations_are_bounded_and_their_count_is_not() {
@@ -89,8 +74,7 @@ mod tests {
             record_count: 1500,
             reservation_array: records.as_mut_ptr(),
         };
-        // SAFETY: as many records as it says, without strings.
-        let reservations = unsafe { reservations(&reply) };
+        let reservations = reservations(made(&reply));
         assert_eq!((reservations.count, reservations.reservations.len()), (1500, MAX_RESERVATIONS));
         let first = &reservations.reservations[0];
         assert_eq!((first.start_time, first.end_time, first.nodes), (None, Some(9), 0));
@@ -107,8 +91,7 @@ mod tests {
         };
         let mut records = [record(u32::MAX, u32::MAX - 2), record(16, 14)];
         let reply = license_info_msg_t { last_update: 1, num_lic: 2, lic_array: records.as_mut_ptr() };
-        // SAFETY: as many records as it says, whose names are literals.
-        let licenses = unsafe { licenses(&reply) }.licenses;
+        let licenses = licenses(made(&reply)).licenses;
         assert_eq!((licenses[0].total, licenses[0].used, licenses[0].free), (None, 2, None));
         assert_eq!((licenses[1].total, licenses[1].used, licenses[1].free), (Some(16), 2, Some(14)));
     }
@@ -119,15 +102,13 @@ mod tests {
         let nodes = c"n[1-2]".as_ptr().cast_mut();
         let mut records = [slurm_sys::slurm_license_info_t { nodes, mode: 2, ..Default::default() }];
         let reply = license_info_msg_t { last_update: 1, num_lic: 1, lic_array: records.as_mut_ptr() };
-        // SAFETY: as many records as it says, whose nodes are a literal.
-        let licenses = unsafe { licenses(&reply) }.licenses;
+        let licenses = licenses(made(&reply)).licenses;
         assert_eq!(licenses[0].nodes.as_deref(), Some("n[1-2]"));
     }
 
     #[test]
     fn replies_of_nothing_are_empty() {
         let reply = license_info_msg_t { num_lic: u32::MAX, ..Default::default() };
-        // SAFETY: the array is NULL.
-        assert_eq!(unsafe { licenses(&reply) }, Licenses::default());
+        assert_eq!(licenses(made(&reply)), Licenses::default());
     }
 }

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use reader_process::{USAGE, log, print};
 use slurm_reader::args::{self, ReaderMode};
-use slurm_reader::client::{self, Client};
+use slurm_reader::calls;
+use slurm_reader::client::Client;
 use slurm_reader::serve::serve;
 use slurm_reader::version;
 use slurm_snapshot::{Hello, PROTOCOL, WRONG_LIBRARY};
@@ -33,12 +34,12 @@ fn main() -> ExitCode {
     if !fits() {
         return WRONG_LIBRARY.into();
     }
-    reader_process::end(run(conf, client::api_version()))
+    reader_process::end(run(conf, calls::api_version()))
 }
 
 /// Whether the loaded libslurm is the one that the reader was built for; if not, logs it.
 fn fits() -> bool {
-    version::check(client::api_version(), version::built_for()).inspect_err(|refusal| log(refusal)).is_ok()
+    version::check(calls::api_version(), version::built_for()).inspect_err(|refusal| log(refusal)).is_ok()
 }
 
 fn run(conf: Option<CString>, api_version: u32) -> Result<(), Box<dyn std::error::Error>> {

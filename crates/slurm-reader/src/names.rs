@@ -41,28 +41,28 @@ pub(crate) fn host(id: u32) -> NameLookup {
 }
 
 /// A row of a reply that belongs to a user.
-pub(crate) trait OfUser {
+pub(crate) trait UserRow {
     fn id(&self) -> u32;
     /// Sets the user's name, if there is one, and whether it is still being looked up.
-    fn name(&mut self, name: Option<String>, looking_up: bool);
+    fn set_name(&mut self, name: Option<String>, looking_up: bool);
 }
 
-impl OfUser for RpcUser {
+impl UserRow for RpcUser {
     fn id(&self) -> u32 {
         self.id
     }
 
-    fn name(&mut self, name: Option<String>, looking_up: bool) {
+    fn set_name(&mut self, name: Option<String>, looking_up: bool) {
         (self.name, self.looking_up) = (name, looking_up);
     }
 }
 
-impl OfUser for UserJobs {
+impl UserRow for UserJobs {
     fn id(&self) -> u32 {
         self.id
     }
 
-    fn name(&mut self, name: Option<String>, looking_up: bool) {
+    fn set_name(&mut self, name: Option<String>, looking_up: bool) {
         (self.name, self.looking_up) = (name, looking_up);
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct UserNames {
     look_up: fn(u32) -> NameLookup,
     helper: Option<Helper>,
     /// How many lookups are under way.
-    asked: usize,
+    pending: usize,
     patience: Duration,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct UserNames {
 struct KnownUser {
     /// `None` until there is an answer.
     answer: Option<Option<String>>,
-    asked: bool,
+    is_pending: bool,
     /// When to look it up again.
     due: Option<Instant>,
 }
@@ -94,36 +94,36 @@ struct Helper {
 impl UserNames {
     /// Knows no names yet. The thread starts with the first lookup.
     pub(crate) fn new(look_up: fn(u32) -> NameLookup) -> Self {
-        Self { known: HashMap::new(), look_up, helper: None, asked: 0, patience: PATIENCE }
+        Self { known: HashMap::new(), look_up, helper: None, pending: 0, patience: PATIENCE }
     }
 
     /// Gives `users` the names that are known, and starts looking up the others.
-    pub(crate) fn give_names(&mut self, users: &mut [impl OfUser], now: Instant) {
+    pub(crate) fn give_names(&mut self, users: &mut [impl UserRow], now: Instant) {
         self.take_answers(now);
-        self.ask(users, now);
+        self.request(users, now);
         self.wait(now);
         for user in &mut *users {
             let answer = self.known.get(&user.id()).and_then(|known| known.answer.clone());
             let looking_up = answer.is_none();
-            user.name(answer.flatten(), looking_up);
+            user.set_name(answer.flatten(), looking_up);
         }
         if self.known.len() > MOST {
-            let mut present: Vec<u32> = users.iter().map(OfUser::id).collect();
+            let mut present: Vec<u32> = users.iter().map(UserRow::id).collect();
             present.sort_unstable();
             self.known.retain(|id, _| present.binary_search(id).is_ok());
         }
     }
 
-    fn ask(&mut self, users: &[impl OfUser], now: Instant) {
+    fn request(&mut self, users: &[impl UserRow], now: Instant) {
         for user in users {
             let known = self.known.entry(user.id()).or_default();
-            if known.asked || known.due.is_some_and(|due| now < due) {
+            if known.is_pending || known.due.is_some_and(|due| now < due) {
                 continue;
             }
             // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
             let Some(helper) = started(&mut self.helper, self.look_up) else { return };
-            known.asked = helper.ids.send(user.id()).is_ok();
-            self.asked += usize::from(known.asked);
+            known.is_pending = helper.ids.send(user.id()).is_ok();
+            self.pending += usize::from(known.is_pending);
         }
     }
 
@@ -131,7 +131,7 @@ impl UserNames {
     fn wait(&mut self, now: Instant) {
         let patience = std::mem::take(&mut self.patience);
         let begin = Instant::now();
-        while self.asked > 0 && begin.elapsed() < patience {
+        while self.pending > 0 && begin.elapsed() < patience {
             let left = patience.saturating_sub(begin.elapsed());
             match self.helper.as_ref().map(|helper| helper.found.recv_timeout(left)) {
                 Some(Ok((id, found))) => self.take(id, found, now),
@@ -147,9 +147,9 @@ impl UserNames {
     }
 
     fn take(&mut self, id: u32, found: NameLookup, now: Instant) {
-        self.asked = self.asked.saturating_sub(1);
+        self.pending = self.pending.saturating_sub(1);
         let Some(known) = self.known.get_mut(&id) else { return };
-        known.asked = false;
+        known.is_pending = false;
         let Ok(name) = found else {
             known.due = now.checked_add(RETRIED);
             return;
@@ -170,10 +170,10 @@ fn started(helper: &mut Option<Helper>, look_up: fn(u32) -> NameLookup) -> Optio
 
 /// The thread ends with its channel or with the process; nobody waits for it.
 fn start(look_up: fn(u32) -> NameLookup) -> io::Result<Helper> {
-    let (ids, asked) = mpsc::channel();
+    let (ids, requests) = mpsc::channel();
     let (answers, found) = mpsc::channel();
     thread::Builder::new().name("names".to_owned()).spawn(move || {
-        while let Ok(id) = asked.recv() {
+        while let Ok(id) = requests.recv() {
             if answers.send((id, look_up(id))).is_err() {
                 return;
             }
@@ -230,7 +230,7 @@ mod tests {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(10) {
             names.take_answers(now);
-            if names.asked == 0 {
+            if names.pending == 0 {
                 return read(names, id, now).0;
             }
             thread::yield_now();
@@ -281,8 +281,8 @@ mod tests {
 
     #[test]
     fn a_name_is_asked_for_again_after_ten_minutes_and_kept_when_nobody_answers_or_knows() {
-        static ASKED: AtomicU32 = AtomicU32::new(0);
-        let mut names = UserNames::new(|_| match ASKED.fetch_add(1, Ordering::Relaxed) {
+        static LOOKUPS: AtomicU32 = AtomicU32::new(0);
+        let mut names = UserNames::new(|_| match LOOKUPS.fetch_add(1, Ordering::Relaxed) {
             0 => Err(()),
             1 => Ok(Some("ann".into())),
             2 => Err(()),
@@ -297,14 +297,14 @@ mod tests {
         };
         assert_eq!(after(&mut names, Duration::ZERO), None);
         assert_eq!(after(&mut names, RETRIED / 2), None, "not tried at every tick");
-        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        assert_eq!(LOOKUPS.load(Ordering::Relaxed), 1);
         assert_eq!(after(&mut names, RETRIED).as_deref(), Some("ann"));
         assert_eq!(after(&mut names, REMEMBERED / 2).as_deref(), Some("ann"));
-        assert_eq!(ASKED.load(Ordering::Relaxed), 2);
+        assert_eq!(LOOKUPS.load(Ordering::Relaxed), 2);
         assert_eq!(after(&mut names, REMEMBERED).as_deref(), Some("ann"), "nobody answers");
         assert_eq!(after(&mut names, RETRIED).as_deref(), Some("ann"), "nobody knows him any more");
         assert_eq!(after(&mut names, REMEMBERED).as_deref(), Some("bob"));
-        assert_eq!(ASKED.load(Ordering::Relaxed), 5);
+        assert_eq!(LOOKUPS.load(Ordering::Relaxed), 5);
     }
 
     #[test]

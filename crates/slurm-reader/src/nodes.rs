@@ -6,22 +6,23 @@
 use slurm_snapshot::{Memory, NodeRow, NodeTally, Nodes, Shares, gres};
 use slurm_sys::{node_info_msg_t, node_info_t};
 
-use crate::raw::{bytes, moment, number, number64, slice, text};
 use crate::slurm_names;
+use crate::unpacked::Unpacked;
+use crate::values::{lossy, moment, number, number64, text};
 
 /// What its partitions need to know about a node.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedNode {
-    /// The index of its state's word in [`Walked::words`].
+    /// The index of its state's word in [`CountedNodes::words`].
     pub(crate) word: usize,
     pub(crate) tally: NodeTally,
-    /// Its GPUs, by the index of their type in [`Walked::gpu_types`].
+    /// Its GPUs, by the index of their type in [`CountedNodes::gpu_types`].
     pub(crate) gpus: Box<[(usize, Shares)]>,
 }
 
 /// The reply, counted.
 #[derive(Debug, Default)]
-pub(crate) struct Walked {
+pub(crate) struct CountedNodes {
     pub(crate) nodes: Nodes,
     /// In the reply's order, which partitions' indexes refer to; `None` for records that are not counted.
     pub(crate) members: Vec<Option<CountedNode>>,
@@ -30,34 +31,24 @@ pub(crate) struct Walked {
 }
 
 /// Counts the reply; each node by itself only with `rows`.
-///
-/// # Safety
-/// The array of `reply` is NULL or as long as its count says; the strings of its records are NULL or end with a
-/// NUL, and their `select_nodeinfo` is NULL or libslurm's.
-pub(crate) unsafe fn from_reply(reply: &node_info_msg_t, rows: bool) -> Walked {
-    // SAFETY: the caller promises as many records as the count says.
-    let records = unsafe { slice(reply.node_array, reply.record_count, usize::MAX) };
-    let mut walked = Walked::default();
-    walked.nodes.last_update = reply.last_update;
-    walked.nodes.future = Some(0);
-    for record in records {
-        // SAFETY: the caller's promise covers every record.
-        let member = unsafe { walked.add(record, rows) };
-        walked.members.push(member);
+pub(crate) fn from_reply(reply: Unpacked<'_, node_info_msg_t>, rows: bool) -> CountedNodes {
+    let mut counted = CountedNodes::default();
+    counted.nodes.last_update = reply.last_update;
+    counted.nodes.future = Some(0);
+    for record in reply.node_array() {
+        let member = counted.add(record, rows);
+        counted.members.push(member);
     }
-    walked.nodes.drain_since.sort_unstable();
-    walked.nodes.down_since.sort_unstable();
-    walked
+    counted.nodes.drain_since.sort_unstable();
+    counted.nodes.down_since.sort_unstable();
+    counted
 }
 
-impl Walked {
-    /// # Safety
-    /// As for [`from_reply`], but for one record.
-    unsafe fn add(&mut self, record: &node_info_t, rows: bool) -> Option<CountedNode> {
+impl CountedNodes {
+    fn add(&mut self, record: Unpacked<'_, node_info_t>, rows: bool) -> Option<CountedNode> {
         let nodes = &mut self.nodes;
         nodes.records = nodes.records.saturating_add(1);
-        // SAFETY: the caller promises NULL or a string.
-        if unsafe { bytes(record.name) }.is_empty() {
+        if record.name().is_empty() {
             nodes.blank = nodes.blank.saturating_add(1);
             return None;
         }
@@ -66,8 +57,7 @@ impl Walked {
             nodes.future = Some(nodes.future.unwrap_or(0).saturating_add(1));
             return None;
         }
-        // SAFETY: the caller's promise.
-        let (tally, gpus) = unsafe { tally(record, nodes, &mut self.gpu_types) };
+        let (tally, gpus) = tally(record, nodes, &mut self.gpu_types);
         let word = slurm_names::node_state(state);
         nodes.total.add(&tally);
         nodes.base_states.entry(slurm_names::node_base_state(state)).or_default().add(&tally);
@@ -84,33 +74,27 @@ impl Walked {
             }
         }
         if rows {
-            // SAFETY: the caller's promise.
-            nodes.rows.push(unsafe { row(record, &word, flags, tally) });
+            nodes.rows.push(row(record, &word, flags, tally));
         }
-        let place = place(&mut self.words, &word);
+        let index = index(&mut self.words, &word);
         nodes.states.entry(word).or_default().add(&tally);
-        Some(CountedNode { word: place, tally, gpus })
+        Some(CountedNode { word: index, tally, gpus })
     }
 }
 
 /// The index of a word, which is added if it is new.
-fn place(words: &mut Vec<String>, word: &str) -> usize {
+fn index(words: &mut Vec<String>, word: &str) -> usize {
     words.iter().position(|known| known == word).unwrap_or_else(|| {
         words.push(word.to_owned());
         words.len().saturating_sub(1)
     })
 }
 
-/// # Safety
-/// As for [`from_reply`], but for one record.
-unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: NodeTally) -> NodeRow {
-    // SAFETY: the caller promises NULL or a string.
-    let name = unsafe { text(record.name) };
-    // SAFETY: the same.
-    let reason = unsafe { text(record.reason) }.filter(|reason| !reason.is_empty());
+fn row(record: Unpacked<'_, node_info_t>, state: &str, flags: Vec<String>, tally: NodeTally) -> NodeRow {
+    let reason = text(record.reason());
     let reason_time = reason.as_ref().and_then(|_| moment(record.reason_time));
     NodeRow {
-        name: name.unwrap_or_default(),
+        name: lossy(record.name()),
         state: state.to_owned(),
         base_state: slurm_names::node_base_state(record.node_state),
         flags,
@@ -122,11 +106,8 @@ unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: Node
 }
 
 /// The node's resources. GPUs are also counted by type, into `nodes` and by the type's index in `types`.
-///
-/// # Safety
-/// As for [`from_reply`], but for one record.
-unsafe fn tally(
-    record: &node_info_t,
+fn tally(
+    record: Unpacked<'_, node_info_t>,
     nodes: &mut Nodes,
     types: &mut Vec<String>,
 ) -> (NodeTally, Box<[(usize, Shares)]>) {
@@ -136,15 +117,13 @@ unsafe fn tally(
         || record.node_state & slurm_names::NODE_COMPLETING != 0;
     // sinfo also counts a node as idle that has not reported its state yet.
     let usable = base != slurm_names::NODE_DOWN && record.node_state & slurm_names::NODE_DRAIN == 0;
-    // SAFETY: the caller's promise.
-    let (cpus, memory) = unsafe { allocated(record) };
-    // SAFETY: the caller's promise.
-    let by_type = unsafe { gpus(record, usable, nodes, types) };
+    let (cpus, memory) = allocated(record);
+    let by_type = gpus(record, usable, nodes, types);
     let mut gpus = Shares::default();
     by_type.iter().for_each(|(_, shares)| gpus.add(*shares));
     let tally = NodeTally {
         nodes: Shares::new(u64::from(has_jobs), 1, usable),
-        cpus: Shares::new(cpus, self::cpus(record), usable),
+        cpus: Shares::new(cpus, self::cpus(&record), usable),
         gpus,
         memory: Memory {
             real: number64(record.real_memory).unwrap_or(0),
@@ -155,26 +134,20 @@ unsafe fn tally(
     (tally, by_type)
 }
 
-/// # Safety
-/// As for [`from_reply`], but for one record.
-unsafe fn gpus(
-    record: &node_info_t,
+fn gpus(
+    record: Unpacked<'_, node_info_t>,
     usable: bool,
     nodes: &mut Nodes,
     names: &mut Vec<String>,
 ) -> Box<[(usize, Shares)]> {
-    // SAFETY: the caller promises NULL or a string.
-    let has = unsafe { bytes(record.gres) };
-    // SAFETY: the same.
-    let used = unsafe { bytes(record.gres_used) };
-    let (shares, unparsed) = gres::shares_by_type(has, used, usable);
+    let (shares, unparsed) = gres::shares_by_type(record.gres(), record.gres_used(), usable);
     nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
-    let by_place = shares.into_iter().map(|(kind, shares)| {
-        let place = place(names, &kind);
+    let by_index = shares.into_iter().map(|(kind, shares)| {
+        let index = index(names, &kind);
         nodes.gpus.entry(kind.into_owned()).or_default().add(shares);
-        (place, shares)
+        (index, shares)
     });
-    by_place.collect()
+    by_index.collect()
 }
 
 /// The CPUs that jobs may use, without those reserved for the system.
@@ -187,37 +160,12 @@ fn cpus(record: &node_info_t) -> u64 {
 }
 
 /// CPUs, and MiB of memory, that jobs hold.
-///
-/// # Safety
-/// As for [`from_reply`], but for one record.
-#[cfg(slurm_select_nodeinfo)]
-unsafe fn allocated(record: &node_info_t) -> (u64, u64) {
-    use slurm_sys::{SELECT_NODEDATA_MEM_ALLOC, SELECT_NODEDATA_SUBCNT};
-
-    if record.select_nodeinfo.is_null() {
-        return (0, 0);
-    }
-    let (mut cpus, mut memory) = (0_u16, 0_u64);
-    let get = |what, into| {
-        // SAFETY: not NULL, so that the caller promises it is libslurm's; `into` is as wide as `what` is.
-        unsafe {
-            slurm_sys::slurm_get_select_nodeinfo(
-                record.select_nodeinfo,
-                what,
-                slurm_names::NODE_ALLOCATED,
-                into,
-            )
-        }
-    };
-    // If the call fails, the figure stays 0.
-    get(SELECT_NODEDATA_SUBCNT, (&raw mut cpus).cast());
-    get(SELECT_NODEDATA_MEM_ALLOC, (&raw mut memory).cast());
+fn allocated(record: Unpacked<'_, node_info_t>) -> (u64, u64) {
+    #[cfg(slurm_select_nodeinfo)]
+    let (cpus, memory) = record.select_nodeinfo(slurm_names::NODE_ALLOCATED);
+    #[cfg(not(slurm_select_nodeinfo))]
+    let (cpus, memory) = (record.alloc_cpus, number64(record.alloc_memory).unwrap_or(0));
     (cpus.into(), memory)
-}
-
-#[cfg(not(slurm_select_nodeinfo))]
-unsafe fn allocated(record: &node_info_t) -> (u64, u64) {
-    (record.alloc_cpus.into(), number64(record.alloc_memory).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -227,6 +175,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::unpacked::made;
 
     /// A node of this name, state and GRES.
     pub(crate) fn record(name: &CStr, state: u32, gres: &CStr, used: &CStr) -> node_info_t {
@@ -243,11 +192,10 @@ pub(crate) mod tests {
     }
 
     /// Counts these records.
-    pub(crate) fn walked(records: &mut [node_info_t], rows: bool) -> Walked {
+    pub(crate) fn counted(records: &mut [node_info_t], rows: bool) -> CountedNodes {
         let record_count = u32::try_from(records.len()).unwrap();
         let reply = node_info_msg_t { last_update: 5, record_count, node_array: records.as_mut_ptr() };
-        // SAFETY: as many records as it says, whose strings are NULL or live, and no plugin data.
-        unsafe { from_reply(&reply, rows) }
+        from_reply(made(&reply), rows)
     }
 
     fn sum<'a>(tallies: impl IntoIterator<Item = &'a NodeTally>) -> NodeTally {
@@ -260,7 +208,7 @@ pub(crate) mod tests {
     #[test]
     fn a_suffix_or_a_flag_makes_no_other_state() {
         let mut records = [0x2, 0x802, 0x1082].map(|state| record(c"n", state, c"", c""));
-        let nodes = walked(&mut records, false).nodes;
+        let nodes = counted(&mut records, false).nodes;
         assert_eq!(nodes.base_states["idle"].nodes.total, 3);
         assert_eq!(nodes.flags["not_responding"].nodes.total, 1);
         assert_eq!(nodes.flags["powered_down"].nodes.total, 1);
@@ -270,22 +218,22 @@ pub(crate) mod tests {
     #[test]
     fn future_nodes_and_empty_records_are_in_no_total() {
         let mut records = [record(c"f", 6, c"gpu:4", c""), node_info_t::default(), record(c"n", 2, c"", c"")];
-        let walked = walked(&mut records, true);
-        assert_eq!((walked.nodes.records, walked.nodes.future, walked.nodes.blank), (3, Some(1), 1));
-        assert_eq!(walked.nodes.total.nodes.total, 1);
-        assert_eq!(walked.nodes.rows.len(), 1);
-        assert_eq!(walked.members.len(), 3, "indexes count them too");
+        let counted = counted(&mut records, true);
+        assert_eq!((counted.nodes.records, counted.nodes.future, counted.nodes.blank), (3, Some(1), 1));
+        assert_eq!(counted.nodes.total.nodes.total, 1);
+        assert_eq!(counted.nodes.rows.len(), 1);
+        assert_eq!(counted.members.len(), 3, "indexes count them too");
     }
 
     #[test]
     fn a_node_that_only_completes_is_allocated_and_its_cpus_are_not() {
-        let total = walked(&mut [record(c"n", 0x402, c"", c"")], false).nodes.total;
+        let total = counted(&mut [record(c"n", 0x402, c"", c"")], false).nodes.total;
         assert_eq!((total.nodes.allocated, total.cpus.allocated, total.cpus.idle), (1, 0, 8));
     }
 
     #[test]
-    fn memory_that_a_node_has_not_told_is_not_16_exbibytes() {
-        let memory = walked(&mut [record(c"n", 2, c"", c"")], false).nodes.total.memory;
+    fn memory_that_a_node_has_not_reported_is_not_16_exbibytes() {
+        let memory = counted(&mut [record(c"n", 2, c"", c"")], false).nodes.total.memory;
         assert_eq!(memory, Memory { real: 2000, allocated: 0, free: 0 });
     }
 
@@ -296,7 +244,7 @@ pub(crate) mod tests {
             record(c"b", 0x202, c"gpu:a100:4", c"gpu:a100:0(IDX:N/A)"),
             record(c"c", 2, c"(null)", c"gpu:0"),
         ];
-        let nodes = walked(&mut records, false).nodes;
+        let nodes = counted(&mut records, false).nodes;
         assert_eq!(nodes.gpus["a100"], Shares { allocated: 3, idle: 1, other: 4, total: 8 });
         assert_eq!(nodes.gpus["v100"], Shares { allocated: 0, idle: 2, other: 0, total: 2 });
         assert_eq!(nodes.gpus.len(), 2);
@@ -309,7 +257,7 @@ pub(crate) mod tests {
             record(c"a", 5, c"gpu:4", c"gpu:(null):3(IDX:0-2)"),
             record(c"b", 2, c"gpu:4(S:0-1)", c"gpu:(null):0(IDX:N/A)"),
         ];
-        let nodes = walked(&mut records, false).nodes;
+        let nodes = counted(&mut records, false).nodes;
         assert_eq!(nodes.total.gpus, Shares { allocated: 3, idle: 5, other: 0, total: 8 });
         assert_eq!((nodes.gpus[""], nodes.gpus.len(), nodes.unparsed), (nodes.total.gpus, 1, 0));
     }
@@ -317,7 +265,7 @@ pub(crate) mod tests {
     #[test]
     fn gpus_whose_type_shows_only_in_use_are_not_twice_there() {
         let mut records = [record(c"a", 5, c"gpu:4(S:0-3)", c"gpu:gh200:3(IDX:0-2)")];
-        let nodes = walked(&mut records, false).nodes;
+        let nodes = counted(&mut records, false).nodes;
         assert_eq!(nodes.total.gpus, Shares { allocated: 3, idle: 1, other: 0, total: 4 });
         assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), [""]);
     }
@@ -327,7 +275,7 @@ pub(crate) mod tests {
         // Base states unknown, down, idle, error; unknown and error, both drained; unknown and not responding.
         for (state, idle) in [(0, 1), (1, 0), (2, 1), (4, 1), (0x200, 0), (0x204, 0), (0x800, 1), (0x2002, 1)]
         {
-            let total = walked(&mut [record(c"n", state, c"gpu:1", c"")], false).nodes.total;
+            let total = counted(&mut [record(c"n", state, c"gpu:1", c"")], false).nodes.total;
             assert_eq!((total.nodes.idle, total.nodes.other), (idle, 1 - idle), "{state:#x}");
             assert_eq!((total.cpus.idle, total.gpus.idle), (8 * idle, idle), "{state:#x}");
         }
@@ -338,7 +286,7 @@ pub(crate) mod tests {
     fn since_when_a_drained_node_is_down_nobody_knows() {
         let at = |state, reason_time| node_info_t { reason_time, ..record(c"n", state, c"", c"") };
         let mut records = [at(0x202, 90), at(0x203, 70), at(1, 50), at(0x201, 60), at(2, 10), at(0x202, 0)];
-        let nodes = walked(&mut records, false).nodes;
+        let nodes = counted(&mut records, false).nodes;
         assert_eq!((nodes.drain_since, nodes.down_since), (vec![60, 70, 90], vec![50]));
     }
 
@@ -351,7 +299,7 @@ pub(crate) mod tests {
         ) {
             let (gres, used) = (CString::new(gres).unwrap(), CString::new(used).unwrap());
             let mut records: Vec<_> = states.iter().map(|&state| record(c"n", state, &gres, &used)).collect();
-            let nodes = walked(&mut records, false).nodes;
+            let nodes = counted(&mut records, false).nodes;
             let here = states.iter().filter(|&state| state & 0xf != 6).count();
             prop_assert_eq!(nodes.total.nodes.total, u64::try_from(here).unwrap());
             prop_assert_eq!(sum(nodes.states.values()), nodes.total);

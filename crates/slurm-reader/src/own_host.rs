@@ -7,18 +7,14 @@
 //! socket regardless of AuthInfo.
 
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
-use std::ptr;
 use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use slurm_snapshot::Ahead;
-use slurm_sys::slurm_conf_t;
 
-use crate::client::{CallError, Client, failure};
+use crate::calls::{CallError, CallResult, Libslurm, ListedControllers};
 use crate::conf;
-use crate::listed_controllers::ListedControllers;
-use crate::raw::NoReply;
-use crate::survey_calls::{change_conf, own_conf};
+use crate::values::lossy;
 
 /// How long connecting to this host itself may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -35,56 +31,59 @@ struct Controllers {
     timeout: u16,
 }
 
-impl Client {
+/// What is remembered about this host between two calls.
+#[derive(Debug, Default)]
+pub(crate) struct OwnHost {
+    /// The index of the controller before this host that answered last.
+    last_ahead: u32,
+    /// Whether this host's own slurmctld answered its last request with figures.
+    has_answered: bool,
+    /// The whole list, while only this host's slurmctld is asked.
+    listed: Option<ListedControllers>,
+}
+
+impl OwnHost {
     /// Finds this host in SlurmctldHost. Pings the controllers before it until one answers, starting with the one that
     /// answered last. If none does, it pings those behind it until one answers.
-    pub(crate) fn ahead(&mut self) -> Ahead {
-        let Controllers { hosts, timeout, .. } = controllers();
+    pub(crate) fn ahead(&mut self, libslurm: &mut Libslurm) -> Ahead {
+        let Controllers { hosts, timeout, .. } = controllers(libslurm);
         let own = own_index(&hosts);
         let before = 0..own.unwrap_or(0);
-        let last = Some(self.own.last_ahead).filter(|last| before.contains(last));
+        let last = Some(self.last_ahead).filter(|last| before.contains(last));
         let mut order = last.into_iter().chain(before.filter(|index| Some(*index) != last));
-        let answers = order.find(|index| self.ping(*index));
-        self.own.last_ahead = answers.unwrap_or(self.own.last_ahead);
+        let answers = order.find(|index| libslurm.ping(*index));
+        self.last_ahead = answers.unwrap_or(self.last_ahead);
         let mut behind =
             own.map_or(0..0, |own| own.saturating_add(1)..u32::try_from(hosts.len()).unwrap_or(0));
         let may_take_over = answers.is_none() && !behind.is_empty();
-        let behind = may_take_over.then(|| behind.any(|index| self.ping(index)));
+        let behind = may_take_over.then(|| behind.any(|index| libslurm.ping(index)));
         Ahead { behind, hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
     }
 
-    /// Until [`Client::end_own`], only this host's own slurmctld is asked. A backup in standby answers at once with
+    /// Until [`OwnHost::end`], only this host's own slurmctld is asked. A backup in standby answers at once with
     /// `ESLURM_IN_STANDBY_MODE`.
     ///
     /// # Errors
     /// Nobody listens there, or this host is not in SlurmctldHost.
-    pub(crate) fn begin_own(&mut self) -> Result<(), CallError> {
-        let Controllers { hosts, port, .. } = controllers();
+    pub(crate) fn begin(&mut self, libslurm: &mut Libslurm) -> CallResult<()> {
+        let Controllers { hosts, port, .. } = controllers(libslurm);
         let own = own_index(&hosts).and_then(|own| usize::try_from(own).ok());
         let found = own.and_then(|index| Some((index, hosts.into_iter().nth(index)?)));
         let (index, (_, address)) = found.ok_or_else(not_one)?;
         // libslurm retries a closed port for MessageTimeout, sleeping a second in between. The port is not checked
         // before each call, because slurmctld logs a line for a connection on which nothing arrives.
-        if !self.own.has_answered && !listens(&address, port) {
-            return Err(failure("SlurmctldHost", &NoReply::Errno(CONNECTION_ERROR)));
+        if !self.has_answered && !listens(&address, port) {
+            return Err(CallError::new("SlurmctldHost", CONNECTION_ERROR));
         }
-        self.own.listed = change_conf(|conf| {
-            let listed = ListedControllers::of(conf);
-            // SAFETY: controllers() has found this many names in the list.
-            let machine = unsafe { conf.control_machine.add(index) };
-            // SAFETY: and this many addresses.
-            let address = unsafe { conf.control_addr.add(index) };
-            ListedControllers { count: 1, machine, address, virtual_address: ptr::null_mut() }.put(conf);
-            listed
-        });
+        self.listed = libslurm.list_only(index);
         Ok(())
     }
 
     /// From now on every controller may be asked again.
-    pub(crate) fn end_own(&mut self, has_answered: bool) {
-        self.own.has_answered = has_answered;
-        if let Some(listed) = self.own.listed.take() {
-            change_conf(|conf| listed.put(conf));
+    pub(crate) fn end(&mut self, libslurm: &mut Libslurm, has_answered: bool) {
+        self.has_answered = has_answered;
+        if let Some(listed) = self.listed.take() {
+            libslurm.list_all(listed);
         }
     }
 }
@@ -98,19 +97,13 @@ fn not_one() -> CallError {
     CallError { call: "SlurmctldHost", errno: 0, text: "this host is none of them".to_owned() }
 }
 
-fn controllers() -> Controllers {
-    let read = |conf: &slurm_conf_t| {
-        // SAFETY: libslurm keeps as many names as it counts.
-        let names = unsafe { conf::controllers(conf) };
-        // SAFETY: and as many addresses.
-        let addresses = unsafe { conf::addresses(conf) };
-        Controllers {
-            hosts: names.into_iter().zip(addresses).collect(),
-            port: u16::try_from(conf.slurmctld_port).unwrap_or_default(),
-            timeout: conf.slurmctld_timeout,
-        }
-    };
-    own_conf(read).unwrap_or_default()
+fn controllers(libslurm: &mut Libslurm) -> Controllers {
+    let read = libslurm.own_conf(|conf| Controllers {
+        hosts: conf::controllers(conf).into_iter().zip(conf.control_addr().map(lossy)).collect(),
+        port: u16::try_from(conf.slurmctld_port).unwrap_or_default(),
+        timeout: conf.slurmctld_timeout,
+    });
+    read.unwrap_or_default()
 }
 
 fn own_index(hosts: &[(String, String)]) -> Option<u32> {

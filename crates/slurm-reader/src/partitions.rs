@@ -1,12 +1,13 @@
-//! `slurm_load_partitions`, joined with the nodes that were walked just before.
+//! `slurm_load_partitions`, joined with the nodes that were counted just before.
 //!
 //! A partition lists its nodes as pairs of first and last index into the nodes' reply, ended by -1.
 
 use slurm_snapshot::{Partition, Partitions};
 use slurm_sys::{partition_info_msg_t, partition_info_t};
 
-use crate::nodes::Walked;
-use crate::raw::{slice, text, wide};
+use crate::nodes::CountedNodes;
+use crate::unpacked::Unpacked;
+use crate::values::{lossy, wide};
 
 /// `PART_FLAG_DEFAULT`.
 const DEFAULT: u32 = 1;
@@ -15,33 +16,22 @@ const DEFAULT: u32 = 1;
 const HIDDEN: u32 = 2;
 
 /// Counts the reply.
-///
-/// # Safety
-/// The array of `reply` is NULL or as long as its count says; the names of its records are NULL or end with a NUL,
-/// and their `node_inx` is NULL or ends with a negative number.
-pub(crate) unsafe fn from_reply(reply: &partition_info_msg_t, nodes: &Walked) -> Partitions {
-    // SAFETY: the caller promises as many records as the count says.
-    let records = unsafe { slice(reply.partition_array, reply.record_count, usize::MAX) };
-    // SAFETY: the caller's promise covers every record.
-    let partitions = records.iter().map(|record| unsafe { partition(record, nodes) });
+pub(crate) fn from_reply(reply: Unpacked<'_, partition_info_msg_t>, nodes: &CountedNodes) -> Partitions {
+    let partitions = reply.partition_array().map(|record| partition(record, nodes));
     Partitions { last_update: reply.last_update, partitions: partitions.collect() }
 }
 
-/// # Safety
-/// As for [`from_reply`], but for one record.
-unsafe fn partition(record: &partition_info_t, nodes: &Walked) -> Partition {
-    // SAFETY: the caller promises NULL or a string.
-    let name = unsafe { text(record.name) };
+fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Partition {
     let flags = wide(record.flags);
     let mut partition = Partition {
-        name: name.unwrap_or_default(),
+        name: lossy(record.name()),
         state: state(record.state_up),
         default: Some(flags & DEFAULT != 0),
         hidden: Some(flags & HIDDEN != 0),
         ..Partition::default()
     };
-    // SAFETY: the caller promises NULL, or a list that ends with a negative number.
-    let indexes = unsafe { indexes(record.node_inx, nodes.members.len()) };
+    // No list is longer than ranges of one node each.
+    let indexes = record.node_indexes(nodes.members.len().saturating_mul(2));
     let mut ranges = indexes.chunks_exact(2);
     while let Some([first, last]) = ranges.next() {
         let (Ok(first), Ok(last)) = (usize::try_from(*first), usize::try_from(*last)) else { continue };
@@ -59,28 +49,6 @@ unsafe fn partition(record: &partition_info_t, nodes: &Walked) -> Partition {
     partition
 }
 
-/// The list up to its end, but not longer than ranges of `nodes` nodes can be.
-///
-/// # Safety
-/// `list` is NULL, or ends with a negative number and is not changed or freed while the slice lives.
-unsafe fn indexes<'a>(list: *const i32, nodes: usize) -> &'a [i32] {
-    if list.is_null() {
-        return &[];
-    }
-    let mut count = 0_usize;
-    while count < nodes.saturating_mul(2) {
-        // SAFETY: no element before this one was negative, so the list continues.
-        let index = unsafe { list.add(count) };
-        // SAFETY: within the list.
-        if unsafe { *index } < 0 {
-            break;
-        }
-        count = count.saturating_add(1);
-    }
-    // SAFETY: that many elements have just been read.
-    unsafe { std::slice::from_raw_parts(list, count) }
-}
-
 /// Bit 1: jobs may be submitted; bit 2: jobs may be started.
 fn state(state: u16) -> String {
     match state {
@@ -95,25 +63,26 @@ fn state(state: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::tests::{record, walked};
+    use crate::nodes::tests::{counted as counted_nodes, record};
+    use crate::unpacked::made;
 
-    fn counted(records: &mut [partition_info_t], nodes: &Walked) -> Vec<Partition> {
+    fn counted(records: &mut [partition_info_t], nodes: &CountedNodes) -> Vec<Partition> {
         let record_count = u32::try_from(records.len()).unwrap();
         let reply =
             partition_info_msg_t { last_update: 7, record_count, partition_array: records.as_mut_ptr() };
-        // SAFETY: as many records as it says, whose names are NULL or literals, and whose lists end with -1.
-        unsafe { from_reply(&reply, nodes) }.partitions
+        from_reply(made(&reply), nodes).partitions
     }
 
-    fn of(list: &mut [i32]) -> partition_info_t {
+    fn with_nodes(list: &mut [i32]) -> partition_info_t {
         partition_info_t { node_inx: list.as_mut_ptr(), ..Default::default() }
     }
 
     #[test]
     fn a_node_of_two_partitions_counts_in_both() {
         let mut nodes = [2, 5, 0x202].map(|state| record(c"n", state, c"gpu:a100:2", c""));
-        let nodes = walked(&mut nodes, false);
-        let partitions = counted(&mut [of(&mut [0, 2, -1]), of(&mut [1, 1, 2, 2, -1])], &nodes);
+        let nodes = counted_nodes(&mut nodes, false);
+        let partitions =
+            counted(&mut [with_nodes(&mut [0, 2, -1]), with_nodes(&mut [1, 1, 2, 2, -1])], &nodes);
         assert_eq!(partitions[0].total, nodes.nodes.total);
         assert_eq!((partitions[1].total.nodes.total, partitions[1].total.gpus.total), (2, 4));
         assert_eq!(partitions[1].states["drained"].nodes.other, 1);
@@ -123,20 +92,23 @@ mod tests {
 
     #[test]
     fn indexes_that_lead_nowhere_count_nothing() {
-        let nodes = walked(&mut [record(c"n", 2, c"", c"")], false);
+        let nodes = counted_nodes(&mut [record(c"n", 2, c"", c"")], false);
         for list in [&mut [-1][..], &mut [5, 9, -1], &mut [3, 1, -1], &mut [0, -1]] {
-            assert_eq!(counted(&mut [of(list)], &nodes)[0].total.nodes.total, 0, "{list:?}");
+            assert_eq!(counted(&mut [with_nodes(list)], &nodes)[0].total.nodes.total, 0, "{list:?}");
         }
-        assert_eq!(counted(&mut [of(&mut [0, i32::MAX, -1])], &nodes)[0].total.nodes.total, 1);
+        assert_eq!(counted(&mut [with_nodes(&mut [0, i32::MAX, -1])], &nodes)[0].total.nodes.total, 1);
         assert_eq!(counted(&mut [partition_info_t::default()], &nodes)[0].total.nodes.total, 0);
-        assert_eq!(counted(&mut [of(&mut [0, 0, -1])], &Walked::default())[0].total.nodes.total, 0);
+        assert_eq!(
+            counted(&mut [with_nodes(&mut [0, 0, -1])], &CountedNodes::default())[0].total.nodes.total,
+            0
+        );
     }
 
     #[test]
     fn states_and_flags_have_their_words() {
         let at = |state_up, flags| partition_info_t { state_up, flags, ..Default::default() };
         let mut records = [at(3, 1), at(1, 2), at(2, 0), at(0, 0), at(9, 0)];
-        let seen = counted(&mut records, &Walked::default());
+        let seen = counted(&mut records, &CountedNodes::default());
         let states: Vec<_> = seen.iter().map(|partition| partition.state.as_str()).collect();
         assert_eq!(states, ["up", "down", "drain", "inactive", "state_9"]);
         let flags = |at: usize| (seen[at].default, seen[at].hidden);

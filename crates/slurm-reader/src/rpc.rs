@@ -1,79 +1,42 @@
 //! The RPC tables of `stats_info_response_msg_t`.
 //!
-//! This file depends on the release: the queue's columns came with 24.05. The tables have the same limits as in
-//! slurmctld, because 24.05 to 25.11.6 send garbage after a full table of users.
+//! This file depends on the release: the queue's columns came with 24.05.
 
 use slurm_snapshot::{DumpedRpcs, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser};
 use slurm_sys::stats_info_response_msg_t;
 
-use crate::raw::{slice, text};
-
-/// The most message types that slurmctld counts.
-const MAX_TYPES: usize = 100;
-
-/// The most users that slurmctld counts; the first is root.
-const MAX_USERS: usize = 200;
-
-/// The most message types, and messages, that slurmctld packs of those waiting for an agent: 100 (MAX_RPC_PACK_CNT) and
-/// 25 (DUMP_RPC_COUNT) in 22.05.
-const MAX_PENDING: usize = 100;
+use crate::unpacked::Unpacked;
+use crate::values::lossy;
 
 /// Copies the tables. A table with a NULL array is empty.
-///
-/// # Safety
-/// Each array of `reply` is NULL or as long as its count says, and its strings are NULL or end with a NUL.
-pub(crate) unsafe fn from_reply(reply: &stats_info_response_msg_t) -> RpcTables {
+pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>) -> RpcTables {
+    let mut queues = queues(reply);
+    let types = reply.rpc_type_id().iter().zip(reply.rpc_type_cnt()).zip(reply.rpc_type_time());
+    let users = reply.rpc_user_id().iter().zip(reply.rpc_user_cnt()).zip(reply.rpc_user_time());
+    let pending = reply.rpc_queue_type_id().iter().zip(reply.rpc_queue_count());
+    let dumped = reply.rpc_dump_types().iter().zip(reply.rpc_dump_hostlist());
     RpcTables {
-        // SAFETY: the caller's promise.
-        types: unsafe { types(reply) },
-        // SAFETY: the caller's promise.
-        users: unsafe { users(reply) },
-        // SAFETY: the caller's promise.
-        pending: Some(unsafe { pending(reply) }),
-        // SAFETY: the caller's promise.
-        dumped: unsafe { dumped(reply) },
+        types: types
+            .map(|((&id, &count), &time)| RpcType { id, count, time, queue: queues.next() })
+            .collect(),
+        users: users
+            .map(|((&id, &count), &time)| RpcUser { id, count, time, ..RpcUser::default() })
+            .collect(),
+        pending: Some(pending.map(|(&id, &count)| PendingRpc { id, count }).collect()),
+        dumped: dumped.map(|(&id, hostlist)| DumpedRpcs { id, hostlist: lossy(hostlist) }).collect(),
     }
 }
 
-/// # Safety
-/// The rpc_type_* are NULL or rpc_type_size long.
-unsafe fn types(reply: &stats_info_response_msg_t) -> Vec<RpcType> {
-    let size = reply.rpc_type_size;
-    // SAFETY: the caller promises that rpc_type_id is NULL or rpc_type_size long.
-    let ids = unsafe { slice(reply.rpc_type_id, size, MAX_TYPES) };
-    // SAFETY: the caller promises that rpc_type_cnt is NULL or rpc_type_size long.
-    let counts = unsafe { slice(reply.rpc_type_cnt, size, MAX_TYPES) };
-    // SAFETY: the caller promises that rpc_type_time is NULL or rpc_type_size long.
-    let times = unsafe { slice(reply.rpc_type_time, size, MAX_TYPES) };
-    // SAFETY: the caller's promise.
-    let mut queues = unsafe { queues(reply) };
-    let rows = ids.iter().zip(counts).zip(times);
-    rows.map(|((&id, &count), &time)| RpcType { id, count, time, queue: queues.next() }).collect()
-}
-
 #[cfg(not(slurm_ge_2405))]
-/// # Safety
-/// Always safe: this release has no such columns.
-unsafe fn queues(_: &stats_info_response_msg_t) -> impl Iterator<Item = RpcQueue> {
+fn queues(_: Unpacked<'_, stats_info_response_msg_t>) -> impl Iterator<Item = RpcQueue> {
     std::iter::empty()
 }
 
 /// The columns of the RPC queue, which are NULL unless it is enabled.
-///
-/// # Safety
-/// The rpc_type_* are NULL or rpc_type_size long.
 #[cfg(slurm_ge_2405)]
-unsafe fn queues(reply: &stats_info_response_msg_t) -> impl Iterator<Item = RpcQueue> {
-    let size = reply.rpc_type_size;
-    // SAFETY: the caller promises that rpc_type_queued is NULL or rpc_type_size long.
-    let queued = unsafe { slice(reply.rpc_type_queued, size, MAX_TYPES) };
-    // SAFETY: the caller promises that rpc_type_dropped is NULL or rpc_type_size long.
-    let dropped = unsafe { slice(reply.rpc_type_dropped, size, MAX_TYPES) };
-    // SAFETY: the caller promises that rpc_type_cycle_last is NULL or rpc_type_size long.
-    let last = unsafe { slice(reply.rpc_type_cycle_last, size, MAX_TYPES) };
-    // SAFETY: the caller promises that rpc_type_cycle_max is NULL or rpc_type_size long.
-    let max = unsafe { slice(reply.rpc_type_cycle_max, size, MAX_TYPES) };
-    let rows = queued.iter().zip(dropped).zip(last).zip(max);
+fn queues(reply: Unpacked<'_, stats_info_response_msg_t>) -> impl Iterator<Item = RpcQueue> {
+    let counts = reply.rpc_type_queued().iter().zip(reply.rpc_type_dropped());
+    let rows = counts.zip(reply.rpc_type_cycle_last()).zip(reply.rpc_type_cycle_max());
     rows.map(|(((&queued, &dropped), &cycle_last), &cycle_max)| RpcQueue {
         queued,
         dropped,
@@ -82,58 +45,16 @@ unsafe fn queues(reply: &stats_info_response_msg_t) -> impl Iterator<Item = RpcQ
     })
 }
 
-/// # Safety
-/// The rpc_user_* are NULL or rpc_user_size long.
-unsafe fn users(reply: &stats_info_response_msg_t) -> Vec<RpcUser> {
-    let size = reply.rpc_user_size;
-    // SAFETY: the caller promises that rpc_user_id is NULL or rpc_user_size long.
-    let ids = unsafe { slice(reply.rpc_user_id, size, MAX_USERS) };
-    // SAFETY: the caller promises that rpc_user_cnt is NULL or rpc_user_size long.
-    let counts = unsafe { slice(reply.rpc_user_cnt, size, MAX_USERS) };
-    // SAFETY: the caller promises that rpc_user_time is NULL or rpc_user_size long.
-    let times = unsafe { slice(reply.rpc_user_time, size, MAX_USERS) };
-    let rows = ids.iter().zip(counts).zip(times);
-    rows.map(|((&id, &count), &time)| RpcUser { id, count, time, ..RpcUser::default() }).collect()
-}
-
-/// # Safety
-/// rpc_queue_type_id and rpc_queue_count are NULL or rpc_queue_type_count long.
-unsafe fn pending(reply: &stats_info_response_msg_t) -> Vec<PendingRpc> {
-    let size = reply.rpc_queue_type_count;
-    // SAFETY: the caller promises that rpc_queue_type_id is NULL or rpc_queue_type_count long.
-    let ids = unsafe { slice(reply.rpc_queue_type_id, size, MAX_PENDING) };
-    // SAFETY: the caller promises that rpc_queue_count is NULL or rpc_queue_type_count long.
-    let counts = unsafe { slice(reply.rpc_queue_count, size, MAX_PENDING) };
-    ids.iter().zip(counts).map(|(&id, &count)| PendingRpc { id, count }).collect()
-}
-
-/// # Safety
-/// rpc_dump_types and rpc_dump_hostlist are NULL or rpc_dump_count long; the strings are NULL or end with a NUL.
-unsafe fn dumped(reply: &stats_info_response_msg_t) -> Vec<DumpedRpcs> {
-    let size = reply.rpc_dump_count;
-    // SAFETY: the caller promises that rpc_dump_types is NULL or rpc_dump_count long.
-    let ids = unsafe { slice(reply.rpc_dump_types, size, MAX_PENDING) };
-    // SAFETY: the caller promises that rpc_dump_hostlist is NULL or rpc_dump_count long.
-    let hostlists = unsafe { slice(reply.rpc_dump_hostlist, size, MAX_PENDING) };
-    let rows = ids.iter().zip(hostlists);
-    rows.map(|(&id, &hostlist)| {
-        // SAFETY: the caller promises that a host list is NULL or ends with a NUL.
-        let hostlist = unsafe { text(hostlist) };
-        DumpedRpcs { id, hostlist: hostlist.unwrap_or_default() }
-    })
-    .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::c_char;
     use std::ptr;
 
     use super::*;
+    use crate::unpacked::made;
 
     fn copied(reply: &stats_info_response_msg_t) -> RpcTables {
-        // SAFETY: the arrays of these tests are NULL or as long as they say, their strings literals.
-        unsafe { from_reply(reply) }
+        from_reply(made(reply))
     }
 
     #[test]

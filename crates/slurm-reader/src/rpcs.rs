@@ -2,83 +2,46 @@
 
 use slurm_snapshot::{Finished, Reply, Request, Statistics, Visibility};
 
-use crate::client::{CallError, Client};
+use crate::calls::CallError;
 use crate::conf::Conf;
 
 /// The calls that execute requests.
 pub trait Rpcs {
-    /// See [`Client::statistics`].
+    /// slurmctld's statistics, with the RPC tables if `rpc`.
     ///
     /// # Errors
-    /// The call failed.
+    /// slurmctld did not answer, or not with statistics.
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
-    /// See `Client::begin_own`.
+    /// Until `end_own`, only this host's own slurmctld is asked.
     ///
     /// # Errors
     /// Nobody listens there, or this host is not in SlurmctldHost.
     fn begin_own(&mut self) -> Result<(), CallError>;
-    /// See `Client::end_own`.
+    /// From now on every controller may be asked again.
     fn end_own(&mut self, has_answered: bool);
-    /// See [`Client::reset`].
+    /// Resets slurmctld's statistics: needs an operator.
     ///
     /// # Errors
-    /// The call failed.
+    /// slurmctld did not answer, or refused.
     fn reset(&mut self) -> Result<(), CallError>;
-    /// See [`Client::own_cluster`].
+    /// ClusterName of libslurm's own configuration.
     fn own_cluster(&mut self) -> Option<String>;
-    /// See [`Client::conf`].
+    /// slurmctld's configuration; `None` if it has not changed since `since`.
     ///
     /// # Errors
-    /// The call failed.
+    /// slurmctld did not answer, or not with its configuration.
     fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError>;
-    /// See [`Client::operator`].
+    /// Whether slurmdbd's records make this process's user an operator; `None` if slurmctld does not say.
     fn operator(&mut self) -> Option<bool>;
     /// The reply to a survey's `request`.
     ///
     /// # Errors
     /// A call failed.
     fn load(&mut self, request: &Request) -> Result<Reply, CallError>;
-    /// See [`Client::finished`].
+    /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may hide from this user. If
+    /// slurm.conf names no slurmdbd, both come from slurmctld.
     ///
     /// # Errors
-    /// A call failed.
+    /// slurmdbd, its database or slurmctld did not answer.
     fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError>;
-}
-
-impl Rpcs for Client {
-    fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        self.statistics(rpc)
-    }
-
-    fn begin_own(&mut self) -> Result<(), CallError> {
-        self.begin_own()
-    }
-
-    fn end_own(&mut self, has_answered: bool) {
-        self.end_own(has_answered);
-    }
-
-    fn reset(&mut self) -> Result<(), CallError> {
-        self.reset()
-    }
-
-    fn own_cluster(&mut self) -> Option<String> {
-        self.own_cluster()
-    }
-
-    fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
-        self.conf(since)
-    }
-
-    fn operator(&mut self) -> Option<bool> {
-        self.operator()
-    }
-
-    fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
-        self.load(request)
-    }
-
-    fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError> {
-        self.finished(request)
-    }
 }

@@ -17,7 +17,7 @@ use slurm_snapshot::{
 };
 
 use crate::advice::advice;
-use crate::client::CallError;
+use crate::calls::CallError;
 use crate::conf_cache::{Accepted, ConfCache};
 use crate::names::{self, UserNames};
 use crate::rpcs::Rpcs;
@@ -54,7 +54,7 @@ fn serve_with(
     while let Some(request) = daemon.request()? {
         let answer = server.answer(&request);
         daemon.answer(&answer)?;
-        server.answered(&request, &answer);
+        server.after_answer(&request, &answer);
     }
     Ok(())
 }
@@ -95,7 +95,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
 
     fn read(&mut self, request: &Request) -> Result<Reading, CallError> {
         let mut visibility = self.visibility(request)?;
-        let is_hidden = visibility.as_ref().is_some_and(|its| request.reply.row().is_hidden(its));
+        let is_hidden =
+            visibility.as_ref().is_some_and(|visibility| request.reply.row().is_hidden(visibility));
         let before = Instant::now();
         let (mut statistics, mut reply) = (None, None);
         match request.reply {
@@ -103,14 +104,14 @@ impl<R: Rpcs> ReaderServer<'_, R> {
                 Err(CallError { errno: IN_STANDBY_MODE, .. }) if request.options.follow => {
                     reply = Some(Reply::Standby);
                 }
-                told => statistics = Some(told?),
+                result => statistics = Some(result?),
             },
             ReplyKind::Reset => self.rpcs.reset()?,
             ReplyKind::Finished => {
-                let (its, finished) = self.rpcs.finished(request)?;
+                let (of_slurmdbd, finished) = self.rpcs.finished(request)?;
                 // For slurmctld's own records, slurmctld's PrivateData applies.
-                visibility = if its.is_some() {
-                    its
+                visibility = if of_slurmdbd.is_some() {
+                    of_slurmdbd
                 } else {
                     self.conf_cache.visibility(self.rpcs, Accepted::Confirmed)?
                 };
@@ -157,7 +158,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
 
     /// If libslurm's own configuration has no ClusterName, slurmctld is asked for it: after an answer, because it may
     /// take long, and only while slurmctld answers, because otherwise it would be useless.
-    fn answered(&mut self, request: &Request, answer: &Answer) {
+    fn after_answer(&mut self, request: &Request, answer: &Answer) {
         if let (ReplyKind::Statistics, Answer::Reading(_)) = (request.reply, answer)
             && let Err(error) = self.conf_cache.learn_cluster(self.rpcs)
         {
@@ -185,7 +186,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
 /// The request without partitions if slurmctld would refuse them.
 fn without_hidden_partitions(request: &Request, visibility: Option<&Visibility>) -> Request {
     let mut permitted = request.clone();
-    permitted.options.partitions &= !visibility.is_some_and(|its| its.may_hide("partitions"));
+    permitted.options.partitions &= !visibility.is_some_and(|visibility| visibility.may_hide("partitions"));
     permitted
 }
 

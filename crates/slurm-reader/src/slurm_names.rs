@@ -1,17 +1,13 @@
 //! Slurm's names for states, flags and reasons, from libslurm itself, so that they match squeue and sinfo in every
 //! release.
 //!
-//! libslurm exports its functions for them, but no header declares them (slurm-sys/wrapper.h does). The one for reasons
-//! changed its name between two releases and is looked up by name. A number without a word becomes a name with that
-//! number.
+//! A number without a word becomes a name with that number.
 
-use std::ffi::{CStr, c_char, c_int};
-use std::sync::OnceLock;
+use std::ffi::c_int;
 
-use nix::libc;
 use slurm_snapshot::{JOB_STATES, NODE_STATES};
 
-use crate::raw::text;
+use crate::calls::{job_state_word, node_state_word, reason_word};
 
 /// `JOB_STATE_BASE`.
 const JOB_BASE: u32 = 0xff;
@@ -100,18 +96,12 @@ pub(crate) const fn node_base(state: u32) -> u32 {
 
 /// A job's state as squeue's `%T` shows it, in lower case.
 pub(crate) fn job_state(state: u32) -> String {
-    // SAFETY: takes any number.
-    let word = unsafe { slurm_sys::slurm_job_state_string(state) };
-    // SAFETY: libslurm returns a literal, or NULL.
-    word_or_number(unsafe { text(word) }, job_base(state))
+    word_or_number(job_state_word(state), job_base(state))
 }
 
 /// A node's state as sinfo's `%T` shows it, in lower case and without the suffix.
 pub(crate) fn node_state(state: u32) -> String {
-    // SAFETY: takes any number.
-    let word = unsafe { slurm_sys::slurm_node_state_string(state) };
-    // SAFETY: libslurm returns a literal, or NULL.
-    word_or_number(unsafe { text(word) }, node_base(state))
+    word_or_number(node_state_word(state), node_base(state))
 }
 
 /// The state without its suffix (`*`, `~`, `#`, `-` …): the flags have the same information.
@@ -124,15 +114,15 @@ fn word_or_number(word: Option<String>, number: u32) -> String {
 
 /// A job's base state.
 pub(crate) fn job_base_state(state: u32) -> String {
-    of_table(&JOB_STATES, job_base(state))
+    table_word(&JOB_STATES, job_base(state))
 }
 
 /// A node's base state.
 pub(crate) fn node_base_state(state: u32) -> String {
-    of_table(&NODE_STATES, node_base(state))
+    table_word(&NODE_STATES, node_base(state))
 }
 
-fn of_table(table: &[&str], number: u32) -> String {
+fn table_word(table: &[&str], number: u32) -> String {
     let word = usize::try_from(number).ok().and_then(|number| table.get(number));
     word.map_or_else(|| format!("state_{number}"), |word| (*word).to_owned())
 }
@@ -156,9 +146,6 @@ fn flags(table: &[(u32, &str)], bits: u32) -> Vec<String> {
     .collect()
 }
 
-/// The function that returns the words for reasons: `enum job_state_reason` is an int.
-type ReasonString = unsafe extern "C" fn(c_int) -> *const c_char;
-
 /// Why a job is pending, as scontrol writes it; `reason_N` if libslurm has no word for it.
 pub(crate) fn reason(number: u32) -> String {
     let word = c_int::try_from(number).ok().and_then(reason_word);
@@ -170,31 +157,6 @@ pub(crate) fn reason(number: u32) -> String {
 
 /// A reason that no release has.
 const NO_REASON: c_int = c_int::MAX;
-
-fn reason_word(number: c_int) -> Option<String> {
-    let function = reason_string()?;
-    // SAFETY: takes any number; the word is a literal, or in a buffer that only the next call changes.
-    let word = unsafe { function(number) };
-    // SAFETY: as above, a string with its NUL, or NULL.
-    unsafe { text(word) }
-}
-
-fn reason_string() -> Option<ReasonString> {
-    static FUNCTION: OnceLock<Option<ReasonString>> = OnceLock::new();
-    *FUNCTION.get_or_init(|| {
-        [c"slurm_job_state_reason_string", c"slurm_job_reason_string"].into_iter().find_map(look_up)
-    })
-}
-
-fn look_up(name: &CStr) -> Option<ReasonString> {
-    // SAFETY: the name ends with a NUL; libslurm is linked, so its symbols are among the default ones.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if symbol.is_null() {
-        return None;
-    }
-    // SAFETY: in every release from 20.11 to 26.05, a function of either name takes the reason and returns a string.
-    Some(unsafe { std::mem::transmute::<*mut libc::c_void, ReasonString>(symbol) })
-}
 
 #[cfg(test)]
 mod tests {

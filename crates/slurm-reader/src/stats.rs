@@ -6,33 +6,14 @@
 use slurm_snapshot::Statistics;
 use slurm_sys::stats_info_response_msg_t;
 
-use crate::raw::moment;
-#[cfg(slurm_ge_2311)]
-use crate::raw::slice;
 use crate::rpc;
-
-/// More reasons than any release has for a cycle to end: 6 in 26.05.
-#[cfg(slurm_ge_2311)]
-const MAX_EXITS: usize = 100;
+use crate::unpacked::Unpacked;
+use crate::values::moment;
 
 /// Copies the reply; its RPC tables only with `rpc`.
-///
-/// # Safety
-/// Each array of `reply` is NULL or as long as its count says, and its strings are NULL or end with a NUL.
-pub(crate) unsafe fn from_reply(reply: &stats_info_response_msg_t, rpc: bool) -> Statistics {
-    let tables = rpc.then(|| {
-        // SAFETY: the caller's promise covers the RPC tables.
-        unsafe { rpc::from_reply(reply) }
-    });
-
+pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>, rpc: bool) -> Statistics {
     #[cfg(slurm_ge_2311)]
-    let [schedule_exit, bf_exit] =
-        [(reply.schedule_exit, reply.schedule_exit_cnt), (reply.bf_exit, reply.bf_exit_cnt)].map(
-            |(exits, count)| {
-                // SAFETY: the caller promises that each is NULL or as long as its count says.
-                Some(unsafe { slice(exits, count, MAX_EXITS) }.to_vec())
-            },
-        );
+    let [schedule_exit, bf_exit] = [reply.schedule_exit(), reply.bf_exit()].map(|exits| Some(exits.to_vec()));
     #[cfg(not(slurm_ge_2311))]
     let [schedule_exit, bf_exit] = [None, None];
 
@@ -91,17 +72,17 @@ pub(crate) unsafe fn from_reply(reply: &stats_info_response_msg_t, rpc: bool) ->
         parts_packed,
         rpc_queue_enabled,
         means: None,
-        rpc: tables,
+        rpc: rpc.then(|| rpc::from_reply(reply)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unpacked::made;
 
     fn copied(reply: &stats_info_response_msg_t, rpc: bool) -> Statistics {
-        // SAFETY: the arrays of these tests are NULL or as long as they say.
-        unsafe { from_reply(reply, rpc) }
+        from_reply(made(reply), rpc)
     }
 
     #[test]

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_loaded_library_is_the_one_built_for() {
-        assert_eq!(check(crate::client::api_version(), built_for()), Ok(()));
+        assert_eq!(check(crate::calls::api_version(), built_for()), Ok(()));
     }
 
     #[test]

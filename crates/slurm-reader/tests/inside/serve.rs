@@ -19,13 +19,13 @@ struct Script {
     cluster: Vec<bool>,
     slurmdbd: bool,
     privileged: bool,
-    asked_for_partitions: Vec<bool>,
+    requests_partitions: Vec<bool>,
     /// How many lines of output there were at each request.
-    asked_after: Vec<usize>,
+    lines_before_conf: Vec<usize>,
     output: Rc<RefCell<Vec<u8>>>,
     resets: u32,
     loaded: u32,
-    asked_for_rpc: Vec<bool>,
+    requests_rpc: Vec<bool>,
     /// The results of the next requests to this host's own slurmctld.
     own: Vec<i32>,
     is_alone: bool,
@@ -38,7 +38,7 @@ fn refusal(call: &'static str) -> CallError {
 
 impl Rpcs for Script {
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        self.asked_for_rpc.push(rpc);
+        self.requests_rpc.push(rpc);
         if let Some(errno) = self.own.pop_if(|_| self.is_alone) {
             return Err(CallError { call: "slurm_get_statistics", errno, text: String::new() });
         }
@@ -70,7 +70,7 @@ impl Rpcs for Script {
     }
 
     fn conf(&mut self, _: i64) -> Result<Option<Conf>, CallError> {
-        self.asked_after.push(self.output.borrow().iter().filter(|&&byte| byte == b'\n').count());
+        self.lines_before_conf.push(self.output.borrow().iter().filter(|&&byte| byte == b'\n').count());
         if self.cluster.remove(0) {
             let private = vec!["jobs".into(), "partitions".into()];
             let visibility = Visibility { private, privileged: Some(self.privileged) };
@@ -87,7 +87,7 @@ impl Rpcs for Script {
 
     fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
         self.loaded += 1;
-        self.asked_for_partitions.push(request.options.partitions);
+        self.requests_partitions.push(request.options.partitions);
         Ok(match request.reply {
             ReplyKind::Jobs => {
                 let users = vec![UserJobs::default()];
@@ -152,25 +152,25 @@ fn hello_then_one_answer_for_each_request_in_order() {
     assert!(reading.time > 1_600_000_000.0);
     let Answer::Reading(reset) = reset else { panic!("{reset:?}") };
     assert_eq!((reset.id, &reset.statistics, script.resets), (3, &None, 1));
-    assert_eq!(script.asked_for_rpc, [false, true]);
+    assert_eq!(script.requests_rpc, [false, true]);
 }
 
 /// slurmctld needs the scheduler's locks for its configuration, but not for statistics.
 #[test]
 fn a_reading_is_one_rpc_also_the_first_where_libslurm_itself_knows_the_cluster() {
     let mut script = Script { own_cluster: Some("sandbox"), ..Script::default() };
-    let (told, _) = answers(&mut script, &"{\"statistics\":{\"id\":1}}\n".repeat(2));
-    assert_eq!(told.iter().skip(1).map(cluster).collect::<Vec<_>>(), [Some("sandbox"); 2]);
-    assert_eq!(script.asked_after, [0; 0]);
+    let (answers, _) = answers(&mut script, &"{\"statistics\":{\"id\":1}}\n".repeat(2));
+    assert_eq!(answers.iter().skip(1).map(cluster).collect::<Vec<_>>(), [Some("sandbox"); 2]);
+    assert_eq!(script.lines_before_conf, [0; 0]);
 }
 
 #[test]
 fn the_cluster_is_asked_for_behind_an_answer_and_never_before_one() {
     let mut script = Script { statistics: vec![false], cluster: vec![true], ..Script::default() };
-    let (told, _) = answers(&mut script, &"{\"statistics\":{\"id\":1}}\n".repeat(3));
-    let clusters: Vec<_> = told.iter().skip(1).map(cluster).collect();
+    let (answers, _) = answers(&mut script, &"{\"statistics\":{\"id\":1}}\n".repeat(3));
+    let clusters: Vec<_> = answers.iter().skip(1).map(cluster).collect();
     assert_eq!(clusters, [None, None, Some("sandbox")], "a failure, then a reading, then one with the name");
-    assert_eq!(script.asked_after, [3], "the hello and two answers were out");
+    assert_eq!(script.lines_before_conf, [3], "the hello and two answers were out");
 }
 
 #[test]
@@ -223,12 +223,14 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
 fn what_is_hidden_from_this_user_is_not_requested_and_the_answer_says_that_it_is_hidden() {
     let mut script = Script { cluster: vec![true], ..Script::default() };
     let nodes = "{\"nodes\":{\"id\":2,\"options\":{\"partitions\":true}}}\n";
-    let (told, _) = answers(&mut script, &format!("{{\"jobs\":{{\"id\":1}}}}\n{nodes}"));
-    let [_, Answer::Reading(jobs), Answer::Reading(nodes)] = told.as_slice() else { panic!("{told:?}") };
+    let (answers, _) = answers(&mut script, &format!("{{\"jobs\":{{\"id\":1}}}}\n{nodes}"));
+    let [_, Answer::Reading(jobs), Answer::Reading(nodes)] = answers.as_slice() else {
+        panic!("{answers:?}")
+    };
     assert_eq!(jobs.reply, None);
     assert!(jobs.visibility.as_ref().unwrap().may_hide("jobs"));
     assert_eq!(nodes.reply, Some(Reply::Unchanged), "nodes are not hidden");
-    assert_eq!((script.loaded, script.asked_for_partitions), (1, vec![false]));
+    assert_eq!((script.loaded, script.requests_partitions), (1, vec![false]));
 }
 
 /// slurmctld 24.05 crashed: the RPC walks a list that may be NULL.

@@ -1,0 +1,521 @@
+//! libslurm's functions: the only file that calls them, with what each leaves behind and which function frees that.
+//!
+//! Every call may block for any time, and `slurm_init` may end the process. A reply is freed exactly once, on every
+//! path, by its owner, and what is read from it lives no longer. Knows no clock, none of our configuration and no
+//! Graphite.
+
+#[cfg(test)]
+#[path = "../tests/inside/calls.rs"]
+pub(crate) mod tests;
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+
+use nix::errno::Errno;
+use nix::libc;
+use slurm_sys as c;
+
+#[cfg(not(slurm_ge_2605))]
+use crate::unpacked::KeyPair;
+use crate::unpacked::{Unpacked, bytes, elements};
+use crate::values::{NO_VAL, text};
+
+/// `SHOW_ALL`: include hidden partitions.
+const ALL: u16 = 1;
+
+/// `SHOW_DETAIL`: include the GRES in use on nodes.
+const DETAIL: u16 = 1 << 1;
+
+/// `SHOW_MIXED`: a node that is partly allocated is mixed.
+const MIXED: u16 = 1 << 3;
+
+/// `SHOW_LOCAL`: only this cluster; without it libslurm asks for the federation first, with another RPC.
+const LOCAL: u16 = 1 << 4;
+
+/// `SHOW_FUTURE`: include nodes that are not there yet.
+const FUTURE: u16 = 1 << 7;
+
+/// `ASSOC_MGR_INFO_FLAG_ASSOC` and `ASSOC_MGR_INFO_FLAG_QOS`.
+const ASSOCIATIONS_AND_QOS: u32 = 1 | 1 << 2;
+
+/// `ASSOC_MGR_INFO_FLAG_USERS`.
+const USERS: u32 = 1 << 1;
+
+/// `SLURMDB_JOB_FLAG_NOTSET`: no condition on how a job was started.
+const ANY_START: u8 = 1;
+
+/// `SLURM_NO_CHANGE_IN_DATA`.
+const NO_CHANGE: i32 = 1900;
+
+/// `SLURM_SUCCESS`, as C functions return it.
+const SUCCESS: c_int = 0;
+
+const _: () = assert!(c::SLURM_SUCCESS == 0, "SUCCESS");
+
+#[expect(clippy::cast_possible_truncation, reason = "a constant of 16 bits, which C spells without a type")]
+const GET: u16 = c::STAT_COMMAND_GET as u16;
+#[expect(clippy::cast_possible_truncation, reason = "a constant of 16 bits, which C spells without a type")]
+const RESET: u16 = c::STAT_COMMAND_RESET as u16;
+
+/// The word that a function of libslurm has for a number.
+macro_rules! word {
+    ($function:expr, $number:expr) => {{
+        // SAFETY: takes any number.
+        let word = unsafe { $function($number) };
+        // SAFETY: NULL, a literal, or a string in a buffer that only the next call changes.
+        text(unsafe { bytes(word) })
+    }};
+}
+
+/// A call of libslurm that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {text} (errno {errno})")]
+pub struct CallError {
+    /// libslurm's function.
+    pub call: &'static str,
+    /// `errno` right after the call: Slurm's own errors are above 1000; 0 if libslurm gave none, or slurmctld sent no
+    /// reply.
+    pub errno: i32,
+    /// `slurm_strerror(errno)`.
+    pub text: String,
+}
+
+impl CallError {
+    pub(crate) fn new(call: &'static str, errno: i32) -> Self {
+        let text = match errno {
+            // For example, a controller's name cannot be resolved: libslurm has printed why.
+            0 => "libslurm gave no reason".to_owned(),
+            _ => word!(c::slurm_strerror, errno).unwrap_or_default(),
+        };
+        Self { call, errno, text }
+    }
+
+    /// After a call that left `errno`: to be made before anything that could set it again.
+    fn last(call: &'static str) -> Self {
+        Self::new(call, io::Error::last_os_error().raw_os_error().unwrap_or_default())
+    }
+}
+
+/// What a call leaves, or why it failed.
+pub(crate) type CallResult<T> = Result<T, CallError>;
+
+/// What a call leaves for its caller to free.
+pub(crate) trait Freed {
+    /// Frees it, and all that it points to.
+    const FREE: unsafe extern "C" fn(*mut Self);
+}
+
+/// The only owner of a reply.
+#[derive(Debug)]
+pub(crate) struct RawReply<T: Freed>(NonNull<T>);
+
+impl<T: Freed> RawReply<T> {
+    /// Makes a call that leaves its reply in an out pointer, which starts from NULL, and owns whatever the call leaves
+    /// there, even after an error. `errno` is cleared first: libslurm does not set it at every failure.
+    ///
+    /// # Safety
+    /// `call` leaves NULL, or a `T` that libslurm has unpacked, that may be read until [`Freed::FREE`] is called on it
+    /// and that nobody else frees.
+    unsafe fn receive(name: &'static str, call: impl FnOnce(&mut *mut T) -> c_int) -> CallResult<Self> {
+        let mut pointer = ptr::null_mut();
+        Errno::clear();
+        let code = call(&mut pointer);
+        let error = (code != SUCCESS).then(|| CallError::last(name));
+        let reply = NonNull::new(pointer).map(Self);
+        let nothing = || CallError { call: name, errno: 0, text: "slurmctld sent no reply".to_owned() };
+        error.map_or_else(|| reply.ok_or_else(nothing), Err)
+    }
+
+    pub(crate) fn get(&self) -> Unpacked<'_, T> {
+        // SAFETY: `receive`'s caller promised a T that may be read until FREE, which only `drop` calls.
+        let reply = unsafe { self.0.as_ref() };
+        // SAFETY: and that libslurm has unpacked it.
+        unsafe { Unpacked::new(reply) }
+    }
+}
+
+impl<T: Freed> Drop for RawReply<T> {
+    fn drop(&mut self) {
+        // SAFETY: `receive`'s caller promised that FREE takes this pointer and that nobody else frees it; it is
+        // dropped once.
+        unsafe { (T::FREE)(self.0.as_ptr()) };
+    }
+}
+
+/// The owner of a list that a call has returned.
+pub(crate) struct Records<T>(RawReply<c::xlist>, PhantomData<T>);
+
+impl<T> Records<T> {
+    /// Makes a call that returns a list.
+    ///
+    /// # Safety
+    /// `call` returns NULL, or a list of `T`s that libslurm has unpacked and that nobody else destroys.
+    unsafe fn receive(name: &'static str, call: impl FnOnce() -> *mut c::xlist) -> CallResult<Self> {
+        let call = |out: &mut *mut c::xlist| {
+            *out = call();
+            if out.is_null() { !SUCCESS } else { SUCCESS }
+        };
+        // SAFETY: the caller promises NULL, or a list that may be used until it is destroyed.
+        unsafe { RawReply::receive(name, call) }.map(|list| Self(list, PhantomData))
+    }
+
+    pub(crate) fn get(&self) -> Vec<Unpacked<'_, T>> {
+        // SAFETY: `receive`'s caller promised a list of these, which lives as long as `self`.
+        unsafe { elements(self.0.0.as_ptr()) }
+    }
+}
+
+/// A list of this process's own elements, which libslurm only reads.
+struct OwnList<T> {
+    /// Destroyed before its elements: fields are dropped in order. Without elements there is none.
+    list: Option<RawReply<c::xlist>>,
+    _elements: Vec<T>,
+}
+
+impl<T> OwnList<T> {
+    /// `pointer` gives what libslurm expects of an element: a pointer to it, or to its text.
+    fn new(elements: impl IntoIterator<Item = T>, pointer: fn(&mut T) -> *mut c_void) -> Self {
+        let mut elements: Vec<T> = elements.into_iter().collect();
+        let mut list = None;
+        for element in &mut elements {
+            // SAFETY: makes an empty list, whose elements it will not free, and which nobody else destroys.
+            let create = || NonNull::new(unsafe { c::slurm_list_create(None) }).map(RawReply);
+            list = list.or_else(create);
+            let Some(RawReply(list)) = &list else { break };
+            // SAFETY: the list exists; it holds the pointer, and the element outlives it.
+            unsafe { c::slurm_list_append(list.as_ptr(), pointer(element)) };
+        }
+        Self { list, _elements: elements }
+    }
+
+    /// The pointer for libslurm's functions, valid as long as `self`.
+    fn pointer(&self) -> *mut c::xlist {
+        self.list.as_ref().map_or(ptr::null_mut(), |list| list.0.as_ptr())
+    }
+}
+
+fn texts(texts: impl IntoIterator<Item = CString>) -> OwnList<CString> {
+    OwnList::new(texts, |text| text.as_ptr().cast_mut().cast())
+}
+
+/// Whole jobs.
+fn whole_jobs(ids: &[(u32, u32)]) -> OwnList<c::slurm_selected_step_t> {
+    let jobs = ids.iter().map(|&(id, task)| {
+        let mut job =
+            c::slurm_selected_step_t { array_task_id: task, het_job_offset: NO_VAL, ..Default::default() };
+        (job.step_id.job_id, job.step_id.step_het_comp, job.step_id.step_id) = (id, NO_VAL, NO_VAL);
+        job
+    });
+    OwnList::new(jobs, |job| ptr::from_mut(job).cast())
+}
+
+/// An initialized libslurm. It has static state, so there is only one, in one thread.
+#[derive(Debug)]
+pub(crate) struct Libslurm(PhantomData<*mut ()>);
+
+/// Makes a call that leaves a reply in an out pointer.
+macro_rules! reply {
+    (|$out:ident| $function:ident($($argument:expr),*)) => {{
+        // SAFETY: every pointer is valid during the call, which keeps none.
+        let call = |$out: &mut *mut _| unsafe { c::$function($($argument),*) };
+        // SAFETY: it leaves NULL, or a reply that it has unpacked and that its caller frees with its FREE.
+        unsafe { RawReply::receive(stringify!($function), call) }
+    }};
+}
+
+/// The calls that leave a reply, unless nothing has changed since a moment, each with the function that frees it.
+macro_rules! loads {
+    ($($name:ident: $reply:ty, |$since:ident, $out:ident| $function:ident($($argument:expr),*), $free:ident;)+) => {
+        impl Libslurm {
+            $(
+                /// `None` if nothing has changed since `since`. If that is 0, "unchanged" is not a valid answer.
+                pub(crate) fn $name(&mut self, $since: i64) -> CallResult<Option<RawReply<$reply>>> {
+                    unchanged_since($since, reply!(|$out| $function($($argument),*)))
+                }
+            )+
+        }
+
+        freed! { $($reply: $free;)+ }
+    };
+}
+
+/// What is freed by which function.
+macro_rules! freed {
+    ($($reply:ty: $free:ident;)+) => {
+        $(impl Freed for $reply {
+            const FREE: unsafe extern "C" fn(*mut Self) = c::$free;
+        })+
+    };
+}
+
+loads! {
+    conf: c::slurm_conf_t, |since, out| slurm_load_ctl_conf(since, out), slurm_free_conf;
+    jobs: c::job_info_msg_t, |since, out| slurm_load_jobs(since, out, ALL | LOCAL), slurm_free_job_info_msg;
+    licenses: c::license_info_msg_t, |since, out| slurm_load_licenses(since, out, ALL), slurm_free_license_info_msg;
+    nodes: c::node_info_msg_t, |since, out| slurm_load_node(since, out, ALL | DETAIL | MIXED | LOCAL | FUTURE),
+        slurm_free_node_info_msg;
+    partitions: c::partition_info_msg_t, |since, out| slurm_load_partitions(since, out, ALL | LOCAL),
+        slurm_free_partition_info_msg;
+    reservations: c::reserve_info_msg_t, |since, out| slurm_load_reservations(since, out),
+        slurm_free_reservation_info_msg;
+}
+
+freed! {
+    c::assoc_mgr_info_msg_t: slurm_free_assoc_mgr_info_msg;
+    c::stats_info_response_msg_t: slurm_free_stats_response_msg;
+    c::xlist: slurm_list_destroy;
+}
+
+impl Freed for c::slurmdb_stats_rec_t {
+    const FREE: unsafe extern "C" fn(*mut Self) = destroy_statistics;
+}
+
+/// # Safety
+/// `record` was made by slurmdb_get_stats, and nobody else frees it.
+unsafe extern "C" fn destroy_statistics(record: *mut c::slurmdb_stats_rec_t) {
+    // SAFETY: the caller's promise.
+    unsafe { c::slurmdb_destroy_stats_rec(record.cast()) };
+}
+
+fn unchanged_since<T>(since: i64, reply: CallResult<T>) -> CallResult<Option<T>> {
+    match reply {
+        Err(CallError { errno: NO_CHANGE, .. }) if since != 0 => Ok(None),
+        reply => reply.map(Some),
+    }
+}
+
+impl Libslurm {
+    /// Reads `conf`, or else the file in SLURM_CONF, or else libslurm's default slurm.conf.
+    ///
+    /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up to a minute.
+    pub(crate) fn init(conf: Option<&CStr>) -> Self {
+        let conf = conf.map_or(ptr::null(), CStr::as_ptr);
+        // SAFETY: NULL or a string with its NUL, which slurm_init copies; no other thread is in libslurm.
+        unsafe { c::slurm_init(conf) };
+        Self(PhantomData)
+    }
+
+    /// `slurm_get_statistics`.
+    pub(crate) fn statistics(&mut self) -> CallResult<RawReply<c::stats_info_response_msg_t>> {
+        // A request with all bytes zero would be a reset, so the command is always set.
+        let mut request = c::stats_info_request_msg_t { command_id: GET };
+        reply!(|out| slurm_get_statistics(out, &raw mut request))
+    }
+
+    /// `slurm_reset_statistics`: needs an operator.
+    pub(crate) fn reset(&mut self) -> CallResult<()> {
+        let mut request = c::stats_info_request_msg_t { command_id: RESET };
+        Errno::clear();
+        // SAFETY: the request is valid during the call, which does not keep it.
+        let code = unsafe { c::slurm_reset_statistics(&raw mut request) };
+        if code == SUCCESS { Ok(()) } else { Err(CallError::last("slurm_reset_statistics")) }
+    }
+
+    /// `slurm_load_assoc_mgr_info` for all associations and QOS.
+    pub(crate) fn associations(&mut self) -> CallResult<RawReply<c::assoc_mgr_info_msg_t>> {
+        let mut request =
+            c::assoc_mgr_info_request_msg_t { flags: ASSOCIATIONS_AND_QOS, ..Default::default() };
+        reply!(|out| slurm_load_assoc_mgr_info(&raw mut request, out))
+    }
+
+    /// The same for the user with this name.
+    pub(crate) fn user(&mut self, name: &CStr) -> CallResult<RawReply<c::assoc_mgr_info_msg_t>> {
+        let (flags, users) = (USERS, texts([name.to_owned()]));
+        let user_list = users.pointer();
+        let mut request = c::assoc_mgr_info_request_msg_t { flags, user_list, ..Default::default() };
+        reply!(|out| slurm_load_assoc_mgr_info(&raw mut request, out))
+    }
+
+    /// `slurm_ping` of the controller at this index in libslurm's own list, if there is one. With the index after the
+    /// last one libslurm would read past the end.
+    pub(crate) fn ping(&mut self, index: u32) -> bool {
+        let is_listed = self.own_conf(|conf| index < conf.control_cnt).unwrap_or(false);
+        // SAFETY: takes an index of the list.
+        let answers = |index| unsafe { c::slurm_ping(index) } == SUCCESS;
+        is_listed && c_int::try_from(index).is_ok_and(answers)
+    }
+
+    /// Reads libslurm's own configuration. It was read when this process started, and slurmctld's may differ by now.
+    pub(crate) fn own_conf<T>(&mut self, read: impl FnOnce(Unpacked<'_, c::slurm_conf_t>) -> T) -> Option<T> {
+        // SAFETY: libslurm's own, which keeps what a reply keeps; it is locked.
+        self.locked_conf(|conf| read(unsafe { Unpacked::new(conf) }))
+    }
+
+    /// Leaves only one controller in libslurm's own list, until the whole list is put back; `None` if none has this
+    /// index.
+    pub(crate) fn list_only(&mut self, index: usize) -> Option<ListedControllers> {
+        let list_only = |conf: &mut c::slurm_conf_t| {
+            if index >= usize::try_from(conf.control_cnt).unwrap_or(usize::MAX) {
+                return None;
+            }
+            // SAFETY: libslurm has as many names as it counts.
+            let machine = unsafe { conf.control_machine.add(index) };
+            // SAFETY: and as many addresses.
+            let address = unsafe { conf.control_addr.add(index) };
+            let listed = ListedControllers(*conf);
+            (conf.control_cnt, conf.slurmctld_addr) = (1, ptr::null_mut());
+            (conf.control_machine, conf.control_addr) = (machine, address);
+            Some(listed)
+        };
+        self.locked_conf(list_only).flatten()
+    }
+
+    /// Puts the whole list back.
+    pub(crate) fn list_all(&mut self, ListedControllers(listed): ListedControllers) {
+        self.locked_conf(|conf| {
+            (conf.control_cnt, conf.slurmctld_addr) = (listed.control_cnt, listed.slurmctld_addr);
+            (conf.control_machine, conf.control_addr) = (listed.control_machine, listed.control_addr);
+        });
+    }
+
+    fn locked_conf<T>(&mut self, change: impl FnOnce(&mut c::slurm_conf_t) -> T) -> Option<T> {
+        // SAFETY: takes nothing; slurm_init has read the configuration, and nobody else uses it until it is unlocked
+        // below.
+        let conf = unsafe { c::slurm_conf_lock() };
+        // SAFETY: libslurm's own configuration, or NULL.
+        let changed = unsafe { conf.as_mut() }.map(change);
+        // SAFETY: locked above, by this thread.
+        unsafe { c::slurm_conf_unlock() };
+        changed
+    }
+
+    /// Connects to slurmdbd.
+    pub(crate) fn connect(&mut self) -> CallResult<DbdConnection> {
+        Errno::clear();
+        // SAFETY: NULL means that the caller does not need the connection's flags.
+        let pointer = unsafe { c::slurmdb_connection_get(ptr::null_mut()) };
+        NonNull::new(pointer).map(DbdConnection).ok_or_else(|| CallError::last("slurmdb_connection_get"))
+    }
+}
+
+/// libslurm's own configuration as it was, with all controllers. SlurmctldAddr takes precedence over their addresses.
+#[derive(Debug)]
+pub(crate) struct ListedControllers(c::slurm_conf_t);
+
+/// A connection to slurmdbd, closed when it is dropped.
+pub(crate) struct DbdConnection(NonNull<c_void>);
+
+/// Calls a function that returns a list of what the table says.
+macro_rules! records {
+    ($function:ident($($argument:expr),*)) => {{
+        // SAFETY: the connection is open; the condition, and the lists in it, live during the call, which keeps none.
+        let call = || unsafe { c::$function($($argument),*) };
+        // SAFETY: it returns NULL, or a list of the records in the signature below, which is its caller's.
+        unsafe { Records::receive(stringify!($function), call) }
+    }};
+}
+
+impl DbdConnection {
+    /// The pairs of slurmdbd.conf.
+    #[cfg(not(slurm_ge_2605))]
+    pub(crate) fn config(&self) -> CallResult<Records<KeyPair>> {
+        records!(slurmdb_config_get(self.0.as_ptr()))
+    }
+
+    /// slurmdbd's record of the user with this name.
+    pub(crate) fn users(&self, name: &CStr) -> CallResult<Records<c::slurmdb_user_rec_t>> {
+        let users = texts([name.to_owned()]);
+        let mut names = c::slurmdb_assoc_cond_t { user_list: users.pointer(), ..Default::default() };
+        let mut condition = c::slurmdb_user_cond_t { assoc_cond: &raw mut names, ..Default::default() };
+        records!(slurmdb_users_get(self.0.as_ptr(), &raw mut condition))
+    }
+
+    /// The job records of a cluster: with these states, which are numbers, or in any; these jobs, each by its job id and
+    /// `NO_VAL` or by its array's id and its task, or any; with `JOBCOND_FLAG_*`; in this time, to which both ends belong.
+    pub(crate) fn jobs(
+        &self,
+        cluster: &CStr,
+        states: impl Iterator<Item = CString>,
+        jobs: &[(u32, u32)],
+        flags: u8,
+        [usage_start, usage_end]: [i64; 2],
+    ) -> CallResult<Records<c::slurmdb_job_rec_t>> {
+        let (clusters, states, jobs) = (texts([cluster.to_owned()]), texts(states), whole_jobs(jobs));
+        let mut condition = c::slurmdb_job_cond_t {
+            cluster_list: clusters.pointer(),
+            state_list: states.pointer(),
+            step_list: jobs.pointer(),
+            flags: flags.into(),
+            db_flags: ANY_START.into(),
+            usage_start,
+            usage_end,
+            ..Default::default()
+        };
+        records!(slurmdb_jobs_get(self.0.as_ptr(), &raw mut condition))
+    }
+
+    /// All TRES that there are or were.
+    pub(crate) fn tres(&self) -> CallResult<Records<c::slurmdb_tres_rec_t>> {
+        let mut condition = c::slurmdb_tres_cond_t { with_deleted: 1, ..Default::default() };
+        // SAFETY: takes a condition and sets what is not 0 in it.
+        unsafe { c::slurmdb_init_tres_cond(&raw mut condition, false) };
+        records!(slurmdb_tres_get(self.0.as_ptr(), &raw mut condition))
+    }
+
+    /// All QOS.
+    pub(crate) fn qos(&self) -> CallResult<Records<c::slurmdb_qos_rec_t>> {
+        let mut condition = c::slurmdb_qos_cond_t::default();
+        records!(slurmdb_qos_get(self.0.as_ptr(), &raw mut condition))
+    }
+
+    /// slurmdbd's statistics of itself.
+    pub(crate) fn statistics(&self) -> CallResult<RawReply<c::slurmdb_stats_rec_t>> {
+        reply!(|out| slurmdb_get_stats(self.0.as_ptr(), out))
+    }
+}
+
+impl Drop for DbdConnection {
+    fn drop(&mut self) {
+        let mut pointer = self.0.as_ptr();
+        // SAFETY: opened by slurmdb_connection_get, and not used again.
+        let _closed: c_int = unsafe { c::slurmdb_connection_close(&raw mut pointer) };
+    }
+}
+
+/// `slurm_api_version()`: N << 16 for libslurm.so.N. May be called before `slurm_init`.
+#[must_use]
+pub fn api_version() -> u32 {
+    // SAFETY: takes nothing, returns a constant of the library.
+    let version = unsafe { c::slurm_api_version() };
+    u32::try_from(version).unwrap_or(u32::MAX)
+}
+
+/// Returns the memory of freed replies to the kernel; glibc would keep it.
+pub(crate) fn give_memory_back() {
+    // SAFETY: takes no pointer; any thread may call it at any time.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// A job's state, with flags as suffixes.
+pub(crate) fn job_state_word(state: u32) -> Option<String> {
+    word!(c::slurm_job_state_string, state)
+}
+
+/// A node's state, with flags as suffixes.
+pub(crate) fn node_state_word(state: u32) -> Option<String> {
+    word!(c::slurm_node_state_string, state)
+}
+
+/// Why a job is pending. The function changed its name between two releases and is looked up by name.
+pub(crate) fn reason_word(number: c_int) -> Option<String> {
+    static FUNCTION: OnceLock<Option<ReasonString>> = OnceLock::new();
+    let names = [c"slurm_job_state_reason_string", c"slurm_job_reason_string"];
+    let function = (*FUNCTION.get_or_init(|| names.into_iter().find_map(reason_string)))?;
+    word!(function, number)
+}
+
+/// The function that returns the words for reasons: `enum job_state_reason` is an int.
+type ReasonString = unsafe extern "C" fn(c_int) -> *const c_char;
+
+fn reason_string(name: &CStr) -> Option<ReasonString> {
+    // SAFETY: the name ends with a NUL; libslurm is linked, so its symbols are among the default ones.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if symbol.is_null() {
+        return None;
+    }
+    // SAFETY: in every release from 20.11 to 26.05, a function of either name takes the reason and returns a string.
+    Some(unsafe { std::mem::transmute::<*mut c_void, ReasonString>(symbol) })
+}

@@ -1,0 +1,55 @@
+//! Plain Rust for the values of C that mean none, and for texts. Knows no reply.
+
+/// `NO_VAL`; `INFINITE` is one more.
+pub(crate) const NO_VAL: u32 = 0xffff_fffe;
+
+/// `NO_VAL64`; `INFINITE64` is one more.
+const NO_VAL64: u64 = 0xffff_ffff_ffff_fffe;
+
+/// A number; `None` for the two values that mean none in C, `NO_VAL` and `INFINITE`.
+pub(crate) const fn number(number: u32) -> Option<u32> {
+    if number >= NO_VAL { None } else { Some(number) }
+}
+
+/// The same for 64 bits.
+pub(crate) const fn number64(number: u64) -> Option<u64> {
+    if number >= NO_VAL64 { None } else { Some(number) }
+}
+
+/// A number that is narrower in some releases.
+pub(crate) fn wide(number: impl Into<u32>) -> u32 {
+    number.into()
+}
+
+/// A time; `None` for 0, which C uses for a time that never was.
+pub(crate) const fn moment(time: i64) -> Option<i64> {
+    if time == 0 { None } else { Some(time) }
+}
+
+/// A text, with U+FFFD for bytes that are not UTF-8; `None` if it is empty.
+pub(crate) fn text(bytes: &[u8]) -> Option<String> {
+    Some(lossy(bytes)).filter(|text| !text.is_empty())
+}
+
+/// The same; empty if it is empty.
+pub(crate) fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_may_be_empty_or_not_utf8() {
+        assert_eq!(text(b""), None);
+        assert_eq!(text(b"node[1-4]").unwrap(), "node[1-4]");
+        assert_eq!(text(b"n\xff").unwrap(), "n\u{fffd}");
+    }
+
+    #[test]
+    fn time_0_is_no_moment() {
+        assert_eq!(moment(0), None);
+        assert_eq!(moment(-1), Some(-1));
+    }
+}
