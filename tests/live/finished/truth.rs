@@ -362,7 +362,7 @@ impl Truth {
 /// These rows of the job table, or of one with the same columns.
 pub(super) fn sql_rows(accounting: &Accounting, table: &str, condition: &str) -> Result<Vec<Row>> {
     let text = accounting.sql(&format!(
-        "select j.job_db_inx, if(j.het_job_id > 0, j.het_job_id, j.id_array_job), j.id_job, j.state, j.`partition`, j.account, \
+        "select j.job_db_inx, if(j.het_job_id > 0, j.het_job_id, j.id_array_job), j.id_job, j.state, j.`partition`, ifnull(j.account, a.acct), \
          ifnull(q.name, ''), a.user, if(j.time_eligible > 0 and j.time_eligible < 4294967294, j.time_eligible, j.time_submit), \
          if(j.time_start < 4294967294, j.time_start, 0), \
          cast(j.time_end as signed) - cast(j.time_start as signed) - cast(j.time_suspended as signed), j.timelimit, \
