@@ -27,7 +27,7 @@ pub struct TokenFile {
     seen: Option<FileFingerprint>,
     token: Option<Secret>,
     /// What may be reported about the token.
-    pub told: Token,
+    pub claims: Token,
 }
 
 /// A file that was replaced differs in one of these.
@@ -52,7 +52,7 @@ impl TokenFile {
     /// A file that was not read yet.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path, seen: None, token: None, told: Token::default() }
+        Self { path, seen: None, token: None, claims: Token::default() }
     }
 
     /// Reads the file if it has changed.
@@ -89,7 +89,7 @@ impl TokenFile {
         let exposed = metadata.mode() & 0o004 != 0;
         let writable = metadata.mode() & 0o022 != 0 || folder_is_open(&self.path);
         let user = claims.sun.or(claims.username);
-        self.told = Token { user, expires: claims.exp.and_then(whole), exposed, writable };
+        self.claims = Token { user, expires: claims.exp.and_then(whole), exposed, writable };
         Ok(is_another)
     }
 
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(file.secret(), Some(ALICE));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         file.look().unwrap();
-        assert!(file.told.exposed && !file.told.writable && file.told.user.as_deref() == Some("alice"));
+        assert!(file.claims.exposed && !file.claims.writable && file.claims.user.as_deref() == Some("alice"));
         for (file_mode, folder_mode, writable) in [
             (0o600, 0o755, false),
             (0o602, 0o755, true),
@@ -215,7 +215,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(file_mode)).unwrap();
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(folder_mode)).unwrap();
             file.read().unwrap();
-            assert_eq!(file.told.writable, writable, "{file_mode:o} {folder_mode:o}");
+            assert_eq!(file.claims.writable, writable, "{file_mode:o} {folder_mode:o}");
         }
         assert!(!format!("{file:?}").contains("eyJ"));
         assert!(!file.read().unwrap(), "the same token");
@@ -224,7 +224,7 @@ mod tests {
         fs::set_permissions(&other, fs::Permissions::from_mode(0o640)).unwrap();
         fs::rename(&other, &path).unwrap();
         file.look().unwrap();
-        assert_eq!((file.secret(), &file.told), (Some("opaque"), &Token::default()));
+        assert_eq!((file.secret(), &file.claims), (Some("opaque"), &Token::default()));
         for text in ["", "\n", "two words", "a\nb"] {
             fs::write(&path, text).unwrap();
             assert!(file.look().is_err(), "{text:?}");

@@ -10,37 +10,28 @@ use std::time::{Duration, Instant};
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use reader_process::TokenFile;
-use slurm_snapshot::{Release, Rest, Stage};
+use slurm_snapshot::{LIBRARIES, Release, Rest, Stage};
 
 use crate::args::RestArguments;
 use crate::decode::{self, Envelope, Meta, Nothing, Refusal};
 use crate::http::HttpClient;
 use crate::problem::RestProblem;
 
-/// Versions of the API, and the release that each came with; the newest first.
-pub(crate) const VERSIONS: [(u8, Release); 8] = [
-    (45, Release::new(26, 5)),
-    (44, Release::new(25, 11)),
-    (43, Release::new(25, 5)),
-    (42, Release::new(24, 11)),
-    (41, Release::new(24, 5)),
-    (40, Release::new(23, 11)),
-    (39, Release::new(23, 2)),
-    (38, Release::new(22, 5)),
-];
+/// N of v0.0.N, the oldest version of the API that is read.
+const OLDEST: u32 = 38;
 
-const OLDEST: u8 = {
-    let [.., (oldest, _)] = VERSIONS;
-    oldest
-};
+/// The versions of the API that are read, and the release that each came with; the newest first.
+pub(crate) fn versions() -> impl Iterator<Item = (u32, Release)> {
+    LIBRARIES.iter().rev().copied().filter(|(version, _)| *version >= OLDEST)
+}
 
-/// What a request asks for.
+/// What is requested, and what is expected of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct What {
+pub(crate) struct ApiPath {
     /// The path after `/slurm/v0.0.N/`.
     pub(crate) path: &'static str,
     /// N of the first version that reports everything a reading needs.
-    pub(crate) oldest: u8,
+    pub(crate) oldest: u32,
     /// The most bytes that an answer may have.
     pub(crate) limit: u64,
 }
@@ -77,7 +68,7 @@ pub(crate) struct Api {
 /// What is known from the last answer.
 #[derive(Clone, Copy, Debug)]
 struct KnownApi {
-    version: u8,
+    version: u32,
     release: Release,
 }
 
@@ -118,31 +109,31 @@ impl Api {
                 .token
                 .as_ref()
                 .filter(|token| token.secret().is_some())
-                .map(|token| token.told.clone()),
+                .map(|token| token.claims.clone()),
         }
     }
 
-    /// Requests `what`. `payload` makes the decoder of the answer, for a version of the API and its release.
+    /// Requests `path`. `payload` makes the decoder of the answer, for a version of the API and its release.
     pub(crate) fn get<T: decode::Payload>(
         &mut self,
-        what: What,
-        payload: impl Fn(u8, Release) -> T,
+        path: ApiPath,
+        payload: impl Fn(u32, Release) -> T,
     ) -> Result<ApiReply<T>, RestProblem> {
         if let Some(token) = &mut self.token {
             token.look()?;
         }
         // The paths that every version has are requested at every tick.
-        let is_lacking = |&(times, asked): &(u32, Instant)| {
-            what.oldest > OLDEST && times >= LACKING_AFTER && asked.elapsed() < LACKING
+        let is_lacking = |&(times, requested_at): &(u32, Instant)| {
+            path.oldest > OLDEST && times >= LACKING_AFTER && requested_at.elapsed() < LACKING
         };
-        if self.lacking.get(what.path).is_some_and(is_lacking) {
-            return Err(RestProblem::new(Stage::Version, lacking(what)));
+        if self.lacking.get(path.path).is_some_and(is_lacking) {
+            return Err(RestProblem::new(Stage::Version, lacking(path)));
         }
         let deadline = self.http.deadline();
         let mut first = self.known;
         let mut retried = false;
         loop {
-            match self.try_versions(what, first, deadline, &payload) {
+            match self.try_versions(path, first, deadline, &payload) {
                 // The token may have been replaced at this moment.
                 Err(problem) if problem.stage == Stage::Token && !retried => {
                     retried = true;
@@ -159,40 +150,40 @@ impl Api {
 
     fn try_versions<T: decode::Payload>(
         &mut self,
-        what: What,
+        path: ApiPath,
         first: Option<KnownApi>,
         deadline: tokio::time::Instant,
-        payload: &impl Fn(u8, Release) -> T,
+        payload: &impl Fn(u32, Release) -> T,
     ) -> Result<ApiReply<T>, RestProblem> {
         let known = first.map(|known| (known.version, known.release));
-        let tells = |&(version, _): &(u8, Release)| version >= what.oldest;
-        for (version, release) in known.into_iter().chain(VERSIONS).filter(tells) {
+        let reports_all = |&(version, _): &(u32, Release)| version >= path.oldest;
+        for (version, release) in known.into_iter().chain(versions()).filter(reports_all) {
             let begin = Instant::now();
-            let path = format!("/slurm/v0.0.{version}/{}", what.path);
-            let said = self.ask(&path, what.limit, deadline, payload(version, release))?;
-            let VersionAnswer::Answer(envelope) = said else { continue };
+            let url = format!("/slurm/v0.0.{version}/{}", path.path);
+            let answer = self.request(&url, path.limit, deadline, payload(version, release))?;
+            let VersionAnswer::Answer(envelope) = answer else { continue };
             let elapsed = begin.elapsed();
-            let Envelope { meta: Meta { release: told, cluster, .. }, payload, .. } = envelope;
-            let told = told.unwrap_or(release);
+            let Envelope { meta: Meta { release: reported, cluster, .. }, payload, .. } = envelope;
+            let release = reported.unwrap_or(release);
             // Another release may have another version that reports more.
-            let is_another = first.is_some_and(|known| known.release != told);
-            self.known = if is_another { None } else { Some(KnownApi { version, release: told }) };
-            if self.lacking.remove(what.path).is_some() || is_another {
+            let is_another = first.is_some_and(|known| known.release != release);
+            self.known = if is_another { None } else { Some(KnownApi { version, release }) };
+            if self.lacking.remove(path.path).is_some() || is_another {
                 // slurmrestd was away, or is another one now: what it lacked then says nothing.
                 self.lacking.clear();
             }
-            return Ok(ApiReply { payload, release: told, cluster, elapsed });
+            return Ok(ApiReply { payload, release, cluster, elapsed });
         }
         // A version that is too old for this request may still exist.
-        self.known = first.filter(|known| known.version < what.oldest);
-        let (times, asked) = self.lacking.entry(what.path).or_insert((0, Instant::now()));
-        (*times, *asked) = (times.saturating_add(1), Instant::now());
-        Err(RestProblem::new(Stage::Version, lacking(what)))
+        self.known = first.filter(|known| known.version < path.oldest);
+        let (times, requested_at) = self.lacking.entry(path.path).or_insert((0, Instant::now()));
+        (*times, *requested_at) = (times.saturating_add(1), Instant::now());
+        Err(RestProblem::new(Stage::Version, lacking(path)))
     }
 
-    fn ask<T: decode::Payload>(
+    fn request<T: decode::Payload>(
         &mut self,
-        path: &str,
+        url: &str,
         limit: u64,
         deadline: tokio::time::Instant,
         payload: T,
@@ -200,7 +191,7 @@ impl Api {
         let headers = self.headers()?;
         let begin = Instant::now();
         let result = {
-            let mut answer = self.http.get(path, &headers, limit, deadline)?;
+            let mut answer = self.http.get(url, &headers, limit, deadline)?;
             match answer.status {
                 StatusCode::OK => match decode::read(&mut answer.body, payload) {
                     Ok(Envelope { error: Some(refusal), .. }) => {
@@ -247,7 +238,7 @@ impl Api {
         };
         let Some(token) = &self.token else { return Ok(headers) };
         let Some(secret) = token.secret() else { return Ok(headers) };
-        let Some(user) = self.user.as_deref().or(token.told.user.as_deref()) else {
+        let Some(user) = self.user.as_deref().or(token.claims.user.as_deref()) else {
             let text = "the token does not name its user; set [slurm] user";
             return Err(RestProblem::new(Stage::TokenFile, text));
         };
@@ -260,12 +251,11 @@ impl Api {
 }
 
 /// The message that no version of slurmrestd has this path.
-fn lacking(What { path, oldest, .. }: What) -> String {
+fn lacking(ApiPath { path, oldest, .. }: ApiPath) -> String {
     let (name, _) = path.split_once('?').unwrap_or((path, ""));
-    let since =
-        VERSIONS.iter().find(|(version, _)| *version == oldest).map(|(_, release)| release.to_string());
-    let since = since.unwrap_or_default();
-    let [(newest, latest), ..] = VERSIONS;
+    let release_of = |version| versions().find(|(known, _)| *known == version).map(|(_, release)| release);
+    let since = release_of(oldest).unwrap_or_default();
+    let (newest, latest) = versions().next().unwrap_or_default();
     let there_is_none = format!("slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API");
     if oldest == OLDEST {
         return format!(
@@ -280,8 +270,8 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
     let number = status.as_u16();
     let refusal = decode::read(body, Nothing).ok().and_then(|envelope| envelope.error);
     let errno = refusal.as_ref().and_then(|refusal| refusal.errno);
-    let says = |word: &[u8]| body.windows(word.len()).any(|part| part == word);
-    let what = format!("slurmrestd answers {number}");
+    let contains = |word: &[u8]| body.windows(word.len()).any(|part| part == word);
+    let status_line = format!("slurmrestd answers {number}");
     if status.is_redirection() {
         let text = format!(
             "{number}, a redirection, which is not followed because it could send the token elsewhere"
@@ -294,16 +284,16 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
         && took < AT_ONCE
         && refusal.is_some();
     let is_credential = matches!(number, 401 | 403 | 407 | 511) || errno == Some(AUTHENTICATION);
-    if is_credential || (is_unclear && has_token) || (number == 500 && says(b"uthentication")) {
+    if is_credential || (is_unclear && has_token) || (number == 500 && contains(b"uthentication")) {
         let text = match (has_token, is_socket) {
-            (true, _) => format!("{what}: it rejects the token"),
-            (false, true) => format!("{what}: on its socket it admits only root and its own user"),
-            (false, false) => format!("{what}: it needs a token"),
+            (true, _) => format!("{status_line}: it rejects the token"),
+            (false, true) => format!("{status_line}: on its socket it admits only root and its own user"),
+            (false, false) => format!("{status_line}: it needs a token"),
         };
         return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
     }
     match refusal {
-        Some(refusal) => explain(refusal, &what),
+        Some(refusal) => explain(refusal, &status_line),
         // slurmrestd's own errors are JSON.
         None if matches!(number, 502..=504) => RestProblem::new(
             Stage::Connect,
@@ -363,8 +353,8 @@ mod tests {
     fn a_path_that_no_version_has_is_not_asked_for_in_every_round() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
+        let requests_sent = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests_sent);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let _ = stream.read(&mut [0; 4096]);
@@ -377,10 +367,10 @@ mod tests {
         let (token_file, user, ca_file) = (None, None, None);
         let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
         for (oldest, expected) in [(41, 5), (38, 8)] {
-            let what = What { path: if oldest == 41 { "jobs/state" } else { "diag" }, oldest, limit: 1 };
-            asked.store(0, Ordering::Relaxed);
-            let first = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
-            assert_eq!((first.stage, asked.load(Ordering::Relaxed)), (Stage::Version, expected));
+            let path = ApiPath { path: if oldest == 41 { "jobs/state" } else { "diag" }, oldest, limit: 1 };
+            requests_sent.store(0, Ordering::Relaxed);
+            let first = api.get(path, |_, _| Nothing).map(|_| ()).unwrap_err();
+            assert_eq!((first.stage, requests_sent.load(Ordering::Relaxed)), (Stage::Version, expected));
             let too_old = format!(
                 "Slurm {}",
                 if oldest == OLDEST { "22.05, newer than 26.05" } else { "24.05 or newer" }
@@ -388,10 +378,10 @@ mod tests {
             assert!(first.text.contains(&too_old), "{first}");
             // One answer may be that of a proxy without a backend.
             for times in 2..=5 {
-                assert_eq!(first, api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err());
+                assert_eq!(first, api.get(path, |_, _| Nothing).map(|_| ()).unwrap_err());
                 // The statistics are requested at every tick, whatever the last answer was.
                 let requests = if oldest == OLDEST { times } else { times.min(3) };
-                assert_eq!(asked.load(Ordering::Relaxed), expected * requests);
+                assert_eq!(requests_sent.load(Ordering::Relaxed), expected * requests);
             }
         }
     }
@@ -401,8 +391,8 @@ mod tests {
     fn what_was_not_found_while_nothing_was_is_requested_again_once_something_is() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let (is_back, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (answers, count) = (Arc::clone(&is_back), Arc::clone(&asked));
+        let (is_back, requests_sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (answers, count) = (Arc::clone(&is_back), Arc::clone(&requests_sent));
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let mut request = [0; 4096];
@@ -422,12 +412,12 @@ mod tests {
         let timeout = Duration::from_secs(30);
         let (token_file, user, ca_file) = (None, None, None);
         let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
-        let diag = What { path: "diag", oldest: OLDEST, limit: 4096 };
-        let states = What { path: "jobs/state", oldest: 41, limit: 4096 };
+        let diag = ApiPath { path: "diag", oldest: OLDEST, limit: 4096 };
+        let states = ApiPath { path: "jobs/state", oldest: 41, limit: 4096 };
         let rounds = |api: &mut Api, count: usize| {
-            asked.store(0, Ordering::Relaxed);
+            requests_sent.store(0, Ordering::Relaxed);
             (0..count).for_each(|_| assert!(api.get(states, |_, _| Nothing).is_err()));
-            asked.load(Ordering::Relaxed)
+            requests_sent.load(Ordering::Relaxed)
         };
         assert!(api.get(diag, |_, _| Nothing).is_err());
         assert_eq!(rounds(&mut api, 5), 3 * 5);

@@ -10,7 +10,7 @@ use slurm_snapshot::{
     Request, Reservations, Stage, Statistics, Visibility,
 };
 
-use crate::api::{Api, ApiReply, What};
+use crate::api::{Api, ApiPath, ApiReply};
 use crate::args::RestArguments;
 use crate::decode::diag::Diag;
 use crate::decode::{NodesAnswer, Payload, joined};
@@ -22,14 +22,14 @@ const SHORT: u64 = 16 << 20;
 /// The limit for the others: a node takes 3 KB, the state of a job 80 bytes.
 const LONG: u64 = 512 << 20;
 
-const DIAG: What = What { path: "diag", oldest: 38, limit: SHORT };
-const PING: What = What { path: "ping", oldest: 38, limit: SHORT };
-const NODES: What = What { path: "nodes", oldest: 38, limit: LONG };
+const DIAG: ApiPath = ApiPath { path: "diag", oldest: 38, limit: SHORT };
+const PING: ApiPath = ApiPath { path: "ping", oldest: 38, limit: SHORT };
+const NODES: ApiPath = ApiPath { path: "nodes", oldest: 38, limit: LONG };
 /// Without the flag, from 23.11 on, hidden partitions are shown only to users who may use them.
-const PARTITIONS: What = What { path: "partitions?flags=ALL", oldest: 38, limit: LONG };
-const LICENSES: What = What { path: "licenses", oldest: 38, limit: SHORT };
-const RESERVATIONS: What = What { path: "reservations", oldest: 38, limit: SHORT };
-const JOB_STATES: What = What { path: "jobs/state", oldest: 41, limit: LONG };
+const PARTITIONS: ApiPath = ApiPath { path: "partitions?flags=ALL", oldest: 38, limit: LONG };
+const LICENSES: ApiPath = ApiPath { path: "licenses", oldest: 38, limit: SHORT };
+const RESERVATIONS: ApiPath = ApiPath { path: "reservations", oldest: 38, limit: SHORT };
+const JOB_STATES: ApiPath = ApiPath { path: "jobs/state", oldest: 41, limit: LONG };
 
 /// Serves requests until `input` ends.
 pub(crate) fn serve(
@@ -47,12 +47,12 @@ pub(crate) fn serve(
 }
 
 fn answer(api: &mut Api, request: &Request) -> Answer {
-    let (what, read) = read(api, request);
+    let (call, read) = read(api, request);
     match read {
         Ok(found) => Answer::Reading(Box::new(found.reading(request, api))),
         Err(problem) => Answer::Failure(Failure {
             id: request.id,
-            call: format!("slurmrestd {what}"),
+            call: format!("slurmrestd {call}"),
             errno: problem.errno,
             advice: Some(problem.advice().into()),
             stage: Some(problem.stage),
@@ -138,10 +138,10 @@ const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
 /// Requests an answer that is one list.
 fn list<L: Payload>(
     api: &mut Api,
-    what: What,
+    path: ApiPath,
     empty: impl Fn(Release) -> L,
 ) -> Result<(ReplyParts, L), RestProblem> {
-    Ok(ReplyParts::of(api.get(what, |_, release| empty(release))?))
+    Ok(ReplyParts::of(api.get(path, |_, release| empty(release))?))
 }
 
 fn job_states(api: &mut Api) -> Result<ReplyParts, RestProblem> {
@@ -151,13 +151,13 @@ fn job_states(api: &mut Api) -> Result<ReplyParts, RestProblem> {
 }
 
 fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<ReplyParts, RestProblem> {
-    let (mut found, mut walked) = list(api, NODES, |release| NodesAnswer::new(release, rows))?;
+    let (mut found, mut counted) = list(api, NODES, |release| NodesAnswer::new(release, rows))?;
     if partitions {
         let (more, partitions) = list(api, PARTITIONS, |_| Partitions::default())?;
         found.elapsed = found.elapsed.saturating_add(more.elapsed);
-        walked.nodes.partitions = Some(joined(partitions, walked.members));
+        counted.nodes.partitions = Some(joined(partitions, counted.members));
     }
-    let reply = Some(Reply::Nodes(Box::new(walked.nodes)));
+    let reply = Some(Reply::Nodes(Box::new(counted.nodes)));
     Ok(ReplyParts { reply, visibility: Some(WHOLE), ..found })
 }
 

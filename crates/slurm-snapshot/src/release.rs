@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// (N of libslurm.so.N, release) for every release that has a reader, oldest first.
+/// (N, release) for every release that has a reader, oldest first. N is that of libslurm.so.N, and of v0.0.N, the version of
+/// slurmrestd's API that came with it.
 pub const LIBRARIES: &[(u32, Release)] = &[
     (36, Release::new(20, 11)),
     (37, Release::new(21, 8)),

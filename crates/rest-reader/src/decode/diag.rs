@@ -15,7 +15,7 @@ const MAX_USERS: usize = 200;
 const MAX_PENDING: usize = 100;
 
 /// The last version in which `bf_table_size_mean` is a mean of table sizes.
-const LAST_TABLE_SIZE_MEAN: u8 = 38;
+const LAST_TABLE_SIZE_MEAN: u32 = 38;
 
 /// Where a member's value is stored.
 #[derive(Clone, Copy)]
@@ -114,13 +114,13 @@ pub(crate) struct Diag {
 #[derive(Clone, Copy, Debug, Default)]
 struct DiagOptions {
     /// N of v0.0.N.
-    version: u8,
+    version: u32,
     rpc: bool,
     names: bool,
 }
 
 impl Diag {
-    pub(crate) fn new(version: u8, rpc: bool, names: bool) -> Self {
+    pub(crate) fn new(version: u32, rpc: bool, names: bool) -> Self {
         Self { options: DiagOptions { version, rpc, names }, ..Self::default() }
     }
 }

@@ -7,21 +7,21 @@ use slurm_snapshot::{Controller, Jobs, Licenses, Means, Partitions, Release, Res
 use super::super::diag::Diag;
 use super::super::{Envelope, NodesAnswer, Payload, read};
 
-const VERSIONS: std::ops::RangeInclusive<u8> = 38..=45;
+const VERSIONS: std::ops::RangeInclusive<u32> = 38..=45;
 
 /// The release that each version came with.
-fn release(version: u8) -> Release {
-    crate::api::VERSIONS.iter().find(|(known, _)| *known == version).map(|(_, release)| *release).unwrap()
+fn release(version: u32) -> Release {
+    crate::api::versions().find(|(known, _)| *known == version).map(|(_, release)| release).unwrap()
 }
 
 /// A number: bare before the version `since`, and from then on an object that also says whether it is set and whether
 /// it is infinite.
-fn number(version: u8, since: u8, number: i64) -> Value {
+fn number(version: u32, since: u32, number: i64) -> Value {
     if version < since { json!(number) } else { json!({"set": true, "infinite": false, "number": number}) }
 }
 
 /// Adds this version's meta, errors and warnings; up to v0.0.39 they come before the payload.
-fn wrapped(version: u8, name: &str, payload: &Value) -> String {
+fn wrapped(version: u32, name: &str, payload: &Value) -> String {
     let text = release(version).to_string();
     let (year, month) = text.split_once('.').unwrap();
     let meta = match version {
@@ -47,7 +47,7 @@ fn wrapped(version: u8, name: &str, payload: &Value) -> String {
     }
 }
 
-fn decoded<T: Payload>(version: u8, name: &str, payload: &Value, into: T) -> T {
+fn decoded<T: Payload>(version: u32, name: &str, payload: &Value, into: T) -> T {
     let text = wrapped(version, name, payload);
     let Envelope { meta, payload, error, .. } =
         read(text.as_bytes(), into).unwrap_or_else(|error| panic!("v0.0.{version} {name}: {error}\n{text}"));
@@ -56,12 +56,12 @@ fn decoded<T: Payload>(version: u8, name: &str, payload: &Value, into: T) -> T {
     payload
 }
 
-fn listed<L: Payload>(version: u8, rows: &Value, list: L) -> L {
+fn listed<L: Payload>(version: u32, rows: &Value, list: L) -> L {
     decoded(version, L::NAME, rows, list)
 }
 
 /// Every number is different, so that a wrong name shows.
-fn diag(version: u8) -> Value {
+fn diag(version: u32) -> Value {
     let moment = |at| number(version, 40, at);
     let mut s = json!({
         "req_time": moment(1_700_000_600), "req_time_start": moment(1_700_000_000), "server_thread_count": 3,
@@ -74,7 +74,7 @@ fn diag(version: u8) -> Value {
         "bf_cycle_mean": 27, "bf_depth_mean": 28, "bf_depth_mean_try": 29, "bf_cycle_last": 30, "bf_queue_len": 31,
         "bf_queue_len_mean": 32, "bf_when_last_cycle": moment(0), "bf_active": true,
     });
-    let mut add = |since: u8, until: u8, members: Value| {
+    let mut add = |since: u32, until: u32, members: Value| {
         if (since..=until).contains(&version) {
             s.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         }
@@ -127,8 +127,8 @@ fn diag_of_every_version_says_under_each_name_what_that_version_means() {
     for version in VERSIONS {
         let of = Diag::new(version, true, true);
         let s: Statistics = decoded(version, "statistics", &diag(version), of).statistics.unwrap();
-        let since = |first: u8| version >= first;
-        let told = |first: u8, value: u32| since(first).then_some(value);
+        let since = |first: u32| version >= first;
+        let told = |first: u32, value: u32| since(first).then_some(value);
         assert_eq!((s.req_time, s.req_time_start), (1_700_000_600, 1_700_000_000), "v0.0.{version}");
         assert_eq!(
             (s.schedule_cycle_counter, s.schedule_queue_len, s.bf_queue_len, s.bf_active),
@@ -145,7 +145,7 @@ fn diag_of_every_version_says_under_each_name_what_that_version_means() {
         assert_eq!((s.bf_cycle_sum, s.bf_depth_sum), (told(39, 36).map(Into::into), told(39, 37)));
         assert_eq!((s.bf_depth_try_sum, s.bf_queue_len_sum), (told(39, 38), told(39, 39)));
         assert_eq!((s.bf_last_depth, s.bf_last_depth_try), (told(39, 40), told(39, 41)));
-        let until = |last: u8, value: u64| (version <= last).then_some(value);
+        let until = |last: u32, value: u64| (version <= last).then_some(value);
         let means = Means {
             schedule_cycle: until(40, 12),
             schedule_depth: until(40, 13),
