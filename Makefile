@@ -88,7 +88,7 @@ finished-long: packages ## every finished job is counted once, while slurmctld, 
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- finished:: --ignored --nocapture
 
-ha-long: packages ## two controllers: a cable that is pulled, 20 kills, stops, freezes and returns: no slot twice, none missing (20 minutes, root; SOAK_SEED=)
+ha-long: packages ## two controllers: a cable that is pulled, 20 kills, stops, freezes, planned takeovers and returns: no slot twice, none missing (20 minutes, root; SOAK_SEED=)
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- follow:: --ignored --nocapture
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sandbox::pair::Pair;
+use sandbox::proc::Signal;
 use sandbox::{Folder, FollowingDaemon, now, wait};
 
 const LIMIT: Duration = wait::LIMIT;
@@ -88,7 +89,7 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     println!("the primary was up after {:.1} s, published {:.1} s later", up - back, again - up);
 
     for daemon in &mut daemons {
-        daemon.check().unwrap();
+        assert!(daemon.check().unwrap().is_empty());
         // The test point of `check` comes as often as `check` runs.
         let twice = daemon.recorded().twice().iter().filter(|line| !line.contains(".gauge-check "));
         assert_eq!(twice.collect::<Vec<_>>(), [""; 0]);
@@ -119,6 +120,69 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     }
     pair.primary.stop().unwrap();
     pair.backup.stop().unwrap();
+}
+
+/// A closed port is an answer: no backup can take over. What waited for Carbon, also over a restart of the daemon, used to
+/// be dropped as soon as the backup's slurmctld was started.
+#[test]
+fn nothing_is_superseded_if_only_the_backups_slurmctld_was_stopped() {
+    let folder = Folder::new().unwrap();
+    let Some((mut pair, [mut daemon, _])) = hosts(&folder).unwrap() else { return };
+    pair.primary.start().unwrap();
+    let start = now();
+    daemon.process.spawn().unwrap();
+    daemon.is(true, 3, start, LIMIT).unwrap();
+    for _ in 0..2 {
+        daemon.receives(false);
+        let closed = now();
+        wait::until("more than half of SlurmctldTimeout", LIMIT, || now() > closed + 6.0).unwrap();
+        daemon.process.kill().unwrap();
+        daemon.process.spawn().unwrap();
+    }
+    pair.backup.start().unwrap();
+    let up = now();
+    wait::until("some slots with both", LIMIT, || now() > up + 3.0).unwrap();
+    let back = now();
+    daemon.receives(true);
+    daemon.is(true, 3, back, LIMIT).unwrap();
+    nothing_is_missing(&mut daemon, back);
+}
+
+/// Waits for an empty queue.
+fn nothing_is_missing(daemon: &mut FollowingDaemon, since: f64) {
+    let waiting = "cluster.slurm_graphite.ctl1.carbon.sink.gauge-queue_ticks";
+    wait::until("an empty queue", LIMIT, || {
+        daemon.recorded().series(waiting).iter().any(|(at, ticks)| *at as f64 > since && *ticks < 0.5)
+    })
+    .unwrap();
+    assert!(daemon.check().unwrap().is_empty());
+    assert!(daemon.recorded().superseded() < 0.5);
+    assert!(daemon.slots().len() > 12);
+}
+
+/// They used to wait until `max_age`.
+#[test]
+fn figures_of_an_isolated_host_are_sent_if_follow_is_switched_off() {
+    let folder = Folder::new().unwrap();
+    let Some((mut pair, [mut daemon, _])) = hosts(&folder).unwrap() else { return };
+    pair.primary.start().unwrap();
+    pair.backup.start().unwrap();
+    let start = now();
+    daemon.process.spawn().unwrap();
+    daemon.is(true, 3, start, LIMIT).unwrap();
+    pair.backup.freeze().unwrap();
+    daemon.receives(false);
+    let closed = now();
+    wait::until("SlurmctldTimeout", LIMIT, || now() > closed + 12.0).unwrap();
+    let file = folder.path().join("daemon-ctl1.toml");
+    let toml = fs::read_to_string(&file).unwrap();
+    fs::write(&file, toml.replace("follow = \"slurmctld\"\n", "")).unwrap();
+    daemon.process.signal(Signal::HUP).unwrap();
+    daemon.process.line("the new configuration is in use", LIMIT).unwrap();
+    pair.backup.thaw().unwrap();
+    let back = now();
+    daemon.receives(true);
+    nothing_is_missing(&mut daemon, back);
 }
 
 /// systemd does not restart it (RestartPreventExitStatus=78).

@@ -1,6 +1,6 @@
 //! A daemon on the host of each of two controllers, with one tick a second; everything that each sends is recorded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,6 +105,14 @@ impl FollowingDaemon {
         &self.recorded
     }
 
+    /// Its recorder closes connections, or records again.
+    pub fn receives(&self, does: bool) {
+        if let Received::Sink(sink) = &self.received {
+            sink.behave(if does { Manner::Record } else { Manner::Close });
+            sink.hang_up();
+        }
+    }
+
     /// Waits for `ticks` of its own ticks after `since` in which it was, or was not, the daemon that publishes. Returns
     /// the timestamp of the first.
     ///
@@ -135,28 +143,37 @@ impl FollowingDaemon {
             .collect()
     }
 
-    /// Checks that figures of the cluster are in the slots that it reports as its own, and in no others.
+    /// Checks that figures of the cluster are in the slots that it reports as its own, and in no others. Returns the slots
+    /// without them: the daemon must have counted at least as many points in `points_superseded`.
     ///
     /// # Errors
     /// They are not.
-    pub fn check(&mut self) -> Result<()> {
+    pub fn check(&mut self) -> Result<BTreeSet<u64>> {
         let recorded = self.recorded();
         let standby = recorded.own("standby");
         // A tick has two batches, and the second one may arrive first.
         let newest = standby.last_key_value().map_or(0, |(at, _)| *at);
+        let mut points = BTreeMap::<u64, u64>::new();
         for (path, values) in recorded.slurm() {
-            for at in values.range(..newest).map(|(at, _)| at) {
-                ensure!(
-                    standby.get(at).is_some_and(|value| *value < 0.5),
-                    "{path} at {at}: {:?}",
-                    standby.get(at)
-                );
+            for at in values.range(..newest).map(|(at, _)| *at) {
+                let value = standby.get(&at);
+                ensure!(value.is_some_and(|value| *value < 0.5), "{path} at {at}: {value:?}");
+                *points.entry(at).or_default() += u64::from(path.starts_with("cluster.slurm_sched_stats."));
             }
         }
         let slots = recorded.statistics("jobs_submitted");
+        let mut holes = BTreeSet::new();
         for (at, value) in standby.range(..newest) {
-            ensure!((*value < 0.5) == slots.contains_key(at), "standby is {value} at {at}");
+            let is_in = slots.contains_key(at);
+            ensure!(*value < 0.5 || !is_in, "standby is {value} at {at}");
+            holes.extend((*value < 0.5 && !is_in).then_some(*at));
         }
-        Ok(())
+        let least = points.into_values().filter(|count| *count > 0).min().unwrap_or_default();
+        let superseded = recorded.superseded();
+        ensure!(
+            superseded >= (holes.len() as u64 * least) as f64,
+            "standby is 0 at {holes:?} without figures, and only {superseded} points are counted"
+        );
+        Ok(holes)
     }
 }

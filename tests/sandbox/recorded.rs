@@ -76,6 +76,17 @@ impl Recorded {
         self.series.keys().map(String::as_str).filter(|path| path.starts_with(prefix)).collect()
     }
 
+    /// `points_superseded` of the destination `sink`, of all runs: each begins with 0.
+    #[must_use]
+    pub fn superseded(&self) -> f64 {
+        let of_sink = |path: &str| path.ends_with(".carbon.sink.gauge-points_superseded");
+        let found = self.series.iter().find(|(path, _)| of_sink(path));
+        let values = found.into_iter().flat_map(|(_, values)| values.values().copied());
+        let (sum, last) = values
+            .fold((0.0, 0.0), |(sum, last), value| (if value < last { sum + last } else { sum }, value));
+        sum + last
+    }
+
     /// All of slurmctld's figures by path, from every collector.
     pub fn slurm(&self) -> impl Iterator<Item = (&str, &Values)> {
         let own = "cluster.slurm_graphite.";

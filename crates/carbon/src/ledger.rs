@@ -7,8 +7,8 @@
 //! If `resend_window` is zero, a tick is done when its last frame is written, and nothing is written twice. Points that
 //! were written, but not proved to be read before a loss, are counted as unproved.
 //!
-//! A **provisional** tick may have to be taken back. It is written while it is the newest; after that it waits until it is
-//! confirmed or withdrawn, and it does not count as due.
+//! A **provisional** tick may have to be taken back. It is written while none has a later timestamp; after that it waits
+//! until it is confirmed or withdrawn, and it does not count as due.
 //!
 //! This module knows neither the network, the disk, a tick's points nor a clock. Moments are arguments.
 
@@ -58,6 +58,14 @@ pub struct Ticks {
     pub points: u64,
 }
 
+impl Ticks {
+    /// Of both kinds.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        let ticks = self.ticks.saturating_add(other.ticks);
+        Self { ticks, points: self.points.saturating_add(other.points) }
+    }
+}
+
 /// Sums over all entries, which change with each of them: a queue may hold many thousands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
@@ -65,6 +73,8 @@ pub(crate) struct Sums {
     pub(crate) unsent: Ticks,
     /// Ticks that were written before a loss and are to be written again.
     pub(crate) again: Ticks,
+    /// The same two of provisional ticks.
+    pub(crate) provisional: [Ticks; 2],
     /// Ticks held: due, or written and not done.
     pub(crate) held: u64,
     /// Bytes of those.
@@ -90,9 +100,12 @@ impl Sums {
         }
         (self.held, self.bytes) = (op(self.held, 1), op(self.bytes, entry.bytes));
         match entry.stage {
-            DeliveryStage::Due if entry.provisional => {}
             DeliveryStage::Due => {
-                let due = if entry.sent { &mut self.again } else { &mut self.unsent };
+                let [unsent, again] = match &mut self.provisional {
+                    provisional if entry.provisional => provisional.each_mut(),
+                    _ => [&mut self.unsent, &mut self.again],
+                };
+                let due = if entry.sent { again } else { unsent };
                 (due.ticks, due.points) = (op(due.ticks, 1), op(due.points, entry.points));
             }
             DeliveryStage::Written(..) => self.written = op(self.written, 1),
@@ -115,8 +128,9 @@ pub(crate) struct Ledger {
     /// How long after a tick was read the receiver must be seen to read again.
     pub(crate) resend_window: Duration,
     entries: BTreeMap<u64, LedgerEntry>,
-    /// The newest tick of all, which may be done.
+    /// The newest tick of all, which may be done, and the latest timestamp of a fresh one.
     newest: u64,
+    latest: i64,
     /// Ticks never written as a whole, and (after those) ticks to be written again.
     due: BTreeSet<(bool, u64)>,
     /// The same of provisional ticks.
@@ -156,6 +170,7 @@ impl Ledger {
     /// have written it already.
     pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, bytes: u64, fresh: bool) {
         self.newest = self.newest.max(batch);
+        self.latest = if fresh { self.latest.max(timestamp) } else { self.latest };
         self.due.insert((false, batch));
         let (stage, sent) = (DeliveryStage::Due, false);
         let entry = LedgerEntry {
@@ -197,12 +212,14 @@ impl Ledger {
         }
     }
 
-    /// Provisional ticks are like all others from now on.
-    pub(crate) fn confirm(&mut self) {
+    /// Provisional ticks are like all others from now on. Returns whether one of them is due.
+    pub(crate) fn confirm(&mut self) -> bool {
+        let is_due = !self.provisional.is_empty();
         self.due.append(&mut self.provisional);
         for entry in self.entries.values_mut().filter(|entry| entry.provisional) {
             self.sums.change(entry, |entry| entry.provisional = false);
         }
+        is_due
     }
 
     #[cfg(test)]
@@ -211,12 +228,16 @@ impl Ledger {
     }
 
     /// The ticks to write, in order, and whether each belongs to the backlog. The newest tick comes first if it was never
-    /// written, then the oldest that was never written, then the oldest that is due again.
+    /// written, then provisional ones with the latest timestamp, then the oldest that was never written, then the oldest
+    /// that is due again.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u64, bool)> {
-        let newest = self.entries.get(&self.newest).filter(|entry| entry.fresh && !entry.sent);
-        let newest = newest.map(|_| self.newest);
+        let unsent = |batch: u64| self.entries.get(&batch).filter(|entry| entry.fresh && !entry.sent);
+        let newest = unsent(self.newest).filter(|entry| !entry.provisional).map(|_| self.newest);
+        let provisional = self.provisional.range(..(true, 0)).rev().map(|&(_, batch)| batch);
+        let is_live = move |&batch: &u64| unsent(batch).is_some_and(|entry| entry.timestamp >= self.latest);
+        let live = newest.into_iter().chain(provisional.take_while(is_live));
         let others = self.due.iter().map(|&(_, batch)| batch).filter(move |&batch| newest != Some(batch));
-        newest.map(|batch| (batch, false)).into_iter().chain(others.map(|batch| (batch, true)))
+        live.map(|batch| (batch, false)).chain(others.map(|batch| (batch, true)))
     }
 
     /// How many frames of a due tick are already written: with a window of zero nothing is written twice.
@@ -237,9 +258,10 @@ impl Ledger {
         }
     }
 
-    /// The last frame of `batch` has been written. Returns whether it had been written before.
-    pub(crate) fn written(&mut self, batch: u64, connection: u64) -> bool {
-        let Some(entry) = self.entries.get_mut(&batch) else { return false };
+    /// The last frame of `batch` has been written. Returns whether it had been written before; `None` if it was removed
+    /// meanwhile, and counted then.
+    pub(crate) fn written(&mut self, batch: u64, connection: u64) -> Option<bool> {
+        let entry = self.entries.get_mut(&batch)?;
         self.due.remove(&(entry.sent, batch));
         self.provisional.remove(&(entry.sent, batch));
         let again = self.sums.change(entry, |entry| {
@@ -254,7 +276,7 @@ impl Ledger {
             self.written.push(batch);
         }
         self.recover();
-        again
+        Some(again)
     }
 
     /// Forgets the loss when the receiver has answered and everything is written again.
@@ -562,7 +584,7 @@ mod tests {
         assert_eq!(ledger.take_done(), [0; 0]);
         assert_eq!((ledger.frames_written(1), ledger.unproved(), ledger.sums.unsent.ticks), (1, 6, 1));
         ledger.frame_written(1, 2, 4);
-        assert!(!ledger.written(1, 2));
+        assert_eq!(ledger.written(1, 2), Some(false));
         assert_eq!(ledger.take_done(), [1]);
         ledger.answered(2, None, Duration::ZERO, Instant::now());
         ledger.lost(2000);

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use slurm_snapshot::{Ahead, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Ahead, Behind, Reply, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 
 use crate::config::SlurmSettings;
@@ -61,8 +61,6 @@ pub(crate) struct Follow {
     /// The tick that came while the answer to another was awaited.
     deferred: Option<i64>,
     isolation: Isolation,
-    /// What was collected in this isolation has been withdrawn once.
-    has_withdrawn: bool,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +84,6 @@ impl Follow {
             waiting: None,
             deferred: None,
             isolation: Isolation::default(),
-            has_withdrawn: false,
         })
     }
 
@@ -139,7 +136,9 @@ impl Follow {
     pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, FollowStep)> {
         self.pinged = false;
         match (ahead, &mut self.state.ahead) {
-            (None, Some(known)) => (known.answers, known.behind) = (None, known.behind.map(|_| false)),
+            (None, Some(known)) => {
+                (known.answers, known.behind) = (None, known.behind.map(|_| Behind::Silent))
+            }
             (ahead, state) => *state = ahead,
         }
         if let Some(ahead) = &self.state.ahead {
@@ -159,27 +158,24 @@ impl Follow {
 
     /// Whether this host may have lost its role without knowing it.
     pub(crate) fn is_isolated(&self) -> bool {
-        self.isolation.is_isolated(self.state.timeout(), Instant::now())
+        self.isolation.is_isolated(Instant::now())
     }
 
     /// Takes what this tick shows about the world outside: how many messages slurmd has sent to this host's slurmctld,
-    /// and how many answers the receiver with the fewest has given, if all are connected and none is in doubt. Nothing follows from it before the first
-    /// ping has ended.
+    /// and how many answers the receiver with the fewest has given, if all are connected and none is in doubt. Nothing
+    /// follows from it before the first ping has ended.
     pub(crate) fn look_outside(&mut self, nodes: Option<u64>, answers: Option<u64>) -> Verdict {
-        if self.state.ahead.is_none() {
-            return Verdict::Wait;
+        match self.state.ahead {
+            Some(_) => self.isolation.look(nodes, answers, Instant::now()),
+            None => Verdict::Wait,
         }
-        // The next isolation is another one.
-        self.has_withdrawn &= self.is_isolated();
-        self.isolation.look(nodes, answers, self.state.timeout(), Instant::now())
     }
 
     /// Another controller may have been active, and may still be. Returns whether that is news.
     pub(crate) fn was_isolated(&mut self) -> bool {
-        let is_first = !std::mem::replace(&mut self.has_withdrawn, true);
+        let is_first = self.isolation.withdrawn(Instant::now());
         if is_first {
             self.state.role = FollowRole::Unknown;
-            self.isolation.withdrawn(self.state.timeout(), Instant::now());
         }
         is_first
     }
@@ -214,7 +210,8 @@ impl FollowState {
 
     /// Whether any other controller answered the last ping.
     fn has_answer(&self) -> bool {
-        self.answers().is_some() || self.ahead.as_ref().is_some_and(|ahead| ahead.behind == Some(true))
+        self.answers().is_some()
+            || self.ahead.as_ref().is_some_and(|ahead| ahead.behind == Some(Behind::Answers))
     }
 
     fn answers(&self) -> Option<u32> {

@@ -2,12 +2,13 @@
 //! is active. docs/code-structure.md has the rule.
 //!
 //! A host is **isolated** if for half of SlurmctldTimeout no controller behind it has answered, and no slurmd has sent its
-//! slurmctld anything. Half, because a backup counts SlurmctldTimeout from its own last ping, which may be a third of
+//! slurmctld anything. A host that says that no slurmctld runs there has answered. Half, because a backup counts SlurmctldTimeout from its own last ping, which may be a third of
 //! it before the cable was cut. It stays isolated for SlurmctldTimeout after the first answer, within which the primary
 //! takes control back.
 
 use std::time::Duration;
 
+use slurm_snapshot::Behind;
 use tokio::time::Instant;
 
 /// What happens to the figures that were collected while the host was isolated, and are not delivered.
@@ -22,19 +23,23 @@ pub(crate) enum Verdict {
 }
 
 /// What this host has heard from outside.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Isolation {
-    /// Whether there are controllers behind this host, and whether one answered the last ping.
-    behind: Option<bool>,
+    /// SlurmctldTimeout.
+    timeout: Duration,
+    /// What the controllers behind this host did at the last ping.
+    behind: Option<Behind>,
     heard: Option<Instant>,
     /// Until then Slurm may still have two active controllers.
     settles_at: Option<Instant>,
-    /// Another controller has answered since the last tick.
+    /// Another controller has answered since the last tick, and for the first time in this run.
     is_answered: bool,
+    is_first_answer: bool,
+    had_answer: bool,
     /// The last ping was answered.
     was_answered: bool,
-    had_answer: bool,
-    is_first_answer: bool,
+    /// What was collected in this isolation has been withdrawn once.
+    has_withdrawn: bool,
     /// Messages of slurmd, and when there was the last one.
     nodes: Option<u64>,
     nodes_heard: Option<Instant>,
@@ -45,32 +50,36 @@ pub(crate) struct Isolation {
 
 impl Isolation {
     /// Takes the outcome of a ping of the controllers before this host, and of those behind it.
-    pub(crate) fn pinged(&mut self, before: bool, behind: Option<bool>, timeout: Duration, now: Instant) {
-        let is_settling = self.settles_at.is_some_and(|at| now < at);
-        let is_answered = before || behind == Some(true);
+    pub(crate) fn pinged(&mut self, before: bool, behind: Option<Behind>, timeout: Duration, now: Instant) {
+        self.timeout = timeout;
+        let is_settling = self.is_settling(now);
+        let is_answered = before || matches!(behind, Some(Behind::Answers | Behind::Refuses));
         if is_answered {
             // A gap, however short, may be where the primary tried to take control back.
-            if self.is_silent(timeout, now) || (is_settling && !self.was_answered) {
+            if self.is_silent(now) || (is_settling && !self.was_answered) {
                 self.settles_at = now.checked_add(timeout);
             }
             (self.heard, self.is_answered) = (Some(now), true);
+            self.is_first_answer = !std::mem::replace(&mut self.had_answer, true);
         } else if is_settling && self.was_answered {
             // Until silence itself counts.
             self.settles_at = self.settles_at.max(now.checked_add(timeout / 2));
         }
-        self.was_answered = is_answered;
-        self.behind = behind;
+        (self.was_answered, self.behind) = (is_answered, behind);
     }
 
-    pub(crate) fn is_isolated(&self, timeout: Duration, now: Instant) -> bool {
-        self.settles_at.is_some_and(|at| now < at) || self.is_silent(timeout, now)
+    pub(crate) fn is_isolated(&self, now: Instant) -> bool {
+        self.is_settling(now) || self.is_silent(now)
     }
 
-    /// Provisional figures were withdrawn. If this was the first answer, an earlier run may have been isolated until now.
-    pub(crate) fn withdrawn(&mut self, timeout: Duration, now: Instant) {
-        if self.is_first_answer {
-            self.settles_at = now.checked_add(timeout);
+    /// Provisional figures were withdrawn; returns whether they are the first of this isolation.
+    pub(crate) fn withdrawn(&mut self, now: Instant) -> bool {
+        let is_first = !std::mem::replace(&mut self.has_withdrawn, true);
+        if is_first && self.is_first_answer {
+            // An earlier run may have been isolated until now.
+            self.settles_at = now.checked_add(self.timeout);
         }
+        is_first
     }
 
     /// This host's slurmctld does not answer: another may take over at once, and what was heard before counts no more.
@@ -78,26 +87,25 @@ impl Isolation {
         (self.heard, self.nodes, self.nodes_heard) = (None, None, None);
     }
 
-    fn is_silent(&self, timeout: Duration, now: Instant) -> bool {
+    fn is_settling(&self, now: Instant) -> bool {
+        self.settles_at.is_some_and(|at| now < at)
+    }
+
+    fn is_silent(&self, now: Instant) -> bool {
         // Without a timeout no backup takes over.
-        if self.behind.is_none() || timeout.is_zero() {
+        if self.behind.is_none() || self.timeout.is_zero() {
             return false;
         }
         match self.heard.max(self.nodes_heard) {
-            Some(heard) => now.duration_since(heard) >= timeout / 2,
+            Some(heard) => now.duration_since(heard) >= self.timeout / 2,
             // What was before this daemon's start is not known.
-            None => self.behind == Some(false),
+            None => self.behind == Some(Behind::Silent),
         }
     }
 
-    /// Takes what a tick shows: messages of slurmd, and answers of receivers, if one is connected and not in doubt.
-    pub(crate) fn look(
-        &mut self,
-        nodes: Option<u64>,
-        answers: Option<u64>,
-        timeout: Duration,
-        now: Instant,
-    ) -> Verdict {
+    /// Takes what a tick shows: messages of slurmd, and answers of receivers, if all are connected and none is in doubt.
+    pub(crate) fn look(&mut self, nodes: Option<u64>, answers: Option<u64>, now: Instant) -> Verdict {
+        self.has_withdrawn &= self.is_isolated(now);
         if nodes.is_some() {
             // Fewer: the tables were reset.
             let before = std::mem::replace(&mut self.nodes, nodes);
@@ -105,15 +113,14 @@ impl Isolation {
                 self.nodes_heard = Some(now);
             }
         }
-        let is_answer = self.answers.is_some_and(|before| answers.is_some_and(|now| now > before));
+        let is_answer = self.answers.is_some_and(|before| answers > Some(before));
         self.answers = answers.or(self.answers);
         if std::mem::take(&mut self.is_answered) {
-            self.is_first_answer = !std::mem::replace(&mut self.had_answer, true);
             self.reached = None;
             return Verdict::Withdraw;
         }
         match self.reached.filter(|_| answers.is_some()) {
-            Some(since) if is_answer && now.duration_since(since) >= timeout => Verdict::Confirm,
+            Some(since) if is_answer && now.duration_since(since) >= self.timeout => Verdict::Confirm,
             reached => {
                 self.reached = reached.or_else(|| is_answer.then_some(now));
                 Verdict::Wait

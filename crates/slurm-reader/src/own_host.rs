@@ -6,17 +6,18 @@
 //! `working_cluster_rec` would also direct a call there, but then libslurm uses slurmdbd's key, and munge's default
 //! socket regardless of AuthInfo.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
-use slurm_snapshot::Ahead;
+use slurm_snapshot::{Ahead, Behind};
 
 use crate::calls::{CallError, CallResult, Libslurm, ListedControllers};
 use crate::conf;
 use crate::values::lossy;
 
-/// How long connecting to this host itself may take.
+/// How long connecting to a controller's port may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// `SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR`.
@@ -46,17 +47,15 @@ impl OwnHost {
     /// Finds this host in SlurmctldHost. Pings the controllers before it until one answers, starting with the one that
     /// answered last. If none does, it pings those behind it until one answers.
     pub(crate) fn ahead(&mut self, libslurm: &mut Libslurm) -> Ahead {
-        let Controllers { hosts, timeout, .. } = controllers(libslurm);
+        let Controllers { hosts, port, timeout } = controllers(libslurm);
         let own = own_index(&hosts);
         let before = 0..own.unwrap_or(0);
         let last = Some(self.last_ahead).filter(|last| before.contains(last));
         let mut order = last.into_iter().chain(before.filter(|index| Some(*index) != last));
         let answers = order.find(|index| libslurm.ping(*index));
         self.last_ahead = answers.unwrap_or(self.last_ahead);
-        let mut behind =
-            own.map_or(0..0, |own| own.saturating_add(1)..u32::try_from(hosts.len()).unwrap_or(0));
-        let may_take_over = answers.is_none() && !behind.is_empty();
-        let behind = may_take_over.then(|| behind.any(|index| libslurm.ping(index)));
+        let behind = (0..).zip(&hosts).filter(|(index, _)| own.is_some_and(|own| *index > own));
+        let behind = if answers.is_none() { ping_behind(libslurm, behind, port) } else { None };
         Ahead { behind, hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
     }
 
@@ -86,6 +85,32 @@ impl OwnHost {
             libslurm.list_all(listed);
         }
     }
+}
+
+fn ping_behind<'a>(
+    libslurm: &mut Libslurm,
+    hosts: impl Iterator<Item = (u32, &'a (String, String))>,
+    port: u16,
+) -> Option<Behind> {
+    let mut behind = None;
+    for (index, (_, address)) in hosts {
+        if libslurm.ping(index) {
+            return Some(Behind::Answers);
+        }
+        let is_refused = behind != Some(Behind::Silent) && refuses(address, port);
+        behind = Some(if is_refused { Behind::Refuses } else { Behind::Silent });
+    }
+    behind
+}
+
+/// Whether nothing listens there, by the word of the host itself.
+fn refuses(address: &str, port: u16) -> bool {
+    let mut addresses = (address, port).to_socket_addrs().into_iter().flatten().peekable();
+    let is_refused = |address| {
+        let connected = TcpStream::connect_timeout(&address, PATIENCE);
+        connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    };
+    addresses.peek().is_some() && addresses.all(is_refused)
 }
 
 fn listens(address: &str, port: u16) -> bool {
@@ -159,6 +184,16 @@ mod tests {
     fn hosts_behind_one_virtual_address_are_none_of_them() {
         assert_eq!(index("ctla", &["ctla,ctlb"]), None);
         assert_eq!(index("ctla", &["other,ctla"]), None);
+    }
+
+    #[test]
+    fn a_closed_port_is_refused_and_an_open_one_and_a_name_without_address_are_not() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(!refuses("127.0.0.1", address.port()) && !refuses("no-such-host.invalid", address.port()));
+        // Nobody else can listen there.
+        let client = TcpStream::connect(address).unwrap();
+        assert!(refuses("127.0.0.1", client.local_addr().unwrap().port()));
     }
 
     #[test]

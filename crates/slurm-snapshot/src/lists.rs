@@ -98,12 +98,23 @@ pub struct Ahead {
     /// The index of one before it that answered a ping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u32>,
-    /// Whether one behind it answered a ping, which takes over if this host's does not answer; `None`: there is none, or
-    /// one before it answered.
+    /// What those behind it did, which take over if this host's does not answer; `None`: there is none, or one before it
+    /// answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<bool>,
+    pub behind: Option<Behind>,
     /// SlurmctldTimeout, seconds: no backup takes over sooner.
     pub timeout: u16,
+}
+
+/// What the controllers behind this host did when they were pinged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Behind {
+    /// One answered.
+    Answers,
+    /// None answered, and the host of each said that nothing listens on slurmctld's port.
+    Refuses,
+    /// Neither.
+    Silent,
 }
 
 /// What the reader's user may not see.

@@ -1,17 +1,18 @@
-//! Either slurmctld and either daemon are killed, stopped, frozen and restarted, one after the other. Every slot in
-//! which the active slurmctld's host had a daemon is published, and by only one.
+//! Either slurmctld and either daemon are killed, stopped, frozen and restarted, one after the other, and the backup is
+//! told to take over. Every slot in which the active slurmctld's host had a daemon is published, and by only one, or its
+//! points are counted as superseded.
 //!
 //! A slurmctld counts as active from its first answer to an sdiag that asks only this slurmctld. So each gap is Slurm's
 //! own takeover plus less than an interval. A daemon is up when its reader is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::pair::Pair;
 use sandbox::{Folder, FollowingDaemon, Process, now, wait};
 
-use super::{hosts, written_twice};
+use super::{LIMIT, hosts, written_twice};
 
 const NAMES: [&str; 4] = ["primary", "backup", "the primary's daemon", "the backup's daemon"];
 
@@ -20,12 +21,19 @@ enum Kind {
     Kill,
     Stop,
     Freeze,
+    /// `scontrol takeover` ends the primary.
+    Takeover,
 }
 
 /// The first faults. In each of them the backup has taken over when the primary comes back. A primary that was frozen
-/// believes that it is still active.
-const ALWAYS: [(usize, Kind, f64); 3] =
-    [(0, Kind::Freeze, 24.0), (0, Kind::Kill, 18.0), (0, Kind::Freeze, 17.0)];
+/// believes that it is still active. After a planned takeover the primary comes back within SlurmctldTimeout, and later.
+const ALWAYS: [(usize, Kind, f64); 5] = [
+    (0, Kind::Freeze, 24.0),
+    (0, Kind::Kill, 18.0),
+    (0, Kind::Freeze, 17.0),
+    (0, Kind::Takeover, 5.0),
+    (0, Kind::Takeover, 16.0),
+];
 
 /// Periods in which something was true, Unix seconds; the last one is open.
 type Spans = Vec<(f64, f64)>;
@@ -132,6 +140,10 @@ impl Hosts {
             Kind::Kill => drop(self.process(target).kill()?),
             Kind::Stop => drop(self.process(target).stop()?),
             Kind::Freeze => self.process(target).freeze()?,
+            Kind::Takeover => {
+                self.pair.on(1, &["scontrol", "takeover"])?;
+                self.process(target).wait(LIMIT)?;
+            }
         }
         self.look();
         self.ends(target);
@@ -141,7 +153,7 @@ impl Hosts {
         }
         match kind {
             Kind::Freeze => self.process(target).thaw()?,
-            Kind::Kill | Kind::Stop => self.process(target).spawn()?,
+            Kind::Kill | Kind::Stop | Kind::Takeover => self.process(target).spawn()?,
         }
         match (kind, target) {
             (Kind::Freeze, 2..) => self.begins(target),
@@ -178,6 +190,25 @@ impl Hosts {
             due.iter().filter(|at| !slots.iter().any(|slots| slots.contains(at))).copied().collect();
         (missing, due.len())
     }
+}
+
+/// Every slot in which a host began to publish is marked by it, or one right before whose figures were superseded.
+fn marked(hosts: &mut Hosts) -> Result<usize> {
+    let slots = hosts.daemons.each_mut().map(FollowingDaemon::slots);
+    let published: BTreeSet<u64> = slots[0].union(&slots[1]).copied().collect();
+    let mut changes = 0;
+    for (slots, daemon) in slots.iter().zip(&mut hosts.daemons) {
+        let handovers = daemon.handovers();
+        for at in slots {
+            let before = published.range(..at).next_back().copied().unwrap_or_default();
+            if !slots.contains(&before) {
+                changes += 1;
+                let is_marked = handovers.range(before + 1..=*at).next().is_some();
+                ensure!(is_marked, "{at} is not marked as a hand-over: {handovers:?}");
+            }
+        }
+    }
+    Ok(changes)
 }
 
 /// The longest time from when a slurmctld was active and its daemon up, to the first slot.
@@ -232,21 +263,26 @@ fn faults(seed: u64, count: usize) -> Result<()> {
         *by_kind.entry(what).or_default() += 1;
     }
     let to = second() - 2;
+    let mut holes = BTreeSet::new();
     for daemon in &mut hosts.daemons {
-        daemon.check()?;
+        holes.append(&mut daemon.check()?);
     }
     let twice = written_twice(&mut hosts.daemons).len();
-    let (missing, due) = hosts.missing(from, to);
+    let changes = marked(&mut hosts)?;
+    let (mut missing, due) = hosts.missing(from, to);
+    missing.retain(|at| !holes.contains(at));
     let handovers: usize = hosts.daemons.iter_mut().map(|daemon| daemon.handovers().len()).sum();
     let ticks: Vec<usize> = hosts.daemons.iter_mut().map(nothing_is_lost).collect();
     println!(
-        "{count} faults {by_kind:?}; {} s, {due} slots had to be published, {} were not; {handovers} hand-overs, {twice} slots of \
-         both; at most {:.1} s from a takeover or a return to the first slot; ticks of each daemon {ticks:?}, none lost",
+        "{count} faults {by_kind:?}; {} s, {due} slots had to be published, {} were not; {handovers} hand-overs, which mark \
+         {changes} changes, {twice} slots of both, {} counted as superseded; at most {:.1} s from a takeover or a return to the first slot; ticks of each daemon {ticks:?}, none lost",
         to - from,
         missing.len(),
+        holes.len(),
         latest(&mut hosts)
     );
     ensure!(missing.is_empty(), "{missing:?}; active {:?}, up {:?}", hosts.active, hosts.up);
+    ensure!(changes >= 2 * ALWAYS.len().min(count), "only {changes} changes of the host that publishes");
     ensure!(due as f64 > 0.3 * (to - from) as f64, "only {due} slots were looked at");
     Ok(())
 }
@@ -254,7 +290,7 @@ fn faults(seed: u64, count: usize) -> Result<()> {
 /// `make ha-long` runs it; `SOAK_SEED=` repeats a run.
 #[test]
 #[ignore = "takes some minutes: make ha-long"]
-fn twenty_kills_stops_freezes_and_returns() {
+fn twenty_kills_stops_freezes_takeovers_and_returns() {
     let seed = std::env::var("SOAK_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())

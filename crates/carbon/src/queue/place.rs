@@ -61,6 +61,8 @@ pub struct Status {
     pub connects: u64,
     /// Connections that were renewed, and whose end proved that everything written to them was read.
     pub renewals: u64,
+    /// Times that the receiver, which takes no second connection, was seen to run.
+    pub seen_to_run: u64,
     /// Points written, each counted once.
     pub sent: u64,
     /// Points written again after a loss.
@@ -83,6 +85,8 @@ pub struct Status {
     pub oldest_unsent: Option<i64>,
     /// Batches that were written before a loss and are to be written again.
     pub again: Ticks,
+    /// How many of these two wait because they are provisional.
+    pub provisional: u64,
     /// Since when the batch that has waited longest has waited, Unix seconds: since its timestamp, or, if it was written
     /// before, since the loss.
     pub waits_since: Option<i64>,
@@ -97,9 +101,13 @@ pub struct Status {
 }
 
 impl Status {
-    /// Batches that are due: never written, or to be written again.
+    /// Batches that are due: never written, or to be written again, and not provisional.
     #[must_use]
     pub const fn due(&self) -> u64 {
+        self.unwritten().saturating_sub(self.provisional)
+    }
+
+    const fn unwritten(&self) -> u64 {
         self.unsent.ticks.saturating_add(self.again.ticks)
     }
 
@@ -111,7 +119,7 @@ impl Status {
     /// Whether the receiver has read everything. Whether it has stored it is never known.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
-        self.due() == 0 && self.unread == 0 && !self.unopened
+        self.unwritten() == 0 && self.unread == 0 && !self.unopened
     }
 
     /// Points that the receiver did not get, or may not have got, and that are not sent again.
@@ -125,7 +133,7 @@ impl Status {
 impl fmt::Display for Status {
     /// What is left at the end, as text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.due() == 0 && self.unread == 0 {
+        if self.unwritten() == 0 && self.unread == 0 {
             f.write_str("every tick was read by the receiver")?;
         } else {
             let (unsent, again, unread) = (self.unsent.ticks, self.again.ticks, self.unread);
@@ -280,11 +288,13 @@ impl Place {
         let state = self.shared.state();
         let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };
         let (ledger, sums) = (&destination.ledger, destination.ledger.sums());
+        let [unsent, again] = sums.provisional;
         Status {
             unproved: ledger.unproved(),
-            unsent: sums.unsent,
+            unsent: sums.unsent.and(unsent),
+            provisional: unsent.and(again).ticks,
             oldest_unsent: ledger.oldest_unsent(),
-            again: sums.again,
+            again: sums.again.and(again),
             waits_since: ledger.waits_since(),
             unread: ledger.unread(),
             held: sums.held,

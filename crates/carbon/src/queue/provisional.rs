@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::Queue;
+use super::{Queue, QueueState};
 
 /// No destination has this name.
 pub(super) const NAME: &str = "\0provisional";
@@ -14,17 +14,16 @@ impl Queue {
     /// Provisional batches are like all others from now on.
     pub fn confirm(&self) {
         let mut state = self.shared.state();
-        let ids: Vec<u64> =
-            state.batches.iter().filter(|(_, held)| held.provisional).map(|(&id, _)| id).collect();
-        for id in ids {
+        for id in state.provisional() {
             if let Some(held) = state.batches.get_mut(&id) {
                 held.provisional = false;
             }
             state.told.done.push((Arc::from(NAME), id));
         }
         for destination in state.destinations.values_mut() {
-            destination.ledger.confirm();
-            destination.news.notify_one();
+            if destination.ledger.confirm() {
+                destination.news.notify_one();
+            }
         }
     }
 
@@ -32,23 +31,21 @@ impl Queue {
     /// after a loss. Returns how many batches some destination never received; their points count as withdrawn.
     pub fn withdraw(&self) -> usize {
         let mut state = self.shared.state();
-        let ids: Vec<u64> =
-            state.batches.iter().filter(|(_, held)| held.provisional).map(|(&id, _)| id).collect();
-        let lost = |state: &super::QueueState| -> u64 {
+        let lost = |state: &QueueState| -> u64 {
             state.destinations.values().map(|to| to.status.dropped.withdrawn).sum()
         };
-        ids.into_iter()
-            .filter(|&id| {
-                let before = lost(&state);
-                state.drop_batch(id, |dropped| &mut dropped.withdrawn);
-                lost(&state) > before
-            })
-            .count()
+        let ids = state.provisional();
+        let is_lost = |id: &u64| {
+            let before = lost(&state);
+            state.drop_batch(*id, |dropped| &mut dropped.withdrawn);
+            lost(&state) > before
+        };
+        ids.into_iter().filter(is_lost).count()
     }
+}
 
-    /// Whether there are provisional batches.
-    #[must_use]
-    pub fn has_provisional(&self) -> bool {
-        self.shared.state().batches.values().any(|held| held.provisional)
+impl QueueState {
+    fn provisional(&self) -> Vec<u64> {
+        self.batches.iter().filter(|(_, held)| held.provisional).map(|(&id, _)| id).collect()
     }
 }

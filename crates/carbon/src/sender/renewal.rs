@@ -151,6 +151,7 @@ impl SenderTask {
         self.budget.unasked(runs && links.opened.elapsed() >= OUTLIVES_A_PROXY);
         if runs && links.current.stream.unacked()? == 0 {
             self.place.ledger(|ledger| ledger.stands(links.current.number, now));
+            self.place.count(|status| status.seen_to_run += 1);
         }
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);

@@ -340,7 +340,9 @@ impl SenderTask {
         let again = self.place.ledger(|ledger| ledger.written(turn.id, links.current.number));
         links.delivered.get_or_insert_with(Instant::now);
         self.place.count(|status| {
-            *(if again { &mut status.resent } else { &mut status.sent }) += turn.points;
+            if let Some(again) = again {
+                *(if again { &mut status.resent } else { &mut status.sent }) += turn.points;
+            }
             status.last_delivery = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
         });
         // Where neither the peer nor a rate makes it wait.

@@ -184,8 +184,12 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         let second = a.next(Which::All).unwrap().id;
         let first = second - 1;
         // The first is done for all; the second is still due to b.
-        [&a, &b, &c].into_iter().for_each(|place| assert!(!place.ledger(|ledger| ledger.written(first, 1))));
-        [&a, &c].into_iter().for_each(|place| assert!(!place.ledger(|ledger| ledger.written(second, 1))));
+        [&a, &b, &c]
+            .into_iter()
+            .for_each(|place| assert_eq!(place.ledger(|ledger| ledger.written(first, 1)), Some(false)));
+        [&a, &c]
+            .into_iter()
+            .for_each(|place| assert_eq!(place.ledger(|ledger| ledger.written(second, 1)), Some(false)));
         assert_eq!([&a, &b, &c].map(|place| place.status().held), [0, 1, 0]);
         disk.answers_again();
         if heard {

@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use self::world::{Order, ReceiverKind, ReceiverState, SimulatedStream};
 use super::*;
-use carbon_wire::Batch;
 use crate::queue::tests::{disk_answers, disk_hangs};
 use crate::queue::{Dropped, Limits};
+use carbon_wire::Batch;
 use carbon_wire::Protocol;
 
 const WINDOW: Duration = Duration::from_secs(600);
@@ -332,6 +332,7 @@ async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing
     push_each(&queue, 3631..=3780, seconds(20)).await;
     let status = sender.status();
     assert_eq!((world::stored().len(), status.renewals, status.connects, status.due()), (3780, 0, 1, 0));
+    assert!(status.seen_to_run > 60, "{status:?}");
     assert!(world::writes().values().all(|writes| *writes == 1), "sent again");
     assert!((30..40).contains(&status.held) && status.unread == status.held, "{status:?}");
     sender.stop();

@@ -109,18 +109,20 @@ impl Daemon {
 
     /// Decides about the figures that were collected while another controller may have been active.
     fn look_outside(&mut self, outcome: &TickOutcome) {
-        let Some(follow) = &mut self.follow else { return };
+        // Without `follow` this host publishes whatever others do.
+        let Some(follow) = &mut self.follow else { return self.queue.confirm() };
         let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
         let nodes = statistics.and_then(|statistics| statistics.rpc.as_ref()).map(of_nodes);
         // One receiver may be on this side of the cut.
         let mut receivers = self.senders.iter().map(|(_, sender)| sender.status());
         let answers = receivers.try_fold(u64::MAX, |least, status| {
-            (status.connected && !status.in_doubt).then(|| least.min(status.renewals))
+            (status.connected && !status.in_doubt)
+                .then(|| least.min(status.renewals.saturating_add(status.seen_to_run)))
         });
         match follow.look_outside(nodes, answers) {
             Verdict::Wait => {}
-            Verdict::Confirm if self.queue.has_provisional() => self.queue.confirm(),
-            Verdict::Withdraw if self.queue.has_provisional() => {
+            Verdict::Confirm => self.queue.confirm(),
+            Verdict::Withdraw => {
                 let ticks = self.queue.withdraw();
                 if ticks > 0 && follow.was_isolated() {
                     warn!(
@@ -129,7 +131,6 @@ impl Daemon {
                     );
                 }
             }
-            Verdict::Confirm | Verdict::Withdraw => {}
         }
     }
 
