@@ -13,7 +13,22 @@ use super::imitated::{NUMBERS, most_kib};
 const MOST_READER_KIB: u64 = 64 << 10;
 const MOST_DAEMON_KIB: u64 = 32 << 10;
 
-/// What is written after the path was requested.
+const COLLECTORS: &str = r#"
+[collectors]
+max_duty = "100%"
+[collectors.nodes]
+enabled = true
+interval = "5s"
+each = true
+[collectors.partitions]
+enabled = true
+interval = "5s"
+[collectors.reservations]
+enabled = true
+interval = "5s"
+"#;
+
+/// Writes the body of an answer.
 type Body = fn(&mut dyn Write) -> io::Result<()>;
 
 /// A hostile answer for each path; the other paths have good ones.
@@ -64,7 +79,7 @@ const CASES: [Hostile; 7] = [
             (0..4095).try_for_each(|n| write!(body, ",\"{}\"", name(n, 200_000)))?;
             write!(body, "]}}]}}")
         })],
-        refused: Some("nodes, item 1: more than slurmrestd ever sends of one"),
+        refused: Some("nodes, item 1: larger than anything that slurmrestd sends"),
     },
     Hostile {
         name: "2,500 nodes with names of 200 kB, each by itself",
@@ -147,16 +162,7 @@ fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemo
             "rest = \"http://127.0.0.1:{}\"\ntoken_file = {token:?}\nuser = \"root\"\ntimeout = \"20s\"\n",
             serve(bodies)
         );
-        let collectors = ["nodes", "partitions", "reservations"]
-            .map(|name| format!("[collectors.{name}]\nenabled = true\ninterval = \"5s\"\n"))
-            .concat()
-            .replacen("5s\"\n", "5s\"\neach = true\n", 1);
-        let mut daemon = Daemon::start_surveying(
-            &folder,
-            &slurm,
-            &format!("[collectors]\nmax_duty = \"100%\"\n{collectors}"),
-        )
-        .unwrap();
+        let mut daemon = Daemon::start_surveying(&folder, &slurm, COLLECTORS).unwrap();
         match refused {
             Some(words) => {
                 daemon.said(0.0, words, SOON).unwrap();

@@ -188,6 +188,10 @@ impl Diag {
         s.means = (means != Means::default()).then_some(means);
         if item.has(TYPES) || item.has(USERS) {
             let mut tables = std::mem::take(&mut self.tables);
+            if item.has(PENDING) {
+                // No message waits: 0, and not an older version that does not tell.
+                tables.pending.get_or_insert_default();
+            }
             // slurmrestd never reports whether RPCs are queued. They are if a queue has done something.
             let busy = |queue: &RpcQueue| *queue != RpcQueue::default();
             if tables.types.iter().filter_map(|row| row.queue.as_ref()).any(busy) {

@@ -107,11 +107,15 @@ impl<'a> Item<'a> {
 
     /// Words, none of which is longer than a name: an array of texts, or one text with commas between them.
     pub(super) fn words(self, name: &str) -> Result<Vec<&'a str>, String> {
+        let no_words = || format!("{name} is not a list of words");
         let words: Vec<&str> = match self.object(name).value {
             Value::Null => Vec::new(),
             Value::String(text) => text.split(',').map(str::trim).collect(),
-            Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
-            _ => return Err(format!("{name} is no list of words")),
+            Value::Array(items) => {
+                let words = items.iter().filter(|item| !item.is_null());
+                words.map(|word| word.as_str().ok_or_else(no_words)).collect::<Result<_, _>>()?
+            }
+            _ => return Err(no_words()),
         };
         words.iter().try_for_each(|word| is_short(word, name))?;
         Ok(words.into_iter().filter(|word| !word.is_empty()).collect())

@@ -43,7 +43,7 @@ struct Kept<'a> {
 impl Kept<'_> {
     fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
         let left = self.room.get().checked_sub(bytes);
-        self.room.set(left.ok_or_else(|| E::custom("more than slurmrestd ever sends of one"))?);
+        self.room.set(left.ok_or_else(|| E::custom("larger than anything that slurmrestd sends"))?);
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
             let kept = Kept { room: &room, needs: &|name| payload.needs(name) };
             let Some(item) = items.next_element_seed(kept).map_err(|error| wrong(&error))? else { break };
             if !matches!(item, Value::Object(_) | Value::Null) {
-                return Err(wrong(&"it is no object"));
+                return Err(wrong(&"it is not an object"));
             }
             self.payload.item(self.list, Item::of(&item, &names)).map_err(|problem| wrong(&problem))?;
         }

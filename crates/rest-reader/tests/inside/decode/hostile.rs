@@ -71,6 +71,9 @@ fn names_longer_than_slurms_are_refused_by_their_place() {
     ] {
         assert_eq!(refused(&list("nodes", &[good.clone(), more]), nodes(true)), problem);
     }
+    let unknown = r#"{"name":"the-token","state":["THE-TOKEN"],"cpus":8,"alloc_cpus":2}"#;
+    let problem = "nodes, item 2: the node has an unknown state";
+    assert_eq!(refused(&list("nodes", &[good, unknown.to_owned()]), nodes(true)), problem);
     let named = |key: &str| format!(r#"{{"{key}":"{long}"}}"#);
     assert_eq!(
         refused(&list("partitions", &[named("name")]), Partitions::default()),
@@ -122,7 +125,7 @@ fn what_an_item_takes_in_memory_is_bounded_and_what_nobody_reads_is_not_counted(
         match is_read {
             true => assert_eq!(
                 refused(&text, nodes(false)),
-                "nodes, item 1: more than slurmrestd ever sends of one"
+                "nodes, item 1: larger than anything that slurmrestd sends"
             ),
             false => assert_eq!(read(text.as_bytes(), nodes(false)).unwrap().payload.nodes.records, 1),
         }

@@ -111,6 +111,15 @@ fn an_answer_of_24_11_is_read_whole() {
     assert_eq!((rpc.pending.unwrap()[0].count, rpc.dumped[0].hostlist.as_str()), (3, "n1,n2"));
 }
 
+#[test]
+fn that_no_message_waits_is_a_figure_and_an_older_version_has_none() {
+    let mut answer = diag();
+    answer["statistics"]["pending_rpcs"] = json!([]);
+    assert_eq!(decoded(&answer, 42).unwrap().rpc.unwrap().pending, Some(Vec::new()));
+    answer["statistics"].as_object_mut().unwrap().remove("pending_rpcs");
+    assert_eq!(decoded(&answer, 40).unwrap().rpc.unwrap().pending, None);
+}
+
 /// Up to v0.0.40 there are quotients and no sums. The one named after table sizes is of queue lengths from v0.0.39 on.
 #[test]
 fn a_quotient_counts_where_its_sum_is_absent_and_never_under_a_wrong_name() {
