@@ -7,4 +7,6 @@ mod point;
 mod wire;
 
 pub use point::{Batch, Point};
-pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Protocol, WireError, frames, lines, points};
+pub use wire::{
+    Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Protocol, WireError, frames, lines, points,
+};

@@ -24,7 +24,8 @@ mod tls;
 mod tls_connection;
 
 pub use carbon_wire::{
-    Batch, Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Point, Protocol, WireError, frames, lines, path,
+    Batch, Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Point, Protocol, WireError, frames, lines,
+    path,
 };
 
 pub use address::{Address, AddressError};

@@ -26,8 +26,8 @@ use self::clock::Moment;
 pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn, Which};
 use self::state::{DestinationState, QueueState, QueuedBatch};
+use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary};
 use carbon_wire::Batch;
-use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary, moved};
 use carbon_wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
@@ -259,20 +259,14 @@ impl Queue {
     }
 
     /// Applies new bounds and destinations. A new destination gets batches from now on. The batches of a removed one
-    /// are kept for it until `max_age`. A destination that has only moved keeps its batches. Returns the one that has
-    /// moved: its old name, which was its address, and its new one.
-    pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Option<(String, String)> {
+    /// are kept for it until `max_age`.
+    pub fn reconfigure(&self, limits: Limits, destinations: &[String]) {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
         // The commits under way name the old destinations.
         state.publish_all();
-        let moved = moved(&state.configured(), &names, |name| state.destinations.contains_key(name));
         let resend_window = limits.resend_window;
         state.limits = limits;
-        if let Some((from, to)) = &moved {
-            state.rename(from, to);
-            restore::say_moved(from, to);
-        }
         for (name, destination) in &mut state.destinations {
             if std::mem::replace(&mut destination.configured, names.contains(name)) && !destination.configured
             {
@@ -288,7 +282,6 @@ impl Queue {
         }
         state.expire(Moment::now());
         state.told.configured = Some((names, state.limits.max_bytes));
-        moved.map(|(from, to)| (from.to_string(), to.to_string()))
     }
 
     /// Gives batches that wait for their commit to the senders, so that a drain includes them.

@@ -58,8 +58,6 @@ pub(crate) struct Kept {
 pub(crate) struct Changes {
     /// The new destinations and `max_bytes`.
     pub(crate) configured: Option<(Vec<Arc<str>>, u64)>,
-    /// Destinations that have another name in earlier changes: old name, new name.
-    pub(crate) moved: Vec<(Arc<str>, Arc<str>)>,
     pub(crate) append: Vec<Kept>,
     /// (destination, batch): done.
     pub(crate) done: Vec<(Arc<str>, u64)>,
@@ -78,15 +76,6 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Changes the name of a destination.
-    pub(crate) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
-        let names = self.done.iter_mut().chain(&mut self.written).map(|(name, _)| name);
-        let names = names.chain(self.writing.iter_mut().flatten());
-        let names = names.chain(self.evicted.iter_mut().map(|(name, ..)| name));
-        let names = names.chain(self.append.iter_mut().flat_map(|kept| &mut kept.due));
-        names.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
-    }
-
     /// Splits the changes into commits that each fit into a segment, or have one batch, because a segment is removed as
     /// a whole. Names are in the first commit, and what is done of earlier batches, which makes room on a full disk;
     /// other outcomes are in the last. States are in a commit of their own after that of the batches: any record of a
@@ -97,7 +86,6 @@ impl Changes {
         let later: BTreeSet<u64> = appended.chain(self.evicted.iter().map(|(_, id, _)| *id)).collect();
         let first = Self {
             configured: self.configured.take(),
-            moved: std::mem::take(&mut self.moved),
             done: self.done.extract_if(.., |(_, id)| !later.contains(id)).collect(),
             forget: self.forget.extract_if(.., |id| !later.contains(id)).collect(),
             ..Self::default()
@@ -117,16 +105,14 @@ impl Changes {
         }
         self.done.extend(std::mem::take(&mut piece.done));
         self.forget.extend(std::mem::take(&mut piece.forget));
-        let Self { configured, moved, append, .. } = piece;
-        pieces.push(Self { configured, moved, append, ..self });
+        let Self { configured, append, .. } = piece;
+        pieces.push(Self { configured, append, ..self });
         pieces
     }
 
     /// These changes, which are not committed yet, together with later ones.
     fn and(mut self, later: Self) -> Self {
-        later.moved.iter().for_each(|(from, to)| self.rename(from, to));
         self.configured = later.configured.or(self.configured);
-        self.moved.extend(later.moved);
         for kept in &mut self.append {
             let is_done = |to: &Arc<str>| later.done.iter().any(|(name, id)| name == to && *id == kept.id);
             kept.due.retain(|to| !later.forget.contains(&kept.id) && !is_done(to));
@@ -172,25 +158,7 @@ pub(crate) struct Restored {
     /// Points of each destination that were removed before it was proved that it had read them; it can no longer be
     /// proved.
     pub(crate) unproved: BTreeMap<Arc<str>, u64>,
-    /// A destination that has another name now.
-    pub(crate) moved: Option<(Arc<str>, Arc<str>)>,
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
-}
-
-impl Restored {
-    /// Destinations that have moved since the file was written, in this order.
-    pub(crate) fn rename(&mut self, moved: &[(Arc<str>, Arc<str>)]) {
-        for (from, to) in moved {
-            for points in [&mut self.lost, &mut self.unproved] {
-                if let Some(more) = points.remove(from) {
-                    let sum = points.entry(Arc::clone(to)).or_default();
-                    *sum = sum.saturating_add(more);
-                }
-            }
-            let due = self.due.iter_mut().chain(&mut self.written).map(|(name, _)| name);
-            due.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
-        }
-    }
 }
 
 /// A batch without its frames.
@@ -203,24 +171,6 @@ pub(crate) struct Summary {
     pub(crate) bytes: usize,
 }
 
-/// The destination that has moved, as its old name and its new one: exactly one was removed, exactly one was added, and
-/// the removed one had no name but its address.
-pub(crate) fn moved(
-    before: &[Arc<str>],
-    now: &[Arc<str>],
-    is_known: impl Fn(&Arc<str>) -> bool,
-) -> Option<(Arc<str>, Arc<str>)> {
-    let mut gone = before.iter().filter(|name| !now.contains(name));
-    let mut came = now.iter().filter(|name| !is_known(name));
-    match (gone.next(), gone.next(), came.next(), came.next()) {
-        (Some(from), None, Some(to), None) if from.parse::<crate::Address>().is_ok() => {
-            Some((Arc::clone(from), Arc::clone(to)))
-        }
-        _ => None,
-    }
-}
-
-/// Why an operation on the log failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum StoreError {
@@ -230,12 +180,12 @@ pub(crate) enum StoreError {
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
     )]
     Locked { dir: PathBuf, pid: Option<u32> },
-    /// It was written by a newer version of this program.
+    /// Another version of this program wrote it.
     #[error(
-        "{}: its format is version {version}, which is newer than this program; install the newer program again, or move the \
-         queue-*.log files out of the directory to begin without them", .path.display()
+        "{}: its format is version {version}, and this program's is {}; install the program that wrote it, or move the \
+         queue-*.log files out of the directory to begin without them", .path.display(), record::VERSION
     )]
-    Newer { path: PathBuf, version: u8 },
+    OtherVersion { path: PathBuf, version: u8 },
     /// The contents are not what was written.
     #[error("{}: damaged", .path.display())]
     Damaged { path: PathBuf },

@@ -37,6 +37,9 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// As humantime counts it.
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
+/// The name of the only destination, if it has none: so a changed address leaves its ticks and its paths as they are.
+pub(crate) const ONLY_NAME: &str = "carbon";
+
 /// Everything that `slurm-graphite` can be told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
@@ -202,7 +205,7 @@ impl Config {
         }
         let destinations = &mut self.carbon;
         let replay_rate = self.queue.replay_rate;
-        top.each_section("carbon", |mut carbon| {
+        top.each_section("carbon", |mut carbon, count| {
             let mut address = None;
             let mut name = None;
             let mut protocol = Protocol::default();
@@ -218,9 +221,17 @@ impl Config {
             carbon.set("stall_timeout", between(SECOND, MINUTE * 5), &mut timeouts.stall);
             carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
             let tls = tls::read(&mut carbon, address.as_ref());
+            if name.is_none() && count > 1 {
+                carbon.require(
+                    "name",
+                    "with several destinations each needs one, such as \"main\"; what is queued belongs to the name",
+                );
+            }
             match address {
                 Some(address) => {
-                    let name = name.unwrap_or_else(|| address.to_string());
+                    // Two unnamed ones are a problem of its own.
+                    let unnamed = || if count > 1 { address.to_string() } else { ONLY_NAME.to_owned() };
+                    let name = name.unwrap_or_else(unnamed);
                     if destinations.iter().any(|other| other.name == name) {
                         carbon.problem(
                             "name",
@@ -283,6 +294,7 @@ impl Config {
         }
         if !carbon.carbon.is_empty() {
             self.carbon.clear();
+            let is_alone = carbon.carbon.len() == 1;
             for text in &carbon.carbon {
                 match text.parse::<Address>() {
                     Ok(address) if self.carbon.iter().any(|to| to.address == address) => {
@@ -290,7 +302,8 @@ impl Config {
                     }
                     Ok(address) => {
                         let replay_rate = self.queue.replay_rate;
-                        let to = Destination::new(address.to_string(), address);
+                        let name = if is_alone { ONLY_NAME.to_owned() } else { address.to_string() };
+                        let to = Destination::new(name, address);
                         self.carbon.push(Destination { replay_rate, ..to });
                     }
                     Err(error) => problem("carbon", error.to_string()),

@@ -176,7 +176,7 @@ impl Stage {
         let ends = (said.pop(), shown.pop());
         let ends = (ends.0.as_deref().unwrap_or_default(), ends.1.as_deref().unwrap_or_default());
         let failed = "slurm-graphite: 1 check failed; see the advice above";
-        ensure!(ends == ("no problem found; see the notes with –", failed), "{ends:?}");
+        ensure!(ends == ("no problem found", failed), "{ends:?}");
         ensure!(said.len() == shown.len(), "{said:#?} is not as documented: {shown:#?}");
         for (line, documented) in said.iter().zip(&shown) {
             let (_, rest) = documented.split_once(' ').context("no mark")?;

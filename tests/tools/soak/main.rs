@@ -115,11 +115,11 @@ impl Soak {
         Ok(soak)
     }
 
-    /// The destination has no name, as in the default configuration: its address may change.
+    /// The address may change; the name does not.
     fn configure(&self) -> Result<()> {
         let mut plan = Plan::to(&format!("carbon.sandbox:{}", self.port));
         let stall = format!("\"{}\"", self.stall);
-        plan.destinations = plan.destinations.replace("\"3s\"", &stall).replace("name = \"carbon\"\n", "");
+        plan.destinations = plan.destinations.replace("\"3s\"", &stall);
         if let Some((_, _, ca)) = &self.tls {
             plan.destinations.push_str(&format!("tls = true\nca_file = {ca:?}\n"));
         }
@@ -156,7 +156,7 @@ impl Soak {
 
     /// Waits until a tick shows that the healthy destination has a connection and nothing queued.
     fn recovered(&mut self) -> Result<()> {
-        self.rid(".carbon.carbon_sandbox_")
+        self.rid(".carbon.carbon.")
     }
 
     /// The same for all destinations, of which none may be ill.

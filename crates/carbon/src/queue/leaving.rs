@@ -75,20 +75,6 @@ impl QueueState {
         self.destinations.retain(|_, to| to.configured || to.ledger.sums().held > 0);
     }
 
-    /// Gives a destination a new name. It is a new peer, so everything that it is not done with is due.
-    pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
-        if !self.restored {
-            self.moved.push((Arc::clone(from), Arc::clone(to)));
-        }
-        let Some(mut destination) = self.destinations.remove(from) else { return };
-        destination.ledger.lost(Moment::now().wall);
-        destination.news.notify_one();
-        self.destinations.insert(Arc::clone(to), destination);
-        self.told.rename(from, to);
-        self.told.moved.push((Arc::clone(from), Arc::clone(to)));
-        self.finish(to);
-    }
-
     /// Keeps memory within its bounds: frames that are on disk are removed from memory, and without a disk the oldest
     /// batch is removed.
     pub(super) fn trim(&mut self) {

@@ -76,14 +76,10 @@ impl QueueState {
         if std::mem::replace(&mut self.restored, true) {
             self.without_known(&mut restored);
         }
-        restored.rename(&std::mem::take(&mut self.moved));
         self.earlier.extend(restored.batches.keys().filter(|id| **id < self.first_id));
         // What was stored since the start is newer.
         for (name, bytes) in restored.states {
             self.states.entry(name).or_insert(bytes);
-        }
-        if let Some((from, to)) = restored.moved {
-            say_moved(&from, &to);
         }
         if restored.damaged > 0 {
             error!(
@@ -154,15 +150,6 @@ impl QueueState {
             info!(ticks, oldest, "ticks of an earlier run are in the queue");
         }
     }
-}
-
-/// Logs that a destination has a new name.
-pub(super) fn say_moved(from: &str, to: &str) {
-    warn!(
-        from,
-        to,
-        "a destination has a new address, which gets the ticks that were kept for the old one; to drop them instead, add the new destination first and remove the old one with a second reload; give it a `name` to avoid this warning"
-    );
 }
 
 /// Logs that a destination is no longer configured.

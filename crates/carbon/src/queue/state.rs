@@ -35,8 +35,6 @@ pub(super) struct QueueState {
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
-    /// Destinations that moved before the file was open: old name, new name.
-    pub(super) moved: Vec<(Arc<str>, Arc<str>)>,
     /// The first batch of this run, those of earlier runs that the queue has had, and those that were lost with their
     /// files.
     pub(super) first_id: u64,

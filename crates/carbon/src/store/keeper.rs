@@ -6,7 +6,6 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tracing::warn;
 
 use super::folder::{self, FolderLock};
 use super::log::Log;
@@ -31,8 +30,8 @@ pub(super) struct Keeper {
     refused: u32,
     /// Others can no longer read the folder, or the log says that they can.
     is_narrowed: bool,
-    /// A newer program wrote the log, so this one cannot use it until it ends.
-    is_newer: bool,
+    /// Another version of this program wrote the log, so this one cannot use it until it ends.
+    is_refused: bool,
     /// Changes that no commit has written yet.
     owed: Changes,
     said: mpsc::UnboundedSender<Event>,
@@ -54,7 +53,7 @@ impl Keeper {
             tried: None,
             refused: 0,
             is_narrowed: false,
-            is_newer: false,
+            is_refused: false,
             owed: Changes::default(),
             said,
         }
@@ -116,16 +115,12 @@ impl Keeper {
         });
         match opened {
             Ok((log, restored)) => {
-                let old = self.dir.join("queue.sqlite3");
-                if old.exists() {
-                    warn!(file = %old.display(), "this is the queue of an earlier version of this program; it is not read and can be removed");
-                }
                 self.log = Some(log);
                 self.say(Event::Opened(restored));
             }
             Err(error) => {
                 self.refused += u32::from(self.lock.is_some() && matches!(error, StoreError::Io { .. }));
-                self.is_newer = matches!(error, StoreError::Newer { .. });
+                self.is_refused = matches!(error, StoreError::OtherVersion { .. });
                 self.say(Event::Failed { appended: Vec::new(), error });
             }
         }
@@ -158,7 +153,7 @@ impl Keeper {
             self.leave();
         }
         let is_time = self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER);
-        if self.log.is_none() && !self.is_newer && is_time {
+        if self.log.is_none() && !self.is_refused && is_time {
             self.open();
         }
         let mut all_dropped = Vec::new();

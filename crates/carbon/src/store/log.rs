@@ -48,8 +48,6 @@ pub(super) struct Log {
     pub(super) max_bytes: u64,
     pub(super) boot: [u8; 16],
     pub(super) configured: Vec<Arc<str>>,
-    /// Moved destinations, for the next segments: old name, new name, the first record with the new name.
-    pub(super) moved: Vec<(Arc<str>, Arc<str>, u64)>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, LogEntry>,
     /// The newest bytes of each name, with their segment.
@@ -83,28 +81,11 @@ impl Log {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
 
-    /// Configures these destinations from now on; those in `moved` have another name.
-    pub(super) fn configure(&mut self, names: &[Arc<str>], moved: &[(Arc<str>, Arc<str>)], max_bytes: u64) {
-        for (from, to) in moved {
-            self.rename(from, to, u64::MAX);
-            self.moved.push((Arc::clone(from), Arc::clone(to), self.number));
-        }
+    /// Configures these destinations from now on.
+    pub(super) fn configure(&mut self, names: &[Arc<str>], max_bytes: u64) {
         (self.configured, self.max_bytes) = (names.to_vec(), max_bytes);
         // The next segment begins with their names.
         self.newest = None;
-    }
-
-    /// A destination has another name in the records before number `first`.
-    pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>, first: u64) {
-        let before = self.batches.values_mut().filter(|entry| entry.number < first);
-        let names = before.flat_map(|entry| entry.due.iter_mut().chain(&mut entry.written));
-        let names = names.chain(self.unsure.iter_mut().map(|(name, _)| name));
-        names.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
-        self.settled.iter_mut().filter(|done| done.to == *from).for_each(|done| done.to = Arc::clone(to));
-        let evicted = std::mem::take(&mut self.evicted).into_iter();
-        let today =
-            |name: Arc<str>, segment| if name == *from && segment < first { Arc::clone(to) } else { name };
-        self.evicted = evicted.map(|((name, id), its)| ((today(name, its.0), id), its)).collect();
     }
 
     /// Whether the newest segment is still in the folder.
@@ -115,7 +96,7 @@ impl Log {
     /// Makes the changes durable with one write and one sync. Returns the batches that were removed to make room.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
         if let Some((names, max_bytes)) = &changes.configured {
-            self.configure(names, &changes.moved, *max_bytes);
+            self.configure(names, *max_bytes);
         }
         let finished = self.finished_by(changes);
         let dropped = match self.write_changes(changes, &finished, None) {
@@ -161,8 +142,8 @@ impl Log {
         let (mut number, mut totals) = (self.number, self.totals.clone());
         let (mut parts, mut end) = (Vec::new(), before);
         if newest.is_none() {
-            let (configured, moved) = (self.configured.clone(), self.moved.clone());
-            let content = Content::Begin { previous: self.last, boot: self.boot, configured, moved };
+            let configured = self.configured.clone();
+            let content = Content::Begin { previous: self.last, boot: self.boot, configured };
             let head = Head { number, totals: std::mem::take(&mut totals), body: 0, content };
             let head = record::before_body(&head);
             end += u64::from(as_u32(head.len()));
@@ -241,8 +222,6 @@ impl Log {
         let evicted = evicted.into_iter().map(|(to, id, points)| ((to, id), (segment, points)));
         self.evicted.extend(evicted);
         let dropped = self.remove(&gone);
-        let oldest = self.segments.keys().next().copied().unwrap_or(segment);
-        self.moved.retain(|(.., first)| oldest < *first);
         Ok(dropped)
     }
 

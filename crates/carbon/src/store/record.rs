@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use carbon_wire::Frame;
 
-const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
 /// Mark, checksum, length and version.
 const FIXED: usize = 13;
@@ -51,14 +51,11 @@ pub(super) struct Head {
 /// The contents of a record's head.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The NUMBER of the segment before, the boot id, the configured destinations, and those that have moved: the old
-    /// name, the new one, and the number of the first record that has the new one. Each `begin` repeats the moves as
-    /// long as an older segment exists.
+    /// The NUMBER of the segment before, the boot id, and the configured destinations.
     Begin {
         previous: u64,
         boot: [u8; 16],
         configured: Vec<Arc<str>>,
-        moved: Vec<(Arc<str>, Arc<str>, u64)>,
     },
     /// `pushed` is CLOCK_BOOTTIME in milliseconds, `due` the destinations. The body is the frames.
     Batch {
@@ -176,7 +173,7 @@ pub(super) fn first(bytes: &[u8]) -> Option<Result<Record<'_>, u8>> {
         return None;
     }
     let version = *before.get(FIXED - 1)?;
-    if version > VERSION {
+    if version != VERSION {
         return Some(Err(version));
     }
     let head: Head = postcard::from_bytes(before.get(FIXED..)?).ok()?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::folder::MOST_NUMBER;
 use super::log::{Log, LogEntry, Segment};
 use super::record::{self, Content, Done, Head, Record, Totals};
-use super::{Restored, StoreError, Summary, disk, folder, moved};
+use super::{Restored, StoreError, Summary, disk, folder};
 
 /// The numbers of missing records, and the points that each destination has lost with them.
 type Gap = (Range<u64>, Totals);
@@ -81,7 +81,7 @@ impl Log {
             let limit = numbers.get(index + 1).copied();
             let has_records = scan.segment(segment, limit, &bytes);
             let has_records =
-                has_records.map_err(|version| StoreError::Newer { path: path.clone(), version })?;
+                has_records.map_err(|version| StoreError::OtherVersion { path: path.clone(), version })?;
             is_empty &= !has_records;
             let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             scan.log.segments.insert(segment, Segment { bytes, due: 0 });
@@ -99,15 +99,8 @@ impl Log {
         }
         // There may be a segment without a record.
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
-        let before = std::mem::take(&mut scan.log.configured);
-        let is_due = |name: &Arc<str>| scan.log.batches.values().any(|entry| entry.due.contains(name));
-        let moved = moved(&before, names, |name| before.contains(name) || is_due(name));
-        if let Some((from, to)) = &moved {
-            scan.rename(from, to, u64::MAX);
-        }
-        let (mut log, mut restored) = scan.take();
-        log.configure(names, moved.as_slice(), max_bytes);
-        restored.moved = moved;
+        let (mut log, restored) = scan.take();
+        log.configure(names, max_bytes);
         log.keep_reserve();
         Ok((log, restored))
     }
@@ -126,7 +119,7 @@ impl Scan {
         while let Some(record) = records.next() {
             let Record { offset, length, head, body } = record?;
             let Head { number, totals, content, .. } = head;
-            if let Content::Begin { previous, boot, configured, moved } = content {
+            if let Content::Begin { previous, boot, configured } = content {
                 self.boot = Some(boot);
                 self.log.configured = configured;
                 if !self.log.segments.is_empty() {
@@ -138,8 +131,6 @@ impl Scan {
                     let (numbers, had) = before.unwrap_or_else(|| (end..segment, Totals::new()));
                     self.gap(numbers, &totals, &had);
                 }
-                moved.iter().for_each(|(from, to, first)| self.rename(from, to, *first));
-                self.log.moved = moved;
                 continue;
             }
             has_records = true;
@@ -182,23 +173,6 @@ impl Scan {
         let lost: Totals = there_were.iter().filter_map(lost).collect();
         if !lost.is_empty() || !numbers.is_empty() {
             self.gaps.push((numbers, lost));
-        }
-    }
-
-    /// A destination had another name in the records before number `first`.
-    fn rename(&mut self, from: &Arc<str>, to: &Arc<str>, first: u64) {
-        self.log.rename(from, to, first);
-        let (number, writing) = &mut self.writing;
-        let old = writing.iter_mut().filter(|name| *name == from && *number < first);
-        old.for_each(|name| *name = Arc::clone(to));
-        let today = |name, number| if name == *from && number < first { Arc::clone(to) } else { name };
-        let done = std::mem::take(&mut self.done).into_iter();
-        self.done =
-            done.map(|(number, name, id, points)| (number, today(name, number), id, points)).collect();
-        for (_, lost) in self.gaps.iter_mut().filter(|(numbers, _)| numbers.start < first) {
-            if let Some(points) = lost.remove(from) {
-                add(lost, to, points);
-            }
         }
     }
 

@@ -111,13 +111,13 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
     for to in &config.carbon {
         let left = Sender::start(to.clone(), &queue).drain(config.drain_timeout).await;
         if !left.is_complete() {
-            failed.push(format!("{}: {left}", to.name));
+            failed.push(format!("{}: {left}", to.address));
             continue;
         }
         let doubt = to.protocol.unusual_port(to.address.port);
         let doubt =
             doubt.map_or(String::new(), |doubt| format!("; but {doubt}, so it may not have stored them"));
-        note(&format!("sent {} points to {}, which has read them{doubt}", batch.points().len(), to.name));
+        note(&format!("sent {} points to {}, which has read them{doubt}", batch.points().len(), to.address));
     }
     if failed.is_empty() { Ok(()) } else { bail!("not delivered: {}", failed.join("; ")) }
 }

@@ -354,12 +354,9 @@ fn tell_missing_conf(slurm: &SlurmSettings) {
     }));
 }
 
-/// Such as `main (carbon1:2004), carbon2:2004`.
+/// Such as `main (carbon1:2004), second (carbon2:2004)`.
 fn addresses(destinations: &[Destination]) -> String {
-    let one = |to: &Destination| match to.address.to_string() {
-        address if address == to.name => address,
-        address => format!("{} ({address})", to.name),
-    };
+    let one = |to: &Destination| format!("{} ({})", to.name, to.address);
     destinations.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 

@@ -132,18 +132,19 @@ impl<'p, 't> Section<'p, 't> {
     }
 
     /// An array of tables of this table, in their order; `visit` keeps the borrow of the problems short.
-    pub(super) fn each_section(&mut self, key: &'static str, mut visit: impl FnMut(Section<'_, 't>)) {
+    pub(super) fn each_section(&mut self, key: &'static str, mut visit: impl FnMut(Section<'_, 't>, usize)) {
         self.known.push(key);
         let Some(value) = self.table.remove(key) else { return };
         let line = line_of(self.text, value.span().start);
         let name = self.full(key);
         let wrong = format!("expected tables: [[{name}]], with two brackets");
         let DeValue::Array(array) = value.into_inner() else { return self.problem_at(line, key, wrong) };
+        let count = array.len();
         for item in array {
             let span = item.span();
             match item.into_inner() {
                 DeValue::Table(table) => {
-                    visit(Section::new(&name, Spanned::new(span, table), self.text, self.problems));
+                    visit(Section::new(&name, Spanned::new(span, table), self.text, self.problems), count);
                 }
                 _ => self.problem_at(line_of(self.text, span.start), key, wrong.clone()),
             }

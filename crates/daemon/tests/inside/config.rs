@@ -38,7 +38,9 @@ max_bytes = "lots"
         "line 7: slurm.timeout: expected a quoted string, found an integer; \"30\" is not a duration",
         "line 16: queue.max_bytes: ",
         "line 10: carbon.address: ",
+        "line 9: carbon.name: is missing: with several destinations each needs one",
         "line 13: carbon.protocol: ",
+        "line 12: carbon.name: is missing",
         "line 12: carbon.address: is missing",
         "line 3: intervall: no such key; did you mean interval? The keys here are interval, prefix, ",
     ];
@@ -125,9 +127,25 @@ fn a_file_that_would_hold_little_but_its_log_is_refused() {
 }
 
 #[test]
-fn two_destinations_need_two_names() {
-    let text = "[[carbon]]\naddress = \"a:2004\"\n[[carbon]]\naddress = \"b:2004\"\nname = \"a:2004\"\n";
-    assert_eq!(problems(text).len(), 1);
+fn two_destinations_need_two_names_and_a_single_one_none() {
+    let text = |names: [&str; 2]| {
+        let [one, two] = names;
+        format!("[[carbon]]\naddress = \"a:2004\"\n{one}\n[[carbon]]\naddress = \"b:2004\"\n{two}\n")
+    };
+    let [one, two] = ["name = \"one\"", "name = \"two\""];
+    assert!(Config::parse(&text([one, two]), &Flags::default()).is_ok());
+    for (names, lines) in
+        [([one, one], vec![4]), ([one, ""], vec![4]), (["", two], vec![1]), (["", ""], vec![1, 3])]
+    {
+        let found = problems(&text(names));
+        assert_eq!(found.len(), lines.len(), "{found:?}");
+    }
+    let names = |config: Config| config.carbon.into_iter().map(|to| to.name).collect::<Vec<_>>();
+    // So a changed address takes the backlog along.
+    assert_eq!(names(Config::of("[[carbon]]\naddress = \"a:2004\"")), ["carbon"]);
+    let carbon = vec!["a:2004".to_owned(), "b:2004".to_owned()];
+    let flags = Flags { carbon: CarbonFlags { carbon }, ..Flags::default() };
+    assert_eq!(names(Config::parse("", &flags).unwrap()), ["a:2004", "b:2004"]);
 }
 
 #[test]
@@ -142,7 +160,7 @@ fn flags_go_over_the_file() {
     let text = "interval = \"1m\"\n[[carbon]]\naddress = \"old:2004\"\n[queue]\nresend_window = \"0s\"";
     let config = Config::parse(text, &flags).unwrap();
     assert_eq!((config.interval, config.slurm.conf), (10, Some("/x".into())));
-    assert_eq!(config.carbon.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["[::1]:2004"]);
+    assert_eq!(config.carbon.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["carbon"]);
     assert_eq!(config.queue.dir, Some("/q".into()));
     assert_eq!(config.queue.limits.resend_window, Duration::ZERO);
 

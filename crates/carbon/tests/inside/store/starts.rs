@@ -1,18 +1,18 @@
-//! What a start finds: destinations that have moved, evicted batches, and a disk that returns nothing.
+//! What a start finds: damage, evicted batches, and a disk that returns nothing.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-/// Damage that is found at the start at which its destination moves must be counted once, not at every later start.
+/// Damage that a start finds must not be counted at every later start.
 #[test]
-fn what_is_counted_at_a_start_at_which_a_destination_moves_is_counted_once() {
+fn what_a_start_counts_is_counted_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["old:2004"]);
+    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
     let changes = Changes {
-        append: vec![kept(1, &["old:2004"]), kept(2, &["old:2004"])],
-        evicted: vec![(name("old:2004"), 7, 100)],
+        append: vec![kept(1, &["a"]), kept(2, &["a"])],
+        evicted: vec![(name("a"), 7, 100)],
         ..Changes::default()
     };
     log.commit(&changes).unwrap();
@@ -24,10 +24,10 @@ fn what_is_counted_at_a_start_at_which_a_destination_moves_is_counted_once() {
     fs::write(&file, &bytes).unwrap();
     let (mut unproved, mut lost) = (0, 0);
     for run in 0..3 {
-        let (mut log, restored) = open_as(dir.path(), 64 << 20, &["new:2004"]);
+        let (mut log, restored) = open_as(dir.path(), 64 << 20, &["a"]);
         unproved += restored.unproved.values().sum::<u64>();
         lost += restored.lost.values().sum::<u64>();
-        log.commit(&Changes { append: vec![kept(10 + run, &["new:2004"])], ..Changes::default() }).unwrap();
+        log.commit(&Changes { append: vec![kept(10 + run, &["a"])], ..Changes::default() }).unwrap();
     }
     assert_eq!(unproved, 100);
     assert!(lost > 0 && lost <= POINTS, "{lost}");
@@ -46,48 +46,6 @@ fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
     drop(log);
     let (_, restored) = open_as(dir.path(), 64 << 20, &["a"]);
     assert_eq!((restored.unproved.len(), restored.due.len()), (0, 1));
-}
-
-/// Each `begin` after a move names it, in the same run and in later ones.
-#[test]
-fn a_damaged_begin_hides_no_move() {
-    for runs in [1, 2] {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &["old:2004"]);
-        log.commit(&Changes { append: vec![kept(1, &["old:2004"])], ..Changes::default() }).unwrap();
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &["new:2004"]);
-        log.commit(&Changes { append: vec![kept(2, &["new:2004"])], ..Changes::default() }).unwrap();
-        if runs == 2 {
-            log = open_as(dir.path(), 64 << 20, &["new:2004"]).0;
-        }
-        // A segment's `begin` lists the configured destinations.
-        let configured = Some((vec![name("new:2004")], 64 << 20));
-        log.commit(&Changes { configured, append: vec![kept(3, &["new:2004"])], ..Changes::default() })
-            .unwrap();
-        let files = segments(dir.path());
-        assert_eq!(files.len(), 3);
-        let mut bytes = fs::read(&files[1]).unwrap();
-        bytes[20] ^= 1;
-        fs::write(&files[1], &bytes).unwrap();
-        let (_, restored) = open_as(dir.path(), 64 << 20, &["new:2004"]);
-        assert_eq!(restored.due, [1, 2, 3].map(|id| (name("new:2004"), id)), "{runs} runs");
-    }
-}
-
-#[test]
-fn a_destination_that_comes_back_under_its_old_name_keeps_what_is_its_own() {
-    let dir = tempfile::tempdir().unwrap();
-    let both = || vec!["new:2004", "old:2004"];
-    // The fourth `begin` names the move again.
-    for (id, to) in [(1, vec!["old:2004"]), (2, vec!["new:2004"]), (3, both()), (4, both())] {
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &to);
-        log.commit(&Changes { append: vec![kept(id, &to)], ..Changes::default() }).unwrap();
-    }
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["new:2004", "old:2004"]);
-    let of = |to: &str| {
-        restored.due.iter().filter(|(name, _)| &**name == to).map(|(_, id)| *id).collect::<Vec<_>>()
-    };
-    assert_eq!((of("new:2004"), of("old:2004")), (vec![1, 2, 3, 4], vec![3, 4]));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use carbon::{Batch, Connection, ConnectionError, Destination, MetricNames, Strea
 use size::Size;
 
 use super::Report;
-use crate::config::Config;
+use crate::config::{Config, ONLY_NAME};
 
 /// The unit's StateDirectory, outside of which it may write nowhere.
 const STATE: &str = "/var/lib/slurm-graphite";
@@ -27,14 +27,13 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
     }
     for to in &config.carbon {
         carbon(to, canary, report).await?;
-        if config.queue.dir.is_some() && to.name == to.address.to_string() {
-            report.unknown(&format!(
-                "carbon {}: it has no `name`; with a name, unsent ticks would follow a change of its `address`",
-                to.name
-            ))?;
-        }
     }
     Ok(())
+}
+
+/// Such as `carbon main`, or `carbon localhost:2004` without a name.
+pub(super) fn title(to: &Destination) -> String {
+    if to.name == ONLY_NAME { format!("carbon {}", to.address) } else { format!("carbon {}", to.name) }
 }
 
 async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
@@ -62,7 +61,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         // Nothing was sent to which it could object.
         Ok(()) if canary.is_none() && speaks_tls(to).await => plain_to_tls(),
         Ok(()) => {
-            let read = format!("carbon {}: {what}", to.name);
+            let read = format!("{}: {what}", title(to));
             return match to.protocol.unusual_port(to.address.port) {
                 Some(doubt) => report
                     .unknown(&format!("{read}, but {doubt}; ask graphite-web whether the point was stored")),
@@ -100,7 +99,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
         ),
     };
-    report.wrong(&format!("carbon {}: {error}", to.name), advice)
+    report.wrong(&format!("{}: {error}", title(to)), advice)
 }
 
 /// What this Carbon calls `path`.

@@ -7,6 +7,7 @@ use anyhow::Result;
 use carbon::{Certificate, Destination, TlsConnection};
 
 use super::Report;
+use super::delivery::title;
 use crate::clock;
 use crate::config::Config;
 
@@ -29,7 +30,7 @@ pub(super) fn files(config: &Config, connects: bool, report: &mut Report) -> Res
         let Some((path, _)) = &settings.identity else { continue };
         if let (true, Err(error)) = (file("cert_file", path, to, connects, report)?, tls.check_identity()) {
             report.wrong(
-                &format!("carbon {}: key_file: {error}", to.name),
+                &format!("{}: key_file: {error}", title(to)),
                 "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
             )?;
         }
@@ -39,7 +40,7 @@ pub(super) fn files(config: &Config, connects: bool, report: &mut Report) -> Res
 
 /// Checks one file; returns whether it can be read.
 fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut Report) -> Result<bool> {
-    let name = format!("carbon {}: {key} {}", to.name, path.display());
+    let name = format!("{}: {key} {}", title(to), path.display());
     let found = carbon::certificates(path);
     match &found {
         Ok(found) if !is_needed && found.len() > MOST_NAMED => {
@@ -50,7 +51,7 @@ fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut 
             expiry(&name, certificate, is_needed && index == 0, report)
         }),
         Err(error) => report.wrong(
-            &format!("carbon {}: {key}: {error}", to.name),
+            &format!("{}: {key}: {error}", title(to)),
             "It must be a file of certificates in PEM that the daemon's user can read; run this check as that user. Below /home or \
              /root the unit needs ProtectHome=read-only in a drop-in.",
         ),
@@ -60,7 +61,7 @@ fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut 
 
 /// What a connection shows of the server.
 pub(super) fn connected(connection: &TlsConnection, to: &Destination, report: &mut Report) -> Result<()> {
-    let name = format!("carbon {}: speaks {}", to.name, connection.version());
+    let name = format!("{}: speaks {}", title(to), connection.version());
     // That of the server itself has not expired; it may send one that is not needed.
     connection.certificates().iter().try_for_each(|certificate| expiry(&name, certificate, false, report))
 }

@@ -167,18 +167,13 @@ impl Daemon {
         }
     }
 
-    /// What stays as it is keeps its connection; what changes or moves keeps its place in the queue and its counters; what
+    /// What stays as it is keeps its connection; what changes keeps its place in the queue and its counters; what
     /// goes is said.
     fn change_destinations(&mut self, config: &Config) {
         let before = std::mem::take(&mut self.senders);
         let mut kept: BTreeMap<String, _> =
             before.into_iter().map(|(old, sender)| (old.name.clone(), (old, sender))).collect();
-        let moved = self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
-        if let Some((from, to)) = moved
-            && let Some(sender) = kept.remove(&from)
-        {
-            kept.insert(to, sender);
-        }
+        self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
         for to in &config.carbon {
             let sender = match kept.remove(&to.name) {
                 Some((old, sender)) if old == *to => sender,
