@@ -91,7 +91,8 @@ impl Reader {
                 let partitions = nodes.partitions.as_ref().context("no partitions")?;
                 self.seen = (nodes.last_update.min(partitions.last_update), jobs.last_update);
             }
-            (Some(Reply::Unchanged), Some(Reply::Unchanged)) if unchanged => {}
+            // Up to Slurm 22.05 nodes that can be powered down, as these can, always come whole.
+            (Some(Reply::Unchanged | Reply::Nodes(_)), Some(Reply::Unchanged)) if unchanged => {}
             other => bail!("unexpected replies where unchanged is {unchanged}: {other:?}"),
         }
         Ok(cost)
