@@ -6,19 +6,22 @@
 #![forbid(unsafe_code)]
 
 mod memory;
+mod peer;
 mod rest;
 mod rpc;
 mod turns;
 
 use std::fs;
-use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Process, Sandbox, TlsProxy, find_program, wait};
+use sandbox::{Process, Sandbox, TlsProxy, find_program};
+use tools::contender::{TURNS, contender, in_turn};
+use tools::{end, say};
 
-use crate::turns::{Cost, Costs, SETTLE, TURNS, contender, in_turn, measure};
+use crate::turns::{Cost, Costs, SETTLE, collector, floor, ratio};
 
 /// Readings in a turn, one a second.
 const READINGS: u32 = 10;
@@ -38,10 +41,7 @@ const LEAST_GAIN: f64 = 4.0;
 const MOST_TLS: f64 = 1.15;
 
 fn main() -> ExitCode {
-    let Err(error) = bench() else { return ExitCode::SUCCESS };
-    // If stderr is closed, nobody can be told.
-    let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
-    ExitCode::FAILURE
+    end("bench", bench())
 }
 
 fn bench() -> Result<()> {
@@ -88,41 +88,34 @@ struct Tick {
 }
 
 fn tick(sandbox: &Sandbox) -> Result<Tick> {
-    let floor = compile_floor(sandbox)?;
     let script = sandbox.path("fork.py");
     fs::write(&script, include_str!("fork.py"))?;
-    let conf = sandbox.slurm.conf().display().to_string();
+    let conf = sandbox.slurm.conf();
     let plain = format!("address = {:?}\n", sandbox.carbon.address());
     let mut proxy = TlsProxy::new(&sandbox.folder, sandbox.carbon.pickle_port)?;
     proxy.process.start()?;
     let tls = format!("address = \"localhost:{}\"\ntls = true\nca_file = {:?}\n", proxy.port, proxy.ca);
+    // What is sent where, and the lines of its queue, with a folder of that turn.
+    let ours = |name: &'static str, carbon: &str, queue: fn(&Path) -> String, settle: Duration| {
+        let toml = format!("[slurm]\nconf = {conf:?}\n[[carbon]]\n{carbon}[queue]\n");
+        collector(&sandbox.folder, name, move |dir| toml.clone() + &queue(dir), settle, READINGS)
+    };
     let [floor, memory, tls, durable, window, fork] = in_turn([
-        contender(|turn| {
-            let name = format!("floor{turn}");
-            let mut floor = Process::new(&sandbox.folder, &name, floor.clone()).env("SLURM_CONF", &conf);
-            floor.spawn()?;
-            measure(floor, SETTLE, READINGS)
-        }),
-        contender(|turn| {
-            measure(collector(sandbox, &format!("memory{turn}"), &plain, "")?, SETTLE, READINGS)
-        }),
-        contender(|turn| measure(collector(sandbox, &format!("tls{turn}"), &tls, "")?, SETTLE, READINGS)),
-        contender(|turn| {
-            let name = format!("durable{turn}");
-            let dir = format!("dir = {:?}\n", sandbox.path(&name));
-            measure(collector(sandbox, &name, &plain, &dir)?, SETTLE, READINGS)
-        }),
-        contender(|turn| {
-            let name = format!("window{turn}");
-            let dir =
-                format!("dir = {:?}\nresend_window = \"{} s\"\n", sandbox.path(&name), WINDOW.as_secs());
-            measure(collector(sandbox, &name, &plain, &dir)?, WINDOW, READINGS)
-        }),
+        floor(sandbox, "floor", READINGS)?,
+        ours("memory", &plain, |_| String::new(), SETTLE),
+        ours("tls", &tls, |_| String::new(), SETTLE),
+        ours("durable", &plain, |dir| format!("dir = {dir:?}\n"), SETTLE),
+        ours(
+            "window",
+            &plain,
+            |dir| format!("dir = {dir:?}\nresend_window = \"{} s\"\n", WINDOW.as_secs()),
+            WINDOW,
+        ),
         contender(|turn| {
             let name = format!("fork{turn}");
             let mut fork = Process::new(&sandbox.folder, &name, find_program("python3")?)
                 .args([script.display().to_string(), FORKS.to_string()])
-                .env("SLURM_CONF", &conf);
+                .env("SLURM_CONF", conf);
             fork.spawn()?;
             fork.wait(Duration::from_secs(30 + u64::from(FORKS)))?;
             let words = fork.lines().last().cloned().context("the fork loop printed nothing")?;
@@ -141,14 +134,14 @@ impl Tick {
     }
 
     fn kib(&self) -> f64 {
-        self.memory.median(|cost| cost.own_kib + cost.child_kib)
+        self.memory.median(Cost::both_kib)
     }
 
     fn table(&self) -> String {
         let Self { floor, memory, tls, durable, window, fork, points } = self;
         let row = |name: &str, costs: &Costs, figure: fn(&Cost) -> f64, kib: Option<f64>| {
             let memory = kib.map_or_else(|| "-".to_owned(), |kib| format!("{:.1} MB", mb(kib)));
-            format!("| {name} | {} | {:.2} | {memory} |\n", ms(costs, figure), costs.ratio(floor, figure))
+            format!("| {name} | {} | {:.2} | {memory} |\n", ms(costs, figure), ratio(costs, floor, figure))
         };
         let own_kib = |costs: &Costs| Some(costs.median(|cost| cost.own_kib));
         let every = WINDOW.as_secs();
@@ -169,12 +162,7 @@ impl Tick {
             ),
             row("the same over TLS, to a stunnel in front of it", tls, |cost| cost.own, own_kib(tls)),
             row("**both together**", memory, Cost::both, Some(self.kib())),
-            row(
-                "both, with the queue on disk",
-                durable,
-                Cost::both,
-                Some(durable.median(|cost| cost.own_kib + cost.child_kib)),
-            ),
+            row("both, with the queue on disk", durable, Cost::both, Some(durable.median(Cost::both_kib))),
             row(&format!("the same, `resend_window = \"{every}s\"`, full"), window, Cost::both, None),
             row("forking sdiag, sdiag alone", fork, |cost| cost.child, None),
             row("forking sdiag and parsing it in Python", fork, |cost| cost.own, None),
@@ -184,8 +172,8 @@ impl Tick {
     }
 
     fn missed(&self) -> Vec<String> {
-        let memory = self.memory.ratio(&self.floor, Cost::both);
-        let durable = self.durable.ratio(&self.floor, Cost::both);
+        let memory = ratio(&self.memory, &self.floor, Cost::both);
+        let durable = ratio(&self.durable, &self.floor, Cost::both);
         let tls = self.tls.median(|cost| cost.own) / self.memory.median(|cost| cost.own);
         let (gain, kib) = (self.gain(), self.kib());
         unreached([
@@ -199,29 +187,6 @@ impl Tick {
             (kib <= MOST_MEMORY_KIB, format!("{:.1} MB of memory, not {:.1}", mb(kib), mb(MOST_MEMORY_KIB))),
         ])
     }
-}
-
-/// A collector after its first reading; `carbon` and `queue` are lines of those sections.
-fn collector(sandbox: &Sandbox, name: &str, carbon: &str, queue: &str) -> Result<Process> {
-    let config = sandbox.path(&format!("{name}.toml"));
-    let conf = sandbox.slurm.conf();
-    let text = format!("interval = \"1s\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\n{carbon}[queue]\n{queue}");
-    fs::write(&config, text)?;
-    let collector = sandbox.slurm_graphite(name, &["run", "--config", &config.display().to_string()])?;
-    collector.line("slurmctld answers", wait::LIMIT)?;
-    Ok(collector)
-}
-
-pub(crate) fn compile_floor(sandbox: &Sandbox) -> Result<std::path::PathBuf> {
-    let (source, program) = (sandbox.path("floor.c"), sandbox.path("floor"));
-    fs::write(&source, include_str!("floor.c"))?;
-    let status = sandbox::command(sandbox.folder.path(), &find_program("gcc")?)
-        .args(["-O2", "-o"])
-        .args([&program, &source])
-        .arg("-lslurm")
-        .status()?;
-    ensure!(status.success(), "gcc: {status}");
-    Ok(program)
 }
 
 /// `0.363 ms (0.350 to 0.401)`.
@@ -240,9 +205,4 @@ fn machine() -> String {
 
 fn mb(kib: f64) -> f64 {
     kib * 1024.0 / 1e6
-}
-
-pub(crate) fn say(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
 }

@@ -1,16 +1,14 @@
-//! How 50,000 ticks change memory: a collector with a fast clock reads the real slurmctld, and a peer counts frames,
-//! one for each tick.
+//! How 50,000 ticks change memory: a collector with a fast clock reads the real slurmctld, and a peer counts
+//! ticks.
 
-use std::io::{Read, copy, sink};
-use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use sandbox::{Process, Sandbox, proc, wait};
+use sandbox::{Process, Sandbox, proc};
 
+use crate::peer::Peer;
+use crate::turns::start;
 use crate::unreached;
 
 /// Ticks a second of the fast clock; a reading takes much less than the 4 ms between them.
@@ -33,61 +31,30 @@ pub(crate) fn growth(sandbox: &Sandbox) -> Result<Growth> {
     let program: PathBuf = std::env::var_os("SLURM_GRAPHITE_FAST_BIN")
         .context("SLURM_GRAPHITE_FAST_BIN is not set: use `make bench`")?
         .into();
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?.to_string();
-    let frames = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&frames);
-    // A thread, because the collector renews its connection.
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let counted = Arc::clone(&counted);
-            std::thread::spawn(move || count(stream, &counted));
-        }
-    });
+    let peer = Peer::start()?;
     let reader = sandbox::slurm_graphite()?.with_file_name("slurm-graphite-reader");
-    let config = sandbox.path("fast.toml");
-    std::fs::write(
-        &config,
-        format!(
-            "interval = \"1s\"\n[slurm]\nconf = {:?}\nreader = {reader:?}\n[[carbon]]\naddress = {address:?}\n\
-             [queue]\nresend_window = \"0s\"\n",
-            sandbox.slurm.conf()
-        ),
-    )?;
-    let mut collector = Process::new(&sandbox.folder, "fast", program)
-        .args(["run", "--config", &config.display().to_string()])
-        .env("SLURM_GRAPHITE_CLOCK_RATE", RATE.to_string());
-    collector.spawn()?;
-    collector.line("slurmctld answers", wait::LIMIT)?;
+    let toml = format!(
+        "[slurm]\nconf = {:?}\nreader = {reader:?}\n[[carbon]]\naddress = {:?}\n[queue]\nresend_window = \"0s\"\n",
+        sandbox.slurm.conf(),
+        peer.address
+    );
+    let collector = Process::new(&sandbox.folder, "fast", program);
+    let collector = collector.env("SLURM_GRAPHITE_CLOCK_RATE", RATE.to_string());
+    let mut collector = start(collector, &sandbox.folder, "fast", &toml)?;
     let daemon_pid = collector.pid().context("the collector has ended")?;
     let reader_pid = proc::children(daemon_pid).first().copied().context("the collector has no reader")?;
     let memory = || -> Result<[u64; 2]> {
         let kib = |pid| proc::rss_kib(pid).context("a process has ended");
         Ok([kib(daemon_pid)?, kib(reader_pid)?])
     };
-    let until = |ticks: u64| {
-        let limit = Duration::from_secs(60 + 4 * ticks / RATE);
-        wait::until(&format!("{ticks} ticks"), limit, || frames.load(Ordering::Relaxed) >= ticks)
-    };
+    let until = |ticks: u64| peer.until(ticks, Duration::from_secs(60 + 4 * ticks / RATE));
     until(FIRST)?;
     let first = memory()?;
     until(LAST)?;
     let last = memory()?;
-    let ticks = frames.load(Ordering::Relaxed);
+    let ticks = peer.ticks();
     collector.stop()?;
     Ok(Growth { daemon: [first[0], last[0]], reader: [first[1], last[1]], ticks })
-}
-
-/// Counts length-prefixed frames and discards them.
-fn count(mut stream: TcpStream, frames: &AtomicU64) {
-    let mut length = [0; 4];
-    while stream.read_exact(&mut length).is_ok() {
-        let body = u64::from(u32::from_be_bytes(length));
-        if copy(&mut (&mut stream).take(body), &mut sink()).is_err() {
-            return;
-        }
-        frames.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 impl Growth {

@@ -1,10 +1,10 @@
 //! The cost of a reading over slurmrestd, measured alternately with libslurm's reader on the same cluster.
 
 use anyhow::Result;
-use sandbox::daemon::spawn_daemon;
-use sandbox::{Folder, Manner, Sink, Slurm, Slurmrestd, TlsProxy, Way, destination, log, wait};
+use sandbox::{Folder, Manner, Sink, Slurm, Slurmrestd, TlsProxy, Way, destination};
+use tools::contender::in_turn;
 
-use crate::turns::{Cost, Costs, SETTLE, contender, in_turn, measure};
+use crate::turns::{Costs, SETTLE, collector};
 use crate::{mb, ms, unreached};
 
 const READINGS: u32 = 10;
@@ -37,12 +37,7 @@ pub(crate) fn rest() -> Result<Rest> {
     );
     let way = |name: &'static str, slurm: String| {
         let toml = format!("[slurm]\n{slurm}\n{}", destination("sink", &sink.address()));
-        let folder = &folder;
-        contender(move |turn| -> Result<Cost> {
-            let daemon = spawn_daemon(folder, &format!("{name}{turn}"), &toml)?;
-            log::said(&daemon, 0.0, "slurmctld answers", wait::LIMIT)?;
-            measure(daemon, SETTLE, READINGS)
-        })
+        collector(&folder, name, move |_| toml.clone(), SETTLE, READINGS)
     };
     let [libslurm, http, tls] = in_turn([
         way("libslurm", format!("conf = {:?}\n", slurm.conf())),

@@ -2,18 +2,17 @@
 //! a bare C loop while slurmctld's own table of users is full.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write, copy, sink};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{BufWriter, Write};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Process, Sandbox, find_program, wait};
+use sandbox::{Sandbox, find_program};
 use slurm_snapshot::{Answer, Reading, Release, RpcTables, RpcType, RpcUser, Statistics, rpc_name};
+use tools::contender::{cpu, in_turn};
 
-use crate::turns::{Cost, Costs, SETTLE, contender, cpu, in_turn, measure};
-use crate::{compile_floor, ms, unreached};
+use crate::peer::Peer;
+use crate::turns::{Cost, Costs, SETTLE, collector, floor, ratio};
+use crate::{ms, unreached};
 
 /// Readings in the recording, and the range in which they are measured: at both ends the queue is as full as it gets.
 const READINGS: u32 = 1600;
@@ -72,7 +71,7 @@ impl Full {
         match live {
             Some(Live { floor, collector, types, users }) => {
                 let row = |name: &str, costs: &Costs, figure: fn(&Cost) -> f64| {
-                    format!("| {name} | {} | {:.2} |\n", ms(costs, figure), costs.ratio(floor, figure))
+                    format!("| {name} | {} | {:.2} |\n", ms(costs, figure), ratio(costs, floor, figure))
                 };
                 text += &format!(
                     "\n| a live reading of {types} types and {users} users | CPU | compared with the C loop |\n|---|---|---|\n"
@@ -89,7 +88,7 @@ impl Full {
 
     pub(crate) fn missed(&self) -> Vec<String> {
         let derive = self.replayed - self.without;
-        let live = self.live.as_ref().map(|live| live.collector.ratio(&live.floor, Cost::both));
+        let live = self.live.as_ref().map(|live| ratio(&live.collector, &live.floor, Cost::both));
         let ratio = live.unwrap_or_default();
         unreached([
             (derive <= MOST_DERIVE, format!("{derive:.0} µs for full tables, not {MOST_DERIVE}")),
@@ -166,7 +165,7 @@ fn replay(sandbox: &Sandbox, name: &str, enabled: bool) -> Result<(f64, u64)> {
         .slurm_graphite(name, &["run", "--config", &config, "--prefix", "cluster", "--replay", &recording])?;
     let pid = process.pid().context("the replay has ended")?;
     let at = |ticks: u64| -> Result<(u64, Duration)> {
-        wait::until(&format!("{ticks} replayed ticks"), Duration::from_secs(120), || peer.ticks() >= ticks)?;
+        peer.until(ticks, Duration::from_secs(120))?;
         Ok((peer.ticks(), cpu(pid)?))
     };
     let (first, last) = (at(FIRST)?, at(LAST)?);
@@ -184,80 +183,17 @@ fn points(sandbox: &Sandbox, once: &[&str]) -> Result<u64> {
     Ok(text.lines().filter(|line| stamp(line).as_ref() == Some(&last)).count() as u64)
 }
 
-/// A peer that counts ticks by a metric that every tick has exactly once, and discards the rest.
-struct Peer {
-    address: String,
-    ticks: Arc<AtomicU64>,
-}
-
-impl Peer {
-    fn start() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?.to_string();
-        let ticks = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&ticks);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                count(stream, &counted);
-            }
-        });
-        Ok(Self { address, ticks })
-    }
-
-    fn ticks(&self) -> u64 {
-        self.ticks.load(Ordering::Relaxed)
-    }
-}
-
-/// The first frame of a tick begins with the first figure of the first collector.
-fn count(mut stream: TcpStream, ticks: &AtomicU64) {
-    const HEAD: usize = 128;
-    const FIRST_LEAF: &[u8] = b"gauge-server_thread_count";
-    let mut length = [0; 4];
-    let mut head = [0; HEAD];
-    while stream.read_exact(&mut length).is_ok() {
-        let body = u64::from(u32::from_be_bytes(length));
-        let taken = usize::try_from(body).unwrap_or(HEAD).min(HEAD);
-        let Some(start) = head.get_mut(..taken) else { return };
-        if stream.read_exact(start).is_err() {
-            return;
-        }
-        ticks.fetch_add(
-            u64::from(start.windows(FIRST_LEAF.len()).any(|window| window == FIRST_LEAF)),
-            Ordering::Relaxed,
-        );
-        if copy(&mut (&mut stream).take(body - taken as u64), &mut sink()).is_err() {
-            return;
-        }
-    }
-}
-
 fn live(sandbox: &Sandbox) -> Result<Live> {
     let peer = Peer::start()?;
-    let config = sandbox.path("live.toml");
-    let conf = sandbox.slurm.conf();
-    std::fs::write(
-        &config,
-        format!(
-            "interval = \"1s\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = {:?}\n[collectors.rpc_stats]\nusers = {USERS}\n",
-            peer.address
-        ),
-    )?;
+    let toml = format!(
+        "[slurm]\nconf = {:?}\n[[carbon]]\naddress = {:?}\n[collectors.rpc_stats]\nusers = {USERS}\n",
+        sandbox.slurm.conf(),
+        peer.address
+    );
     fill(sandbox)?;
-    let program = compile_floor(sandbox)?;
     let [floor, collector] = in_turn([
-        contender(|turn| {
-            let mut floor = Process::new(&sandbox.folder, &format!("full-floor{turn}"), program.clone())
-                .env("SLURM_CONF", conf.display().to_string());
-            floor.spawn()?;
-            measure(floor, SETTLE, LENGTH)
-        }),
-        contender(|turn| {
-            let args = ["run", "--config", &config.display().to_string()];
-            let collector = sandbox.slurm_graphite(&format!("live{turn}"), &args)?;
-            collector.line("slurmctld answers", wait::LIMIT)?;
-            measure(collector, SETTLE, LENGTH)
-        }),
+        floor(sandbox, "full-floor", LENGTH)?,
+        collector(&sandbox.folder, "live", |_| toml.clone(), SETTLE, LENGTH),
     ])?;
     let sdiag = sandbox.slurm.sdiag()?;
     ensure!(sdiag.by_user.len() == USERS as usize, "{} users in slurmctld's table", sdiag.by_user.len());
@@ -266,7 +202,9 @@ fn live(sandbox: &Sandbox) -> Result<Live> {
 
 /// Makes RPCs of as many users as slurmctld counts, and of those types that the commands use.
 fn fill(sandbox: &Sandbox) -> Result<()> {
-    for (program, args) in COMMANDS {
+    for command in COMMANDS {
+        let words: Vec<&str> = command.split(' ').collect();
+        let Some((program, args)) = words.split_first() else { continue };
         // Some are refused, but counted anyway.
         let _ = sandbox.slurm.run(program, args);
     }
@@ -278,43 +216,40 @@ fn fill(sandbox: &Sandbox) -> Result<()> {
     Ok(())
 }
 
-const COMMANDS: &[(&str, &[&str])] = &[
-    ("sbatch", &["--begin=now+1hour", "--output=/dev/null", "--wrap", "true"]),
-    ("squeue", &[]),
-    ("squeue", &["--steps"]),
-    ("sprio", &[]),
-    ("sshare", &[]),
-    ("scontrol", &["ping"]),
-    ("scontrol", &["show", "config"]),
-    ("scontrol", &["show", "job"]),
-    ("scontrol", &["show", "job", "1"]),
-    ("scontrol", &["show", "node"]),
-    ("scontrol", &["show", "node", "localhost"]),
-    ("scontrol", &["show", "step"]),
-    ("scontrol", &["show", "reservation"]),
-    ("scontrol", &["show", "licenses"]),
-    ("scontrol", &["show", "topology"]),
-    ("scontrol", &["show", "burstbuffer"]),
-    ("scontrol", &["show", "assoc_mgr"]),
-    ("scontrol", &["show", "federation"]),
-    ("scontrol", &["hold", "1"]),
-    ("scontrol", &["release", "1"]),
-    ("scontrol", &["suspend", "1"]),
-    ("scontrol", &["requeue", "1"]),
-    ("scontrol", &["top", "1"]),
-    ("scontrol", &["update", "JobId=1", "Comment=x"]),
-    ("scontrol", &["update", "NodeName=localhost", "Comment=x"]),
-    ("scontrol", &["update", "PartitionName=debug", "MaxTime=INFINITE"]),
-    ("scontrol", &["create", "PartitionName=more", "Nodes=localhost"]),
-    ("scontrol", &["delete", "PartitionName=more"]),
-    (
-        "scontrol",
-        &["create", "ReservationName=r", "StartTime=now+100", "Duration=1", "Users=root", "Nodes=ALL"],
-    ),
-    ("scontrol", &["delete", "ReservationName=r"]),
-    ("scontrol", &["setdebug", "info"]),
-    ("scontrol", &["setdebugflags", "-backfill"]),
-    ("scontrol", &["schedloglevel", "0"]),
-    ("sbatch", &["--test-only", "--wrap", "true"]),
-    ("scancel", &["1"]),
+const COMMANDS: &[&str] = &[
+    "sbatch --begin=now+1hour --output=/dev/null --wrap true",
+    "squeue",
+    "squeue --steps",
+    "sprio",
+    "sshare",
+    "scontrol ping",
+    "scontrol show config",
+    "scontrol show job",
+    "scontrol show job 1",
+    "scontrol show node",
+    "scontrol show node localhost",
+    "scontrol show step",
+    "scontrol show reservation",
+    "scontrol show licenses",
+    "scontrol show topology",
+    "scontrol show burstbuffer",
+    "scontrol show assoc_mgr",
+    "scontrol show federation",
+    "scontrol hold 1",
+    "scontrol release 1",
+    "scontrol suspend 1",
+    "scontrol requeue 1",
+    "scontrol top 1",
+    "scontrol update JobId=1 Comment=x",
+    "scontrol update NodeName=localhost Comment=x",
+    "scontrol update PartitionName=debug MaxTime=INFINITE",
+    "scontrol create PartitionName=more Nodes=localhost",
+    "scontrol delete PartitionName=more",
+    "scontrol create ReservationName=r StartTime=now+100 Duration=1 Users=root Nodes=ALL",
+    "scontrol delete ReservationName=r",
+    "scontrol setdebug info",
+    "scontrol setdebugflags -backfill",
+    "scontrol schedloglevel 0",
+    "sbatch --test-only --wrap true",
+    "scancel 1",
 ];

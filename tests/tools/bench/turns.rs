@@ -1,26 +1,15 @@
-//! How the cost of a reading is measured: the contenders run alternately, each alone, and the median turn counts.
-//!
-//! If contenders ran in the same second, they would share caches: the first one warms slurmctld, munged and libslurm
-//! for the others. CPU is the clock of each process (`clock_getcpuclockid`): user and system time, in nanoseconds, of
-//! all its threads and of those that have ended.
+//! A turn of a contender: how it is started, and what its readings cost.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
-use sandbox::{Process, now, proc, wait};
+use sandbox::{Folder, Process, Sandbox, now, proc, slurm_graphite, wait};
+use tools::contender::{Contender, Turns, compile, contender, cpu};
 
-/// How many turns each contender has.
-pub(crate) const TURNS: usize = 5;
 /// Until the first readings have allocated their pages and buffers.
 pub(crate) const SETTLE: Duration = Duration::from_secs(2);
-
-/// A contender, and what its turns so far have cost.
-pub(crate) struct Contender<'a> {
-    measure: Box<dyn Fn(usize) -> Result<Cost> + 'a>,
-    costs: Costs,
-}
 
 /// What a turn cost a process and its child: CPU in µs a reading, and memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,50 +24,58 @@ impl Cost {
     pub(crate) fn both(&self) -> f64 {
         self.own + self.child
     }
-}
 
-/// The turns of one contender.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Costs(Vec<Cost>);
-
-impl Costs {
-    /// The median turn's figure.
-    pub(crate) fn median(&self, figure: impl Fn(&Cost) -> f64) -> f64 {
-        median(self.0.iter().map(figure))
-    }
-
-    /// The smallest and the largest figure of all turns.
-    pub(crate) fn range(&self, figure: impl Fn(&Cost) -> f64) -> (f64, f64) {
-        let figures = || self.0.iter().map(&figure);
-        (figures().fold(f64::MAX, f64::min), figures().fold(0.0, f64::max))
-    }
-
-    /// The median turn's figure, divided by the CPU of `floor`'s median turn.
-    pub(crate) fn ratio(&self, floor: &Self, figure: impl Fn(&Cost) -> f64) -> f64 {
-        self.median(figure) / floor.median(|cost| cost.own)
+    pub(crate) fn both_kib(&self) -> f64 {
+        self.own_kib + self.child_kib
     }
 }
 
-/// `measure` runs the contender for the turn with the given number.
-pub(crate) fn contender<'a>(measure: impl Fn(usize) -> Result<Cost> + 'a) -> Contender<'a> {
-    Contender { measure: Box::new(measure), costs: Costs::default() }
+pub(crate) type Costs = Turns<Cost>;
+
+/// The median turn's figure, divided by the CPU of `floor`'s median turn.
+pub(crate) fn ratio(costs: &Costs, floor: &Costs, figure: impl Fn(&Cost) -> f64) -> f64 {
+    costs.median(figure) / floor.median(|cost| cost.own)
 }
 
-/// Gives each contender its turns, starting each round with another contender.
-pub(crate) fn in_turn<const N: usize>(mut contenders: [Contender<'_>; N]) -> Result<[Costs; N]> {
-    for turn in 0..TURNS {
-        for contender in &mut contenders {
-            let cost = (contender.measure)(turn)?;
-            contender.costs.0.push(cost);
-        }
-        contenders.rotate_left(1);
-    }
-    contenders.rotate_right(TURNS % N);
-    Ok(contenders.map(|contender| contender.costs))
+/// The bare C loop.
+pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str, readings: u32) -> Result<Contender<'a, Cost>> {
+    let program = compile(&sandbox.folder, "floor", include_str!("floor.c"))?;
+    Ok(contender(move |turn| {
+        let name = format!("{name}{turn}");
+        let mut floor =
+            Process::new(&sandbox.folder, &name, program.clone()).env("SLURM_CONF", sandbox.slurm.conf());
+        floor.spawn()?;
+        measure(floor, SETTLE, readings)
+    }))
+}
+
+/// A collector with one tick a second and this configuration.
+pub(crate) fn collector<'a>(
+    folder: &'a Folder,
+    name: &'a str,
+    toml: impl Fn(&Path) -> String + 'a,
+    settle: Duration,
+    readings: u32,
+) -> Contender<'a, Cost> {
+    contender(move |turn| {
+        let name = format!("{name}{turn}");
+        let collector = Process::new(folder, &name, slurm_graphite()?);
+        measure(start(collector, folder, &name, &toml(&folder.path().join(&name)))?, settle, readings)
+    })
+}
+
+/// A collector after its first reading.
+pub(crate) fn start(collector: Process, folder: &Folder, name: &str, toml: &str) -> Result<Process> {
+    let config = folder.path().join(format!("{name}.toml"));
+    fs::write(&config, format!("interval = \"1s\"\n{toml}"))?;
+    let mut collector = collector.args(["run", "--config", &config.display().to_string()]);
+    collector.spawn()?;
+    collector.line("slurmctld answers", wait::LIMIT)?;
+    Ok(collector)
 }
 
 /// What `process` and its child cost in `readings` seconds of one reading each, after `settle`. Ends the process.
-pub(crate) fn measure(mut process: Process, settle: Duration, readings: u32) -> Result<Cost> {
+fn measure(mut process: Process, settle: Duration, readings: u32) -> Result<Cost> {
     let pid = process.pid().context("a contender has ended")?;
     let child = proc::children(pid).first().copied();
     // Readings happen at whole seconds, so between two of them their number is exact.
@@ -101,16 +98,4 @@ pub(crate) fn measure(mut process: Process, settle: Duration, readings: u32) -> 
     };
     process.stop()?;
     Ok(cost)
-}
-
-/// The CPU time that a process has used so far.
-pub(crate) fn cpu(pid: u32) -> Result<Duration> {
-    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
-    Ok(clock_gettime(clock)?.into())
-}
-
-fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }

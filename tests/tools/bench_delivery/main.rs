@@ -16,14 +16,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use carbon::{Batch, Destination, Limits, Queue, Sender};
-use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
 use sandbox::{Carbon, Folder, wait};
+use tokio::runtime::Builder;
+use tools::contender::{TURNS, Turns, contender, cpu, in_turn};
+use tools::{end, say};
 
 const POINTS: usize = 100_000;
 const TICKS: u32 = 10;
-/// How many runs each variant has.
-const TURNS: usize = 5;
 /// An hour of ticks every 30 s.
 const OUTAGE_TICKS: u32 = 120;
 
@@ -33,15 +32,11 @@ const LEAST_INTO_SINK: f64 = 4e6;
 const MOST_GROWTH_KIB: u64 = 64 * 1024;
 
 fn main() -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = runtime.context("starting the runtime").and_then(|runtime| runtime.block_on(bench()));
-    let Err(error) = result else { return ExitCode::SUCCESS };
-    // If stderr is closed, nobody can be told.
-    let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
-    ExitCode::FAILURE
+    end("bench", bench())
 }
 
-async fn bench() -> Result<()> {
+fn bench() -> Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
     let options = sandbox::carbon::Options { schemas: schemas(), ..sandbox::carbon::Options::default() };
     let mut cache = Carbon::start(&folder, "carbon", &options)?;
@@ -51,31 +46,39 @@ async fn bench() -> Result<()> {
          | | points/s | compared with the bare loop |\n|---|---|---|\n"
     ))?;
     let sink = sink()?;
-    let [bare_sink, memory_sink, disk_sink, synced] =
-        in_turn([Way::Bare, Way::Memory, Way::Disk, Way::Synced], &sink, &folder, None).await?;
-    bare_sink.row("a bare loop of ready frames into a sink", &bare_sink)?;
-    memory_sink.row("queue in memory and sender into the sink", &bare_sink)?;
-    disk_sink.row("queue on disk and sender into the sink", &bare_sink)?;
-    synced.row("a bare loop that writes each tick to a file and syncs it, and sends nothing", &bare_sink)?;
+    let ours = |address: &str, folder| runtime.block_on(ours(address, folder));
+    let [bare_sink, memory_sink, disk_sink, synced] = in_turn([
+        contender(|_| bare(&sink)),
+        contender(|_| ours(&sink, None)),
+        contender(|_| ours(&sink, Some(&folder))),
+        contender(|_| synced(&folder)),
+    ])?;
+    row("a bare loop of ready frames into a sink", &bare_sink, &bare_sink)?;
+    row("queue in memory and sender into the sink", &memory_sink, &bare_sink)?;
+    row("queue on disk and sender into the sink", &disk_sink, &bare_sink)?;
+    row("a bare loop that writes each tick to a file and syncs it, and sends nothing", &synced, &bare_sink)?;
     // Carbon creates the files at the first tick, which is not what is measured.
     bare(&cache.address())?;
     let pid = cache.process.pid().context("carbon-cache has ended")?;
-    let [bare_carbon, disk_carbon] =
-        in_turn([Way::Bare, Way::Disk], &cache.address(), &folder, Some(pid)).await?;
-    bare_carbon.row("a bare loop of ready frames into carbon-cache", &bare_carbon)?;
-    disk_carbon.row("queue on disk and sender into carbon-cache", &bare_carbon)?;
+    let idle = |measure: &dyn Fn() -> Result<f64>| rest(pid).and_then(|()| measure());
+    let [bare_carbon, disk_carbon] = in_turn([
+        contender(|_| idle(&|| bare(&cache.address()))),
+        contender(|_| idle(&|| ours(&cache.address(), Some(&folder)))),
+    ])?;
+    row("a bare loop of ready frames into carbon-cache", &bare_carbon, &bare_carbon)?;
+    row("queue on disk and sender into carbon-cache", &disk_carbon, &bare_carbon)?;
 
     say("\n| a tick in the queue's file | written | CPU of its thread |\n|---|---|---|\n")?;
     for points in [30, POINTS] {
-        let (bytes, cpu) = cost(&folder, points).await?;
+        let (bytes, cpu) = runtime.block_on(cost(&folder, points))?;
         say(&format!("| {points} points | {} KB | {} µs |\n", bytes / 1000, cpu.as_micros()))?;
     }
-    let growth = outage(&folder).await?;
+    let growth = runtime.block_on(outage(&folder))?;
     say(&format!("\nThe backlog of an hour's outage at that size: drained with {growth} KiB more RSS.\n"))?;
 
-    let of_bare = disk_carbon.median() / bare_carbon.median();
+    let of_bare = median(&disk_carbon) / median(&bare_carbon);
     ensure!(of_bare >= LEAST_OF_BARE, "into Carbon: {of_bare:.2} of the bare loop, not {LEAST_OF_BARE}");
-    let into_sink = disk_sink.median();
+    let into_sink = median(&disk_sink);
     ensure!(into_sink >= LEAST_INTO_SINK, "into the sink: {into_sink:.0} points/s, not {LEAST_INTO_SINK}");
     ensure!(growth <= MOST_GROWTH_KIB, "{growth} KiB of growth");
     Ok(())
@@ -93,75 +96,27 @@ fn tick(number: u32, points: usize) -> Batch {
     batch
 }
 
-/// The variants.
-#[derive(Clone, Copy)]
-enum Way {
-    Bare,
-    Memory,
-    Disk,
-    /// Only writing to disk.
-    Synced,
+/// Points a second.
+type Rates = Turns<f64>;
+
+fn median(rates: &Rates) -> f64 {
+    rates.median(|&rate| rate)
 }
 
-/// Points a second in each run.
-struct Rates(Vec<f64>);
-
-impl Rates {
-    fn median(&self) -> f64 {
-        self.0.get(self.0.len() / 2).copied().unwrap_or(f64::NAN)
-    }
-
-    fn row(&self, name: &str, bare: &Self) -> Result<()> {
-        let end = |rate: Option<&f64>| rate.map_or(0.0, |rate| rate / 1e6);
-        let (least, most) = (end(self.0.first()), end(self.0.last()));
-        let (median, ratio) = (self.median() / 1e6, self.median() / bare.median());
-        say(&format!("| {name} | {median:.3} M ({least:.3} to {most:.3}) | {ratio:.2} |\n"))
-    }
-}
-
-/// Runs each variant [`TURNS`] times, each time after `pid` has become idle.
-async fn in_turn<const N: usize>(
-    ways: [Way; N],
-    address: &str,
-    folder: &Folder,
-    pid: Option<u32>,
-) -> Result<[Rates; N]> {
-    let mut tries = ways.map(|way| (way, Vec::new()));
-    for _ in 0..TURNS {
-        for (way, rates) in &mut tries {
-            pid.map_or(Ok(()), rest)?;
-            rates.push(match way {
-                Way::Bare => bare(address)?,
-                Way::Memory => ours(address, None).await?,
-                Way::Disk => ours(address, Some(folder)).await?,
-                Way::Synced => synced(folder)?,
-            });
-        }
-        tries.rotate_left(1);
-    }
-    tries.rotate_right(TURNS % N);
-    Ok(tries.map(|(_, mut rates)| {
-        rates.sort_by(f64::total_cmp);
-        Rates(rates)
-    }))
+fn row(name: &str, rates: &Rates, bare: &Rates) -> Result<()> {
+    let (least, most) = rates.range(|rate| rate / 1e6);
+    let (median, ratio) = (median(rates) / 1e6, median(rates) / median(bare));
+    say(&format!("| {name} | {median:.3} M ({least:.3} to {most:.3}) | {ratio:.2} |\n"))
 }
 
 /// Waits until a process uses less than a twentieth of a CPU.
 fn rest(pid: u32) -> Result<()> {
     wait::until("carbon-cache at rest", Duration::from_secs(300), || {
-        let before = cpu(pid);
+        let before = cpu(pid).unwrap_or_default();
         wait::pause(Duration::from_secs(1));
-        before
-            .zip(cpu(pid))
-            .is_some_and(|(before, after)| after.saturating_sub(before) < Duration::from_millis(50))
+        cpu(pid).is_ok_and(|after| after.saturating_sub(before) < Duration::from_millis(50))
     })
     .map(drop)
-}
-
-/// The CPU time of a process so far.
-fn cpu(pid: u32) -> Option<Duration> {
-    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
-    Some(clock_gettime(clock).ok()?.into())
 }
 
 /// Prepared frames, joined into one text for each tick.
@@ -329,9 +284,4 @@ fn thread_cpu() -> Result<Duration> {
 
 fn rss() -> Result<u64> {
     sandbox::proc::rss_kib(std::process::id()).context("no VmRSS")
-}
-
-fn say(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
 }

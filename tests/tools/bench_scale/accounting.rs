@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{ACCOUNTS, CLUSTER};
-use sandbox::{Accounting, Folder, now, wait};
+use sandbox::{Accounting, Folder, wait};
 use slurm_snapshot::{Reply, ReplyKind, ReplyOptions, Request};
+use tools::contender::{TURNS, cpu, median};
+use tools::{number, say, unix_seconds};
 
 use crate::cluster::{bare, calls};
-use crate::reader::{Cost, Reader, cpu, median};
-use crate::{from_env, say};
+use crate::reader::{Cost, Reader};
 
 const JOBS: u32 = 1_000_000;
 const USERS: u32 = 10_000;
 /// Their end times are spread over this many seconds.
 const SPAN: u32 = 30 * 86_400;
 const HOUR: i64 = 3600;
-const TURNS: usize = 5;
 /// Requests in a turn.
 const REQUESTS: usize = 5;
 
@@ -31,11 +31,11 @@ const MOST_MEMORY: f64 = 12e6;
 const MOST_ASSOCIATIONS: f64 = 1.2;
 
 pub(crate) fn bench() -> Result<()> {
-    let jobs = from_env("SCALE_FINISHED", JOBS)?;
-    let users = from_env("SCALE_USERS", USERS)?;
+    let jobs = number("SCALE_FINISHED", JOBS)?;
+    let users = number("SCALE_USERS", USERS)?;
     let folder = Folder::new()?;
     let mut accounting = Accounting::start(&folder)?;
-    let (begun, end) = (Instant::now(), unix_now());
+    let (begun, end) = (Instant::now(), i64::try_from(unix_seconds())?);
     fill(&accounting, jobs, end)?;
     say(&format!("\n{jobs} finished jobs in 30 days, inserted in {} s\n\n", begun.elapsed().as_secs()))?;
     say(&format!("EXPLAIN: {}\n\n", explain(&accounting, end)?))?;
@@ -43,12 +43,6 @@ pub(crate) fn bench() -> Result<()> {
     let finished = finished.and_then(|()| catch_up(&mut accounting, end));
     let associations = associations(&folder, &mut accounting, users);
     finished.and(associations)
-}
-
-fn unix_now() -> i64 {
-    #[expect(clippy::cast_possible_truncation, reason = "Unix seconds")]
-    let now = now() as i64;
-    now
 }
 
 /// Inserts finished jobs of the sandbox's own user, backwards from `end`.
@@ -162,10 +156,10 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
         rounds.push(turn(accounting, &mut reader, since, until, REQUESTS)?);
         floors.push(bare(folder, &accounting.slurm, "accounting", include_str!("accounting.c"), &words)?);
     }
-    let of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
-    let [slurmdbd, mariadbd] = [of(|round| round.slurmdbd)?, of(|round| round.mariadbd)?];
-    let [own, wall] = [of(|round| round.own.cpu)?, of(|round| round.own.wall)?];
-    let floor = median(floors.iter().map(|floor| floor.cpu).collect())?;
+    let of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
+    let [slurmdbd, mariadbd] = [of(|round| round.slurmdbd), of(|round| round.mariadbd)];
+    let [own, wall] = [of(|round| round.own.cpu), of(|round| round.own.wall)];
+    let floor = median(floors.iter().map(|floor| floor.cpu));
     let memory = f64::from(reader.peak_kib()?) * 1024.0;
     say(&format!(
         "| a round of an hour, {jobs} jobs | CPU |\n|---|---|\n| slurmdbd | {:.1} ms |\n| MariaDB | {:.1} ms |\n\
@@ -257,9 +251,8 @@ fn associations(folder: &Folder, accounting: &mut Accounting, users: u32) -> Res
         }
         floors.push(bare(folder, slurm, "accounting", include_str!("accounting.c"), &words)?);
     }
-    let [accounts, with_users] = costs;
-    let [accounts, with_users] = [median(accounts)?, median(with_users)?];
-    let floor = median(floors.iter().map(|floor| floor.cpu).collect())?;
+    let [accounts, with_users] = costs.map(|costs| median(costs.into_iter()));
+    let floor = median(floors.iter().map(|floor| floor.cpu));
     let (peak, rpcs) = (ask(false)?.2, asked as f64 / (2 * TURNS * REQUESTS) as f64);
     let row = |name: &str, cost: f64| format!("| {name} | {:.1} ms | {:.2} |\n", cost / 1e3, cost / floor);
     let rows = [

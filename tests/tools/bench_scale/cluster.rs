@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::{Folder, Slurm, find_program};
+use tools::contender::{compile, median};
 
-use crate::reader::{Cost, median};
+use crate::reader::Cost;
 
 /// Keys of the sandbox's slurm.conf that are different in a large cluster.
 const OTHERWISE: [&str; 4] = ["NodeName", "PartitionName", "SchedulerParameters", "MessageTimeout"];
@@ -75,10 +75,10 @@ pub(crate) fn bare(folder: &Folder, slurm: &Slurm, name: &str, source: &str, arg
         .lines()
         .map(|line| line.split(' ').map(|word| word.parse().context("not a figure")).collect())
         .collect::<Result<_>>()?;
-    let column = |index: usize| median(rows.iter().filter_map(|row| row.get(index).copied()).collect());
+    let column = |index: usize| median(rows.iter().filter_map(|row| row.get(index).copied()));
     let peak = rows.iter().filter_map(|row| row.get(3)).fold(0.0_f64, |most, kib| most.max(*kib));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "KiB of memory, positive")]
-    Ok(Cost { cpu: column(1)?, wall: column(2)?, peak_kib: peak as u32 })
+    Ok(Cost { cpu: column(1), wall: column(2), peak_kib: peak as u32 })
 }
 
 /// The cost of Slurm's commands: medians.
@@ -122,19 +122,4 @@ pub(crate) fn touch(slurm: &Slurm, round: usize) -> Result<()> {
     // Times are whole seconds: a change in the same second as the last reply would not be noticed.
     sandbox::wait::pause(Duration::from_millis(1100));
     Ok(())
-}
-
-fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
-    let (file, program) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
-    if program.exists() {
-        return Ok(program);
-    }
-    fs::write(&file, source)?;
-    let status = sandbox::command(folder.path(), &find_program("gcc")?)
-        .args(["-O2", "-o"])
-        .args([&program, &file])
-        .arg("-lslurm")
-        .status()?;
-    ensure!(status.success(), "gcc: {status}");
-    Ok(program)
 }

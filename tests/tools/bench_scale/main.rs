@@ -12,12 +12,12 @@ mod cluster;
 mod exporters;
 mod reader;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use sandbox::{Daemon, Folder, Slurm};
+use tools::{end, number, say};
 
 use self::reader::{Cost, Reader};
 
@@ -34,10 +34,7 @@ const MOST_MEMORY: f64 = 1.15;
 const LEAST_EXPORTER: f64 = 5.0;
 
 fn main() -> ExitCode {
-    let Err(error) = bench_all() else { return ExitCode::SUCCESS };
-    // If stderr is closed, nobody can be told.
-    let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
-    ExitCode::FAILURE
+    end("bench", bench_all())
 }
 
 /// Benchmarks surveys and accounting, or one of them.
@@ -51,8 +48,8 @@ fn bench_all() -> Result<()> {
 }
 
 fn bench() -> Result<()> {
-    let (jobs, nodes) = (from_env("SCALE_JOBS", JOBS)?, from_env("SCALE_NODES", NODES)?);
-    let seconds = from_env("SCALE_SECONDS", 600)?;
+    let (jobs, nodes) = (number("SCALE_JOBS", JOBS)?, number("SCALE_NODES", NODES)?);
+    let seconds = number("SCALE_SECONDS", 600)?;
     let folder = Folder::new()?;
     let slurm = cluster::start(&folder, nodes)?;
     let begun = Instant::now();
@@ -169,16 +166,4 @@ fn judge(floor: &Cost, Row { cost: ours, dumps, .. }: &Row, cheapest: f64) -> Re
         "an exporter takes {cheapest:.2} times as much, not {LEAST_EXPORTER}"
     );
     Ok(())
-}
-
-fn from_env(name: &str, default: u32) -> Result<u32> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name}={text}")),
-        Err(_) => Ok(default),
-    }
-}
-
-fn say(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
 }

@@ -3,13 +3,12 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
 use sandbox::{Slurm, proc};
 use slurm_snapshot::{Answer, Reading, Reply, ReplyKind, ReplyOptions, Request};
+use tools::contender::{cpu, median};
 
 use crate::cluster;
 
@@ -72,19 +71,10 @@ impl Reader {
     fn survey(&mut self, since: Option<(i64, i64)>, unchanged: bool) -> Result<(f64, f64)> {
         let (before, start) = (cpu(self.pid())?, Instant::now());
         let since = (since.map(|seen| seen.0), since.map(|seen| seen.1));
-        let options = ReplyOptions {
-            rpc: false,
-            users: true,
-            accounts: true,
-            qos: true,
-            partitions: true,
-            rows: false,
-            states_only: false,
-            follow: false,
-            steps: false,
-        };
-        let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, options) })?;
-        let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, options) })?;
+        let all =
+            ReplyOptions { users: true, accounts: true, qos: true, partitions: true, ..Default::default() };
+        let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, all) })?;
+        let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, all) })?;
         let cost = ((cpu(self.pid())? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
         match (nodes.reply, jobs.reply) {
             (Some(Reply::Nodes(nodes)), Some(Reply::Jobs(jobs))) if !unchanged => {
@@ -100,8 +90,8 @@ impl Reader {
 
     fn cost(&self, costs: &[(f64, f64)]) -> Result<Cost> {
         Ok(Cost {
-            cpu: median(costs.iter().map(|cost| cost.0).collect())?,
-            wall: median(costs.iter().map(|cost| cost.1).collect())?,
+            cpu: median(costs.iter().map(|cost| cost.0)),
+            wall: median(costs.iter().map(|cost| cost.1)),
             peak_kib: self.peak_kib()?,
         })
     }
@@ -139,15 +129,4 @@ impl Drop for Reader {
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
     }
-}
-
-/// The CPU time that a process has used so far, including threads that have ended.
-pub(crate) fn cpu(pid: u32) -> Result<Duration> {
-    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
-    Ok(clock_gettime(clock)?.into())
-}
-
-pub(crate) fn median(mut values: Vec<f64>) -> Result<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().context("nothing was measured")
 }

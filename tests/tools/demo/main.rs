@@ -5,13 +5,14 @@
 
 mod table;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::metrics::FIGURES;
-use sandbox::{CPUS, Sandbox, Sdiag, slurm_graphite, wait};
+use sandbox::{CPUS, Sandbox, Sdiag, now, slurm_graphite, wait};
+use tools::{end, say, unix_seconds};
 
 use crate::table::Table;
 
@@ -34,10 +35,7 @@ const TABLE: &str = "
 ";
 
 fn main() -> ExitCode {
-    let Err(error) = demo() else { return ExitCode::SUCCESS };
-    // If stderr is closed, nobody can be told.
-    let _told = writeln!(std::io::stderr(), "\ndemo: {error:#}");
-    ExitCode::FAILURE
+    end("demo", demo())
 }
 
 fn demo() -> Result<()> {
@@ -56,10 +54,10 @@ fn demo() -> Result<()> {
     let mut collector = sandbox.collector(&["--interval", "1s"])?;
     say("  collector  slurm-graphite run --interval 1s\n")?;
     say("  jobs       an array, wide ones for backfill, some that fail, some that are cancelled\n")?;
-    let mut end = now()?.as_secs() + LENGTH;
+    let mut end = unix_seconds() + LENGTH;
     let mut jobs = Jobs::default();
     for second in 1.. {
-        until_second(end - LENGTH + second)?;
+        until_second(end - LENGTH + second);
         if collector.exit_status()?.is_some() || second == LENGTH {
             break;
         }
@@ -88,8 +86,8 @@ fn demo() -> Result<()> {
     let resent = || has_resent(&sandbox);
     if resent().is_none() {
         wait::until_some("what Carbon lost, sent again", NOTICED, resent)?;
-        end = now()?.as_secs() + 1;
-        until_second(end)?;
+        end = unix_seconds() + 1;
+        until_second(end);
     }
     wait::pause(AFTER_THE_TICK);
     let sdiag = sandbox.slurm.sdiag()?;
@@ -190,17 +188,6 @@ fn judge(table: &Table, sdiag: &Sdiag) -> Result<usize> {
     Ok(most)
 }
 
-fn now() -> Result<Duration> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?)
-}
-
-fn until_second(second: u64) -> Result<()> {
-    wait::pause(Duration::from_secs(second).saturating_sub(now()?));
-    Ok(())
-}
-
-fn say(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    Ok(stdout.flush()?)
+fn until_second(second: u64) {
+    wait::pause(Duration::from_secs_f64((second as f64 - now()).max(0.0)));
 }

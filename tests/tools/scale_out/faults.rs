@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::{Process, proc, wait};
+use tools::say;
 
 use super::feed::{Feed, POINTS};
-use super::say;
 use super::stores::{Counts, Stores};
 
 /// How long after a tick has entered the queue its fault comes, while the relay is passing it on.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Status};
-use sandbox::{GraphiteWeb, now, wait};
+use sandbox::{GraphiteWeb, wait};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tools::unix_seconds;
 
 pub(crate) const POINTS: usize = 100_000;
 /// Seconds between two ticks, and the stores' resolution.
@@ -67,8 +68,9 @@ impl Feed {
     /// Waits for the next slot and puts its tick into the queue.
     pub(crate) fn push(&mut self) -> Result<()> {
         let last = self.ticks.last().copied().unwrap_or(0);
-        let timestamp =
-            wait::until_some("the next slot", PATIENCE, || Some(slot()).filter(|slot| *slot > last))?;
+        let timestamp = wait::until_some("the next slot", PATIENCE, || {
+            Some(unix_seconds() / STEP * STEP).filter(|slot| *slot > last)
+        })?;
         let mut batch = Batch::new(i64::try_from(timestamp)?);
         let number = u32::try_from(self.ticks.len())? + 1;
         for point in 0..POINTS {
@@ -100,11 +102,6 @@ impl Feed {
     pub(crate) fn status(&self) -> Status {
         self.sender.status()
     }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "Unix seconds")]
-fn slot() -> u64 {
-    now() as u64 / STEP * STEP
 }
 
 /// Checks that a graphite-web in front of three others has all series of some groups, and the newest tick of each.

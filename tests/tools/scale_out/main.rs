@@ -10,13 +10,13 @@ mod feed;
 mod stores;
 mod targets;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use carbon::Protocol;
 use sandbox::{Folder, GraphiteWeb, Relay, Vmagent};
+use tools::end;
 
 use self::faults::Relaying;
 use self::feed::{Feed, Runtime};
@@ -25,11 +25,7 @@ use self::stores::{Caches, Victorias};
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let all = ["c-relay", "relay", "vmagent", "targets"].map(str::to_owned);
-    let result = if wanted.is_empty() { each(&all) } else { each(&wanted) };
-    let Err(error) = result else { return ExitCode::SUCCESS };
-    // If stderr is closed, nobody can be told.
-    let _told = writeln!(std::io::stderr(), "\nscale-out: {error:#}");
-    ExitCode::FAILURE
+    end("scale-out", each(if wanted.is_empty() { &all } else { &wanted }))
 }
 
 fn each(names: &[String]) -> Result<()> {
@@ -97,10 +93,4 @@ fn vmagent() -> Result<()> {
 fn victoria(name: &str) -> Result<PathBuf> {
     let folder = std::env::var_os("VICTORIA").context("VICTORIA names no folder: run `make scale-out`")?;
     Ok(PathBuf::from(folder).join(name))
-}
-
-/// A line of the report.
-fn say(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
 }

@@ -15,11 +15,12 @@ use sandbox::carbon::Options;
 use sandbox::grafana::{Variables, replaced};
 use sandbox::graphite_web::{find, render};
 use sandbox::{
-    Carbon, Dashboard, Folder, GraphiteWeb, Rendered, VictoriaMetrics, command, now, slurm_graphite, wait,
+    Carbon, Dashboard, Folder, GraphiteWeb, Rendered, VictoriaMetrics, command, slurm_graphite, wait,
 };
 use serde_json::Value;
+use tools::{say, unix_seconds};
 
-use super::{say, victoria};
+use super::victoria;
 
 /// Seconds between two points, and how many there are.
 const STEP: u64 = 30;
@@ -114,7 +115,7 @@ fn invent(folder: &Folder, carbon: &Carbon, victoria: &VictoriaMetrics) -> Resul
     // Two declarations of a level may share a path.
     paths.sort();
     paths.dedup();
-    let newest = newest_slot() - 2 * STEP;
+    let newest = (unix_seconds() / STEP - 2) * STEP;
     let mut lines = String::new();
     for (index, path) in (0_u64..).zip(&paths) {
         for number in (0..COUNT).filter(|number| index % 3 != 0 || number % 17 != 5) {
@@ -243,9 +244,4 @@ fn alerts(folder: &Folder, file: &Path) -> Result<Vec<(String, String, u64)>> {
             Ok((text("/title")?.to_owned(), text("/data/0/model/target")?.to_owned(), window))
         })
         .collect()
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "Unix seconds")]
-fn newest_slot() -> u64 {
-    now() as u64 / STEP * STEP
 }

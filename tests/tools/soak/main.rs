@@ -15,7 +15,6 @@ mod queue;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,6 +23,7 @@ use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::tls::{Authority, stunnel};
 use sandbox::{Ahead, Folder, Forwarder, Manner, Plan, Process, Stage, command, find_program, wait};
+use tools::{end, number, say};
 
 use self::faults::faults;
 use self::ill::Ill;
@@ -38,11 +38,7 @@ const VOLUME_SIZE: &str = "64m";
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
-    let done = if std::env::var_os(INSIDE).is_some() { soak() } else { enter() };
-    let Err(error) = done else { return ExitCode::SUCCESS };
-    // If stderr is closed, nobody can be told.
-    let _told = writeln!(std::io::stderr(), "\nsoak: {error:#}");
-    ExitCode::FAILURE
+    end("soak", if std::env::var_os(INSIDE).is_some() { soak() } else { enter() })
 }
 
 /// Runs this program in separate namespaces.
@@ -197,7 +193,7 @@ fn soak() -> Result<()> {
     let only = std::env::var("SOAK_ONLY").unwrap_or_default();
     table.retain(|(name, _)| name.contains(&only));
     let longest = std::env::var_os("SOAK_LONGEST").is_some();
-    let faults = if longest { table.len() } else { usize::try_from(number("SOAK_FAULTS", 200)?)? };
+    let faults = if longest { table.len() } else { number("SOAK_FAULTS", 200)? };
     let kind = if longest { "of each kind the longest" } else { "mostly short, some long" };
     say(&format!("soak: {faults} faults, {kind}, SOAK_SEED={seed}, "))?;
     let mut soak = Soak::start(seed)?;
@@ -246,17 +242,4 @@ fn shell(folder: &Folder, text: &str) -> Result<()> {
     let finished = sandbox::Invocation::of(folder, &find_program("sh")?, &["-ec", text])?.finish()?;
     ensure!(finished.code == Some(0), "{text}: {}", finished.stderr);
     Ok(())
-}
-
-fn number(name: &str, default: u64) -> Result<u64> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name}={text}")),
-        Err(_) => Ok(default),
-    }
-}
-
-fn say(text: &str) -> Result<()> {
-    let mut out = std::io::stdout();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
 }

@@ -1,0 +1,95 @@
+//! Contenders run alternately, each alone, and the median turn counts.
+//!
+//! If contenders ran in the same second, they would share caches: the first one warms slurmctld, munged and libslurm
+//! for the others. CPU is the clock of each process (`clock_getcpuclockid`): user and system time, in nanoseconds, of
+//! all its threads and of those that have ended.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+use sandbox::{Folder, find_program};
+
+/// How many turns each contender has.
+pub const TURNS: usize = 5;
+
+/// A contender, and what its turns so far have given.
+pub struct Contender<'a, T> {
+    measure: Box<dyn Fn(usize) -> Result<T> + 'a>,
+    turns: Vec<T>,
+}
+
+/// `measure` runs the contender for the turn with the given number.
+pub fn contender<'a, T>(measure: impl Fn(usize) -> Result<T> + 'a) -> Contender<'a, T> {
+    Contender { measure: Box::new(measure), turns: Vec::new() }
+}
+
+/// Gives each contender its turns, starting each round with another contender.
+///
+/// # Errors
+/// Those of a contender.
+pub fn in_turn<T, const N: usize>(mut contenders: [Contender<'_, T>; N]) -> Result<[Turns<T>; N]> {
+    for turn in 0..TURNS {
+        for contender in &mut contenders {
+            let result = (contender.measure)(turn)?;
+            contender.turns.push(result);
+        }
+        contenders.rotate_left(1);
+    }
+    contenders.rotate_right(TURNS % N);
+    Ok(contenders.map(|contender| Turns(contender.turns)))
+}
+
+/// The turns of one contender.
+pub struct Turns<T>(Vec<T>);
+
+impl<T> Turns<T> {
+    /// The median turn's figure.
+    pub fn median(&self, figure: impl Fn(&T) -> f64) -> f64 {
+        median(self.0.iter().map(figure))
+    }
+
+    /// The smallest and the largest figure of all turns.
+    pub fn range(&self, figure: impl Fn(&T) -> f64) -> (f64, f64) {
+        let figures = || self.0.iter().map(&figure);
+        (figures().fold(f64::MAX, f64::min), figures().fold(0.0, f64::max))
+    }
+}
+
+/// The figure in the middle; not a number where there is none.
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The CPU time that a process has used so far.
+///
+/// # Errors
+/// It has ended.
+pub fn cpu(pid: u32) -> Result<Duration> {
+    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
+    Ok(clock_gettime(clock)?.into())
+}
+
+/// The program made of this source in C, linked against libslurm; compiled once in a folder.
+///
+/// # Errors
+/// There is no gcc, or it refuses the source.
+pub fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
+    let (file, program) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
+    if program.exists() {
+        return Ok(program);
+    }
+    fs::write(&file, source)?;
+    let status = sandbox::command(folder.path(), &find_program("gcc")?)
+        .args(["-O2", "-o"])
+        .args([&program, &file])
+        .arg("-lslurm")
+        .status()?;
+    ensure!(status.success(), "gcc: {status}");
+    Ok(program)
+}
