@@ -123,7 +123,7 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
             let last_update = head.moment("last_update").map_err(Error::custom)?.unwrap_or(0);
             payload.end(last_update).map_err(Error::custom)?;
         }
-        let meta = Meta::of(head.object("meta")).map_err(Error::custom)?;
+        let meta = head.object("meta").and_then(Meta::of).map_err(Error::custom)?;
         Ok(Envelope { meta, error: refusals.first, payload })
     }
 }
@@ -131,8 +131,8 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
 impl Meta {
     fn of(meta: Item<'_>) -> Result<Self, String> {
         // 22.05 writes it with a capital letter.
-        let slurm = if meta.has("slurm") { meta.object("slurm") } else { meta.object("Slurm") };
-        let version = slurm.object("version");
+        let slurm = meta.object(if meta.has("slurm") { "slurm" } else { "Slurm" })?;
+        let version = slurm.object("version")?;
         let of_parts = version.or_none("major").zip(version.or_none("minor"));
         let release = slurm.text("release").as_deref().and_then(release);
         Ok(Self {

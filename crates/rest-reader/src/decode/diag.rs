@@ -181,7 +181,7 @@ impl Diag {
                 Target::Option64(member) => *member(&mut s) = item.number(name)?,
                 Target::Moment(member) => *member(&mut s) = item.moment(name)?,
                 Target::Mean(member) => *member(&mut means) = item.number(name)?,
-                Target::Exits(member, reasons) => *member(&mut s) = exits(item.object(name), reasons)?,
+                Target::Exits(member, reasons) => *member(&mut s) = exits(item.object(name)?, reasons)?,
             }
         }
         let means = self.meaningful(means, &s);

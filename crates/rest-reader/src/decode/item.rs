@@ -28,9 +28,16 @@ impl<'a> Item<'a> {
         self.value.get(name).is_some()
     }
 
+    fn get(self, name: &str) -> &'a Value {
+        self.value.get(name).unwrap_or(&NULL)
+    }
+
     /// The member of this name as an item.
-    pub(super) fn object(self, name: &str) -> Self {
-        Self { value: self.value.get(name).unwrap_or(&NULL), ..self }
+    pub(super) fn object(self, name: &str) -> Result<Self, String> {
+        match self.get(name) {
+            value @ (Value::Object(_) | Value::Null) => Ok(Self { value, ..self }),
+            _ => Err(format!("{name} is not an object")),
+        }
     }
 
     /// `None` if there is no value; an error if it is not a whole number or does not fit.
@@ -66,12 +73,12 @@ impl<'a> Item<'a> {
 
     /// true or false, also as a number; `None`: something else.
     pub(super) fn flag(self, name: &str) -> Option<bool> {
-        flag(self.object(name).value)
+        flag(self.get(name))
     }
 
     /// A text; `None`: something else.
     pub(super) fn text(self, name: &str) -> Option<Cow<'a, str>> {
-        match self.object(name).value {
+        match self.get(name) {
             Value::String(text) => Some(text.into()),
             value @ Value::Number(_) => match Number::of(value) {
                 Number::Is(number) => Some(number.to_string().into()),
@@ -108,7 +115,7 @@ impl<'a> Item<'a> {
     /// Words, none of which is longer than a name: an array of texts, or one text with commas between them.
     pub(super) fn words(self, name: &str) -> Result<Vec<&'a str>, String> {
         let no_words = || format!("{name} is not a list of words");
-        let words: Vec<&str> = match self.object(name).value {
+        let words: Vec<&str> = match self.get(name) {
             Value::Null => Vec::new(),
             Value::String(text) => text.split(',').map(str::trim).collect(),
             Value::Array(items) => {
@@ -122,7 +129,7 @@ impl<'a> Item<'a> {
     }
 
     fn amount(self, name: &str) -> Number {
-        Number::of(self.object(name).value)
+        Number::of(self.get(name))
     }
 }
 

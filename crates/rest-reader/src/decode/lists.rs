@@ -94,7 +94,7 @@ impl Payload for Partitions {
             return Err(format!("there are more than {MOST_PARTITIONS} partitions"));
         }
         // Up to v0.0.38 it is here, from v0.0.39 on in `partition`.
-        let holder = if item.has("state") { item } else { item.object("partition") };
+        let holder = if item.has("state") { item } else { item.object("partition")? };
         let state = holder.words("state")?.first().map(|word| word.to_ascii_lowercase());
         let flags = item.words("flags")?;
         let has =
@@ -143,7 +143,7 @@ impl Payload for Vec<Controller> {
             "DOWN" => Some(false),
             _ => None,
         };
-        let up = by_word.or_else(|| item.flag("responding"));
+        let up = item.flag("responding").or(by_word);
         let up = up.ok_or("the controller is neither up nor down")?;
         if self.len() < MOST_CONTROLLERS {
             let index = u32::try_from(self.len()).unwrap_or(u32::MAX);

@@ -112,6 +112,19 @@ fn an_answer_of_24_11_is_read_whole() {
 }
 
 #[test]
+fn what_should_be_an_object_and_is_something_else_is_an_error() {
+    for place in ["/statistics", "/statistics/bf_exit", "/meta", "/meta/slurm", "/meta/slurm/version"] {
+        for value in [json!([]), json!(1), json!("x")] {
+            let mut answer = diag();
+            *answer.pointer_mut(place).unwrap() = value.clone();
+            assert!(decoded(&answer, 42).is_err(), "{place} {value}");
+        }
+    }
+    let answer = json!({"partitions": [{"name": "p", "partition": ["UP"]}]}).to_string();
+    assert!(read(answer.as_bytes(), Partitions::default()).is_err());
+}
+
+#[test]
 fn that_no_message_waits_is_a_figure_and_an_older_version_has_none() {
     let mut answer = diag();
     answer["statistics"]["pending_rpcs"] = json!([]);
