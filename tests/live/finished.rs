@@ -292,7 +292,10 @@ fn what_private_data_hides_is_not_counted_until_the_daemons_user_is_an_operator(
     let (_, mail) = sandbox::accounting::USERS[1];
     let (since, until) = (now() - 1000.0, now() + 1000.0);
     let request = format!("{{\"finished\":{{\"id\":1,\"since\":{since:.0},\"until\":{until:.0}}}}}\n");
-    let ask = |user| jobs::ask(&folder, &accounting, user, &request).unwrap();
+    let ask = |user| {
+        let (finished, visibility) = jobs::ask(&folder, &accounting, user, &request).unwrap();
+        (finished.jobs, visibility)
+    };
     let (jobs, visibility) = ask(None);
     assert_eq!((jobs.len(), visibility.may_hide("jobs")), (1, false), "root sees everything");
     let (jobs, visibility) = ask(Some(mail));

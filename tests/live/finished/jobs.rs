@@ -8,7 +8,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, bail};
 use sandbox::accounting::{ACCOUNTS, QOS, USERS};
 use sandbox::{Accounting, Folder, now};
-use slurm_snapshot::{Answer, FinishedJob, Reply, Visibility};
+use slurm_snapshot::{Answer, Finished, Reply, Visibility};
 
 /// An account whose name is not a component of a path.
 pub(super) const DOTTED: &str = "chem.lab";
@@ -272,7 +272,7 @@ pub(super) fn ask(
     accounting: &Accounting,
     user: Option<u32>,
     request: &str,
-) -> Result<(Vec<FinishedJob>, Visibility)> {
+) -> Result<(Finished, Visibility)> {
     let file = folder.path().join("requests");
     fs::write(&file, request)?;
     let mut reader = accounting.slurm.reader(user)?;
@@ -281,7 +281,7 @@ pub(super) fn ask(
     let line = output.stdout.split(|byte| *byte == b'\n').nth(1).context("no response")?;
     match Answer::parse(line)? {
         Answer::Reading(reading) => match (reading.reply, reading.visibility) {
-            (Some(Reply::Finished(finished)), Some(visibility)) => Ok((finished.jobs, visibility)),
+            (Some(Reply::Finished(finished)), Some(visibility)) => Ok((*finished, visibility)),
             other => bail!("{other:?}"),
         },
         other => bail!("{other:?} {}", String::from_utf8_lossy(&output.stderr)),

@@ -1,5 +1,5 @@
-//! Two recipes by which finished jobs were once miscounted: an array that never started, seen through a restart of
-//! slurmctld, and a query that fails inside slurmdbd while it answers "no jobs".
+//! Recipes by which finished jobs were once miscounted, or not counted for days: an array that never started, seen through a
+//! restart of slurmctld; a query that fails inside slurmdbd while it answers "no jobs"; and a long time without jobs.
 //!
 //! What is expected is counted here, from what was submitted and what was inserted.
 
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use carbon::{Limits, Queue};
 use sandbox::{Accounting, Folder, Manner, Sink, now, wait};
 
-use super::{MINUTE, Sent, Stage, toml};
+use super::{MINUTE, Sent, Stage, jobs, toml};
 
 /// Jobs in the past, over 70 hours.
 const PAST: u64 = 2000;
@@ -151,4 +151,57 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
     assert_eq!((said("slurmdbd returns no job"), said("slurmdbd returns jobs again")), (1, 1), "{lines:#?}");
     assert_eq!(total(), Some(all));
     daemon.stop().unwrap();
+}
+
+/// slurmdbd refuses a question of an ordinary user that is wider than MaxQueryTimeRange: the row after a time without jobs may be
+/// too far away, and that before it near.
+#[test]
+fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let folder = Folder::new().unwrap();
+    let accounting = Accounting::start_with(&folder, "", "\nMaxQueryTimeRange=1-0").unwrap();
+    for _ in 0..2 {
+        accounting.slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    let ended =
+        "select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0 and `partition` <> ''";
+    wait::until("their end", MINUTE, || accounting.sql(ended).is_ok_and(|count| count.trim() == "2"))
+        .unwrap();
+    let ago = |hours: u32| -> i64 { format!("{:.0}", now() - f64::from(hours) * 3600.0).parse().unwrap() };
+    let (first, last) = (ago(30), ago(0));
+    accounting
+        .sql(&format!(
+            "update slurm_acct_db.sandbox_job_table set time_submit = {first} - 9, time_eligible = {first} - 9, time_start = {first} - 9, \
+             time_end = {first} where job_db_inx = 1"
+        ))
+        .unwrap();
+    let (_, mail) = sandbox::accounting::USERS[1];
+    let ask = |user, since: i64, known: &[i64]| {
+        let request = format!(
+            "{{\"finished\":{{\"id\":1,\"since\":{since},\"until\":{},\"known\":{known:?}}}}}\n",
+            since + 3600
+        );
+        let (finished, _) = jobs::ask(&folder, &accounting, user, &request).unwrap();
+        assert!(finished.jobs.is_empty(), "{finished:?}");
+        (finished.unproved, finished.empty_since.map(|since| since - first))
+    };
+    assert_eq!(ask(Some(mail), ago(10), &[last]), (false, None), "the row after it is near");
+    assert_eq!(ask(Some(mail), ago(28), &[last]), (true, None), "it is too far away");
+    assert_eq!(
+        ask(Some(mail), ago(28), &[last, first]),
+        (false, Some(1)),
+        "nothing ended since the row before it"
+    );
+    assert_eq!(ask(Some(mail), ago(10), &[first]), (false, Some(1)), "an hour more with each question");
+    assert_eq!(ask(None, ago(28), &[last]), (false, None), "an operator may ask for more");
+    accounting.slurm.submit(&["--wrap", "sleep 300"]).unwrap();
+    let running = "select count(*) from slurm_acct_db.sandbox_job_table where state = 1";
+    wait::until("a running job", MINUTE, || accounting.sql(running).is_ok_and(|count| count.trim() == "1"))
+        .unwrap();
+    accounting
+        .sql(&format!("update slurm_acct_db.sandbox_job_table set time_start = {first} where state = 1"))
+        .unwrap();
+    assert_eq!(ask(Some(mail), ago(20), &[]), (false, None), "a job that ran then is enough");
 }
