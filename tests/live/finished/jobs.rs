@@ -228,14 +228,22 @@ impl Cast {
         Ok(())
     }
 
-    /// Remembers which jobs a slurmctld that is killed now may forget, or run again: it saves its state every 5 s.
+    /// Remembers which jobs a slurmctld that is killed now may forget, or run again: it saves its state every 5 s, and what it
+    /// has not sent to slurmdbd is lost.
     pub(super) fn disturb(&mut self, accounting: &Accounting) -> Result<()> {
+        let ends = "select id_job, max(time_end) from slurm_acct_db.sandbox_job_table group by id_job";
+        let sent: BTreeMap<u32, f64> = (accounting.sql(ends)?.lines())
+            .filter_map(|line| line.split_once('\t'))
+            .filter_map(|(id, end)| Some((id.parse().ok()?, end.parse().ok()?)))
+            .collect();
         let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-r", "-t", "all", "-o", "%A %F %e"];
         for line in accounting.slurm.run("env", &args)?.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let [id, array, end] = words[..] else { bail!("a line of squeue: {line}") };
-            if end.parse::<f64>().map_or(true, |end| end > now() - 15.0) {
-                self.disturbed.extend([id.parse::<u32>()?, array.parse()?]);
+            let id: u32 = id.parse()?;
+            let is_sent = |end: f64| sent.get(&id).is_some_and(|sent| *sent >= end);
+            if end.parse::<f64>().map_or(true, |end| end > now() - 15.0 || !is_sent(end)) {
+                self.disturbed.extend([id, array.parse()?]);
             }
         }
         Ok(())

@@ -139,10 +139,9 @@ fn long(seed: u64) -> Result<()> {
     play.stage.accounting.slurm.slurmctld.stop()?;
     play.stage.accounting.slurm.slurmctld.start()?;
     play.cast.end(&play.stage.accounting)?;
-    let checked = play.stage.check();
+    let (_, compared) = play.stage.check()?;
     let truth = ended(&play.stage.accounting)?;
     truth.check(&play.stage.accounting, &play.cast)?;
-    let (_, compared) = checked?;
     let states = truth.states();
     for state in ["timeout", "requeued", "node_fail", "deadline", "resizing"] {
         ensure!(truth.rows.iter().any(|row| row.state == state), "no job is {state}: {states:?}");

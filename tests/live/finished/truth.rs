@@ -344,7 +344,9 @@ impl Truth {
             let is_right = found == *submitted || (failed.contains(id) && found > *submitted);
             ensure!(
                 is_right || cast.disturbed.contains(id),
-                "job {id}: {submitted} submitted, sacct has {found}"
+                "job {id}: {submitted} submitted, sacct has {found}: {:#?}; slurmctld's log: {:#?}",
+                self.rows.iter().filter(|row| row.ids.0 == *id).collect::<Vec<_>>(),
+                lines_of(accounting, *id)
             );
         }
         for id in accounting.slurm.slurmctld.lines().iter().filter_map(|line| start(line)) {
@@ -371,6 +373,13 @@ pub(super) fn sql_rows(accounting: &Accounting, table: &str, condition: &str) ->
          left join slurm_acct_db.qos_table q on q.id = j.id_qos where {condition}"
     ))?;
     text.lines().map(Row::of_sql).collect()
+}
+
+/// What slurmctld has logged of a job or an array.
+fn lines_of(accounting: &Accounting, id: u32) -> Vec<String> {
+    let (job, task) = (format!("JobId={id} "), format!("JobId={id}_"));
+    let is_its = |line: &String| line.contains(&task) || format!("{line} ").contains(&job);
+    accounting.slurm.slurmctld.lines().into_iter().filter(is_its).collect()
 }
 
 /// The job of a line of slurmctld's log that says that a job starts.
