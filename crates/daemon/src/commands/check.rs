@@ -29,58 +29,61 @@ use crate::config::{Config, default_paths};
 use crate::{clock, prefix, self_metrics};
 
 pub(super) fn check(options: &Options, json: bool) -> Result<()> {
-    let mut report = Report { json, ..Report::default() };
-    let looked = look(options, &mut report);
-    report.end(looked)
+    let mut report = Report::new(json);
+    let checked = without_connection(options, &mut report);
+    report.end(checked)
 }
 
 /// A file is for a daemon, which would refuse one without a destination.
-fn look(options: &Options, report: &mut Report) -> Result<()> {
+fn without_connection(options: &Options, report: &mut Report) -> Result<()> {
     let config = load(options)?;
     let config = if config.file.is_some() { config.with_destination()? } else { config };
-    report.good(&configuration(&config))?;
+    report.add(configuration(&config));
     if config.carbon.is_empty() {
-        report
-            .unknown("carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004")?;
+        report.add(CheckLine::unknown(
+            "carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004",
+        ));
     }
-    neighbors::look(&config, false, report)?;
-    files(&config, false, report)
+    report.add_all(neighbors::lines(&config, false));
+    report.add_all(files(&config, false));
+    Ok(())
 }
 
 /// What other files the configuration names that can be checked without a connection.
-fn files(_config: &Config, _connects: bool, _report: &mut Report) -> Result<()> {
+fn files(_config: &Config, _connects: bool) -> Vec<CheckLine> {
     #[cfg(feature = "tls")]
-    tls::files(_config, _connects, _report)?;
-    Ok(())
+    return tls::files(_config, _connects);
+    #[cfg(not(feature = "tls"))]
+    Vec::new()
 }
 
 /// The same, and everything that the configuration names.
 pub(super) fn connect(options: &Options, json: bool, storage_schemas: Option<&Path>) -> Result<()> {
-    let mut report = Report { json, ..Report::default() };
-    let looked = block_on(look_at_all(options, storage_schemas, &mut report));
-    report.end(looked)?;
+    let mut report = Report::new(json);
+    let checked = block_on(everything(options, storage_schemas, &mut report));
+    report.end(checked)?;
     print(report.summary())
 }
 
-async fn look_at_all(options: &Options, storage_schemas: Option<&Path>, report: &mut Report) -> Result<()> {
+async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &mut Report) -> Result<()> {
     let config = load(options)?;
     start_quiet_log(options, &config);
-    report.good(&configuration(&config))?;
-    neighbors::look(&config, true, report)?;
+    report.add(configuration(&config));
+    report.add_all(neighbors::lines(&config, true));
     let reading = match &config.slurm.rest.endpoint {
-        Some(endpoint) => rest::look(&config, endpoint, report).await?,
-        None => slurm::look(&config, report).await?,
+        Some(endpoint) => rest::check(&config, endpoint, report).await,
+        None => slurm::check(&config, report).await,
     };
-    accounting::look(&config, reading.as_ref(), report).await?;
-    delivery::queue(&config, report)?;
-    files(&config, true, report)?;
+    accounting::check(&config, reading.as_ref(), report).await;
+    report.add(delivery::queue(&config));
+    report.add_all(files(&config, true));
     // A Carbon's rules come before its canary, which is a series too.
-    storage::look(&config, reading.as_ref(), storage_schemas, report).await?;
-    let canary = canary(&config, reading.as_ref());
-    delivery::carbons(&config, canary.as_ref(), report).await
+    report.add_all(storage::lines(&config, reading.as_ref(), storage_schemas).await);
+    delivery::check(&config, canary(&config, reading.as_ref()).as_ref(), report).await;
+    Ok(())
 }
 
-fn configuration(config: &Config) -> String {
+fn configuration(config: &Config) -> CheckLine {
     let from = config.file.as_ref().map_or_else(
         || {
             let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
@@ -88,17 +91,18 @@ fn configuration(config: &Config) -> String {
         },
         |file| file.display().to_string(),
     );
-    format!("configuration: {from}")
+    CheckLine::good(format!("configuration: {from}"))
 }
 
 /// The lines. Each is printed as soon as it is known; with `json` all of them at the end.
-#[derive(Default)]
 struct Report {
     json: bool,
     lines: Vec<CheckLine>,
+    /// Whether every line could be printed.
+    printed: Result<()>,
 }
 
-/// One line, for a script.
+/// One line, for a person and for a script.
 #[derive(Serialize)]
 struct CheckLine {
     mark: &'static str,
@@ -107,33 +111,42 @@ struct CheckLine {
     advice: Option<String>,
 }
 
-impl Report {
-    fn good(&mut self, text: &str) -> Result<()> {
-        self.add("✓", text, None)
+impl CheckLine {
+    fn good(text: impl Into<String>) -> Self {
+        Self { mark: "✓", text: text.into(), advice: None }
     }
 
     /// What is wrong, and what to do about it.
-    fn wrong(&mut self, text: &str, advice: &str) -> Result<()> {
-        self.add("✗", text, Some(advice))
+    fn wrong(text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { mark: "✗", text: text.into(), advice: Some(advice.into()) }
     }
 
     /// Not checked, and why.
-    fn unknown(&mut self, text: &str) -> Result<()> {
-        self.add("–", text, None)
+    fn unknown(text: impl Into<String>) -> Self {
+        Self { mark: "–", text: text.into(), advice: None }
     }
 
     /// What costs something and passes by itself, and how to avoid it.
-    fn costs(&mut self, text: &str, advice: &str) -> Result<()> {
-        self.add("–", text, Some(advice))
+    fn costs(text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { mark: "–", ..Self::wrong(text, advice) }
+    }
+}
+
+impl Report {
+    const fn new(json: bool) -> Self {
+        Self { json, lines: Vec::new(), printed: Ok(()) }
     }
 
-    fn add(&mut self, mark: &'static str, text: &str, advice: Option<&str>) -> Result<()> {
-        self.lines.push(CheckLine { mark, text: text.to_owned(), advice: advice.map(str::to_owned) });
-        if self.json {
-            return Ok(());
+    fn add(&mut self, line: CheckLine) {
+        if !self.json && self.printed.is_ok() {
+            let advice = line.advice.as_ref().map_or_else(String::new, |advice| format!("  {advice}\n"));
+            self.printed = print(&format!("{} {}\n{advice}", painted(line.mark), line.text));
         }
-        let advice = advice.map_or_else(String::new, |advice| format!("  {advice}\n"));
-        print(&format!("{} {text}\n{advice}", painted(mark)))
+        self.lines.push(line);
+    }
+
+    fn add_all(&mut self, lines: impl IntoIterator<Item = CheckLine>) {
+        lines.into_iter().for_each(|line| self.add(line));
     }
 
     /// The last line, if nothing is wrong.
@@ -146,21 +159,23 @@ impl Report {
     }
 
     /// Prints the JSON, also where the checks could not be completed. An error if something is wrong.
-    fn end(&mut self, looked: Result<()>) -> Result<()> {
+    fn end(&mut self, checked: Result<()>) -> Result<()> {
         if self.json {
-            let failure = looked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
-            failure.lines().try_for_each(|line| self.add("✗", line, None))?;
+            let failure = checked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+            self.lines
+                .extend(failure.lines().map(|text| CheckLine { mark: "✗", ..CheckLine::unknown(text) }));
         }
         let wrong = self.lines.iter().filter(|line| line.mark == "✗").count();
         if self.json {
-            let document = serde_json::json!({ "ok": looked.is_ok() && wrong == 0, "lines": self.lines });
-            print(&format!("{document}\n"))?;
+            let document = serde_json::json!({ "ok": checked.is_ok() && wrong == 0, "lines": self.lines });
+            self.printed = print(&format!("{document}\n"));
         }
-        match (looked, wrong) {
-            (Err(error), _) => Err(error),
-            (Ok(()), 0) => Ok(()),
-            (Ok(()), 1) => bail!("1 check failed; see the advice above"),
-            (Ok(()), many) => bail!("{many} checks failed; see the advice above"),
+        std::mem::replace(&mut self.printed, Ok(()))?;
+        checked?;
+        match wrong {
+            0 => Ok(()),
+            1 => bail!("1 check failed; see the advice above"),
+            many => bail!("{many} checks failed; see the advice above"),
         }
     }
 }

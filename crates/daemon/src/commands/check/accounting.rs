@@ -1,90 +1,92 @@
 //! slurmdbd, if a collector reads it: whether it answers, what it hides from this user, and how much room finished jobs
 //! need in the queue.
 
-use anyhow::Result;
 use size::Size;
 use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request};
 
-use super::Report;
+use super::{CheckLine, Report};
 use crate::accounting::Plan;
 use crate::commands::read_once;
 use crate::config::Config;
 use crate::finished::{HOUR, ID_BYTES};
 use crate::survey::HIDDEN_REMEDY;
 
-/// The lines; `reading` is what slurmctld has answered.
-pub(super) async fn look(config: &Config, reading: Option<&Reading>, report: &mut Report) -> Result<()> {
+/// `reading` is what slurmctld has answered.
+pub(super) async fn check(config: &Config, reading: Option<&Reading>, report: &mut Report) {
     let plan = Plan::of(config);
     let asks = config.collectors.survey_replies().contains(&ReplyKind::Slurmdbd);
     if plan.is_none() && !asks {
-        return Ok(());
+        return;
     }
     let Some(reading) = reading else {
-        return report.unknown("slurmdbd: not asked, because slurmctld did not answer");
+        report.add(CheckLine::unknown("slurmdbd: not asked, because slurmctld did not answer"));
+        return;
     };
     if let Some(plan) = plan {
-        finished(config, plan, reading, report).await?;
+        report.add(finished(config, plan, reading).await);
     }
     if asks {
         let request = Request::new(ReplyKind::Slurmdbd, ReplyOptions::default());
-        match read_once(config.slurm.clone(), request).await {
-            Ok(_) => report.good("slurmdbd: gives its statistics to this user")?,
-            Err(error) => report.wrong(&format!("slurmdbd: its statistics: {error}"), error.advice())?,
-        }
+        report.add(match read_once(config.slurm.clone(), request).await {
+            Ok(_) => CheckLine::good("slurmdbd: gives its statistics to this user"),
+            Err(error) => CheckLine::wrong(format!("slurmdbd: its statistics: {error}"), error.advice()),
+        });
     }
-    Ok(())
 }
 
-async fn finished(config: &Config, plan: Plan, reading: &Reading, report: &mut Report) -> Result<()> {
+async fn finished(config: &Config, plan: Plan, reading: &Reading) -> CheckLine {
     #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
     let now = reading.time as i64;
     let answer =
         read_once(config.slurm.clone(), plan.request(now.saturating_sub(HOUR), now, Vec::new())).await;
     match answer.map(|reading| (reading.visibility, reading.reply)) {
-        Ok((visibility, _)) if visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) => report.wrong(
-            "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",
-            HIDDEN_REMEDY,
-        ),
-        Ok((_, Some(Reply::Finished(finished)))) => match finished.min_job_age {
-            Some(age) => of_slurmctld(plan, age, report),
-            None => ids(config, plan, &finished, report),
-        },
-        Ok(_) => {
-            report.wrong("slurmdbd: it did not answer with finished jobs", "Is the reader of this version?")
+        Ok((visibility, _)) if visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) => {
+            CheckLine::wrong(
+                "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",
+                HIDDEN_REMEDY,
+            )
         }
-        Err(error) => report.wrong(&format!("slurmdbd: finished jobs: {error}"), error.advice()),
+        Ok((_, Some(Reply::Finished(finished)))) => match finished.min_job_age {
+            Some(age) => of_slurmctld(plan, age),
+            None => ids(config, plan, &finished),
+        },
+        Ok(_) => CheckLine::wrong(
+            "slurmdbd: it did not answer with finished jobs",
+            "Is the reader of this version?",
+        ),
+        Err(error) => CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice()),
     }
 }
 
 /// Whether slurmctld keeps jobs longer than two rounds.
-fn of_slurmctld(plan: Plan, min_job_age: u32, report: &mut Report) -> Result<()> {
+fn of_slurmctld(plan: Plan, min_job_age: u32) -> CheckLine {
     let every = plan.every;
-    let told = format!("finished jobs: no slurmdbd; slurmctld keeps a job for MinJobAge, {min_job_age} s");
+    let text = format!("finished jobs: no slurmdbd; slurmctld keeps a job for MinJobAge, {min_job_age} s");
     if every.saturating_mul(2) > i64::from(min_job_age) {
-        return report.wrong(
-            &format!("{told}, and interval is {every} s, so jobs may be missed"),
+        return CheckLine::wrong(
+            format!("{text}, and interval is {every} s, so jobs may be missed"),
             "Raise MinJobAge in slurm.conf, or lower collectors.finished.interval to less than half of it.",
         );
     }
-    report.good(&told)
+    CheckLine::good(text)
 }
 
 /// Whether the queue has room for the ids of all jobs that are read again, if every hour has as many as the last one.
-fn ids(config: &Config, plan: Plan, finished: &Finished, report: &mut Report) -> Result<()> {
+fn ids(config: &Config, plan: Plan, finished: &Finished) -> CheckLine {
     let jobs = finished.jobs.len();
     let hours = usize::try_from(plan.kept_seconds() / HOUR).unwrap_or(usize::MAX).saturating_add(1);
     let ids = jobs.saturating_mul(hours);
     let size = |ids: usize| Size::from_bytes(u64::try_from(ids).unwrap_or(u64::MAX).saturating_mul(ID_BYTES));
-    let told = format!(
+    let text = format!(
         "{jobs} jobs ended in the last hour; the numbers of as many in each hour of catch_up take {}",
         size(ids)
     );
     let max_bytes = Size::from_bytes(config.queue.limits.max_bytes);
     if ids > plan.most_ids {
-        return report.wrong(
-            &format!("slurmdbd: {told}, more than {}, an eighth of queue.max_bytes", size(plan.most_ids)),
+        return CheckLine::wrong(
+            format!("slurmdbd: {text}, more than {}, an eighth of queue.max_bytes", size(plan.most_ids)),
             "Raise queue.max_bytes or lower catch_up: jobs of which slurmdbd learns very late are not counted.",
         );
     }
-    report.good(&format!("slurmdbd: {told} of queue.max_bytes ({max_bytes})"))
+    CheckLine::good(format!("slurmdbd: {text} of queue.max_bytes ({max_bytes})"))
 }

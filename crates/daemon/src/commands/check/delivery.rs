@@ -5,11 +5,10 @@ use std::io::{Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
 use carbon::{Batch, Connection, ConnectionError, Destination, MetricNames, Stream};
 use size::Size;
 
-use super::Report;
+use super::{CheckLine, Report};
 use crate::config::{Config, ONLY_NAME};
 
 /// The unit's StateDirectory, outside of which it may write nowhere.
@@ -18,17 +17,17 @@ const STATE: &str = "/var/lib/slurm-graphite";
 const REFUSAL: Duration = Duration::from_secs(1);
 
 /// Every Carbon in turn.
-pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
+pub(super) async fn check(config: &Config, canary: Option<&Batch>, report: &mut Report) {
     if config.carbon.is_empty() {
-        report.wrong(
+        report.add(CheckLine::wrong(
             "carbon: no destination",
             "Give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file.",
-        )?;
+        ));
     }
     for to in &config.carbon {
-        carbon(to, canary, report).await?;
+        let line = carbon(to, canary, report).await;
+        report.add(line);
     }
-    Ok(())
 }
 
 /// Such as `carbon main`, or `carbon localhost:2004` without a name.
@@ -36,7 +35,7 @@ pub(super) fn title(to: &Destination) -> String {
     if to.name == ONLY_NAME { format!("carbon {}", to.address) } else { format!("carbon {}", to.name) }
 }
 
-async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
+async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> CheckLine {
     let passed = match &to.tls {
         None => match Connection::open(to).await {
             Ok(connection) => within_time(connection, to, canary).await,
@@ -45,7 +44,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         #[cfg(feature = "tls")]
         Some(_) => match carbon::TlsConnection::open(to).await {
             Ok(connection) => {
-                super::tls::connected(&connection, to, report)?;
+                report.add_all(super::tls::connected(&connection, to));
                 within_time(connection, to, canary).await
             }
             Err(error) => Err(error),
@@ -53,53 +52,65 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         #[cfg(not(feature = "tls"))]
         Some(never) => match *never {},
     };
+    let error = match passed {
+        // Nothing was sent to which it could object.
+        Ok(()) if canary.is_none() && speaks_tls(to).await => return plain_to_tls(to),
+        Ok(()) => return read(to, canary),
+        Err(error) => error,
+    };
+    let wrong = |text: String, advice| CheckLine::wrong(format!("{}: {text}", title(to)), advice);
+    match (&error, advice(&error)) {
+        (ConnectionError::Unread(_), _) => wrong(
+            "accepts connections, but does not read".to_owned(),
+            "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
+        ),
+        (_, Some(advice)) => wrong(error.to_string(), advice),
+        _ if speaks_tls(to).await => plain_to_tls(to),
+        (ConnectionError::NotCarbon | ConnectionError::Talked, _) => {
+            wrong(error.to_string(), "Is this the address and the port of Carbon? Carbon never sends data.")
+        }
+        _ => wrong(
+            format!("accepts connections, but closes them at once: {error}"),
+            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
+        ),
+    }
+}
+
+/// The line of a Carbon that has read the canary, or would have.
+fn read(to: &Destination, canary: Option<&Batch>) -> CheckLine {
     let what = canary.and_then(|canary| canary.points().next()).map_or_else(
         || "accepts connections and reads".to_owned(),
         |point| format!("accepted and read the test point, {}", name(point.path(), to)),
     );
-    let (error, advice) = match passed {
-        // Nothing was sent to which it could object.
-        Ok(()) if canary.is_none() && speaks_tls(to).await => plain_to_tls(),
-        Ok(()) => {
-            let read = format!("{}: {what}", title(to));
-            return match to.protocol.unusual_port(to.address.port) {
-                Some(doubt) => report
-                    .unknown(&format!("{read}, but {doubt}; ask graphite-web whether the point was stored")),
-                None => report.good(&read),
-            };
+    let text = format!("{}: {what}", title(to));
+    match to.protocol.unusual_port(to.address.port) {
+        Some(doubt) => {
+            CheckLine::unknown(format!("{text}, but {doubt}; ask graphite-web whether the point was stored"))
         }
-        Err(ConnectionError::Unread(_)) => (
-            "accepts connections, but does not read".to_owned(),
-            "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
-        ),
-        Err(error @ ConnectionError::Lookup(..)) => {
-            (error.to_string(), "Does the name resolve on this host? Try `getent hosts` with it.")
+        None => CheckLine::good(text),
+    }
+}
+
+/// What to do about an error that says enough itself.
+const fn advice(error: &ConnectionError) -> Option<&'static str> {
+    match error {
+        ConnectionError::Lookup(..) => {
+            Some("Does the name resolve on this host? Try `getent hosts` with it.")
         }
-        Err(error @ ConnectionError::Connect(..)) => {
-            (error.to_string(), "Is carbon-cache running, and is its PICKLE_RECEIVER_PORT open to this host?")
+        ConnectionError::Connect(..) => {
+            Some("Is carbon-cache running, and is its PICKLE_RECEIVER_PORT open to this host?")
         }
-        Err(error @ ConnectionError::Alone(_)) => (
-            error.to_string(),
+        ConnectionError::Alone(_) => Some(
             "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon opens the next before it closes the last.",
         ),
-        Err(error @ (ConnectionError::Tls(_) | ConnectionError::NoHandshake(_))) => (
-            error.to_string(),
+        ConnectionError::Tls(_) | ConnectionError::NoHandshake(_) => Some(
             "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates.",
         ),
-        Err(error @ ConnectionError::Truncated) => (
-            error.to_string(),
+        ConnectionError::Truncated => Some(
             "Without close_notify its response proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false.",
         ),
-        Err(_) if speaks_tls(to).await => plain_to_tls(),
-        Err(error @ (ConnectionError::NotCarbon | ConnectionError::Talked)) => {
-            (error.to_string(), "Is this the address and the port of Carbon? Carbon never sends data.")
-        }
-        Err(error) => (
-            format!("accepts connections, but closes them at once: {error}"),
-            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
-        ),
-    };
-    report.wrong(&format!("{}: {error}", title(to)), advice)
+        _ => None,
+    }
 }
 
 /// What this Carbon calls `path`.
@@ -110,9 +121,9 @@ fn name(path: &str, to: &Destination) -> String {
     }
 }
 
-fn plain_to_tls() -> (String, &'static str) {
-    (
-        "the port speaks TLS, and this destination does not".to_owned(),
+fn plain_to_tls(to: &Destination) -> CheckLine {
+    CheckLine::wrong(
+        format!("{}: the port speaks TLS, and this destination does not", title(to)),
         "Set tls = true in its [[carbon]] table, with ca_file if its certificate is of an authority of your own.",
     )
 }
@@ -164,9 +175,9 @@ async fn send<C: Stream>(
 }
 
 /// Checks that the daemon can write there and that the disk has room for `max_bytes`.
-pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
+pub(super) fn queue(config: &Config) -> CheckLine {
     let Some(dir) = &config.queue.dir else {
-        return report.unknown(
+        return CheckLine::unknown(
             "queue: in memory, because queue.dir is not set; unsent ticks are lost when the daemon ends",
         );
     };
@@ -179,22 +190,25 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
-            report.good(&format!("queue: {name} does not exist yet; {user} can create it{}", unit(dir, file)))
+            CheckLine::good(format!(
+                "queue: {name} does not exist yet; {user} can create it{}",
+                unit(dir, file)
+            ))
         } else {
-            report.wrong(
-                &format!("queue: {name} does not exist, and this user cannot create it"),
+            CheckLine::wrong(
+                format!("queue: {name} does not exist, and this user cannot create it"),
                 "Create it for the daemon's user; the unit's StateDirectory creates /var/lib/slurm-graphite.",
             )
         };
     }
     if let Err(error) = try_writing(dir) {
-        return report.wrong(
-            &format!("queue: {name} cannot be written to: {error}"),
+        return CheckLine::wrong(
+            format!("queue: {name} cannot be written to: {error}"),
             "It must belong to the daemon's user; run this check as that user, `sudo -u slurm-graphite slurm-graphite check …`.",
         );
     }
     let Some(free) = free(dir) else {
-        return report.good(&format!(
+        return CheckLine::good(format!(
             "queue: {name} can be written to by {user}; its free space is not known{}",
             unit(dir, file)
         ));
@@ -202,12 +216,12 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     let most = config.queue.limits.max_bytes;
     let room = format!("{} free, max_bytes is {}", Size::from_bytes(free), Size::from_bytes(most));
     if free.saturating_add(taken(dir)) < most {
-        return report.wrong(
-            &format!("queue: {name} has too little room: {room}"),
+        return CheckLine::wrong(
+            format!("queue: {name} has too little room: {room}"),
             "Lower queue.max_bytes or free some space: on a full disk the daemon keeps ticks in memory only.",
         );
     }
-    report.good(&format!("queue: {name} is writable by {user}; {room}{}", unit(dir, file)))
+    CheckLine::good(format!("queue: {name} is writable by {user}; {room}{}", unit(dir, file)))
 }
 
 /// What the systemd unit needs in addition: this program was not started by it. `file` is the configuration, whose name is that of

@@ -4,9 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-
-use super::Report;
+use super::CheckLine;
 use crate::config::{Config, ConfigFile, Flags, default_paths};
 
 const ADVICE: &str =
@@ -14,23 +12,25 @@ const ADVICE: &str =
 
 /// A line for each other configuration with the same paths. Those of other folders are trials.
 /// Only a problem where `connects`: a file that is not in use must not stop a reload, which checks its own file first.
-pub(super) fn look(config: &Config, connects: bool, report: &mut Report) -> Result<()> {
-    let Some(file) = &config.file else { return Ok(()) };
+pub(super) fn lines(config: &Config, connects: bool) -> Vec<CheckLine> {
+    let Some(file) = &config.file else { return Vec::new() };
     let is_default = |folder: &&Path| default_paths().iter().any(|path| path.parent() == Some(*folder));
-    let Some(folder) = file.parent().filter(is_default) else { return Ok(()) };
-    for other in others(folder, file) {
+    let Some(folder) = file.parent().filter(is_default) else { return Vec::new() };
+    let line = |other: PathBuf| {
         let name = other.display();
-        let read = ConfigFile::read(Some(&other)).map_err(Into::into);
-        match read.and_then(|text| Config::load(text, &Flags::default())) {
+        let text = ConfigFile::read(Some(&other)).map_err(Into::into);
+        match text.and_then(|text| Config::load(text, &Flags::default())) {
+            Err(_) => {
+                Some(CheckLine::unknown(format!("configuration: {name} is not compared: it has problems")))
+            }
             Ok(other) if share_paths(config, &other) => {
                 let text = format!("configuration: {name} has the same prefix, {}", config.prefix);
-                if connects { report.wrong(&text, ADVICE)? } else { report.costs(&text, ADVICE)? }
+                Some(if connects { CheckLine::wrong(text, ADVICE) } else { CheckLine::costs(text, ADVICE) })
             }
-            Ok(_) => {}
-            Err(_) => report.unknown(&format!("configuration: {name} is not compared: it has problems"))?,
+            Ok(_) => None,
         }
-    }
-    Ok(())
+    };
+    others(folder, file).into_iter().filter_map(line).collect()
 }
 
 /// Every file of the folder that `slurm-graphite@NAME.service` could start, except for `file`.

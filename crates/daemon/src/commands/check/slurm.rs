@@ -6,13 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
 use slurm_snapshot::Reading;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::Report;
+use super::{CheckLine, Report};
 use crate::commands::once::Ticks;
 use crate::commands::read_once;
 use crate::config::Config;
@@ -52,115 +51,112 @@ impl Munge {
     }
 }
 
-/// The lines, and the reading that slurmctld gave.
-pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<Reading>> {
-    let Some(conf) = slurm_conf(config, report).await? else {
-        report.unknown("munge, slurmctld: not asked, because there is no slurm.conf")?;
-        return Ok(None);
+/// Returns the reading that slurmctld gave.
+pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Reading> {
+    let Some(conf) = slurm_conf(config, report).await else {
+        report.add(CheckLine::unknown("munge, slurmctld: not asked, because there is no slurm.conf"));
+        return None;
     };
     let munge = if conf.munge { Some(ask_munge(&conf.socket).await) } else { None };
     if conf.certain && munge.as_ref().is_some_and(Munge::holds_up) {
-        munge_alone(&conf, munge.as_ref(), report)?;
-        report.unknown("slurmctld: not asked, because libslurm would wait for munged")?;
-        return Ok(None);
+        report.add(munge_alone(&conf, munge.as_ref()));
+        report.add(CheckLine::unknown("slurmctld: not asked, because libslurm would wait for munged"));
+        return None;
     }
     match read_once(config.slurm.clone(), Ticks::new(config).request()).await {
         Ok(reading) => {
-            report.good(&format!("libslurm: release {}", reading.release))?;
-            if conf.munge {
-                report.good("munge: slurmctld accepts this host's credentials")?;
-            } else {
-                report.unknown(
+            report.add(CheckLine::good(format!("libslurm: release {}", reading.release)));
+            report.add(match conf.munge {
+                true => CheckLine::good("munge: slurmctld accepts this host's credentials"),
+                false => CheckLine::unknown(
                     "munge: not used (see AuthType in slurm.conf); slurmctld accepts this host's credentials",
-                )?;
-            }
+                ),
+            });
             let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
-            report.good(&format!(
-                "slurmctld: cluster {cluster} answers in {} ms",
-                milliseconds(reading.elapsed)
-            ))?;
+            let took = milliseconds(reading.elapsed);
+            report.add(CheckLine::good(format!("slurmctld: cluster {cluster} answers in {took} ms")));
             if config.slurm.follow {
-                follow(config, report).await?;
+                report.add(follow(config).await);
             }
-            Ok(Some(*reading))
+            Some(*reading)
         }
         Err(error) => {
-            failed(&error, &conf, munge.as_ref(), report)?;
-            Ok(None)
+            report.add_all(failed(&error, &conf, munge.as_ref()));
+            None
         }
     }
 }
 
 /// Whether this host is one of SlurmctldHost.
-async fn follow(config: &Config, report: &mut Report) -> Result<()> {
+async fn follow(config: &Config) -> CheckLine {
     let Some((ahead, _)) = ahead_of(read_once(config.slurm.clone(), Follow::request()).await) else {
-        return report.unknown("follow: the reader did not report which controller this host is");
+        return CheckLine::unknown("follow: the reader did not report which controller this host is");
     };
     let name = |index: Option<u32>| ahead.hosts.get(usize::try_from(index?).ok()?);
     match (name(ahead.own), name(ahead.answers)) {
         (None, _) => {
             let problems = config.not_a_controller(&ahead.hosts).to_string();
-            report.wrong(&problems, "`scontrol show config | grep SlurmctldHost` and `hostname` show both.")
+            CheckLine::wrong(
+                problems,
+                "`scontrol show config | grep SlurmctldHost` and `hostname` show both.",
+            )
         }
-        (Some(own), None) => {
-            report.good(&format!("follow: this host is {own}, and none before it in SlurmctldHost answers"))
-        }
-        (Some(own), Some(other)) => report.good(&format!(
+        (Some(own), None) => CheckLine::good(format!(
+            "follow: this host is {own}, and none before it in SlurmctldHost answers"
+        )),
+        (Some(own), Some(other)) => CheckLine::good(format!(
             "follow: this host is {own}; {other} comes before it in SlurmctldHost, and answers"
         )),
     }
 }
 
-fn failed(error: &SourceError, conf: &SlurmConf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
-    let text = error.to_string();
+fn failed(error: &SourceError, conf: &SlurmConf, munge: Option<&Munge>) -> Vec<CheckLine> {
+    let wrong = |what: &str| CheckLine::wrong(format!("{what}: {error}"), error.advice());
     match error.root() {
-        SourceError::NoReader(_) => {
-            report.wrong(&format!("libslurm: {text}"), error.advice())?;
-            munge_alone(conf, munge, report)?;
-            report.unknown("slurmctld: not asked, because there is no reader")
-        }
-        SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL => {
+        SourceError::NoReader(_) => vec![
+            wrong("libslurm"),
+            munge_alone(conf, munge),
+            CheckLine::unknown("slurmctld: not asked, because there is no reader"),
+        ],
+        SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL => vec![
             match munge {
-                Some(Munge::Answers) => report.wrong(
-                    &format!("munge: munged is running, but slurmctld rejects its credentials: {text}"),
+                Some(Munge::Answers) => CheckLine::wrong(
+                    format!("munge: munged is running, but slurmctld rejects its credentials: {error}"),
                     "Do both hosts have the same munge.key and the same time? Is munged running on slurmctld's host? Try \
                      `munge -n | ssh CONTROLLER unmunge`.",
-                )?,
-                Some(_) if conf.certain => munge_alone(conf, munge, report)?,
-                _ => report.wrong(&format!("credentials: {text}"), error.advice())?,
-            }
-            report.unknown("slurmctld: not asked, because it answers only with valid credentials")
-        }
-        _ => {
-            munge_alone(conf, munge, report)?;
-            report.wrong(&format!("slurmctld: {text}"), error.advice())
-        }
+                ),
+                Some(_) if conf.certain => munge_alone(conf, munge),
+                _ => wrong("credentials"),
+            },
+            CheckLine::unknown("slurmctld: not asked, because it answers only with valid credentials"),
+        ],
+        _ => vec![munge_alone(conf, munge), wrong("slurmctld")],
     }
 }
 
 /// What is known of munge when slurmctld has said nothing of it.
-fn munge_alone(conf: &SlurmConf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
+fn munge_alone(conf: &SlurmConf, munge: Option<&Munge>) -> CheckLine {
     let socket = conf.socket.display();
     match munge {
-        None => report.unknown("munge: not used (see AuthType in slurm.conf)"),
-        Some(Munge::Answers) => report.good(&format!("munge: munged answers at {socket}")),
-        Some(Munge::Silent) => report.wrong(
-            &format!("munge: munged accepts connections at {socket}, but does not answer"),
+        None => CheckLine::unknown("munge: not used (see AuthType in slurm.conf)"),
+        Some(Munge::Answers) => CheckLine::good(format!("munge: munged answers at {socket}")),
+        Some(Munge::Silent) => CheckLine::wrong(
+            format!("munge: munged accepts connections at {socket}, but does not answer"),
             "Is it stopped or overloaded? Try `munge -n | unmunge`, then `systemctl restart munge`.",
         ),
         // Without a slurm.conf nobody knows where munged should be, or whether.
-        Some(Munge::Absent(error)) if !conf.certain => report.unknown(&format!(
+        Some(Munge::Absent(error)) if !conf.certain => CheckLine::unknown(format!(
             "munge: nothing answers at {socket} ({error}); slurm.conf may name another socket"
         )),
-        Some(Munge::Absent(error)) => report.wrong(
-            &format!("munge: nothing answers at {socket}: {error}"),
+        Some(Munge::Absent(error)) => CheckLine::wrong(
+            format!("munge: nothing answers at {socket}: {error}"),
             "Is munged running here? `systemctl status munge`; it needs the cluster's /etc/munge/munge.key.",
         ),
     }
 }
 
 /// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where one was named.
-async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<SlurmConf>> {
+async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
     let (candidates, how) = match conf::named(config.slurm.conf.as_deref()) {
         Some((path, by)) => (vec![path], format!(" ({by} names it)")),
         None => (conf::USUAL.map(PathBuf::from).to_vec(), String::new()),
@@ -169,32 +165,31 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
         let name = path.display().to_string();
         match read(&path).await {
             Ok(text) => {
-                report.good(&format!("slurm.conf: {name}{how}"))?;
-                return Ok(Some(SlurmConf::of(&text)));
+                report.add(CheckLine::good(format!("slurm.conf: {name}{how}")));
+                return Some(SlurmConf::of(&text));
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                if !how.is_empty() {
-                    let error = SourceError::NoConf(path);
-                    report.wrong(&format!("slurm.conf: {error}"), error.advice())?;
-                    return Ok(None);
-                }
-            }
-            Err(error) => {
-                report.wrong(
-                    &format!("slurm.conf: {name}: {error}{how}"),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                report.add(CheckLine::wrong(
+                    format!("slurm.conf: {name}: {error}{how}"),
                     "The user that the daemon runs as needs read permission on it and search permission (x) on every parent directory.",
-                )?;
-                return Ok(None);
+                ));
+                return None;
+            }
+            Err(_) if how.is_empty() => {}
+            Err(_) => {
+                let error = SourceError::NoConf(path);
+                report.add(CheckLine::wrong(format!("slurm.conf: {error}"), error.advice()));
+                return None;
             }
         }
     }
     let server = std::env::var("SLURM_CONF_SERVER").ok();
     let from = server.map_or_else(|| "DNS".to_owned(), |server| format!("SLURM_CONF_SERVER ({server})"));
     let usual = conf::USUAL.join(" or ");
-    report.unknown(&format!(
+    report.add(CheckLine::unknown(format!(
         "slurm.conf: there is no {usual}; libslurm looks in its own place, then asks a configless slurmctld, found by {from}"
-    ))?;
-    Ok(Some(SlurmConf { munge: true, socket: MUNGE_SOCKET.into(), certain: false }))
+    )));
+    Some(SlurmConf { munge: true, socket: MUNGE_SOCKET.into(), certain: false })
 }
 
 /// It may be on a file system that hangs.

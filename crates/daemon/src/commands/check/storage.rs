@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
 use slurm_snapshot::Reading;
 
 use super::carbon_conf::{CarbonConf, usual};
 use super::rules::{self, Archives, Rule};
-use super::{Report, ini};
+use super::{CheckLine, ini};
 use crate::collectors::{Paths, fits};
 use crate::commands::once::Ticks;
 use crate::config::{Config, default_paths};
@@ -30,28 +29,27 @@ struct Sent {
     is_exact: bool,
 }
 
-/// Checks all of it.
-pub(super) async fn look(
+/// The lines of storage-schemas.conf, storage-aggregation.conf and carbon.conf.
+pub(super) async fn lines(
     config: &Config,
     reading: Option<&Reading>,
     named: Option<&Path>,
-    report: &mut Report,
-) -> Result<()> {
+) -> Vec<CheckLine> {
     let place = match named {
         Some(file) => CarbonConf { schemas: file.to_owned(), is_carbons: false },
         None => match usual(config).await {
             Ok(place) => place,
-            Err(why) => return report.unknown(&format!("storage-schemas.conf: {why}")),
+            Err(why) => return vec![CheckLine::unknown(format!("storage-schemas.conf: {why}"))],
         },
     };
     let Some(series) = series(config, reading) else {
-        return report.unknown(
+        return vec![CheckLine::unknown(
             "storage-schemas.conf: not checked, because the prefix needs the cluster's name, which is not known",
-        );
+        )];
     };
-    schemas(config, &place, &series, report)?;
-    aggregation(&place, &series, report)?;
-    creates(config, &place, &series, report)
+    let mut lines = schemas(config, &place, &series);
+    lines.extend([aggregation(&place, &series), creates(config, &place, &series)]);
+    lines
 }
 
 /// The paths of ticks, as far as they are known before the first tick; `metrics --count` counts the same ones.
@@ -111,29 +109,30 @@ fn rollup(paths: &Paths, prefix: &str, path: &str) -> Option<Rollup> {
     paths.leaves.leaves().into_iter().find(|known| known.leaf == leaf).map(|known| known.rollup)
 }
 
-fn schemas(config: &Config, place: &CarbonConf, series: &Series, report: &mut Report) -> Result<()> {
+fn schemas(config: &Config, place: &CarbonConf, series: &Series) -> Vec<CheckLine> {
     let title = format!("storage-schemas.conf ({})", place.schemas.display());
+    let wrong = |text: String, advice: &str| vec![CheckLine::wrong(format!("{title}: {text}"), advice)];
     let text = match std::fs::read_to_string(&place.schemas) {
         Ok(text) => text,
-        Err(error) => return report.wrong(&format!("{title}: {error}"), "May this user read it?"),
+        Err(error) => return wrong(error.to_string(), "May this user read it?"),
     };
     let rules = match rules::schemas(&text) {
         Ok(rules) => rules,
-        Err(error @ rules::RuleError::Pattern(..)) => return report.unknown(&format!("{title}: {error}")),
-        Err(error) => {
-            return report.wrong(&format!("{title}: {error}"), "Correct it: Carbon does not start with it.");
+        Err(error @ rules::RuleError::Pattern(..)) => {
+            return vec![CheckLine::unknown(format!("{title}: {error}"))];
         }
+        Err(error) => return wrong(error.to_string(), "Correct it: Carbon does not start with it."),
     };
     let (fitting, misfits) = judge(config, &rules, series);
-    for Misfit { rule, of, what, advice } in &misfits {
-        report.wrong(&format!("{title}: {rule} is the first to match {of}: {what}"), advice)?;
-    }
     if !misfits.is_empty() {
-        return Ok(());
+        let line = |Misfit { rule, of, what, advice }| {
+            CheckLine::wrong(format!("{title}: {rule} is the first to match {of}: {what}"), advice)
+        };
+        return misfits.into_iter().map(line).collect();
     }
     let fitting =
         fitting.iter().map(|(every, rules)| format!("{} fits an interval of {every} s", rules.join(" and ")));
-    report.good(&format!("{title}: {}", fitting.collect::<Vec<_>>().join(", ")))
+    vec![CheckLine::good(format!("{title}: {}", fitting.collect::<Vec<_>>().join(", ")))]
 }
 
 /// A rule that does not fit paths which it is the first to match.
@@ -228,52 +227,55 @@ fn span(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
 
-fn aggregation(place: &CarbonConf, series: &Series, report: &mut Report) -> Result<()> {
+fn aggregation(place: &CarbonConf, series: &Series) -> CheckLine {
     let path = place.schemas.with_file_name("storage-aggregation.conf");
     let title = format!("storage-aggregation.conf ({})", path.display());
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if place.is_carbons && error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return report.unknown(&format!("{title}: {error}")),
+        Err(error) => return CheckLine::unknown(format!("{title}: {error}")),
     };
     let rules = match rules::aggregations(&text) {
         Ok(rules) => rules,
-        Err(error) => return report.unknown(&format!("{title}: {error}")),
+        Err(error) => return CheckLine::unknown(format!("{title}: {error}")),
     };
     let wrong = |(path, sent): &(&String, &Sent)| {
         rules::first(&rules, path).is_some_and(|rule| rule.says != Some(sent.rollup))
     };
     let mut misfits = exact(series).filter(wrong);
     let Some((example, _)) = misfits.next() else {
-        return report.good(&format!("{title}: every path has the right roll-up"));
+        return CheckLine::good(format!("{title}: every path has the right roll-up"));
     };
     let rule = rules::first(&rules, example).map(Rule::title).unwrap_or_default();
     let count = misfits.count() + 1;
-    report.wrong(
-        &format!("{title}: {count} of {} paths have the wrong roll-up, such as {example} by {rule}", exact(series).count()),
+    CheckLine::wrong(
+        format!(
+            "{title}: {count} of {} paths have the wrong roll-up, such as {example} by {rule}",
+            exact(series).count()
+        ),
         "Put the rules of slurm-graphite's config/carbon/storage-aggregation.conf above all other rules: averaging a counter \
          or a maximum gives meaningless values.",
     )
 }
 
 /// MAX_CREATES_PER_MINUTE against the series that Carbon does not have yet.
-fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Report) -> Result<()> {
+fn creates(config: &Config, place: &CarbonConf, series: &Series) -> CheckLine {
     let path = place.schemas.with_file_name("carbon.conf");
     let title = format!("carbon.conf ({})", path.display());
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) => return report.unknown(&format!("{title}: {error}")),
+        Err(error) => return CheckLine::unknown(format!("{title}: {error}")),
     };
     let caches = ini::caches(&text);
     let limits =
         caches.iter().filter_map(|section| section.get("max_creates_per_minute")?.parse::<f64>().ok());
     let limit = limits.fold(f64::INFINITY, f64::min);
     if limit.is_infinite() {
-        return report.good(&format!("{title}: Carbon creates new series without a limit"));
+        return CheckLine::good(format!("{title}: Carbon creates new series without a limit"));
     }
     if config.has_tags_only() {
         let count = exact(series).count();
-        return report.unknown(&format!(
+        return CheckLine::unknown(format!(
             "{title}: {limit} new series a minute; how many of these {count} exist is not checked, because the files of series with \
              tags are named by hashes"
         ));
@@ -292,11 +294,12 @@ fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Re
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53")]
     let minutes = (new as f64 / limit).ceil();
     if minutes <= 1.0 {
-        return report
-            .good(&format!("{title}: {new} series are new, Carbon creates up to {limit} a minute{more}"));
+        return CheckLine::good(format!(
+            "{title}: {new} series are new, Carbon creates up to {limit} a minute{more}"
+        ));
     }
-    report.costs(
-        &format!(
+    CheckLine::costs(
+        format!(
             "{title}: Carbon needs {minutes} minutes to create {new} series at {limit} a minute, and drops points of those that it has not \
              created{more}"
         ),

@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
 use carbon::{Certificate, Destination, TlsConnection};
 
-use super::Report;
+use super::CheckLine;
 use super::delivery::title;
 use crate::clock;
 use crate::config::Config;
@@ -19,63 +18,70 @@ const MOST_NAMED: usize = 4;
 
 /// The files of every destination. Only a problem where `connects`, as far as they can be read: a reload, which checks its own file
 /// first, makes nothing worse.
-pub(super) fn files(config: &Config, connects: bool, report: &mut Report) -> Result<()> {
+pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
+    let mut lines = Vec::new();
     for to in &config.carbon {
         let Some(tls) = &to.tls else { continue };
         let settings = tls.settings();
         if let Some(path) = &settings.ca_file {
             // Next to it there may be its successor.
-            file("ca_file", path, to, false, report)?;
+            lines.extend(file("ca_file", path, to, false).unwrap_or_else(|wrong| vec![wrong]));
         }
         let Some((path, _)) = &settings.identity else { continue };
-        if let (true, Err(error)) = (file("cert_file", path, to, connects, report)?, tls.check_identity()) {
-            report.wrong(
-                &format!("{}: key_file: {error}", title(to)),
-                "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
-            )?;
+        match file("cert_file", path, to, connects) {
+            Err(wrong) => lines.push(wrong),
+            Ok(certificates) => {
+                lines.extend(certificates);
+                lines.extend(tls.check_identity().err().map(|error| {
+                    CheckLine::wrong(
+                        format!("{}: key_file: {error}", title(to)),
+                        "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
+                    )
+                }));
+            }
         }
     }
-    Ok(())
+    lines
 }
 
-/// Checks one file; returns whether it can be read.
-fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut Report) -> Result<bool> {
+/// The lines about a file's certificates; the error is the line of a file that cannot be read.
+fn file(key: &str, path: &Path, to: &Destination, is_needed: bool) -> Result<Vec<CheckLine>, CheckLine> {
     let name = format!("{}: {key} {}", title(to), path.display());
-    let found = carbon::certificates(path);
-    match &found {
+    match carbon::certificates(path) {
         Ok(found) if !is_needed && found.len() > MOST_NAMED => {
-            report.good(&format!("{name}: {} certificates", found.len()))
+            Ok(vec![CheckLine::good(format!("{name}: {} certificates", found.len()))])
         }
         // The first is the client's own. The handshake shows whether the others are needed.
-        Ok(found) => (0..).zip(found).try_for_each(|(index, certificate)| {
-            expiry(&name, certificate, is_needed && index == 0, report)
-        }),
-        Err(error) => report.wrong(
-            &format!("{}: {key}: {error}", title(to)),
+        Ok(found) => Ok((0..)
+            .zip(&found)
+            .map(|(index, certificate)| expiry(&name, certificate, is_needed && index == 0))
+            .collect()),
+        Err(error) => Err(CheckLine::wrong(
+            format!("{}: {key}: {error}", title(to)),
             "It must be a file of certificates in PEM that the daemon's user can read; run this check as that user. Below /home or \
              /root the unit needs ProtectHome=read-only in a drop-in.",
-        ),
-    }?;
-    Ok(found.is_ok())
+        )),
+    }
 }
 
 /// What a connection shows of the server.
-pub(super) fn connected(connection: &TlsConnection, to: &Destination, report: &mut Report) -> Result<()> {
+pub(super) fn connected(connection: &TlsConnection, to: &Destination) -> Vec<CheckLine> {
     let name = format!("{}: speaks {}", title(to), connection.version());
     // That of the server itself has not expired; it may send one that is not needed.
-    connection.certificates().iter().try_for_each(|certificate| expiry(&name, certificate, false, report))
+    let certificates = connection.certificates();
+    certificates.iter().map(|certificate| expiry(&name, certificate, false)).collect()
 }
 
-fn expiry(name: &str, certificate: &Certificate, is_needed: bool, report: &mut Report) -> Result<()> {
+fn expiry(name: &str, certificate: &Certificate, is_needed: bool) -> CheckLine {
     let now = clock::now().as_secs();
     let (text, is_soon) = expires(certificate.expires, now);
     let text = format!("{name}: certificate {:?} {text}", certificate.subject);
     if certificate.expires < now && is_needed {
-        report.wrong(&text, "Renew it: a receiver refuses a certificate that has expired.")
+        CheckLine::wrong(text, "Renew it: a receiver refuses a certificate that has expired.")
     } else if is_soon {
-        report.unknown(&format!("{text}: renew it"))
+        CheckLine::unknown(format!("{text}: renew it"))
     } else {
-        report.good(&text)
+        CheckLine::good(text)
     }
 }
 
