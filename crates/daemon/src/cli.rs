@@ -41,7 +41,8 @@ pub(crate) enum Command {
     },
     /// Check the configuration, and with --connect everything that it names
     Check {
-        /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each Carbon, to which it sends one point
+        /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each Carbon, to which it sends one point; count
+        /// the series, for which it asks slurmctld once for everything that is enabled
         #[arg(long)]
         connect: bool,
         /// Print one line of JSON
@@ -101,11 +102,6 @@ pub(crate) enum Command {
         filter: Option<String>,
         #[arg(long, value_enum, default_value_t = MetricsFormat::Markdown, help = "How to print them")]
         format: MetricsFormat,
-        /// Count the series of this configuration on this cluster instead; sends nothing
-        #[arg(long, conflicts_with_all = ["filter", "format"])]
-        count: bool,
-        #[command(flatten, next_help_heading = "Configuration, with --count")]
-        options: OnceOptions,
     },
     /// Print the rules for Carbon's storage-schemas.conf that fit this configuration
     StorageSchemas {
@@ -150,7 +146,7 @@ pub(crate) struct FileOption {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// The options of commands that make one tick.
+/// The options of `once`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OnceOptions {
     #[command(flatten)]

@@ -4,7 +4,6 @@
 #[path = "../tests/inside/any_recording.rs"]
 mod any_recording;
 mod check;
-mod count;
 mod metrics;
 mod once;
 mod replay;
@@ -56,8 +55,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options.into(), by, json),
         Command::Stats { options, json, reset, .. } => stats::stats(&options.into(), json, reset),
         Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
-        Command::Metrics { options, count: true, .. } => count::count(&options.into()),
-        Command::Metrics { filter, format, .. } => print(&metrics::text(filter.as_deref(), format)?),
+        Command::Metrics { filter, format } => print(&metrics::text(filter.as_deref(), format)?),
         Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options.into())?)),
     }
 }

@@ -189,9 +189,9 @@ fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
     let checked = run(&["check", "--connect"]);
     assert!(checked.stdout.contains("✓ slurmdbd: 0 jobs ended in the last hour"), "{checked:?}");
     assert!(checked.stdout.contains("✓ slurmdbd: gives its statistics to this user"), "{checked:?}");
-    let counted = run(&["metrics", "--count"]);
-    assert!(counted.stdout.contains("      63 slurm_jobs_finished\n"), "{counted:?}");
-    assert!(counted.stdout.contains(" slurm_slurmdbd\n"), "{counted:?}");
+    let series = checked.stdout.lines().find(|line| line.starts_with("✓ series: ")).unwrap();
+    assert!(series.contains(", 63 slurm_jobs_finished, "), "{checked:?}");
+    assert!(series.contains(" slurm_slurmdbd;"), "{checked:?}");
 
     accounting.slurmdbd.stop().unwrap();
     let printed = run(&["once"]);
@@ -202,4 +202,5 @@ fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
     );
     let checked = run(&["check", "--connect"]);
     assert_eq!(checked.stdout.matches("✗ slurmdbd: ").count(), 2, "{checked:?}");
+    assert_eq!(checked.stdout.matches("– series: not all are counted: ").count(), 2, "{checked:?}");
 }

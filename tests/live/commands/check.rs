@@ -139,7 +139,7 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         &["stats", "--carbon", "localhost:2004"],
         &["once", "--queue-dir", "/q"],
         &["storage-schemas", "--log-format", "json"],
-        &["metrics", "bf_", "--count"],
+        &["metrics", "--count"],
         &["stats", "--watch", "1.5s"],
         &[],
     ] {

@@ -72,6 +72,7 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
         "✓ munge: slurmctld accepts",
         "✓ slurmctld: cluster sandbox answers in ",
         "✓ queue: ",
+        "✓ series: ",
         "✓ storage-schemas.conf (",
         "✓ storage-aggregation.conf (",
         "✓ carbon.conf (",
@@ -80,7 +81,7 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
     ]) {
         assert!(line.starts_with(start), "{line}, not {start}");
     }
-    assert_eq!(good.stdout.lines().count(), 11, "{}", good.stdout);
+    assert_eq!(good.stdout.lines().count(), 12, "{}", good.stdout);
     // The queue's folder is unchanged, and Carbon has one new series, whose value is the time of the check.
     assert_eq!(fs::read_dir(&queue).unwrap().count(), 0);
     wait::until("the canary", wait::LIMIT, || !sandbox.carbon.paths().is_empty()).unwrap();

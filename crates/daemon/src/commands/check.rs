@@ -10,6 +10,7 @@ mod ini;
 mod neighbors;
 mod rest;
 mod rules;
+mod series;
 mod slurm;
 mod storage;
 #[cfg(feature = "tls")]
@@ -22,7 +23,6 @@ use carbon::Batch;
 use serde::Serialize;
 use slurm_snapshot::Reading;
 
-pub(super) use self::storage::paths;
 use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, default_paths};
@@ -74,11 +74,16 @@ async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &
         Some(endpoint) => rest::check(&config, endpoint, report).await,
         None => slurm::check(&config, report).await,
     };
-    accounting::check(&config, reading.as_ref(), report).await;
+    let finished = accounting::check(&config, reading.as_ref(), report).await;
     report.add(delivery::queue(&config));
     report.add_all(files(&config, true));
+    let series = match &reading {
+        Some(reading) => series::check(&config, reading, finished.as_ref(), report).await,
+        None => None,
+    };
     // A Carbon's rules come before its canary, which is a series too.
-    report.add_all(storage::lines(&config, reading.as_ref(), storage_schemas).await);
+    let cluster = reading.as_ref().and_then(|reading| reading.cluster.as_deref());
+    report.add_all(storage::lines(&config, cluster, series.as_ref(), storage_schemas).await);
     delivery::check(&config, canary(&config, reading.as_ref()).as_ref(), report).await;
     Ok(())
 }

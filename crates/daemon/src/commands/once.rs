@@ -34,7 +34,7 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
         let mut ticks = Ticks::new(&config);
         let reading = read_or_advise(config.slurm.clone(), ticks.request()).await?;
         let mut batch = ticks.batch(*reading)?;
-        ticks.survey(&mut batch).await;
+        ticks.survey(&mut batch).await.iter().for_each(|failure| note(failure));
         print_lines(&batch)?;
         if Plan::of(&config).is_some() {
             note(
@@ -68,16 +68,18 @@ impl<'a> Ticks<'a> {
         Request::new(ReplyKind::Statistics, self.collecting.options())
     }
 
-    /// Adds the points of the survey collectors, whenever they would be due.
-    pub(super) async fn survey(&mut self, batch: &mut Batch) {
+    /// Adds the points of the survey collectors, whenever they would be due; returns why some are missing.
+    pub(super) async fn survey(&mut self, batch: &mut Batch) -> Vec<String> {
+        let mut missing = Vec::new();
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         for role in [Role::Surveys, Role::Accounting] {
             let Some(needs) = self.collecting.needs(role) else { continue };
             let survey = Survey::new(patient(&self.config.slurm), false, max_duty, max_threads);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
-            failures.iter().for_each(|failure| note(failure));
+            missing.extend(failures);
             self.collecting.collect_survey(DueCollectors::All, &done, batch.timestamp(), &self.prefix, batch);
         }
+        missing
     }
 
     /// The prefix of the last reading's paths.

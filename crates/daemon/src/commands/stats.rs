@@ -63,7 +63,7 @@ fn and_more(rows_in_all: usize, shown: usize) -> String {
 }
 
 /// Refuses a reply of which a part may be hidden from this user.
-pub(super) fn whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
+fn whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
     let visibility = reading.visibility.as_ref().context("slurmctld did not say what PrivateData hides")?;
     let file = if kind.row().role == Role::Accounting { "slurmdbd.conf" } else { "slurm.conf" };
     match kind.row().private.iter().find(|word| visibility.may_hide(word)) {

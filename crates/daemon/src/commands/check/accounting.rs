@@ -11,19 +11,30 @@ use crate::config::Config;
 use crate::finished::{HOUR, ID_BYTES};
 use crate::survey::HIDDEN_REMEDY;
 
-/// `reading` is what slurmctld has answered.
-pub(super) async fn check(config: &Config, reading: Option<&Reading>, report: &mut Report) {
+/// `reading` is what slurmctld has answered. Returns the jobs that ended in the last hour, or in `window` if that is longer.
+pub(super) async fn check(
+    config: &Config,
+    reading: Option<&Reading>,
+    report: &mut Report,
+) -> Option<Finished> {
     let plan = Plan::of(config);
     let asks = config.collectors.survey_replies().contains(&ReplyKind::Slurmdbd);
     if plan.is_none() && !asks {
-        return;
+        return None;
     }
     let Some(reading) = reading else {
         report.add(CheckLine::unknown("slurmdbd: not asked, because slurmctld did not answer"));
-        return;
+        return None;
     };
+    let mut jobs = None;
     if let Some(plan) = plan {
-        report.add(finished(config, plan, reading).await);
+        match finished(config, plan, reading).await {
+            Ok((line, finished)) => {
+                report.add(line);
+                jobs = Some(finished);
+            }
+            Err(line) => report.add(line),
+        }
     }
     if asks {
         let request = Request::new(ReplyKind::Slurmdbd, ReplyOptions::default());
@@ -32,29 +43,41 @@ pub(super) async fn check(config: &Config, reading: Option<&Reading>, report: &m
             Err(error) => CheckLine::wrong(format!("slurmdbd: its statistics: {error}"), error.advice()),
         });
     }
+    jobs
 }
 
-async fn finished(config: &Config, plan: Plan, reading: &Reading) -> CheckLine {
+/// The line of finished jobs, with them; the error is the line without them.
+async fn finished(
+    config: &Config,
+    plan: Plan,
+    reading: &Reading,
+) -> Result<(CheckLine, Finished), CheckLine> {
     #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
     let now = reading.time as i64;
-    let answer =
-        read_once(config.slurm.clone(), plan.request(now.saturating_sub(HOUR), now, Vec::new())).await;
+    let since = now.saturating_sub(plan.window.max(HOUR));
+    let answer = read_once(config.slurm.clone(), plan.request(since, now, Vec::new())).await;
     match answer.map(|reading| (reading.visibility, reading.reply)) {
         Ok((visibility, _)) if visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) => {
-            CheckLine::wrong(
+            Err(CheckLine::wrong(
                 "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",
                 HIDDEN_REMEDY,
-            )
+            ))
         }
-        Ok((_, Some(Reply::Finished(finished)))) => match finished.min_job_age {
-            Some(age) => of_slurmctld(plan, age),
-            None => ids(config, plan, &finished),
-        },
-        Ok(_) => CheckLine::wrong(
+        Ok((_, Some(Reply::Finished(finished)))) => {
+            let line = match finished.min_job_age {
+                Some(age) => of_slurmctld(plan, age),
+                None => {
+                    let last_hour = finished.jobs.iter().filter(|job| job.end >= now.saturating_sub(HOUR));
+                    ids(config, plan, last_hour.count())
+                }
+            };
+            Ok((line, *finished))
+        }
+        Ok(_) => Err(CheckLine::wrong(
             "slurmdbd: it did not answer with finished jobs",
             "Is the reader of this version?",
-        ),
-        Err(error) => CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice()),
+        )),
+        Err(error) => Err(CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice())),
     }
 }
 
@@ -71,9 +94,8 @@ fn of_slurmctld(plan: Plan, min_job_age: u32) -> CheckLine {
     CheckLine::good(text)
 }
 
-/// Whether the queue has room for the ids of all jobs that are read again, if every hour has as many as the last one.
-fn ids(config: &Config, plan: Plan, finished: &Finished) -> CheckLine {
-    let jobs = finished.jobs.len();
+/// Whether the queue has room for the ids of all jobs that are read again, if every hour has as many `jobs` as the last one.
+fn ids(config: &Config, plan: Plan, jobs: usize) -> CheckLine {
     let hours = usize::try_from(plan.kept_seconds() / HOUR).unwrap_or(usize::MAX).saturating_add(1);
     let ids = jobs.saturating_mul(hours);
     let size = |ids: usize| Size::from_bytes(u64::try_from(ids).unwrap_or(u64::MAX).saturating_mul(ID_BYTES));

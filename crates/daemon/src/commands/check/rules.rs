@@ -133,7 +133,7 @@ impl<T> Rule<T> {
         self.name.as_ref().map_or_else(|| "no rule".to_owned(), |name| format!("[{name}]"))
     }
 
-    fn matches(&self, path: &str) -> bool {
+    pub(super) fn matches(&self, path: &str) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(path.as_bytes()))
     }
 }

@@ -4,35 +4,30 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use slurm_snapshot::Reading;
-
 use super::carbon_conf::{CarbonConf, usual};
 use super::rules::{self, Archives, Rule};
+use super::series::Series;
 use super::{CheckLine, ini};
-use crate::collectors::{Paths, fits};
-use crate::commands::once::Ticks;
+use crate::collectors::Paths;
 use crate::config::{Config, default_paths};
-use crate::metric::Rollup;
+use crate::metric::{Leaf, Rollup};
 use crate::tagged::tagged;
 use crate::{prefix, self_metrics};
 
-/// What would be sent, by path, or by name with tags where no destination gets paths.
-type Series = BTreeMap<String, Sent>;
-
-/// How one path is sent.
-#[derive(Clone, Copy)]
-struct Sent {
+/// A figure at a declared level, under its path, or its name with tags where no destination gets paths.
+struct Figure {
+    /// What varies is the documentation's word for it: the rules are for every user or partition alike.
+    path: String,
     rollup: Rollup,
     /// Seconds between two points.
     every: u32,
-    /// Such a path will be there. Otherwise the documentation's word for what varies stands for any number of paths.
-    is_exact: bool,
 }
 
 /// The lines of storage-schemas.conf, storage-aggregation.conf and carbon.conf.
 pub(super) async fn lines(
     config: &Config,
-    reading: Option<&Reading>,
+    cluster: Option<&str>,
+    series: Option<&Series>,
     named: Option<&Path>,
 ) -> Vec<CheckLine> {
     let place = match named {
@@ -42,74 +37,41 @@ pub(super) async fn lines(
             Err(why) => return vec![CheckLine::unknown(format!("storage-schemas.conf: {why}"))],
         },
     };
-    let Some(series) = series(config, reading) else {
+    let Some(figures) = figures(config, cluster) else {
         return vec![CheckLine::unknown(
             "storage-schemas.conf: not checked, because the prefix needs the cluster's name, which is not known",
         )];
     };
-    let mut lines = schemas(config, &place, &series);
-    lines.extend([aggregation(&place, &series), creates(config, &place, &series)]);
+    let mut lines = schemas(config, &place, &figures);
+    lines.extend([aggregation(&place, &figures), creates(config, &place, series)]);
     lines
 }
 
-/// The paths of ticks, as far as they are known before the first tick; `metrics --count` counts the same ones.
-pub(in crate::commands) fn paths(config: &Config, reading: &Reading) -> Vec<String> {
-    let series = series(config, Some(reading)).unwrap_or_default();
-    exact(&series).map(|(path, _)| path.clone()).collect()
-}
-
-/// A level for what has no path of its own (`other_users`, `no_qos`) comes with those that have, which are off by default.
-fn is_of_the_rest(below: &str) -> bool {
-    below.split('.').any(|component| component.starts_with("other_") || component.starts_with("no_"))
-}
-
-/// What a tick holds, and what the documentation says a later one may. `None` without the cluster's name.
-fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
+/// Every figure that may be sent. `None` without the cluster's name.
+fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
     let host = prefix::host();
-    let prefix = config.prefix.expand(reading.and_then(|reading| reading.cluster.as_deref()), &host)?;
-    let mut series = Series::new();
-    let mut add_every = |paths: &Paths, below: &str, every: u32| {
-        let is_exact = !below.contains('<') && !is_of_the_rest(below);
-        for leaf in paths.leaves.leaves() {
-            let path = format!("{prefix}.{below}.gauge-{}", leaf.leaf).replace(['<', '>'], "");
-            series.insert(path, Sent { rollup: leaf.rollup, every, is_exact });
-        }
+    let prefix = config.prefix.expand(cluster, &host)?;
+    let figure = |(below, paths, every): (String, &Paths, u32)| -> Vec<Figure> {
+        let below = below.replace(['<', '>'], "");
+        let figure = |leaf: Leaf| {
+            let path = format!("{prefix}.{below}.gauge-{}", leaf.leaf);
+            let path = if config.has_tags_only() { tagged(&path) } else { path };
+            Figure { path, rollup: leaf.rollup, every }
+        };
+        paths.leaves.leaves().into_iter().map(figure).collect()
     };
-    // What varies in a tick is in the dry one; of a survey the documentation's words stand for it.
-    for (collector, settings) in config.collectors.enabled() {
-        let is_survey = collector.is_survey();
-        let every = if is_survey { settings.interval(config.interval) } else { config.interval };
-        let has_users = settings.users() > Some(0);
-        let may_vary = |paths: &&Paths| is_survey && (has_users || !paths.below.contains("<user>"));
-        let wanted = |paths: &&Paths| !paths.below.contains('<') || may_vary(paths);
-        let paths = collector.paths_with(settings).iter().filter(wanted);
-        paths.for_each(|paths| add_every(paths, paths.below, every));
-    }
-    let replies = config.collectors.survey_replies();
-    for (below, paths) in self_metrics::levels(&host, &config.carbon, &replies) {
-        add_every(paths, &below, config.interval);
-    }
-    let dry_tick = reading.and_then(|reading| Ticks::new(config).batch(reading.clone()).ok());
-    for point in dry_tick.iter().flat_map(|tick| tick.points()) {
-        let mut known = config.collectors.enabled().flat_map(|(collector, _)| collector.paths);
-        let rollup = known.find_map(|paths| rollup(paths, &prefix, point.path()));
-        let rollup = rollup.unwrap_or(Rollup::Average);
-        series.insert(point.path().to_owned(), Sent { rollup, every: config.interval, is_exact: true });
-    }
-    Some(match config.has_tags_only() {
-        true => series.into_iter().map(|(path, sent)| (tagged(&path), sent)).collect(),
-        false => series,
-    })
+    let collectors = config.collectors.enabled().flat_map(|(collector, settings)| {
+        let every = if collector.is_survey() { settings.interval(config.interval) } else { config.interval };
+        let is_sent = move |paths: &&Paths| settings.users() > Some(0) || !paths.below.contains("<user>");
+        let paths = collector.paths_with(settings).iter().filter(is_sent);
+        paths.map(move |paths| (paths.below.to_owned(), paths, every))
+    });
+    let own = self_metrics::levels(&host, &config.carbon, &config.collectors.survey_replies());
+    let own = own.into_iter().map(|(below, paths)| (below, paths, config.interval));
+    Some(collectors.chain(own).flat_map(figure).collect())
 }
 
-/// How the documentation rolls `path` up, if it is one of these.
-fn rollup(paths: &Paths, prefix: &str, path: &str) -> Option<Rollup> {
-    let (below, leaf) = path.strip_prefix(prefix)?.strip_prefix('.')?.rsplit_once(".gauge-")?;
-    fits(paths.below, below).then_some(())?;
-    paths.leaves.leaves().into_iter().find(|known| known.leaf == leaf).map(|known| known.rollup)
-}
-
-fn schemas(config: &Config, place: &CarbonConf, series: &Series) -> Vec<CheckLine> {
+fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Vec<CheckLine> {
     let title = format!("storage-schemas.conf ({})", place.schemas.display());
     let wrong = |text: String, advice: &str| vec![CheckLine::wrong(format!("{title}: {text}"), advice)];
     let text = match std::fs::read_to_string(&place.schemas) {
@@ -123,62 +85,47 @@ fn schemas(config: &Config, place: &CarbonConf, series: &Series) -> Vec<CheckLin
         }
         Err(error) => return wrong(error.to_string(), "Correct it: Carbon does not start with it."),
     };
-    let (fitting, misfits) = judge(config, &rules, series);
-    if !misfits.is_empty() {
-        let line = |Misfit { rule, of, what, advice }| {
-            CheckLine::wrong(format!("{title}: {rule} is the first to match {of}: {what}"), advice)
+    let Judgement { fitting, misfits } = judge(config, &rules, figures);
+    if misfits.is_empty() {
+        let fitting = fitting
+            .iter()
+            .map(|(every, rules)| format!("{} fits an interval of {every} s", rules.join(" and ")));
+        return vec![CheckLine::good(format!("{title}: {}", fitting.collect::<Vec<_>>().join(", ")))];
+    }
+    misfits.into_iter().flat_map(|(text, advice)| wrong(text, &advice)).collect()
+}
+
+/// What Carbon's rules do to the figures.
+#[derive(Default)]
+struct Judgement {
+    /// The rules that fit, by the interval of the figures that they are the first to match, s.
+    fitting: BTreeMap<u32, Vec<String>>,
+    /// What does not fit, and what to do.
+    misfits: Vec<(String, String)>,
+}
+
+fn judge(config: &Config, rules: &[Rule<Archives>], figures: &[Figure]) -> Judgement {
+    let mut matched = BTreeMap::<_, Vec<&str>>::new();
+    for Figure { path, every, .. } in figures {
+        let first = rules.iter().position(|rule| rule.matches(path));
+        matched.entry((first, *every)).or_default().push(path);
+    }
+    let mut judged = Judgement::default();
+    for ((first, every), paths) in &matched {
+        let Some(rule) = first.and_then(|first| rules.get(first)) else { continue };
+        let Some((what, advice)) = misfit(config, rule, *every) else {
+            judged.fitting.entry(*every).or_default().push(rule.title());
+            continue;
         };
-        return misfits.into_iter().map(line).collect();
-    }
-    let fitting =
-        fitting.iter().map(|(every, rules)| format!("{} fits an interval of {every} s", rules.join(" and ")));
-    vec![CheckLine::good(format!("{title}: {}", fitting.collect::<Vec<_>>().join(", ")))]
-}
-
-/// A rule that does not fit paths which it is the first to match.
-struct Misfit {
-    rule: String,
-    of: String,
-    what: String,
-    advice: String,
-}
-
-/// The rules that fit, by the interval of the paths that they are the first to match, s; and those that do not.
-fn judge(
-    config: &Config,
-    rules: &[Rule<Archives>],
-    series: &Series,
-) -> (BTreeMap<u32, Vec<String>>, Vec<Misfit>) {
-    let (mut fitting, mut misfits) = (BTreeMap::<u32, Vec<String>>::new(), Vec::new());
-    let all = exact(series).count();
-    for rule in rules {
-        let mut its: BTreeMap<u32, Series> = BTreeMap::new();
-        for (path, sent) in series {
-            if rules::first(rules, path).is_some_and(|first| std::ptr::eq(first, rule)) {
-                its.entry(sent.every).or_default().insert(path.clone(), *sent);
+        let of = match (paths.len(), figures.len(), paths.first()) {
+            (count, all, Some(example)) if count < all => {
+                format!("{count} of {all} kinds of paths, such as {example}")
             }
-        }
-        for (every, its) in its {
-            let Some((what, advice)) = misfit(config, rule, every) else {
-                fitting.entry(every).or_default().push(rule.title());
-                continue;
-            };
-            let example = exact(&its).map(|(path, _)| path).next().or_else(|| its.keys().next());
-            let example = example.map(String::as_str).unwrap_or_default();
-            let of = match exact(&its).count() {
-                0 => format!("such paths as {example}"),
-                count if count == all => "every path".to_owned(),
-                count => format!("{count} of {all} paths, such as {example}"),
-            };
-            misfits.push(Misfit { rule: rule.title(), of, what, advice });
-        }
+            _ => "every path".to_owned(),
+        };
+        judged.misfits.push((format!("{} is the first to match {of}: {what}", rule.title()), advice));
     }
-    (fitting, misfits)
-}
-
-/// The series that will certainly exist.
-fn exact(series: &Series) -> impl Iterator<Item = (&String, &Sent)> {
-    series.iter().filter(|(_, sent)| sent.is_exact)
+    judged
 }
 
 /// What does not fit about a rule, and what to do.
@@ -227,7 +174,7 @@ fn span(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
 
-fn aggregation(place: &CarbonConf, series: &Series) -> CheckLine {
+fn aggregation(place: &CarbonConf, figures: &[Figure]) -> CheckLine {
     let path = place.schemas.with_file_name("storage-aggregation.conf");
     let title = format!("storage-aggregation.conf ({})", path.display());
     let text = match std::fs::read_to_string(&path) {
@@ -239,19 +186,19 @@ fn aggregation(place: &CarbonConf, series: &Series) -> CheckLine {
         Ok(rules) => rules,
         Err(error) => return CheckLine::unknown(format!("{title}: {error}")),
     };
-    let wrong = |(path, sent): &(&String, &Sent)| {
-        rules::first(&rules, path).is_some_and(|rule| rule.says != Some(sent.rollup))
-    };
-    let mut misfits = exact(series).filter(wrong);
-    let Some((example, _)) = misfits.next() else {
+    let misfits = figures.iter().filter_map(|figure| {
+        let rule = rules::first(&rules, &figure.path).filter(|rule| rule.says != Some(figure.rollup))?;
+        Some((&figure.path, rule.title()))
+    });
+    let misfits: Vec<_> = misfits.collect();
+    let Some((example, rule)) = misfits.first() else {
         return CheckLine::good(format!("{title}: every path has the right roll-up"));
     };
-    let rule = rules::first(&rules, example).map(Rule::title).unwrap_or_default();
-    let count = misfits.count() + 1;
     CheckLine::wrong(
         format!(
-            "{title}: {count} of {} paths have the wrong roll-up, such as {example} by {rule}",
-            exact(series).count()
+            "{title}: {} of {} kinds of paths have the wrong roll-up, such as {example} by {rule}",
+            misfits.len(),
+            figures.len()
         ),
         "Put the rules of slurm-graphite's config/carbon/storage-aggregation.conf above all other rules: averaging a counter \
          or a maximum gives meaningless values.",
@@ -259,7 +206,7 @@ fn aggregation(place: &CarbonConf, series: &Series) -> CheckLine {
 }
 
 /// MAX_CREATES_PER_MINUTE against the series that Carbon does not have yet.
-fn creates(config: &Config, place: &CarbonConf, series: &Series) -> CheckLine {
+fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> CheckLine {
     let path = place.schemas.with_file_name("carbon.conf");
     let title = format!("carbon.conf ({})", path.display());
     let text = match std::fs::read_to_string(&path) {
@@ -273,35 +220,37 @@ fn creates(config: &Config, place: &CarbonConf, series: &Series) -> CheckLine {
     if limit.is_infinite() {
         return CheckLine::good(format!("{title}: Carbon creates new series without a limit"));
     }
-    if config.has_tags_only() {
-        let count = exact(series).count();
+    let Some(series) = series else {
         return CheckLine::unknown(format!(
-            "{title}: {limit} new series a minute; how many of these {count} exist is not checked, because the files of series with \
-             tags are named by hashes"
+            "{title}: {limit} new series a minute; how many it must create is not known, because the series were not counted"
+        ));
+    };
+    if config.has_tags_only() {
+        return CheckLine::unknown(format!(
+            "{title}: {limit} new series a minute; how many of these {} exist is not checked, because the files of series with \
+             tags are named by hashes",
+            series.len()
         ));
     }
     let whisper = caches.iter().find_map(|section| section.get("local_data_dir")).map(Path::new);
     let new = match whisper.filter(|whisper| whisper.is_dir() && place.is_carbons) {
-        Some(whisper) => exact(series)
-            .filter(|(path, _)| !whisper.join(format!("{}.wsp", path.replace('.', "/"))).exists())
-            .count(),
-        None => exact(series).count(),
-    };
-    let more = match config.collectors.enabled().any(|(collector, _)| collector.is_survey()) {
-        true => "; those of jobs, nodes and so on come on top: see `slurm-graphite metrics --count`",
-        false => "",
+        Some(whisper) => {
+            let is_new = |path: &String| !whisper.join(format!("{}.wsp", path.replace('.', "/"))).exists();
+            series.paths().filter(is_new).count()
+        }
+        None => series.len(),
     };
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53")]
     let minutes = (new as f64 / limit).ceil();
     if minutes <= 1.0 {
         return CheckLine::good(format!(
-            "{title}: {new} series are new, Carbon creates up to {limit} a minute{more}"
+            "{title}: {new} series are new, Carbon creates up to {limit} a minute"
         ));
     }
     CheckLine::costs(
         format!(
             "{title}: Carbon needs {minutes} minutes to create {new} series at {limit} a minute, and drops points of those that it has not \
-             created{more}"
+             created"
         ),
         "Raise MAX_CREATES_PER_MINUTE and restart Carbon before the first start, or accept those minutes without points.",
     )
@@ -314,11 +263,11 @@ mod tests {
     #[test]
     fn the_shipped_rules_fit_the_defaults_and_every_path_is_known_to_them() {
         let config = Config::default();
-        let series = series(&config, None).unwrap();
-        assert!(exact(&series).count() > 50);
+        let figures = figures(&config, None).unwrap();
+        assert!(figures.len() > 50);
         let rules =
             rules::schemas(include_str!("../../../../../config/carbon/storage-schemas.conf")).unwrap();
-        for path in series.keys() {
+        for Figure { path, .. } in &figures {
             let rule = rules::first(&rules, path).unwrap();
             assert!(rule.name.is_some() && misfit(&config, rule, 30).is_none(), "{path}");
         }
@@ -333,9 +282,9 @@ mod tests {
             [("cluster", ""), ("standby", ""), ("hpc.{host}", ""), ("hpc.{host}", with_tags)]
         {
             let config = Config::of(&format!("prefix = {prefix:?}\n{more}"));
-            for (path, sent) in &series(&config, None).unwrap() {
+            for Figure { path, rollup, .. } in &figures(&config, None).unwrap() {
                 let rule = rules::first(&rules, path).unwrap();
-                assert!(rule.name.is_some() && rule.says == Some(sent.rollup), "{path}");
+                assert!(rule.name.is_some() && rule.says == Some(*rollup), "{path}");
             }
         }
         for other in [
@@ -375,20 +324,19 @@ mod tests {
     fn our_own_rules_are_right_for_every_survey() {
         for config in surveying() {
             let text = crate::commands::storage_schemas::document(&config);
-            let (_, misfits) =
-                judge(&config, &rules::schemas(&text).unwrap(), &series(&config, None).unwrap());
-            let misfits: Vec<_> = misfits.iter().map(|m| format!("{} {} {}", m.rule, m.of, m.what)).collect();
-            assert_eq!(misfits, [""; 0], "{text}");
+            let Judgement { misfits, .. } =
+                judge(&config, &rules::schemas(&text).unwrap(), &figures(&config, None).unwrap());
+            assert!(misfits.is_empty(), "{misfits:?}: {text}");
         }
     }
 
     #[test]
-    fn of_jobs_states_alone_no_series_is_new_that_never_comes() {
+    fn of_jobs_states_alone_no_figure_is_judged_that_never_comes() {
         let on = "[slurm]\nrest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true";
-        let series = series(&Config::of(on), None).unwrap();
+        let figures = figures(&Config::of(on), None).unwrap();
         let jobs: Vec<&str> =
-            series.keys().filter_map(|path| path.strip_prefix("cluster.slurm_jobs.")).collect();
-        assert_eq!(jobs, ["state.state.gauge-jobs", "total.gauge-jobs", "total.gauge-unparsed"]);
+            figures.iter().filter_map(|figure| figure.path.strip_prefix("cluster.slurm_jobs.")).collect();
+        assert_eq!(jobs, ["total.gauge-jobs", "total.gauge-unparsed", "state.state.gauge-jobs"]);
     }
 
     #[test]
@@ -397,10 +345,10 @@ mod tests {
             let text = crate::commands::storage_schemas::document(&config);
             let (_, own) = text.rsplit_once("[slurm_graphite]").unwrap();
             let rules = rules::schemas(&format!("[slurm_graphite]{own}")).unwrap();
-            let (fitting, misfits) = judge(&config, &rules, &series(&config, None).unwrap());
+            let Judgement { fitting, misfits } = judge(&config, &rules, &figures(&config, None).unwrap());
             assert!(fitting.contains_key(&config.interval), "{own}");
             let differs = config.interval != 120;
-            assert_eq!(misfits.iter().any(|misfit| misfit.what.contains("leaves holes")), differs, "{own}");
+            assert_eq!(misfits.iter().any(|(what, _)| what.contains("leaves holes")), differs, "{own}");
         }
     }
 
@@ -425,14 +373,5 @@ mod tests {
                 .is_some_and(|(what, _)| what.contains("overwrite each other"))
         );
         assert!(misfit_of(&config, &says("10s:1y")).is_some_and(|(what, _)| what.contains("holes")));
-    }
-
-    #[test]
-    fn what_varies_in_a_path_matches_anything_and_nothing_else_does() {
-        let paths = self_metrics::PATHS.iter().find(|paths| paths.below.ends_with("<destination>")).unwrap();
-        let of = |path: &str| rollup(paths, "hpc.x", path);
-        assert_eq!(of("hpc.x.slurm_graphite.node1.carbon.main.gauge-connects"), Some(Rollup::Last));
-        assert_eq!(of("hpc.x.slurm_graphite.node1.queue.main.gauge-connects"), None);
-        assert_eq!(of("hpc.slurm_graphite.node1.carbon.main.gauge-connects"), None);
     }
 }
