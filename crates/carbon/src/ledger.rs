@@ -420,8 +420,9 @@ impl Ledger {
 
     /// The timestamp of the oldest tick that was never written as a whole, Unix seconds.
     pub(crate) fn oldest_unsent(&self) -> Option<i64> {
-        let (_, oldest) = self.due.first().filter(|(sent, _)| !sent)?;
-        self.entries.get(oldest).map(|entry| entry.timestamp)
+        let unsent = [&self.due, &self.provisional].map(|ticks| ticks.first().filter(|(sent, _)| !sent));
+        let oldest = unsent.into_iter().flatten().filter_map(|(_, oldest)| self.entries.get(oldest));
+        oldest.map(|entry| entry.timestamp).min()
     }
 
     /// Whether it must be written, for the first time or again.
@@ -432,7 +433,8 @@ impl Ledger {
     /// Since when the tick that has waited longest has waited, Unix seconds: one that was never written since its timestamp,
     /// one that is to be written again since the loss.
     pub(crate) fn waits_since(&self) -> Option<i64> {
-        let lost_at = self.lost_at.filter(|_| self.sums.again.ticks > 0);
+        let [_, provisional] = self.sums.provisional;
+        let lost_at = self.lost_at.filter(|_| self.sums.again.ticks.saturating_add(provisional.ticks) > 0);
         [self.oldest_unsent(), lost_at].into_iter().flatten().min()
     }
 
@@ -611,6 +613,22 @@ mod tests {
             (ledger.unproved(), ledger.remove(2), ledger.unproved()),
             (10, Some(Removed::Counted), 20)
         );
+    }
+
+    /// The age was 0 while a hundred of them waited.
+    #[test]
+    fn provisional_ticks_wait_like_others() {
+        let mut ledger = ledger([]);
+        ledger.insert(1, 5000, 10, 80, true);
+        ledger.hold(1);
+        ledger.insert(2, 5010, 10, 80, true);
+        assert_eq!((ledger.oldest_unsent(), ledger.waits_since()), (Some(5000), Some(5000)));
+        write_all(&mut ledger, 1);
+        ledger.written(1, 1);
+        ledger.lost(5020);
+        assert_eq!((ledger.oldest_unsent(), ledger.waits_since()), (None, Some(5020)));
+        ledger.written(2, 2);
+        assert_eq!(ledger.waits_since(), Some(5020), "the provisional one still does");
     }
 
     /// A restart of Carbon is no outage of ten minutes because ten minutes of ticks are sent again.

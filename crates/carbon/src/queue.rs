@@ -242,8 +242,13 @@ impl Queue {
     /// The stored bytes by name; `None` until the file has been read.
     #[must_use]
     pub fn states(&self) -> Option<BTreeMap<String, Arc<[u8]>>> {
-        let state = self.shared.state();
-        (state.restored || self.shared.store.is_none()).then(|| state.states.clone())
+        self.is_read().then(|| self.shared.state().states.clone())
+    }
+
+    /// Whether the file has been read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.shared.store.is_none() || self.shared.state().restored
     }
 
     /// The newest bytes of this name, as far as the file has been read.

@@ -171,6 +171,7 @@ pub(crate) struct Summary {
     pub(crate) bytes: usize,
 }
 
+/// Why the log cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum StoreError {

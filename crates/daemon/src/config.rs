@@ -224,7 +224,7 @@ impl Config {
             if name.is_none() && count > 1 {
                 carbon.require(
                     "name",
-                    "with several destinations each needs one, such as \"main\"; what is queued belongs to the name",
+                    "with several destinations each needs one; what is queued belongs to it, so one that was alone keeps \"carbon\"",
                 );
             }
             match address {
@@ -294,7 +294,6 @@ impl Config {
         }
         if !carbon.carbon.is_empty() {
             self.carbon.clear();
-            let is_alone = carbon.carbon.len() == 1;
             for text in &carbon.carbon {
                 match text.parse::<Address>() {
                     Ok(address) if self.carbon.iter().any(|to| to.address == address) => {
@@ -302,7 +301,8 @@ impl Config {
                     }
                     Ok(address) => {
                         let replay_rate = self.queue.replay_rate;
-                        let name = if is_alone { ONLY_NAME.to_owned() } else { address.to_string() };
+                        let is_first = self.carbon.is_empty();
+                        let name = if is_first { ONLY_NAME.to_owned() } else { address.to_string() };
                         let to = Destination::new(name, address);
                         self.carbon.push(Destination { replay_rate, ..to });
                     }

@@ -31,7 +31,7 @@ pub(crate) const PATHS: &[Paths] = &[
     },
     Paths {
         below: "slurm_graphite.<host>.carbon.<destination>",
-        about: "One destination, under its `name` (`carbon` if it has none; several given by `--carbon`: their addresses). A character that is not legal in a path \
+        about: "One destination, under its `name` (`carbon` if it has none; those behind the first `--carbon`: their addresses). A character that is not legal in a path \
                 becomes `_`, and the name gets six hexadecimal digits of its hash.",
         leaves: &DESTINATION_METRICS,
     },

@@ -27,7 +27,7 @@ use slurm_snapshot::Release;
 
 use self::bounded::Bounded;
 use self::item::Item;
-use self::items::{Items, KeptMember, insert};
+use self::items::{Items, Kept, insert, room};
 pub(crate) use self::lists::joined;
 pub(crate) use self::nodes::NodesAnswer;
 use crate::lossy::Lossy;
@@ -99,9 +99,10 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<T>, A::Error> {
         let (mut payload, mut refusals, mut head) = (self.0, Refusals::default(), Map::new());
+        let room = room();
         while let Some(name) = map.next_key::<String>()? {
             let value = match name.as_str() {
-                "meta" | "last_update" => map.next_value_seed(KeptMember)?,
+                "meta" | "last_update" => map.next_value_seed(Kept::all(&room))?,
                 "errors" => map.next_value_seed(Items::of(&mut refusals, "errors")).map(|()| Value::Null)?,
                 list if list == T::NAME => {
                     map.next_value_seed(Items::of(&mut payload, list)).map(|()| Value::Null)?

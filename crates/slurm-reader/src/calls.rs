@@ -348,7 +348,8 @@ impl Libslurm {
     /// index.
     pub(crate) fn list_only(&mut self, index: usize) -> Option<ListedControllers> {
         let list_only = |conf: &mut c::slurm_conf_t| {
-            if index >= usize::try_from(conf.control_cnt).unwrap_or(usize::MAX) {
+            let has_index = index < usize::try_from(conf.control_cnt).unwrap_or(0);
+            if !has_index || conf.control_machine.is_null() || conf.control_addr.is_null() {
                 return None;
             }
             // SAFETY: libslurm has as many names as it counts.

@@ -74,7 +74,9 @@ impl OwnHost {
         if !self.has_answered && !listens(&address, port) {
             return Err(CallError::new("SlurmctldHost", CONNECTION_ERROR));
         }
-        self.listed = libslurm.list_only(index);
+        // Otherwise libslurm would ask every controller.
+        let listed = libslurm.list_only(index);
+        self.listed = Some(listed.ok_or_else(|| CallError::new("SlurmctldHost", CONNECTION_ERROR))?);
         Ok(())
     }
 

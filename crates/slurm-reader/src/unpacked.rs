@@ -278,7 +278,7 @@ impl<'a> Unpacked<'a, c::partition_info_t> {
 /// # Safety
 /// `array` is NULL, or points to `count` initialized elements that nobody changes or frees while the slice lives.
 unsafe fn slice<'a, T>(array: *const T, count: impl TryInto<usize>, most: usize) -> &'a [T] {
-    let count = count.try_into().unwrap_or(usize::MAX).min(most);
+    let count = count.try_into().unwrap_or(0).min(most);
     if array.is_null() || count == 0 {
         return &[];
     }

@@ -148,10 +148,11 @@ impl SenderTask {
             error,
             ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Socket(_)
         );
-        self.budget.unasked(runs && links.opened.elapsed() >= OUTLIVES_A_PROXY);
+        let is_seen = runs && links.opened.elapsed() >= OUTLIVES_A_PROXY;
+        self.budget.unasked(is_seen);
         if runs && links.current.stream.unacked()? == 0 {
             self.place.ledger(|ledger| ledger.stands(links.current.number, now));
-            self.place.count(|status| status.seen_to_run += 1);
+            self.place.count(|status| status.seen_to_run += u64::from(is_seen));
         }
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);

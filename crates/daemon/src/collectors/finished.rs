@@ -208,7 +208,7 @@ const READING: &[Metric<Counts>] = &[
 #[rustfmt::skip]
 const UNPROVED: &[Metric<bool>] = &[
     max("unproved", "0 or 1", |unproved| number(*unproved),
-        "1 if slurmdbd returned no job for some of the time that the round reads, not even one that ran then or that it had before: its \
+        "1 if slurmdbd returned no job for some of the time that the round reads, not even one that ran then, or the nearest one before or after it: its \
                   database may have failed, or the cluster is idle. The jobs of that time are counted later. If it is the newest time, the \
                   round publishes only this point; otherwise the other figures are those of the newer jobs"),
 ];

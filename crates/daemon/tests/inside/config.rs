@@ -145,7 +145,7 @@ fn two_destinations_need_two_names_and_a_single_one_none() {
     assert_eq!(names(Config::of("[[carbon]]\naddress = \"a:2004\"")), ["carbon"]);
     let carbon = vec!["a:2004".to_owned(), "b:2004".to_owned()];
     let flags = Flags { carbon: CarbonFlags { carbon }, ..Flags::default() };
-    assert_eq!(names(Config::parse("", &flags).unwrap()), ["a:2004", "b:2004"]);
+    assert_eq!(names(Config::parse("", &flags).unwrap()), ["carbon", "b:2004"]);
 }
 
 #[test]

@@ -22,25 +22,24 @@ const ENTRY: usize = 64;
 const OBJECT: usize = 640;
 const MEMBER: usize = 128;
 
-/// Reads a value of which everything is needed.
-pub(super) struct KeptMember;
-
-impl<'de> DeserializeSeed<'de> for KeptMember {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        Kept { room: &Cell::new(MOST_KEPT), needs: &|_| true }.deserialize(deserializer)
-    }
+/// The memory that the members of one object may take together.
+pub(super) const fn room() -> Cell<usize> {
+    Cell::new(MOST_KEPT)
 }
 
 /// Reads the members of an object that are needed, and everything in them.
 #[derive(Clone, Copy)]
-struct Kept<'a> {
+pub(super) struct Kept<'a> {
     room: &'a Cell<usize>,
     needs: &'a dyn Fn(&str) -> bool,
 }
 
-impl Kept<'_> {
+impl<'a> Kept<'a> {
+    /// Everything is needed.
+    pub(super) const fn all(room: &'a Cell<usize>) -> Self {
+        Self { room, needs: &|_| true }
+    }
+
     fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
         let left = self.room.get().checked_sub(bytes);
         self.room.set(left.ok_or_else(|| E::custom("larger than anything that slurmrestd sends"))?);
@@ -48,7 +47,7 @@ impl Kept<'_> {
     }
 
     const fn whole(self) -> Self {
-        Self { room: self.room, needs: &|_| true }
+        Self::all(self.room)
     }
 }
 
@@ -192,7 +191,7 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
             let wrong = |problem: &dyn fmt::Display| {
                 A::Error::custom(format_args!("{}, item {number}: {problem}", self.list))
             };
-            let (payload, room) = (&*self.payload, Cell::new(MOST_KEPT));
+            let (payload, room) = (&*self.payload, room());
             let kept = Kept { room: &room, needs: &|name| payload.needs(name) };
             let Some(item) = items.next_element_seed(kept).map_err(|error| wrong(&error))? else { break };
             if !matches!(item, Value::Object(_) | Value::Null) {
@@ -207,7 +206,8 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
         if self.lists.is_empty() {
             return Err(Error::invalid_type(Unexpected::Map, &self));
         }
-        let (payload, mut members) = (self.payload, Map::new());
+        // All members are held until the end.
+        let (payload, mut members, room) = (self.payload, Map::new(), room());
         while let Some(name) = map.next_key_seed(Name(&|name| payload.needs(name)))? {
             let Some(name) = name else {
                 map.next_value::<IgnoredAny>()?;
@@ -217,7 +217,7 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
                 map.next_value_seed(Items { payload: &mut *payload, list: &name, lists: &[] })?;
                 Value::Null
             } else {
-                map.next_value_seed(KeptMember)?
+                map.next_value_seed(Kept::all(&room))?
             };
             insert(&mut members, name, value)?;
         }

@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use carbon::Queue;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::Daemon;
 
 /// How long a start waits until the queue's files, which may be 256 MiB, have been read.
 const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
 /// Seconds between two times that they are stored, because with users and accounts by name they are long.
 const EVERY: i64 = 60;
 
@@ -23,9 +24,13 @@ fn key(collector: &str) -> String {
 
 /// Waits until the queue's files have been read. If the disk hangs, collectors start without a memory.
 pub(super) async fn wait(queue: &Queue) {
-    let ticket = queue.keep([]);
-    if timeout(PATIENCE, queue.kept(ticket)).await.is_err() {
-        warn!("the disk does not answer, so the list of users with paths cannot be read and is made again");
+    let is_read = async {
+        while !queue.is_read() {
+            sleep(PAUSE).await;
+        }
+    };
+    if timeout(PATIENCE, is_read).await.is_err() {
+        warn!("the queue's files cannot be read yet, so the list of users with paths is made again");
     }
 }
 
@@ -38,7 +43,8 @@ impl Daemon {
     /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds, or the end of time
     /// for what must not wait.
     pub(super) fn remember(&mut self, now: i64) {
-        if (0..EVERY).contains(&now.saturating_sub(self.remembered)) {
+        // What the log has is newer than what a collector has made without it.
+        if (0..EVERY).contains(&now.saturating_sub(self.remembered)) || !self.queue.is_read() {
             return;
         }
         let memories = self.collecting.changed_memories();

@@ -46,6 +46,20 @@ fn a_figure_that_occurs_twice_is_no_figure_at_whatever_depth() {
     assert!(read(changed.as_bytes(), Diag::new(42, true, true)).is_ok());
 }
 
+/// Each member had 4 MiB of its own, and all of them are held until the object ends.
+#[test]
+fn the_members_of_one_object_share_its_room() {
+    let half = format!("[{}]", vec![r#"{"":0}"#; 3000].join(","));
+    let text = |members: &[&str]| {
+        let members: Vec<String> = members.iter().map(|name| format!(r#""{name}":{half}"#)).collect();
+        format!(r#"{{"statistics":{{{}}}}}"#, members.join(","))
+    };
+    let one = refused(&text(&["schedule_cycle_max"]), Diag::new(42, true, true));
+    assert!(!one.contains("larger than anything"), "{one}");
+    let two = refused(&text(&["schedule_cycle_max", "schedule_cycle_last"]), Diag::new(42, true, true));
+    assert!(two.contains("larger than anything"), "{two}");
+}
+
 #[test]
 fn errors_after_the_items_void_what_was_counted() {
     let text = format!(r#"{{"nodes":[{}],"errors":[{{"error_number":2002}},{{}}]}}"#, node("n1", ""));
