@@ -77,7 +77,7 @@ adapt() {
 links() {
     sed -i -e '/](docs\/images\//d' -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
         -e 's|](\(\.\./\)*config/slurm-graphite\.toml)|](slurm-graphite.toml)|g' -e 's|](\(\.\./\)*config/|](../../slurm-graphite/|g' \
-        -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|code-structure\.md\|promises\.md\))#\1#g' "$1"
+        -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|code-structure\.md\|decisions\.md\|promises\.md\))#\1#g' "$1"
 }
 
 $action 755 "$built/slurm-graphite" "$bin/slurm-graphite"
@@ -104,7 +104,7 @@ done
 for file in "$top"/config/slurm-graphite.toml "$top"/README.md "$top"/CHANGELOG.md "$top"/LICENSE "$top"/docs/*.md; do
     case $file in
         # Of use only with the source.
-        */code-structure.md | */promises.md) ;;
+        */code-structure.md | */decisions.md | */promises.md) ;;
         *) $action 644 "$file" "$share/doc/slurm-graphite/${file##*/}" ;;
     esac
 done

@@ -22,7 +22,7 @@ const BANNED: &[(&str, &str)] = &[
 ];
 
 /// Documents that are only useful together with the source code.
-const OURS: [&str; 2] = ["docs/code-structure.md", "docs/promises.md"];
+const OURS: [&str; 3] = ["docs/code-structure.md", "docs/decisions.md", "docs/promises.md"];
 
 /// The phrases that occur in `text` as whole words, with their lines.
 fn found(place: &str, text: &str) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! What has been counted, and the next commit.
 //!
-//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing. docs/code-structure.md,
-//! Decisions, explains why even then every job is counted exactly once.
+//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing. docs/decisions.md
+//! explains why even then every job is counted exactly once.
 
 mod commit;
 mod opening;
