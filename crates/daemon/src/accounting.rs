@@ -1,4 +1,4 @@
-//! The rounds in which finished jobs are read, from slurmdbd or, without one, from slurmctld's own records.
+//! The rounds in which finished jobs are read, from slurmdbd.
 //!
 //! A round reads the jobs that ended in the last `window`, or, if some may have been missed, since the ledger's floor: one piece after
 //! the other, the newest first. What was read when it ends, or when slurmdbd fails, is one commit, and no other round begins before
@@ -17,10 +17,9 @@ use slurm_snapshot::{Finished, Reading, Reply, ReplyKind};
 use tracing::{debug, error, warn};
 
 use self::phase::{AHEAD, Asking, Commit, Due, Ending, Opened, Phase, RoundUnderWay};
-pub(crate) use self::plan::{Plan, Sparing};
-use self::report::{ReadFrom, Report};
+pub(crate) use self::plan::Plan;
+use self::report::Report;
 use self::steps::Measuring;
-use crate::derive::{exact_f64, seconds_since};
 use crate::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
 use crate::replies::{ReplyCounters, one_more};
 use crate::source::{Outcome, Source, SourceError};
@@ -55,7 +54,6 @@ pub(crate) struct Accounting {
     piece: i64,
     /// When the last round began that read all it had to, Unix seconds: little that ended before is still to come.
     whole: Option<i64>,
-    read_from: ReadFrom,
     counters: ReplyCounters,
     report: Report,
     /// The log says that there is no room for all ids.
@@ -77,7 +75,6 @@ impl Accounting {
             busy: i64::MIN,
             piece: FIRST_PIECE,
             whole: None,
-            read_from: ReadFrom::Unknown,
             counters: ReplyCounters::default(),
             report: Report::Nothing,
             is_short: false,
@@ -171,19 +168,11 @@ impl Accounting {
     }
 
     /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as seen.
-    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool, sparing: Sparing) {
+    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool) {
         let Some(opened) = &mut self.opened else { return };
         let every = self.plan.every.max(1);
         if timestamp.rem_euclid(every) != 0 || !opened.ledger.is_due(timestamp, every) {
             return;
-        }
-        if let ReadFrom::Slurmctld { requested_at, took } = self.read_from {
-            let rest = exact_f64(took) / 1e6 / sparing.max_duty;
-            if sparing.is_busy {
-                return one_more(&mut self.counters.skipped_busy);
-            } else if now >= requested_at && exact_f64(seconds_since(requested_at, now)) < rest {
-                return one_more(&mut self.counters.skipped_duty);
-            }
         }
         let Phase::Idle = opened.phase else { return one_more(&mut self.counters.skipped_round) };
         let ledger = &mut opened.ledger;
@@ -276,7 +265,7 @@ impl Accounting {
                 Err(error) => {
                     one_more(&mut self.counters.readings_failed);
                     self.counters.duration = None;
-                    self.report.failed(self.read_from, &error);
+                    self.report.failed(&error);
                     if let SourceError::Reader(_) = error {
                         // The answer may have been too long, or may have taken too long.
                         self.piece = (self.piece / 2).max(1);
@@ -286,13 +275,9 @@ impl Accounting {
             };
         one_more(&mut self.counters.readings_ok);
         (self.counters.duration, self.counters.hidden) = (Some(took), false);
-        self.read_from = match finished.min_job_age {
-            Some(_) => ReadFrom::Slurmctld { requested_at: work.round.moment, took },
-            None => ReadFrom::Slurmdbd,
-        };
         let measuring = match mem::replace(&mut work.asking, Asking::Jobs) {
             Asking::Jobs if finished.unproved => {
-                self.report.unproved(self.read_from, work.oldest.or(ledger.latest()));
+                self.report.unproved(work.oldest.or(ledger.latest()));
                 return Err((work, Ending::Unproved));
             }
             Asking::Jobs => Some(Measuring::of(finished, took, &work.round, ledger)),
@@ -325,9 +310,7 @@ impl Accounting {
         let oldest = finished.jobs.iter().map(|job| job.end).min();
         work.oldest = oldest.or(work.oldest);
         self.piece = next_piece(self.piece, finished.jobs.len());
-        // slurmctld reports all that it has at once.
-        let read_from = if finished.min_job_age.is_some() { work.from } else { since };
-        let read_from = finished.empty_since.map_or(read_from, |empty_since| empty_since.min(read_from));
+        let read_from = finished.empty_since.map_or(since, |empty_since| empty_since.min(since));
         work.to = read_from.saturating_sub(1);
         self.ask(work)
     }
@@ -344,7 +327,7 @@ impl Accounting {
         match ending {
             Ending::Whole => {
                 // Not at each answer: an older piece may fail in every round.
-                self.report.good(self.read_from, round.reading.elapsed);
+                self.report.good(round.reading.elapsed);
                 self.whole = Some(round.moment);
                 self.caught_up = if due > Due::Window { now } else { self.caught_up };
             }
@@ -477,7 +460,6 @@ mod tests {
     use crate::survey::patient;
 
     const NOW: i64 = 1_700_000_000;
-    pub(super) const FREELY: Sparing = Sparing { max_duty: 1.0, is_busy: false };
 
     pub(super) fn plan() -> Plan {
         let levels = Levels::default();
@@ -515,9 +497,9 @@ mod tests {
     async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
         let mut accounting = accounting(&mut Disk::new(), NOW + 1000);
         assert!(!accounting.kept(), "there is no batch");
-        accounting.begin(NOW, NOW, true, FREELY);
+        accounting.begin(NOW, NOW, true);
         assert!(matches!(phase(&accounting), Phase::Idle), "there is nothing to read before the floor");
-        accounting.begin(NOW + 1, NOW + 1000, true, FREELY);
+        accounting.begin(NOW + 1, NOW + 1000, true);
         assert!(is_reading(&accounting));
         assert_eq!(accounting.counters.skipped_round, 0);
     }
@@ -527,10 +509,10 @@ mod tests {
     async fn a_first_start_is_on_disk_before_slurmdbd_is_asked_and_a_restart_does_not_move_it() {
         let mut disk = Disk::new();
         let mut first = accounting(&mut disk, NOW);
-        first.begin(NOW, NOW, true, FREELY);
+        first.begin(NOW, NOW, true);
         assert!(!is_reading(&first) && first.ticket() == Some(1));
         first.kept();
-        first.begin(NOW + 1, NOW + 1, true, FREELY);
+        first.begin(NOW + 1, NOW + 1, true);
         assert!(is_reading(&first));
         let again = accounting(&mut disk, NOW + 500);
         assert_eq!((again.ledger().unwrap().floor(), again.ticket()), (NOW, None));
@@ -543,10 +525,10 @@ mod tests {
         let span = RememberedSpan { seconds: 25 * HOUR, ids: 1000 };
         let records = first.records(&first.next(round, NOW, span)).unwrap();
         let mut accounting = accounting(&mut records.into_iter().collect(), NOW);
-        accounting.begin(NOW + 1, NOW + 1, true, FREELY);
+        accounting.begin(NOW + 1, NOW + 1, true);
         assert!(!is_reading(&accounting), "what the disk may lose is not counted as seen");
         assert!(accounting.kept(), "its batch may be missing");
-        accounting.begin(NOW + 2, NOW + 2, true, FREELY);
+        accounting.begin(NOW + 2, NOW + 2, true);
         assert!(is_reading(&accounting));
     }
 

@@ -9,7 +9,7 @@ use std::iter;
 
 use nix::unistd::Uid;
 use slurm_snapshot::{FINAL_STATES, Finished, RESIZING, Request, Used, Visibility};
-use slurm_sys::{SLURMDB_ADMIN_OPERATOR, slurm_conf_t, slurmdb_job_rec_t};
+use slurm_sys::{SLURMDB_ADMIN_OPERATOR, slurmdb_job_rec_t};
 
 use crate::calls::{self, CallError, CallResult, DbdConnection, Libslurm};
 use crate::finished::{DbdJobRow, FinishedFold, GpuTres, Statement, Steps, proofs};
@@ -37,16 +37,13 @@ pub(crate) struct OwnConf {
 }
 
 /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may hide from this user.
-pub(crate) fn finished(
-    libslurm: &mut Libslurm,
-    request: &Request,
-) -> CallResult<(Option<Visibility>, Finished)> {
+pub(crate) fn finished(libslurm: &mut Libslurm, request: &Request) -> CallResult<(Visibility, Finished)> {
     let own = accounting_conf(libslurm)?;
     let connection = libslurm.connect()?;
     let before = visibility(&connection, &own)?;
     // If jobs are hidden, the rest is not worth its cost.
     if before.may_hide("jobs") {
-        return Ok((Some(before), Finished::default()));
+        return Ok((before, Finished::default()));
     }
     let finished = if request.jobs.is_empty() {
         jobs(&connection, &own.cluster, request)?
@@ -59,12 +56,7 @@ pub(crate) fn finished(
         if after.may_hide("jobs") { (after, Finished::default()) } else { (before, finished) };
     drop(connection);
     calls::give_memory_back();
-    Ok((Some(visibility), finished))
-}
-
-/// Whether libslurm's own configuration names a slurmdbd. From 24.11 on it is NULL if there is none.
-pub(crate) fn has_slurmdbd(conf: Unpacked<'_, slurm_conf_t>) -> bool {
-    lossy(conf.accounting_storage_type()).contains("slurmdbd")
+    Ok((visibility, finished))
 }
 
 /// The name of the failed call if slurm.conf names no slurmdbd.
@@ -77,9 +69,9 @@ pub(crate) fn accounting_conf(libslurm: &mut Libslurm) -> CallResult<OwnConf> {
     });
     let refuse = |text: String| Err(CallError { call: ACCOUNTING_CONF, errno: 0, text });
     match read {
-        Some((_, storage, _)) if !storage.contains("slurmdbd") => {
-            refuse(format!("AccountingStorageType is {storage:?}, so there is no slurmdbd to ask"))
-        }
+        Some((_, storage, _)) if !storage.contains("slurmdbd") => refuse(format!(
+            "AccountingStorageType is {storage:?}, so there is no slurmdbd; [collectors.jobs] counts jobs by state without it"
+        )),
         Some((cluster, _, slurm_user)) if !cluster.is_empty() => {
             Ok(OwnConf { cluster: CString::new(cluster).unwrap_or_default(), slurm_user })
         }

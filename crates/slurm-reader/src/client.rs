@@ -63,10 +63,7 @@ impl Rpcs for Client {
         survey_calls::load(&mut self.libslurm, &mut self.own, request)
     }
 
-    fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError> {
-        if self.libslurm.own_conf(accounting::has_slurmdbd).unwrap_or(true) {
-            return accounting::finished(&mut self.libslurm, request);
-        }
-        Ok((None, survey_calls::finished_of_slurmctld(&mut self.libslurm, request.options.users)?))
+    fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError> {
+        accounting::finished(&mut self.libslurm, request)
     }
 }

@@ -241,7 +241,7 @@ mod tests {
             unreachable!()
         }
 
-        fn finished(&mut self, _: &Request) -> Result<(Option<Visibility>, Finished), CallError> {
+        fn finished(&mut self, _: &Request) -> Result<(Visibility, Finished), CallError> {
             unreachable!()
         }
     }

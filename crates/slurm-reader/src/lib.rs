@@ -18,7 +18,6 @@ pub mod conf;
 mod conf_cache;
 mod dbd_statistics;
 mod finished;
-mod finished_ctld;
 mod fold;
 mod job;
 mod jobs;

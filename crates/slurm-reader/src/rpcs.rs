@@ -38,10 +38,9 @@ pub trait Rpcs {
     /// # Errors
     /// A call failed.
     fn load(&mut self, request: &Request) -> Result<Reply, CallError>;
-    /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may hide from this user. If
-    /// slurm.conf names no slurmdbd, both come from slurmctld.
+    /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may hide from this user.
     ///
     /// # Errors
-    /// slurmdbd, its database or slurmctld did not answer.
-    fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError>;
+    /// slurm.conf names no slurmdbd; it or its database did not answer.
+    fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError>;
 }

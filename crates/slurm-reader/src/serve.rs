@@ -109,12 +109,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
             ReplyKind::Reset => self.rpcs.reset()?,
             ReplyKind::Finished => {
                 let (of_slurmdbd, finished) = self.rpcs.finished(request)?;
-                // For slurmctld's own records, slurmctld's PrivateData applies.
-                visibility = if of_slurmdbd.is_some() {
-                    of_slurmdbd
-                } else {
-                    self.conf_cache.visibility(self.rpcs, Accepted::Confirmed)?
-                };
+                visibility = Some(of_slurmdbd);
                 reply = Some(Reply::Finished(Box::new(finished)));
             }
             // Not requested: nobody may use it, slurmctld would walk its lists for nothing, and for nodes it would log a

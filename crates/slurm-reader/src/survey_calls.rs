@@ -5,14 +5,14 @@
 
 use std::time::Instant;
 
-use slurm_snapshot::{Controller, Finished, Partitions, Release, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Controller, Partitions, Release, Reply, ReplyKind, ReplyOptions, Request};
 use slurm_sys::slurm_conf_t;
 
 use crate::calls::{self, CallResult, Libslurm};
 use crate::nodes::CountedNodes;
 use crate::own_host::OwnHost;
 use crate::unpacked::Unpacked;
-use crate::{associations, conf, dbd_statistics, finished_ctld, jobs, lists, nodes, partitions, version};
+use crate::{associations, conf, dbd_statistics, jobs, lists, nodes, partitions, version};
 
 /// The reply to a survey's `request`.
 pub(crate) fn load(libslurm: &mut Libslurm, own: &mut OwnHost, request: &Request) -> CallResult<Reply> {
@@ -51,15 +51,6 @@ fn jobs(libslurm: &mut Libslurm, known: Option<i64>, options: ReplyOptions) -> C
     drop(reply);
     calls::give_memory_back();
     Ok(Some(Reply::Jobs(Box::new(jobs))))
-}
-
-/// The jobs in a final state that slurmctld still has.
-pub(crate) fn finished_of_slurmctld(libslurm: &mut Libslurm, users: bool) -> CallResult<Finished> {
-    let age = libslurm.own_conf(|conf| conf.min_job_age).unwrap_or(0);
-    let reply = libslurm.jobs(0)?;
-    let finished = reply.map(|reply| finished_ctld::from_reply(reply.get(), age, users));
-    calls::give_memory_back();
-    Ok(finished.unwrap_or_default())
 }
 
 /// Nodes, and their partitions if `options` ask for them; `None` if nothing has changed since `since`.

@@ -41,10 +41,6 @@ pub struct Finished {
     /// If no job ended in the requested time: none ended since this time either, Unix seconds, which is before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_since: Option<i64>,
-    /// For jobs from slurmctld's own records: for how many seconds after its end a job is among them. Then `jobs` are
-    /// all jobs that slurmctld has, whatever time was requested. `None` for jobs from slurmdbd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_job_age: Option<u32>,
     /// With [`crate::ReplyOptions::steps`], for each job that started: its `db_index`, the id for
     /// [`crate::Request::jobs`], and when it started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -95,28 +95,6 @@ impl Sent {
         self.0.get(path).map_or(0, |values| values.values().sum())
     }
 
-    /// Jobs by level and state, since the first start.
-    pub(super) fn totals(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
-        self.jobs("jobs_total", |path| self.last(path).unwrap_or(0))
-    }
-
-    /// The same as the sum of all slots.
-    pub(super) fn sums(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
-        self.jobs("jobs", |path| self.sum(path))
-    }
-
-    fn jobs(&self, leaf: &str, value: impl Fn(&str) -> u64) -> BTreeMap<String, BTreeMap<String, u64>> {
-        let mut jobs = BTreeMap::<_, BTreeMap<_, _>>::new();
-        let end = format!(".gauge-{leaf}");
-        for path in self.0.keys() {
-            let state = path.strip_suffix(&end).and_then(|level| level.split_once(".state."));
-            if let (Some((level, state)), 1..) = (state, value(path)) {
-                jobs.entry(level.to_owned()).or_default().insert(state.to_owned(), value(path));
-            }
-        }
-        jobs
-    }
-
     /// Every figure that has a total, by level and leaf.
     fn figures(&self) -> impl Iterator<Item = (String, String)> {
         self.0.keys().filter_map(|path| {

@@ -258,7 +258,7 @@ fn newer() -> Result<String> {
     stage.carbon.process.start()?;
     let since = now();
     stage.daemon.spawn()?;
-    let said = stage.said(since, "newer than this program")?;
+    let said = stage.said(since, "and this program's is ")?;
     ensure!(said.level == "ERROR", "{}", said.line);
     stage.connected(since)?;
     // Longer than the daemon waits before its next attempt.

@@ -72,7 +72,7 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
         &format!("✗ {expiry}"),
         "✗ carbon plain: the port speaks TLS, and this destination does not\n",
         // The only one whose name is `carbon`.
-        "✓ carbon localhost:",
+        "✓ carbon 127.0.0.1:",
         "✓ carbon tls: accepts connections and reads\n",
     ] {
         assert!(checked.contains(line), "{line}: {checked}");

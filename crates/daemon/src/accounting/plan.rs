@@ -1,4 +1,4 @@
-//! The configuration of finished jobs: what is read, what is kept, and how slurmctld is spared.
+//! The configuration of finished jobs: what is read, and what is kept.
 
 use slurm_snapshot::{ReplyKind, ReplyOptions, Request};
 
@@ -53,13 +53,4 @@ impl Plan {
             ..Request::new(ReplyKind::Finished, options)
         }
     }
-}
-
-/// Limits for requests to slurmctld, if there is no slurmdbd.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sparing {
-    /// The share of time that one reply may take.
-    pub(crate) max_duty: f64,
-    /// It serves too many RPCs, or does not answer.
-    pub(crate) is_busy: bool,
 }

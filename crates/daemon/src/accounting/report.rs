@@ -9,18 +9,6 @@ use crate::finished::Found;
 use crate::source::SourceError;
 use crate::survey::HIDDEN_REMEDY;
 
-/// Where finished jobs come from, as far as is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadFrom {
-    Unknown,
-    Slurmdbd,
-    /// slurmctld's own records: when they were requested last, Unix seconds, and how long it took, µs.
-    Slurmctld {
-        requested_at: i64,
-        took: u64,
-    },
-}
-
 /// What the log has said last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
@@ -31,46 +19,34 @@ pub(super) enum Report {
     Hidden,
 }
 
-impl ReadFrom {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "the source of finished jobs",
-            Self::Slurmdbd => "slurmdbd",
-            Self::Slurmctld { .. } => "slurmctld",
-        }
-    }
-}
-
 impl Report {
-    pub(super) fn good(&mut self, source: ReadFrom, took: u64) {
-        let source = source.name();
+    pub(super) fn good(&mut self, took: u64) {
         match std::mem::replace(self, Self::Good) {
-            Self::Failed(since) => info!("{source} answers again after {}", whole_seconds(since)),
+            Self::Failed(since) => info!("slurmdbd answers again after {}", whole_seconds(since)),
             Self::Unproved(since) => {
-                info!("{source} returns jobs again after {}; all are counted", whole_seconds(since));
+                info!("slurmdbd returns jobs again after {}; all are counted", whole_seconds(since));
             }
             Self::Good => {}
-            Self::Nothing | Self::Hidden => info!(elapsed_us = took, "{source} answers"),
+            Self::Nothing | Self::Hidden => info!(elapsed_us = took, "slurmdbd answers"),
         }
     }
 
-    pub(super) fn failed(&mut self, source: ReadFrom, error: &SourceError) {
+    pub(super) fn failed(&mut self, error: &SourceError) {
         if !matches!(self, Self::Failed(_)) {
-            let source = source.name();
-            warn!(%error, "{source} does not answer; finished jobs are counted when it answers again");
+            warn!(%error, "slurmdbd does not answer; finished jobs are counted when it answers again");
             *self = Self::Failed(Instant::now());
         }
     }
 
     /// `known`: the end of a row that slurmdbd should have. Without one, the cluster may be new.
-    pub(super) fn unproved(&mut self, source: ReadFrom, known: Option<i64>) {
+    pub(super) fn unproved(&mut self, known: Option<i64>) {
         match (&self, known) {
             (Self::Unproved(_), _) => {}
             (Self::Nothing, None) => {
                 info!("slurmdbd answers without any job; finished jobs are counted when it returns one");
                 *self = Self::Good;
             }
-            (_, None) => self.good(source, 0),
+            (_, None) => self.good(0),
             (_, Some(known)) => {
                 warn!(
                     known,

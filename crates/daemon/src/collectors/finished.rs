@@ -42,17 +42,14 @@ slurmdbd and JobAcctGatherType. A job counts when its steps have ended too, at t
 pub(super) const COLLECTOR: Collector = Collector {
     name: "finished",
     comment: "\
-Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd, or without one from
-slurmctld's own records, which it keeps for MinJobAge: then interval must be less than half of that. Needs queue.dir.",
+Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd. Needs queue.dir.",
     settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS, EFFICIENCY],
     paths: &[
         Paths {
             below: "slurm_jobs_finished.reading",
             about: "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, even \
-                    through outages of slurmdbd and of this daemon. Without slurmdbd they are read from slurmctld, which \
-                    forgets a job MinJobAge after its end, never shows a run that ended by requeue, and does not keep how \
-                    many tasks of an array were cancelled before they started: see `complete`. A job counts in the round in \
-                    which it is first reported, not in that in which it ended. Every figure is published twice: what the \
+                    through outages of slurmdbd and of this daemon. A job counts in the round in which it is first reported, \
+                    not in that in which it ended. Every figure is published twice: what the \
                     round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
                     not be read has no point; the next one counts its jobs.",
             leaves: &(READING, UNPROVED),
@@ -200,9 +197,6 @@ const READING: &[Metric<Counts>] = &[
     average("unparsed", "count", |c| number(c.reading.unparsed),
         "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures"),
     average("round_time", "µs", |c| number(c.reading.elapsed), "how long slurmdbd took for all answers of the round"),
-    average("complete", "0 or 1", |c| number(c.reading.complete),
-        "without slurmdbd: whether this round came within half of MinJobAge after the last one, so that slurmctld cannot have \
-                  forgotten a job between them; none with slurmdbd"),
 ];
 
 #[rustfmt::skip]
@@ -285,7 +279,7 @@ mod tests {
             let mut counts = Counts::default();
             counts.efficiency = efficiency;
             counts.totals.insert("total".to_owned(), Tally::default());
-            assert_eq!(paths(&counts, "c").len(), files, "none of `complete`, which slurmdbd does not have");
+            assert_eq!(paths(&counts, "c").len(), files);
             let spread = Some(Spread::default());
             let sums = Tally { started: 1, cpu_used: 1500, ..Tally::default() };
             counts.round.insert("total".to_owned(), Figures { sums, waits: spread, runs: spread });

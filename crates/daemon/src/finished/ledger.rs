@@ -50,8 +50,6 @@ pub(crate) struct Counts {
     latest: Option<i64>,
     /// The newest hour before the floor of which a job was counted: slurmdbd may still have its rows.
     forgotten: Option<i64>,
-    /// Whether the last jobs came from slurmctld, because there was no slurmdbd.
-    of_slurmctld: bool,
     /// Whether they include the CPU time of steps.
     pub(crate) efficiency: bool,
     /// When the round began; `None` before the first.
@@ -98,8 +96,6 @@ pub(crate) struct RoundReading {
     pub(crate) changed: u64,
     /// Whether an older piece is not proved: it is still to be counted.
     pub(crate) unproved: bool,
-    /// Of slurmctld's records: whether none can have been removed since the last round.
-    pub(crate) complete: Option<bool>,
 }
 
 /// A row that is not complete yet.
@@ -186,14 +182,6 @@ impl FinishedLedger {
     /// Jobs that ended before this are not counted, Unix seconds.
     pub(crate) const fn floor(&self) -> i64 {
         self.counts.floor
-    }
-
-    /// The floor for jobs from slurmctld, or from slurmdbd. Jobs from the other one have other ids, so the floor is after all that were
-    /// counted from there.
-    pub(super) fn floor_of(&self, of_slurmctld: bool) -> i64 {
-        let old = &self.counts;
-        let told = old.moment.max(old.latest).filter(|_| old.of_slurmctld != of_slurmctld);
-        told.map_or(old.floor, |told| old.floor.max(told.saturating_add(1)))
     }
 
     /// From when everything must be read at `now`, Unix seconds.

@@ -80,8 +80,8 @@ pub(crate) struct FinishedRound {
     pub(crate) is_silent: bool,
     /// Whether what their steps have used is counted.
     pub(crate) efficiency: bool,
-    /// Whether these jobs came from slurmctld, because there is no slurmdbd; `None` before the first answer.
-    pub(super) of_slurmctld: Option<bool>,
+    /// Whether slurmdbd has answered.
+    has_answer: bool,
     figures: BTreeMap<String, Growing>,
     /// By the hour of their end.
     pub(super) ids: BTreeMap<i64, Vec<SeenId>>,
@@ -125,17 +125,12 @@ impl FinishedRound {
 
     /// Adds the jobs that neither the ledger nor this round has counted.
     pub(crate) fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &FinishedLedger) {
-        let of_slurmctld = finished.min_job_age.is_some();
-        self.of_slurmctld = Some(of_slurmctld);
-        self.efficiency &= !of_slurmctld;
-        let floor = ledger.floor_of(of_slurmctld);
+        self.has_answer = true;
+        let floor = ledger.floor();
         let used: BTreeMap<u64, Used> = finished.used.iter().map(|used| (used.id, *used)).collect();
         let reading = &mut self.reading;
         reading.elapsed = reading.elapsed.saturating_add(elapsed);
         reading.unparsed = reading.unparsed.saturating_add(finished.unparsed);
-        let since_last = ledger.last_moment().map(|last| self.moment.saturating_sub(last));
-        let is_complete = |age: u32| since_last.is_none_or(|since| (0..=i64::from(age / 2)).contains(&since));
-        reading.complete = finished.min_job_age.map(is_complete);
         for job in &finished.jobs {
             if job.end >= self.window_from {
                 self.reading.window_jobs = self.reading.window_jobs.saturating_add(1);
@@ -155,8 +150,6 @@ impl FinishedRound {
             let used = used.get(&job.id).copied().unwrap_or_default();
             tally.cpu_used = used.cpu;
             let patience = match finished.name(job.partition) {
-                // slurmctld's own records are complete.
-                _ if of_slurmctld => 0,
                 "" => INCOMPLETE,
                 _ if job.tasks > 1 => SETTLING,
                 _ if used.is_open => OPEN_STEPS,
@@ -195,7 +188,7 @@ impl FinishedRound {
 
     /// Whether slurmdbd has answered.
     pub(crate) const fn has_answer(&self) -> bool {
-        self.of_slurmctld.is_some()
+        self.has_answer
     }
 
     fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &FinishedLedger) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slurm_snapshot::{Finished, FinishedJob, Reading, Reply, Visibility};
 
 use super::phase::{AHEAD, Due, Phase};
-use super::tests::{Disk, FREELY, accounting, phase};
+use super::tests::{Disk, accounting, phase};
 use super::{Accounting, Records, known};
 use crate::finished::{Counts, HOUR};
 
@@ -131,7 +131,7 @@ impl World {
         if daemon.ticket().is_some() {
             self.publish(&mut daemon);
         }
-        daemon.begin(self.now, self.now, true, FREELY);
+        daemon.begin(self.now, self.now, true);
         let mut records: Option<Records> = None;
         while let Phase::Reading(work) = phase(&daemon) {
             let (from, to) = (work.next_piece(daemon.piece).unwrap(), work.to);

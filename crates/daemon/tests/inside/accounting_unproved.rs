@@ -7,7 +7,7 @@ use slurm_snapshot::{Finished, FinishedJob, Reading, Reply, Visibility};
 
 use super::phase::{AHEAD, Due, Phase};
 use super::report::Report;
-use super::tests::{Disk, FREELY, accounting, phase};
+use super::tests::{Disk, accounting, phase};
 use super::{Accounting, known};
 use crate::finished::HOUR;
 
@@ -81,7 +81,7 @@ async fn round(
     mut each: impl FnMut(&Accounting),
 ) -> (Vec<i64>, bool) {
     let mut unproved = Vec::new();
-    daemon.begin(now, now, counts, FREELY);
+    daemon.begin(now, now, counts);
     while let Phase::Reading(work) = phase(daemon) {
         let (from, to) = (work.next_piece(daemon.piece).unwrap(), work.to);
         let known = known(work, from, daemon.ledger().unwrap(), daemon.whole);

@@ -448,24 +448,6 @@ fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
     assert_eq!(again.ids(), ledger.ids());
 }
 
-/// slurmctld may have forgotten a job that ended between two rounds.
-#[test]
-fn of_slurmctlds_records_a_round_is_complete_only_within_half_of_min_job_age() {
-    let told = Finished { min_job_age: Some(300), ..finished(&[]) };
-    let mut ledger = FinishedLedger::first("c", 1000);
-    for (moment, complete) in [(1000, true), (1150, true), (1301, false), (1302, true), (1200, false)] {
-        let mut round = FinishedRound::new(moment, HOUR, LEVELS);
-        round.add(&told, 1, &ledger);
-        assert_eq!(round.reading.complete, Some(complete), "{moment}");
-        let next =
-            ledger.next(round, ledger.slot(moment, 1), RememberedSpan { seconds: 24 * HOUR, ids: 100 });
-        ledger.adopt(next);
-    }
-    let mut round = FinishedRound::new(1400, HOUR, LEVELS);
-    round.add(&finished(&[]), 1, &ledger);
-    assert_eq!(round.reading.complete, None, "slurmdbd forgets none");
-}
-
 /// One host's daemon before, at and after a hand-over: slurmdbd tells all of them the same jobs.
 #[test]
 fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_publishes() {

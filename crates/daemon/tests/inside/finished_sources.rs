@@ -51,21 +51,6 @@ fn a_number_that_a_restored_database_gives_again_is_another_job() {
 }
 
 #[test]
-fn where_slurmdbd_takes_over_from_slurmctld_or_goes_no_job_counts_twice() {
-    let mut ledger = FinishedLedger::first("c", START);
-    let of_slurmctld = |jobs: &[FinishedJob]| Finished { min_job_age: Some(300), ..told(jobs) };
-    let ends = [START + 10, START + 70, START + 130, START + 190];
-    let in_slurmdbd = ends.map(|end| job(u64::try_from(end).unwrap() % 1000, START, end));
-    let in_slurmctld = ends.map(|end| job(1 << 32 | u64::try_from(end).unwrap(), START, end));
-    assert_eq!(round(&mut ledger, START + 60, &of_slurmctld(&in_slurmctld[..1])).started, 1);
-    for counted in [1, 0] {
-        assert_eq!(round(&mut ledger, START + 120, &told(&in_slurmdbd[..2])).started, counted);
-    }
-    assert_eq!(round(&mut ledger, START + 180, &told(&in_slurmdbd[..3])).started, 1);
-    assert_eq!(round(&mut ledger, START + 240, &of_slurmctld(&in_slurmctld)).started, 1);
-}
-
-#[test]
 fn a_job_counts_with_what_its_steps_have_used_and_waits_for_those_that_are_open() {
     let mut ledger = FinishedLedger::first("c", START);
     let jobs = [job(1, START, START + 5), job(2, START, START + 5), job(3, START, START + 5)];

@@ -64,14 +64,8 @@ async fn finished(
             ))
         }
         Ok((_, Some(Reply::Finished(finished)))) => {
-            let line = match finished.min_job_age {
-                Some(age) => of_slurmctld(plan, age),
-                None => {
-                    let last_hour = finished.jobs.iter().filter(|job| job.end >= now.saturating_sub(HOUR));
-                    ids(config, plan, last_hour.count())
-                }
-            };
-            Ok((line, *finished))
+            let last_hour = finished.jobs.iter().filter(|job| job.end >= now.saturating_sub(HOUR));
+            Ok((ids(config, plan, last_hour.count()), *finished))
         }
         Ok(_) => Err(CheckLine::wrong(
             "slurmdbd: it did not answer with finished jobs",
@@ -79,19 +73,6 @@ async fn finished(
         )),
         Err(error) => Err(CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice())),
     }
-}
-
-/// Whether slurmctld keeps jobs longer than two rounds.
-fn of_slurmctld(plan: Plan, min_job_age: u32) -> CheckLine {
-    let every = plan.every;
-    let text = format!("finished jobs: no slurmdbd; slurmctld keeps a job for MinJobAge, {min_job_age} s");
-    if every.saturating_mul(2) > i64::from(min_job_age) {
-        return CheckLine::wrong(
-            format!("{text}, and interval is {every} s, so jobs may be missed"),
-            "Raise MinJobAge in slurm.conf, or lower collectors.finished.interval to less than half of it.",
-        );
-    }
-    CheckLine::good(text)
 }
 
 /// Whether the queue has room for the ids of all jobs that are read again, if every hour has as many `jobs` as the last one.

@@ -3,16 +3,16 @@
 use slurm_snapshot::Statistics;
 
 use super::Daemon;
-use crate::accounting::{Accounting, Plan, Sparing};
+use crate::accounting::{Accounting, Plan};
 use crate::clock::unix_now;
 use crate::collectors::{finished_batch, unproved_batch};
-use crate::config::{Collectors, Config};
+use crate::config::Config;
 use crate::source::{Outcome, Source};
 use crate::survey::patient;
 
 impl Daemon {
     /// A round, where one is due at this tick, which is published only where it `counts`. `statistics` are this tick's: the records
-    /// that slurmctld could not tell slurmdbd, and how busy it is.
+    /// that slurmctld could not tell slurmdbd.
     pub(super) fn begin_accounting(&mut self, timestamp: i64, statistics: Option<&Statistics>, counts: bool) {
         let Some(accounting) = &mut self.accounting else { return };
         // Counts are a cluster's, and their batch needs a prefix.
@@ -25,10 +25,7 @@ impl Daemon {
         if let Some(statistics) = statistics {
             accounting.note_backlog(statistics.dbd_agent_queue_size.into(), now);
         }
-        let Collectors { max_duty, max_threads, .. } = self.config.collectors;
-        // A standby has no statistics, and marks jobs as seen all the same.
-        let is_busy = statistics.map_or(counts, |statistics| statistics.server_thread_count > max_threads);
-        accounting.begin(timestamp, now, counts, Sparing { max_duty, is_busy });
+        accounting.begin(timestamp, now, counts);
     }
 
     /// slurmdbd has answered, or has not.

@@ -71,10 +71,10 @@ impl Daemon {
     pub(super) fn answered(&mut self, outcome: Outcome) {
         self.asked = false;
         self.expiry.note(&outcome, unix_now());
-        self.slurmctld.note(&outcome, unix_now());
         if outcome.as_ref().is_ok_and(|reading| reading.reply == Some(Reply::Standby)) {
             return self.answered_standby(outcome.ok().and_then(|reading| reading.cluster));
         }
+        self.slurmctld.note(&outcome, unix_now());
         match &outcome {
             Ok(_) => self.health.readings_ok += 1,
             Err(_) => self.health.readings_failed += 1,

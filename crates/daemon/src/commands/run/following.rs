@@ -159,7 +159,11 @@ impl Daemon {
             }
             TickOutcome::Standby => TickRole::Standby,
             TickOutcome::Failed => TickRole::Down,
-            TickOutcome::GivenUp => return false,
+            TickOutcome::GivenUp => {
+                // Nothing is known of this tick.
+                (self.health.standby, self.health.handover) = (None, None);
+                return false;
+            }
         };
         let change = follow.note(role, Duration::from_secs(self.config.interval.into()));
         let is_active = matches!(role, TickRole::Active(_));

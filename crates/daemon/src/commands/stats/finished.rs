@@ -26,9 +26,6 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
     let request = Request { since, until, ..Request::new(ReplyKind::Finished, by.options()) };
     let reading = read_whole(options, request)?;
     let Some(Reply::Finished(finished)) = &reading.reply else { bail!("no jobs in slurmdbd's reply") };
-    if finished.min_job_age.is_some() {
-        bail!("this cluster has no slurmdbd, and slurmctld does not keep the jobs of an hour");
-    }
     print_table(json, &FinishedTable::new(by, since, finished), FinishedTable::text)
 }
 

@@ -43,8 +43,7 @@ impl FinishedLedger {
         let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !round.has_counted(*id));
         let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
         let latest = old.latest.max(round.latest);
-        let of_slurmctld = round.of_slurmctld.unwrap_or(old.of_slurmctld);
-        let mut floor = self.floor_of(of_slurmctld);
+        let mut floor = old.floor;
         if let (true, Some(latest)) = (round.is_complete, latest) {
             let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
             floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
@@ -68,7 +67,6 @@ impl FinishedLedger {
             version: VERSION,
             cluster: old.cluster.clone(),
             first: old.first,
-            of_slurmctld,
             efficiency: round.efficiency,
             floor: floor_above,
             latest,
