@@ -225,7 +225,7 @@ fn without_slurmdbd_finished_jobs_are_refused_in_one_line_and_the_rest_goes_on()
     daemon.stop().unwrap();
 
     let file = folder.path().join("check.toml");
-    std::fs::write(&file, toml).unwrap();
+    std::fs::write(&file, toml.replace("\"1s\"", "\"60s\"")).unwrap();
     let file = file.display().to_string();
     let run = |args: &[&str]| {
         Invocation::new(&folder, &[args, &["--config", &file]].concat()).unwrap().finish().unwrap()

@@ -323,7 +323,7 @@ impl Accounting {
         now: i64,
         keep: impl FnOnce(Records) -> u64,
     ) -> Option<i64> {
-        let RoundUnderWay { mut round, due, is_published, .. } = *work;
+        let RoundUnderWay { mut round, due, is_published, to, .. } = *work;
         match ending {
             Ending::Whole => {
                 // Not at each answer: an older piece may fail in every round.
@@ -342,6 +342,9 @@ impl Accounting {
         }
         round.is_complete = ending == Ending::Whole;
         round.reading.unproved = ending == Ending::Unproved;
+        if ending != Ending::Whole && to >= round.window_from {
+            round.reading.window_jobs = None;
+        }
         let span = RememberedSpan { seconds: self.plan.kept_seconds(), ids: self.plan.most_ids };
         let next = ledger.next(round, ledger.slot(now, self.plan.every), span);
         if next.is_short && !mem::replace(&mut self.is_short, true) {

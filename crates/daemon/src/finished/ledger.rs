@@ -86,8 +86,8 @@ impl Counts {
 pub(crate) struct RoundReading {
     /// Of all its requests, µs.
     pub(crate) elapsed: u64,
-    /// Rows of jobs that ended in the last `window`, counted now or before.
-    pub(crate) window_jobs: u64,
+    /// Rows of jobs that ended in the last `window`, counted now or before; `None` if only a part of that was read.
+    pub(crate) window_jobs: Option<u64>,
     /// Jobs counted now that ended before the last round, and seconds since the first of them ended.
     pub(crate) late_jobs: u64,
     pub(crate) oldest_late: u64,

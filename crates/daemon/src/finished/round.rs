@@ -131,10 +131,10 @@ impl FinishedRound {
         let reading = &mut self.reading;
         reading.elapsed = reading.elapsed.saturating_add(elapsed);
         reading.unparsed = reading.unparsed.saturating_add(finished.unparsed);
+        let rows = finished.jobs.iter().filter(|job| job.end >= self.window_from);
+        let rows = rows.fold(reading.window_jobs.unwrap_or(0), |rows, _| rows.saturating_add(1));
+        reading.window_jobs = Some(rows);
         for job in &finished.jobs {
-            if job.end >= self.window_from {
-                self.reading.window_jobs = self.reading.window_jobs.saturating_add(1);
-            }
             let Some(mut tally) = Tally::of(job).filter(|_| job.end >= floor) else { continue };
             match ledger.look(job) {
                 Seen::Never => {}

@@ -118,6 +118,22 @@ fn jobs(daemon: &Accounting) -> u64 {
     daemon.ledger().unwrap().counts().totals["total"].jobs()
 }
 
+/// 19 rows came after 52, because slurmdbd failed in the middle of the window.
+#[tokio::test]
+async fn a_window_that_was_read_in_part_has_no_number_of_rows() {
+    let mut disk = BTreeMap::new();
+    let (mut daemon, mut dbd) = after_a_job(&mut disk).await;
+    let rows = |daemon: &Accounting| daemon.ledger().unwrap().counts().reading.window_jobs;
+    assert_eq!(rows(&daemon), Some(1));
+    let now = START + daemon.plan.window - 10;
+    dbd.ends.push(now - 5);
+    for (tick, works_since, expected) in [(0, now - HOUR / 2, None), (1, i64::MIN, Some(2))] {
+        (dbd.works_since, daemon.piece) = (works_since, 60);
+        round(&mut daemon, &mut disk, &mut dbd, now + tick, true, |_| {}).await;
+        assert_eq!((rows(&daemon), jobs(&daemon)), (expected, 2));
+    }
+}
+
 /// Each round wrote "returns jobs again" after its newest piece, and "returns no job" after the older one.
 #[tokio::test]
 async fn the_log_says_once_that_an_older_piece_is_not_proved_and_once_that_all_are() {
