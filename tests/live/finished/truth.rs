@@ -4,9 +4,10 @@
 //! here: in sacct it is the list of nodes, in the database the nodes' indexes, or the list if slurmdbd has only the job's end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sandbox::Accounting;
+use sandbox::{Accounting, wait};
 
 use super::jobs::Cast;
 
@@ -255,8 +256,21 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    /// From sacct, which must agree with the database.
+    /// From sacct, which must agree with the database, when slurmdbd has written what it still receives: a row that comes
+    /// between the two queries is in one of them.
     pub(super) fn read(accounting: &Accounting) -> Result<Self> {
+        let mut read = Self::of_both(accounting);
+        for _ in 0..30 {
+            if read.is_ok() {
+                break;
+            }
+            wait::pause(Duration::from_secs(2));
+            read = Self::of_both(accounting);
+        }
+        read
+    }
+
+    fn of_both(accounting: &Accounting) -> Result<Self> {
         let columns = ["-o", COLUMNS, "-S", "now-1day", "-E", "now+1day"];
         let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ,RS";
         let args =

@@ -70,6 +70,8 @@ Finished jobs by final state, each counted once: slurm_jobs_finished. Read from 
             "By partition. A job that never started counts in the first partition that it asked for.",
         ),
         work("slurm_jobs_finished.partition.<partition>.work"),
+        state("slurm_jobs_finished.no_partition.state.<state>", "Jobs of which slurmdbd has no partition."),
+        work("slurm_jobs_finished.no_partition.work"),
         state(
             "slurm_jobs_finished.account.<account>.state.<state>",
             "By account, if `accounts` is above 0: the first accounts with a job that started, up to that number. \
@@ -94,6 +96,8 @@ Finished jobs by final state, each counted once: slurm_jobs_finished. Read from 
         work("slurm_jobs_finished.user.<user>.work"),
         state("slurm_jobs_finished.other_users.state.<state>", "All users without paths of their own."),
         work("slurm_jobs_finished.other_users.work"),
+        state("slurm_jobs_finished.no_user.state.<state>", "Jobs of which slurmdbd has no user."),
+        work("slurm_jobs_finished.no_user.work"),
     ],
     replies: &[ReplyKind::Finished],
     start: Start::Finished,
@@ -295,7 +299,7 @@ mod tests {
         let tally = Tally { states: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], started: 5, ..Tally::default() };
         let sums = Tally { states: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0], started: 1, ..Tally::default() };
         let figures = Figures { sums, waits: Some(Spread { p50: 1, p90: 2, p99: 3, max: 4 }), runs: None };
-        let levels = ["total", "partition.debug", "user.ann", "other_users"];
+        let levels = ["total", "partition.debug", "no_partition", "user.ann", "other_users", "no_user"];
         let mut counts = Counts::default();
         counts.slot = 60;
         counts.totals = levels.map(|level| (level.to_owned(), tally)).into();
