@@ -1,6 +1,6 @@
 #!/bin/sh
 # `make test`: everything that CI runs, in stages. Each says how long it took, a failure hides none of the others, and the
-# output of a stage is shown where it failed; it is in target/test either way.
+# end of a stage's output is shown where it failed; the whole is in target/test either way.
 #
 # The live tests wait most of the time, so many run at once (AT_ONCE=), and what computes runs beside them at the lowest
 # priority; the unit tests, some of which have time-outs, at a higher one. ALONE are those that keep the cores busy
@@ -31,7 +31,8 @@ stage() {
     if [ $result = ok ]; then
         echo "$line"
     else
-        printf '%s\n%s\n%s\n' "$line" "$(cat "$logs/$name.log")" "$line"
+        # Whoever shows only the beginning of a long output shows the error too.
+        printf '%s\n%s\n%s\n' "$line" "$(grep -v '^ *Compiling ' "$logs/$name.log" | tail -n 300)" "$line"
     fi
 }
 

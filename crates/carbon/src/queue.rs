@@ -102,6 +102,8 @@ struct SharedQueue {
     store: Option<Store>,
     lock: Mutex<Option<Lock>>,
     appended: Notify,
+    /// The file has been read.
+    opened: Notify,
 }
 
 impl Queue {
@@ -112,13 +114,14 @@ impl Queue {
     #[must_use]
     pub fn open(dir: Option<PathBuf>, limits: Limits, destinations: &[String]) -> Self {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
-        let started = dir.map(|dir| Store::start(dir, limits.max_bytes, names.clone()));
+        let started = dir.map(|dir| Store::start(dir, limits.max_bytes));
         let (store, lock, events) = match started {
             Some((store, lock, events)) => (Some(store), Some(lock), Some(events)),
             None => (None, None, None),
         };
         let (state, lock) = (Mutex::new(QueueState::new(limits, names)), Mutex::new(lock));
-        let shared = Arc::new(SharedQueue { state, store, lock, appended: Notify::new() });
+        let shared =
+            Arc::new(SharedQueue { state, store, lock, appended: Notify::new(), opened: Notify::new() });
         if let Some(events) = events {
             tokio::spawn(follow(Arc::clone(&shared), events));
         }
@@ -251,6 +254,15 @@ impl Queue {
         self.shared.store.is_none() || self.shared.state().restored
     }
 
+    /// Waits until the file has been read. Safe to cancel.
+    pub async fn read(&self) {
+        // Made before the question, so that no news is missed.
+        let opened = self.shared.opened.notified();
+        if !self.is_read() {
+            opened.await;
+        }
+    }
+
     /// The newest bytes of this name, as far as the file has been read.
     #[must_use]
     pub fn stored(&self, name: &str) -> Option<Arc<[u8]>> {
@@ -286,7 +298,7 @@ impl Queue {
             destination.ledger.resend_window = resend_window;
         }
         state.expire(Moment::now());
-        state.told.configured = Some((names, state.limits.max_bytes));
+        state.told.max_bytes = Some(state.limits.max_bytes);
     }
 
     /// Gives batches that wait for their commit to the senders, so that a drain includes them.
@@ -352,11 +364,14 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
         tokio::select! {
             // Without the file's thread the queue continues in memory.
             Some(event) = events.recv() => {
-                let is_removed = matches!(event, Event::Removed);
+                let (is_removed, is_opened) = (matches!(event, Event::Removed), matches!(event, Event::Opened(_)));
                 let mut state = shared.state();
                 state.apply(event);
                 if let Some(store) = shared.store.as_ref().filter(|_| is_removed) {
                     state.told = store.apply(std::mem::take(&mut state.told));
+                }
+                if is_opened {
+                    shared.opened.notify_waiters();
                 }
             }
             () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {

@@ -56,8 +56,8 @@ pub(crate) struct Kept {
 /// The changes of one commit.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// The new destinations and `max_bytes`.
-    pub(crate) configured: Option<(Vec<Arc<str>>, u64)>,
+    /// The new limit of the file's size.
+    pub(crate) max_bytes: Option<u64>,
     pub(crate) append: Vec<Kept>,
     /// (destination, batch): done.
     pub(crate) done: Vec<(Arc<str>, u64)>,
@@ -77,7 +77,7 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// Splits the changes into commits that each fit into a segment, or have one batch, because a segment is removed as
-    /// a whole. Names are in the first commit, and what is done of earlier batches, which makes room on a full disk;
+    /// a whole. The limit is in the first commit, and what is done of earlier batches, which makes room on a full disk;
     /// other outcomes are in the last. States are in a commit of their own after that of the batches: any record of a
     /// torn commit may be missing, and a state may say that a batch is there.
     fn pieces(mut self, max_bytes: u64) -> Vec<Self> {
@@ -85,7 +85,7 @@ impl Changes {
         let appended = self.append.iter().map(|kept| kept.id);
         let later: BTreeSet<u64> = appended.chain(self.evicted.iter().map(|(_, id, _)| *id)).collect();
         let first = Self {
-            configured: self.configured.take(),
+            max_bytes: self.max_bytes.take(),
             done: self.done.extract_if(.., |(_, id)| !later.contains(id)).collect(),
             forget: self.forget.extract_if(.., |id| !later.contains(id)).collect(),
             ..Self::default()
@@ -105,14 +105,14 @@ impl Changes {
         }
         self.done.extend(std::mem::take(&mut piece.done));
         self.forget.extend(std::mem::take(&mut piece.forget));
-        let Self { configured, append, .. } = piece;
-        pieces.push(Self { configured, append, ..self });
+        let Self { max_bytes, append, .. } = piece;
+        pieces.push(Self { max_bytes, append, ..self });
         pieces
     }
 
     /// These changes, which are not committed yet, together with later ones.
     fn and(mut self, later: Self) -> Self {
-        self.configured = later.configured.or(self.configured);
+        self.max_bytes = later.max_bytes.or(self.max_bytes);
         for kept in &mut self.append {
             let is_done = |to: &Arc<str>| later.done.iter().any(|(name, id)| name == to && *id == kept.id);
             kept.due.retain(|to| !later.forget.contains(&kept.id) && !is_done(to));
@@ -231,15 +231,11 @@ pub(crate) struct Store {
 
 impl Store {
     /// Starts the thread, which immediately locks `dir` and opens the log in it. Its results come from the receivers.
-    pub(crate) fn start(
-        dir: PathBuf,
-        max_bytes: u64,
-        destinations: Vec<Arc<str>>,
-    ) -> (Self, Lock, mpsc::UnboundedReceiver<Event>) {
+    pub(crate) fn start(dir: PathBuf, max_bytes: u64) -> (Self, Lock, mpsc::UnboundedReceiver<Event>) {
         let (commands, received) = sync_channel(MOST_UNANSWERED);
         let (said, events) = mpsc::unbounded_channel();
         let (locked, lock) = oneshot::channel();
-        let keeper = Keeper::new(dir.clone(), max_bytes, destinations, said.clone());
+        let keeper = Keeper::new(dir.clone(), max_bytes, said.clone());
         let thread = std::thread::Builder::new().name("queue".into()).stack_size(256 << 10);
         if let Err(source) = thread.spawn(move || keeper.run(&received, locked)) {
             let error = StoreError::Io { path: dir, source };

@@ -1,7 +1,6 @@
 //! The thread that owns the log: opens it, and tries again later if the disk fails.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,6 @@ const MOST_TRIES: u32 = 3;
 pub(super) struct Keeper {
     dir: PathBuf,
     max_bytes: u64,
-    destinations: Vec<Arc<str>>,
     lock: Option<FolderLock>,
     log: Option<Log>,
     tried: Option<Instant>,
@@ -38,16 +36,10 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(
-        dir: PathBuf,
-        max_bytes: u64,
-        destinations: Vec<Arc<str>>,
-        said: mpsc::UnboundedSender<Event>,
-    ) -> Self {
+    pub(super) fn new(dir: PathBuf, max_bytes: u64, said: mpsc::UnboundedSender<Event>) -> Self {
         Self {
             dir,
             max_bytes,
-            destinations,
             lock: None,
             log: None,
             tried: None,
@@ -111,7 +103,7 @@ impl Keeper {
             if self.lock.replace(lock).is_none() && !std::mem::replace(&mut self.is_narrowed, true) {
                 folder::narrow(&self.dir);
             }
-            Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES)
+            Log::open(&self.dir, self.max_bytes, self.refused >= MOST_TRIES)
         });
         match opened {
             Ok((log, restored)) => {
@@ -146,9 +138,7 @@ impl Keeper {
 
     /// Returns the batches that were removed to make room; `None` if the changes are not on disk.
     fn apply(&mut self, changes: Changes) -> Option<Vec<u64>> {
-        if let Some((names, max_bytes)) = &changes.configured {
-            (self.destinations, self.max_bytes) = (names.clone(), *max_bytes);
-        }
+        self.max_bytes = changes.max_bytes.unwrap_or(self.max_bytes);
         if !self.is_in_place() {
             self.leave();
         }
@@ -185,6 +175,7 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use std::ops::Range;
+    use std::sync::Arc;
 
     use super::super::tests::faults;
     use super::*;
@@ -195,7 +186,7 @@ mod tests {
     fn what_the_disk_refused_goes_with_the_next_commits_but_not_what_was_done_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
         let (said, mut events) = mpsc::unbounded_channel();
-        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
+        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, said);
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 200 << 10] }].into();
         let kept = |id| Kept {
             id,
@@ -225,7 +216,7 @@ mod tests {
     fn a_ticket_counts_when_the_disk_has_taken_its_states_and_not_when_it_has_refused_them() {
         let dir = tempfile::tempdir().unwrap();
         let (said, mut events) = mpsc::unbounded_channel();
-        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
+        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, said);
         let states = [("seen".to_owned(), Arc::from(&b"one"[..]))].into();
         faults::set_room(Some(0));
         assert_eq!(keeper.apply(Changes { states, ticket: 7, ..Changes::default() }), None);
@@ -245,7 +236,7 @@ mod tests {
     fn a_lock_that_is_refused_gives_nothing_of_the_log_up() {
         let dir = tempfile::tempdir().unwrap();
         let (said, mut events) = mpsc::unbounded_channel();
-        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
+        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, said);
         // A directory cannot be opened as the lock, nor as a segment.
         let in_the_way = [dir.path().join("queue.lock"), folder::segment(dir.path(), 1)];
         in_the_way.iter().for_each(|path| std::fs::create_dir(path).unwrap());
@@ -265,7 +256,7 @@ mod tests {
         let up = tempfile::tempdir().unwrap();
         let dir = up.path().join("queue");
         let (said, _events) = mpsc::unbounded_channel();
-        let mut keeper = Keeper::new(dir.clone(), 4 << 20, Vec::new(), said);
+        let mut keeper = Keeper::new(dir.clone(), 4 << 20, said);
         std::fs::create_dir_all(folder::segment(&dir, 1)).unwrap();
         keeper.open();
         assert!(keeper.lock.is_some() && keeper.log.is_none());
@@ -280,7 +271,7 @@ mod tests {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keepers = dirs.each_ref().map(|dir| {
-            let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said.clone());
+            let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, said.clone());
             keeper.open();
             keeper
         });

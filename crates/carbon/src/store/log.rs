@@ -47,7 +47,6 @@ pub(super) struct Log {
     pub(super) dir: PathBuf,
     pub(super) max_bytes: u64,
     pub(super) boot: [u8; 16],
-    pub(super) configured: Vec<Arc<str>>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, LogEntry>,
     /// The newest bytes of each name, with their segment.
@@ -81,13 +80,6 @@ impl Log {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
 
-    /// Configures these destinations from now on.
-    pub(super) fn configure(&mut self, names: &[Arc<str>], max_bytes: u64) {
-        (self.configured, self.max_bytes) = (names.to_vec(), max_bytes);
-        // The next segment begins with their names.
-        self.newest = None;
-    }
-
     /// Whether the newest segment is still in the folder.
     pub(super) fn is_there(&self) -> bool {
         self.newest.as_ref().is_none_or(|(_, named)| named.is_there())
@@ -95,9 +87,7 @@ impl Log {
 
     /// Makes the changes durable with one write and one sync. Returns the batches that were removed to make room.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
-        if let Some((names, max_bytes)) = &changes.configured {
-            self.configure(names, *max_bytes);
-        }
+        self.max_bytes = changes.max_bytes.unwrap_or(self.max_bytes);
         let finished = self.finished_by(changes);
         let dropped = match self.write_changes(changes, &finished, None) {
             Err(error) if error.is_full() && self.make_room(changes, &finished) => {
@@ -142,8 +132,7 @@ impl Log {
         let (mut number, mut totals) = (self.number, self.totals.clone());
         let (mut parts, mut end) = (Vec::new(), before);
         if newest.is_none() {
-            let configured = self.configured.clone();
-            let content = Content::Begin { previous: self.last, boot: self.boot, configured };
+            let content = Content::Begin { previous: self.last, boot: self.boot };
             let head = Head { number, totals: std::mem::take(&mut totals), body: 0, content };
             let head = record::before_body(&head);
             end += u64::from(as_u32(head.len()));

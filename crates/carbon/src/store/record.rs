@@ -51,11 +51,10 @@ pub(super) struct Head {
 /// The contents of a record's head.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The NUMBER of the segment before, the boot id, and the configured destinations.
+    /// The NUMBER of the segment before, and the boot id.
     Begin {
         previous: u64,
         boot: [u8; 16],
-        configured: Vec<Arc<str>>,
     },
     /// `pushed` is CLOCK_BOOTTIME in milliseconds, `due` the destinations. The body is the frames.
     Batch {

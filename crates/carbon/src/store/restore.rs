@@ -49,12 +49,7 @@ fn remove_without_records(path: &Path) -> Option<Vec<u8>> {
 
 impl Log {
     /// Reads the log in `dir`. With `anyway`, pages that the disk refuses to read count as damaged.
-    pub(super) fn open(
-        dir: &Path,
-        max_bytes: u64,
-        names: &[Arc<str>],
-        anyway: bool,
-    ) -> Result<(Self, Restored), StoreError> {
+    pub(super) fn open(dir: &Path, max_bytes: u64, anyway: bool) -> Result<(Self, Restored), StoreError> {
         let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
         let mut numbers = folder::segments(dir).map_err(|source| io(dir, source))?;
         // Once a next segment exists, they would look like gaps, and so would a torn end of the one before.
@@ -100,7 +95,7 @@ impl Log {
         // There may be a segment without a record.
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
         let (mut log, restored) = scan.take();
-        log.configure(names, max_bytes);
+        log.max_bytes = max_bytes;
         log.keep_reserve();
         Ok((log, restored))
     }
@@ -119,9 +114,8 @@ impl Scan {
         while let Some(record) = records.next() {
             let Record { offset, length, head, body } = record?;
             let Head { number, totals, content, .. } = head;
-            if let Content::Begin { previous, boot, configured } = content {
+            if let Content::Begin { previous, boot } = content {
                 self.boot = Some(boot);
-                self.log.configured = configured;
                 if !self.log.segments.is_empty() {
                     if previous != self.log.last && self.ends.contains_key(&previous) {
                         self.void(previous);

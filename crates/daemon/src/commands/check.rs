@@ -19,13 +19,13 @@ mod tls;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use carbon::Batch;
+use carbon::{Batch, Destination};
 use serde::Serialize;
 use slurm_snapshot::Reading;
 
 use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
-use crate::config::{Config, default_paths};
+use crate::config::{Config, ONLY_NAME, default_paths};
 use crate::{clock, prefix, self_metrics};
 
 pub(super) fn check(options: &Options, json: bool) -> Result<()> {
@@ -183,6 +183,11 @@ impl Report {
             many => bail!("{many} checks failed; see the advice above"),
         }
     }
+}
+
+/// Such as `carbon main`, or `carbon localhost:2004` without a name.
+fn title(to: &Destination) -> String {
+    if to.name == ONLY_NAME { format!("carbon {}", to.address) } else { format!("carbon {}", to.name) }
 }
 
 /// What Carbon's plaintext receiver takes without the end of a line; at more it closes the connection.

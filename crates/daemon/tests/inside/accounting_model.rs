@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use slurm_snapshot::{Finished, FinishedJob, Reading, Reply, Visibility};
+use slurm_snapshot::{Finished, FinishedJob};
 
 use super::phase::{AHEAD, Due, Phase};
-use super::tests::{Disk, accounting, phase};
+use super::tests::{Disk, accounting, phase, whole};
 use super::{Accounting, Records, known};
 use crate::finished::{Counts, HOUR};
 
@@ -141,17 +141,12 @@ impl World {
             let is_proved = !finished.unproved;
             // There is no reader behind the request.
             drop(daemon.outcome().await);
-            let reading = Reading {
-                cluster: Some("c".to_owned()),
-                reply: Some(Reply::Finished(Box::new(finished))),
-                visibility: Some(Visibility { private: Vec::new(), privileged: Some(true) }),
-                ..Reading::default()
-            };
+            let reading = whole(finished);
             let keep = |kept: Records| {
                 records = Some(kept);
                 2
             };
-            let unproved = daemon.answered(Ok(Box::new(reading)), self.now, keep);
+            let unproved = daemon.answered(Ok(reading), self.now, keep);
             assert!(
                 is_proved || !is_newest || records.is_none(),
                 "a round that is not proved counts nothing"

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use slurm_snapshot::{Finished, FinishedJob, Reading, Reply, Visibility};
+use slurm_snapshot::{Finished, FinishedJob};
 
 use super::phase::{AHEAD, Due, Phase};
 use super::report::Report;
-use super::tests::{Disk, accounting, phase};
+use super::tests::{Disk, accounting, phase, whole};
 use super::{Accounting, known};
 use crate::finished::HOUR;
 
@@ -88,17 +88,12 @@ async fn round(
         let finished = dbd.answer(from, to, &known);
         // There is no reader behind the request.
         drop(daemon.outcome().await);
-        let reading = Reading {
-            cluster: Some("c".to_owned()),
-            reply: Some(Reply::Finished(Box::new(finished))),
-            visibility: Some(Visibility { private: Vec::new(), privileged: Some(true) }),
-            ..Reading::default()
-        };
+        let reading = whole(finished);
         let keep = |records: Vec<(String, Arc<[u8]>)>| {
             disk.extend(records);
             2
         };
-        unproved.extend(daemon.answered(Ok(Box::new(reading)), now, keep));
+        unproved.extend(daemon.answered(Ok(reading), now, keep));
         each(daemon);
     }
     (unproved, daemon.ticket().is_some() && daemon.kept())

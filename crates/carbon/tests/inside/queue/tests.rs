@@ -41,7 +41,22 @@ fn hung() -> (Queue, impl Sized) {
 fn with(store: Store) -> Queue {
     let state = Mutex::new(QueueState::new(limits(), NAMES.map(Arc::from).to_vec()));
     let lock = Mutex::new(None);
-    Queue { shared: Arc::new(SharedQueue { state, store: Some(store), lock, appended: Notify::new() }) }
+    let (store, appended, opened) = (Some(store), Notify::new(), Notify::new());
+    Queue { shared: Arc::new(SharedQueue { state, store, lock, appended, opened }) }
+}
+
+/// A collector whose memory is in a log that a hung disk does not return must not start as if it had none.
+#[tokio::test]
+async fn whoever_waits_for_the_file_goes_on_when_it_has_been_read_and_not_before() {
+    let (queue, _thread) = hung();
+    assert!(timeout(Duration::from_millis(50), queue.read()).await.is_err() && !queue.is_read());
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::open(Some(dir.path().to_owned()), limits(), &NAMES.map(str::to_owned));
+    assert!(!queue.is_read(), "its thread has only begun");
+    timeout(PATIENCE, queue.read()).await.unwrap();
+    assert!(queue.is_read());
+    timeout(PATIENCE, queue.read()).await.unwrap();
+    timeout(PATIENCE, Queue::open(None, limits(), &[]).read()).await.unwrap();
 }
 
 /// A queue in `dir`, after the batches of an earlier run have been read.

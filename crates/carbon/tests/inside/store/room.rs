@@ -10,7 +10,7 @@ const ONE_SEGMENT: u64 = 64 << 20;
 
 fn with_disk(dir: &Path, max_bytes: u64) -> Log {
     faults::set_disk(Some(DISK));
-    open_as(dir, max_bytes, &["a"]).0
+    open_at(dir, max_bytes).0
 }
 
 /// Commits batches until the disk is full. Returns the ids of those that are on disk, and the one that is not.
@@ -52,7 +52,7 @@ fn a_disk_that_the_queue_has_filled_is_free_again_when_everything_is_done() {
         let next = log.commit(&large(last + 1));
         assert_eq!(next.unwrap(), [0; 0]);
         faults::set_disk(None);
-        let (_, restored) = open_as(dir.path(), max_bytes, &["a"]);
+        let (_, restored) = open_at(dir.path(), max_bytes);
         assert!(restored.batches.into_keys().eq(last..=last + 1));
         assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
     }
@@ -74,7 +74,7 @@ fn a_disk_that_the_queue_has_filled_is_free_again_when_much_has_waited_for_it() 
         assert_eq!(log.commit(&piece).unwrap(), [0; 0]);
     }
     faults::set_disk(None);
-    let (_, restored) = open_as(dir.path(), 4 << 20, &["a"]);
+    let (_, restored) = open_at(dir.path(), 4 << 20);
     assert!(restored.batches.into_keys().eq(owed.id..=last));
 }
 
@@ -107,7 +107,7 @@ fn the_newest_state_and_what_is_evicted_are_copied_before_their_segment_goes() {
         assert!(size(dir.path()) < DISK / 2, "{}", size(dir.path()));
         assert!(log.reserve.is_some(), "there is room for it again");
         faults::set_disk(None);
-        let (_, restored) = open_as(dir.path(), max_bytes, &["a"]);
+        let (_, restored) = open_at(dir.path(), max_bytes);
         assert_eq!(*restored.states["counts"], [5; 9000]);
         assert_eq!(restored.unproved, [(name("a"), 7)].into());
         assert_eq!(restored.batches.len(), 1);
@@ -127,7 +127,7 @@ fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
         let (mut counts, mut newer): (u32, Vec<u32>) = (0, Vec::new());
         for run in 0..5 {
             faults::set_disk(None);
-            let (mut log, restored) = open_as(dir.path(), MAX_BYTES, &["a"]);
+            let (mut log, restored) = open_at(dir.path(), MAX_BYTES);
             let at = format!("seed {seed}, run {run}");
             let found: BTreeSet<u64> = restored.batches.keys().copied().collect();
             assert!(found.is_superset(&due), "{at}: lost {:?}", due.difference(&found));

@@ -9,7 +9,7 @@ use super::*;
 #[test]
 fn what_a_start_counts_is_counted_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+    let (mut log, _) = open(dir.path());
     let changes = Changes {
         append: vec![kept(1, &["a"]), kept(2, &["a"])],
         evicted: vec![(name("a"), 7, 100)],
@@ -24,7 +24,7 @@ fn what_a_start_counts_is_counted_once() {
     fs::write(&file, &bytes).unwrap();
     let (mut unproved, mut lost) = (0, 0);
     for run in 0..3 {
-        let (mut log, restored) = open_as(dir.path(), 64 << 20, &["a"]);
+        let (mut log, restored) = open(dir.path());
         unproved += restored.unproved.values().sum::<u64>();
         lost += restored.lost.values().sum::<u64>();
         log.commit(&Changes { append: vec![kept(10 + run, &["a"])], ..Changes::default() }).unwrap();
@@ -36,7 +36,7 @@ fn what_a_start_counts_is_counted_once() {
 #[test]
 fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+    let (mut log, _) = open(dir.path());
     log.commit(&Changes { append: vec![kept(1, &["a"]), kept(2, &["a"])], ..Changes::default() }).unwrap();
     // Removed by max_age, when the file still has it; by max_bytes, when the file no longer has it.
     for (id, forget) in [(1, vec![1]), (9, vec![])] {
@@ -44,7 +44,7 @@ fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
         log.commit(&Changes { forget, evicted, done, ..Changes::default() }).unwrap();
     }
     drop(log);
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["a"]);
+    let (_, restored) = open(dir.path());
     assert_eq!((restored.unproved.len(), restored.due.len()), (0, 1));
 }
 
@@ -53,16 +53,16 @@ fn a_folder_that_takes_no_segment_for_a_while_looks_like_no_damage() {
     let up = tempfile::tempdir().unwrap();
     let (dir, away) = (up.path().join("queue"), up.path().join("away"));
     fs::create_dir(&dir).unwrap();
-    let (mut log, _) = open_as(&dir, 64 << 20, &["a"]);
+    let (mut log, _) = open(&dir);
     log.commit(&Changes { append: vec![kept(1, &["a"])], ..Changes::default() }).unwrap();
-    let (mut log, _) = open_as(&dir, 64 << 20, &["a"]);
+    let (mut log, _) = open(&dir);
     fs::rename(&dir, &away).unwrap();
     for _ in 0..5 {
         log.commit(&Changes { append: vec![kept(2, &["a"])], ..Changes::default() }).unwrap_err();
     }
     fs::rename(&away, &dir).unwrap();
     log.commit(&Changes { append: vec![kept(2, &["a"])], ..Changes::default() }).unwrap();
-    let (_, restored) = open_as(&dir, 64 << 20, &["a"]);
+    let (_, restored) = open(&dir);
     assert_eq!((restored.damaged, restored.due.len()), (0, 2));
 }
 
@@ -71,7 +71,7 @@ fn a_folder_that_takes_no_segment_for_a_while_looks_like_no_damage() {
 fn a_disk_that_refuses_every_read_is_no_empty_log() {
     let dir = tempfile::tempdir().unwrap();
     for run in 0..4 {
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+        let (mut log, _) = open(dir.path());
         log.commit(&Changes { append: vec![kept(run + 1, &["a"])], ..Changes::default() }).unwrap();
     }
     let files = segments(dir.path());
@@ -80,26 +80,27 @@ fn a_disk_that_refuses_every_read_is_no_empty_log() {
         // It can be opened, but not read.
         fs::create_dir(file).unwrap();
     }
-    Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();
+    Log::open(dir.path(), 64 << 20, true).unwrap_err();
     for file in files {
         fs::remove_dir(&file).unwrap();
         fs::rename(file.with_extension("away"), &file).unwrap();
     }
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["a"]);
+    let (_, restored) = open(dir.path());
     assert_eq!((restored.due.len(), restored.damaged), (4, 0));
 }
 
 /// The next segment had the name of one without a record, which was removed as if it were its own failed attempt.
 #[test]
-fn commits_without_records_and_reloads_between_them_are_no_errors() {
+fn commits_without_records_in_segments_of_their_own_are_no_errors() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+    let (mut log, _) = open(dir.path());
     for _ in 0..3 {
-        let configured = Some((vec![name("a")], 64 << 20));
-        log.commit(&Changes { configured, ..Changes::default() }).unwrap();
+        log.commit(&Changes::default()).unwrap();
+        // As after a commit that failed.
+        log.newest = None;
     }
     log.commit(&Changes { append: vec![kept(1, &["a"])], ..Changes::default() }).unwrap();
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["a"]);
+    let (_, restored) = open(dir.path());
     assert_eq!((restored.damaged, restored.due.len()), (0, 1));
 }
 
@@ -107,12 +108,12 @@ fn commits_without_records_and_reloads_between_them_are_no_errors() {
 #[test]
 fn only_names_of_twenty_digits_below_2_to_the_63_are_segments() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+    let (mut log, _) = open(dir.path());
     log.commit(&Changes { append: vec![kept(1, &["a"])], ..Changes::default() }).unwrap();
     let names = ["queue-5.log", "queue-18446744073709551615.log", "queue-+0000000000000000005.log"];
     names.iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
     for run in 0..2 {
-        let (mut log, restored) = open_as(dir.path(), 64 << 20, &["a"]);
+        let (mut log, restored) = open(dir.path());
         assert_eq!((restored.damaged, restored.due.len()), (0, 1 + run));
         let id = 2 + u64::try_from(run).unwrap();
         log.commit(&Changes { append: vec![kept(id, &["a"])], ..Changes::default() }).unwrap();
@@ -124,7 +125,7 @@ fn only_names_of_twenty_digits_below_2_to_the_63_are_segments() {
 fn totals_and_numbers_near_the_largest_do_not_overflow() {
     for (number, total) in [(1, u64::MAX - 3), (u64::MAX, 0), (u64::MAX - 1, u64::MAX)] {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+        let (mut log, _) = open(dir.path());
         (log.number, log.totals) = (number, [(name("a"), total)].into());
         for id in 1..4 {
             log.totals.insert(name("a"), total);
@@ -135,9 +136,9 @@ fn totals_and_numbers_near_the_largest_do_not_overflow() {
                 fs::rename(file.path(), folder::segment(dir.path(), 1)).unwrap();
             }
         }
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+        let (mut log, _) = open(dir.path());
         log.commit(&Changes { append: vec![kept(9, &["a"])], ..Changes::default() }).unwrap();
-        assert!(open_as(dir.path(), 64 << 20, &["a"]).1.due.contains(&(name("a"), 9)));
+        assert!(open(dir.path()).1.due.contains(&(name("a"), 9)));
     }
 }
 
@@ -151,7 +152,7 @@ async fn only_the_daemons_user_may_read_the_queue() {
     let up = tempfile::tempdir().unwrap();
     let dir = up.path().join("queue");
     let run = async |id| {
-        let (store, lock, _events) = Store::start(dir.clone(), 64 << 20, vec![name("a")]);
+        let (store, lock, _events) = Store::start(dir.clone(), 64 << 20);
         lock.await.unwrap().unwrap();
         assert!(store.close(append([id])).await.is_some());
     };

@@ -38,13 +38,12 @@ fn name(name: &str) -> Arc<str> {
     Arc::from(name)
 }
 
-fn open_as(dir: &Path, max_bytes: u64, names: &[&str]) -> (Log, Restored) {
-    let names: Vec<Arc<str>> = names.iter().copied().map(name).collect();
-    Log::open(dir, max_bytes, &names, false).unwrap()
+fn open_at(dir: &Path, max_bytes: u64) -> (Log, Restored) {
+    Log::open(dir, max_bytes, false).unwrap()
 }
 
 fn open(dir: &Path) -> (Log, Restored) {
-    open_as(dir, 64 << 20, &["a", "b"])
+    open_at(dir, 64 << 20)
 }
 
 fn frame(id: u64, part: u8) -> Frame {
@@ -329,7 +328,7 @@ fn large(id: u64) -> Changes {
 fn max_bytes_takes_the_oldest_segment_and_its_batches_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let max_bytes = 256 << 10;
-    let (mut log, _) = open_as(dir.path(), max_bytes, &["a"]);
+    let (mut log, _) = open_at(dir.path(), max_bytes);
     let mut gone = Vec::new();
     for id in 1..=200 {
         gone.extend(log.commit(&large(id)).unwrap());
@@ -337,7 +336,7 @@ fn max_bytes_takes_the_oldest_segment_and_its_batches_are_told() {
         assert!(bytes <= max_bytes && bytes == log.bytes(), "{bytes} after {id}");
     }
     assert!(gone.iter().copied().eq(1..=gone.len() as u64) && gone.len() > 150, "{gone:?}");
-    let (_, restored) = open_as(dir.path(), max_bytes, &["a"]);
+    let (_, restored) = open_at(dir.path(), max_bytes);
     assert!(restored.batches.into_keys().eq(gone.len() as u64 + 1..=200));
     assert!(restored.lost.is_empty(), "evicted, not damaged");
 }
@@ -350,10 +349,10 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
         let append = ids.map(|id| Kept { frames: Arc::clone(&frames), ..kept(id, &["a"]) }).collect();
         Changes { append, ..state("seen", b"last") }
     };
-    let start = || Store::start(dir.path().to_owned(), max_bytes, vec![name("a")]).0;
+    let start = || Store::start(dir.path().to_owned(), max_bytes).0;
     assert_eq!(start().close(batches(1..=2)).await, Some(vec![]));
     assert_eq!(start().close(batches(3..=10)).await, Some(vec![]));
-    let (log, restored) = open_as(dir.path(), max_bytes, &["a"]);
+    let (log, restored) = open_at(dir.path(), max_bytes);
     assert!(restored.batches.into_keys().eq(1..=10) && log.bytes() < max_bytes);
     assert_eq!(*restored.states["seen"], *b"last");
     assert!(log.segments.values().all(|segment| segment.bytes < 640 << 10), "{:?}", log.segments);
@@ -371,7 +370,7 @@ fn a_state_that_tells_of_a_batch_is_not_in_its_commit_which_may_be_torn() {
 #[test]
 fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 256 << 10, &["a"]);
+    let (mut log, _) = open_at(dir.path(), 256 << 10);
     log.commit(&state("old", b"first")).unwrap();
     log.commit(&Changes {
         evicted: vec![(name("a"), 1000, 7), (name("a"), 1001, 8)],
@@ -389,7 +388,7 @@ fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
     }
     log.commit(&done(&[("a", 1001)])).unwrap();
     assert!(segments(dir.path()).len() <= 2, "what is done with stays");
-    let (_, restored) = open_as(dir.path(), 256 << 10, &["a"]);
+    let (_, restored) = open_at(dir.path(), 256 << 10);
     assert_eq!(*restored.states["old"], *b"second");
     assert_eq!(*restored.states["new"], 50_u64.to_le_bytes());
     assert_eq!(restored.unproved, [(name("a"), 7)].into(), "a later done cancels it");
@@ -513,11 +512,11 @@ async fn refused(other: u8) {
     let sum = crc32fast::hash(&bytes[8..length]);
     bytes[4..8].copy_from_slice(&sum.to_le_bytes());
     fs::write(file, &bytes).unwrap();
-    let error = Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();
+    let error = Log::open(dir.path(), 64 << 20, true).unwrap_err();
     assert!(matches!(error, StoreError::OtherVersion { version, .. } if version == other), "{error}");
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
     // Nor is it read again and again: the last commit would be the occasion.
-    let (store, _lock, mut events) = Store::start(dir.path().to_owned(), 64 << 20, vec![name("a")]);
+    let (store, _lock, mut events) = Store::start(dir.path().to_owned(), 64 << 20);
     assert_eq!(store.close(append([1])).await, None);
     assert!(matches!(
         events.recv().await,
@@ -529,12 +528,12 @@ async fn refused(other: u8) {
 #[test]
 fn a_destination_that_is_gone_keeps_its_ticks() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a", "b"]);
+    let (mut log, _) = open(dir.path());
     log.commit(&Changes { append: vec![kept(1, &["a", "b"])], ..Changes::default() }).unwrap();
-    let (mut log, restored) = open_as(dir.path(), 64 << 20, &["a", "c"]);
+    let (mut log, restored) = open(dir.path());
     assert_eq!(restored.due, [(name("a"), 1), (name("b"), 1)]);
     log.commit(&done(&[("a", 1)])).unwrap();
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["a", "b"]);
+    let (_, restored) = open(dir.path());
     assert_eq!(restored.due, [(name("b"), 1)], "it is configured again");
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use carbon::{Batch, Connection, ConnectionError, Destination, MetricNames, Stream};
 use size::Size;
 
-use super::{CheckLine, Report};
-use crate::config::{Config, ONLY_NAME};
+use super::{CheckLine, Report, title};
+use crate::config::Config;
 
 /// The unit's StateDirectory, outside of which it may write nowhere.
 const STATE: &str = "/var/lib/slurm-graphite";
@@ -28,11 +28,6 @@ pub(super) async fn check(config: &Config, canary: Option<&Batch>, report: &mut 
         let line = carbon(to, canary, report).await;
         report.add(line);
     }
-}
-
-/// Such as `carbon main`, or `carbon localhost:2004` without a name.
-pub(super) fn title(to: &Destination) -> String {
-    if to.name == ONLY_NAME { format!("carbon {}", to.address) } else { format!("carbon {}", to.name) }
 }
 
 async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> CheckLine {

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use carbon::{Certificate, Destination, TlsConnection};
 
-use super::CheckLine;
-use super::delivery::title;
+use super::{CheckLine, title};
 use crate::clock;
 use crate::config::Config;
 

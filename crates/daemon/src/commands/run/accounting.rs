@@ -35,7 +35,7 @@ impl Daemon {
         if let (Some(slot), Some(prefix)) = (unproved, self.finished_prefix()) {
             let batch = unproved_batch(slot, &prefix);
             self.trace_batch(&batch);
-            self.queue.push_with(&batch, []);
+            self.queue.push(&batch);
         }
     }
 

@@ -6,14 +6,13 @@
 use std::time::Duration;
 
 use carbon::Queue;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::Daemon;
 
 /// How long a start waits until the queue's files, which may be 256 MiB, have been read.
 const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(20);
 /// Seconds between two times that they are stored, because with users and accounts by name they are long.
 const EVERY: i64 = 60;
 
@@ -24,12 +23,7 @@ fn key(collector: &str) -> String {
 
 /// Waits until the queue's files have been read. If the disk hangs, collectors start without a memory.
 pub(super) async fn wait(queue: &Queue) {
-    let is_read = async {
-        while !queue.is_read() {
-            sleep(PAUSE).await;
-        }
-    };
-    if timeout(PATIENCE, is_read).await.is_err() {
+    if timeout(PATIENCE, queue.read()).await.is_err() {
         warn!("the queue's files cannot be read yet, so the list of users with paths is made again");
     }
 }

@@ -1,0 +1,109 @@
+//! When a round begins, and what a restart finds.
+
+use slurm_snapshot::Visibility;
+
+use super::*;
+use crate::config::Config;
+use crate::config::SlurmSettings;
+use crate::finished::Levels;
+use crate::survey::patient;
+
+const NOW: i64 = 1_700_000_000;
+
+/// An answer of slurmdbd, which hides nothing.
+pub(super) fn whole(finished: Finished) -> Box<Reading> {
+    Box::new(Reading {
+        cluster: Some("c".to_owned()),
+        reply: Some(Reply::Finished(Box::new(finished))),
+        visibility: Some(Visibility { private: Vec::new(), privileged: Some(true) }),
+        ..Reading::default()
+    })
+}
+
+pub(super) fn plan() -> Plan {
+    let levels = Levels::default();
+    Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, efficiency: true, most_ids: 1000 }
+}
+
+pub(super) type Disk = BTreeMap<String, Arc<[u8]>>;
+
+/// An accounting that has read `disk`; what it keeps is there at once, but reported only by `kept`.
+pub(super) fn accounting(disk: &mut Disk, now: i64) -> Accounting {
+    let slurm = SlurmSettings { reader: Some("/nonexistent".into()), ..Config::default().slurm };
+    let mut accounting = Accounting::new(patient(&slurm), plan(), false);
+    open(&mut accounting, disk, now);
+    accounting
+}
+
+fn open(accounting: &mut Accounting, disk: &mut Disk, now: i64) {
+    let found = disk.clone();
+    let keep = |records: Records| {
+        disk.extend(records);
+        1
+    };
+    accounting.open("c", now, || Some(found), keep);
+}
+
+pub(super) fn phase(accounting: &Accounting) -> &Phase {
+    &accounting.opened.as_ref().unwrap().phase
+}
+
+fn is_reading(accounting: &Accounting) -> bool {
+    matches!(phase(accounting), Phase::Reading(_))
+}
+
+#[tokio::test]
+async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
+    let mut accounting = accounting(&mut Disk::new(), NOW + 1000);
+    assert!(!accounting.kept(), "there is no batch");
+    accounting.begin(NOW, NOW, true);
+    assert!(matches!(phase(&accounting), Phase::Idle), "there is nothing to read before the floor");
+    accounting.begin(NOW + 1, NOW + 1000, true);
+    assert!(is_reading(&accounting));
+    assert_eq!(accounting.counters.skipped_round, 0);
+}
+
+/// A restart before slurmdbd had answered once began to count from the restart on.
+#[tokio::test]
+async fn a_first_start_is_on_disk_before_slurmdbd_is_asked_and_a_restart_does_not_move_it() {
+    let mut disk = Disk::new();
+    let mut first = accounting(&mut disk, NOW);
+    first.begin(NOW, NOW, true);
+    assert!(!is_reading(&first) && first.ticket() == Some(1));
+    first.kept();
+    first.begin(NOW + 1, NOW + 1, true);
+    assert!(is_reading(&first));
+    let again = accounting(&mut disk, NOW + 500);
+    assert_eq!((again.ledger().unwrap().floor(), again.ticket()), (NOW, None));
+}
+
+#[tokio::test]
+async fn counts_that_a_disk_has_not_taken_yet_are_not_counted_on_by_a_collector_that_was_off() {
+    let first = FinishedLedger::first("c", NOW);
+    let round = FinishedRound::new(NOW, HOUR, Levels::default());
+    let span = RememberedSpan { seconds: 25 * HOUR, ids: 1000 };
+    let records = first.records(&first.next(round, NOW, span)).unwrap();
+    let mut accounting = accounting(&mut records.into_iter().collect(), NOW);
+    accounting.begin(NOW + 1, NOW + 1, true);
+    assert!(!is_reading(&accounting), "what the disk may lose is not counted as seen");
+    assert!(accounting.kept(), "its batch may be missing");
+    accounting.begin(NOW + 2, NOW + 2, true);
+    assert!(is_reading(&accounting));
+}
+
+#[test]
+fn a_busy_hour_is_read_in_pieces_and_a_quiet_one_at_once() {
+    let mut piece = HOUR;
+    let rate = 40_000;
+    for _ in 0..10 {
+        piece = next_piece(piece, usize::try_from(piece * rate / HOUR).unwrap());
+    }
+    let jobs = piece * rate / HOUR;
+    assert!((1000..=4000).contains(&jobs), "{jobs} at once");
+    for _ in 0..10 {
+        piece = next_piece(piece, 5);
+    }
+    assert_eq!(piece, HOUR);
+    let end_together = (0..20).fold(HOUR, |piece, _| next_piece(piece, 1_000_000));
+    assert_eq!(end_together, 1, "less than what ended in a second cannot be asked for");
+}

@@ -1,0 +1,195 @@
+//! The points of jobs.
+
+use slurm_snapshot::{PartitionJobs, Reply};
+
+use super::super::tests::{has_all, started, surveyed};
+use super::*;
+
+fn tallies(jobs: &[(&str, u64)]) -> JobTallies {
+    jobs.iter()
+        .map(|(word, jobs)| ((*word).to_owned(), JobTally { jobs: *jobs, ..JobTally::default() }))
+        .collect()
+}
+
+fn queue() -> Jobs {
+    let submitted = Moments { jobs: 3, p50: 940, p90: 400, max: 100 };
+    let started = Started { jobs: 2, p50: 5, p90: 7, max: 7 };
+    let waiting = Waiting { submitted: Some(submitted), eligible: None };
+    let partition = PartitionJobs {
+        states: tallies(&[("pending", 3)]),
+        pending_reasons: tallies(&[("Priority", 3)]),
+        waiting: waiting.clone(),
+        started: Some(started),
+    };
+    Jobs {
+        last_update: 990,
+        states: tallies(&[("pending", 3), ("completing", 1)]),
+        pending_reasons: tallies(&[("Dependency", 3)]),
+        waiting,
+        started: Some(started),
+        partitions: BTreeMap::from([("gpu.a".to_owned(), partition)]),
+        qos: BTreeMap::from([("".to_owned(), tallies(&[("pending", 3)]))]),
+        ..Jobs::default()
+    }
+}
+
+/// CPUs of 0 would be a figure.
+#[test]
+fn where_states_alone_are_known_nothing_else_has_a_point() {
+    let mut collector = started(&COLLECTOR, &[]);
+    let of = |jobs: &[(&str, u64)]| {
+        let jobs = Jobs { states: tallies(jobs), states_only: true, ..Jobs::default() };
+        SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
+    };
+    let points = surveyed(&mut *collector, 1000, &of(&[("pending", 3), ("completing", 1)]));
+    let expected = [
+        "total.gauge-jobs 4",
+        "total.gauge-unparsed 0",
+        "state.completing.gauge-jobs 1",
+        "state.pending.gauge-jobs 3",
+        "state.running.gauge-jobs 0",
+    ];
+    assert_eq!(points, expected.map(|point| format!("c.slurm_jobs.{point}")));
+    let points = surveyed(&mut *collector, 1060, &of(&[]));
+    assert!(points.contains(&"c.slurm_jobs.state.completing.gauge-jobs 0".to_owned()), "{points:?}");
+}
+
+#[test]
+fn a_queue_becomes_paths_by_state_reason_and_partition() {
+    let mut collector = started(&COLLECTOR, &[]);
+    let points =
+        surveyed(&mut *collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue()))));
+    let expected = [
+        "c.slurm_jobs.total.gauge-jobs 4",
+        "c.slurm_jobs.state.completing.gauge-jobs 1",
+        "c.slurm_jobs.state.running.gauge-jobs 0",
+        "c.slurm_jobs.reason.Dependency.gauge-jobs 3",
+        "c.slurm_jobs.waiting.gauge-wait_max 900",
+        "c.slurm_jobs.waiting.gauge-started 2",
+        "c.slurm_jobs.no_qos.state.pending.gauge-jobs 3",
+    ];
+    has_all(&points, &expected);
+    assert!(
+        points.iter().any(|p| p.starts_with("c.slurm_jobs.partition.gpu_a-") && p.ends_with("wait_p50 60"))
+    );
+    assert!(
+        points
+            .iter()
+            .any(|p| p.contains(".partition.gpu_a-") && p.ends_with(".reason.Priority.gauge-jobs 3"))
+    );
+    assert!(
+        !points.iter().any(|point| point.contains("eligible")),
+        "no job that could run is no wait of 0 s"
+    );
+}
+
+#[test]
+fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
+    let user = |id, name: Option<&str>, cpus| UserJobs {
+        id,
+        name: name.map(str::to_owned),
+        looking_up: name.is_none(),
+        has_started: true,
+        states: BTreeMap::from([("pending".to_owned(), JobTally { jobs: 1, cpus, ..JobTally::default() })]),
+    };
+    let users = vec![user(1, Some("ann"), 9), user(2, Some("bob"), 5), user(3, None, 700)];
+    let jobs = Jobs { users, ..Jobs::default() };
+    let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
+    let points =
+        surveyed(&mut *collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs))));
+    let users: Vec<&String> =
+        points.iter().filter(|p| p.contains(".user.") && p.contains("pending.gauge-cpus")).collect();
+    assert_eq!(
+        users,
+        ["c.slurm_jobs.user.ann.state.pending.gauge-cpus 9"],
+        "the first two are he and one without a name"
+    );
+    assert!(points.contains(&"c.slurm_jobs.others.state.pending.gauge-cpus 705".to_owned()), "{points:#?}");
+    assert!(collector.changed_memory().unwrap().contains("ann"));
+    let later = surveyed(
+        &mut *collector,
+        1000 + 3 * 86_400,
+        &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default())),
+    );
+    assert!(
+        !later.iter().any(|point| point.contains(".user.")),
+        "no zero for jobs that are counted elsewhere"
+    );
+}
+
+fn jobs_of(accounts: impl IntoIterator<Item = (String, bool)>) -> SurveyReplies {
+    let account =
+        |(name, has_started)| (name, AccountJobs { states: tallies(&[("pending", 1)]), has_started });
+    let jobs = Jobs { accounts: accounts.into_iter().map(account).collect(), ..Jobs::default() };
+    SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
+}
+
+/// `sbatch -H -A rnd$i` by anybody made 15 files each, and a zero in each of them in every round.
+#[test]
+fn invented_accounts_make_no_series_and_a_slot_that_is_free_again_no_zeroes() {
+    let mut collector = started(&COLLECTOR, &[(ACCOUNTS.key, Value::Names(2))]);
+    let real = ["", "physics"].map(|name| (name.to_owned(), true));
+    let invented = (0..150).map(|n| (format!("rnd{n}"), false));
+    let points = surveyed(&mut *collector, 0, &jobs_of(real.into_iter().chain(invented)));
+    let levels = |points: &[String]| {
+        let of = |point: &&String| point.contains("account") && point.contains("pending.gauge-jobs");
+        points.iter().filter(of).cloned().collect::<Vec<_>>()
+    };
+    let expected = ["no_account", "other_accounts", "account.physics"];
+    let expected = expected.map(|level| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs"));
+    let jobs = [" 1", " 150", " 1"];
+    let points = levels(&points);
+    assert_eq!(points.len(), 3, "{points:#?}");
+    for (path, jobs) in expected.iter().zip(jobs) {
+        assert!(points.contains(&format!("{path}{jobs}")), "{path} {points:#?}");
+    }
+    let memory = collector.changed_memory().unwrap();
+    assert!(memory.contains("physics") && !memory.contains("rnd"), "{memory}");
+    let zero = format!("{} 0", expected[2]);
+    assert!(surveyed(&mut *collector, 29 * 86_400, &jobs_of([])).contains(&zero));
+    let later = surveyed(&mut *collector, 30 * 86_400, &jobs_of([]));
+    assert!(!later.iter().any(|point| point.contains("account.physics")), "{later:#?}");
+}
+
+#[test]
+fn a_user_whose_jobs_never_started_gets_no_paths() {
+    let user = |id, name: &str, has_started| UserJobs {
+        id,
+        name: Some(name.to_owned()),
+        looking_up: false,
+        has_started,
+        states: BTreeMap::from([(
+            "pending".to_owned(),
+            JobTally { jobs: 1, cpus: 9, ..JobTally::default() },
+        )]),
+    };
+    let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(1))]);
+    let mut paths = |at, users: Vec<UserJobs>| {
+        let jobs = Jobs { users, ..Jobs::default() };
+        let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
+        let points = surveyed(&mut *collector, at, &replies);
+        points
+            .into_iter()
+            .filter(|point| point.contains(".user.") && point.contains("pending.gauge-jobs"))
+            .collect::<Vec<_>>()
+    };
+    let expected = ["c.slurm_jobs.user.bob.state.pending.gauge-jobs 1"];
+    assert_eq!(paths(1000, vec![user(1, "ann", false), user(2, "bob", true)]), expected);
+    assert_eq!(
+        paths(1060, vec![user(1, "ann", false), user(2, "bob", false)]),
+        expected,
+        "once they have them"
+    );
+}
+
+#[test]
+fn the_same_reply_again_tells_of_no_start_and_of_longer_waits() {
+    let mut collector = started(&COLLECTOR, &[]);
+    let findings = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue())));
+    surveyed(&mut *collector, 1000, &findings);
+    let again = surveyed(&mut *collector, 1060, &findings);
+    assert!(again.contains(&"c.slurm_jobs.waiting.gauge-wait_max 960".to_owned()), "{again:#?}");
+    let started: Vec<&String> = again.iter().filter(|point| point.contains("started")).collect();
+    assert_eq!(started.len(), 2, "no wait of jobs that did not start: {started:?}");
+    assert!(started.iter().all(|point| point.ends_with(".waiting.gauge-started 0")), "{started:?}");
+}
