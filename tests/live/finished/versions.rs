@@ -1,5 +1,6 @@
-//! Every version of a row of slurmdbd's job table, recorded by a trigger in the database: slurmctld may change a row after
-//! it has been counted, and then the first version stays in the figures.
+//! Every version of a row of slurmdbd's job table, recorded by triggers in the database: slurmctld may change a row after
+//! it has been counted, and then the first version stays in the figures. The first version may be the one that was
+//! inserted: slurmctld may report an ended job without its QOS, and again with it.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +17,15 @@ const COMPLETE: &str = "j.time_end > 0 and j.state > 2 and j.`partition` != '' a
 
 /// Begins to record.
 pub(super) fn record(accounting: &Accounting) -> Result<()> {
-    let statements = "use slurm_acct_db; \
-         create table versions (seq bigint auto_increment primary key, made datetime(6)) as select * from sandbox_job_table where 0; \
-         create trigger versions after update on sandbox_job_table for each row insert into versions \
+    let copy = "for each row insert into versions \
          select null, now(6), t.* from sandbox_job_table t where t.job_db_inx = new.job_db_inx";
-    accounting.sql(statements).map(drop)
+    let statements = format!(
+        "use slurm_acct_db; \
+         create table versions (seq bigint auto_increment primary key, made datetime(6)) as select * from sandbox_job_table where 0; \
+         create trigger inserted after insert on sandbox_job_table {copy}; \
+         create trigger updated after update on sandbox_job_table {copy}"
+    );
+    accounting.sql(&statements).map(drop)
 }
 
 /// The least and the most that a figure may be.
