@@ -46,20 +46,33 @@ pub(crate) struct Accounting {
     /// From when the next round must read.
     due: Due,
     /// When everything since the floor was last read, Unix seconds.
-    caught_up: i64,
-    /// slurmctld has records that it could not send to slurmdbd; and when it last had some, Unix seconds.
-    has_backlog: bool,
-    busy: i64,
+    caught_up: Option<i64>,
+    backlog: Backlog,
     /// Seconds of end times that are read at once.
     piece: i64,
     /// When the last round began that read all it had to, Unix seconds: little that ended before is still to come.
     whole: Option<i64>,
     counters: ReplyCounters,
     report: Report,
-    /// The log says that there is no room for all ids.
-    is_short: bool,
-    /// The log says that the clock is behind what was counted.
-    is_behind: bool,
+}
+
+/// Records that slurmctld could not send to slurmdbd, as far as ticks show it; Unix seconds.
+#[derive(Clone, Copy, Debug)]
+enum Backlog {
+    Never,
+    /// There are some; the last tick.
+    At(i64),
+    /// There are none; the last tick that had some.
+    Until(i64),
+}
+
+impl Backlog {
+    const fn last(self) -> i64 {
+        match self {
+            Self::Never => i64::MIN,
+            Self::At(at) | Self::Until(at) => at,
+        }
+    }
 }
 
 impl Accounting {
@@ -70,34 +83,24 @@ impl Accounting {
             plan,
             opened: None,
             due: if rebuilds { Due::Rebuild } else { Due::CatchUp },
-            caught_up: i64::MIN,
-            has_backlog: false,
-            busy: i64::MIN,
+            caught_up: None,
+            backlog: Backlog::Never,
             piece: FIRST_PIECE,
             whole: None,
             counters: ReplyCounters::default(),
-            report: Report::Nothing,
-            is_short: false,
-            is_behind: false,
+            report: Report::default(),
         }
     }
 
-    /// Sets another plan, and another reader if there is a `source`. What was counted stays, and so does what waits for the disk.
-    pub(crate) fn reconfigure(&mut self, source: Option<Source>, plan: Plan) {
-        if self.plan == plan && source.is_none() {
+    /// Sets another plan. What was counted stays, and so does what waits for the disk.
+    pub(crate) fn reconfigure(&mut self, plan: Plan) {
+        if self.plan == plan {
             return;
         }
         // What was read for another plan is read again.
         self.give_up();
         self.due = self.due.max(Due::CatchUp);
         self.plan = plan;
-        if let Some(source) = source {
-            self.source = source;
-            // The answer to the old one's request never comes.
-            if let Some(Opened { phase: phase @ Phase::GivenUp, .. }) = &mut self.opened {
-                *phase = Phase::Idle;
-            }
-        }
     }
 
     /// Gives up the round under way; the next one reads the same.
@@ -158,12 +161,13 @@ impl Accounting {
 
     /// Takes the number of records that slurmctld could not send to slurmdbd. Jobs come late once there are none left.
     pub(crate) fn note_backlog(&mut self, records: u64, now: i64) {
-        if self.has_backlog && records == 0 {
-            self.due = self.due.max(Due::CatchUp);
-        }
-        self.has_backlog = records > 0;
-        if self.has_backlog {
-            self.busy = now;
+        match self.backlog {
+            _ if records > 0 => self.backlog = Backlog::At(now),
+            Backlog::At(at) => {
+                self.backlog = Backlog::Until(at);
+                self.due = self.due.max(Due::CatchUp);
+            }
+            Backlog::Never | Backlog::Until(_) => {}
         }
     }
 
@@ -178,7 +182,8 @@ impl Accounting {
         let ledger = &mut opened.ledger;
         ledger.lower_floor(now);
         // Also where the clock was set back.
-        let is_time = !(0..HOUR).contains(&now.saturating_sub(self.caught_up));
+        let is_fresh = |at: i64| (0..HOUR).contains(&now.saturating_sub(at));
+        let is_time = !self.caught_up.is_some_and(is_fresh);
         if is_time
             || ledger.has_gap(now, self.plan.window)
             || ledger.has_incomplete_before(now.saturating_sub(self.plan.window))
@@ -190,22 +195,16 @@ impl Accounting {
             Due::CatchUp | Due::Rebuild => ledger.unread_from(now),
         };
         let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
-        round.busy = self.busy;
+        round.busy = self.backlog.last();
         round.efficiency = self.plan.efficiency;
         // What becomes due while it reads is the next one's.
         let due = mem::replace(&mut self.due, Due::Window);
         match self.ask(Box::new(RoundUnderWay::new(round, from, due, counts))) {
-            Ok(()) => self.is_behind = false,
+            Ok(()) => self.report.in_time(),
             Err((_, Ending::Whole)) => {
                 self.due = due;
                 // There is nothing to read before the floor.
-                if !mem::replace(&mut self.is_behind, true) {
-                    warn!(
-                        floor = from,
-                        now,
-                        "the clock is far behind the jobs that were counted; finished jobs are not counted until it is correct again"
-                    );
-                }
+                self.report.behind(from, now);
             }
             Err(_) => self.due = due,
         }
@@ -329,7 +328,7 @@ impl Accounting {
                 // Not at each answer: an older piece may fail in every round.
                 self.report.good(round.reading.elapsed);
                 self.whole = Some(round.moment);
-                self.caught_up = if due > Due::Window { now } else { self.caught_up };
+                self.caught_up = if due > Due::Window { Some(now) } else { self.caught_up };
             }
             Ending::Cut | Ending::Unproved => self.due = self.due.max(due).max(Due::CatchUp),
         }
@@ -347,11 +346,8 @@ impl Accounting {
         }
         let span = RememberedSpan { seconds: self.plan.kept_seconds(), ids: self.plan.most_ids };
         let next = ledger.next(round, ledger.slot(now, self.plan.every), span);
-        if next.is_short && !mem::replace(&mut self.is_short, true) {
-            warn!(
-                most = self.plan.most_ids,
-                "queue.max_bytes has no room for the ids of all jobs of catch_up: jobs that are reported very late are not counted"
-            );
+        if next.is_short {
+            self.report.short(self.plan.most_ids);
         }
         match ledger.records(&next) {
             Ok(records) => *phase = Phase::Committing(keep(records), Commit::Round(Box::new(next))),
@@ -369,7 +365,7 @@ impl Accounting {
     }
 
     /// It is on disk, so what was read counts. Returns whether its batch may be sent.
-    pub(crate) fn kept(&mut self) -> bool {
+    pub(crate) fn commit(&mut self) -> bool {
         let Some(Opened { ledger, phase: phase @ Phase::Committing(..) }) = &mut self.opened else {
             return false;
         };

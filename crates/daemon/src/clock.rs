@@ -144,6 +144,14 @@ fn once_at(moment: Duration) -> Itimerspec {
     Itimerspec { it_interval: never_again, it_value: Timespec { tv_sec, tv_nsec } }
 }
 
+/// The output of `future`; never returns where there is none.
+pub(crate) async fn or_never<F: Future>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

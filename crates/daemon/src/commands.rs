@@ -29,7 +29,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
 use crate::config::{Config, ConfigFile, Problems, SlurmSettings};
-use crate::source::{Source, SourceError};
+use crate::source::{Restarts, Source, SourceError};
 use crate::telemetry::{Logging, has_colours};
 
 /// libslurm looks for a configuration for up to a minute; a user at a terminal gets an answer sooner.
@@ -97,14 +97,6 @@ fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     result
 }
 
-/// The output of `future`; never returns where there is none.
-async fn or_never<F: Future>(future: Option<F>) -> F::Output {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
-}
-
 fn write_out(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -137,7 +129,7 @@ fn note(text: &str) {
 
 /// One reading, for a command that ends afterwards.
 async fn read_once(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>, SourceError> {
-    let mut source = Source::start(slurm, IMPATIENT);
+    let mut source = Source::start(slurm, IMPATIENT, &Restarts::default());
     source.ask(request);
     source.outcome().await
 }

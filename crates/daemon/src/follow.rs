@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use crate::config::SlurmSettings;
 use crate::isolation::{Isolation, Verdict};
-use crate::source::{Outcome, Source};
+use crate::self_metrics::FollowFigures;
+use crate::source::{Outcome, Restarts, Source};
 use crate::survey::START_DEADLINE;
 
 /// How long a tick waits for a ping: far longer than a slurmctld that is healthy takes.
@@ -36,8 +37,6 @@ pub(crate) enum FollowStep {
     Ask,
     /// Nothing: a controller before it answers.
     Standby,
-    /// Waits for the ping.
-    Wait,
 }
 
 /// What a tick's outcome changed.
@@ -56,10 +55,8 @@ pub(crate) struct Follow {
     /// A ping is under way.
     pinged: bool,
     state: FollowState,
-    /// The tick that waits for it, and until when.
-    waiting: Option<(i64, Instant)>,
-    /// The tick that came while the answer to another was awaited.
-    deferred: Option<i64>,
+    /// Of the last tick; `None` if nothing is known of it.
+    figures: Option<FollowFigures>,
     isolation: Isolation,
 }
 
@@ -76,13 +73,12 @@ struct FollowState {
 
 impl Follow {
     /// Starts its reader, if the configuration says so.
-    pub(crate) fn start(slurm: &SlurmSettings) -> Option<Self> {
+    pub(crate) fn start(slurm: &SlurmSettings, restarts: &Restarts) -> Option<Self> {
         slurm.follow.then(|| Self {
-            source: Source::start(slurm.clone(), START_DEADLINE),
+            source: Source::start(slurm.clone(), START_DEADLINE, restarts),
             pinged: false,
             state: FollowState::default(),
-            waiting: None,
-            deferred: None,
+            figures: None,
             isolation: Isolation::default(),
         })
     }
@@ -91,26 +87,13 @@ impl Follow {
         Request::new(ReplyKind::Controllers, ReplyOptions { follow: true, ..ReplyOptions::default() })
     }
 
-    /// What the tick of `timestamp` does now.
-    pub(crate) fn begin(&mut self, timestamp: i64) -> FollowStep {
+    /// Pings for a tick. Returns until when that waits for the answer; `None`: this host's slurmctld is asked at once.
+    pub(crate) fn begin(&mut self) -> Option<Instant> {
         let hangs = self.pinged;
         if !hangs {
             self.pinged = self.source.ask(Self::request());
         }
-        if hangs || !self.state.has_answer() {
-            return FollowStep::Ask;
-        }
-        self.waiting = Instant::now().checked_add(PATIENCE).map(|until| (timestamp, until));
-        FollowStep::Wait
-    }
-
-    /// Keeps a tick for later; returns the one that was kept before, whose slot is over.
-    pub(crate) const fn defer(&mut self, timestamp: i64) -> Option<i64> {
-        self.deferred.replace(timestamp)
-    }
-
-    pub(crate) const fn deferred(&mut self) -> Option<i64> {
-        self.deferred.take()
+        if hangs || !self.state.has_answer() { None } else { Instant::now().checked_add(PATIENCE) }
     }
 
     /// The outcome of the ping under way; waits for ever if there is none. Safe to cancel.
@@ -118,22 +101,13 @@ impl Follow {
         self.source.outcome().await
     }
 
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.waiting.map(|(_, until)| until)
-    }
-
-    /// Returns the tick that waited, which waits no longer.
-    pub(crate) fn give_up(&mut self) -> Option<i64> {
-        self.waiting.take().map(|(timestamp, _)| timestamp)
-    }
-
     /// Whether this host has been found among the controllers.
     pub(crate) fn knows_its_host(&self) -> bool {
         self.state.ahead.as_ref().is_some_and(|ahead| ahead.own.is_some())
     }
 
-    /// Takes the result of a ping; returns the tick that waited for it, and what that does.
-    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, FollowStep)> {
+    /// Takes the result of a ping; returns what a tick that waited for it does.
+    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> FollowStep {
         self.pinged = false;
         match (ahead, &mut self.state.ahead) {
             (None, Some(known)) => {
@@ -145,7 +119,7 @@ impl Follow {
             let timeout = self.state.timeout();
             self.isolation.pinged(ahead.answers.is_some(), ahead.behind, timeout, Instant::now());
         }
-        self.give_up().map(|timestamp| (timestamp, self.state.step()))
+        self.state.step()
     }
 
     /// Takes the outcome of a tick; one comes each `interval`.
@@ -153,7 +127,19 @@ impl Follow {
         if became == TickRole::Down {
             self.isolation.down();
         }
-        self.state.note(became, Instant::now(), interval)
+        let change = self.state.note(became, Instant::now(), interval);
+        let standby = !matches!(became, TickRole::Active(_));
+        self.figures = Some(FollowFigures { standby, handover: change.handover });
+        change
+    }
+
+    /// Nothing is known of the last tick.
+    pub(crate) const fn given_up(&mut self) {
+        self.figures = None;
+    }
+
+    pub(crate) const fn figures(&self) -> Option<FollowFigures> {
+        self.figures
     }
 
     /// Whether this host may have lost its role without knowing it.
@@ -164,7 +150,7 @@ impl Follow {
     /// Takes what this tick shows about the world outside: how many messages slurmd has sent to this host's slurmctld,
     /// and how many answers the receiver with the fewest has given, if all are connected and none is in doubt. Nothing
     /// follows from it before the first ping has ended.
-    pub(crate) fn look_outside(&mut self, nodes: Option<u64>, answers: Option<u64>) -> Verdict {
+    pub(crate) fn judge_isolation(&mut self, nodes: Option<u64>, answers: Option<u64>) -> Verdict {
         match self.state.ahead {
             Some(_) => self.isolation.look(nodes, answers, Instant::now()),
             None => Verdict::Wait,

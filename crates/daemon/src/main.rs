@@ -7,6 +7,7 @@
 mod accounting;
 mod cli;
 mod clock;
+mod cluster;
 mod collecting;
 mod collectors;
 mod commands;

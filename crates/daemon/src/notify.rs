@@ -22,9 +22,16 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
     systemd: Option<Systemd>,
-    watchdog: Option<Duration>,
+    watchdog: Option<Watchdog>,
     pending: VecDeque<&'static str>,
     status: String,
+}
+
+#[derive(Debug)]
+struct Watchdog {
+    patience: Duration,
+    /// When it must be fed at the latest, Unix time.
+    feed_at: Duration,
 }
 
 #[derive(Debug)]
@@ -41,12 +48,13 @@ impl Notify {
             let opened = Systemd::open(&name);
             opened.inspect_err(|error| debug!(%error, "systemd cannot be notified")).ok()
         });
-        Self { systemd, watchdog: watchdog(), ..Self::default() }
+        let watchdog = patience().map(|patience| Watchdog { patience, feed_at: Duration::ZERO });
+        Self { systemd, watchdog, ..Self::default() }
     }
 
-    /// How often the watchdog must be fed; a third of its patience.
-    pub(crate) fn feed_every(&self) -> Option<Duration> {
-        self.watchdog.map(|patience| patience / 3)
+    /// When the watchdog must be fed at the latest, Unix time.
+    pub(crate) fn feed_at(&self) -> Option<Duration> {
+        self.watchdog.as_ref().map(|watchdog| watchdog.feed_at)
     }
 
     /// Tells systemd that the daemon has started.
@@ -59,9 +67,10 @@ impl Notify {
         self.insist("STOPPING=1");
     }
 
-    /// Feeds the watchdog: the tick loop is alive.
-    pub(crate) fn feed(&self) {
-        if self.watchdog.is_some() {
+    /// Feeds the watchdog: the tick loop is alive. It is fed again after a third of its patience at the latest.
+    pub(crate) fn feed(&mut self, now: Duration) {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.feed_at = now.saturating_add(watchdog.patience / 3);
             self.send("WATCHDOG=1");
         }
     }
@@ -130,7 +139,7 @@ impl Systemd {
 }
 
 /// The watchdog's patience, if it watches this process.
-fn watchdog() -> Option<Duration> {
+fn patience() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let is_ours = std::env::var_os("WATCHDOG_PID").is_none()
         || number("WATCHDOG_PID") == Some(std::process::id().into());

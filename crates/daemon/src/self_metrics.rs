@@ -64,10 +64,18 @@ pub(crate) struct SelfMetrics {
     pub(crate) reload_refused: bool,
     /// Seconds until the token for slurmrestd ends.
     pub(crate) token_expires_in: Option<i64>,
-    /// Of `[slurm] follow`: whether figures of the cluster are left to another host, and whether they are this one's from this tick on.
-    pub(crate) standby: Option<bool>,
-    pub(crate) handover: Option<bool>,
+    /// Of `[slurm] follow`, where something is known of this tick.
+    pub(crate) follow: Option<FollowFigures>,
     memory: ResidentMemory,
+}
+
+/// The figures of `[slurm] follow` at a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FollowFigures {
+    /// The cluster's figures are left to another host.
+    pub(crate) standby: bool,
+    /// They are this host's from this tick on.
+    pub(crate) handover: bool,
 }
 
 #[derive(Debug, Default)]
@@ -105,9 +113,9 @@ const METRICS: &[Metric<SelfMetrics>] = &[
     average("token_expires_in", "s", |h| number(h.token_expires_in),
         "time until the token for slurmrestd expires, negative after that; no point without `[slurm] rest` or if the token \
                   never expires. Alert: below 600"),
-    average("standby", "0 or 1", |h| number(h.standby),
+    average("standby", "0 or 1", |h| number(h.follow?.standby),
         "0 if the active slurmctld runs on this host, so that its figures are published here; not published without `[slurm] follow`. Alert: not 0 on exactly one host"),
-    max("handover", "0 or 1", |h| number(h.handover),
+    max("handover", "0 or 1", |h| number(h.follow?.handover),
         "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; not published without `[slurm] follow`"),
     average("daemon_memory", "bytes", |h| number(h.memory.daemon), "resident memory of the daemon, measured once a minute"),
     average("reader_memory", "bytes", |h| number(h.memory.reader), "resident memory of the reader, measured once a minute"),

@@ -126,6 +126,16 @@ impl Drop for ReaderTask {
     }
 }
 
+/// Readers started again since the daemon's start, also by sources that are gone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Restarts(Arc<AtomicU64>);
+
+impl Restarts {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// The reader's state, as others see it.
 #[derive(Debug, Default)]
 struct ReaderStatus {
@@ -138,7 +148,7 @@ struct ReaderStatus {
 impl Source {
     /// Starts the task, and the first reader with it. `start_deadline` is for libslurm's initialization, which
     /// may look for its configuration for a minute.
-    pub(crate) fn start(slurm: SlurmSettings, start_deadline: Duration) -> Self {
+    pub(crate) fn start(slurm: SlurmSettings, start_deadline: Duration, restarts: &Restarts) -> Self {
         // One of each handle, and of those that are gone.
         let (requests, asked) = mpsc::channel(4);
         let (answered, outcomes) = mpsc::channel(1);
@@ -152,6 +162,7 @@ impl Source {
             }),
             slurm,
             start_deadline,
+            restarts: restarts.clone(),
             status: Arc::clone(&status),
             reader: None,
             backoff: Backoff::default(),
@@ -209,6 +220,7 @@ impl Source {
 struct ReaderSupervisor {
     slurm: SlurmSettings,
     start_deadline: Duration,
+    restarts: Restarts,
     status: Arc<ReaderStatus>,
     reader: Option<Process>,
     conf: ConfWatch,
@@ -326,6 +338,7 @@ impl ReaderSupervisor {
             Ok(reader) => {
                 if self.started_before {
                     self.status.restarts.fetch_add(1, Ordering::Relaxed);
+                    self.restarts.0.fetch_add(1, Ordering::Relaxed);
                 }
                 self.started_before = true;
                 self.status.pid.store(reader.pid(), Ordering::Relaxed);

@@ -26,7 +26,7 @@ use self::reply_state::ReplyState;
 use crate::clock;
 use crate::config::SlurmSettings;
 use crate::replies::{Needs, ReplyCounters, SurveyReplies, one_more};
-use crate::source::{Outcome, Source};
+use crate::source::{Outcome, Restarts, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
 /// tens of seconds while thousands of jobs start.
@@ -99,11 +99,9 @@ impl Survey {
         }
     }
 
-    /// Sets other limits. There may be other collectors now, so the next replies are requested whole. The round under way
-    /// and the counters continue.
-    pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
+    /// Sets other limits. The round under way and the counters continue.
+    pub(crate) const fn limit(&mut self, max_duty: f64, max_threads: u32) {
         (self.max_duty, self.max_threads) = (max_duty, max_threads);
-        self.forget();
     }
 
     /// Requests the next replies whole, because "unchanged" would not be true of what was read before.
@@ -172,7 +170,7 @@ impl Survey {
         }
         left.reverse();
         self.round = Some(SurveyRound { timestamp, left, replies: SurveyReplies::default() });
-        self.go_on(now)
+        self.ask_next(now)
     }
 
     /// The outcome of what was asked last; waits for ever when nothing was. Safe to cancel.
@@ -205,7 +203,7 @@ impl Survey {
             }
         }
         self.round = Some(round);
-        self.go_on(now)
+        self.ask_next(now)
     }
 
     /// A whole round, for a command that ends afterwards; and why replies are missing in it.
@@ -238,7 +236,7 @@ impl Survey {
         &self.source
     }
 
-    fn go_on(&mut self, now: Duration) -> Option<RoundResult> {
+    fn ask_next(&mut self, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
         let follows = self.follows;
         while let Some((kind, until)) = round.left.pop() {
@@ -290,10 +288,11 @@ impl Survey {
 }
 
 /// A reader whose replies may be late.
-pub(crate) fn patient(slurm: &SlurmSettings) -> Source {
+pub(crate) fn patient(slurm: &SlurmSettings, restarts: &Restarts) -> Source {
     Source::start(
         SlurmSettings { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() },
         START_DEADLINE,
+        restarts,
     )
 }
 

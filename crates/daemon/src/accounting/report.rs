@@ -1,5 +1,6 @@
 //! What the log says about the source of finished jobs: one line for each change.
 
+use std::mem;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,8 +11,19 @@ use crate::source::SourceError;
 use crate::survey::HIDDEN_REMEDY;
 
 /// What the log has said last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) slurmdbd: SlurmdbdReport,
+    /// There is no room for all ids.
+    short: bool,
+    /// The clock is behind what was counted.
+    behind: bool,
+}
+
+/// What it has said of slurmdbd's answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum SlurmdbdReport {
+    #[default]
     Nothing,
     Good,
     Failed(Instant),
@@ -21,30 +33,30 @@ pub(super) enum Report {
 
 impl Report {
     pub(super) fn good(&mut self, took: u64) {
-        match std::mem::replace(self, Self::Good) {
-            Self::Failed(since) => info!("slurmdbd answers again after {}", whole_seconds(since)),
-            Self::Unproved(since) => {
+        match mem::replace(&mut self.slurmdbd, SlurmdbdReport::Good) {
+            SlurmdbdReport::Failed(since) => info!("slurmdbd answers again after {}", whole_seconds(since)),
+            SlurmdbdReport::Unproved(since) => {
                 info!("slurmdbd returns jobs again after {}; all are counted", whole_seconds(since));
             }
-            Self::Good => {}
-            Self::Nothing | Self::Hidden => info!(elapsed_us = took, "slurmdbd answers"),
+            SlurmdbdReport::Good => {}
+            SlurmdbdReport::Nothing | SlurmdbdReport::Hidden => info!(elapsed_us = took, "slurmdbd answers"),
         }
     }
 
     pub(super) fn failed(&mut self, error: &SourceError) {
-        if !matches!(self, Self::Failed(_)) {
+        if !matches!(self.slurmdbd, SlurmdbdReport::Failed(_)) {
             warn!(%error, "slurmdbd does not answer; finished jobs are counted when it answers again");
-            *self = Self::Failed(Instant::now());
+            self.slurmdbd = SlurmdbdReport::Failed(Instant::now());
         }
     }
 
     /// `known`: the end of a row that slurmdbd should have. Without one, the cluster may be new.
     pub(super) fn unproved(&mut self, known: Option<i64>) {
-        match (&self, known) {
-            (Self::Unproved(_), _) => {}
-            (Self::Nothing, None) => {
+        match (self.slurmdbd, known) {
+            (SlurmdbdReport::Unproved(_), _) => {}
+            (SlurmdbdReport::Nothing, None) => {
                 info!("slurmdbd answers without any job; finished jobs are counted when it returns one");
-                *self = Self::Good;
+                self.slurmdbd = SlurmdbdReport::Good;
             }
             (_, None) => self.good(0),
             (_, Some(known)) => {
@@ -53,17 +65,42 @@ impl Report {
                     "slurmdbd returns no job, not even one that it had, so its database may have failed: see slurmdbd's log; \
                      finished jobs are counted when it returns one"
                 );
-                *self = Self::Unproved(Instant::now());
+                self.slurmdbd = SlurmdbdReport::Unproved(Instant::now());
             }
         }
     }
 
     pub(super) fn hidden(&mut self) {
-        if std::mem::replace(self, Self::Hidden) != Self::Hidden {
+        if mem::replace(&mut self.slurmdbd, SlurmdbdReport::Hidden) != SlurmdbdReport::Hidden {
             warn!(
                 "PrivateData may hide jobs of other users from this one, so no finished job is counted. {HIDDEN_REMEDY}"
             );
         }
+    }
+
+    /// There is room for `most` ids, which are not all of `catch_up`.
+    pub(super) fn short(&mut self, most: usize) {
+        if !mem::replace(&mut self.short, true) {
+            warn!(
+                most,
+                "queue.max_bytes has no room for the ids of all jobs of catch_up: jobs that are reported very late are not counted"
+            );
+        }
+    }
+
+    /// The clock says `now`, and nothing before `floor` is read.
+    pub(super) fn behind(&mut self, floor: i64, now: i64) {
+        if !mem::replace(&mut self.behind, true) {
+            warn!(
+                floor,
+                now,
+                "the clock is far behind the jobs that were counted; finished jobs are not counted until it is correct again"
+            );
+        }
+    }
+
+    pub(super) const fn in_time(&mut self) {
+        self.behind = false;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::collecting::{Collecting, DueCollectors};
 use crate::collectors::TickOutcome;
 use crate::config::{Collectors, Config};
 use crate::prefix;
-use crate::source::recording;
+use crate::source::{Restarts, recording};
 use crate::survey::{Survey, patient};
 
 pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
@@ -74,7 +74,8 @@ impl<'a> Ticks<'a> {
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         for role in [Role::Surveys, Role::Accounting] {
             let Some(needs) = self.collecting.needs(role) else { continue };
-            let survey = Survey::new(patient(&self.config.slurm), false, max_duty, max_threads);
+            let survey =
+                Survey::new(patient(&self.config.slurm, &Restarts::default()), false, max_duty, max_threads);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             missing.extend(failures);
             self.collecting.collect_survey(DueCollectors::All, &done, batch.timestamp(), &self.prefix, batch);

@@ -11,41 +11,30 @@ mod reload;
 mod remembering;
 mod signals;
 mod status;
-mod surveying;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use carbon::{Destination, Queue, Sender};
-use slurm_snapshot::{ReplyKind, Request, Role};
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
-use self::accounting::start_accounting;
-use self::emitting::Outage;
 use self::reload::Loading;
 use self::signals::{Signals, StopSignals, or_stop};
-use self::status::SlurmctldSeen;
-use self::surveying::start_survey;
-use super::{block_on, load, names, or_never};
+use super::{block_on, load, names};
 use crate::accounting::Accounting;
 use crate::cli::Options;
-use crate::clock::{self, Alarm, unix_now};
-use crate::collecting::Collecting;
+use crate::clock::{self, Alarm, or_never, unix_now};
+use crate::cluster::{Cluster, ClusterEvent, TickStep};
 use crate::collectors::TickOutcome;
-use crate::config::{Config, SlurmSettings};
-use crate::follow::Follow;
+use crate::config::{Config, Problems, SlurmSettings};
 use crate::grid::{Grid, Tick};
 use crate::notify::Notify;
 use crate::prefix;
 use crate::self_metrics::SelfMetrics;
-use crate::source::rest::Expiry;
-use crate::source::{self, Outcome, Source};
+use crate::source::{self, Restarts};
 use crate::status::RefusedEntry;
 use crate::status_socket::{Asker, StatusSocket};
-use crate::survey::{START_DEADLINE, Survey};
 use crate::telemetry::Logging;
 
 /// Runs until SIGTERM or SIGINT.
@@ -54,10 +43,12 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let logging = Logging::start(config.log);
     let options = options.clone();
     // A task of its own: waking the runtime's outermost future costs it a system call and a turn each time.
-    block_on(async { tokio::spawn(go_on(config, options, logging)).await.context("the daemon's task")? })
+    block_on(async {
+        tokio::spawn(handle_events(config, options, logging)).await.context("the daemon's task")?
+    })
 }
 
-async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()> {
+async fn handle_events(config: Config, options: Options, logging: Logging) -> Result<()> {
     let mut signals = Signals::new().context("listening for signals")?;
     let mut daemon = Daemon::start(config).await?;
     daemon.notify.ready();
@@ -67,18 +58,11 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
                 rung.context("waiting for the next tick")?;
                 daemon.at_alarm();
             }
-            DaemonEvent::Answered(outcome) => {
-                daemon.answered(outcome);
-                daemon.begin_deferred();
-            }
-            DaemonEvent::Pinged(outcome) => daemon.pinged(outcome)?,
-            DaemonEvent::Waited => daemon.waited(),
-            DaemonEvent::Surveyed(role, outcome) => daemon.surveyed(role, outcome),
-            DaemonEvent::Accounted(outcome) => daemon.accounted(outcome),
-            DaemonEvent::CountsKept => daemon.counts_kept(),
+            DaemonEvent::Cluster(event) => daemon.at_cluster(event)?,
+            DaemonEvent::CountsOnDisk => daemon.publish_counts(),
             DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
             DaemonEvent::Reload => daemon.read_configuration(&options),
-            DaemonEvent::Read(read) => daemon.read(read, &options, &logging),
+            DaemonEvent::Read(read) => daemon.apply_read(read, &options, &logging),
             DaemonEvent::Stop => return daemon.stop(&mut signals.stop).await,
         }
     }
@@ -86,12 +70,8 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
 
 enum DaemonEvent {
     Alarm(std::io::Result<()>),
-    Answered(Outcome),
-    Pinged(Outcome),
-    Waited,
-    Surveyed(Role, Outcome),
-    Accounted(Outcome),
-    CountsKept,
+    Cluster(ClusterEvent),
+    CountsOnDisk,
     StatusAsked(Asker),
     Reload,
     Read(reload::Read),
@@ -102,18 +82,8 @@ struct Daemon {
     config: Config,
     grid: Grid,
     alarm: Alarm,
-    /// When systemd's watchdog must be fed at the latest, Unix time.
-    feed: Option<Duration>,
-    source: Source,
-    /// Where figures are published only if the active slurmctld runs here.
-    follow: Option<Follow>,
-    /// For the collectors that need more than the statistics; `None` where there is none.
-    survey: Option<Survey>,
-    /// For those that need slurmdbd's own statistics. Its reader is that of finished jobs.
-    dbd_survey: Option<Survey>,
-    /// For finished jobs; `None` where they are not counted.
-    accounting: Option<Accounting>,
-    collecting: Collecting,
+    cluster: Cluster,
+    restarts: Restarts,
     queue: Queue,
     /// Of the running queue: a reload does not change it.
     queue_dir: Option<PathBuf>,
@@ -121,39 +91,14 @@ struct Daemon {
     notify: Notify,
     health: SelfMetrics,
     host: String,
-    cluster: Option<String>,
-    /// Of slurmrestd, when its token ends.
-    expiry: Expiry,
-    /// Readers started again by sources that a reload has replaced.
-    restarts_before: u64,
-    /// A request is on its way to the source.
-    asked: bool,
-    /// The tick that it is for; `None` once its slot is over.
-    pending: Option<i64>,
-    /// What the log said last of slurmctld.
-    logged: LoggedState,
-    /// While there are no readings.
-    outage: Option<Outage>,
     /// The last reload, if it was refused.
     refused: Option<RefusedEntry>,
-    /// The same for `status`.
-    slurmctld: SlurmctldSeen,
     status_socket: StatusSocket,
     started: i64,
     last_tick: Option<i64>,
     /// The tick at which collectors' memories were stored last.
     remembered: i64,
-    /// The log says that points cannot be sent, because the prefix needs the cluster's name.
-    logged_nameless: bool,
     loading: Option<Loading>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LoggedState {
-    Nothing,
-    Up,
-    Down,
-    Standby,
 }
 
 impl Daemon {
@@ -168,10 +113,6 @@ impl Daemon {
         if config.collectors.remember() {
             remembering::wait(&queue).await;
         }
-        let memory = |name| remembering::memory(&queue, name);
-        let collecting = Collecting::start(config.interval, &config.collectors, memory);
-        let dbd_survey = start_survey(&config, &collecting, Role::Accounting, None);
-        let shared = dbd_survey.as_ref().map(|survey| survey.source().share());
         info!(
             version = env!("SLURM_GRAPHITE_VERSION"),
             configuration = config.file.as_ref().map(|file| file.display().to_string()),
@@ -182,36 +123,23 @@ impl Daemon {
             "slurm-graphite has started"
         );
         tell_missing_conf(&config.slurm);
+        let restarts = Restarts::default();
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
-            feed: Some(Duration::ZERO),
             grid: Grid::new(config.interval, clock::now()),
-            source: Source::start(config.slurm.clone(), START_DEADLINE),
-            follow: Follow::start(&config.slurm),
-            survey: start_survey(&config, &collecting, Role::Surveys, None),
-            dbd_survey,
-            accounting: start_accounting(&config, shared),
-            collecting,
+            cluster: Cluster::start(&config, &restarts, |name| remembering::memory(&queue, name)),
+            restarts,
             queue,
             queue_dir: config.queue.dir.clone(),
             senders,
             notify: Notify::from_env(),
             health: SelfMetrics::default(),
             host: prefix::host(),
-            cluster: None,
-            expiry: Expiry::default(),
-            restarts_before: 0,
-            asked: false,
-            pending: None,
-            logged: LoggedState::Nothing,
-            outage: None,
             refused: None,
-            slurmctld: SlurmctldSeen::default(),
             status_socket: StatusSocket::listen(),
             started: unix_now(),
             last_tick: None,
             remembered: 0,
-            logged_nameless: false,
             loading: None,
             config,
         })
@@ -219,18 +147,12 @@ impl Daemon {
 
     async fn select(&mut self, signals: &mut Signals) -> DaemonEvent {
         let next = self.grid.next();
-        let moment = self.feed.map_or(next, |feed| next.min(feed));
-        let ticket = self.accounting.as_ref().and_then(Accounting::ticket);
-        let waits_until = self.follow.as_ref().and_then(Follow::deadline);
+        let moment = self.notify.feed_at().map_or(next, |feed| next.min(feed));
+        let ticket = self.cluster.finished().and_then(Accounting::ticket);
         tokio::select! {
             rung = self.alarm.at(moment) => DaemonEvent::Alarm(rung),
-            outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
-            () = or_never(waits_until.map(sleep_until)) => DaemonEvent::Waited,
-            outcome = or_never(self.follow.as_mut().map(Follow::outcome)) => DaemonEvent::Pinged(outcome),
-            outcome = or_never(self.survey.as_mut().map(Survey::outcome)) => DaemonEvent::Surveyed(Role::Surveys, outcome),
-            outcome = or_never(self.dbd_survey.as_mut().map(Survey::outcome)) => DaemonEvent::Surveyed(Role::Accounting, outcome),
-            outcome = or_never(self.accounting.as_mut().map(Accounting::outcome)) => DaemonEvent::Accounted(outcome),
-            () = or_never(ticket.map(|ticket| self.queue.kept(ticket))) => DaemonEvent::CountsKept,
+            event = self.cluster.event() => DaemonEvent::Cluster(event),
+            () = or_never(ticket.map(|ticket| self.queue.kept(ticket))) => DaemonEvent::CountsOnDisk,
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
             never = self.notify.insisting() => match never {},
             _ = signals.hangup.recv() => DaemonEvent::Reload,
@@ -241,8 +163,7 @@ impl Daemon {
 
     fn at_alarm(&mut self) {
         let now = clock::now();
-        self.notify.feed();
-        self.feed = self.notify.feed_every().map(|patience| now + patience);
+        self.notify.feed(now);
         if let Some(tick) = self.grid.tick(now) {
             self.tick(tick);
         }
@@ -255,7 +176,7 @@ impl Daemon {
             warn!(tick = tick.timestamp, "the clock was set back; a new timeline begins");
             self.health.timelines += 1;
             // The same clock may be slurmctld's.
-            self.survey.iter_mut().for_each(Survey::forget);
+            self.cluster.forget();
         }
         if tick.skipped > 0 {
             warn!(
@@ -264,49 +185,66 @@ impl Daemon {
             );
             self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(tick.skipped);
         }
-        if self.asked {
-            // The slot of the tick that asked is over, and this one must not ask again.
-            if let Some(timestamp) = self.pending.take() {
-                self.emit(timestamp, TickOutcome::Failed);
+        if let Some(ended) = self.cluster.end_slot() {
+            if !ended.was_asked {
+                self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
             }
-            self.defer(tick.timestamp);
-        } else {
-            self.begin(tick.timestamp);
+            self.emit(ended.timestamp, TickOutcome::Failed);
         }
+        self.begin(tick.timestamp);
         self.tell_status();
     }
 
-    /// Asks slurmctld for a tick.
-    fn ask(&mut self, timestamp: i64) {
-        let mut options = self.collecting.options();
-        options.follow = self.follow.is_some();
-        // They show whether slurmd is heard.
-        options.rpc |= options.follow;
-        if self.source.ask(Request::new(ReplyKind::Statistics, options)) {
-            self.asked = true;
-            self.pending = Some(timestamp);
+    fn begin(&mut self, timestamp: i64) {
+        let step = self.cluster.begin(timestamp);
+        self.take_step(timestamp, step);
+    }
+
+    fn take_step(&mut self, timestamp: i64, step: TickStep) {
+        match step {
+            TickStep::UnderWay => {}
+            TickStep::Standby => {
+                self.cluster.note_standby();
+                self.emit(timestamp, TickOutcome::Standby);
+                self.tell_status();
+            }
+            TickStep::Missed => {
+                self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
+                self.emit(timestamp, TickOutcome::Failed);
+            }
         }
     }
 
-    /// Readers started again by the present sources.
-    fn restarts(&self) -> u64 {
-        let second = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
-        let third = self.dbd_source().map_or(0, Source::restarts);
-        let pings = self.follow.as_ref().map_or(0, |follow| follow.source().restarts());
-        [second, third, pings].into_iter().fold(self.source.restarts(), u64::saturating_add)
-    }
-
-    /// The reader of slurmdbd, where there is one.
-    fn dbd_source(&self) -> Option<&Source> {
-        let of_finished = self.accounting.as_ref().map(Accounting::source);
-        of_finished.or_else(|| self.dbd_survey.as_ref().map(Survey::source))
+    fn at_cluster(&mut self, event: ClusterEvent) -> Result<(), Problems> {
+        match event {
+            ClusterEvent::Answered(outcome) => {
+                let (timestamp, next) = self.cluster.answered(&outcome);
+                self.answered(timestamp, outcome);
+                if let Some(next) = next {
+                    self.begin(next);
+                }
+            }
+            ClusterEvent::Pinged(outcome) => self.pinged(outcome)?,
+            ClusterEvent::Waited => {
+                if let Some((timestamp, step)) = self.cluster.waited() {
+                    self.take_step(timestamp, step);
+                }
+            }
+            ClusterEvent::Surveyed(role, outcome) => {
+                if let Some(done) = self.cluster.surveyed(role, outcome) {
+                    self.emit_survey(done);
+                }
+            }
+            ClusterEvent::Accounted(outcome) => self.accounted(outcome),
+        }
+        Ok(())
     }
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(mut self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
         self.remember(i64::MAX);
-        drop((self.source, self.follow, self.survey, self.dbd_survey, self.accounting, self.status_socket));
+        drop((self.cluster, self.status_socket));
         self.queue.publish();
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {

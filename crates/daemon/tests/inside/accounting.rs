@@ -6,6 +6,7 @@ use super::*;
 use crate::config::Config;
 use crate::config::SlurmSettings;
 use crate::finished::Levels;
+use crate::source::Restarts;
 use crate::survey::patient;
 
 const NOW: i64 = 1_700_000_000;
@@ -30,7 +31,7 @@ pub(super) type Disk = BTreeMap<String, Arc<[u8]>>;
 /// An accounting that has read `disk`; what it keeps is there at once, but reported only by `kept`.
 pub(super) fn accounting(disk: &mut Disk, now: i64) -> Accounting {
     let slurm = SlurmSettings { reader: Some("/nonexistent".into()), ..Config::default().slurm };
-    let mut accounting = Accounting::new(patient(&slurm), plan(), false);
+    let mut accounting = Accounting::new(patient(&slurm, &Restarts::default()), plan(), false);
     open(&mut accounting, disk, now);
     accounting
 }
@@ -55,7 +56,7 @@ fn is_reading(accounting: &Accounting) -> bool {
 #[tokio::test]
 async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
     let mut accounting = accounting(&mut Disk::new(), NOW + 1000);
-    assert!(!accounting.kept(), "there is no batch");
+    assert!(!accounting.commit(), "there is no batch");
     accounting.begin(NOW, NOW, true);
     assert!(matches!(phase(&accounting), Phase::Idle), "there is nothing to read before the floor");
     accounting.begin(NOW + 1, NOW + 1000, true);
@@ -70,7 +71,7 @@ async fn a_first_start_is_on_disk_before_slurmdbd_is_asked_and_a_restart_does_no
     let mut first = accounting(&mut disk, NOW);
     first.begin(NOW, NOW, true);
     assert!(!is_reading(&first) && first.ticket() == Some(1));
-    first.kept();
+    first.commit();
     first.begin(NOW + 1, NOW + 1, true);
     assert!(is_reading(&first));
     let again = accounting(&mut disk, NOW + 500);
@@ -86,7 +87,7 @@ async fn counts_that_a_disk_has_not_taken_yet_are_not_counted_on_by_a_collector_
     let mut accounting = accounting(&mut records.into_iter().collect(), NOW);
     accounting.begin(NOW + 1, NOW + 1, true);
     assert!(!is_reading(&accounting), "what the disk may lose is not counted as seen");
-    assert!(accounting.kept(), "its batch may be missing");
+    assert!(accounting.commit(), "its batch may be missing");
     accounting.begin(NOW + 2, NOW + 2, true);
     assert!(is_reading(&accounting));
 }

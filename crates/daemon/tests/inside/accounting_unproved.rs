@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slurm_snapshot::{Finished, FinishedJob};
 
 use super::phase::{AHEAD, Due, Phase};
-use super::report::Report;
+use super::report::SlurmdbdReport;
 use super::tests::{Disk, accounting, phase, whole};
 use super::{Accounting, known};
 use crate::finished::HOUR;
@@ -96,13 +96,13 @@ async fn round(
         unproved.extend(daemon.answered(Ok(reading), now, keep));
         each(daemon);
     }
-    (unproved, daemon.ticket().is_some() && daemon.kept())
+    (unproved, daemon.ticket().is_some() && daemon.commit())
 }
 
 /// A daemon that has counted a job of `START`.
 async fn after_a_job(disk: &mut Disk) -> (Accounting, Dbd) {
     let mut daemon = accounting(disk, START - 10);
-    daemon.kept();
+    daemon.commit();
     let mut dbd = Dbd::of(&[START]);
     let (unproved, published) = round(&mut daemon, disk, &mut dbd, START + 10, true, |_| {}).await;
     assert_eq!((unproved, published, daemon.due), (vec![], true, Due::Window));
@@ -137,8 +137,9 @@ async fn the_log_says_once_that_an_older_piece_is_not_proved_and_once_that_all_a
     let now = START + 30 * HOUR;
     dbd.ends.push(now - 5);
     dbd.works_since = now - HOUR;
-    let since =
-        |daemon: &Accounting| if let Report::Unproved(since) = daemon.report { Some(since) } else { None };
+    let since = |daemon: &Accounting| {
+        if let SlurmdbdReport::Unproved(since) = daemon.report.slurmdbd { Some(since) } else { None }
+    };
     round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
     let begun = since(&daemon);
     assert!(begun.is_some() && jobs(&daemon) == 2, "{:?}", daemon.report);
@@ -150,7 +151,7 @@ async fn the_log_says_once_that_an_older_piece_is_not_proved_and_once_that_all_a
     dbd.works_since = i64::MIN;
     let mut all = false;
     round(&mut daemon, &mut disk, &mut dbd, now + 5, true, |daemon| all |= since(daemon).is_none()).await;
-    assert!(all && daemon.report == Report::Good, "{:?}", daemon.report);
+    assert!(all && daemon.report.slurmdbd == SlurmdbdReport::Good, "{:?}", daemon.report);
 }
 
 /// A host that has become active said nothing while it could not see what another has counted.
@@ -190,7 +191,7 @@ async fn a_time_without_jobs_is_proved_from_both_sides() {
     assert_eq!((daemon.due, jobs(&daemon)), (Due::Window, 2), "{:?}", daemon.report);
     // Also by a daemon that knows only what is on disk.
     let mut again = accounting(&mut disk, now + 1);
-    assert!(again.kept(), "its batch may be missing");
+    assert!(again.commit(), "its batch may be missing");
     round(&mut again, &mut disk, &mut dbd, now + 1, true, |_| {}).await;
     assert_eq!((again.due, jobs(&again)), (Due::Window, 2), "{:?}", again.report);
 }

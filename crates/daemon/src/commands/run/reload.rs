@@ -1,27 +1,19 @@
-//! SIGHUP: the configuration is read again, and what has changed in it takes effect.
+//! SIGHUP: the configuration is read again, and what has changed in it takes effect: [`ReloadPlan`].
 
 use std::collections::BTreeMap;
 
-use carbon::Sender;
-use slurm_snapshot::Role;
+use carbon::{Destination, Sender};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
-use super::accounting::start_accounting;
-use super::{
-    Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, addresses, load, names, remembering, start_survey,
-};
-use crate::accounting::Plan;
+use super::{Daemon, addresses, load, names, remembering};
 use crate::cli::Options;
 use crate::clock::{self, unix_now};
+use crate::cluster::Cluster;
 use crate::collectors::TickOutcome;
 use crate::config::{Config, Problems};
-use crate::follow::Follow;
 use crate::grid::Grid;
-use crate::source::Source;
-use crate::source::rest::Expiry;
 use crate::status::RefusedEntry;
-use crate::survey::{Survey, patient};
 use crate::telemetry::Logging;
 
 /// The result of reading the configuration.
@@ -41,6 +33,69 @@ impl Loading {
     }
 }
 
+/// What a new configuration changes, in the order in which that is done. Whatever is not here has no state: it is read from the new
+/// configuration when it is needed.
+#[derive(Debug, PartialEq, Eq)]
+struct ReloadPlan {
+    log: bool,
+    /// The tick under way ends without slurmctld's figures, under the old prefix: its interval or its slurmctld is over.
+    gives_up_tick: bool,
+    grid: bool,
+    /// The folder is another, and the queue stays in the old one until a restart.
+    queue_dir: bool,
+    /// By name, in the order of the new configuration, and then those that end.
+    destinations: Vec<(String, DestinationChange)>,
+    cluster: ClusterChange,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DestinationChange {
+    /// It keeps its connection.
+    Stays,
+    /// It keeps its ticks and its counters.
+    ConnectsAnew,
+    Starts,
+    Ends,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum ClusterChange {
+    /// Perhaps another cluster: nothing goes under the old one's name.
+    Another,
+    /// These collectors begin anew. Another continues with its last reading and all that it has counted.
+    Collectors(Vec<&'static str>),
+}
+
+impl ReloadPlan {
+    fn of(old: &Config, new: &Config) -> Self {
+        let is_another = new.slurm != old.slurm;
+        let (grid, old_names) = (new.interval != old.interval, names(&old.carbon));
+        let change = |to: &Destination| match old.carbon.iter().find(|from| from.name == to.name) {
+            Some(from) if from == to => DestinationChange::Stays,
+            Some(_) => DestinationChange::ConnectsAnew,
+            None => DestinationChange::Starts,
+        };
+        let stay = new.carbon.iter().map(|to| (to.name.clone(), change(to)));
+        let new_names = names(&new.carbon);
+        let end = old_names.into_iter().filter(|name| !new_names.contains(name));
+        let end = end.map(|name| (name, DestinationChange::Ends));
+        let enabled = new.collectors.enabled().map(|(collector, _)| collector.name);
+        let anew = enabled.filter(|name| grid || !new.collectors.is_same(&old.collectors, name));
+        Self {
+            log: new.log != old.log,
+            gives_up_tick: grid || is_another,
+            grid,
+            queue_dir: new.queue.dir != old.queue.dir,
+            destinations: stay.chain(end).collect(),
+            cluster: if is_another {
+                ClusterChange::Another
+            } else {
+                ClusterChange::Collectors(anew.collect())
+            },
+        }
+    }
+}
+
 impl Daemon {
     /// Reads the configuration on another thread, because its file system may hang.
     pub(super) fn read_configuration(&mut self, options: &Options) {
@@ -54,7 +109,7 @@ impl Daemon {
     }
 
     /// Applies or refuses the configuration that was read.
-    pub(super) fn read(&mut self, read: Read, options: &Options, logging: &Logging) {
+    pub(super) fn apply_read(&mut self, read: Read, options: &Options, logging: &Logging) {
         if self.loading.take().is_some_and(|loading| loading.again) {
             return self.read_configuration(options);
         }
@@ -71,48 +126,32 @@ impl Daemon {
             Err(problems) => {
                 error!("the new configuration is refused, the old one stays in use:\n{problems}");
                 self.refused = Some(RefusedEntry { at: unix_now(), why: problems.to_string() });
-                self.health.reload_refused = true;
                 return self.tell_status();
             }
         };
-        (self.refused, self.health.reload_refused) = (None, false);
-        if config.log != self.config.log {
+        self.refused = None;
+        let plan = ReloadPlan::of(&self.config, &config);
+        if plan.log {
             logging.change(config.log);
         }
-        if (config.interval, &config.slurm) != (self.config.interval, &self.config.slurm)
-            && let Some(timestamp) = self.pending.take().or_else(|| {
-                self.follow.as_mut().and_then(|follow| follow.give_up().or_else(|| follow.deferred()))
-            })
-        {
-            self.emit(timestamp, TickOutcome::GivenUp);
+        if let Some(ended) = plan.gives_up_tick.then(|| self.cluster.end_slot()).flatten() {
+            self.emit(ended.timestamp, TickOutcome::GivenUp);
         }
-        if config.interval != self.config.interval {
+        if plan.grid {
             self.grid = Grid::new(config.interval, clock::now());
         }
-        if config.slurm != self.config.slurm {
-            self.asked = false;
-            // Another cluster, perhaps: nothing goes under the old one's name.
-            (self.cluster, self.logged, self.outage) = (None, LoggedState::Nothing, None);
-            self.slurmctld = SlurmctldSeen::default();
-            let pings = self.follow.as_ref().map_or(0, |follow| follow.source().restarts());
-            let before = self.source.restarts().saturating_add(pings);
-            self.restarts_before = self.restarts_before.saturating_add(before);
-            self.expiry = Expiry::default();
-            self.source = Source::start(config.slurm.clone(), START_DEADLINE);
-            self.follow = Follow::start(&config.slurm);
-            (self.health.standby, self.health.handover) = (None, None);
-        }
-        if config.queue.dir != self.config.queue.dir {
+        if plan.queue_dir {
             warn!(
                 "queue.dir has changed; the new directory is used after a restart of the daemon, which does not send what is in the old one: stop it, move the queue-*.log files, and start it"
             );
         }
-        self.change_destinations(&config);
-        let third = self.dbd_source().map_or(0, Source::restarts);
-        self.change_collecting(&config);
-        self.change_accounting(&config);
-        if config.slurm != self.config.slurm || self.dbd_source().is_none() {
-            self.restarts_before = self.restarts_before.saturating_add(third);
+        self.change_destinations(&config, plan.destinations);
+        self.remember(i64::MAX);
+        let Self { cluster, queue, restarts, .. } = self;
+        let memory = |name| remembering::memory(queue, name);
+        match plan.cluster {
+            ClusterChange::Another => *cluster = Cluster::start(&config, restarts, memory),
+            ClusterChange::Collectors(anew) => cluster.reconfigure(&config, &anew, restarts, memory),
         }
         self.config = config;
         info!(
@@ -124,67 +163,114 @@ impl Daemon {
         self.tell_status();
     }
 
-    /// A collector whose settings stay continues with its last reading and all that it has counted, and so does the survey.
-    fn change_collecting(&mut self, config: &Config) {
-        self.remember(i64::MAX);
-        let (old, new) = (&self.config, config);
-        let is_another = new.slurm != old.slurm;
-        let all_anew = is_another || new.interval != old.interval;
-        let stays = |name| !all_anew && new.collectors.is_same(&old.collectors, name);
-        let memory = |name| remembering::memory(&self.queue, name);
-        self.collecting =
-            std::mem::take(&mut self.collecting).restart(new.interval, &new.collectors, stays, memory);
-        let before = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
-        let changed = |survey: Option<Survey>, role, source: Option<Source>| {
-            let stays = !is_another && self.collecting.needs(role).is_some();
-            let Some(mut survey) = survey.filter(|_| stays) else {
-                return start_survey(new, &self.collecting, role, source.filter(|_| !is_another));
-            };
-            if all_anew || new.collectors != old.collectors {
-                survey.reconfigure(new.collectors.max_duty, new.collectors.max_threads);
-            }
-            Some(survey)
-        };
-        let of_finished = self.accounting.as_ref().map(|accounting| accounting.source().share());
-        self.survey = changed(self.survey.take(), Role::Surveys, None);
-        self.dbd_survey = changed(self.dbd_survey.take(), Role::Accounting, of_finished);
-        if is_another || self.survey.is_none() {
-            self.restarts_before = self.restarts_before.saturating_add(before);
-        }
-    }
-
-    /// What has been counted of finished jobs stays.
-    fn change_accounting(&mut self, config: &Config) {
-        let shared = self.dbd_survey.as_ref().map(|survey| survey.source().share());
-        let is_another = config.slurm != self.config.slurm;
-        match (Plan::of(config), &mut self.accounting) {
-            (Some(plan), Some(accounting)) => {
-                let source = is_another.then(|| shared.unwrap_or_else(|| patient(&config.slurm)));
-                accounting.reconfigure(source, plan);
-            }
-            (Some(_), None) => self.accounting = start_accounting(config, shared),
-            (None, _) => self.accounting = None,
-        }
-    }
-
-    /// What stays as it is keeps its connection; what changes keeps its place in the queue and its counters; what
-    /// goes is said.
-    fn change_destinations(&mut self, config: &Config) {
+    fn change_destinations(&mut self, config: &Config, changes: Vec<(String, DestinationChange)>) {
         let before = std::mem::take(&mut self.senders);
-        let mut kept: BTreeMap<String, _> =
-            before.into_iter().map(|(old, sender)| (old.name.clone(), (old, sender))).collect();
+        let mut before: BTreeMap<String, Sender> =
+            before.into_iter().map(|(to, sender)| (to.name, sender)).collect();
         self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
-        for to in &config.carbon {
-            let sender = match kept.remove(&to.name) {
-                Some((old, sender)) if old == *to => sender,
-                Some((_, sender)) => {
-                    sender.stop();
-                    Sender::start(to.clone(), &self.queue)
-                }
-                None => Sender::start(to.clone(), &self.queue),
-            };
+        for (name, change) in changes {
+            let mut sender = before.remove(&name);
+            if change != DestinationChange::Stays
+                && let Some(sender) = sender.take()
+            {
+                sender.stop();
+            }
+            let Some(to) = config.carbon.iter().find(|to| to.name == name) else { continue };
+            let sender = sender.unwrap_or_else(|| Sender::start(to.clone(), &self.queue));
             self.senders.push((to.clone(), sender));
         }
-        kept.into_values().for_each(|(_, sender)| sender.stop());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "[[carbon]]\nname = \"main\"\naddress = \"a:2004\"\n[collectors.partitions]\nenabled = true\n[collectors.nodes]\nenabled = true\n";
+
+    /// The plan from OLD with this text replaced.
+    fn plan(from: &str, to: &str) -> ReloadPlan {
+        assert!(OLD.contains(from), "{from}");
+        let with_dir = |text: &str| Config::of(&format!("queue.dir = \"/q\"\n{text}"));
+        ReloadPlan::of(&with_dir(OLD), &with_dir(&OLD.replacen(from, to, 1)))
+    }
+
+    fn nothing() -> ReloadPlan {
+        ReloadPlan {
+            log: false,
+            gives_up_tick: false,
+            grid: false,
+            queue_dir: false,
+            destinations: vec![("main".to_owned(), DestinationChange::Stays)],
+            cluster: ClusterChange::Collectors(Vec::new()),
+        }
+    }
+
+    #[test]
+    fn what_has_not_changed_stays() {
+        assert_eq!(plan("", ""), nothing());
+        assert_eq!(
+            plan("", "prefix = \"{cluster}\"\nqueue.max_age = \"1h\"\n"),
+            nothing(),
+            "read when needed"
+        );
+        assert_eq!(plan("", "log.level = \"debug\"\n"), ReloadPlan { log: true, ..nothing() });
+    }
+
+    #[test]
+    fn another_interval_gives_up_the_tick_and_every_collector_begins_anew() {
+        let ReloadPlan { gives_up_tick, grid, cluster: ClusterChange::Collectors(anew), .. } =
+            plan("", "interval = \"7s\"\n")
+        else {
+            panic!("slurmctld is the same")
+        };
+        assert!(gives_up_tick && grid);
+        let all = Config::of(OLD).collectors;
+        assert_eq!(anew, all.enabled().map(|(collector, _)| collector.name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn one_collector_begins_anew_where_only_its_settings_are_others() {
+        let anew = |to| match plan("[collectors.nodes]\nenabled = true", to).cluster {
+            ClusterChange::Collectors(anew) => anew,
+            ClusterChange::Another => panic!("slurmctld is the same"),
+        };
+        assert_eq!(anew("[collectors.nodes]\nenabled = true\neach = true"), ["nodes"]);
+        assert_eq!(anew("[collectors.nodes]\nenabled = false"), [""; 0], "what ends needs nothing");
+        assert_eq!(
+            anew("[collectors.nodes]\nenabled = true\n[collectors.licenses]\nenabled = true"),
+            ["licenses"]
+        );
+    }
+
+    /// Each key by itself: whichever is forgotten, the figures of one slurmctld would go out as another's.
+    #[test]
+    fn any_change_of_slurm_is_another_cluster() {
+        for slurm in [
+            "conf = \"/other/slurm.conf\"",
+            "reader = \"/other/reader\"",
+            "timeout = \"9s\"",
+            "follow = \"slurmctld\"",
+            "rest = \"http://127.0.0.1:6820\"\ntoken_file = \"/token\"",
+        ] {
+            let plan = plan("[collectors.partitions]", &format!("[slurm]\n{slurm}\n[collectors.partitions]"));
+            let expected = ReloadPlan { gives_up_tick: true, cluster: ClusterChange::Another, ..nothing() };
+            assert_eq!(plan, expected, "{slurm}");
+        }
+    }
+
+    #[test]
+    fn destinations_are_known_by_name() {
+        use DestinationChange::{ConnectsAnew, Ends, Starts, Stays};
+        let second = "[[carbon]]\nname = \"second\"\naddress = \"b:2004\"\n";
+        for (from, to, expected) in [
+            ("a:2004", "c:2004", vec![("main", ConnectsAnew)]),
+            ("main", "first", vec![("first", Starts), ("main", Ends)]),
+            ("[[carbon]]", &format!("{second}[[carbon]]"), vec![("second", Starts), ("main", Stays)]),
+        ] {
+            let expected =
+                expected.into_iter().map(|(name, change)| (name.to_owned(), change)).collect::<Vec<_>>();
+            assert_eq!(plan(from, to), ReloadPlan { destinations: expected, ..nothing() }, "{to}");
+        }
     }
 }

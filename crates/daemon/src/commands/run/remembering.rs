@@ -41,7 +41,7 @@ impl Daemon {
         if (0..EVERY).contains(&now.saturating_sub(self.remembered)) || !self.queue.is_read() {
             return;
         }
-        let memories = self.collecting.changed_memories();
+        let memories = self.cluster.changed_memories();
         let memories: Vec<_> =
             memories.map(|(name, memory)| (key(name), memory.into_bytes().into())).collect();
         if !memories.is_empty() {

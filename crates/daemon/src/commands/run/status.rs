@@ -1,49 +1,15 @@
 //! What the daemon reports about itself: to systemd in words, and to `status` on request.
 
-use super::{Daemon, LoggedState, clock_time};
+use super::{Daemon, clock_time};
 use crate::clock::unix_now;
-use crate::source::{Outcome, Source};
-use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
-
-/// slurmctld's state, as seen in the outcomes.
-#[derive(Debug, Default)]
-pub(super) struct SlurmctldSeen(SlurmctldEntry);
-
-impl SlurmctldSeen {
-    pub(super) fn note(&mut self, outcome: &Outcome, now: i64) {
-        let seen = &mut self.0;
-        if seen.answers != Some(outcome.is_ok()) || seen.standby {
-            (seen.answers, seen.since) = (Some(outcome.is_ok()), Some(now));
-        }
-        seen.standby = false;
-        match outcome {
-            Ok(_) => (seen.error, seen.last_answer) = (None, Some(now)),
-            Err(error) => seen.error = Some(error.to_string()),
-        }
-    }
-
-    /// Notes that it is a standby.
-    pub(super) fn note_standby(&mut self, now: i64) {
-        let seen = &mut self.0;
-        if !seen.standby {
-            *seen = SlurmctldEntry { standby: true, answers: Some(true), since: Some(now), ..seen.clone() };
-        }
-        (seen.error, seen.last_answer) = (None, Some(now));
-    }
-}
+use crate::status::{DestinationEntry, QueueEntry, StatusDocument};
 
 impl Daemon {
     /// To systemd.
     pub(super) fn tell_status(&mut self) {
-        let (said, senders, nameless) = (self.logged, &self.senders, self.logged_nameless);
+        let (slurm, senders, nameless) = (self.cluster.words(), &self.senders, self.cluster.is_nameless());
         let refused = self.refused.as_ref().map(|refused| refused.at);
         self.notify.status(|| {
-            let slurm = match said {
-                LoggedState::Nothing => "waiting for the first reading",
-                LoggedState::Up => "slurmctld answers",
-                LoggedState::Down => "slurmctld does not answer",
-                LoggedState::Standby => "standby: this host's slurmctld is a backup",
-            };
             let destinations =
                 senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
             let nameless = nameless.then(|| "nothing is sent until the cluster's name is known".to_owned());
@@ -71,11 +37,7 @@ impl Daemon {
             now: unix_now(),
             interval: self.config.interval,
             last_tick: self.last_tick,
-            slurmctld: SlurmctldEntry {
-                cluster: self.cluster.clone(),
-                nameless: self.logged_nameless,
-                ..self.slurmctld.0.clone()
-            },
+            slurmctld: self.cluster.entry(),
             destinations: self.destinations(),
             queue: QueueEntry {
                 dir: self.queue_dir.clone(),
@@ -87,7 +49,7 @@ impl Daemon {
                 max_age: settings.limits.max_age.as_secs(),
                 window_short: queue.window_short,
             },
-            readers: self.readers(),
+            readers: self.cluster.readers(),
         }
     }
 
@@ -115,20 +77,6 @@ impl Daemon {
             }
         };
         self.senders.iter().map(entry).collect()
-    }
-
-    fn readers(&self) -> Vec<ReaderEntry> {
-        let entry = |role: &str, source: &Source| ReaderEntry {
-            role: role.to_owned(),
-            release: source.release().map(|release| release.to_string()),
-            pid: source.pid(),
-            restarts: source.restarts(),
-        };
-        let surveys = self.survey.as_ref().map(|survey| entry("surveys", survey.source()));
-        let pings = self.follow.as_ref().map(|follow| entry("pings", follow.source()));
-        let accounting = self.dbd_source().map(|source| entry("accounting", source));
-        let statistics = std::iter::once(entry("statistics", &self.source));
-        statistics.chain(pings).chain(surveys).chain(accounting).collect()
     }
 }
 
