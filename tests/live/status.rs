@@ -252,7 +252,6 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
     };
     let lost = log("not connected; ticks are kept").unwrap();
     let (unsent, after) = (number(&lost.line, "unsent_ticks"), lost.at - now_at_stop);
-    #[expect(clippy::cast_precision_loss, reason = "some ticks")]
     let unsent = unsent as f64;
     assert!(unsent <= after + 2.0 && number(&lost.line, "ticks_to_resend") >= READ - 5, "{}", lost.line);
 
@@ -272,7 +271,6 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
         (outage.len() >= 40).then_some(outage)
     };
     for (at, age) in wait::until_some("the outage's figures", SOON * 3, ages).unwrap() {
-        #[expect(clippy::cast_precision_loss, reason = "seconds of a minute")]
         let most = (at - stopped + 2) as f64;
         assert!(age <= most, "{} s into the outage the age is {age}", at - stopped);
     }

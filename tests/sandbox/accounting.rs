@@ -49,17 +49,11 @@ pub struct Accounting {
 
 impl Accounting {
     /// Starts everything and waits until both nodes can run jobs.
-    ///
-    /// # Errors
-    /// A program is missing or does not start.
     pub fn start(folder: &Folder) -> Result<Self> {
         Self::start_with(folder, "", "")
     }
 
     /// The same with additional lines in slurm.conf and in slurmdbd.conf.
-    ///
-    /// # Errors
-    /// As for [`Accounting::start`].
     pub fn start_with(folder: &Folder, slurm_conf: &str, slurmdbd_conf: &str) -> Result<Self> {
         let mut slurm = Slurm::new(folder)?;
         let path = folder.path();
@@ -109,9 +103,6 @@ impl Accounting {
 
     /// Executes these statements in MariaDB as the database's root. Returns a line for each row, with columns separated
     /// by tabs and no heading. slurmdbd's tables are in `slurm_acct_db`.
-    ///
-    /// # Errors
-    /// MariaDB does not run, or refuses; the error has its message.
     pub fn sql(&self, statements: &str) -> Result<String> {
         sql(&self.folder, statements)
     }

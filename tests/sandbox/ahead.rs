@@ -18,9 +18,6 @@ pub struct Ahead {
 
 impl Ahead {
     /// Compiles the library.
-    ///
-    /// # Errors
-    /// There is no C compiler.
     pub fn new(folder: &Folder) -> Result<Self> {
         let (source, library) = (folder.path().join("ahead.c"), folder.path().join("ahead.so"));
         let file = folder.path().join("ahead");
@@ -35,15 +32,11 @@ impl Ahead {
     }
 
     /// Puts the process, which is not started yet, under this clock.
-    #[must_use]
     pub fn over(&self, process: Process) -> Process {
         process.env("LD_PRELOAD", path(&self.library)).env("CLOCK_AHEAD", path(&self.file))
     }
 
     /// Sets it this many seconds ahead of the host's.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
     pub fn set(&self, seconds: u64) -> Result<()> {
         // So that it is never seen half written.
         let fresh = self.file.with_extension("new");

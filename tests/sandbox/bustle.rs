@@ -19,9 +19,6 @@ const WAVE: f64 = 75.0;
 
 impl Bustle {
     /// Does the work of one second, counted from the beginning.
-    ///
-    /// # Errors
-    /// One of Slurm's commands failed.
     pub fn second(&mut self, slurm: &Slurm, second: u32) -> Result<()> {
         let wave = 1.0 + (f64::from(second) / WAVE * TAU).sin();
         self.owed += 0.3 + wave;

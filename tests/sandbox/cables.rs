@@ -75,9 +75,6 @@ impl Network {
 
 impl Cables {
     /// Makes the namespaces, and starts Carbon and the recorders. `None` for users other than root.
-    ///
-    /// # Errors
-    /// iproute2 or Carbon is missing.
     pub fn new(folder: &Folder) -> Result<Option<Self>> {
         if !rustix::process::getuid().is_root() {
             return Ok(None);
@@ -108,9 +105,6 @@ impl Cables {
     }
 
     /// Pulls the cable of a host, or plugs it in again.
-    ///
-    /// # Errors
-    /// ip(8) fails.
     pub fn plug(&self, folder: &Folder, index: usize, is_in: bool) -> Result<()> {
         self.hub.run(folder, &format!("ip link set v{index} {}", if is_in { "up" } else { "down" }))
     }

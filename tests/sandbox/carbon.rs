@@ -70,9 +70,6 @@ type Start<'a> = &'a dyn Fn(&Path) -> Result<Process>;
 
 impl Carbon {
     /// Starts a Carbon and waits until it listens.
-    ///
-    /// # Errors
-    /// It is not installed or does not start.
     pub fn start(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let mut carbon = Self::spawn(folder, name, options)?;
         carbon.process.wait_ready()?;
@@ -80,9 +77,6 @@ impl Carbon {
     }
 
     /// Starts a Carbon without waiting for it.
-    ///
-    /// # Errors
-    /// It is not installed.
     pub fn spawn(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let mut carbon = Self::new(folder, name, options)?;
         carbon.process.spawn()?;
@@ -90,9 +84,6 @@ impl Carbon {
     }
 
     /// Writes the configuration and chooses the ports, but starts nothing.
-    ///
-    /// # Errors
-    /// It is not installed.
     pub fn new(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let start = |program: &Path| Ok(Process::new(folder, name, program.to_owned()));
         let ports = [free_port()?, free_port()?, free_port()?];
@@ -100,9 +91,6 @@ impl Carbon {
     }
 
     /// The same in a separate network, on Carbon's usual ports.
-    ///
-    /// # Errors
-    /// As for [`Carbon::new`].
     pub fn within(space: &Space, folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let start = |program: &Path| space.process(folder, name, program, true);
         Self::from(folder, name, options, &start, [2003, 2004, 7002], space.listening())
@@ -136,9 +124,6 @@ impl Carbon {
     }
 
     /// Changes the limits, from its next start on.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
     pub fn limit(&self, limits: Limits) -> Result<()> {
         let home = self.whisper.parent().context("a whisper tree without a folder")?;
         let ports = [self.line_port, self.pickle_port, self.query_port];
@@ -146,42 +131,32 @@ impl Carbon {
     }
 
     /// Removes everything it has stored, as a new disk would.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
     pub fn forget(&self) -> Result<()> {
         fs::remove_dir_all(&self.whisper)?;
         Ok(fs::create_dir(&self.whisper)?)
     }
 
     /// `127.0.0.1:PORT` of the pickle protocol.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.pickle_port)
     }
 
     /// The points of one metric path in whisper's finest archive.
-    ///
-    /// # Errors
-    /// There is no such file, or it is not a whisper file.
     pub fn series(&self, path: &str) -> Result<Series> {
         Series::read(&self.file(path))
     }
 
     /// The folder of all metrics.
-    #[must_use]
     pub fn whisper(&self) -> &Path {
         &self.whisper
     }
 
     /// The file of a metric path, whether or not it exists.
-    #[must_use]
     pub fn file(&self, path: &str) -> PathBuf {
         self.whisper.join(format!("{}.wsp", path.replace('.', "/")))
     }
 
     /// All metric paths that have a file, with the file, sorted.
-    #[must_use]
     pub fn paths(&self) -> BTreeMap<String, PathBuf> {
         let mut found = BTreeMap::new();
         collect(&self.whisper, "", &mut found);

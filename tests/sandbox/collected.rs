@@ -54,15 +54,12 @@ pub struct Findings {
 
 impl Collected {
     /// Reads this log, which need not exist yet.
-    #[must_use]
     pub fn new(log: &Path) -> Self {
         Self { log: log.to_owned(), offset: 0, ticks: BTreeMap::new(), newest: None, entries: Vec::new() }
     }
 
     /// Reads what has been added to the log.
-    ///
-    /// # Errors
-    /// The log cannot be read, or one timestamp was collected twice.
+    /// A timestamp that was collected twice is an error.
     pub fn look(&mut self) -> Result<()> {
         let Ok(mut file) = File::open(&self.log) else { return Ok(()) };
         file.seek(SeekFrom::Start(self.offset))?;
@@ -120,25 +117,21 @@ impl Collected {
     }
 
     /// The newest tick that counts.
-    #[must_use]
     pub fn newest(&self) -> Option<u64> {
         self.counted().last().map(|(at, _)| at)
     }
 
     /// What was collected last.
-    #[must_use]
     pub fn last_points(&self) -> Option<&Points> {
         Some(&self.ticks.get(&self.newest?)?.points)
     }
 
     /// The newest collected value of the only path that ends like this.
-    #[must_use]
     pub fn last(&self, end: &str) -> Option<f64> {
         self.last_points()?.iter().find(|(path, _)| path.ends_with(end)).map(|(_, &value)| value)
     }
 
     /// The log's other entries, from level debug upwards.
-    #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -152,9 +145,6 @@ impl Collected {
     /// Compares everything that was collected with what these Carbons have together. The daemon may keep running: every
     /// point that the record had before the files were read must be in them, and every point in the files must be in
     /// the record afterwards.
-    ///
-    /// # Errors
-    /// As for [`Collected::look`].
     pub fn compare(&mut self, carbons: &[&Carbon]) -> Result<Findings> {
         let due: Vec<u64> = self.counted().map(|(at, _)| at).collect();
         let span = due.first().copied().zip(due.last().copied());
@@ -191,15 +181,11 @@ impl Collected {
 
 impl Findings {
     /// How many datapoints are missing.
-    #[must_use]
     pub fn missing(&self) -> usize {
         self.lost.values().map(Vec::len).sum()
     }
 
     /// Returns itself if nothing is lost or wrong.
-    ///
-    /// # Errors
-    /// Something is lost or wrong.
     pub fn clean(self) -> Result<Self> {
         ensure!(self.missing() == 0 && self.wrong.is_empty() && self.checked > 0, "{self}");
         Ok(self)

@@ -15,15 +15,11 @@ use crate::{Entry, Folder, Manner, Process, Recorded, Sink, log, proc, slurm_gra
 const SLACK: f64 = 0.5;
 
 /// Unix time, in seconds.
-#[must_use]
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// Starts `slurm-graphite run` at one tick a second with this configuration, and with a log for [`log::entries`].
-///
-/// # Errors
-/// `slurm-graphite` is not built.
 pub fn spawn_daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
     let mut process = daemon(folder, name, toml)?;
     process.spawn()?;
@@ -54,18 +50,12 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts one; `slurm` is the `[slurm]` table of its configuration.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn start(folder: &Folder, slurm: &str) -> Result<Self> {
         Self::start_with(folder, slurm, "", 1)
     }
 
     /// Starts one that collects more: `collectors` are the `[collectors]` tables of its configuration, for which it has
     /// a second reader.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn start_surveying(folder: &Folder, slurm: &str, collectors: &str) -> Result<Self> {
         Self::start_with(folder, slurm, collectors, 2)
     }
@@ -79,9 +69,7 @@ impl Daemon {
     }
 
     /// Everything sent so far.
-    ///
-    /// # Errors
-    /// The daemon has ended, has too many readers, or has a reader with more than one call under way.
+    /// A daemon that has ended, too many readers, or two calls of one reader at once are errors.
     pub fn recorded(&mut self) -> Result<&Recorded> {
         let Some(pid) = self.process.pid() else { bail!("the daemon has ended") };
         if self.looked.is_none_or(|looked| looked.elapsed() > Duration::from_millis(100)) {
@@ -102,9 +90,6 @@ impl Daemon {
     }
 
     /// Waits until `look` finds something in what was sent.
-    ///
-    /// # Errors
-    /// As for [`Daemon::recorded`], or it does not come within `limit`.
     pub fn until<T>(
         &mut self,
         what: &str,
@@ -119,9 +104,6 @@ impl Daemon {
     }
 
     /// Waits until `count` more ticks have been sent.
-    ///
-    /// # Errors
-    /// As for [`Daemon::until`].
     pub fn ticks(&mut self, count: usize) -> Result<()> {
         let before = self.recorded()?.own("ticks_run").len();
         let limit = Duration::from_secs(count as u64) + wait::LIMIT;
@@ -132,9 +114,6 @@ impl Daemon {
 
     /// Waits for the first tick after the moment `since` whose reading succeeded (or, with `up` false, failed) and
     /// returns its timestamp.
-    ///
-    /// # Errors
-    /// As for [`Daemon::until`].
     pub fn tick_with(&mut self, up: bool, since: f64, limit: Duration) -> Result<u64> {
         self.until(&format!("a tick with slurmctld_up {up}"), limit, |recorded| {
             let mut ticks = recorded.own("slurmctld_up").into_iter();
@@ -145,9 +124,6 @@ impl Daemon {
     /// Waits for the first reading after `back`, the time when the fault was repaired. It must come within an interval
     /// plus `backoff` seconds, counted from the end of the call that was under way at that time. Returns how many
     /// seconds it took.
-    ///
-    /// # Errors
-    /// As for [`Daemon::until`], or it took longer.
     pub fn recovery(&mut self, back: f64, backoff: f64) -> Result<f64> {
         let up = self.tick_with(true, back, wait::LIMIT)?;
         let mut entries =
@@ -164,32 +140,23 @@ impl Daemon {
     }
 
     /// Waits for its reader.
-    ///
-    /// # Errors
-    /// There is none within a few seconds.
     pub fn reader(&mut self) -> Result<u32> {
         wait::until_some("a reader", wait::LIMIT, || self.readers().first().copied())
     }
 
     /// Its log so far.
-    #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         log::entries(&self.process)
     }
 
     /// Waits for the first entry after `since` with these words.
-    ///
-    /// # Errors
-    /// None is written within `limit`.
     pub fn said(&self, since: f64, words: &str, limit: Duration) -> Result<Entry> {
         log::said(&self.process, since, words, limit)
     }
 
     /// The log lines after `since` that a person sees by default, in order, without the duration of outages and without
     /// libslurm's own lines.
-    ///
-    /// # Errors
-    /// A line of libslurm's is there twice.
+    /// One of libslurm's that is there twice is an error.
     pub fn news(&self, since: f64) -> Result<Vec<String>> {
         let entries = self.entries().into_iter().filter(|entry| entry.at > since && entry.is_news());
         let (libslurm, own): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.target == "libslurm");
@@ -204,9 +171,6 @@ impl Daemon {
     /// Checks every second from the first tick to the newest: each has its points exactly once, a tick has statistics
     /// if and only if its reading succeeded, and every tick either made one request or was skipped because a call was
     /// under way.
-    ///
-    /// # Errors
-    /// One of these is not true.
     pub fn check_ticks(&mut self) -> Result<()> {
         // If two ticks are made at once, the newer one is sent first.
         let ticks = self.until("ticks without a hole", wait::LIMIT, |recorded| {
@@ -232,9 +196,6 @@ impl Daemon {
     }
 
     /// Sends SIGTERM. The daemon and its reader must be gone within two seconds.
-    ///
-    /// # Errors
-    /// They were not, or the daemon did not exit successfully.
     pub fn stop(mut self) -> Result<Recorded> {
         let readers = self.readers();
         let ended = self.process.stop()?;
@@ -258,7 +219,6 @@ fn readers(daemon: u32) -> Vec<u32> {
     proc::children(daemon).into_iter().filter(|&pid| proc::alive(pid)).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "Unix seconds")]
 const fn seconds(timestamp: u64) -> f64 {
     timestamp as f64
 }

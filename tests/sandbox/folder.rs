@@ -30,9 +30,6 @@ pub struct Folder {
 
 impl Folder {
     /// Creates a new folder below the system's temporary folder and starts its guard.
-    ///
-    /// # Errors
-    /// The folder or the guard could not be created.
     pub fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("slurm-graphite-{:08x}", fastrand::u32(..)));
         for folder in ["", "log"] {
@@ -49,13 +46,11 @@ impl Folder {
     }
 
     /// The folder's path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The ids of all processes that belong to the sandbox, including jobs.
-    #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         let mark = format!("{MARK}={}", self.path.display());
         let ours = |&pid: &u32| proc::has_environment(pid, &mark) || proc::has_mount(pid, &self.path);

@@ -28,18 +28,12 @@ pub struct FollowingDaemon {
 
 impl FollowingDaemon {
     /// The daemon on the host of the controller `index`, not started yet. `more` is appended to the configuration.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn new(folder: &Folder, index: usize, more: &str) -> Result<Self> {
         Self::on(folder, NAMES.get(index).copied().unwrap_or_default(), "slurm.conf", more)
     }
 
     /// The daemon on the host with this name, with another slurm.conf in the folder, which has its own `hosts` and a
     /// folder `run`.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn on(folder: &Folder, host: &str, conf: &str, more: &str) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
         let to = format!(
@@ -51,9 +45,6 @@ impl FollowingDaemon {
 
     /// The daemon on the host of the controller `index`, with a network that can be cut, which sends to its recorder and
     /// to Carbon.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn cabled(folder: &Folder, cables: &Cables, index: usize, more: &str) -> Result<Self> {
         let host = NAMES.get(index).copied().unwrap_or_default();
         let (more, received) = (cables.destinations(index) + more, Received::File(cables.recorded(index)));
@@ -83,9 +74,6 @@ impl FollowingDaemon {
     }
 
     /// What `check --connect` says on the host with this name, with the configuration of its daemon.
-    ///
-    /// # Errors
-    /// It does not end.
     pub fn doctor(folder: &Folder, host: &str) -> Result<String> {
         let file = folder.path().join(format!("daemon-{host}.toml"));
         let args = ["check", "--connect", "--config"];
@@ -115,9 +103,6 @@ impl FollowingDaemon {
 
     /// Waits for `ticks` of its own ticks after `since` in which it was, or was not, the daemon that publishes. Returns
     /// the timestamp of the first.
-    ///
-    /// # Errors
-    /// They do not come within `limit`.
     pub fn is(&mut self, publishes: bool, ticks: usize, since: f64, limit: Duration) -> Result<u64> {
         let what = format!("{ticks} ticks that are published: {publishes}");
         wait::until_some(&what, limit, || {
@@ -145,9 +130,6 @@ impl FollowingDaemon {
 
     /// Checks that figures of the cluster are in the slots that it reports as its own, and in no others. Returns the slots
     /// without them: the daemon must have counted at least as many points in `points_superseded`.
-    ///
-    /// # Errors
-    /// They are not.
     pub fn check(&mut self) -> Result<BTreeSet<u64>> {
         let recorded = self.recorded();
         let standby = recorded.own("standby");

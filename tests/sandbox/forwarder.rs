@@ -23,17 +23,11 @@ pub struct Forwarder {
 
 impl Forwarder {
     /// Forwards to the port `to`.
-    ///
-    /// # Errors
-    /// No port is free.
     pub fn start(to: u16) -> Result<Self> {
         Self::on(crate::free_port()?, to)
     }
 
     /// The same, listening on this port.
-    ///
-    /// # Errors
-    /// The port is in use.
     pub fn on(port: u16, to: u16) -> Result<Self> {
         let holds = Arc::<AtomicBool>::default();
         let held = Arc::clone(&holds);
@@ -47,7 +41,6 @@ impl Forwarder {
     }
 
     /// `127.0.0.1:PORT`.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

@@ -39,9 +39,6 @@ pub type Variables = BTreeMap<String, String>;
 
 impl Dashboard {
     /// Every dashboard of a folder, sorted by name.
-    ///
-    /// # Errors
-    /// There is none, or one is not JSON.
     pub fn all(folder: &Path) -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
@@ -60,7 +57,6 @@ impl Dashboard {
     }
 
     /// All panels in reading order, without the rows that contain them.
-    #[must_use]
     pub fn panels(&self) -> Vec<Panel> {
         let mut panels = Vec::new();
         for panel in list(&self.json, "panels") {
@@ -74,7 +70,6 @@ impl Dashboard {
     }
 
     /// The names and targets of its annotations.
-    #[must_use]
     pub fn annotations(&self) -> Vec<(String, String)> {
         let all = self.json.get("annotations").map(|annotations| list(annotations, "list"));
         let target = |one: &Value| Some((text(one, "name")?, text(one.get("target")?, "target")?));
@@ -82,9 +77,6 @@ impl Dashboard {
     }
 
     /// The values of its variables when it is opened, except for those in `given`. `find` is /metrics/find.
-    ///
-    /// # Errors
-    /// `find` fails, or a variable has an unknown type or names an unknown variable.
     pub fn variables(
         &self,
         given: &Variables,
@@ -134,9 +126,6 @@ impl Panel {
 }
 
 /// A target or query with its variables replaced.
-///
-/// # Errors
-/// It names an unknown variable.
 pub fn replaced(target: &str, variables: &Variables) -> Result<String> {
     let mut result = target.to_owned();
     for (name, value) in variables {

@@ -40,17 +40,11 @@ impl Rendered {
 
 impl GraphiteWeb {
     /// Starts a graphite-web without waiting for it.
-    ///
-    /// # Errors
-    /// It is not installed.
     pub fn spawn(folder: &Folder, carbon: &Carbon) -> Result<Self> {
         Self::spawn_named(folder, "graphite-web", carbon)
     }
 
     /// The same with a name, for a folder with several.
-    ///
-    /// # Errors
-    /// As for [`GraphiteWeb::spawn`].
     pub fn spawn_named(folder: &Folder, name: &str, carbon: &Carbon) -> Result<Self> {
         let port = carbon.graphite_web.map_or_else(free_port, Ok)?;
         let reads = format!(
@@ -62,9 +56,6 @@ impl GraphiteWeb {
     }
 
     /// Starts one that has no files and asks others (CLUSTER_SERVERS).
-    ///
-    /// # Errors
-    /// As for [`GraphiteWeb::spawn`].
     pub fn over(folder: &Folder, name: &str, others: &[&Self]) -> Result<Self> {
         let others: Vec<String> = others.iter().map(|other| format!("'127.0.0.1:{}'", other.port)).collect();
         let reads =
@@ -91,34 +82,22 @@ impl GraphiteWeb {
     }
 
     /// The names that match a pattern, as a query variable of Grafana gets them.
-    ///
-    /// # Errors
-    /// It does not answer, or not with 200.
     pub fn find(&self, query: &str) -> Result<Vec<String>> {
         find(self.port, query)
     }
 
     /// The series with tags that this expression selects, such as `name=~slurm_`.
-    ///
-    /// # Errors
-    /// It does not answer, or not with 200.
     pub fn find_by_tags(&self, expression: &str) -> Result<Vec<String>> {
         let query = format!("/tags/findSeries?limit=100000&expr={}", encoded(expression));
         Ok(serde_json::from_value(http::json(self.port, "GET", &query, "")?)?)
     }
 
     /// The series of a target, requested as Grafana does: `from` is in graphite-web's format for times.
-    ///
-    /// # Errors
-    /// It does not answer, or not with 200; the error has its message.
     pub fn render(&self, target: &str, from: &str) -> Result<Vec<Rendered>> {
         render(self.port, target, &format!("from={}&until=now&maxDataPoints=1000", encoded(from)))
     }
 
     /// A picture, as PNG: `parameters` are those of /render.
-    ///
-    /// # Errors
-    /// It does not answer, or not with a picture.
     pub fn picture(&self, parameters: &[(&str, String)]) -> Result<Vec<u8>> {
         let pairs = parameters.iter().map(|(key, value)| format!("{key}={}", encoded(value)));
         let body = format!("{}&format=png", pairs.collect::<Vec<_>>().join("&"));
@@ -129,9 +108,6 @@ impl GraphiteWeb {
 }
 
 /// The series of a target from any server with Graphite's /render on this port; `more` is the rest of the query.
-///
-/// # Errors
-/// As for [`GraphiteWeb::render`].
 pub fn render(port: u16, target: &str, more: &str) -> Result<Vec<Rendered>> {
     let body = format!("target={}&format=json&{more}", encoded(target));
     let found = http::json(port, "POST", "/render", &body)?;
@@ -148,9 +124,6 @@ pub fn render(port: u16, target: &str, more: &str) -> Result<Vec<Rendered>> {
 }
 
 /// The names that match a pattern, from any server with Graphite's /metrics/find on this port.
-///
-/// # Errors
-/// As for [`GraphiteWeb::find`].
 pub fn find(port: u16, query: &str) -> Result<Vec<String>> {
     let found = http::json(port, "GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
     let found = found.as_array().context("no list")?.iter();

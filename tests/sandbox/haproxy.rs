@@ -18,9 +18,6 @@ pub struct Haproxy {
 impl Haproxy {
     /// Starts haproxy, which forwards to the port `to`. It closes a connection after `idle` without a byte, and a
     /// half-closed one after `half`, whatever the other side does. Both are in haproxy's format, such as `5s`.
-    ///
-    /// # Errors
-    /// It is not installed or does not start.
     pub fn start(folder: &Folder, to: u16, idle: &str, half: &str) -> Result<Self> {
         let port = free_port()?;
         let file = folder.path().join("haproxy.cfg");
@@ -48,7 +45,6 @@ listen carbon
     }
 
     /// `127.0.0.1:PORT`.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

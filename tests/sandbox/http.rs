@@ -11,9 +11,6 @@ use serde_json::Value;
 const PATIENCE: Duration = crate::wait::LIMIT;
 
 /// The content of an answer with status 200. `body` is that of a form, or empty.
-///
-/// # Errors
-/// There is no answer, or one with another status; the error has its text.
 pub fn ask(port: u16, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -34,16 +31,12 @@ pub fn ask(port: u16, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
 }
 
 /// The same for JSON.
-///
-/// # Errors
-/// As for [`ask`], or it is not JSON.
 pub fn json(port: u16, method: &str, path: &str, body: &str) -> Result<Value> {
     let answer = ask(port, method, path, body)?;
     serde_json::from_slice(&answer).with_context(|| String::from_utf8_lossy(&answer).into_owned())
 }
 
 /// Encodes text as a part of a form or of a query.
-#[must_use]
 pub fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     text.bytes()

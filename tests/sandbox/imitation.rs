@@ -22,9 +22,6 @@ impl Imitation {
     /// Writes a script. `body` is shell: `hello` sends the hello, `ask` waits for a request (`$line`), and `answer`
     /// answers it (its id is `$id`, and also the `jobs_submitted` of the answer). `serve` does both for ever. `$start`
     /// is 1 at the first start, then 2 and so on.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
     pub fn new(folder: &Folder, name: &str, body: &str) -> Result<Self> {
         let script = folder.path().join(name);
         let release = Release::new(22, 5);
@@ -53,7 +50,6 @@ serve() {{ while ask; do answer; done; }}
     }
 
     /// An empty reading.
-    #[must_use]
     pub fn reading() -> Reading {
         Reading {
             id: u64::from(ID),
@@ -71,30 +67,22 @@ serve() {{ while ask; do answer; done; }}
     }
 
     /// The shell command that answers with `reading`, with the request's id.
-    ///
-    /// # Errors
-    /// It cannot be encoded as JSON.
     pub fn answer(reading: Reading) -> Result<String> {
         let line = serde_json::to_string(&Answer::Reading(Box::new(reading)))?;
         Ok(format!("echo '{}'", line.replace(&ID.to_string(), "'\"$id\"'")))
     }
 
     /// A reader that does everything right.
-    ///
-    /// # Errors
-    /// As for [`Imitation::new`].
     pub fn good(folder: &Folder) -> Result<Self> {
         Self::new(folder, "reader", "hello; serve")
     }
 
     /// Its line in the `[slurm]` table of a configuration.
-    #[must_use]
     pub fn toml(&self) -> String {
         format!("reader = \"{}\"\n", self.script.display())
     }
 
     /// The process id of every start so far.
-    #[must_use]
     pub fn starts(&self) -> Vec<u32> {
         let notes = fs::read_to_string(format!("{}.starts", self.script.display())).unwrap_or_default();
         notes.lines().filter_map(|line| line.parse().ok()).collect()

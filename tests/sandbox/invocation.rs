@@ -28,17 +28,11 @@ pub struct Finished {
 
 impl Invocation {
     /// `slurm-graphite` with these arguments.
-    ///
-    /// # Errors
-    /// It is not built.
     pub fn new(folder: &Folder, args: &[&str]) -> Result<Self> {
         Self::of(folder, &slurm_graphite()?, args)
     }
 
     /// Any program with these arguments.
-    ///
-    /// # Errors
-    /// There is no timeout(1).
     pub fn of(folder: &Folder, program: &Path, args: &[&str]) -> Result<Self> {
         let mut command = crate::command(folder.path(), &find_program("timeout")?);
         command.args(["--kill-after=1", "60"]).arg(program).args(args).stdin(Stdio::null());
@@ -46,16 +40,12 @@ impl Invocation {
     }
 
     /// Adds an environment variable.
-    #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.0.env(name, value);
         self
     }
 
     /// Runs it with a stdout that nobody reads.
-    ///
-    /// # Errors
-    /// It could not be started.
     pub fn finish_into_closed_pipe(mut self) -> Result<Finished> {
         let (reader, writer) = std::io::pipe()?;
         drop(reader);
@@ -64,18 +54,12 @@ impl Invocation {
     }
 
     /// Runs it.
-    ///
-    /// # Errors
-    /// It could not be started.
     pub fn finish(mut self) -> Result<Finished> {
         self.0.stdout(Stdio::piped());
         self.run()
     }
 
     /// Starts it with this as its stdout and stderr.
-    ///
-    /// # Errors
-    /// It could not be started.
     pub fn spawn_into(mut self, output: &OwnedFd) -> Result<Child> {
         self.0.stdout(output.try_clone()?).stderr(output.try_clone()?);
         self.0.spawn().with_context(|| format!("{:?}", self.0))

@@ -6,6 +6,10 @@
 //! About `slurm-graphite` it knows only how to start it, and which line of sdiag each of its metrics equals.
 
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "a program is missing, or what the name says does not happen: the error says which"
+)]
 
 pub mod accounting;
 mod ahead;
@@ -100,17 +104,11 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Starts everything, with one point a second for an hour in Carbon, and returns when all programs answer.
-    ///
-    /// # Errors
-    /// A program is missing (the error names its package) or does not start (the error has its log).
     pub fn start() -> Result<Self> {
         Self::with(&carbon::Options::default())
     }
 
     /// The same with these options for Carbon.
-    ///
-    /// # Errors
-    /// As for [`Sandbox::start`].
     pub fn with(options: &carbon::Options) -> Result<Self> {
         let folder = Folder::new()?;
         // Python takes longest to start, so Carbon is started first and waited for last.
@@ -123,9 +121,6 @@ impl Sandbox {
     /// Starts `slurm-graphite run` against this cluster and this Carbon; `more` are additional flags.
     ///
     /// This does not wait for it: use [`Process::line`].
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn collector(&self, more: &[&str]) -> Result<Process> {
         let address = self.carbon.address();
         let conf = self.slurm.conf().display().to_string();
@@ -135,9 +130,6 @@ impl Sandbox {
     }
 
     /// Starts `slurm-graphite` with exactly these arguments; `name` names its log.
-    ///
-    /// # Errors
-    /// As for [`Sandbox::collector`].
     pub fn slurm_graphite(&self, name: &str, args: &[&str]) -> Result<Process> {
         let mut process = Process::new(&self.folder, name, slurm_graphite()?).args(args);
         process.spawn()?;
@@ -145,16 +137,12 @@ impl Sandbox {
     }
 
     /// Waits until Carbon has written `path`'s value for the second `timestamp` to disk, and returns it.
-    ///
-    /// # Errors
-    /// It does not within `limit`.
     pub fn value_at(&self, path: &str, timestamp: u64, limit: Duration) -> Result<f64> {
         let what = format!("{path} at {timestamp} in whisper");
         wait::until_some(&what, limit, || self.carbon.series(path).ok()?.at(timestamp))
     }
 
     /// A path below the folder.
-    #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -39,15 +39,11 @@ impl Entry {
 }
 
 /// All entries so far.
-#[must_use]
 pub fn entries(process: &Process) -> Vec<Entry> {
     process.lines().into_iter().filter_map(Entry::parse).collect()
 }
 
 /// Waits for the first entry after `since` whose line has these words.
-///
-/// # Errors
-/// None is written within `limit`.
 pub fn said(process: &Process, since: f64, words: &str, limit: Duration) -> Result<Entry> {
     wait::until_some(&format!("{words:?} in the log"), limit, || {
         entries(process).into_iter().find(|entry| entry.at > since && entry.line.contains(words))

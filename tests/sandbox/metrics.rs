@@ -74,14 +74,12 @@ pub const FIGURES: [Figure; 38] = [
 
 impl Figure {
     /// Its value in sdiag's text; `None` if sdiag prints no such line, so that the metric must have no point.
-    #[must_use]
     pub fn in_sdiag(&self, sdiag: &Sdiag) -> Option<i64> {
         sdiag.get(self.section, self.label).filter(|&value| !(self.time && value == 0))
     }
 }
 
 /// The figure of a leaf.
-#[must_use]
 pub fn figure(leaf: &str) -> Option<&'static Figure> {
     FIGURES.iter().find(|figure| figure.leaf == leaf)
 }

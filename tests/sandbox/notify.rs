@@ -19,9 +19,6 @@ pub struct Notify {
 
 impl Notify {
     /// Listens in the folder.
-    ///
-    /// # Errors
-    /// It already listens there.
     pub fn listen(folder: &Folder) -> Result<Self> {
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).with_context(|| path.display().to_string())?;
@@ -40,9 +37,6 @@ impl Notify {
     }
 
     /// Waits for a message that contains `needle`, leaving out the first `skip`.
-    ///
-    /// # Errors
-    /// None came within `limit`; the error has those that came.
     pub fn message_after(&mut self, skip: usize, needle: &str, limit: Duration) -> Result<String> {
         wait::until_some(&format!("{needle:?} as a notification"), limit, || {
             let messages = self.messages().iter().skip(skip);
@@ -52,9 +46,6 @@ impl Notify {
     }
 
     /// Waits for a message that contains `needle`.
-    ///
-    /// # Errors
-    /// As for [`Notify::message_after`].
     pub fn message(&mut self, needle: &str, limit: Duration) -> Result<String> {
         self.message_after(0, needle, limit)
     }

@@ -32,17 +32,11 @@ pub struct Pair {
 
 impl Pair {
     /// Writes the configuration but starts nothing. `None` if separate host names are not allowed.
-    ///
-    /// # Errors
-    /// A program is missing, or the folder cannot be written to.
     pub fn new(folder: &Folder) -> Result<Option<Self>> {
         Self::at(folder, ["127.0.0.1", "127.0.0.2"], [None; 2])
     }
 
     /// The same with a network for each host.
-    ///
-    /// # Errors
-    /// As for [`Pair::new`].
     pub fn cabled(folder: &Folder, cables: &Cables) -> Result<Option<Self>> {
         Self::at(folder, ADDRESSES, [0, 1].map(|index| Some(cables.network(index))))
     }
@@ -84,9 +78,6 @@ impl Pair {
     }
 
     /// Runs one of Slurm's commands on a host.
-    ///
-    /// # Errors
-    /// It fails.
     pub fn on(&self, index: usize, words: &[&str]) -> Result<String> {
         let network = self.networks.get(index).copied().flatten().map(|pid| pid.to_string());
         let inside = network.as_ref().map(|pid| ["nsenter", "-n", "-t", pid, "--"]);
@@ -96,9 +87,6 @@ impl Pair {
     }
 
     /// What the primary writes to the state's folder no longer reaches the backup, or does again.
-    ///
-    /// # Errors
-    /// The primary does not run, or this is not root.
     pub fn cut_state(&mut self, folder: &Folder, is_cut: bool) -> Result<()> {
         let (state, copy) = (folder.path().join("state"), folder.path().join("state-cut"));
         let (state, copy) = (state.display(), copy.display());
@@ -116,9 +104,6 @@ impl Pair {
 }
 
 /// Whether separate host names are allowed.
-///
-/// # Errors
-/// There is no unshare(1).
 pub fn has_own_names(folder: &Folder) -> Result<bool> {
     let unshare = find_program("unshare")?;
     let allowed = [OWN_NAME, &["true"]].concat();

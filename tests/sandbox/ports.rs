@@ -10,9 +10,6 @@ use crate::proc;
 static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// A TCP port that no socket of this machine uses; never the same port twice in one process.
-///
-/// # Errors
-/// None was free in a thousand attempts.
 pub fn free_port() -> Result<u16> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     // Below the kernel's range for outgoing connections, one of which could take it before its owner listens.

@@ -8,9 +8,6 @@ pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
 /// Sends a signal.
-///
-/// # Errors
-/// There is no such process.
 pub fn signal(pid: u32, signal: Signal) -> Result<()> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process has the id 0")?;
     kill_process(raw, signal).with_context(|| format!("{signal:?} to process {pid}"))
@@ -23,7 +20,6 @@ pub fn alive(pid: u32) -> bool {
 }
 
 /// The one-letter state in /proc/PID/stat: R, S, D, T (stopped), Z (zombie).
-#[must_use]
 pub fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name is in parentheses and may contain parentheses.
@@ -31,20 +27,17 @@ pub fn state(pid: u32) -> Option<char> {
 }
 
 /// The ids of a process's children, such as a daemon's readers.
-#[must_use]
 pub fn children(pid: u32) -> Vec<u32> {
     all().filter(|&child| parent(child) == Some(pid)).collect()
 }
 
 /// The id of a process's parent.
-#[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 /// The CPU time that a process has used, in ticks of 10 ms.
-#[must_use]
 pub fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
@@ -53,14 +46,12 @@ pub fn cpu_ticks(pid: u32) -> Option<u64> {
 }
 
 /// The resident memory of a process in KiB.
-#[must_use]
 pub fn rss_kib(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()
 }
 
 /// How many TCP connections of a process are being made or are open at both ends.
-#[must_use]
 pub fn connections(pid: u32) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());

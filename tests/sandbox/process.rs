@@ -41,7 +41,6 @@ impl std::fmt::Debug for Ready {
 
 impl Process {
     /// A program that is not started yet. Its stdout and stderr go to `log/NAME.log` in the folder.
-    #[must_use]
     pub fn new(folder: &Folder, name: &str, program: PathBuf) -> Self {
         let mut command = crate::command(folder.path(), &program);
         command.stdin(Stdio::null()).process_group(0);
@@ -56,14 +55,12 @@ impl Process {
     }
 
     /// Adds arguments.
-    #[must_use]
     pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.command.args(args.into_iter().map(Into::into));
         self
     }
 
     /// Adds an environment variable.
-    #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.set_env(name, value);
         self
@@ -75,25 +72,18 @@ impl Process {
     }
 
     /// Sets the condition under which the program is ready for use.
-    #[must_use]
     pub fn ready(mut self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.ready = Ready(Box::new(condition));
         self
     }
 
     /// Starts the program, or starts it again, and waits until it is ready.
-    ///
-    /// # Errors
-    /// As for [`Process::spawn`] and [`Process::wait_ready`].
     pub fn start(&mut self) -> Result<()> {
         self.spawn()?;
         self.wait_ready()
     }
 
     /// Starts the program without waiting for it. Its output is appended to the log.
-    ///
-    /// # Errors
-    /// It is already running, or cannot be started.
     pub fn spawn(&mut self) -> Result<()> {
         ensure!(self.pid().is_none(), "{} runs already", self.name);
         let log = File::options().create(true).append(true).open(&self.log)?;
@@ -103,9 +93,6 @@ impl Process {
     }
 
     /// Waits until the program is ready.
-    ///
-    /// # Errors
-    /// It ended, or was not ready within 30 s; the error has the end of its log.
     pub fn wait_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + wait::LIMIT;
         while !(self.ready.0)() {
@@ -129,25 +116,17 @@ impl Process {
     }
 
     /// Ends it with SIGTERM.
-    ///
-    /// # Errors
-    /// It is not running, or is still running after 30 s (then it is killed).
+    /// If it does not end within [`wait::LIMIT`], it is killed, which is an error.
     pub fn stop(&mut self) -> Result<Ended> {
         self.end(Signal::TERM)
     }
 
     /// Ends it with SIGKILL, frozen or not.
-    ///
-    /// # Errors
-    /// It is not running.
     pub fn kill(&mut self) -> Result<Ended> {
         self.end(Signal::KILL)
     }
 
     /// Freezes it (SIGSTOP).
-    ///
-    /// # Errors
-    /// It is not running.
     pub fn freeze(&mut self) -> Result<()> {
         self.signal(Signal::STOP)?;
         let pid = self.child.as_ref().map_or(0, Child::id);
@@ -155,26 +134,17 @@ impl Process {
     }
 
     /// Lets it continue (SIGCONT).
-    ///
-    /// # Errors
-    /// It is not running.
     pub fn thaw(&mut self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
     /// Sends it any signal.
-    ///
-    /// # Errors
-    /// It is not running.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         let pid = self.pid().with_context(|| format!("{} does not run:\n{}", self.name, self.log_end()))?;
         proc::signal(pid, signal)
     }
 
     /// Waits for it to end by itself, for instance over a bad configuration.
-    ///
-    /// # Errors
-    /// It is still running after `limit`.
     pub fn wait(&mut self, limit: Duration) -> Result<Ended> {
         let start = Instant::now();
         let what = format!("the end of {}", self.name);
@@ -183,39 +153,28 @@ impl Process {
     }
 
     /// Its exit status if it was started and has ended.
-    ///
-    /// # Errors
-    /// The kernel does not say.
     pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.as_mut().map(Child::try_wait).transpose()?.flatten())
     }
 
     /// The file of its stdout and stderr.
-    #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
     /// All lines it has written so far, including those of earlier starts.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let text = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
     }
 
     /// Waits for a line that contains `needle`.
-    ///
-    /// # Errors
-    /// None came within `limit`; the error has the end of the log.
     pub fn line(&self, needle: &str, limit: Duration) -> Result<String> {
         self.line_after(0, needle, limit)
     }
 
     /// Waits for a line that contains `needle`, ignoring the first `skip` lines: the number of [`Process::lines`]
     /// before an event.
-    ///
-    /// # Errors
-    /// As for [`Process::line`].
     pub fn line_after(&self, skip: usize, needle: &str, limit: Duration) -> Result<String> {
         let what = format!("{needle:?} in the log of {}", self.name);
         wait::until_some(&what, limit, || {

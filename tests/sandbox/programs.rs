@@ -57,9 +57,7 @@ const PACKAGES: [(&str, &str); 36] = [
 ];
 
 /// The path of a program; an ordinary user's `PATH` often lacks `/usr/sbin`, where slurmctld is.
-///
-/// # Errors
-/// It is not installed; the error names Debian's package.
+/// The error names the package of Debian that has it.
 pub fn find_program(name: &str) -> Result<PathBuf> {
     let package =
         PACKAGES.iter().find(|(program, _)| *program == name).map_or("slurm-client", |found| found.1);
@@ -94,9 +92,6 @@ pub fn command(folder: &Path, program: &Path) -> Command {
 
 /// Copies a program to a place where every user may run it. Another process does the copying: if this process had the
 /// file open for writing, a child forked by another thread would have it open too, and then nobody could run it.
-///
-/// # Errors
-/// It does not exist.
 pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
     let folder = to.parent().context("a program is in a folder")?;
     let install = command(folder, &find_program("install")?);

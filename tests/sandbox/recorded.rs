@@ -33,13 +33,11 @@ impl Recorded {
     }
 
     /// A metric path's points.
-    #[must_use]
     pub fn series(&self, path: &str) -> Values {
         self.series.get(path).cloned().unwrap_or_default()
     }
 
     /// One of the daemon's own figures.
-    #[must_use]
     pub fn own(&self, leaf: &str) -> Values {
         let is_it = |path: &str| {
             path.starts_with("cluster.slurm_graphite.")
@@ -51,7 +49,6 @@ impl Recorded {
     }
 
     /// A figure about one kind of survey's replies.
-    #[must_use]
     pub fn reply(&self, reply: &str, leaf: &str) -> Values {
         let end = format!(".reply.{reply}.gauge-{leaf}");
         let found = self.series.iter().find(|(path, _)| path.ends_with(&end));
@@ -59,25 +56,21 @@ impl Recorded {
     }
 
     /// The newest value of one of the daemon's own figures; 0 if there is none.
-    #[must_use]
     pub fn last(&self, leaf: &str) -> f64 {
         self.own(leaf).last_key_value().map_or(0.0, |(_, &value)| value)
     }
 
     /// One of slurmctld's figures.
-    #[must_use]
     pub fn statistics(&self, leaf: &str) -> Values {
         self.series(&format!("cluster.slurm_sched_stats.gauge-{leaf}"))
     }
 
     /// All paths below `prefix`.
-    #[must_use]
     pub fn below(&self, prefix: &str) -> Vec<&str> {
         self.series.keys().map(String::as_str).filter(|path| path.starts_with(prefix)).collect()
     }
 
     /// `points_superseded` of the destination `sink`, of all runs: each begins with 0.
-    #[must_use]
     pub fn superseded(&self) -> f64 {
         let of_sink = |path: &str| path.ends_with(".carbon.sink.gauge-points_superseded");
         let found = self.series.iter().find(|(path, _)| of_sink(path));
@@ -97,7 +90,6 @@ impl Recorded {
     }
 
     /// Lines with a point that had been sent before, and lines that cannot be read.
-    #[must_use]
     pub fn twice(&self) -> &[String] {
         &self.twice
     }

@@ -20,9 +20,6 @@ pub struct Relay {
 
 impl Relay {
     /// Starts carbon-relay.
-    ///
-    /// # Errors
-    /// It is not installed or does not start.
     pub fn carbon(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
         let home = folder.path().join("relay");
         fs::create_dir_all(&home)?;
@@ -65,17 +62,11 @@ MAX_QUEUE_SIZE = {QUEUE}
     }
 
     /// Starts carbon-c-relay.
-    ///
-    /// # Errors
-    /// As for [`Relay::carbon`].
     pub fn c(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
         Self::c_over(folder, caches, "")
     }
 
     /// Starts carbon-c-relay; `transport` is the transport in its configuration.
-    ///
-    /// # Errors
-    /// As for [`Relay::carbon`].
     pub fn c_over(folder: &Folder, caches: &[&Carbon], transport: &str) -> Result<Self> {
         let port = free_port()?;
         let to: Vec<String> = caches
@@ -98,7 +89,6 @@ MAX_QUEUE_SIZE = {QUEUE}
     }
 
     /// `127.0.0.1:PORT`.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

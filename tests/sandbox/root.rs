@@ -31,9 +31,6 @@ impl Root {
     }
 
     /// The command line that starts `program`, which sees `folder` under the same name.
-    ///
-    /// # Errors
-    /// It is not installed here.
     pub(crate) fn start(&self, folder: &Path, program: &str) -> Result<Vec<OsString>> {
         match self {
             Self::Here => Ok(vec![find_program(program)?.into()]),

@@ -49,7 +49,6 @@ pub mod section {
 
 impl Sdiag {
     /// Parses sdiag's text; unknown lines are ignored.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut found = Self::default();
         let mut section = String::new();
@@ -70,7 +69,6 @@ impl Sdiag {
     }
 
     /// A figure; `None` if sdiag prints no such line.
-    #[must_use]
     pub fn get(&self, section: &str, label: &str) -> Option<i64> {
         self.figures.get(&(section.to_owned(), label.to_owned())).copied()
     }

@@ -25,9 +25,6 @@ pub(crate) struct Connections {
 }
 
 /// Listens on this port, for instance a stopped Carbon's.
-///
-/// # Errors
-/// The port is in use.
 pub(crate) fn listen(port: u16) -> Result<TcpListener> {
     // A child that is just being forked may hold the socket of an earlier listener for a moment.
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();

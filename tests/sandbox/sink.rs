@@ -44,17 +44,11 @@ struct Shared {
 
 impl Sink {
     /// Listens on a free port.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn start(manner: Manner) -> Result<Self> {
         Self::on(crate::free_port()?, manner)
     }
 
     /// Listens on this port, for instance a stopped Carbon's.
-    ///
-    /// # Errors
-    /// The port is in use.
     pub fn on(port: u16, manner: Manner) -> Result<Self> {
         let listener = listen(port)?;
         if manner == Manner::Silent {
@@ -72,7 +66,6 @@ impl Sink {
     }
 
     /// `127.0.0.1:PORT`.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -83,7 +76,6 @@ impl Sink {
     }
 
     /// The connections accepted so far.
-    #[must_use]
     pub fn accepted(&self) -> usize {
         self.shared.accepted.load(Ordering::Relaxed)
     }
@@ -94,7 +86,6 @@ impl Sink {
     }
 
     /// Everything recorded so far, one connection after the other.
-    #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         lock(&self.shared.bytes).clone()
     }

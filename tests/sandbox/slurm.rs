@@ -40,9 +40,6 @@ struct Client {
 
 impl Slurm {
     /// Starts the three programs and waits until the node can run jobs.
-    ///
-    /// # Errors
-    /// A program is missing or does not start.
     pub fn start(folder: &Folder) -> Result<Self> {
         let mut slurm = Self::new(folder)?;
         slurm.start_all()?;
@@ -50,9 +47,6 @@ impl Slurm {
     }
 
     /// Starts the three programs and waits until the node can run jobs.
-    ///
-    /// # Errors
-    /// One of them does not start.
     pub fn start_all(&mut self) -> Result<()> {
         self.munged.start()?;
         self.slurmctld.start()?;
@@ -60,17 +54,11 @@ impl Slurm {
     }
 
     /// Writes the configuration but starts nothing.
-    ///
-    /// # Errors
-    /// A program is missing, or the folder cannot be written to.
     pub fn new(folder: &Folder) -> Result<Self> {
         Self::of(folder, Root::wanted())
     }
 
     /// The same with the Slurm in the Debian at `root`.
-    ///
-    /// # Errors
-    /// As for [`Slurm::new`].
     pub fn in_chroot(folder: &Folder, root: &Path) -> Result<Self> {
         Self::of(folder, Root::Chroot(root.to_owned()))
     }
@@ -111,15 +99,11 @@ impl Slurm {
     }
 
     /// The path of slurm.conf.
-    #[must_use]
     pub fn conf(&self) -> &Path {
         &self.conf
     }
 
     /// Starts the slurmd of another node in slurm.conf, without waiting for it.
-    ///
-    /// # Errors
-    /// It is not installed.
     pub fn spawn_slurmd(&self, folder: &Folder, node: &str) -> Result<Process> {
         let mut slurmd = self.client.slurmd(folder, node, node)?;
         slurmd.spawn()?;
@@ -133,17 +117,11 @@ impl Slurm {
     }
 
     /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after 60 s.
-    ///
-    /// # Errors
-    /// It is not installed or fails; the error has its stderr.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         self.client.run(program, args)
     }
 
     /// The same as another user; only root can do this.
-    ///
-    /// # Errors
-    /// As for [`Slurm::run`].
     pub fn run_as(&self, user: u32, program: &str, args: &[&str]) -> Result<String> {
         let [setpriv, flags @ ..] = as_user(user);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -153,9 +131,6 @@ impl Slurm {
     /// The reader for this Slurm's libslurm, as any user. `SLURM_GRAPHITE_READER` names one to use instead of the one
     /// next to `slurm-graphite`. It is copied into the folder, because other users or a chroot may have no access to
     /// where it was built.
-    ///
-    /// # Errors
-    /// It is not built.
     pub fn reader(&self, user: Option<u32>) -> Result<Command> {
         let copy = self.client.folder.join("reader");
         if !copy.exists() {
@@ -189,9 +164,6 @@ impl Slurm {
     }
 
     /// Submits a job with sbatch and returns its id.
-    ///
-    /// # Errors
-    /// sbatch refused.
     pub fn submit(&self, args: &[&str]) -> Result<u32> {
         let mut all = vec!["--parsable", "--output=/dev/null"];
         all.extend(args);
@@ -200,17 +172,11 @@ impl Slurm {
     }
 
     /// The current output of sdiag.
-    ///
-    /// # Errors
-    /// sdiag failed.
     pub fn sdiag(&self) -> Result<Sdiag> {
         Ok(Sdiag::parse(&self.run("sdiag", &[])?))
     }
 
     /// Slurm's release, as slurmctld reports it.
-    ///
-    /// # Errors
-    /// slurmctld cannot be run.
     pub fn release(&self) -> Result<String> {
         self.client.release()
     }

@@ -18,9 +18,6 @@ pub struct Slurmdbd {
 
 impl Slurmdbd {
     /// Starts it and munged, and adds it to slurm.conf. Call this before slurmctld is started.
-    ///
-    /// # Errors
-    /// A program is missing or does not start.
     pub fn start(folder: &Folder, slurm: &mut Slurm) -> Result<Self> {
         let port = free_port()?;
         let conf = fs::read_to_string(slurm.conf())?;

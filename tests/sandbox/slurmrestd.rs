@@ -39,9 +39,6 @@ pub struct Slurmrestd {
 
 impl Slurmrestd {
     /// Lets slurmctld create and accept tokens. Call this before it is started.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
     pub fn allow_tokens(folder: &Folder, slurm: &Slurm) -> Result<()> {
         let mut key = [0; 32];
         fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
@@ -53,26 +50,17 @@ impl Slurmrestd {
     }
 
     /// slurmrestd of this cluster's Slurm, not started yet.
-    ///
-    /// # Errors
-    /// It is not installed.
     pub fn new(folder: &Folder, slurm: &Slurm, way: Way) -> Result<Self> {
         Self::on(folder, slurm, way, free_port()?)
     }
 
     /// slurmrestd of the release in the Debian at `root`, on this port with tokens, for this cluster's slurmctld.
-    ///
-    /// # Errors
-    /// As for [`Slurmrestd::new`].
     pub fn of_release(folder: &Folder, slurm: &Slurm, root: &Path, release: &str, port: u16) -> Result<Self> {
         let root = Root::Chroot(root.to_owned());
         Self::build(folder, slurm, Way::Token, port, release, &|program| root.start(folder.path(), program))
     }
 
     /// The same, on this port if it uses one.
-    ///
-    /// # Errors
-    /// As for [`Slurmrestd::new`].
     pub fn on(folder: &Folder, slurm: &Slurm, way: Way, port: u16) -> Result<Self> {
         Self::build(folder, slurm, way, port, &slurm.release()?, &|program| slurm.words(program))
     }
@@ -136,22 +124,17 @@ impl Slurmrestd {
     }
 
     /// The keys of `[slurm]` for this slurmrestd.
-    #[must_use]
     pub fn toml(&self) -> String {
         let token = if self.port == 0 { String::new() } else { self.token_toml() };
         format!("rest = \"{}\"\n{token}", self.url)
     }
 
     /// The key that names the token's file.
-    #[must_use]
     pub fn token_toml(&self) -> String {
         format!("token_file = \"{}\"\n", self.token.display())
     }
 
     /// Lets slurmctld create a token for this many seconds, and replaces the last one with it.
-    ///
-    /// # Errors
-    /// slurmctld does not create one.
     pub fn renew(&self, slurm: &Slurm, seconds: u32) -> Result<()> {
         let text = slurm.run("scontrol", &["token", &format!("lifespan={seconds}")])?;
         let new = self.token.with_extension("new");

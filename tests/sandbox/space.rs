@@ -20,9 +20,6 @@ pub struct Space {
 
 impl Space {
     /// Creates the namespaces and runs `script` in them. `None` if that is not allowed.
-    ///
-    /// # Errors
-    /// The script fails.
     pub fn new(folder: &Folder, script: &str) -> Result<Option<Self>> {
         if !is_allowed(folder, "-rnm", "true")? {
             return Ok(None);
@@ -33,9 +30,6 @@ impl Space {
 
     /// Creates only a mount namespace, in which `script` makes mounts, including those of devices, which only the
     /// host's root may do. `None` if that is not allowed or there are no loop devices.
-    ///
-    /// # Errors
-    /// The script fails.
     pub fn of_root(folder: &Folder, script: &str) -> Result<Option<Self>> {
         let file = folder.path().join("probe");
         fs::write(&file, [0; 4096])?;
@@ -59,18 +53,12 @@ impl Space {
     }
 
     /// A program that will run in the mount namespace and, if `net`, in the network namespace.
-    ///
-    /// # Errors
-    /// There is no nsenter(1).
     pub fn process(&self, folder: &Folder, name: &str, program: &Path, net: bool) -> Result<Process> {
         let process = Process::new(folder, name, find_program("nsenter")?).args(self.flags(net));
         Ok(process.args([program]))
     }
 
     /// Runs a shell command to its end, in all of the namespaces.
-    ///
-    /// # Errors
-    /// It fails.
     pub fn run(&self, folder: &Folder, command: &str) -> Result<()> {
         let args = self.words(command);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -80,7 +68,6 @@ impl Space {
     }
 
     /// The arguments of nsenter(1) for a shell command in all of the namespaces.
-    #[must_use]
     pub fn words(&self, command: &str) -> Vec<String> {
         let mut args = self.flags(true);
         args.extend(["sh".to_owned(), "-ec".to_owned(), command.to_owned()]);
@@ -97,7 +84,6 @@ impl Space {
     }
 
     /// A file below the folder, as seen in the mount namespace.
-    #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         let inside = self.folder.strip_prefix("/").unwrap_or(&self.folder);
         PathBuf::from(format!("/proc/{}/root", self.pid)).join(inside).join(name)

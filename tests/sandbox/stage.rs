@@ -33,14 +33,12 @@ pub struct Plan {
 
 impl Plan {
     /// A plan with one destination and a short time-out.
-    #[must_use]
     pub fn to(address: &str) -> Self {
         Self { destinations: destination("carbon", address), ..Self::default() }
     }
 }
 
 /// A `[[carbon]]` table; more keys may follow.
-#[must_use]
 pub fn destination(name: &str, address: &str) -> String {
     format!("[[carbon]]\nname = \"{name}\"\naddress = \"{address}\"\nstall_timeout = \"3s\"\n")
 }
@@ -64,9 +62,6 @@ pub struct Stage {
 
 impl Stage {
     /// A running Carbon, and a daemon for it that is not started yet.
-    ///
-    /// # Errors
-    /// Something is not installed.
     pub fn new(options: &carbon::Options) -> Result<Self> {
         let folder = Folder::new()?;
         let mut carbon = Carbon::new(&folder, "carbon", options)?;
@@ -75,9 +70,6 @@ impl Stage {
     }
 
     /// The same with wide limits, and with the daemon started; returns when points have arrived.
-    ///
-    /// # Errors
-    /// They do not start.
     pub fn running() -> Result<Self> {
         let mut stage = Self::new(&carbon::Options::default())?;
         stage.daemon.spawn()?;
@@ -86,9 +78,6 @@ impl Stage {
     }
 
     /// The same with this Carbon.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn with(folder: Folder, carbon: Carbon) -> Result<Self> {
         let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder, "1s"));
         let collected = Collected::new(daemon.log());
@@ -100,9 +89,6 @@ impl Stage {
     }
 
     /// Puts the daemon, which must not have been started, into namespaces.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn move_into(&mut self, space: &Space, net: bool) -> Result<()> {
         let flags = flags(&self.folder, &self.interval);
         self.daemon = space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags);
@@ -110,9 +96,6 @@ impl Stage {
     }
 
     /// Sets another interval for the daemon, which must not have been started.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn every(&mut self, interval: &str) -> Result<()> {
         self.interval = interval.to_owned();
         let flags = flags(&self.folder, interval);
@@ -121,9 +104,6 @@ impl Stage {
     }
 
     /// Sets another clock for the daemon, which must not have been started.
-    ///
-    /// # Errors
-    /// `slurm-graphite` is not built.
     pub fn under(&mut self, clock: &Ahead) -> Result<()> {
         let flags = flags(&self.folder, &self.interval);
         self.daemon = clock.over(Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags));
@@ -131,9 +111,6 @@ impl Stage {
     }
 
     /// Writes the daemon's configuration, for its next start.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
     pub fn configure(&self, plan: &Plan) -> Result<()> {
         let Plan { top, slurm, queue, destinations } = plan;
         let reader = slurm.clone().map_or_else(|| Ok(Imitation::good(&self.folder)?.toml()), anyhow::Ok)?;
@@ -145,7 +122,6 @@ impl Stage {
     }
 
     /// The queue's folder.
-    #[must_use]
     pub fn queue(&self) -> PathBuf {
         self.queue.clone()
     }
@@ -157,9 +133,6 @@ impl Stage {
 
     /// Waits until Carbon has three ticks of every series on disk. A Carbon that is killed while it creates a file
     /// leaves it broken for ever, and one with the shipped limits creates few files: both would look like our losses.
-    ///
-    /// # Errors
-    /// It does not in time.
     pub fn steady(&mut self) -> Result<()> {
         self.ticks(3)?;
         let ticks = self.collected.counted();
@@ -171,17 +144,11 @@ impl Stage {
     }
 
     /// Waits until the next tick is in the queue.
-    ///
-    /// # Errors
-    /// It does not come.
     pub fn tick(&mut self) -> Result<()> {
         self.ticks(1)
     }
 
     /// Waits until `count` more ticks are in the queue.
-    ///
-    /// # Errors
-    /// They do not come.
     pub fn ticks(&mut self, count: usize) -> Result<()> {
         self.collected.look()?;
         let before = self.collected.counted().count();
@@ -193,9 +160,6 @@ impl Stage {
     }
 
     /// Waits for the first entry of the daemon's log after `since` with these words.
-    ///
-    /// # Errors
-    /// There is none in time.
     pub fn said(&mut self, since: f64, words: &str) -> Result<Entry> {
         let collected = &mut self.collected;
         wait::until_some(&format!("{words:?} in the log"), PATIENCE, || {
@@ -205,17 +169,11 @@ impl Stage {
     }
 
     /// Waits until the daemon has a connection that was made after `since`.
-    ///
-    /// # Errors
-    /// It has none in time.
     pub fn connected(&mut self, since: f64) -> Result<()> {
         self.said(since, "\"connected").map(drop)
     }
 
     /// Sends SIGTERM to a daemon that has sent everything, and requires that it says so. Returns what Carbon has.
-    ///
-    /// # Errors
-    /// It does not send everything, does not end, or says that something is left.
     pub fn finish(&mut self) -> Result<Findings> {
         // A stop leaves on disk what the backlog's rate does not let through.
         self.tick()?;
@@ -242,9 +200,6 @@ impl Stage {
     }
 
     /// What Carbon has when nothing more is added: for a few seconds no point came and Carbon was idle.
-    ///
-    /// # Errors
-    /// The daemon's log cannot be read.
     pub fn settled(&mut self) -> Result<Findings> {
         self.collected.look()?;
         let (start, mut since, mut before) = (Instant::now(), Instant::now(), (usize::MAX, 0));
@@ -272,9 +227,6 @@ impl Stage {
     }
 
     /// Waits until `is` is true for one of the daemon's own figures in the newest tick.
-    ///
-    /// # Errors
-    /// It does not in time.
     pub fn until(&mut self, end: &str, is: impl Fn(f64) -> bool) -> Result<f64> {
         let collected = &mut self.collected;
         let found = wait::until_some(end, PATIENCE, || {
@@ -285,9 +237,6 @@ impl Stage {
     }
 
     /// Waits until no tick waits for this destination, neither for the first time nor again.
-    ///
-    /// # Errors
-    /// Some still wait when the patience is over.
     pub fn nothing_waits(&mut self, destination: &str) -> Result<()> {
         let mut no = |leaf| self.until(&format!(".carbon.{destination}.gauge-{leaf}"), |ticks| ticks == 0.0);
         no("queue_ticks")?;
@@ -296,7 +245,6 @@ impl Stage {
     }
 
     /// All points that the newest tick counts as lost, for any reason.
-    #[must_use]
     pub fn counted_as_lost(&self) -> f64 {
         const COUNTERS: [&str; 5] = [
             "points_dropped_full",
@@ -309,9 +257,6 @@ impl Stage {
     }
 
     /// The newest collected value of a counter, which starts at zero each time the daemon starts.
-    ///
-    /// # Errors
-    /// There is no such counter.
     pub fn counter(&self, end: &str) -> Result<f64> {
         self.collected.last(end).with_context(|| end.to_owned())
     }

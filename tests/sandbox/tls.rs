@@ -28,9 +28,6 @@ pub struct Identity {
 
 impl Authority {
     /// Creates an authority; `name` names its files.
-    ///
-    /// # Errors
-    /// openssl is not installed.
     pub fn new(folder: &Folder, name: &str) -> Result<Self> {
         let path = |end: &str| folder.path().join(format!("{name}.{end}"));
         let args = [&["req", "-x509", "-days", "30", "-subj", "/CN=sandbox"], &KEY[..]].concat();
@@ -39,9 +36,6 @@ impl Authority {
     }
 
     /// Issues a certificate for a subject's name, such as `DNS:localhost`; one that is not `good` expired in 2020.
-    ///
-    /// # Errors
-    /// openssl refuses.
     pub fn issue(&self, folder: &Folder, name: &str, subject: &str, good: bool) -> Result<Identity> {
         let path = |end: &str| folder.path().join(format!("{name}.{end}"));
         let identity = Identity { certificate: path("pem"), key: path("key") };
@@ -82,9 +76,6 @@ impl Authority {
 
 impl Identity {
     /// Both in one file, as some servers need it.
-    ///
-    /// # Errors
-    /// The folder cannot be written to.
     pub fn in_one_file(&self) -> Result<PathBuf> {
         let path = self.certificate.with_extension("both");
         let text = [&self.certificate, &self.key].map(fs::read_to_string);
@@ -109,9 +100,6 @@ pub struct TlsProxy {
 
 impl TlsProxy {
     /// stunnel, not started yet; its certificate is only for `localhost`.
-    ///
-    /// # Errors
-    /// stunnel or openssl is not installed.
     pub fn new(folder: &Folder, to: u16) -> Result<Self> {
         let (authority, other) = (Authority::new(folder, "ca")?, Authority::new(folder, "other")?);
         let server = authority.issue(folder, "server", "DNS:localhost", true)?;
@@ -121,9 +109,6 @@ impl TlsProxy {
 }
 
 /// stunnel in front of the port `to`, not started yet, and its port; `more` are additional lines for its service.
-///
-/// # Errors
-/// It is not installed.
 pub fn stunnel(
     folder: &Folder,
     name: &str,

@@ -25,17 +25,11 @@ type PointsBySecond = BTreeMap<u64, f64>;
 
 impl VictoriaMetrics {
     /// Starts Debian's VictoriaMetrics without waiting for it.
-    ///
-    /// # Errors
-    /// It is not installed.
     pub fn spawn(folder: &Folder, name: &str) -> Result<Self> {
         Self::of(folder, name, &find_program("victoria-metrics")?, &[])
     }
 
     /// The same with this program and additional flags.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn of(folder: &Folder, name: &str, program: &Path, more: &[&str]) -> Result<Self> {
         let (line_port, http_port) = (free_port()?, free_port()?);
         let data = folder.path().join(name);
@@ -53,16 +47,12 @@ impl VictoriaMetrics {
     }
 
     /// `127.0.0.1:PORT` of the plaintext protocol.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.line_port)
     }
 
     /// The points of the series that `selector` selects. Names are in Graphite's format, with tags in alphabetical
     /// order.
-    ///
-    /// # Errors
-    /// It does not answer.
     pub fn export(&self, selector: &str) -> Result<BTreeMap<String, PointsBySecond>> {
         // Queries do not see what was received just now.
         http::ask(self.http_port, "GET", "/internal/force_flush", "")?;
@@ -90,9 +80,6 @@ pub struct Vmagent {
 
 impl Vmagent {
     /// Starts vmagent, with a queue in the folder for each store.
-    ///
-    /// # Errors
-    /// It is not installed or does not start.
     pub fn start(folder: &Folder, program: &Path, stores: &[VictoriaMetrics]) -> Result<Self> {
         let (line_port, http_port) = (free_port()?, free_port()?);
         let urls = stores
@@ -112,7 +99,6 @@ impl Vmagent {
     }
 
     /// `127.0.0.1:PORT` of the plaintext protocol.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.line_port)
     }

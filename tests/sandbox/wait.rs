@@ -11,9 +11,6 @@ pub const LIMIT: Duration = Duration::from_secs(150);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Waits until `condition` is true and returns how long that took.
-///
-/// # Errors
-/// It did not become true within `limit`.
 pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Result<Duration> {
     let start = Instant::now();
     until_some(what, limit, || condition().then_some(()))?;
@@ -21,9 +18,6 @@ pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -
 }
 
 /// Waits until `probe` returns something.
-///
-/// # Errors
-/// It returned nothing within `limit`.
 pub fn until_some<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {

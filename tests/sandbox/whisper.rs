@@ -21,9 +21,6 @@ pub struct Series {
 
 impl Series {
     /// Reads a file.
-    ///
-    /// # Errors
-    /// It cannot be read, or is shorter than its own header says.
     pub fn read(file: &Path) -> Result<Self> {
         let bytes = fs::read(file).with_context(|| file.display().to_string())?;
         Self::parse(&bytes).with_context(|| format!("{} is not a whisper file", file.display()))
@@ -49,25 +46,21 @@ impl Series {
     }
 
     /// The value at a timestamp.
-    #[must_use]
     pub fn at(&self, timestamp: u64) -> Option<f64> {
         self.points.get(&timestamp).copied()
     }
 
     /// The newest point.
-    #[must_use]
     pub fn last(&self) -> Option<(u64, f64)> {
         self.points.last_key_value().map(|(&timestamp, &value)| (timestamp, value))
     }
 
     /// The oldest point.
-    #[must_use]
     pub fn first(&self) -> Option<(u64, f64)> {
         self.points.first_key_value().map(|(&timestamp, &value)| (timestamp, value))
     }
 
     /// Every slot from `from` to `until` inclusive, filled or not.
-    #[must_use]
     pub fn slots(&self, from: u64, until: u64) -> Vec<(u64, Option<f64>)> {
         let mut slot = from.next_multiple_of(self.step);
         let mut slots = Vec::new();
@@ -79,7 +72,6 @@ impl Series {
     }
 
     /// The number of empty slots between the oldest and the newest point.
-    #[must_use]
     pub fn holes(&self) -> usize {
         let (Some((first, _)), Some((last, _))) = (self.first(), self.last()) else { return 0 };
         self.slots(first, last).iter().filter(|(_, value)| value.is_none()).count()

@@ -28,9 +28,6 @@ pub fn contender<'a, T>(measure: impl Fn(usize) -> Result<T> + 'a) -> Contender<
 }
 
 /// Gives each contender its turns, starting each round with another contender.
-///
-/// # Errors
-/// Those of a contender.
 pub fn in_turn<T, const N: usize>(mut contenders: [Contender<'_, T>; N]) -> Result<[Turns<T>; N]> {
     for turn in 0..TURNS {
         for contender in &mut contenders {
@@ -67,18 +64,12 @@ pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The CPU time that a process has used so far.
-///
-/// # Errors
-/// It has ended.
 pub fn cpu(pid: u32) -> Result<Duration> {
     let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
     Ok(clock_gettime(clock)?.into())
 }
 
 /// The program made of this source in C, linked against libslurm; compiled once in a folder.
-///
-/// # Errors
-/// There is no gcc, or it refuses the source.
 pub fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
     let (file, program) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
     if program.exists() {

@@ -1,6 +1,7 @@
 //! What the programs share: how they end, what they print, the numbers in their environment, and how contenders are compared.
 
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "the error says it to whoever runs the program")]
 
 pub mod contender;
 
@@ -20,9 +21,6 @@ pub fn end(name: &str, result: Result<()>) -> ExitCode {
 }
 
 /// A part of the report.
-///
-/// # Errors
-/// stdout is closed.
 pub fn say(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
@@ -36,9 +34,6 @@ pub fn unix_seconds() -> u64 {
 }
 
 /// A number from the environment.
-///
-/// # Errors
-/// It is none.
 pub fn number<T: FromStr<Err = std::num::ParseIntError>>(name: &str, default: T) -> Result<T> {
     match std::env::var(name) {
         Ok(text) => text.parse().with_context(|| format!("{name}={text}")),

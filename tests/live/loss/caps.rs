@@ -80,7 +80,6 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     let findings: Findings = stage.finish()?;
     let dropped = before + stage.counter(counter)?;
     ensure!(findings.wrong.is_empty(), "{findings}");
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let missing = findings.missing() as f64;
     let newest_lost = findings.lost.keys().last().copied().unwrap_or_default();
     let older = stage.collected.counted().filter(|(at, _)| *at <= newest_lost).count();
@@ -95,7 +94,6 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     let sizes: Vec<usize> = findings.lost.values().map(Vec::len).collect();
     let untold =
         (1..8).filter(|_| before > 0.0).flat_map(|ticks| sizes.windows(ticks).map(|its| its.iter().sum()));
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let told =
         std::iter::once(0_usize).chain(untold).any(|untold| (missing - dropped - untold as f64).abs() < 0.5);
     ensure!(told, "{missing} are missing, {dropped} were counted: {findings}");

@@ -272,7 +272,6 @@ fn newer() -> Result<String> {
     );
     stage.daemon.stop()?;
     let findings = stage.settled()?;
-    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let late = findings.lost.keys().any(|&at| at as f64 > since);
     ensure!(findings.wrong.is_empty() && !late, "{findings}");
     Ok(format!("{} ticks, {} of them kept for the newer program", findings.ticks, findings.lost.len()))

@@ -77,7 +77,6 @@ fn replay() -> Result<(usize, usize, f64)> {
     let lines = stage.carbon.process.lines();
     let dropped = lines.iter().filter(|line| line.contains("MetricCache is full")).count();
     stage.carbon.process.stop()?;
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let rate = points as f64 / took;
     Ok((points, dropped, rate))
 }

@@ -182,7 +182,6 @@ fn hung_without_a_window() -> Result<String> {
 pub(crate) fn counted_to_the_point(stage: &Stage, findings: &sandbox::Findings) -> Result<String> {
     ensure!(findings.wrong.is_empty(), "{findings}");
     let counted = stage.counted_as_lost();
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let missing = findings.missing() as f64;
     ensure!(missing > 0.0, "nothing is missing: {findings}");
     ensure!((missing - counted).abs() < 0.5, "{missing} are missing, {counted} counted: {findings}");

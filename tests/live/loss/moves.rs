@@ -51,7 +51,6 @@ fn removed() -> Result<String> {
     let points: usize =
         stage.collected.counted().map(|(_, points)| points).filter(is_its).map(|points| points.len()).sum();
     let counted = stage.counter(REMOVED)?;
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let is_exact = (counted - points as f64).abs() < 0.5;
     ensure!(is_exact, "{points} points were not sent, {counted} counted");
     Ok(format!("{points} points not sent, {counted} counted; {}", stage.finish()?.clean()?))
@@ -76,7 +75,6 @@ fn clock_ahead(away: bool) -> Result<String> {
     }
     clock.set(A_DAY)?;
     let tomorrow = now() + 20.0 * 3600.0;
-    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let is_there = |stage: &mut Stage| {
         stage.collected.look().is_ok() && stage.collected.newest().is_some_and(|at| at as f64 > tomorrow)
     };

@@ -94,14 +94,12 @@ fn another_cluster() -> Result<String> {
     let answers = stage.said(in_use, "slurmctld answers")?;
     ensure!(answers.line.contains("second"), "{}", answers.line);
     stage.ticks(3)?;
-    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let ticks: Vec<_> = stage.collected.counted().filter(|(at, _)| *at as f64 > in_use).collect();
     for (at, points) in &ticks {
         let other = points.keys().find(|path| !path.starts_with("cluster.second."));
         ensure!(other.is_none(), "at {at}: {other:?}");
     }
     let first = ticks.first().context("no tick")?.0;
-    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let silent = first as f64 - in_use;
     ensure!(silent > 2.0, "a tick after {silent:.1} s, when the name was not known");
     Ok(stage.finish()?.clean()?.to_string())
@@ -161,7 +159,6 @@ fn removed() -> Result<String> {
     stage.ticks(2)?;
     let findings = stage.finish()?;
     // Points collected while it was not configured were not for it.
-    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let others = findings.lost.keys().filter(|&&at| !(gone - 1.0..back).contains(&(at as f64))).count();
     ensure!(findings.wrong.is_empty() && others == 0 && !findings.lost.is_empty(), "{findings}");
     Ok(findings.to_string())

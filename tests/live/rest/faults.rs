@@ -107,7 +107,6 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     let up = daemon.tick_with(true, renewed, SOON).unwrap();
     daemon.ticks(1).unwrap();
     let recorded = daemon.recorded().unwrap();
-    #[expect(clippy::cast_precision_loss, reason = "Unix seconds")]
     let without =
         recorded.own("slurmctld_up").iter().filter(|(at, up)| **at as f64 > renewed && **up < 0.5).count();
     assert!(

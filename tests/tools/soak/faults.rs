@@ -180,7 +180,6 @@ fn ticks_go_on(soak: &mut Soak) -> Result<()> {
     soak.lasts(8.0, 30.0);
     soak.stage.collected.look()?;
     let (ticks, length) = (soak.stage.collected.counted().count() - before, soak.length.unwrap_or(0.0));
-    #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let enough = ticks as f64 >= length / 2.0;
     ensure!(enough, "{ticks} ticks in {length:.0} s while a receiver sends bytes without end");
     Ok(())
@@ -246,7 +245,6 @@ fn of_tomorrow(soak: &mut Soak) -> usize {
         return 0;
     }
     let from = now() + 3600.0;
-    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     soak.stage.collected.counted().filter(|(at, _)| *at as f64 > from).count()
 }
 
