@@ -10,7 +10,6 @@ mod commands;
 mod dashboards;
 mod documentation;
 mod failover;
-mod faults_carbon;
 mod faults_reader;
 mod faults_slurm;
 mod figures;

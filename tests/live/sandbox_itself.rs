@@ -3,16 +3,14 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
-use sandbox::proc::{self, Signal};
+use sandbox::proc;
 use sandbox::{
-    Accounting, Carbon, Folder, Manner, Sandbox, Series, Sink, Slurm, Space, accounting, carbon,
-    find_program, section, wait,
+    Accounting, Carbon, Folder, Sandbox, Series, Slurm, Space, carbon, find_program, section, wait,
 };
 
 const SOON: Duration = wait::LIMIT;
@@ -39,14 +37,17 @@ fn a_job_runs_and_is_counted() {
 
 #[test]
 fn all_is_on_the_loopback_address() {
-    let sandbox = Sandbox::start().unwrap();
+    let (sandbox, folder) = (Sandbox::start().unwrap(), Folder::new().unwrap());
+    let _accounting = Accounting::start(&folder).unwrap();
     sandbox.slurm.submit(&["--wrap", "sleep 100"]).unwrap();
     job_runs(&sandbox.folder, "sleep").unwrap();
-    let sockets: Vec<_> = sandbox.folder.processes().into_iter().flat_map(bound_sockets).collect();
-    assert!(sockets.len() >= 5, "slurmctld, slurmd and three of carbon: {sockets:?}");
-    for (pid, address) in sockets {
-        // 127.0.0.1 in the format of the kernel's tables.
-        assert!(address.starts_with("0100007F:"), "process {pid} has a socket on {address}");
+    for (folder, least) in [(&sandbox.folder, 5), (&folder, 4)] {
+        let sockets: Vec<_> = folder.processes().into_iter().flat_map(bound_sockets).collect();
+        assert!(sockets.len() >= least, "three of carbon, those of Slurm and its database: {sockets:?}");
+        for (pid, address) in sockets {
+            // 127.0.0.1 in the format of the kernel's tables.
+            assert!(address.starts_with("0100007F:"), "process {pid} has a socket on {address}");
+        }
     }
 }
 
@@ -60,27 +61,19 @@ fn a_space_whose_script_fails_is_a_failure_and_no_skip() {
     }
 }
 
-#[test]
-fn nothing_is_left_after_drop() {
-    let sandbox = Sandbox::start().unwrap();
-    sandbox.slurm.submit(&["--wrap", "trap '' TERM; sleep 100"]).unwrap();
-    let job = job_runs(&sandbox.folder, "sleep").unwrap();
-    let step = job_runs(&sandbox.folder, "slurmstepd").unwrap();
-    let (folder, processes) = (sandbox.folder.path().to_owned(), sandbox.folder.processes());
-    assert!(processes.contains(&job) && processes.contains(&step), "slurmstepd and job among {processes:?}");
-    drop(sandbox);
-    nothing_is_left(&folder, &processes).unwrap();
-}
-
+/// As a failed test does.
 #[test]
 fn nothing_is_left_after_a_panic() {
     let (send, receive) = std::sync::mpsc::channel();
     let failed = std::thread::spawn(move || {
         let sandbox = Sandbox::start().unwrap();
-        sandbox.slurm.submit(&["--wrap", "sleep 100"]).unwrap();
-        job_runs(&sandbox.folder, "sleep").unwrap();
-        send.send((sandbox.folder.path().to_owned(), sandbox.folder.processes())).unwrap();
-        panic!("as a failed test does");
+        sandbox.slurm.submit(&["--wrap", "trap '' TERM; sleep 100"]).unwrap();
+        let job = job_runs(&sandbox.folder, "sleep").unwrap();
+        let step = job_runs(&sandbox.folder, "slurmstepd").unwrap();
+        let processes = sandbox.folder.processes();
+        assert!(processes.contains(&job) && processes.contains(&step), "{job} and {step}: {processes:?}");
+        send.send((sandbox.folder.path().to_owned(), processes)).unwrap();
+        panic!("and drops the sandbox");
     });
     assert!(failed.join().is_err());
     let (folder, processes) = receive.recv().unwrap();
@@ -123,98 +116,6 @@ fn an_owner_that_is_killed() {
     let processes: Vec<String> = sandbox.folder.processes().iter().map(u32::to_string).collect();
     fs::write(note, format!("{} {}\n", sandbox.folder.path().display(), processes.join(" "))).unwrap();
     wait::pause(Duration::from_secs(60));
-}
-
-#[test]
-fn every_program_comes_back() {
-    let mut sandbox = Sandbox::start().unwrap();
-    let slurm = &mut sandbox.slurm;
-
-    assert!(slurm.slurmctld.stop().unwrap().status.success());
-    assert_eq!(slurm.slurmctld.pid(), None);
-    slurm.slurmctld.start().unwrap();
-    assert_eq!(slurm.slurmctld.kill().unwrap().status.signal(), Some(9));
-    slurm.slurmctld.start().unwrap();
-
-    slurm.munged.kill().unwrap();
-    slurm.munged.start().unwrap();
-    slurm.sdiag().unwrap();
-    // Stopped, not killed: if the socket were still there, every command would try for 49 s.
-    slurm.munged.stop().unwrap();
-    assert!(slurm.sdiag().is_err(), "nothing works without munged");
-    slurm.munged.start().unwrap();
-    slurm.sdiag().unwrap();
-
-    slurm.slurmd.kill().unwrap();
-    slurm.slurmd.start().unwrap();
-
-    slurm.slurmctld.freeze().unwrap();
-    let pid = slurm.slurmctld.pid().unwrap();
-    assert_eq!(proc::state(pid), Some('T'));
-    slurm.slurmctld.thaw().unwrap();
-    slurm.run("sinfo", &[]).unwrap();
-
-    let carbon = &mut sandbox.carbon.process;
-    carbon.kill().unwrap();
-    carbon.start().unwrap();
-    assert!(carbon.stop().unwrap().after < SOON);
-    carbon.start().unwrap();
-    carbon.freeze().unwrap();
-    carbon.kill().unwrap();
-    assert!(carbon.signal(Signal::TERM).unwrap_err().to_string().contains("does not run"));
-}
-
-/// sacct asks slurmdbd, which asks MariaDB. Each of them ends, hangs and comes back on its own, and what slurmctld has
-/// to report arrives afterwards.
-#[test]
-fn accounting_counts_a_job_also_after_its_programs_came_back() {
-    let folder = Folder::new().unwrap();
-    let mut accounting = Accounting::start(&folder).unwrap();
-    let clusters = accounting.slurm.run("sacctmgr", &["-nP", "show", "cluster", "format=cluster"]).unwrap();
-    assert_eq!(clusters.lines().collect::<Vec<_>>(), [accounting::OTHER, accounting::CLUSTER]);
-
-    let sacct = |accounting: &Accounting, job: u32| {
-        let args = ["-nPX", "-j", &job.to_string(), "-o", "user,account,partition,qos,state,alloctres"];
-        accounting.slurm.run("sacct", &args).unwrap_or_default()
-    };
-    let me = accounting.slurm.run("id", &["-un"]).unwrap().trim().to_owned();
-    let job = accounting.slurm.submit(&["-p", "long", "-N2", "--gres=gpu:1", "--wrap", "true"]).unwrap();
-    let ended = format!("{me}|physics|long|normal|COMPLETED|");
-    wait::until("the job in sacct", wait::LIMIT, || sacct(&accounting, job).starts_with(&ended)).unwrap();
-    assert!(sacct(&accounting, job).contains("gres/gpu=2,node=2"), "{}", sacct(&accounting, job));
-    if let [(user, id), _] = accounting::USERS
-        && rustix::process::getuid().is_root()
-    {
-        let args =
-            ["--parsable", "-o", "/dev/null", "-A", "chemistry", "-q", accounting::QOS, "--wrap", "true"];
-        let job = accounting.slurm.run_as(id, "sbatch", &args).unwrap().trim().parse().unwrap();
-        let ended = format!("{user}|chemistry|debug|urgent|COMPLETED|");
-        wait::until("another user's job", wait::LIMIT, || sacct(&accounting, job).starts_with(&ended))
-            .unwrap();
-    }
-
-    accounting.slurmdbd.kill().unwrap();
-    accounting.mariadbd.kill().unwrap();
-    let job = accounting.slurm.submit(&["--wrap", "exit 3"]).unwrap();
-    accounting.mariadbd.start().unwrap();
-    accounting.slurmdbd.start().unwrap();
-    wait::until("the job of the outage", wait::LIMIT, || sacct(&accounting, job).contains("|FAILED|"))
-        .unwrap();
-
-    for stop in [true, false] {
-        let process = if stop { &mut accounting.slurmdbd } else { &mut accounting.mariadbd };
-        process.freeze().unwrap();
-        process.thaw().unwrap();
-        process.stop().unwrap();
-        process.start().unwrap();
-    }
-    wait::until("a response", wait::LIMIT, || sacct(&accounting, job).contains("|FAILED|")).unwrap();
-    let rows =
-        accounting.sql("select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0").unwrap();
-    assert!(["2\n", "3\n"].contains(&rows.as_str()), "{rows}");
-    for (pid, address) in folder.processes().into_iter().flat_map(bound_sockets) {
-        assert!(address.starts_with("0100007F:"), "process {pid} has a socket on {address}");
-    }
 }
 
 #[test]
@@ -261,31 +162,6 @@ fn whisper_is_read_as_python_reads_it() {
     assert_eq!(ours.holes(), 2);
     assert_eq!(ours.last().unwrap().1, 8.0);
     assert!(Series::read(Path::new("/dev/null")).is_err());
-}
-
-#[test]
-fn a_sink_does_what_it_is_told() {
-    let sink = Sink::start(Manner::Record).unwrap();
-    let mut stream = TcpStream::connect(sink.address()).unwrap();
-    stream.write_all(b"all of it").unwrap();
-    wait::until("the bytes", SOON, || sink.bytes() == b"all of it").unwrap();
-    sink.hang_up();
-    assert_eq!(std::io::Read::read(&mut stream, &mut [0]).unwrap(), 0);
-
-    sink.behave(Manner::Close);
-    let mut stream = TcpStream::connect(sink.address()).unwrap();
-    assert_eq!(std::io::Read::read(&mut stream, &mut [0]).unwrap(), 0);
-    assert_eq!(sink.accepted(), 2);
-    let port = sink.port;
-    drop(sink);
-    wait::until("a closed port", SOON, || TcpStream::connect(("127.0.0.1", port)).is_err()).unwrap();
-
-    let silent = Sink::on(port, Manner::Silent).unwrap();
-    let mut stream = TcpStream::connect(silent.address()).unwrap();
-    stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-    // Smaller than a sender's own buffer and the usual receive buffer together.
-    let error = stream.write_all(&vec![0; 8 << 20]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[expect(clippy::disallowed_methods, reason = "sandbox::command would put it into a sandbox")]

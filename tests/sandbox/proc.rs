@@ -47,8 +47,17 @@ pub fn cpu_ticks(pid: u32) -> Option<u64> {
 
 /// The resident memory of a process in KiB.
 pub fn rss_kib(pid: u32) -> Option<u64> {
+    memory_kib(pid, "VmRSS:")
+}
+
+/// The most that its resident memory has been, in KiB.
+pub fn peak_kib(pid: u32) -> Option<u64> {
+    memory_kib(pid, "VmHWM:")
+}
+
+fn memory_kib(pid: u32, line: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()
+    status.lines().find_map(|text| text.strip_prefix(line))?.trim().strip_suffix(" kB")?.parse().ok()
 }
 
 /// How many TCP connections of a process are being made or are open at both ends.

@@ -115,9 +115,8 @@ impl Stage {
         let Plan { top, slurm, queue, destinations } = plan;
         let reader = slurm.clone().map_or_else(|| Ok(Imitation::good(&self.folder)?.toml()), anyhow::Ok)?;
         let dir = self.queue().display().to_string();
-        let text = format!(
-            "drain_timeout = \"20s\"\n{top}[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{queue}{destinations}"
-        );
+        let drain = if top.contains("drain_timeout") { "" } else { "drain_timeout = \"20s\"\n" };
+        let text = format!("{drain}{top}[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{queue}{destinations}");
         Ok(fs::write(self.folder.path().join("daemon.toml"), text)?)
     }
 

@@ -156,6 +156,16 @@ async fn it_starts_before_the_name_and_the_port_exist() {
 }
 
 #[tokio::test]
+async fn a_receiver_on_ipv6_gets_its_tick() {
+    // Not every host has it.
+    let Ok(listener) = TcpListener::bind("[::1]:0").await else { return };
+    let queue = memory();
+    let _sender = Sender::start(destination(&listener.local_addr().unwrap().to_string()), &queue);
+    queue.push(&batch(1));
+    assert_eq!(read_line(&mut accept(&listener).await).await, "a 1 1\n");
+}
+
+#[tokio::test]
 async fn draining_confirms_what_the_peer_has_read_and_says_what_it_has_not() {
     let (queue, listener, sender) = started().await;
     queue.push(&batch(1));

@@ -1,12 +1,15 @@
-//! carbon-cache is stopped, killed, frozen or full, refuses or closes connections, or does not read.
+//! carbon-cache is stopped, killed, frozen or full, comes late, refuses or closes connections, or does not read.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use sandbox::carbon::{Limits, Options};
 use sandbox::{Manner, Sink, Stage, now, wait};
 
 use super::side_by_side;
+
+const AWAY: &str = "not connected; ticks are kept, trying again";
+const BACK: &str = "back after ";
 
 #[test]
 fn a_carbon_that_ends_or_stops() {
@@ -22,16 +25,47 @@ fn a_carbon_that_ends_or_stops() {
 fn a_carbon_that_takes_nothing() {
     side_by_side(&[
         ("its cache full, flow control on", full),
-        ("port refused 5 s", refused),
-        ("accept then close", || taken(Manner::Close)),
-        ("accept and never read", || taken(Manner::Silent)),
+        ("started after the daemon", late),
+        ("accept then close", accepted_then_closed),
+        ("accept and never read", silent),
     ]);
+}
+
+/// Carbon goes and comes back: one line each, and the first attempt after its return, within the longest delay for that
+/// many failures, succeeds.
+fn outage(stage: &mut Stage, go: impl FnOnce(&mut Stage) -> Result<()>) -> Result<()> {
+    let gone = now();
+    go(stage)?;
+    let start = now();
+    stage.carbon.process.start()?;
+    let back = now();
+    let took = stage.said(start, "\"connected")?.at - back;
+    stage.said(gone, BACK)?;
+    let entries: Vec<_> = stage.collected.entries().iter().filter(|entry| entry.at > gone).collect();
+    let failures =
+        entries.iter().filter(|entry| entry.line.contains("not connected") && entry.at < back).count();
+    let limit = (0.25 * 2.0_f64.powi(i32::try_from(failures)?)).min(30.0);
+    ensure!(took < limit + 0.5, "{took:.1} s, {failures} failures before");
+    let known = |message: &str| [AWAY, BACK].into_iter().find(|known| message.starts_with(known));
+    let news: Vec<_> =
+        entries.iter().filter(|entry| entry.is_news()).filter_map(|entry| known(&entry.message)).collect();
+    ensure!(news == [AWAY, BACK], "{news:?}");
+    Ok(())
+}
+
+/// Every second has its tick, every tick is in whisper, and none is called lost.
+fn clean(mut stage: Stage) -> Result<String> {
+    let findings = stage.finish()?.clean()?;
+    let (first, last) = findings.span.context("no tick")?;
+    ensure!(last - first + 1 == findings.ticks as u64, "a second without a tick: {findings}");
+    ensure!(stage.counted_as_lost() == 0.0, "{} points are called lost", stage.counted_as_lost());
+    Ok(findings.to_string())
 }
 
 fn terminated() -> Result<String> {
     let mut stage = Stage::running()?;
     stop_and_start(&mut stage, &[0.05, 0.3, 1.2, 3.0])?;
-    Ok(stage.finish()?.clean()?.to_string())
+    clean(stage)
 }
 
 /// Points that Carbon has received are lost without a sign if it ends soon after a write.
@@ -39,10 +73,7 @@ fn stop_and_start(stage: &mut Stage, delays: &[f64]) -> Result<()> {
     for after in delays {
         stage.tick()?;
         wait::pause(Duration::from_secs_f64(*after));
-        stage.carbon.process.stop()?;
-        let since = now();
-        stage.carbon.process.start()?;
-        stage.connected(since)?;
+        outage(stage, |stage| stage.carbon.process.stop().map(drop))?;
     }
     Ok(())
 }
@@ -52,9 +83,11 @@ fn stop_and_start(stage: &mut Stage, delays: &[f64]) -> Result<()> {
 fn as_shipped() -> Result<String> {
     let mut stage = Stage::running()?;
     stage.settled()?.clean()?;
-    stage.carbon.process.stop()?;
-    stage.carbon.limit(Limits::AsShipped)?;
-    stage.carbon.process.start()?;
+    let limit = |stage: &mut Stage| {
+        stage.carbon.process.stop()?;
+        stage.carbon.limit(Limits::AsShipped)
+    };
+    outage(&mut stage, limit)?;
     stop_and_start(&mut stage, &[0.3, 1.2])?;
     kill_and_start(&mut stage, 1)?;
     Ok(stage.finish()?.clean()?.to_string())
@@ -63,30 +96,41 @@ fn as_shipped() -> Result<String> {
 fn killed() -> Result<String> {
     let mut stage = Stage::running()?;
     kill_and_start(&mut stage, 4)?;
-    Ok(stage.finish()?.clean()?.to_string())
+    let resent = stage.counter(".carbon.carbon.gauge-points_resent")?;
+    ensure!(resent > 0.0, "what Carbon had in its memory is not sent again");
+    clean(stage)
 }
 
+/// Carbon stays away for 0 s, 2 s and so on.
 fn kill_and_start(stage: &mut Stage, times: u32) -> Result<()> {
-    for _ in 0..times {
+    for time in 0..times {
         stage.tick()?;
         wait::pause(Duration::from_secs_f64(fastrand::f64() * 2.0));
-        stage.carbon.process.kill()?;
-        let since = now();
-        stage.carbon.process.start()?;
-        stage.connected(since)?;
+        let kill = |stage: &mut Stage| {
+            stage.carbon.process.kill()?;
+            wait::pause(Duration::from_secs(2) * time);
+            Ok(())
+        };
+        outage(stage, kill)?;
     }
     Ok(())
 }
 
+/// The connection is kept, and nothing is said.
 fn frozen() -> Result<String> {
     let mut stage = Stage::running()?;
+    let frozen = now();
     for _ in 0..2 {
         stage.carbon.process.freeze()?;
         wait::pause(Duration::from_secs(5));
         stage.carbon.process.thaw()?;
         stage.ticks(2)?;
     }
-    Ok(stage.finish()?.clean()?.to_string())
+    let news = |entry: &&sandbox::Entry| entry.at > frozen && entry.is_news();
+    let news: Vec<_> = stage.collected.entries().iter().filter(news).collect();
+    ensure!(news.is_empty(), "{news:?}");
+    ensure!(stage.counter(".carbon.carbon.gauge-connects")? == 1.0, "it was connected again");
+    clean(stage)
 }
 
 /// Carbon discards what does not fit, logs each such point, and then pauses.
@@ -103,26 +147,43 @@ fn full() -> Result<String> {
     Ok(format!("{} datapoints, {dropped} dropped by Carbon, exactly these are missing", findings.checked))
 }
 
-fn refused() -> Result<String> {
+fn late() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    stage.carbon.process.stop()?;
+    let away = |stage: &mut Stage| {
+        stage.daemon.spawn()?;
+        stage.ticks(5)
+    };
+    outage(&mut stage, away)?;
+    clean(stage)
+}
+
+/// Another program listens on Carbon's port. A connection alone is no success, and neither is a write that nobody reads.
+fn accepted_then_closed() -> Result<String> {
     let mut stage = Stage::running()?;
-    stage.carbon.process.kill()?;
-    stage.ticks(5)?;
+    let closes = |stage: &mut Stage| {
+        let sink = taken(stage, Manner::Close)?;
+        // Ten within 6 s have a probability of one in a million.
+        ensure!((2..10).contains(&sink.accepted()), "{} connections in 6 s", sink.accepted());
+        Ok(())
+    };
+    outage(&mut stage, closes)?;
+    clean(stage)
+}
+
+fn silent() -> Result<String> {
+    let mut stage = Stage::running()?;
+    drop(taken(&mut stage, Manner::Silent)?);
     let since = now();
     stage.carbon.process.start()?;
     stage.connected(since)?;
-    Ok(stage.finish()?.clean()?.to_string())
+    clean(stage)
 }
 
-/// Another program listens on Carbon's port.
-fn taken(manner: Manner) -> Result<String> {
-    let mut stage = Stage::running()?;
+fn taken(stage: &mut Stage, manner: Manner) -> Result<Sink> {
     stage.carbon.process.kill()?;
     let sink = Sink::on(stage.carbon.pickle_port, manner)?;
     wait::until("a connection", wait::LIMIT, || sink.accepted() > 0)?;
     stage.ticks(6)?;
-    drop(sink);
-    let since = now();
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
-    Ok(stage.finish()?.clean()?.to_string())
+    Ok(sink)
 }

@@ -6,8 +6,10 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Findings, Folder, Invocation, Manner, Plan, Sink, Stage, destination, now, slurm_graphite};
-use slurm_snapshot::{Answer, Reading, Release, Statistics};
+use sandbox::{
+    Findings, Folder, Imitation, Invocation, Manner, Plan, Sink, Stage, destination, now, slurm_graphite,
+};
+use slurm_snapshot::{Answer, Reading, Statistics};
 
 use super::side_by_side;
 
@@ -17,7 +19,8 @@ const MOST_GAPS: usize = 8;
 #[test]
 fn an_outage_longer_than_the_caps() {
     side_by_side(&[
-        ("max_bytes of the file", full),
+        ("max_bytes of the file", || full(true)),
+        ("max_bytes in memory", || full(false)),
         ("max_age", old),
         ("max_bytes, over two runs", full_and_killed),
         ("max_age and a recording of three days", recording_of_days),
@@ -37,10 +40,17 @@ fn small(stage: &Stage) -> Result<Vec<Sink>> {
     Ok(sinks)
 }
 
-fn full() -> Result<String> {
+fn full(on_disk: bool) -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     stage.carbon.process.stop()?;
     let _sinks = small(&stage)?;
+    if !on_disk {
+        let file = stage.folder.path().join("daemon.toml");
+        let text = fs::read_to_string(&file)?;
+        let without: String =
+            text.lines().filter(|line| !line.starts_with("dir =")).map(|line| format!("{line}\n")).collect();
+        fs::write(&file, without)?;
+    }
     stage.daemon.spawn()?;
     stage.ticks(32)?;
     oldest_are_missing(stage, "carbon.carbon.gauge-points_dropped_full", 0.0)
@@ -114,15 +124,9 @@ fn recording_of_days() -> Result<String> {
         let reading = Reading {
             id: n.into(),
             time: 1_700_000_000.0 + 3600.0 * f64::from(n),
-            elapsed: 100,
-            release: Release::new(22, 5),
             cluster: None,
-            max_server_threads: None,
-            uptime: None,
-            reply: None,
-            visibility: None,
-            rest: None,
             statistics: Some(Statistics { jobs_submitted: n, ..Statistics::default() }),
+            ..Imitation::reading()
         };
         text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);
         text.push('\n');

@@ -1,244 +1,105 @@
-//! A segment of the queue is truncated at random places, removed, or has bits flipped while the daemon is down. The
+//! A segment of the queue is truncated, wiped, removed, or has bits flipped, at random places, while the daemon is down. The
 //! next daemon always starts, sends nothing that was not collected, and counts and reports exactly what is lost.
+//!
+//! crates/carbon/tests/inside/store does that at every byte.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use sandbox::{
-    Collected, Folder, Imitation, Manner, Process, Sink, destination, free_port, slurm_graphite, wait,
-};
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+use sandbox::carbon::Options;
+use sandbox::{Plan, Stage, now};
 
 use super::side_by_side;
 
-const PATIENCE: Duration = wait::LIMIT;
-/// How many ticks each of three runs leaves in its own segment.
-const TICKS: std::ops::RangeInclusive<usize> = 3..=8;
-/// Trials of each kind, which run at once.
-const TRIALS: u64 = 12;
-const KILLS: u32 = 20;
-
-/// Which segment is damaged.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
-    None,
-    /// The next segment records what this one contained.
-    Middle,
-    /// Nothing records what is missing from its end.
-    Last,
-}
+type Damage = fn(&Path, &mut Rng) -> Result<()>;
 
 #[test]
 fn a_damaged_store() {
     side_by_side(&[
-        ("after orderly ends: a segment in the middle", || trials(true, Which::Middle)),
-        ("after SIGKILLs: a segment in the middle", || trials(false, Which::Middle)),
-        ("after a SIGKILL: the last segment", || trials(false, Which::Last)),
-        ("after SIGKILLs at any moment: nothing", kills),
+        ("after orderly ends: the middle is cut", || middle(true, cut)),
+        ("after orderly ends: bits of the middle are flipped", || middle(true, flip)),
+        ("after SIGKILLs: a page of the middle is wiped", || middle(false, wipe)),
+        ("after SIGKILLs: the middle is removed", || middle(false, |path, _| Ok(fs::remove_file(path)?))),
+        ("after SIGKILLs: the end is cut", end),
     ]);
 }
 
-/// What an earlier run left while Carbon was down.
-struct Left {
-    folder: Folder,
-    collected: Collected,
-    dir: PathBuf,
+/// The next segment records what this one contained.
+fn middle(orderly: bool, damage: Damage) -> Result<String> {
+    let (lost, counted) = damaged(orderly, 1, damage)?;
+    ensure!(lost == counted, "{lost} are missing, {counted} were counted");
+    Ok(format!("{lost} lost and counted"))
 }
 
-fn trials(orderly: bool, which: Which) -> Result<String> {
+/// Nothing records what is missing from the end of the last segment.
+fn end() -> Result<String> {
+    let (lost, counted) = damaged(false, 2, cut)?;
+    ensure!(counted <= lost, "{lost} are missing, {counted} were counted");
+    Ok(format!("{lost} lost, {counted} counted"))
+}
+
+/// Three runs leave a segment each, and the one with this index is damaged. Returns how many points are missing then, and
+/// how many are counted.
+fn damaged(orderly: bool, index: usize, damage: Damage) -> Result<(f64, f64)> {
     let seed = fastrand::u64(..);
-    let left = leave(orderly, &mut fastrand::Rng::with_seed(seed))?;
-    let results: Vec<Result<String>> = std::thread::scope(|scope| {
-        let left = &left;
-        let running: Vec<_> = (0..TRIALS)
-            .map(|n| {
-                scope.spawn(move || {
-                    trial(left, which, seed, n).with_context(|| format!("seed {seed}, trial {n}"))
-                })
-            })
-            .collect();
-        running.into_iter().map(|trial| trial.join().unwrap()).collect()
-    });
-    let mut figures = format!("{} ticks, {TRIALS} damages, 0 wrong:", left.collected.counted().count());
-    for result in results {
-        write!(figures, " {};", result?)?;
-    }
-    Ok(figures)
-}
-
-/// A crash does not count as damage.
-fn kills() -> Result<String> {
-    let folder = Folder::new()?;
-    let dir = folder.path().join("queue");
-    let dead = format!("127.0.0.1:{}", free_port()?);
-    let (mut daemon, mut collected) = daemon(&folder, "daemon", &dir, &destination("carbon", &dead))?;
-    wait::until("a tick", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= 1)?;
-    for _ in 0..KILLS {
-        daemon.kill()?;
-        daemon.spawn()?;
-        wait::pause(Duration::from_millis(fastrand::u64(..1200)));
-    }
-    daemon.kill()?;
-    collected.look()?;
-    ensure!(!said(&collected, "ERROR"), "taken for damage");
-    let left = Left { folder, collected, dir };
-    let ticks = left.collected.counted().count();
-    Ok(format!("{ticks} ticks, {KILLS} SIGKILLs: {}", trial(&left, Which::None, 0, 0)?))
-}
-
-fn leave(orderly: bool, random: &mut fastrand::Rng) -> Result<Left> {
-    let folder = Folder::new()?;
-    let dir = folder.path().join("queue");
-    let dead = format!("127.0.0.1:{}", free_port()?);
-    let (mut daemon, mut collected) = daemon(&folder, "daemon", &dir, &destination("carbon", &dead))?;
-    let mut ticks = 0;
-    for run in 0..3 {
-        ticks += random.usize(TICKS);
-        if run > 0 {
-            daemon.spawn()?;
-        }
-        wait::until("ticks", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= ticks)?;
-        if orderly {
-            daemon.stop()?;
-        } else {
-            daemon.kill()?;
-        }
-    }
-    collected.look()?;
-    Ok(Left { folder, collected, dir })
-}
-
-fn daemon(folder: &Folder, name: &str, dir: &Path, destinations: &str) -> Result<(Process, Collected)> {
-    let config = folder.path().join(format!("{name}.toml"));
+    let (mut random, mut stage) = (Rng::with_seed(seed), Stage::new(&Options::default())?);
+    stage.carbon.process.stop()?;
+    let mut plan = Plan::to(&stage.carbon.address());
     // Points of the largest size, so that a segment has hundreds of pages.
     let prefix = ["long"; 4].map(|word| word.repeat(45)).join(".");
-    let reader = Imitation::new(folder, &format!("{name}.reader"), "hello; serve")?.toml();
-    let dir = dir.display();
-    // A second destination that never received anything: it keeps every tick in the queue.
-    let other = destination("other", &format!("127.0.0.1:{}", free_port()?));
-    let text = format!(
-        "prefix = \"{prefix}\"\ndrain_timeout = \"1s\"\n[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{destinations}{other}"
-    );
-    fs::write(&config, text)?;
-    let config = config.display().to_string();
-    let flags =
-        ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
-    let mut process = Process::new(folder, name, slurm_graphite()?).args(flags);
-    process.spawn()?;
-    let collected = Collected::new(process.log());
-    Ok((process, collected))
-}
-
-fn trial(left: &Left, which: Which, seed: u64, n: u64) -> Result<String> {
-    let mut random = fastrand::Rng::with_seed(seed.wrapping_add(n));
-    let name = format!("trial-{n}");
-    let dir = left.folder.path().join(&name);
-    fs::create_dir(&dir)?;
-    let mut segments = Vec::new();
-    for entry in fs::read_dir(&left.dir)? {
-        let entry = entry?;
-        let path = dir.join(entry.file_name());
-        fs::copy(entry.path(), &path)?;
-        segments.extend(Some(path).filter(|path| path.extension().is_some_and(|end| end == "log")));
+    plan.top = format!("drain_timeout = \"1s\"\nprefix = \"{prefix}\"\n");
+    stage.configure(&plan)?;
+    for _ in 0..3 {
+        stage.daemon.spawn()?;
+        stage.ticks(random.usize(3..=8))?;
+        if orderly { stage.daemon.stop() } else { stage.daemon.kill() }?;
+        stage.collected.look()?;
     }
+    let files = fs::read_dir(stage.queue())?.flatten().map(|entry| entry.path());
+    let mut segments: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
     segments.sort();
-    let what = match (which, segments.as_slice()) {
-        (Which::None, _) => "undamaged".to_owned(),
-        (Which::Middle, [_, middle, _]) => damage(middle, &mut random)?,
-        (Which::Last, [_, _, last]) => damage(last, &mut random)?,
-        (_, others) => bail!("{} segments", others.len()),
-    };
-    let sink = Sink::start(Manner::Record)?;
-    let to = format!("{}protocol = \"plaintext\"\n", destination("carbon", &sink.address()));
-    let (mut daemon, mut collected) = daemon(&left.folder, &name, &dir, &to)?;
-    wait::until("ticks", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= 4)?;
-    daemon.stop()?;
-    collected.look()?;
-    let bytes = sink.bytes();
-    let text = String::from_utf8_lossy(&bytes);
-    let arrived: BTreeSet<&str> = text.lines().collect();
-    for line in &arrived {
-        ensure!(
-            known(line, &left.collected) || known(line, &collected),
-            "{what}: was never collected: {line}"
-        );
-    }
-    let counted = |collected: &Collected| {
-        let lines = collected
-            .counted()
-            .flat_map(|(at, points)| points.iter().map(move |(path, value)| format!("{path} {value} {at}")));
-        lines.filter(|line| !arrived.contains(line.as_str())).count()
-    };
-    ensure!(counted(&collected) == 0, "{what}: {} new datapoints are missing", counted(&collected));
-    let missing = counted(&left.collected);
-    let damaged = collected.last("carbon.gauge-points_dropped_damaged").context("no counter")?;
-    let lost = f64::from(u32::try_from(missing)?);
-    match which {
-        Which::None => {
-            ensure!(missing == 0 && damaged == 0.0, "{what}: {missing} missing, {damaged} counted")
-        }
-        Which::Middle => {
-            ensure!((lost - damaged).abs() < 0.5, "{what}: {missing} missing, {damaged} counted")
-        }
-        Which::Last => ensure!(damaged <= lost, "{what}: {missing} missing, {damaged} counted"),
-    }
-    ensure!((damaged == 0.0) || said(&collected, "ERROR"), "{what}: nothing said");
-    Ok(format!("{what}: {missing} lost, {damaged} counted"))
+    ensure!(segments.len() == 3, "{segments:?}");
+    damage(&segments[index], &mut random)?;
+    stage.carbon.process.start()?;
+    let since = now();
+    stage.daemon.spawn()?;
+    stage.connected(since)?;
+    let findings = stage.finish().with_context(|| format!("seed {seed}"))?;
+    ensure!(findings.wrong.is_empty(), "seed {seed}: {findings}");
+    let counted = stage.counter("carbon.gauge-points_dropped_damaged")?;
+    let errors = stage.collected.entries().iter().any(|entry| entry.level == "ERROR");
+    ensure!(counted == 0.0 || errors, "seed {seed}: nothing said of {counted} points");
+    Ok((findings.missing() as f64, counted))
 }
 
-fn said(collected: &Collected, level: &str) -> bool {
-    collected.entries().iter().any(|entry| entry.level == level)
-}
-
-fn known(line: &str, collected: &Collected) -> bool {
-    let mut words = line.split(' ');
-    let (Some(path), Some(value), Some(at)) = (words.next(), words.next(), words.next()) else {
-        return false;
-    };
-    let (Ok(value), Ok(at)) = (value.parse(), at.parse()) else { return false };
-    collected.is_collected(at, path, value)
-}
-
-/// Truncates the segment, flips bits, wipes a page or removes it.
-fn damage(path: &Path, random: &mut fastrand::Rng) -> Result<String> {
-    let length = fs::metadata(path).with_context(|| path.display().to_string())?.len();
+fn open(path: &Path) -> Result<(File, u64)> {
     let file = File::options().read(true).write(true).open(path)?;
-    let flip = |at: u64, bit: u8| -> Result<()> {
-        let mut byte = [0];
+    let length = file.metadata()?.len();
+    Ok((file, length))
+}
+
+fn cut(path: &Path, random: &mut Rng) -> Result<()> {
+    let (file, length) = open(path)?;
+    Ok(file.set_len(random.u64(0..length))?)
+}
+
+fn flip(path: &Path, random: &mut Rng) -> Result<()> {
+    let (file, length) = open(path)?;
+    for _ in 0..random.u32(1..40) {
+        let (mut byte, at) = ([0], random.u64(0..length));
         file.read_exact_at(&mut byte, at)?;
-        byte[0] ^= 1 << bit;
-        Ok(file.write_all_at(&byte, at)?)
-    };
-    Ok(match random.u8(0..5) {
-        0 => {
-            let to = random.u64(0..length);
-            file.set_len(to)?;
-            format!("cut to {to} of {length}")
-        }
-        1 => {
-            let at = random.u64(0..length);
-            flip(at, random.u8(0..8))?;
-            format!("a bit flipped at {at}")
-        }
-        2 => {
-            let flips = random.u32(2..40);
-            for _ in 0..flips {
-                flip(random.u64(0..length), random.u8(0..8))?;
-            }
-            format!("{flips} bits flipped")
-        }
-        3 => {
-            let at = random.u64(0..length) / 4096 * 4096;
-            file.write_all_at(&vec![0; usize::try_from((length - at).min(4096))?], at)?;
-            format!("a page wiped at {at}")
-        }
-        _ => {
-            fs::remove_file(path)?;
-            "removed".to_owned()
-        }
-    })
+        byte[0] ^= 1 << random.u8(0..8);
+        file.write_all_at(&byte, at)?;
+    }
+    Ok(())
+}
+
+fn wipe(path: &Path, random: &mut Rng) -> Result<()> {
+    let (file, length) = open(path)?;
+    let at = random.u64(0..length) / 4096 * 4096;
+    Ok(file.write_all_at(&vec![0; usize::try_from((length - at).min(4096))?], at)?)
 }

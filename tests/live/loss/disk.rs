@@ -1,5 +1,4 @@
-//! The queue's disk and folder: full, hung, or with a newer version. The daemon runs in every case and reports it. Only
-//! a folder that another daemon uses ends the daemon.
+//! The queue's disk and folder: full, hung, removed, or with a newer version. The daemon runs in every case and reports it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,10 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{
-    Carbon, Folder, Imitation, Invocation, Manner, Process, Series, Sink, Space, Stage, destination,
-    find_program, now, slurm_graphite, wait,
-};
+use sandbox::{Carbon, Folder, Invocation, Series, Space, Stage, find_program, now, wait};
 
 use super::{SKIPPED, side_by_side};
 
@@ -21,7 +17,6 @@ fn a_disk_or_file_that_cannot_be_used() {
         ("the disk full of the queue itself", filled),
         ("the queue's directory removed, moved away, mounted over", removed),
         ("the disk hangs, twice, and answers again", hung),
-        ("the queue's directory used by another daemon", locked),
         ("a queue of a newer version", newer),
     ]);
 }
@@ -199,41 +194,6 @@ fn hung() -> Result<String> {
     stage.said(frozen, "ticks are written to disk again")?;
     stage.ticks(2)?;
     Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
-}
-
-fn locked() -> Result<String> {
-    let mut stage = Stage::running()?;
-    let sink = Sink::start(Manner::Record)?;
-    let config = stage.folder.path().join("second.toml");
-    let text = format!(
-        "prefix = \"second\"\n[slurm]\n{}[queue]\ndir = \"{}\"\n{}",
-        Imitation::good(&stage.folder)?.toml(),
-        stage.queue().display(),
-        destination("sink", &sink.address())
-    );
-    fs::write(&config, text)?;
-    let config = config.display().to_string();
-    let flags =
-        ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
-    let mut second = Process::new(&stage.folder, "second", slurm_graphite()?).args(flags);
-    let start = now();
-    second.spawn()?;
-    let ended = second.wait(wait::LIMIT)?;
-    let took = now() - start;
-    let pid = stage.daemon.pid().context("the first has ended")?;
-    let lines = second.lines();
-    ensure!(ended.status.code() == Some(1), "{}: {lines:#?}", ended.status);
-    ensure!(
-        lines.len() == 1 && lines.concat().contains(&format!("process {pid} uses this directory")),
-        "{lines:#?}"
-    );
-    ensure!((5.0..8.0).contains(&took) && sink.accepted() == 0, "after {took:.1} s");
-    stage.daemon.kill()?;
-    let since = now();
-    stage.daemon.spawn()?;
-    stage.said(since, "ticks of an earlier run are in the queue")?;
-    stage.connected(since)?;
-    Ok(stage.finish()?.clean()?.to_string())
 }
 
 /// This program cannot read such a file, and keeps it for the newer one.

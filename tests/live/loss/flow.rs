@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::{Limits, Options};
-use sandbox::{Invocation, Series, Stage, destination, slurm_graphite, wait};
-use slurm_snapshot::{Answer, Reading, Release, Statistics};
+use sandbox::{Imitation, Invocation, Series, Stage, destination, slurm_graphite, wait};
+use slurm_snapshot::{Answer, Reading, Statistics};
 
 /// Readings of one second each.
 const READINGS: u32 = 1200;
@@ -31,15 +31,9 @@ fn replay() -> Result<(usize, usize, f64)> {
         let reading = Reading {
             id: n.into(),
             time: begin + f64::from(n),
-            elapsed: 100,
-            release: Release::new(22, 5),
             cluster: None,
-            max_server_threads: None,
-            uptime: None,
-            reply: None,
-            visibility: None,
-            rest: None,
             statistics,
+            ..Imitation::reading()
         };
         text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);
         text.push('\n');

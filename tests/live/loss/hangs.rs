@@ -17,7 +17,6 @@ fn a_hang_of_three_windows_and_then_a_kill_loses_nothing_that_was_never_read() {
     side_by_side(&[
         ("30 points a tick, all inside kernel buffers", || hung_then_killed(Size::Small)),
         ("137 points a tick", || hung_then_killed(Size::Usual)),
-        ("hung again and again, then killed", hung_again),
     ]);
 }
 
@@ -78,21 +77,6 @@ fn hung_then_killed(size: Size) -> Result<String> {
     Ok(stage.finish()?.clean().with_context(|| format!("frozen at {frozen:.1}"))?.to_string())
 }
 
-/// The listening kernel accepts each new connection for a program that reads nothing.
-fn hung_again() -> Result<String> {
-    let mut stage = running(Size::Small, WINDOW)?;
-    for _ in 0..3 {
-        stage.carbon.process.freeze()?;
-        wait::pause(Duration::from_secs(5));
-        stage.carbon.process.thaw()?;
-        wait::pause(Duration::from_millis(300));
-    }
-    stage.carbon.process.freeze()?;
-    wait::pause(Duration::from_secs(6));
-    kill_and_start(&mut stage)?;
-    Ok(stage.finish()?.clean()?.to_string())
-}
-
 /// Live ticks continue, the gauge shows it, two lines are logged, and no connection is lost.
 fn hung_then_continued() -> Result<String> {
     const DOUBT: &str = ".carbon.carbon.gauge-in_doubt";
@@ -136,10 +120,8 @@ fn hung_over_a_restart() -> Result<String> {
     // The end need not wait long for an answer that cannot come.
     let mut plan = Size::Small.plan(&stage, &stage.carbon.address())?;
     plan.queue = WINDOW.to_owned();
+    plan.top.insert_str(0, "drain_timeout = \"1s\"\n");
     stage.configure(&plan)?;
-    let file = stage.folder.path().join("daemon.toml");
-    let text = std::fs::read_to_string(&file)?.replace("drain_timeout = \"20s\"", "drain_timeout = \"1s\"");
-    std::fs::write(&file, text)?;
     stage.daemon.spawn()?;
     stage.steady()?;
     stage.carbon.process.freeze()?;

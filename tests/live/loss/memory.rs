@@ -17,7 +17,6 @@ fn a_restart_of_the_daemon_is_no_proof_of_storing() {
         ("restarted, Carbon killed after 1 s", || restarted_then_killed(1)),
         ("restarted, Carbon killed after 3 s", || restarted_then_killed(3)),
         ("restarted, Carbon killed after 30 s", || restarted_then_killed(30)),
-        ("restarted twice, then Carbon killed", restarted_twice),
         ("Carbon killed and started while the daemon is down", killed_while_down),
     ]);
 }
@@ -52,36 +51,23 @@ fn kill(stage: &mut Stage) -> Result<()> {
     stage.carbon.limit(Limits::Wide)
 }
 
-fn restart(stage: &mut Stage) -> Result<()> {
-    stage.daemon.stop()?;
-    stage.collected.look()?;
-    stage.daemon.spawn()
+/// Carbon loses what it had, and gets it again.
+fn dies(mut stage: Stage) -> Result<String> {
+    let since = now();
+    kill(&mut stage)?;
+    stage.carbon.process.start()?;
+    stage.connected(since)?;
+    Ok(stage.finish()?.clean()?.to_string())
 }
 
 fn restarted_then_killed(after: u64) -> Result<String> {
     let mut stage = slow("")?;
     stage.ticks(8)?;
-    restart(&mut stage)?;
+    stage.daemon.stop()?;
+    stage.collected.look()?;
+    stage.daemon.spawn()?;
     wait::pause(Duration::from_secs(after));
-    let since = now();
-    kill(&mut stage)?;
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
-    Ok(stage.finish()?.clean()?.to_string())
-}
-
-fn restarted_twice() -> Result<String> {
-    let mut stage = slow("")?;
-    for _ in 0..2 {
-        stage.ticks(4)?;
-        restart(&mut stage)?;
-    }
-    stage.ticks(2)?;
-    let since = now();
-    kill(&mut stage)?;
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
-    Ok(stage.finish()?.clean()?.to_string())
+    dies(stage)
 }
 
 /// Carbon dies while the daemon is down.
@@ -105,11 +91,7 @@ fn proved_then_hung() -> Result<String> {
     wait::pause(Duration::from_millis(2500));
     stage.carbon.process.freeze()?;
     wait::pause(Duration::from_secs(25));
-    let since = now();
-    kill(&mut stage)?;
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
-    Ok(stage.finish()?.clean()?.to_string())
+    dies(stage)
 }
 
 /// Neither too short for a connection, nor long enough for the whole backlog.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::proc::Signal;
-use sandbox::{Ahead, Carbon, Folder, Manner, Sink, Stage, destination, free_port, now, wait};
+use sandbox::{Ahead, Carbon, Folder, Stage, destination, free_port, now, wait};
 
 use super::side_by_side;
 use super::sizes::Size;
@@ -90,27 +90,4 @@ fn clock_ahead(away: bool) -> Result<String> {
     stage.carbon.process.start()?;
     stage.connected(since)?;
     Ok(stage.finish()?.clean()?.to_string())
-}
-
-/// A reload that moves a destination must not treat a new receiver as one that has moved.
-#[test]
-fn a_second_destination_gets_no_backlog_of_the_first() {
-    let mut stage = Size::Small.stage("").unwrap();
-    stage.daemon.spawn().unwrap();
-    stage.ticks(4).unwrap();
-    let sink = Sink::start(Manner::Record).unwrap();
-    let mut plan = Size::Small.plan(&stage, &stage.carbon.address()).unwrap();
-    plan.destinations.push_str(&destination("new", &sink.address()));
-    plan.destinations.push_str("protocol = \"plaintext\"\n");
-    stage.configure(&plan).unwrap();
-    let since = now();
-    stage.daemon.signal(Signal::HUP).unwrap();
-    let in_use = stage.said(since, IN_USE).unwrap().at;
-    stage.ticks(3).unwrap();
-    stage.finish().unwrap().clean().unwrap();
-    let bytes = sink.bytes();
-    let text = String::from_utf8_lossy(&bytes);
-    let stamps = text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    let oldest = stamps.fold(f64::INFINITY, f64::min);
-    assert!(oldest > in_use - 1.5, "{oldest} is older than {in_use}");
 }

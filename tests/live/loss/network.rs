@@ -16,7 +16,7 @@ fn a_network_that_fails() {
         ("no packet gets through for 2 s and 8 s", cut),
         ("forwarding stops 5 s, then goes on", || held(true)),
         ("forwarding stops 5 s, then the connection breaks", || held(false)),
-        ("a name that is unknown for 5 s", unnamed),
+        ("a name that is unknown at first, and again for 5 s", unnamed),
         ("Carbon's host goes between two ticks, interval 6 s, window 5 s", || host_gone("5s", "6s")),
         ("the same with interval and window equal", || host_gone("6s", "6s")),
     ]);
@@ -109,7 +109,7 @@ fn unnamed() -> Result<String> {
     let folder = Folder::new()?;
     let (hosts, switch) = (folder.path().join("hosts"), folder.path().join("nsswitch.conf"));
     let (known, unknown) = ("127.0.0.1 localhost carbon.sandbox\n", "127.0.0.1 localhost\n");
-    fs::write(&hosts, known)?;
+    fs::write(&hosts, unknown)?;
     fs::write(&switch, "hosts: files\n")?;
     let script = format!(
         "mount --bind {} /etc/hosts && mount --bind {} /etc/nsswitch.conf",
@@ -123,8 +123,11 @@ fn unnamed() -> Result<String> {
     stage.move_into(&space, false)?;
     stage.configure(&Plan::to(&format!("carbon.sandbox:{}", stage.carbon.pickle_port)))?;
     stage.daemon.spawn()?;
-    stage.steady()?;
+    stage.said(0.0, "looking up carbon.sandbox")?;
+    stage.ticks(3)?;
     // The file is changed in place: a new file would be hidden by the mount.
+    fs::write(&hosts, known)?;
+    stage.steady()?;
     fs::write(&hosts, unknown)?;
     let gone = now();
     stage.carbon.process.kill()?;

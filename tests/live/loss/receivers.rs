@@ -34,15 +34,14 @@ fn torn(reload: bool) -> Result<String> {
     let mut stage = Size::Large.stage("")?;
     let mut plan = Size::Large.plan(&stage, &format!("127.0.0.1:{stage_port}"))?;
     plan.destinations.push_str("protocol = \"plaintext\"\n");
+    plan.top.insert_str(0, "drain_timeout = \"1s\"\n");
     stage.configure(&plan)?;
-    let file = stage.folder.path().join("daemon.toml");
-    let text = std::fs::read_to_string(&file)?.replace("drain_timeout = \"20s\"", "drain_timeout = \"1s\"");
-    std::fs::write(&file, &text)?;
     stage.daemon.spawn()?;
     let mut streams: Vec<TcpStream> = vec![listener.accept()?.0];
     stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks >= 2.0)?;
     if reload {
-        std::fs::write(&file, text.replace("\"3s\"", "\"4s\""))?;
+        plan.destinations = plan.destinations.replace("\"3s\"", "\"4s\"");
+        stage.configure(&plan)?;
         let since = now();
         stage.daemon.signal(Signal::HUP)?;
         stage.said(since, "the new configuration is in use")?;

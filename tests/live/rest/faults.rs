@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use sandbox::{Daemon, Invocation, Slurmrestd, TlsProxy, Way, now, wait};
+use sandbox::{Daemon, Invocation, Slurmrestd, TlsProxy, Way, now, proc, wait};
 
 use super::{DOWN, SOON, cluster};
 
@@ -163,7 +163,7 @@ fn tls_needs_the_right_authority_and_the_right_name() {
     daemon.tick_with(true, 0.0, SOON).unwrap();
     daemon.ticks(5).unwrap();
     let reader = daemon.reader().unwrap();
-    let most = super::imitated::most_kib(reader);
+    let most = proc::peak_kib(reader).unwrap();
     println!("with TLS in normal work the reader has taken {most} KiB at most");
     // A release build takes 4 MiB; what debug information and checks add does not matter.
     assert!(most <= if cfg!(debug_assertions) { 10 } else { 5 } * 1024, "{most} KiB");

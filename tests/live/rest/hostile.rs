@@ -5,10 +5,10 @@ use std::io::{self, BufWriter, Read as _, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use sandbox::{Daemon, Folder, now};
+use sandbox::{Daemon, Folder, now, proc};
 
 use super::SOON;
-use super::imitated::{NUMBERS, most_kib};
+use super::imitated::NUMBERS;
 
 const MOST_READER_KIB: u64 = 64 << 10;
 const MOST_DAEMON_KIB: u64 = 32 << 10;
@@ -178,8 +178,8 @@ fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemo
                 })
                 .unwrap(),
         }
-        let reader = daemon.readers().into_iter().map(most_kib).max().unwrap();
-        let own = most_kib(daemon.process.pid().unwrap());
+        let reader = daemon.readers().into_iter().filter_map(proc::peak_kib).max().unwrap();
+        let own = proc::peak_kib(daemon.process.pid().unwrap()).unwrap();
         println!("{name}: reader {reader} KiB, daemon {own} KiB at most");
         daemon.stop().unwrap();
         assert!(reader <= MOST_READER_KIB, "{name}: reader {reader} KiB");

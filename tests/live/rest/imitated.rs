@@ -8,16 +8,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use sandbox::{Daemon, Folder, now, wait};
+use sandbox::{Daemon, Folder, now, proc, wait};
 
 use super::{DOWN, SOON};
-
-/// The peak memory of a process so far, according to the kernel.
-pub(crate) fn most_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").trim().parse().unwrap()
-}
 
 /// How a connection is treated after its request was read.
 type Manner = fn(&mut TcpStream) -> std::io::Result<()>;
@@ -128,7 +121,7 @@ fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
         daemon.ticks(3).unwrap();
         assert!(daemon.news(since).unwrap().is_empty(), "{name}: said again");
         assert_eq!(daemon.reader().unwrap(), reader, "{name}: another reader");
-        let most = most_kib(reader);
+        let most = proc::peak_kib(reader).unwrap();
         daemon.check_ticks().unwrap();
         daemon.stop().unwrap();
         (name, most)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use sandbox::proc::Signal;
-use sandbox::{Folder, Manner, Notify, Process, Sandbox, Sink, free_port, proc, wait};
+use sandbox::{Manner, Notify, Process, Sandbox, Sink, proc, wait};
 
 use super::{SOON, daemon, toml, write};
 
@@ -108,29 +108,4 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     notify.message_after(before, "sending to main", SOON).unwrap();
     assert!(!notify.messages().last().unwrap().1.contains("refused"), "{:?}", notify.messages());
     assert!(daemon.stop().unwrap().status.success());
-}
-
-#[test]
-fn a_destination_that_moves_takes_its_queue_along() {
-    let folder = Folder::new().unwrap();
-    let nowhere = format!("127.0.0.1:{}", free_port().unwrap());
-    let config = |address: &str| toml("1s", &folder.path().join("slurm.conf"), &[("main", address)]);
-    let mut notify = Notify::listen(&folder).unwrap();
-    let daemon = daemon(&folder, "daemon", &config(&nowhere)).unwrap();
-    let mut daemon = daemon.env("NOTIFY_SOCKET", notify.path.as_os_str());
-    daemon.start().unwrap();
-    notify.message(", 3 ticks not sent, oldest from ", SOON).unwrap();
-    let sink = Sink::start(Manner::Record).unwrap();
-    write(&folder, "daemon", &config(&sink.address())).unwrap();
-    hang_up(&mut daemon, "the new configuration is in use").unwrap();
-    let own = "cluster.slurm_graphite.";
-    wait::until("the queue", SOON, || ticks(&sink, own).len() >= 4).unwrap();
-    let all = ticks(&sink, own);
-    let (first, last) = (*all.first().unwrap(), *all.last().unwrap());
-    assert_eq!(all.len() as u64, last - first + 1, "a hole in {all:?}");
-    let text = String::from_utf8_lossy(&sink.bytes()).into_owned();
-    assert!(
-        text.contains(&format!(".gauge-ticks_run 1 {first}\n")),
-        "the first tick of all is not there: {text}"
-    );
 }

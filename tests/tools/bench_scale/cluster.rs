@@ -89,10 +89,10 @@ pub(crate) struct Forked {
     pub(crate) reading: f64,
 }
 
-/// Runs Slurm's own commands one after the other.
-pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &[&[&str]]) -> Result<Forked> {
+/// Runs Slurm's own commands one after the other; each is a line.
+pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &str) -> Result<Forked> {
     let output = sandbox::command(folder.path(), &find_program("python3")?)
-        .args(["-c", include_str!("forked.py"), &rounds.to_string(), &serde_json::to_string(commands)?])
+        .args(["-c", include_str!("forked.py"), &rounds.to_string(), commands])
         .env("SLURM_CONF", slurm.conf())
         .output()?;
     ensure!(output.status.success(), "forked.py: {}", String::from_utf8_lossy(&output.stderr));

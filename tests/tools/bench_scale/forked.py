@@ -1,7 +1,8 @@
-"""Runs a list of commands a few times, one after the other, and takes each line of their output apart. Prints in us the
+"""Runs commands, a line each, a few times, one after the other, and takes each line of their output apart. Prints in us the
 CPU of the commands, that of this program, both with the reading, and the wall time; the most memory of a command in KiB."""
 import json
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ def measure(commands):
     return [(late - early) * 1e6 for late, early in zip(after, before)]
 
 
-times, commands = int(sys.argv[1]), json.loads(sys.argv[2])
+times, commands = int(sys.argv[1]), [shlex.split(line) for line in sys.argv[2].splitlines()]
 columns = zip(*(measure(commands) for _ in range(times)))
 most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 print(*(sorted(column)[times // 2] for column in columns), most)

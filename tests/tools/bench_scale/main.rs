@@ -67,7 +67,7 @@ fn bench() -> Result<()> {
     let after = reader.rss_kib()?;
     drop(reader);
     let squeue = measured(&slurm, "squeue alone", || {
-        Ok(cluster::forked(&folder, &slurm, ROUNDS, &[&["squeue", "-h", "-o", "%i %T"]])?.cost)
+        Ok(cluster::forked(&folder, &slurm, ROUNDS, "squeue -h -o '%i %T'")?.cost)
     })?;
     say(&table(&floor, &[&floor, &ours, &unchanged, &squeue]))?;
     say(&format!(

@@ -1,6 +1,5 @@
 //! A conversation with a reader, and what an answer costs the reader.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Instant;
@@ -117,9 +116,7 @@ impl Reader {
     }
 
     pub(crate) fn peak_kib(&self) -> Result<u32> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-        Ok(line.trim().trim_end_matches(" kB").parse()?)
+        Ok(u32::try_from(proc::peak_kib(self.pid()).context("the reader has ended")?)?)
     }
 }
 
