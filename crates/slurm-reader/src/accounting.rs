@@ -132,7 +132,7 @@ fn jobs(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
         }
     }
     let gpus = if fold.has_other_tres() { gpus(connection)? } else { Vec::new() };
-    let qos = if request.options.qos && !fold.is_empty() { qos(connection)? } else { Vec::new() };
+    let qos = if request.options.qos && fold.has_qos() { qos(connection)? } else { Vec::new() };
     Ok(fold.finish(&gpus, &qos))
 }
 
@@ -160,14 +160,23 @@ fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
 /// The numbers of the GPU TRES: those for all types together, and those for one type.
 fn gpus(connection: &DbdConnection) -> CallResult<Vec<(u32, GpuTres)>> {
     let records = connection.tres()?;
-    let gpus =
-        records.get().into_iter().filter_map(|tres| Some((tres.id, GpuTres::of(tres.type_(), tres.name())?)));
-    Ok(gpus.collect())
+    let all = some(records.get(), "slurmdb_tres_get", "TRES")?;
+    Ok(all.into_iter().filter_map(|tres| Some((tres.id, GpuTres::of(tres.type_(), tres.name())?))).collect())
 }
 
 fn qos(connection: &DbdConnection) -> CallResult<Vec<(u32, String)>> {
     let records = connection.qos()?;
-    Ok(records.get().into_iter().map(|qos| (qos.id, lossy(qos.name()))).collect())
+    let all = some(records.get(), "slurmdb_qos_get", "QOS")?;
+    Ok(all.into_iter().map(|qos| (qos.id, lossy(qos.name()))).collect())
+}
+
+/// An error if there are none: jobs have them, and slurmdbd answers a query that has failed in its database with an empty list.
+fn some<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T>> {
+    if !all.is_empty() {
+        return Ok(all);
+    }
+    let text = format!("slurmdbd returns no {what}, so its database may have failed: see slurmdbd's log");
+    Err(CallError { call, errno: 0, text })
 }
 
 /// The fields of a record that are counted.

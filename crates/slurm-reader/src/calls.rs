@@ -456,9 +456,16 @@ impl DbdConnection {
         records!(slurmdb_tres_get(self.0.as_ptr(), &raw mut condition))
     }
 
-    /// All QOS.
+    /// All QOS, also those that were deleted: jobs may have had them.
     pub(crate) fn qos(&self) -> CallResult<Records<c::slurmdb_qos_rec_t>> {
-        let mut condition = c::slurmdb_qos_cond_t::default();
+        let mut condition = c::slurmdb_qos_cond_t {
+            #[cfg(not(slurm_ge_2411))]
+            with_deleted: 1,
+            // QOS_COND_FLAG_WITH_DELETED
+            #[cfg(slurm_ge_2411)]
+            flags: 1,
+            ..Default::default()
+        };
         records!(slurmdb_qos_get(self.0.as_ptr(), &raw mut condition))
     }
 

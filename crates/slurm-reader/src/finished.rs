@@ -200,8 +200,9 @@ impl FinishedFold {
         self.names.number(&String::from_utf8_lossy(name))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
+    /// Whether any job had a QOS.
+    pub(crate) fn has_qos(&self) -> bool {
+        self.jobs.iter().any(|job| job.qos > 0)
     }
 
     /// Whether any job had a TRES of the site.

@@ -10,6 +10,7 @@ const CHANGES: &[(HeaderRelease, &str)] = &[
     (HeaderRelease { year: 22, month: 5 }, "slurm_ge_2205"), // a node's cpus_efctv
     (HeaderRelease { year: 23, month: 11 }, "slurm_ge_2311"), // schedule_exit, bf_exit
     (HeaderRelease { year: 24, month: 5 }, "slurm_ge_2405"), // the RPC queue's columns
+    (HeaderRelease { year: 24, month: 11 }, "slurm_ge_2411"), // the flags of a request for QOS
     (HeaderRelease { year: 25, month: 5 }, "slurm_ge_2505"), // a licence's nodes; a node's flag 4; a job's flag 9
     (HeaderRelease { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 24
     (HeaderRelease { year: 26, month: 5 }, "slurm_ge_2605"), // slurmdb_config_get: no list, and no PrivateData

@@ -153,6 +153,35 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
     daemon.stop().unwrap();
 }
 
+/// A job whose QOS was not found counted as one without a QOS: slurmdbd answers a query for all QOS that has failed in its database with
+/// an empty list too.
+#[test]
+fn jobs_are_not_counted_without_a_qos_because_slurmdbd_could_not_read_them() {
+    let folder = Folder::new().unwrap();
+    let accounting = Accounting::start(&folder).unwrap();
+    accounting.slurm.submit(&["--wrap", "true"]).unwrap();
+    let ended =
+        "select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0 and `partition` <> ''";
+    wait::until("its end", MINUTE, || accounting.sql(ended).is_ok_and(|count| count.trim() == "1")).unwrap();
+    let request = format!(
+        "{{\"finished\":{{\"id\":1,\"since\":{:.0},\"until\":{:.0},\"options\":{{\"qos\":true}}}}}}\n",
+        now() - 1000.0,
+        now() + 1000.0
+    );
+    let ask = || jobs::ask(&folder, &accounting, None, &request);
+    let qos = || {
+        ask().map(|(finished, _)| {
+            finished.jobs.iter().map(|job| finished.name(job.qos).to_owned()).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(qos().unwrap(), ["normal"]);
+    accounting.sql("use slurm_acct_db; rename table qos_table to qos_table_that_is_away").unwrap();
+    let refused = ask().unwrap_err().to_string();
+    assert!(refused.contains("slurmdbd returns no QOS"), "{refused}");
+    accounting.sql("use slurm_acct_db; rename table qos_table_that_is_away to qos_table").unwrap();
+    assert_eq!(qos().unwrap(), ["normal"]);
+}
+
 /// slurmdbd refuses a question of an ordinary user that is wider than MaxQueryTimeRange: the row after a time without jobs may be
 /// too far away, and that before it near.
 #[test]
