@@ -17,16 +17,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use sandbox::{Finished, Folder, Invocation, slurm_graphite};
+use sandbox::Folder;
 
 pub(crate) use self::terminal::Terminal;
 
 /// How long a person at a terminal is willing to wait.
 const SOON: Duration = Duration::from_secs(5);
-
-fn run(folder: &Folder, args: &[&str]) -> Result<Finished> {
-    Invocation::new(folder, args)?.finish()
-}
 
 /// Writes a file into the folder and returns its path.
 fn write(folder: &Folder, name: &str, text: &str) -> Result<String> {
@@ -41,14 +37,4 @@ fn script(folder: &Folder, name: &str, text: &str) -> Result<String> {
     let path = write(folder, name, &format!("#!/bin/sh\n{text}\n"))?;
     fs::set_permissions(Path::new(&path), fs::Permissions::from_mode(0o755))?;
     Ok(path)
-}
-
-/// Copies both programs to a place where every user may run them, and returns the first. Where they were built, others
-/// may have no access.
-fn for_everybody(folder: &Folder) -> Result<String> {
-    let here = slurm_graphite()?;
-    for name in ["slurm-graphite", "slurm-graphite-reader"] {
-        sandbox::copy_program(&here.with_file_name(name), &folder.path().join(name))?;
-    }
-    Ok(folder.path().join("slurm-graphite").display().to_string())
 }

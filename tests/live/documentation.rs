@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use sandbox::{Folder, Invocation, wait};
+use sandbox::{Folder, run, wait};
 
 use self::blocks::{Block, top};
 use self::stage::Stage;
@@ -168,7 +168,7 @@ fn every_configuration_is_one() {
         fs::write(&file, text).unwrap();
         // Some configurations do not mention Carbon.
         let args = ["check", "--config", &file, "--carbon", "127.0.0.1:2004"];
-        let check = Invocation::new(&folder, &args).unwrap().finish().unwrap();
+        let check = run(&folder, &args).unwrap();
         assert_eq!((check.code, check.stderr.as_str()), (Some(0), ""), "{place}");
         checked += 1;
     }

@@ -198,9 +198,7 @@ fn a_reader_that_is_installed_later_is_found() {
 #[test]
 fn no_reader_outlives_a_daemon_that_is_killed() {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    let mut slurm = Slurm::controller(&folder).unwrap();
     for stuck in [false, true] {
         let mut daemon = start(&folder, &format!("conf = \"{}\"", slurm.conf().display()));
         let reader = daemon.reader().unwrap();

@@ -202,9 +202,7 @@ fn a_slurmctld_that_moved_is_followed() {
 /// Starts munged and slurmctld only, because no job runs here.
 fn controller() -> (Folder, Slurm) {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
     (folder, slurm)
 }
 

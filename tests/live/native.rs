@@ -6,22 +6,14 @@ mod faults;
 mod figures;
 mod wires;
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use sandbox::{Folder, slurm_graphite};
-use slurm_snapshot::{Answer, Failure, Reading};
+use slurm_snapshot::{Answer, Failure, Reading, ReplyKind, ReplyOptions, Request};
 
-const STATISTICS: &str = "{\"statistics\":{\"id\":7,\"options\":{\"rpc\":true,\"users\":true}}}";
-
-/// A reader, and both ends of the pipes to it. It ends with them.
-struct Reader {
-    child: Child,
-    requests: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-}
+/// A reader that is asked for the statistics.
+struct Reader(sandbox::Reader);
 
 impl Reader {
     /// The native reader with this slurm.conf and these seconds for a request.
@@ -30,28 +22,14 @@ impl Reader {
         assert!(program.is_file(), "cargo build --workspace");
         let mut command = sandbox::command(folder.path(), &program);
         command.arg("--conf").arg(conf).args(["--timeout", &seconds.to_string()]).args(more);
-        Self::of(command)
+        Self(sandbox::Reader::start(command).unwrap())
     }
 
-    fn of(mut command: std::process::Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (requests, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut reader = Self { child, requests, answers };
-        assert!(matches!(reader.answer(), Answer::Hello(_)));
-        reader
-    }
-
-    fn answer(&mut self) -> Answer {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        Answer::parse(line.as_bytes()).unwrap()
-    }
-
-    /// The answer to a request for the statistics, and how long it took.
+    /// The answer, and how long it took.
     fn ask(&mut self) -> (Result<Reading, Failure>, Duration) {
+        let options = ReplyOptions { rpc: true, users: true, ..ReplyOptions::default() };
         let begin = Instant::now();
-        writeln!(self.requests.as_mut().unwrap(), "{STATISTICS}").unwrap();
-        let answer = self.answer();
+        let answer = self.0.ask(&Request::new(ReplyKind::Statistics, options)).unwrap();
         let took = begin.elapsed();
         let answer = match answer {
             Answer::Reading(reading) => Ok(*reading),
@@ -71,15 +49,6 @@ impl Reader {
         let failure = answer.map(|reading| panic!("{reading:?}")).unwrap_or_else(|failure: Failure| failure);
         assert!(took < Duration::from_secs(seconds), "{took:?}: {failure:?}");
         (failure.errno, failure.text, failure.advice.unwrap().into())
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.requests = None;
-        // Both fail only if it has already ended.
-        let _killed = self.child.kill();
-        let _reaped = self.child.wait();
     }
 }
 

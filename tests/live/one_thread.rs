@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 use sandbox::tls::{Authority, stunnel};
-use sandbox::{Folder, Imitation, Invocation, Manner, Process, Sink, destination, slurm_graphite, wait};
+use sandbox::{Folder, Imitation, Manner, Process, Sink, destination, run, slurm_graphite, wait};
 
 /// So many ticks in a row, two seconds apart.
 const TICKS: usize = 10;
@@ -69,7 +69,7 @@ impl Rig {
     fn status(&self) -> Result<String> {
         let socket = self.folder.path().join("run/status.sock").display().to_string();
         let args = ["status", "--socket", &socket];
-        Ok(Invocation::new(&self.folder, &args)?.finish()?.stdout)
+        Ok(run(&self.folder, &args)?.stdout)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sandbox::{Folder, Invocation, Slurm, find_program, slurm_graphite};
+use sandbox::{Folder, Invocation, Slurm, find_program, run, slurm_graphite};
 
 const READER: &str = "slurm-graphite-reader";
 
@@ -23,7 +23,7 @@ fn of_readers_side_by_side_the_one_whose_library_is_there_is_taken() {
     let slurm = Slurm::start(&folder).unwrap();
     let conf = slurm.conf().display().to_string();
     let args = ["stats", "--json", "--log-level", "info", "--slurm-conf", &conf];
-    let run = Invocation::new(&folder, &args).unwrap().finish().unwrap();
+    let run = run(&folder, &args).unwrap();
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let release = slurm.release().unwrap()[..5].to_owned();
     assert!(run.stdout.contains(&format!("\"release\":\"{release}\"")), "{}", run.stdout);
@@ -107,7 +107,7 @@ fn a_reader_too_old_for_its_controller_reads_nothing_and_says_what_to_do() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start(&folder).unwrap();
     let conf = slurm.conf().display().to_string();
-    let run = Invocation::new(&folder, &["once", "--slurm-conf", &conf]).unwrap().finish().unwrap();
+    let run = run(&folder, &["once", "--slurm-conf", &conf]).unwrap();
     assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{}", run.stderr);
     assert!(run.stderr.contains("install Slurm's client of a newer release"), "{}", run.stderr);
 }

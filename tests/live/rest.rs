@@ -8,12 +8,41 @@ mod hostile;
 mod imitated;
 mod jobs;
 
+use std::io::{self, Read as _};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
-use sandbox::{Folder, Slurm, Slurmdbd, Slurmrestd, Way, wait};
+use sandbox::{Folder, Slurm, Slurmdbd, Slurmrestd, Way, run, wait};
 
 const SOON: Duration = wait::LIMIT;
 const DOWN: &str = "no reading; trying at every tick";
+
+/// The port of a server that is not slurmrestd: `answer` gets each connection, with its request.
+fn serve(answer: impl Fn(TcpStream, &str) -> io::Result<()> + Clone + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            thread::spawn(move || {
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).unwrap_or(0);
+                let request = String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned();
+                let _ = answer(stream, &request);
+            });
+        }
+    });
+    port
+}
+
+/// What `check --connect` prints with these keys of `[slurm]`.
+fn check(folder: &Folder, slurm: &str) -> String {
+    let file = folder.path().join("check.toml");
+    std::fs::write(&file, format!("[slurm]\n{slurm}")).unwrap();
+    let checked = run(folder, &["check", "--connect", "--config", &file.display().to_string()]).unwrap();
+    checked.stdout + &checked.stderr
+}
 
 /// A cluster that creates tokens, and its slurmrestd, with a token for this many seconds.
 fn cluster(way: Way, seconds: u32) -> (Folder, Slurm, Slurmrestd) {
@@ -25,8 +54,7 @@ fn cluster_with(way: Way, seconds: u32, conf: &str) -> (Folder, Slurm, Slurmrest
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
-    let text = std::fs::read_to_string(slurm.conf()).unwrap();
-    std::fs::write(slurm.conf(), text + conf).unwrap();
+    slurm.configure(conf).unwrap();
     // slurmrestd 23.02 answers only while slurmdbd does.
     let needs_slurmdbd = slurm.release().unwrap().starts_with("23.02");
     let slurmdbd = needs_slurmdbd.then(|| Slurmdbd::start(&folder, &mut slurm).unwrap());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::{
-    Carbon, Folder, GraphiteWeb, Invocation, Sandbox, VictoriaMetrics, daemon, destination, free_port, wait,
+    Carbon, Folder, GraphiteWeb, Sandbox, VictoriaMetrics, daemon, destination, free_port, run, wait,
 };
 
 /// Longer than anything here should take on a busy machine.
@@ -86,7 +86,7 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
     let toml = folder.path().join("check.toml");
     fs::write(&toml, destination("tags", &carbon.address()) + "tags = true\n").unwrap();
     let args = ["check", "--connect", "--slurm-conf", &conf, "--config", &toml.display().to_string()];
-    let checked = Invocation::new(folder, &args).unwrap().finish().unwrap();
+    let checked = run(folder, &args).unwrap();
     assert!(checked.stdout.contains("read the test point, slurm_graphite.check;"), "{}", checked.stdout);
     wait::until("the point of check", PATIENCE, || selected("'name=slurm_graphite.check'") == 1).unwrap();
 }
@@ -128,8 +128,7 @@ fn collect(
 
 /// Our own rules with shorter retention. A series that matches none of them gets Carbon's default, one point a minute.
 fn schemas(folder: &Folder) -> Result<String> {
-    let printed =
-        Invocation::new(folder, &["storage-schemas", "--prefix", "cluster.{cluster}"])?.finish()?.stdout;
+    let printed = run(folder, &["storage-schemas", "--prefix", "cluster.{cluster}"])?.stdout;
     let lines = printed.lines().map(|line| match line.split_once('=') {
         Some(("retentions ", _)) => "retentions = 1s:1h\n".to_owned(),
         _ => format!("{line}\n"),
@@ -177,7 +176,7 @@ struct Names(Vec<(Vec<String>, String)>);
 
 impl Names {
     fn documented(folder: &Folder) -> Result<Self> {
-        let printed = Invocation::new(folder, &["metrics"])?.finish()?.stdout;
+        let printed = run(folder, &["metrics"])?.stdout;
         let (mut names, mut path) = (Vec::new(), None);
         for line in printed.lines() {
             if let Some(below) = line.strip_prefix("## cluster.") {

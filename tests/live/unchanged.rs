@@ -4,72 +4,27 @@ mod clock;
 mod licences;
 mod power;
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use sandbox::{Folder, Slurm, wait};
+use anyhow::{Context, Result, ensure};
+use sandbox::{Folder, Reader, Slurm, wait};
 use serde_json::Value;
-use slurm_snapshot::{Answer, REPLIES, Reply, ReplyKind, ReplyOptions, Request, Role};
+use slurm_snapshot::{REPLIES, Reply, ReplyKind, ReplyOptions, Request, Role};
 
 /// How many answers "unchanged" of each kind must have been compared.
 const COMPARED: u32 = 10;
 
-/// A reader of SlurmUser's that stays.
-struct Reader {
-    process: Child,
-    requests: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Reader {
-    fn start(slurm: &Slurm) -> Result<Self> {
-        let mut command = slurm.reader(None)?;
-        command.arg("--conf").arg(slurm.conf()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn()?;
-        let requests = process.stdin.take().context("its stdin")?;
-        let lines = BufReader::new(process.stdout.take().context("its stdout")?).lines();
-        let mut reader = Self { process, requests, lines };
-        ensure!(matches!(reader.answer()?, Answer::Hello(_)));
-        Ok(reader)
-    }
-
-    fn answer(&mut self) -> Result<Answer> {
-        Ok(Answer::parse(self.lines.next().context("it has ended")??.as_bytes())?)
-    }
-
-    /// A reply with everything that any collector needs of it.
-    fn ask(&mut self, kind: ReplyKind, since: Option<i64>) -> Result<Reply> {
-        let options = ReplyOptions {
-            users: true,
-            accounts: true,
-            qos: true,
-            partitions: true,
-            rows: true,
-            ..ReplyOptions::default()
-        };
-        let request = Request { since, ..Request::new(kind, options) };
-        writeln!(self.requests, "{}", serde_json::to_string(&request)?)?;
-        match self.answer()? {
-            Answer::Reading(reading) => reading.reply.context("a reply"),
-            answer => bail!("{answer:?}"),
-        }
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        let _gone = self.process.kill();
-        let _ended = self.process.wait();
-    }
-}
-
-/// Appends lines to slurm.conf.
-fn configure(slurm: &Slurm, lines: &str) -> Result<()> {
-    let mut conf: File = OpenOptions::new().append(true).open(slurm.conf())?;
-    Ok(conf.write_all(lines.as_bytes())?)
+/// A reply with everything that any collector needs of it.
+fn ask(reader: &mut Reader, kind: ReplyKind, since: Option<i64>) -> Result<Reply> {
+    let options = ReplyOptions {
+        users: true,
+        accounts: true,
+        qos: true,
+        partitions: true,
+        rows: true,
+        ..ReplyOptions::default()
+    };
+    reader.reading(&Request { since, ..Request::new(kind, options) })?.reply.context("a reply")
 }
 
 /// A reply without what belongs to one moment: when it was written, and what depends on the time that has passed.
@@ -102,10 +57,10 @@ impl Kept {
     /// Asks whole, with `since`, and whole again. Where both wholes agree and the answer was "unchanged", what is kept
     /// must equal them.
     fn compare(&mut self, reader: &mut Reader) -> Result<()> {
-        let before = reader.ask(self.kind, None)?;
+        let before = ask(reader, self.kind, None)?;
         let since = self.reply.as_ref().and_then(Reply::last_update);
-        let answer = reader.ask(self.kind, since)?;
-        let after = reader.ask(self.kind, None)?;
+        let answer = ask(reader, self.kind, since)?;
+        let after = ask(reader, self.kind, None)?;
         let kept = match (answer, &self.reply) {
             (Reply::Unchanged, Some(kept)) => kept,
             (answer, _) => {
@@ -162,13 +117,10 @@ fn step(slurm: &Slurm, step: u32) -> Result<()> {
 fn what_slurmctld_calls_unchanged_is_what_it_would_send() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
-    configure(
-        &slurm,
-        "Licenses=foo:10,bar:4\nPartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n",
-    )
-    .unwrap();
+    let more = "Licenses=foo:10,bar:4\nPartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n";
+    slurm.configure(more).unwrap();
     slurm.start_all().unwrap();
-    let mut reader = Reader::start(&slurm).unwrap();
+    let mut reader = Reader::of(&slurm).unwrap();
     let rows = REPLIES.iter().filter(|row| row.unchanged && row.role == Role::Surveys);
     let mut all: Vec<Kept> =
         rows.map(|row| Kept { kind: row.kind, reply: None, compared: 0, changed: 0 }).collect();

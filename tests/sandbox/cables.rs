@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::carbon::Options;
 use crate::{Carbon, Folder, Invocation, Process, find_program};
@@ -67,9 +67,7 @@ impl Network {
     fn run(&self, folder: &Folder, command: &str) -> Result<()> {
         let pid = self.pid.to_string();
         let args = ["-n", "-t", &pid, "--", "sh", "-ec", command];
-        let finished = Invocation::of(folder, &find_program("nsenter")?, &args)?.finish()?;
-        ensure!(finished.code == Some(0), "{command}: {}", finished.stderr);
-        Ok(())
+        Invocation::of(folder, &find_program("nsenter")?, &args)?.succeed().map(drop)
     }
 }
 

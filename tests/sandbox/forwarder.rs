@@ -12,7 +12,7 @@ use anyhow::Result;
 use crate::server::{Connections, Server, listen};
 use crate::wait;
 
-/// A forwarding listener on 127.0.0.1. Dropping it breaks all connections.
+/// A forwarding listener. Dropping it breaks all connections.
 #[derive(Debug)]
 pub struct Forwarder {
     /// Where it listens.
@@ -29,9 +29,14 @@ impl Forwarder {
 
     /// The same, listening on this port.
     pub fn on(port: u16, to: u16) -> Result<Self> {
+        Self::at(Ipv4Addr::LOCALHOST, port, to)
+    }
+
+    /// The same, listening at another address of this host.
+    pub fn at(address: Ipv4Addr, port: u16, to: u16) -> Result<Self> {
         let holds = Arc::<AtomicBool>::default();
         let held = Arc::clone(&holds);
-        let server = Server::start(listen(port)?, move |near, connections| {
+        let server = Server::start(listen(address, port)?, move |near, connections| {
             // A connection that is refused there is closed here.
             if let Ok(far) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) {
                 let _started = join(near, far, &held, connections);

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::{Folder, find_program, slurm_graphite};
+use crate::slurm::as_user;
+use crate::{Folder, copy_program, find_program, slurm_graphite};
 
 /// A command that is not started yet. It is killed after 60 s.
 #[derive(Debug)]
@@ -26,10 +27,31 @@ pub struct Finished {
     pub took: Duration,
 }
 
+/// Runs `slurm-graphite` with these arguments.
+pub fn run(folder: &Folder, args: &[&str]) -> Result<Finished> {
+    Invocation::new(folder, args)?.finish()
+}
+
 impl Invocation {
     /// `slurm-graphite` with these arguments.
     pub fn new(folder: &Folder, args: &[&str]) -> Result<Self> {
         Self::of(folder, &slurm_graphite()?, args)
+    }
+
+    /// The same as another user, which only root can do. Where it was built, others may have no access, so both programs are
+    /// copied.
+    pub fn by(user: u32, folder: &Folder, args: &[&str]) -> Result<Self> {
+        let here = slurm_graphite()?;
+        for name in ["slurm-graphite", "slurm-graphite-reader"] {
+            let copy = folder.path().join(name);
+            if !copy.exists() {
+                copy_program(&here.with_file_name(name), &copy)?;
+            }
+        }
+        let program = folder.path().join("slurm-graphite").display().to_string();
+        let [setpriv, flags @ ..] = as_user(user);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        Self::of(folder, &find_program(&setpriv)?, &[&flags[..], &[&program], args].concat())
     }
 
     /// Any program with these arguments.
@@ -57,6 +79,14 @@ impl Invocation {
     pub fn finish(mut self) -> Result<Finished> {
         self.0.stdout(Stdio::piped());
         self.run()
+    }
+
+    /// Runs it, which must succeed, and returns its stdout.
+    pub fn succeed(self) -> Result<String> {
+        let what = format!("{:?}", self.0);
+        let finished = self.finish()?;
+        ensure!(finished.code == Some(0), "{what}: {finished:?}");
+        Ok(finished.stdout)
     }
 
     /// Starts it with this as its stdout and stderr.

@@ -1,6 +1,6 @@
-//! A listener on 127.0.0.1 with its own thread, and the connections that it has accepted.
+//! A listener with its own thread, and the connections that it has accepted.
 
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -12,7 +12,7 @@ use crate::wait;
 /// A listener; dropping it closes everything.
 #[derive(Debug)]
 pub(crate) struct Server {
-    port: u16,
+    address: SocketAddr,
     connections: Arc<Connections>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -25,9 +25,9 @@ pub(crate) struct Connections {
 }
 
 /// Listens on this port, for instance a stopped Carbon's.
-pub(crate) fn listen(port: u16) -> Result<TcpListener> {
+pub(crate) fn listen(address: Ipv4Addr, port: u16) -> Result<TcpListener> {
     // A child that is just being forked may hold the socket of an earlier listener for a moment.
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+    let bind = || TcpListener::bind((address, port)).ok();
     wait::until_some(&format!("port {port}"), wait::LIMIT, bind)
 }
 
@@ -37,14 +37,14 @@ impl Server {
         listener: TcpListener,
         each: impl Fn(TcpStream, &Arc<Connections>) + Send + 'static,
     ) -> Result<Self> {
-        let port = listener.local_addr()?.port();
+        let address = listener.local_addr()?;
         let connections = Arc::<Connections>::default();
         let shared = Arc::clone(&connections);
         let accepting = thread::spawn(move || {
             let streams = listener.incoming().take_while(|_| !shared.is_ending());
             streams.flatten().for_each(|stream| each(stream, &shared));
         });
-        Ok(Self { port, connections, accepting: Some(accepting) })
+        Ok(Self { address, connections, accepting: Some(accepting) })
     }
 
     pub(crate) fn break_connections(&self) {
@@ -56,7 +56,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.connections.ends.store(true, Ordering::Relaxed);
         // One last connection wakes accept().
-        let _woken = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        let _woken = TcpStream::connect(self.address);
         self.connections.break_all();
         if let Some(accepting) = self.accepting.take() {
             let _ended = accepting.join();

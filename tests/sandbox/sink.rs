@@ -1,7 +1,7 @@
 //! A substitute for Carbon that closes connections at once, never reads, talks, or only reads.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -50,7 +50,7 @@ impl Sink {
 
     /// Listens on this port, for instance a stopped Carbon's.
     pub fn on(port: u16, manner: Manner) -> Result<Self> {
-        let listener = listen(port)?;
+        let listener = listen(Ipv4Addr::LOCALHOST, port)?;
         if manner == Manner::Silent {
             // Connections inherit it. The kernel rounds it up to its minimum.
             rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1)?;

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::root::Root;
 use crate::{Folder, Process, Sdiag, find_program, free_port, proc, programs, slurm_graphite};
@@ -46,10 +46,22 @@ impl Slurm {
         Ok(slurm)
     }
 
+    /// Starts munged and slurmctld alone, for tests that need no job.
+    pub fn controller(folder: &Folder) -> Result<Self> {
+        let mut slurm = Self::new(folder)?;
+        slurm.start_controller()?;
+        Ok(slurm)
+    }
+
+    /// Starts munged and slurmctld.
+    pub fn start_controller(&mut self) -> Result<()> {
+        self.munged.start()?;
+        self.slurmctld.start()
+    }
+
     /// Starts the three programs and waits until the node can run jobs.
     pub fn start_all(&mut self) -> Result<()> {
-        self.munged.start()?;
-        self.slurmctld.start()?;
+        self.start_controller()?;
         self.slurmd.start()
     }
 
@@ -72,7 +84,7 @@ impl Slurm {
         }
         let conf = path.join("slurm.conf");
         fs::write(&conf, slurm_conf(path, slurmctld_port, slurmd_port))?;
-        let munged = munged(folder, &root)?;
+        let munged = munged(folder, &root, "munge")?;
         let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
         // Otherwise slurmd needs its own cgroup.
         let plugin = match client.release()?.as_str() {
@@ -101,6 +113,27 @@ impl Slurm {
     /// The path of slurm.conf.
     pub fn conf(&self) -> &Path {
         &self.conf
+    }
+
+    /// Appends lines to slurm.conf.
+    pub fn configure(&self, lines: &str) -> Result<()> {
+        Ok(OpenOptions::new().append(true).open(&self.conf)?.write_all(lines.as_bytes())?)
+    }
+
+    /// A copy of slurm.conf in the folder in which `with` stands for `what`.
+    pub fn changed(&self, name: &str, what: &str, with: &str) -> Result<PathBuf> {
+        let (text, copy) = (fs::read_to_string(&self.conf)?, self.conf.with_file_name(name));
+        ensure!(text.contains(what), "{what} is not in {text}");
+        fs::write(&copy, text.replace(what, with))?;
+        Ok(copy)
+    }
+
+    /// A munged with another key, not started yet, and a slurm.conf that names its socket.
+    pub fn other_munged(&self, folder: &Folder) -> Result<(Process, PathBuf)> {
+        fs::create_dir(folder.path().join("other-munge"))?;
+        fs::set_permissions(folder.path().join("other-munge"), Permissions::from_mode(0o755))?;
+        let munged = munged(folder, &self.client.root, "other-munge")?;
+        Ok((munged, self.changed("other-munge.conf", "/munge/sock", "/other-munge/sock")?))
     }
 
     /// Starts the slurmd of another node in slurm.conf, without waiting for it.
@@ -217,14 +250,18 @@ impl Client {
     }
 }
 
+/// A user without any right, whom slurmdbd does not know either.
+pub const NOBODY: u32 = 65534;
+
 /// The command line to put in front of a program that another user runs.
-fn as_user(user: u32) -> [String; 4] {
+pub(crate) fn as_user(user: u32) -> [String; 4] {
     let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
     ["setpriv".to_owned(), user, group, "--clear-groups".to_owned()]
 }
 
-fn munged(folder: &Folder, root: &Root) -> Result<Process> {
-    let path = folder.path().join("munge");
+/// A munged with a key of its own and everything else in this folder.
+fn munged(folder: &Folder, root: &Root, name: &str) -> Result<Process> {
+    let path = folder.path().join(name);
     let mut key = [0; 128];
     File::open("/dev/urandom")?.read_exact(&mut key)?;
     OpenOptions::new().write(true).create_new(true).mode(0o400).open(path.join("key"))?.write_all(&key)?;
@@ -237,7 +274,7 @@ fn munged(folder: &Folder, root: &Root) -> Result<Process> {
         "seed-file",
     ]);
     let args = args.map(|(file, flag)| format!("--{flag}={}", path.join(file).display()));
-    Ok(Process::of(folder, "munged", root.start(folder.path(), "munged")?)
+    Ok(Process::of(folder, &format!("{name}d"), root.start(folder.path(), "munged")?)
         // --force: after a SIGKILL the old socket is still there.
         .args(["--foreground".to_owned(), "--force".to_owned()])
         .args(args)

@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::root::Root;
-use crate::{Folder, Process, Slurm, Slurmdbd, find_program, free_port, proc};
-
-/// slurmrestd refuses to run as root.
-const NOBODY: u32 = 65534;
+use crate::{Folder, NOBODY, Process, Slurm, Slurmdbd, find_program, free_port, proc};
 
 /// How slurmrestd authenticates users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +41,7 @@ impl Slurmrestd {
         fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
         let path = folder.path().join("jwt.key");
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?.write_all(&key)?;
-        let mut conf = OpenOptions::new().append(true).open(slurm.conf())?;
-        writeln!(conf, "AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={}", path.display())?;
-        Ok(())
+        slurm.configure(&format!("AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={}\n", path.display()))
     }
 
     /// slurmrestd of this cluster's Slurm, not started yet.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::{Folder, Invocation, Process, find_program};
 
@@ -62,9 +62,7 @@ impl Space {
     pub fn run(&self, folder: &Folder, command: &str) -> Result<()> {
         let args = self.words(command);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let finished = Invocation::of(folder, &find_program("nsenter")?, &args)?.finish()?;
-        ensure!(finished.code == Some(0), "{command}: {}", finished.stderr);
-        Ok(())
+        Invocation::of(folder, &find_program("nsenter")?, &args)?.succeed().map(drop)
     }
 
     /// The arguments of nsenter(1) for a shell command in all of the namespaces.

@@ -1,19 +1,14 @@
 //! Associations and QOS compared with sshare, sacctmgr and scontrol; also a cluster without slurmdbd, which has none.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{QOS, USERS};
-use sandbox::{Accounting, Folder, Slurm, wait};
+use sandbox::{Accounting, Folder, NOBODY, Slurm, wait};
 use slurm_snapshot::{Answer, Association, Associations, Reading, Reply, SharesRaw, UseAndLimits};
 
 use super::answers;
-
-/// A user whom slurmdbd does not know.
-const NOBODY: u32 = 65534;
 
 const REQUEST: &str = r#"{"associations":{"id":1,"options":{"users":true}}}"#;
 
@@ -149,8 +144,7 @@ fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
     assert_eq!((accounts.records, accounts.associations.len()), (all.records, 5));
 
     if rustix::process::getuid().is_root() {
-        let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
-        writeln!(conf, "PrivateData=usage").unwrap();
+        slurm.configure("PrivateData=usage\n").unwrap();
         slurm.run("scontrol", &["reconfigure"]).unwrap();
         // The first user has associations. The second is unknown to slurmdbd, so slurmctld sends nothing at all.
         for user in [USERS[0].1, NOBODY] {
@@ -338,9 +332,7 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
 #[test]
 fn a_slurmctld_without_slurmdbd_lives() {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
     let two = format!("{REQUEST}\n{REQUEST}\n");
     let answers = answers(&folder, slurm.reader(None).unwrap(), slurm.conf(), &two).unwrap();
     for answer in &answers {

@@ -36,8 +36,7 @@ impl Cast {
         let ports = (0..=NODES).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
         let release = slurm.release()?;
         configure(folder.path(), slurm.conf(), &ports, free_port()?, &release)?;
-        slurm.munged.start()?;
-        slurm.slurmctld.start()?;
+        slurm.start_controller()?;
         let named = (1..=NODES).map(|node| format!("c{node}"));
         let slurmds = named.map(|name| slurm.spawn_slurmd(&folder, &name)).collect::<Result<Vec<_>>>()?;
         let odd = slurm.spawn_slurmd(&folder, "odd")?;

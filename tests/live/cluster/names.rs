@@ -1,13 +1,10 @@
 //! Names that any user can invent.
 
 use rustix::process::getuid;
-use sandbox::{Daemon, Folder, Recorded, Slurm, wait};
+use sandbox::{Daemon, Folder, NOBODY, Recorded, Slurm, wait};
 
 const ACCOUNTS: &str = "[collectors]\nmax_duty = \"100%\"\n\
     [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = 3\nqos = true\nusers = 2\n";
-
-/// A user who is never SlurmUser.
-const NOBODY: u32 = 65534;
 
 /// Each of them made 15 files, which stay, and a zero in each file in every round.
 #[test]

@@ -2,8 +2,7 @@
 //! scontrol.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -216,10 +215,8 @@ fn a_controller_that_only_slurmctld_knows_is_neither_pinged_nor_named() {
     let mut slurm = Slurm::new(&folder).unwrap();
     let own = folder.path().join("before.conf");
     fs::copy(slurm.conf(), &own).unwrap();
-    let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
-    writeln!(conf, "SlurmctldHost=spare(127.0.0.2)").unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    slurm.configure("SlurmctldHost=spare(127.0.0.2)\n").unwrap();
+    slurm.start_controller().unwrap();
     let hosts = |conf: &Path| {
         // After the first request the reader knows what slurmctld's slurm.conf says.
         let requests = "{\"statistics\":{\"id\":1}}\n{\"controllers\":{\"id\":2}}\n";

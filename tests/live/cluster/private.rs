@@ -1,20 +1,15 @@
 //! What PrivateData hides from an unprivileged user is reported as hidden, not counted as nothing.
 
-use std::fs::{self, File, Permissions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Stdio;
 use std::time::Duration;
 
-use sandbox::{Daemon, Folder, Recorded, Slurm, wait};
-use slurm_snapshot::{Answer, Reading, Reply, Visibility};
+use sandbox::{Daemon, Folder, NOBODY, Reader, Recorded, Slurm, wait};
+use slurm_snapshot::{Answer, Reading, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::answers;
 
 const REQUESTS: &str = "{\"jobs\":{\"id\":1}}\n{\"reservations\":{\"id\":2}}\n{\"nodes\":{\"id\":3}}\n";
-
-/// A user who is never SlurmUser.
-const NOBODY: u32 = 65534;
 
 fn jobs_and_reservations(answers: &[Answer]) -> (&Reading, u64, u64) {
     let [Answer::Reading(jobs), Answer::Reading(reservations), _] = answers else { panic!("{answers:?}") };
@@ -30,11 +25,8 @@ fn jobs_and_reservations(answers: &[Answer]) -> (&Reading, u64, u64) {
 fn what_private_data_hides_is_known_to_be_hidden() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
-    let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
-    writeln!(conf, "PrivateData=jobs,nodes,reservations").unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
-    slurm.slurmd.start().unwrap();
+    slurm.configure("PrivateData=jobs,nodes,reservations\n").unwrap();
+    slurm.start_all().unwrap();
     slurm.submit(&["--wrap", "exec sleep 600"]).unwrap();
     let create =
         ["create", "reservation", "reservationname=own", "starttime=now", "duration=60", "nodes=ALL"];
@@ -77,9 +69,9 @@ fn what_is_hidden_is_not_requested_and_slurmctld_logs_no_violation() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     let log = folder.path().join("slurmctld.log");
-    let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
-    writeln!(conf, "PrivateData=jobs,nodes,partitions,reservations\nSlurmctldLogFile={}", log.display())
-        .unwrap();
+    let private =
+        format!("PrivateData=jobs,nodes,partitions,reservations\nSlurmctldLogFile={}\n", log.display());
+    slurm.configure(&private).unwrap();
     slurm.start_all().unwrap();
     slurm.submit(&["-H", "--wrap", "true"]).unwrap();
     let reader = slurm.reader(Some(NOBODY)).unwrap();
@@ -135,30 +127,15 @@ fn what_is_hidden_is_not_requested_and_slurmctld_logs_no_violation() {
 #[test]
 fn private_data_that_is_set_while_a_reader_runs_is_known_at_its_next_survey() {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
 
-    let mut reader = slurm.reader(None).unwrap();
-    reader.arg("--conf").arg(slurm.conf()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut reader = reader.spawn().unwrap();
-    let mut requests = reader.stdin.take().unwrap();
-    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
-    assert!(matches!(Answer::parse(lines.next().unwrap().unwrap().as_bytes()), Ok(Answer::Hello(_))));
-    let mut private = || {
-        writeln!(requests, "{{\"jobs\":{{\"id\":1}}}}").unwrap();
-        let answer = Answer::parse(lines.next().unwrap().unwrap().as_bytes()).unwrap();
-        let Answer::Reading(reading) = answer else { panic!("{answer:?}") };
-        let Some(Visibility { private, .. }) = reading.visibility else { panic!("{reading:?}") };
-        private
-    };
+    let mut reader = Reader::of(&slurm).unwrap();
+    let request = Request::new(ReplyKind::Jobs, ReplyOptions::default());
+    let mut private = || reader.reading(&request).unwrap().visibility.unwrap().private;
     assert_eq!(private(), [""; 0]);
-    let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
-    writeln!(conf, "PrivateData=jobs").unwrap();
+    slurm.configure("PrivateData=jobs\n").unwrap();
     slurm.run("scontrol", &["reconfigure"]).unwrap();
     // The shortest time between two surveys.
     wait::pause(Duration::from_secs(2));
     assert_eq!(private(), ["jobs"]);
-    drop(requests);
-    assert!(reader.wait().unwrap().success());
 }

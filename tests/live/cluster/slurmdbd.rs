@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{CLUSTER, USERS};
-use sandbox::{Accounting, Folder, Invocation, Sdiag, now, wait};
+use sandbox::{Accounting, Folder, Sdiag, now, run, wait};
 use slurm_snapshot::{Answer, DbdRollup, DbdStatistics, Failure, Reply};
 
 use super::answers;
@@ -179,9 +179,7 @@ fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
     );
     std::fs::write(&file, toml).unwrap();
     let file = file.display().to_string();
-    let run = |args: &[&str]| {
-        Invocation::new(folder, &[args, &["--config", &file]].concat()).unwrap().finish().unwrap()
-    };
+    let run = |args: &[&str]| run(folder, &[args, &["--config", &file]].concat()).unwrap();
     let printed = run(&["once"]);
     assert!(printed.stdout.contains("cluster.slurm_slurmdbd.type.DBD_GET_STATS.gauge-count "), "{printed:?}");
     assert!(printed.stdout.contains("cluster.slurm_slurmdbd.others.gauge-members "), "{printed:?}");

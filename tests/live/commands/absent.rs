@@ -1,8 +1,8 @@
 //! Without slurm.conf, the controller or libslurm itself, commands end within 5 s with a helpful message.
 
-use sandbox::{Finished, Folder, Invocation, free_port};
+use sandbox::{Finished, Folder, Invocation, free_port, run};
 
-use super::{SOON, run, script, write};
+use super::{SOON, script, write};
 
 /// A line that `stats --json` printed once.
 const RECORDING: &str = include_str!("reading.json");

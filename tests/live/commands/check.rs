@@ -1,8 +1,8 @@
 //! `check` and usage: all problems are reported at once, and nothing is started.
 
-use sandbox::{Folder, Manner, Sink};
+use sandbox::{Folder, Manner, Sink, run};
 
-use super::{SOON, run, script, write};
+use super::{SOON, script, write};
 
 #[test]
 fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {

@@ -1,8 +1,8 @@
 //! Colours are for a terminal, unless NO_COLOR is set.
 
-use sandbox::{Folder, Invocation};
+use sandbox::{Folder, Invocation, run};
 
-use super::{Terminal, run};
+use super::Terminal;
 
 /// What `slurm-graphite` writes to a terminal, with this value of NO_COLOR.
 fn on_a_terminal(folder: &Folder, args: &[&str], no_color: &str) -> String {

@@ -3,9 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use sandbox::{Finished, Folder, Invocation, Manner, Process, Sandbox, Sink, find_program, slurm_graphite};
+use sandbox::{
+    Folder, Invocation, Manner, NOBODY, Process, Sandbox, Sink, find_program, run, slurm_graphite,
+};
 
-use super::{SOON, for_everybody, run, write};
+use super::{SOON, write};
 
 const NAME: &str = "default.toml";
 /// The minimum that a daemon needs.
@@ -129,14 +131,10 @@ fn one_that_an_ordinary_user_may_not_read_is_told_in_one_line_and_once_and_stats
     let is_root = rustix::process::getuid().is_root();
     let mode = if is_root { 0o640 } else { 0 };
     fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-    let program = for_everybody(&sandbox.folder).unwrap();
-    let ordinary = |args: &[&str]| -> Finished {
-        if !is_root {
-            return run(folder, args).unwrap();
-        }
-        let mut all = vec!["--reuid=65534", "--regid=65534", "--clear-groups", &program];
-        all.extend(args);
-        Invocation::of(folder, &find_program("setpriv").unwrap(), &all).unwrap().finish().unwrap()
+    let ordinary = |args: &[&str]| {
+        let ordinary =
+            if is_root { Invocation::by(NOBODY, folder, args) } else { Invocation::new(folder, args) };
+        ordinary.unwrap().finish().unwrap()
     };
     let told = format!(
         "slurm-graphite: {file}: cannot be read: Permission denied (os error 13); using flags and defaults\n"

@@ -1,16 +1,15 @@
 //! `check --connect`: every ✗, caused with the real programs where possible.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
 use sandbox::{
-    Finished, Invocation, Manner, Process, Sandbox, Sink, find_program, free_port, slurm_graphite, wait,
+    Finished, Invocation, Manner, NOBODY, Sandbox, Sink, find_program, free_port, run, slurm_graphite, wait,
 };
 
-use super::{for_everybody, run, write};
+use super::write;
 
 const SCHEMAS: &str = include_str!("../../../config/carbon/storage-schemas.conf");
 const AGGREGATION: &str = include_str!("../../../config/carbon/storage-aggregation.conf");
@@ -283,26 +282,9 @@ fn munged_dead_frozen_or_with_another_key_is_told_apart() {
     sandbox.slurm.munged.thaw().unwrap();
 
     // slurmctld accepts what was made with its own munged's key.
-    let key = sandbox.path("other-key");
-    fs::write(&key, [7; 128]).unwrap();
-    fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
-    let socket = sandbox.path("munge/other").display().to_string();
-    let listens = socket.clone();
-    let mut other =
-        Process::new(&sandbox.folder, "other-munged", find_program("munged").unwrap())
-            .args([
-                "--foreground".to_owned(),
-                format!("--key-file={}", key.display()),
-                format!("--socket={socket}"),
-            ])
-            .args(["pid", "log", "seed"].map(|file| {
-                format!("--{file}-file={}", sandbox.path(&format!("munge/other-{file}")).display())
-            }))
-            .ready(move || std::os::unix::net::UnixStream::connect(&listens).is_ok());
+    let (mut other, conf) = sandbox.slurm.other_munged(&sandbox.folder).unwrap();
     other.start().unwrap();
-    let conf = fs::read_to_string(sandbox.slurm.conf()).unwrap();
-    let conf = conf.replace(&sandbox.path("munge/sock").display().to_string(), &socket);
-    let conf = write(&sandbox.folder, "other.conf", &conf).unwrap();
+    let conf = conf.display().to_string();
     let stranger = check_by(&sandbox, &conf, &[]).unwrap();
     wrong(&stranger, "slurmctld: slurm_get_statistics: Zero Bytes", "Are munge.key and the clocks the same");
     says(&stranger, "✓ munge: munged answers at ");
@@ -363,28 +345,14 @@ fn a_queue_that_could_not_be_kept_is_said() {
 
     // Only root can act as another user, who then can neither write there nor create a folder.
     if rustix::process::getuid().is_root() {
-        let program = for_everybody(&sandbox.folder).unwrap();
         let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
+        let check = ["check", "--connect", "--slurm-conf", &conf, "--carbon", &carbon, "--queue-dir"];
         for (dir, start, advice) in [
             (dir.as_str(), "cannot be written to: Permission", "sudo -u"),
             ("/x/y", "does not exist", "StateDirectory"),
         ] {
-            let setpriv = find_program("setpriv").unwrap();
-            let args = [
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-                &program,
-                "check",
-                "--connect",
-                "--slurm-conf",
-                &conf,
-                "--carbon",
-                &carbon,
-                "--queue-dir",
-                dir,
-            ];
-            let nobody = Invocation::of(&sandbox.folder, &setpriv, &args).unwrap().finish().unwrap();
+            let nobody = Invocation::by(NOBODY, &sandbox.folder, &[&check[..], &[dir]].concat());
+            let nobody = nobody.unwrap().finish().unwrap();
             wrong(&nobody, &format!("queue: {dir} {start}"), advice);
         }
     }

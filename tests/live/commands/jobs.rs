@@ -1,15 +1,11 @@
 //! `stats --jobs` shows what squeue shows, for all jobs or not at all.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
 
 use anyhow::{Context, Result};
 use sandbox::accounting::USERS;
-use sandbox::{Accounting, Finished, Folder, Invocation, Sandbox, find_program, wait};
+use sandbox::{Accounting, Folder, Invocation, Sandbox, run, wait};
 use serde_json::Value;
-
-use super::{for_everybody, run};
 
 /// squeue's columns for the values of `--by`.
 const COLUMNS: [(&str, &str); 4] = [("user", "%u"), ("account", "%a"), ("partition", "%P"), ("qos", "%q")];
@@ -58,18 +54,9 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
     assert_eq!(jobs, Some("2/7"), "{text}");
 
     if is_root {
-        let mut file = File::options().append(true).open(slurm.conf()).unwrap();
-        writeln!(file, "PrivateData=jobs").unwrap();
+        slurm.configure("PrivateData=jobs\n").unwrap();
         slurm.run("scontrol", &["reconfigure"]).unwrap();
-        let program = for_everybody(&folder).unwrap();
-        let games = |args: &[&str]| -> Finished {
-            let (_, id) = USERS[0];
-            let user = [format!("--reuid={id}"), format!("--regid={id}")];
-            let mut all = vec![user[0].as_str(), &user[1], "--clear-groups", &program];
-            all.extend(args);
-            let setpriv = find_program("setpriv").unwrap();
-            Invocation::of(&folder, &setpriv, &all).unwrap().finish().unwrap()
-        };
+        let games = |args: &[&str]| Invocation::by(USERS[0].1, &folder, args).unwrap().finish().unwrap();
         let refused = games(&["stats", "--jobs", "--slurm-conf", &conf]);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
         assert!(refused.stderr.contains("so nothing is printed"), "{}", refused.stderr);

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sandbox::{Invocation, Sandbox, find_program, section, wait};
-
-use super::{for_everybody, run};
+use sandbox::{Invocation, NOBODY, Sandbox, run, section, wait};
 
 #[test]
 fn once_prints_legal_lines_of_the_slot_that_it_is_in() {
@@ -73,13 +71,7 @@ fn a_reset_is_for_operators_and_the_refusal_is_slurms_own() {
 
     // Only root can act as another user.
     if rustix::process::getuid().is_root() {
-        let program = for_everybody(&sandbox.folder).unwrap();
-        let nobody = |args: &[&str]| {
-            let mut all = vec!["--reuid=65534", "--regid=65534", "--clear-groups", &program];
-            all.extend(args);
-            let setpriv = find_program("setpriv").unwrap();
-            Invocation::of(&sandbox.folder, &setpriv, &all).unwrap().finish().unwrap()
-        };
+        let nobody = |args: &[&str]| Invocation::by(NOBODY, &sandbox.folder, args).unwrap().finish().unwrap();
         let refused = nobody(&["stats", "--reset", "--slurm-conf", &conf]);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
         assert!(refused.stderr.contains("Access/permission denied (errno 2002)"), "{}", refused.stderr);

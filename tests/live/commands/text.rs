@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use sandbox::{Folder, Invocation};
-
-use super::run;
+use sandbox::{Folder, Invocation, run};
 
 #[test]
 fn metrics_prints_the_shipped_document() {

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use sandbox::{Folder, Invocation, slurm_graphite};
+use sandbox::{Folder, Invocation, run, slurm_graphite};
 
-use super::{SOON, run, script, write};
+use super::{SOON, script, write};
 
 /// The lines after the first, each up to the folder of its program.
 fn readers(said: &str) -> Vec<(String, String)> {

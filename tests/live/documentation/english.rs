@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use sandbox::{Folder, Invocation};
+use sandbox::{Folder, run};
 
 use super::blocks::{documents, top};
 
@@ -45,7 +45,7 @@ fn what_a_user_reads_has_no_turn_that_has_to_be_read_twice() {
         texts.push((name.to_owned(), fs::read_to_string(top().join(name)).unwrap()));
     }
     for command in ["run", "once", "check", "stats", "status", "metrics", "storage-schemas"] {
-        let help = Invocation::new(&folder, &[command, "--help"]).unwrap().finish().unwrap();
+        let help = run(&folder, &[command, "--help"]).unwrap();
         texts.push((format!("{command} --help"), help.stdout));
     }
     let problems: Vec<String> = texts.iter().flat_map(|(place, text)| found(place, text)).collect();

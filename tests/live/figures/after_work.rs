@@ -5,13 +5,12 @@
 //! The reader may be older than the controller (a rolling upgrade). Then only what its release lacks is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
 use sandbox::metrics::FIGURES;
-use sandbox::{Folder, Invocation, RpcRow, Sdiag, Slurm, section, wait};
+use sandbox::{Folder, RpcRow, Sdiag, Slurm, run, section, wait};
 use slurm_snapshot::{Answer, BACKFILL_EXITS, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, rpc_name};
 
 use super::{LATENCY, SOON, ended, run_jobs};
@@ -41,8 +40,7 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     // From 24.05 on it adds columns to the table of message types; older releases ignore it.
-    let mut conf = OpenOptions::new().append(true).open(slurm.conf()).unwrap();
-    conf.write_all(b"SlurmctldParameters=enable_rpc_queue\n").unwrap();
+    slurm.configure("SlurmctldParameters=enable_rpc_queue\n").unwrap();
     slurm.start_all().unwrap();
     run_jobs(&slurm).unwrap();
     let early = read(&folder, &slurm);
@@ -102,7 +100,7 @@ fn work_of_users(slurm: &Slurm) {
 /// One reading, as in a recording.
 fn read(folder: &Folder, slurm: &Slurm) -> Reading {
     let conf = slurm.conf().display().to_string();
-    let run = Invocation::new(folder, &["stats", "--json", "--slurm-conf", &conf]).unwrap().finish().unwrap();
+    let run = run(folder, &["stats", "--json", "--slurm-conf", &conf]).unwrap();
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     fs::write(folder.path().join("recording"), &run.stdout).unwrap();
     let answer = Answer::parse(run.stdout.as_bytes()).unwrap();
@@ -114,7 +112,7 @@ fn read(folder: &Folder, slurm: &Slurm) -> Reading {
 /// The values that would be published from the reading, by leaf.
 fn replayed(folder: &Folder, reading: &Reading) -> BTreeMap<String, i64> {
     let file = folder.path().join("recording").display().to_string();
-    let run = Invocation::new(folder, &["once", "--replay", &file]).unwrap().finish().unwrap();
+    let run = run(folder, &["once", "--replay", &file]).unwrap();
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     let mut points = BTreeMap::new();
     for line in run.stdout.lines() {

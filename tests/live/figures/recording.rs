@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use sandbox::{Invocation, Sandbox, section, wait};
+use sandbox::{Sandbox, run, section, wait};
 use serde_json::Value;
 
 use super::SOON;
@@ -63,7 +63,7 @@ fn a_recording_gives_the_points_of_its_reading() {
         .unwrap();
     }
     let run = |args: &[&str]| {
-        let run = Invocation::new(&sandbox.folder, args).unwrap().finish().unwrap();
+        let run = run(&sandbox.folder, args).unwrap();
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
         run.stdout
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sandbox::{Invocation, Sandbox, section, wait};
+use sandbox::{Sandbox, run, section, wait};
 
 use super::SOON;
 
@@ -48,7 +48,7 @@ pub(crate) fn compare(sandbox: &Sandbox) {
 
 fn stats(sandbox: &Sandbox) -> String {
     let conf = sandbox.slurm.conf().display().to_string();
-    let run = Invocation::new(&sandbox.folder, &["stats", "--slurm-conf", &conf]).unwrap().finish().unwrap();
+    let run = run(&sandbox.folder, &["stats", "--slurm-conf", &conf]).unwrap();
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     run.stdout
 }

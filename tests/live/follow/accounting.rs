@@ -5,61 +5,16 @@
 //! forwarder, or by nobody.
 
 use std::fs;
-use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::net::Ipv4Addr;
 
 use anyhow::Result;
 use sandbox::pair::has_own_names;
-use sandbox::{Accounting, Folder, FollowingDaemon, now, wait};
+use sandbox::{Accounting, Folder, FollowingDaemon, Forwarder, now, wait};
 
 use super::LIMIT;
 
-/// A primary that answers pings as long as it exists, at another address of this host.
-struct Primary {
-    port: u16,
-    is_over: Arc<AtomicBool>,
-}
-
-const ADDRESS: &str = "127.0.0.9";
-
-impl Primary {
-    fn start(port: u16) -> io::Result<Self> {
-        let listener = TcpListener::bind((ADDRESS, port))?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                if over.load(Ordering::Relaxed) {
-                    return;
-                }
-                thread::spawn(move || forward(&stream, &TcpStream::connect(("127.0.0.1", port))?));
-            }
-        });
-        Ok(Self { port, is_over })
-    }
-}
-
-impl Drop for Primary {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        // The listener ends with the next connection.
-        drop(TcpStream::connect((ADDRESS, self.port)));
-    }
-}
-
-fn forward(one: &TcpStream, other: &TcpStream) -> io::Result<()> {
-    let (mut from, mut to) = (one.try_clone()?, other.try_clone()?);
-    let there = thread::spawn(move || {
-        io::copy(&mut from, &mut to)?;
-        to.shutdown(Shutdown::Write)
-    });
-    io::copy(&mut { other }, &mut { one })?;
-    one.shutdown(Shutdown::Write)?;
-    there.join().unwrap_or(Ok(()))
-}
+/// The address of the primary, whose pings a forwarder answers as long as it exists.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 
 /// The newest sum since the first start, and the sum of what all rounds have added.
 fn jobs(daemon: &mut FollowingDaemon) -> (f64, f64) {
@@ -106,15 +61,13 @@ fn others_were_active() -> bool {
     let path = folder.path();
     fs::create_dir(path.join("run")).unwrap();
     fs::write(path.join("hosts"), format!("127.0.0.1 localhost\n{ADDRESS} ghost\n")).unwrap();
-    let conf = fs::read_to_string(accounting.slurm.conf()).unwrap();
     let own = "SlurmctldHost=localhost(127.0.0.1)\n";
-    let both = conf.replace(own, &format!("SlurmctldHost=ghost({ADDRESS})\n{own}"));
-    assert_ne!(conf, both);
-    fs::write(path.join("two.conf"), both).unwrap();
+    accounting.slurm.changed("two.conf", own, &format!("SlurmctldHost=ghost({ADDRESS})\n{own}")).unwrap();
     let collectors = "[collectors.finished]\nenabled = true\ninterval = \"1s\"\n";
     let mut daemon = FollowingDaemon::on(&folder, "localhost", "two.conf", collectors).unwrap();
 
-    let primary = Primary::start(accounting.slurm.slurmctld_port).unwrap();
+    let port = accounting.slurm.slurmctld_port;
+    let primary = Forwarder::at(ADDRESS, port, port).unwrap();
     daemon.process.spawn().unwrap();
     let standby = daemon.is(false, 2, 0.0, LIMIT).unwrap();
     two_rounds(&mut daemon);

@@ -6,9 +6,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{
-    Findings, Folder, Imitation, Invocation, Manner, Plan, Sink, Stage, destination, now, slurm_graphite,
-};
+use sandbox::{Findings, Folder, Imitation, Invocation, Manner, Plan, Sink, Stage, destination, now};
 use slurm_snapshot::{Answer, Reading, Statistics};
 
 use super::side_by_side;
@@ -137,8 +135,7 @@ fn recording_of_days() -> Result<String> {
     let (config, recording) = (config.display().to_string(), recording.display().to_string());
     let args =
         ["run", "--config", &config, "--prefix", "replayed", "--interval", "10s", "--replay", &recording];
-    let replayed = Invocation::of(&folder, &slurm_graphite()?, &args)?.finish()?;
-    ensure!(replayed.code == Some(0), "{}", replayed.stderr);
+    Invocation::new(&folder, &args)?.succeed()?;
     let bytes = sink.bytes();
     let text = String::from_utf8_lossy(&bytes);
     let arrived: BTreeSet<&str> = text.lines().collect();

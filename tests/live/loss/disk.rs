@@ -212,8 +212,7 @@ fn newer() -> Result<String> {
         \t\tfile.seek(0)\n\
         \t\tfile.write(data)\n";
     let queue = stage.queue().display().to_string();
-    let set = Invocation::of(&stage.folder, &find_program("python3")?, &["-c", code, &queue])?.finish()?;
-    ensure!(set.code == Some(0), "{}", set.stderr);
+    Invocation::of(&stage.folder, &find_program("python3")?, &["-c", code, &queue])?.succeed()?;
     let before = segments(&stage.queue())?;
     stage.carbon.process.start()?;
     let since = now();

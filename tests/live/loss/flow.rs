@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
-use sandbox::{Imitation, Invocation, Series, Stage, destination, slurm_graphite, wait};
+use sandbox::{Imitation, Invocation, Series, Stage, destination, wait};
 use slurm_snapshot::{Answer, Reading, Statistics};
 
 /// Readings of one second each.
@@ -52,8 +52,7 @@ fn replay() -> Result<(usize, usize, f64)> {
     let (config, recording) = (config.display().to_string(), recording.display().to_string());
     let start = Instant::now();
     let args = ["run", "--config", &config, "--prefix", "replayed", "--replay", &recording];
-    let replayed = Invocation::of(&stage.folder, &slurm_graphite()?, &args)?.finish()?;
-    ensure!(replayed.code == Some(0), "{}", replayed.stderr);
+    Invocation::new(&stage.folder, &args)?.succeed()?;
     let stored = |stage: &Stage| -> usize {
         let files = stage.carbon.paths().into_values();
         files.filter_map(|file| Series::read(&file).ok()).map(|series| series.points.len()).sum()

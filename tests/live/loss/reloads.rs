@@ -34,8 +34,7 @@ fn hung() -> Result<String> {
     let mut stage = Stage::running()?;
     let (file, text) = (file(&stage), fs::read(file(&stage))?);
     fs::remove_file(&file)?;
-    let made = Invocation::of(&stage.folder, &find_program("mkfifo")?, &[&file.display().to_string()])?;
-    ensure!(made.finish()?.code == Some(0), "mkfifo");
+    Invocation::of(&stage.folder, &find_program("mkfifo")?, &[&file.display().to_string()])?.succeed()?;
     let since = now();
     stage.daemon.signal(Signal::HUP)?;
     stage.ticks(5)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Findings, Invocation, Process, Stage, now, slurm_graphite, wait};
+use sandbox::{Findings, Process, Stage, now, run, slurm_graphite, wait};
 
 use super::side_by_side;
 
@@ -26,7 +26,7 @@ fn second() -> Result<String> {
     let config = stage.folder.path().join("daemon.toml").display().to_string();
     let args =
         ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
-    let refused = Invocation::new(&stage.folder, &args)?.finish()?;
+    let refused = run(&stage.folder, &args)?;
     let first = stage.daemon.pid().context("the first has ended")?;
     let lines: Vec<&str> = refused.stderr.lines().collect();
     ensure!(refused.code == Some(1), "it ended with {:?}: {lines:?}", refused.code);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::tls::{Authority, Identity, stunnel};
-use sandbox::{Invocation, Plan, Process, Relay, Stage, destination, now, wait};
+use sandbox::{Plan, Process, Relay, Stage, destination, now, run, wait};
 
 use super::side_by_side;
 use super::sizes::Size;
@@ -59,7 +59,7 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
     let check = |args: &[&str]| {
         let file = file.display().to_string();
         let args = [&["check"], args, &["--config", &file]].concat();
-        Invocation::new(&stage.folder, &args).unwrap().finish().unwrap().stdout
+        run(&stage.folder, &args).unwrap().stdout
     };
     let expiry = format!(
         "carbon tls: cert_file {}: certificate \"CN=expired\" has expired, on 2020-0",
@@ -98,7 +98,7 @@ fn check_does_not_fail_over_an_expired_certificate_that_the_handshake_does_not_n
         let file = folder.path().join("check.toml");
         fs::write(&file, format!("[slurm]\nreader = \"/nowhere\"\n{text}")).unwrap();
         let args = ["check", "--connect", "--config", &file.display().to_string()];
-        Invocation::new(folder, &args).unwrap().finish().unwrap().stdout
+        run(folder, &args).unwrap().stdout
     };
     let checked = check(&good);
     for (key, path) in [("ca_file", &authority.ca), ("cert_file", &good.certificate)] {
@@ -295,7 +295,7 @@ fn unfit() -> Result<String> {
     add(&stage, &cases.iter().map(|(table, _)| table.as_str()).collect::<String>())?;
     stage.daemon.spawn()?;
     let file = stage.folder.path().join("daemon.toml").display().to_string();
-    let checked = Invocation::new(&stage.folder, &["check", "--connect", "--config", &file])?.finish()?;
+    let checked = run(&stage.folder, &["check", "--connect", "--config", &file])?;
     for (name, (_, words)) in names.iter().zip(&cases) {
         let wrong = checked.stdout.lines().filter(|line| line.starts_with(&format!("✗ carbon {name}: ")));
         let lines: Vec<&str> = wrong.collect();

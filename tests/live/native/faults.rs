@@ -1,6 +1,6 @@
 //! munged and slurmctld killed and frozen, a port that swallows, a wrong key.
 
-use sandbox::{Folder, Manner, Process, Sink, Slurm, find_program, free_port};
+use sandbox::{Folder, Manner, Sink, Slurm, free_port};
 use std::fs;
 
 use super::{Reader, refusals};
@@ -11,9 +11,7 @@ const ANSWERED: u64 = 40;
 
 fn controller() -> (Folder, Slurm) {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
     (folder, slurm)
 }
 
@@ -69,11 +67,9 @@ fn a_frozen_or_dead_slurmctld_is_one_answer_each_and_the_next_is_a_reading() {
 #[test]
 fn a_port_that_swallows_and_one_that_talks_are_not_slurmctld() {
     let (folder, slurm) = controller();
-    let other = folder.path().join("other.conf");
     let at = |port: u16| {
-        let text = fs::read_to_string(slurm.conf()).unwrap();
-        let line = format!("SlurmctldPort={}\n", slurm.slurmctld_port);
-        fs::write(&other, text.replace(&line, &format!("SlurmctldPort={port}\n"))).unwrap();
+        let line = |port| format!("SlurmctldPort={port}\n");
+        let other = slurm.changed("other.conf", &line(slurm.slurmctld_port), &line(port)).unwrap();
         Reader::native(&folder, &other, LIMIT, &[])
     };
     for (manner, errno) in
@@ -92,28 +88,8 @@ fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
     let (folder, slurm) = controller();
     let numbers = folder.path().join("numbers").display().to_string();
     let right = |numbers: &str| Reader::native(&folder, slurm.conf(), LIMIT, &["--remember", numbers]);
-    let munge = folder.path().join("other-munge");
-    fs::create_dir(&munge).unwrap();
-    fs::set_permissions(&munge, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    fs::write(munge.join("key"), [7; 128]).unwrap();
-    fs::set_permissions(munge.join("key"), std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
-    let flags = [
-        ("key-file", "key"),
-        ("socket", "sock"),
-        ("pid-file", "pid"),
-        ("log-file", "log"),
-        ("seed-file", "seed"),
-    ];
-    let flags = flags.map(|(flag, name)| format!("--{flag}={}", munge.join(name).display()));
-    let socket = munge.join("sock");
-    let mut munged = Process::new(&folder, "other-munged", find_program("munged").unwrap())
-        .args(["--foreground", "--force"])
-        .args(flags)
-        .ready(move || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    let (mut munged, wrong) = slurm.other_munged(&folder).unwrap();
     munged.start().unwrap();
-    let wrong = folder.path().join("wrong.conf");
-    let text = fs::read_to_string(slurm.conf()).unwrap();
-    fs::write(&wrong, text.replace("/munge/sock", "/other-munge/sock")).unwrap();
 
     // First with no number known, then with one that was accepted.
     for is_known in [false, true] {

@@ -21,11 +21,7 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
     let slurm = busy(&folder, "");
     let mut native = Reader::native(&folder, slurm.conf(), 10, &[]);
     let is_here = std::env::var_os("SANDBOX_ROOT").is_none() && std::env::var_os("SANDBOX_PREFIX").is_none();
-    let mut libslurm = is_here.then(|| {
-        let mut command = slurm.reader(None).unwrap();
-        command.arg("--conf").arg(slurm.conf());
-        Reader::of(command)
-    });
+    let mut libslurm = is_here.then(|| Reader(sandbox::Reader::of(&slurm).unwrap()));
     native.reading();
     let (mut with_sdiag, mut with_libslurm) = (0, 0);
     let mut last = None;
@@ -64,8 +60,7 @@ fn a_token_is_as_good_as_munge_which_may_be_frozen() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    slurm.start_controller().unwrap();
     let token = folder.path().join("token");
     fs::write(&token, slurm.run("scontrol", &["token"]).unwrap()).unwrap();
     let file = token.display().to_string();
@@ -93,8 +88,7 @@ fn every_port_of_a_range_is_asked_in_its_turn() {
     };
     let (whole, beyond) = (of(port, port + 2), of(port + 1, port + 3));
     fs::write(slurm.conf(), whole).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    slurm.start_controller().unwrap();
     let mut reader = Reader::native(&folder, slurm.conf(), 10, &[]);
     (0..6).for_each(|_| drop(reader.reading()));
     // On the last of these nobody listens.
@@ -108,8 +102,7 @@ fn every_port_of_a_range_is_asked_in_its_turn() {
 /// A cluster with jobs of every kind, after both schedulers have run.
 fn busy(folder: &Folder, conf: &str) -> Slurm {
     let mut slurm = Slurm::new(folder).unwrap();
-    let text = fs::read_to_string(slurm.conf()).unwrap();
-    fs::write(slurm.conf(), text + conf).unwrap();
+    slurm.configure(conf).unwrap();
     slurm.start_all().unwrap();
     for _ in 0..3 {
         slurm.submit(&["--wrap", "true"]).unwrap();
@@ -143,10 +136,8 @@ fn same_as_sdiag(folder: &Folder, sdiag: &Sdiag, reading: &Reading) -> usize {
     let imitation = Imitation::new(folder, "again", &format!("hello; while ask; do {again}; done")).unwrap();
     let config = folder.path().join("again.toml");
     fs::write(&config, format!("[slurm]\n{}", imitation.toml())).unwrap();
-    let run = Invocation::new(folder, &["stats", "--config", &config.display().to_string()]);
-    let run = run.unwrap().finish().unwrap();
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let found = Sdiag::parse(&run.stdout);
+    let stats = Invocation::new(folder, &["stats", "--config", &config.display().to_string()]);
+    let found = Sdiag::parse(&stats.unwrap().succeed().unwrap());
     assert_eq!(steady(&found), steady(sdiag));
     let others = |sdiag: &Sdiag| -> Vec<sandbox::RpcRow> {
         sdiag.by_type.iter().filter(|row| row.id != u32::from(OWN)).cloned().collect()

@@ -51,10 +51,8 @@ fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::Receiver<us
 }
 
 fn reader(folder: &Folder, slurm: &Slurm, port: u16) -> Reader {
-    let conf = folder.path().join("wire.conf");
-    let text = fs::read_to_string(slurm.conf()).unwrap();
-    let line = format!("SlurmctldPort={}\n", slurm.slurmctld_port);
-    fs::write(&conf, text.replace(&line, &format!("SlurmctldPort={port}\n"))).unwrap();
+    let line = |port| format!("SlurmctldPort={port}\n");
+    let conf = slurm.changed("wire.conf", &line(slurm.slurmctld_port), &line(port)).unwrap();
     // What the first reader found, with slurmctld itself.
     let numbers = folder.path().join("numbers");
     let known = fs::read_to_string(&numbers).unwrap();
@@ -67,9 +65,7 @@ fn reader(folder: &Folder, slurm: &Slurm, port: u16) -> Reader {
 #[test]
 fn a_controller_with_an_address_of_ipv6_is_asked_where_slurm_conf_enables_it() {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
     let (port, harms, _lengths) = wire(Ipv6Addr::LOCALHOST.into(), slurm.slurmctld_port);
     (0..50).for_each(|_| harms.send(Harm::None).unwrap());
     let text = fs::read_to_string(slurm.conf()).unwrap();
@@ -92,9 +88,7 @@ fn a_controller_with_an_address_of_ipv6_is_asked_where_slurm_conf_enables_it() {
 #[test]
 fn a_thousand_replies_cut_or_changed_anywhere_give_no_wrong_figure() {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
     let numbers = folder.path().join("numbers").display().to_string();
     let mut first = Reader::native(&folder, slurm.conf(), 10, &["--remember", &numbers]);
     // Before it no hash of the body is signed, and after it nothing is.

@@ -4,9 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use sandbox::{Daemon, Invocation, Slurmrestd, TlsProxy, Way, now, proc, wait};
+use sandbox::{Daemon, Slurmrestd, TlsProxy, Way, now, proc, wait};
 
-use super::{DOWN, SOON, cluster};
+use super::{DOWN, SOON, check, cluster};
 
 const UP: &str = "slurmctld answers";
 const PATIENCE: Duration = wait::LIMIT;
@@ -52,15 +52,7 @@ fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
     daemon.ticks(3).unwrap();
     let reader = daemon.reader().unwrap();
     let toml = newer.toml();
-    let check = || {
-        let file = folder.path().join("upgrade.toml");
-        fs::write(&file, format!("[slurm]\n{toml}")).unwrap();
-        let file = file.display().to_string();
-        let run =
-            Invocation::new(&folder, &["check", "--connect", "--config", &file]).unwrap().finish().unwrap();
-        run.stdout
-    };
-    let before = check();
+    let before = check(&folder, &toml);
     assert!(before.contains("version v0.0.42") && before.contains("Slurm 24.11"), "{before}");
 
     let gone = now();
@@ -68,7 +60,7 @@ fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
     newer.process.start().unwrap();
     let there = now();
     let back = daemon.tick_with(true, there, SOON).unwrap();
-    let after = check();
+    let after = check(&folder, &toml);
     assert!(after.contains("version v0.0.45") && after.contains("Slurm 26.05"), "{after}");
     daemon.ticks(3).unwrap();
     let up = daemon.recorded().unwrap().own("slurmctld_up");
@@ -126,15 +118,8 @@ fn tls_needs_the_right_authority_and_the_right_name() {
     let (folder, _slurm, rest) = cluster(Way::Token, 3600);
     let mut proxy = TlsProxy::new(&folder, rest.port).unwrap();
     proxy.process.start().unwrap();
-    let check = |url: &str, more: &str| {
-        let text = format!("[slurm]\nrest = \"{url}\"\n{}{more}", rest.token_toml());
-        let file = folder.path().join("tls.toml");
-        fs::write(&file, text).unwrap();
-        let file = file.display().to_string();
-        let run =
-            Invocation::new(&folder, &["check", "--connect", "--config", &file]).unwrap().finish().unwrap();
-        run.stdout
-    };
+    let check =
+        |url: &str, more: &str| check(&folder, &format!("rest = \"{url}\"\n{}{more}", rest.token_toml()));
     let port = proxy.port;
     let ca = format!("ca_file = \"{}\"\n", proxy.ca.display());
     let good = check(&format!("https://localhost:{port}"), &ca);
@@ -213,12 +198,8 @@ fn no_token_and_a_wrong_one_are_said_so() {
         ),
     ] {
         fs::write(&token, text).unwrap();
-        let file = folder.path().join("token.toml");
-        fs::write(&file, format!("[slurm]\n{}", rest.toml())).unwrap();
-        let file = file.display().to_string();
-        let run =
-            Invocation::new(&folder, &["check", "--connect", "--config", &file]).unwrap().finish().unwrap();
-        assert!(run.stdout.contains(line) && run.stdout.contains(words), "{}", run.stdout);
-        assert!(!run.stdout.contains("eyJ") && !run.stderr.contains("eyJ"), "a token in what is printed");
+        let said = check(&folder, &rest.toml());
+        assert!(said.contains(line) && said.contains(words), "{said}");
+        assert!(!said.contains("eyJ"), "a token in what is printed");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use sandbox::{Folder, Invocation, Slurmrestd, Way, slurm_graphite, wait};
+use sandbox::{Folder, Slurmrestd, Way, run, slurm_graphite, wait};
 use slurm_snapshot::{Answer, Nodes, Reading, Reply, Statistics};
 
 use super::{SOON, cluster, cluster_with};
@@ -116,7 +116,7 @@ fn read(folder: &Folder, toml: &str) -> Reading {
     let file = folder.path().join("read.toml");
     fs::write(&file, toml).unwrap();
     let file = file.display().to_string();
-    let run = Invocation::new(folder, &["stats", "--json", "--config", &file]).unwrap().finish().unwrap();
+    let run = run(folder, &["stats", "--json", "--config", &file]).unwrap();
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     let reading = match Answer::parse(run.stdout.as_bytes()) {
         Ok(Answer::Reading(reading)) => Some(*reading),
@@ -134,8 +134,7 @@ fn points(folder: &Folder, readings: &[Reading; 2]) -> BTreeMap<String, String> 
     let file = folder.path().join("recording");
     fs::write(&file, readings.iter().map(line).collect::<String>()).unwrap();
     let file = file.display().to_string();
-    let run =
-        Invocation::new(folder, &["once", "--interval", "1s", "--replay", &file]).unwrap().finish().unwrap();
+    let run = run(folder, &["once", "--interval", "1s", "--replay", &file]).unwrap();
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     let lines = run.stdout.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     lines.filter_map(|words| Some(((*words.first()?).to_owned(), (*words.get(1)?).to_owned()))).collect()
@@ -143,7 +142,7 @@ fn points(folder: &Folder, readings: &[Reading; 2]) -> BTreeMap<String, String> 
 
 /// Families and leaves that are absent in this release, according to docs/metrics.md.
 fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
-    let run = Invocation::new(folder, &["metrics"]).unwrap().finish().unwrap();
+    let run = run(folder, &["metrics"]).unwrap();
     let table = run.stdout.split("## Over REST").nth(1).unwrap().to_owned();
     let rows = table.lines().filter(|line| line.starts_with("| `slurm"));
     rows.filter_map(|row| {

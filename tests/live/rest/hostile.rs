@@ -1,14 +1,13 @@
 //! A hostile slurmrestd: answers that would take hundreds of MiB. Each is refused by a line that says what was refused,
 //! the ticks go on, and the readers stay below 64 MiB and the daemon below 32 MiB.
 
-use std::io::{self, BufWriter, Read as _, Write};
-use std::net::{TcpListener, TcpStream};
-use std::thread;
+use std::io::{self, BufWriter, Write};
+use std::net::TcpStream;
 
 use sandbox::{Daemon, Folder, now, proc};
 
-use super::SOON;
 use super::imitated::NUMBERS;
+use super::{SOON, serve};
 
 const MOST_READER_KIB: u64 = 64 << 10;
 const MOST_DAEMON_KIB: u64 = 32 << 10;
@@ -136,22 +135,6 @@ fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Resu
     stream.flush()
 }
 
-fn serve(bodies: &'static [(&'static str, Body)]) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let mut request = [0; 4096];
-                let length = stream.read(&mut request).unwrap_or(0);
-                let request = String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned();
-                let _ = answer(stream, bodies, &request);
-            });
-        }
-    });
-    port
-}
-
 #[test]
 fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemon_grows() {
     for Hostile { name, bodies, refused } in CASES {
@@ -160,7 +143,7 @@ fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemo
         std::fs::write(&token, "opaque").unwrap();
         let slurm = format!(
             "rest = \"http://127.0.0.1:{}\"\ntoken_file = {token:?}\nuser = \"root\"\ntimeout = \"20s\"\n",
-            serve(bodies)
+            serve(move |stream, request| answer(stream, bodies, request))
         );
         let mut daemon = Daemon::start_surveying(&folder, &slurm, COLLECTORS).unwrap();
         match refused {

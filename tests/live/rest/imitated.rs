@@ -1,8 +1,8 @@
 //! A server that is not slurmrestd, or a broken one: whatever it sends causes one line in the log, and the reader stays
 //! small.
 
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -10,24 +10,10 @@ use std::time::Duration;
 
 use sandbox::{Daemon, Folder, now, proc, wait};
 
-use super::{DOWN, SOON};
+use super::{DOWN, SOON, serve};
 
 /// How a connection is treated after its request was read.
 type Manner = fn(&mut TcpStream) -> std::io::Result<()>;
-
-fn serve(manner: Manner) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let _ = stream.read(&mut [0; 4096]);
-                let _ = manner(&mut stream);
-            });
-        }
-    });
-    port
-}
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000000\r\n\r\n";
 
@@ -110,7 +96,7 @@ fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
         std::fs::write(&token, "opaque").unwrap();
         let toml = format!(
             "rest = \"http://127.0.0.1:{}\"\ntoken_file = \"{}\"\nuser = \"root\"\ntimeout = \"2s\"\n",
-            serve(manner),
+            serve(move |mut stream, _| manner(&mut stream)),
             token.display()
         );
         let mut daemon = Daemon::start(&folder, &toml).unwrap();
@@ -185,17 +171,10 @@ fn upgraded(stream: &mut TcpStream, request: &str) -> std::io::Result<()> {
 
 #[test]
 fn an_upgraded_slurmrestd_is_asked_in_its_newest_version_and_no_tick_is_lost() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
     let (asked, paths) = mpsc::channel();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut request = [0; 4096];
-            let length = stream.read(&mut request).unwrap_or(0);
-            let request = String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned();
-            let _ = asked.send(request.lines().next().unwrap_or_default().to_owned());
-            let _ = upgraded(&mut stream, &request);
-        }
+    let port = serve(move |mut stream, request| {
+        let _ = asked.send(request.lines().next().unwrap_or_default().to_owned());
+        upgraded(&mut stream, request)
     });
     let folder = Folder::new().unwrap();
     std::fs::write(folder.path().join("token"), "opaque").unwrap();

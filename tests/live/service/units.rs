@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use sandbox::{Folder, Invocation, Manner, Process, Sink, find_program, slurm_graphite, wait};
+use sandbox::{Folder, Invocation, Manner, Process, Sink, find_program, run, slurm_graphite, wait};
 
 use super::{SOON, toml, write};
 
@@ -122,7 +122,7 @@ fn supervisord_starts_it_and_ends_it_with_success() {
     let sent = || String::from_utf8_lossy(&sink.bytes()).contains(".gauge-ticks_run 1 ");
     wait::until("a tick", SOON, sent).unwrap();
     let socket = format!("{home}/status.sock");
-    let status = Invocation::new(&folder, &["status", "--socket", &socket]).unwrap().finish().unwrap();
+    let status = run(&folder, &["status", "--socket", &socket]).unwrap();
     assert!(status.stdout.contains("✓ last tick"), "{}", status.stderr);
     supervisord.stop().unwrap();
     supervisord.line("stopped: slurm-graphite (exit status 0)", SOON).unwrap();

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use sandbox::{Daemon, Folder, Slurm, wait};
 
-use super::configure;
-
 const LICENCES: &str =
     "[collectors]\nmax_duty = \"100%\"\n[collectors.licenses]\nenabled = true\ninterval = \"2s\"\n";
 
@@ -15,7 +13,7 @@ const LICENCES: &str =
 fn what_a_reservation_sets_aside_is_seen_without_any_job() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
-    configure(&slurm, "Licenses=foo:10\n").unwrap();
+    slurm.configure("Licenses=foo:10\n").unwrap();
     slurm.start_all().unwrap();
     let conf = format!("conf = {:?}\n", slurm.conf());
     let mut daemon = Daemon::start_surveying(&folder, &conf, LICENCES).unwrap();

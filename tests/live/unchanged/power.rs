@@ -21,9 +21,8 @@ fn a_node_that_is_powered_down_is_a_change() {
     text += "\nPrivateData=cloud\nSuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=5\nSuspendTimeout=5\n\
         ResumeTimeout=60\nNodeName=saved NodeAddr=127.0.0.1 CPUs=1 State=CLOUD\nPartitionName=saving Nodes=saved Default=YES\n";
     fs::write(slurm.conf(), text).unwrap();
-    slurm.munged.start().unwrap();
-    slurm.slurmctld.start().unwrap();
-    let mut reader = Reader::start(&slurm).unwrap();
+    slurm.start_controller().unwrap();
+    let mut reader = Reader::of(&slurm).unwrap();
     let mut kept = Kept { kind: ReplyKind::Nodes, reply: None, compared: 0, changed: 0 };
     slurm.run("scontrol", &["update", "nodename=saved", "state=power_up"]).unwrap();
     let start = Instant::now();

@@ -177,9 +177,7 @@ fn replay(sandbox: &Sandbox, name: &str, enabled: bool) -> Result<(f64, u64)> {
 
 /// How many lines the last tick of a recording has.
 fn points(sandbox: &Sandbox, once: &[&str]) -> Result<u64> {
-    let finished = sandbox::Invocation::new(&sandbox.folder, once)?.finish()?;
-    ensure!(finished.code == Some(0), "once ended with {:?}: {}", finished.code, finished.stderr);
-    let text = finished.stdout;
+    let text = sandbox::Invocation::new(&sandbox.folder, once)?.succeed()?;
     let stamp = |line: &str| line.rsplit(' ').next().map(str::to_owned);
     let last = text.lines().last().and_then(stamp).context("the recording gave nothing")?;
     Ok(text.lines().filter(|line| stamp(line).as_ref() == Some(&last)).count() as u64)

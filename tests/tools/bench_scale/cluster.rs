@@ -43,8 +43,7 @@ PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN
 "
     ));
     fs::write(slurm.conf(), conf)?;
-    slurm.munged.start()?;
-    slurm.slurmctld.start()?;
+    slurm.start_controller()?;
     Ok(slurm)
 }
 

@@ -1,12 +1,10 @@
 //! A conversation with a reader, and what an answer costs the reader.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use sandbox::{Slurm, proc};
-use slurm_snapshot::{Answer, Reading, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions, Request};
 use tools::contender::{cpu, median};
 
 use crate::cluster;
@@ -21,34 +19,20 @@ pub(crate) struct Cost {
 
 /// One reader.
 pub(crate) struct Reader {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+    reader: sandbox::Reader,
     /// `last_update` of the newest nodes and jobs.
     seen: (i64, i64),
 }
 
 impl Reader {
     pub(crate) fn start(slurm: &Slurm) -> Result<Self> {
-        let program = sandbox::slurm_graphite()?.with_file_name("slurm-graphite-reader");
-        let folder = slurm.conf().parent().context("slurm.conf is in no folder")?;
-        let mut child = sandbox::command(folder, &program)
-            .arg("--conf")
-            .arg(slurm.conf())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            bail!("no pipes")
-        };
-        let mut reader = Self { child, stdin, stdout: BufReader::new(stdout), seen: (0, 0) };
-        ensure!(matches!(reader.read()?, Answer::Hello(_)), "no hello");
+        let mut reader = Self { reader: sandbox::Reader::of(slurm)?, seen: (0, 0) };
         reader.ask(&Request::new(ReplyKind::Statistics, ReplyOptions::default()))?;
         Ok(reader)
     }
 
     pub(crate) fn rss_kib(&self) -> Result<u64> {
-        proc::rss_kib(self.child.id()).context("the reader has ended")
+        proc::rss_kib(self.pid()).context("the reader has ended")
     }
 
     /// Full surveys of a cluster that changes before each: medians.
@@ -96,34 +80,14 @@ impl Reader {
     }
 
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Box<Reading>> {
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        self.stdin.write_all(&line)?;
-        match self.read()? {
-            Answer::Reading(reading) => Ok(reading),
-            other => bail!("no reading: {other:?}"),
-        }
-    }
-
-    fn read(&mut self) -> Result<Answer> {
-        let mut line = Vec::new();
-        self.stdout.read_until(b'\n', &mut line)?;
-        Ok(Answer::parse(&line)?)
+        self.reader.reading(request)
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.reader.pid()
     }
 
     pub(crate) fn peak_kib(&self) -> Result<u32> {
         Ok(u32::try_from(proc::peak_kib(self.pid()).context("the reader has ended")?)?)
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        // It does not matter if it has already ended.
-        let _killed = self.child.kill();
-        let _reaped = self.child.wait();
     }
 }
