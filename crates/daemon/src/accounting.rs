@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
+use slurm_points::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
+use slurm_points::replies::{ReplyCounters, one_more};
 use slurm_snapshot::{Finished, Reading, Reply, ReplyKind};
 use tracing::{debug, error, warn};
 
@@ -20,8 +22,6 @@ use self::phase::{AHEAD, Asking, Commit, Due, Ending, Opened, Phase, RoundUnderW
 pub(crate) use self::plan::Plan;
 use self::report::Report;
 use self::steps::Measuring;
-use crate::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
-use crate::replies::{ReplyCounters, one_more};
 use crate::source::{Outcome, Source, SourceError};
 
 /// The most jobs that are read at once, so that the reader stays below 12 MB.

@@ -8,6 +8,11 @@ use std::mem;
 use std::time::Duration;
 
 use carbon::Batch;
+use slurm_points::collecting::{Collecting, DueCollectors};
+use slurm_points::collectors::TickOutcome;
+use slurm_points::configured::Collectors;
+use slurm_points::prefix::Prefix;
+use slurm_points::replies::{ReplyCounters, RoundResult};
 use slurm_snapshot::{Ahead, Reading, ReplyKind, Request, Role};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
@@ -17,17 +22,13 @@ use self::tick::TickPhase;
 pub(crate) use self::tick::{EndedTick, TickStep};
 use crate::accounting::{Accounting, Plan};
 use crate::clock::{self, or_never, unix_now};
-use crate::collecting::{Collecting, DueCollectors};
-use crate::collectors::TickOutcome;
-use crate::config::{Collectors, Config};
+use crate::config::Config;
 use crate::follow::{Change, Follow, FollowStep, TickRole};
-use crate::prefix::Prefix;
-use crate::replies::ReplyCounters;
 use crate::self_metrics::FollowFigures;
 use crate::source::rest::Expiry;
 use crate::source::{Outcome, Restarts, Source};
 use crate::status::{ReaderEntry, SlurmctldEntry};
-use crate::survey::{RoundResult, START_DEADLINE, Survey, patient};
+use crate::survey::{START_DEADLINE, Survey, patient};
 
 pub(crate) struct Cluster {
     name: ClusterName,

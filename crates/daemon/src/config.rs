@@ -16,8 +16,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carbon::{Address, Destination, Limits, MetricNames, Protocol, Timeouts};
+use slurm_points::configured::Collectors;
+use slurm_points::prefix::Prefix;
 
-pub(crate) use self::collectors::Collectors;
 pub(crate) use self::file::{ConfigFile, default_paths};
 pub(crate) use self::flags::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags};
 pub(crate) use self::problem::Problems;
@@ -28,7 +29,7 @@ use self::value::{
     between, bytes, destination_name, follow, log_format, log_level, path, protocol_name, rate,
 };
 pub(crate) use self::value::{duration, interval};
-use crate::prefix::Prefix;
+use crate::host::host;
 use crate::tagged::tagged;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -169,7 +170,7 @@ impl Config {
             list.push(Problem::whole("slurm.follow", text));
         }
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
-        config.collectors.check(config.interval, config.queue.dir.is_some(), list);
+        collectors::check(&config.collectors, config.interval, config.queue.dir.is_some(), list);
         if list.is_empty() { Ok(config) } else { Err(problems.locate()) }
     }
 
@@ -192,7 +193,7 @@ impl Config {
             log.end();
         }
         if let Some(collectors) = top.section("collectors") {
-            self.collectors.apply(collectors);
+            self::collectors::read(&mut self.collectors, collectors);
         }
         if let Some(mut queue) = top.section("queue") {
             let limits = &mut self.queue.limits;
@@ -315,7 +316,7 @@ impl Config {
     /// Checks that the longest path is legal: a prefix can be too long for what comes behind it.
     fn check_lengths(&self, problems: &mut Vec<Problem>) {
         for to in &self.carbon {
-            let longest = self.prefix.longest_path(&to.name);
+            let longest = self.prefix.longest_path(&host(), &to.name);
             if let Err(error) = carbon::path::check(&longest) {
                 let text = format!("is too long for the path {longest}: {error}");
                 problems.push(Problem::whole("prefix", text));
@@ -342,7 +343,7 @@ impl Config {
             "this host, {}, is none of SlurmctldHost ({}), neither by name nor by address; run the daemon on those hosts, or remove \
              `follow`. If one address moves between the hosts (SlurmctldHost=a,b(address)), what moves it must start and stop this \
              daemon together with slurmctld",
-            crate::prefix::host(),
+            host(),
             hosts.join(", ")
         );
         Problems { file: self.file.clone(), ..vec![Problem::whole("slurm.follow", text)].into() }

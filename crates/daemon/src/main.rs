@@ -8,48 +8,24 @@ mod accounting;
 mod cli;
 mod clock;
 mod cluster;
-mod collecting;
-mod collectors;
 mod commands;
 mod config;
-#[cfg(test)]
-#[path = "../tests/inside/counter_model.rs"]
-mod counter_model;
-mod derive;
-mod finished;
-#[cfg(test)]
-#[path = "../tests/inside/finished_model.rs"]
-mod finished_model;
-#[cfg(test)]
-#[path = "../tests/inside/finished_rules.rs"]
-mod finished_rules;
-#[cfg(test)]
-#[path = "../tests/inside/finished_sources.rs"]
-mod finished_sources;
 mod follow;
 #[cfg(test)]
 #[path = "../tests/inside/golden.rs"]
 mod golden;
 mod grid;
+mod host;
 mod isolation;
-mod metric;
-mod name_paths;
-mod node_metrics;
 mod notify;
-mod prefix;
 mod printable;
-mod replies;
-mod rpc_metrics;
 mod self_metrics;
-mod settings;
 mod source;
 mod status;
 mod status_socket;
 mod survey;
 mod tagged;
 mod telemetry;
-mod user_paths;
-mod zero_fill;
 
 use std::io::Write;
 use std::process::ExitCode;

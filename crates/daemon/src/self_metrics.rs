@@ -6,14 +6,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use carbon::{Batch, Destination, QueueStatus, Status, path};
+use slurm_points::collectors::Paths;
+use slurm_points::derive::seconds_since;
+use slurm_points::metric::{Metric, Points, average, last, max, number};
+use slurm_points::prefix::OWN_FAMILY;
+use slurm_points::replies::ReplyCounters;
 use slurm_snapshot::ReplyKind;
 use tokio::time::Instant;
-
-use crate::collectors::Paths;
-use crate::derive::seconds_since;
-use crate::metric::{Metric, Points, average, last, max, number};
-use crate::prefix::OWN_FAMILY;
-use crate::replies::ReplyCounters;
 
 /// Only `check --connect` sends it, never the daemon.
 const CANARY: &str = "check";
@@ -289,7 +288,7 @@ mod tests {
 
     #[test]
     fn no_leaf_of_a_destination_is_longer_than_what_prefixes_leave_room_for() {
-        let longest = crate::prefix::LONGEST_LEAF;
+        let longest = slurm_points::prefix::LONGEST_LEAF;
         assert!(DESTINATION_METRICS.iter().any(|figure| figure.leaf == longest));
         assert!(DESTINATION_METRICS.iter().all(|figure| figure.leaf.len() <= longest.len()));
     }

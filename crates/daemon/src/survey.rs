@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use slurm_points::replies::{Needs, ReplyCounters, RoundResult, SurveyReplies, one_more};
 use slurm_snapshot::{Cost, Reading, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -25,7 +26,6 @@ pub(crate) use self::reply_state::HIDDEN_REMEDY;
 use self::reply_state::ReplyState;
 use crate::clock;
 use crate::config::SlurmSettings;
-use crate::replies::{Needs, ReplyCounters, SurveyReplies, one_more};
 use crate::source::{Outcome, Restarts, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
@@ -43,16 +43,6 @@ struct SurveyRound {
     /// seconds.
     left: Vec<(ReplyKind, i64)>,
     replies: SurveyReplies,
-}
-
-/// The replies of a round that is over, or in which only the controllers are still asked.
-#[derive(Debug)]
-pub(crate) struct RoundResult {
-    /// Its tick, Unix seconds.
-    pub(crate) timestamp: i64,
-    /// What was requested: a reload may have changed that since for the next round.
-    pub(crate) asked: Needs,
-    pub(crate) replies: SurveyReplies,
 }
 
 /// The reader for the cluster itself, and the round that is under way.

@@ -1,93 +1,23 @@
-//! A path as a name with tags, for destinations with `tags = true`.
-//!
-//! `cluster.alpha.slurm_jobs.state.running.gauge-jobs` is `slurm_jobs.state.jobs;cluster=alpha;state=running`. The
-//! variable parts of a path are declared with its metrics ([`Paths::below`]), and become tags; the rest is the metric's
-//! name. The queue's log keeps paths, and names are made when a frame is sent. So only destinations with tags pay for
-//! them, and ticks of an earlier run get tags too.
+//! Names with tags for all paths of this program, those of the daemon's own figures included.
 
-use carbon::path;
+use slurm_points::collectors::Paths;
+use slurm_points::tagged;
 
-use crate::collectors::{COLLECTORS, Paths, fits};
-use crate::self_metrics;
+use crate::self_metrics::PATHS;
 
-/// The longest value of a tag, bytes: what fits into graphite-web's database.
-const MAX_VALUE: usize = 191;
-
-/// The tag that the prefix becomes, and the default prefix.
-const CLUSTER: &str = "cluster";
-/// Another tag for a prefix that is neither the default nor below it.
-const PREFIX: &str = "prefix";
-
-/// The name with tags for a path of this program, in Carbon's form: tags in alphabetical order.
+/// The name with tags for a path.
 pub(crate) fn tagged(path: &str) -> String {
-    let Some((level, leaf)) = path.rsplit_once(".gauge-") else { return path.to_owned() };
-    let Split { prefix, below, declared } = split(level);
-    let mut name = String::with_capacity(path.len().saturating_add(64));
-    let mut tags = cluster_tags(prefix);
-    // A level that is not declared comes from an older version.
-    for (component, declared) in below.split('.').zip(declared.unwrap_or(below).split('.')) {
-        match declared.strip_prefix('<').and_then(|varies| varies.strip_suffix('>')) {
-            Some(tag) => tags.push((tag, component)),
-            None => name.extend([component, "."]),
-        }
-    }
-    name.push_str(leaf);
-    tags.sort_unstable();
-    for (tag, value) in tags {
-        name.extend([";", tag, "=", &path::shortened(value, MAX_VALUE)]);
-    }
-    name
-}
-
-/// The tags that the prefix becomes. `hpc` and `cluster.hpc` are two prefixes: the first has a tag more.
-fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
-    let is_below = |prefix: &str| prefix.split('.').next() == Some(CLUSTER);
-    match prefix.strip_prefix("cluster.") {
-        Some(cluster) if !is_below(cluster) => vec![(CLUSTER, cluster)],
-        None if prefix == CLUSTER => vec![(CLUSTER, prefix)],
-        _ => vec![(CLUSTER, prefix), (PREFIX, prefix)],
-    }
+    tagged::tagged(path, PATHS)
 }
 
 /// The same for the documentation, for every figure below a declared level.
 pub(crate) fn documented(paths: &Paths) -> String {
-    tagged(&format!("{CLUSTER}.<cluster>.{}.gauge-<leaf>", paths.below))
-}
-
-/// The parts of a path's level.
-struct Split<'a> {
-    prefix: &'a str,
-    below: &'a str,
-    /// As it is declared, with what varies in angle brackets.
-    declared: Option<&'static str>,
-}
-
-/// The prefix ends where the first declared level begins: a component of it may look like a family.
-fn split(level: &str) -> Split<'_> {
-    let mut splits = level.match_indices(".slurm_").filter_map(|(dot, _)| {
-        let (prefix, below) = level.split_at_checked(dot)?;
-        Some((prefix, below.strip_prefix('.')?))
-    });
-    let found = splits.clone().find_map(|(prefix, below)| {
-        let declared = every_path().map(|paths| paths.below).find(|declared| fits(declared, below));
-        declared.map(|declared| Split { prefix, below, declared: Some(declared) })
-    });
-    found.unwrap_or_else(|| {
-        let (prefix, below) = splits.next().unwrap_or((CLUSTER, level));
-        Split { prefix, below, declared: None }
-    })
+    tagged::documented(paths, PATHS)
 }
 
 /// Every declared level, the collectors' first.
 pub(crate) fn every_path() -> impl Iterator<Item = &'static Paths> {
-    COLLECTORS.iter().flat_map(|collector| collector.paths).chain(self_metrics::PATHS)
-}
-
-/// A path of the batch at a level that is not declared.
-pub(crate) fn undeclared(batch: &carbon::Batch) -> Option<&str> {
-    let is_declared =
-        |path: &str| path.rsplit_once(".gauge-").is_some_and(|(level, _)| split(level).declared.is_some());
-    batch.points().map(|point| point.path()).find(|path| !is_declared(path))
+    tagged::every_path(PATHS)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! What finished jobs wait for: nothing, slurmdbd, or the disk.
 
+use slurm_points::finished::{FinishedLedger, FinishedRound, Next};
+
 use super::steps::Measuring;
-use crate::finished::{FinishedLedger, FinishedRound, Next};
 
 /// slurmctld's clock may be ahead of ours.
 pub(super) const AHEAD: i64 = 300;

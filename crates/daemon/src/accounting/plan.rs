@@ -1,10 +1,10 @@
 //! The configuration of finished jobs: what is read, and what is kept.
 
+use slurm_points::collectors::FinishedSettings;
+use slurm_points::finished::{HOUR, ID_BYTES, Levels};
 use slurm_snapshot::{ReplyKind, ReplyOptions, Request};
 
-use crate::collectors::FinishedSettings;
 use crate::config::Config;
-use crate::finished::{HOUR, ID_BYTES, Levels};
 
 /// Ids may take this fraction of `queue.max_bytes`: one eighth.
 const PART: u64 = 8;

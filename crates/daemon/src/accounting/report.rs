@@ -3,10 +3,10 @@
 use std::mem;
 use std::time::Duration;
 
+use slurm_points::finished::Found;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::finished::Found;
 use crate::source::SourceError;
 use crate::survey::HIDDEN_REMEDY;
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use slurm_points::finished::{FinishedLedger, FinishedRound};
 use slurm_snapshot::{Finished, Request, Used};
 
 use super::plan::Plan;
-use crate::finished::{FinishedLedger, FinishedRound};
 
 /// Jobs in one request: each is a query of its own to slurmdbd's database, with any number of steps.
 const MOST_JOBS: usize = 1000;
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
     use crate::accounting::tests::plan;
-    use crate::finished::Levels;
+    use slurm_points::finished::Levels;
 
     #[test]
     fn steps_of_new_jobs_alone_are_asked_for_some_at_a_time_and_none_may_be_missing() {

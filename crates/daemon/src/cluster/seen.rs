@@ -3,10 +3,10 @@
 use std::fmt;
 
 use carbon::in_words;
+use slurm_points::collectors::TickOutcome;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use crate::collectors::TickOutcome;
 use crate::source::Outcome;
 use crate::status::SlurmctldEntry;
 

@@ -26,7 +26,8 @@ use slurm_snapshot::Reading;
 use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, ONLY_NAME, default_paths};
-use crate::{clock, prefix, self_metrics};
+use crate::host::host;
+use crate::{clock, self_metrics};
 
 pub(super) fn check(options: &Options, json: bool) -> Result<()> {
     let mut report = Report::new(json);
@@ -197,7 +198,7 @@ const LONGEST_LINE: usize = 16_384;
 /// plaintext receiver to close over its pickle. `None` where the prefix needs the cluster's name and slurmctld has not
 /// told it.
 fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
-    let host = prefix::host();
+    let host = host();
     let cluster = reading.and_then(|reading| reading.cluster.as_deref());
     let prefix = config.prefix.expand(cluster, &host)?;
     let now = clock::now().as_secs_f64().floor();

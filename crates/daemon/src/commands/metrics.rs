@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use slurm_points::collectors::{COLLECTORS, Paths};
+use slurm_points::metric::{Leaf, Rollup};
 
 use crate::cli::MetricsFormat;
-use crate::collectors::{COLLECTORS, Paths};
-use crate::metric::{Leaf, Rollup};
 use crate::tagged::{documented, every_path};
 
 /// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live tests hold the two readers.

@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use carbon::{Batch, Queue, Sender};
+use slurm_points::collecting::{Collecting, DueCollectors};
+use slurm_points::collectors::TickOutcome;
+use slurm_points::configured::Collectors;
 use slurm_snapshot::{Reading, ReplyKind, Request, Role};
 
 use super::{block_on, load_what_is_readable, names, note, print, read_or_advise, slot, start_quiet_log};
 use crate::accounting::Plan;
 use crate::cli::Options;
-use crate::collecting::{Collecting, DueCollectors};
-use crate::collectors::TickOutcome;
-use crate::config::{Collectors, Config};
-use crate::prefix;
+use crate::config::Config;
+use crate::host::host;
 use crate::source::{Restarts, recording};
 use crate::survey::{Survey, patient};
 
@@ -91,7 +92,7 @@ impl<'a> Ticks<'a> {
     /// The tick of the next reading.
     pub(super) fn batch(&mut self, reading: Reading) -> Result<Batch> {
         let cluster = reading.cluster.as_deref();
-        let prefix = self.config.prefix.expand(cluster, &prefix::host());
+        let prefix = self.config.prefix.expand(cluster, &host());
         self.prefix =
             prefix.context("the prefix needs the cluster's name, which slurmctld has not reported")?;
         let timestamp = slot(reading.time, self.config.interval);

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use carbon::{Destination, Queue, Sender};
+use slurm_points::collectors::TickOutcome;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -26,11 +27,10 @@ use crate::accounting::Accounting;
 use crate::cli::Options;
 use crate::clock::{self, Alarm, or_never, unix_now};
 use crate::cluster::{Cluster, ClusterEvent, TickStep};
-use crate::collectors::TickOutcome;
 use crate::config::{Config, Problems, SlurmSettings};
 use crate::grid::{Grid, Tick};
+use crate::host::host;
 use crate::notify::Notify;
-use crate::prefix;
 use crate::self_metrics::SelfMetrics;
 use crate::source::{self, Restarts};
 use crate::status::RefusedEntry;
@@ -134,7 +134,7 @@ impl Daemon {
             senders,
             notify: Notify::from_env(),
             health: SelfMetrics::default(),
-            host: prefix::host(),
+            host: host(),
             refused: None,
             status_socket: StatusSocket::listen(),
             started: unix_now(),

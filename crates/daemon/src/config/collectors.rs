@@ -1,142 +1,77 @@
 //! `[collectors]`: which metrics are published, how often, and within which bounds. The collectors declare the keys.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use slurm_snapshot::ReplyKind;
+use slurm_points::collectors::{COLLECTORS, Collector};
+use slurm_points::configured::Collectors;
+use slurm_points::settings::{MOST_NAMES, STATES_ONLY, Settings, TIMES, Value};
+use slurm_points::user_paths::MOST_USERS;
 
 use super::problem::Problem;
 use super::section::Section;
 use super::value::{between, interval};
-use crate::collectors::{COLLECTORS, Collector, FinishedSettings, Start};
-use crate::settings::{MOST_NAMES, STATES_ONLY, Settings, TIMES, Value};
-use crate::user_paths::MOST_USERS;
 
-/// Which metrics are published: `[collectors.NAME]`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Collectors {
-    /// The share of wall-clock time that slurmctld may spend on one expensive reply: more than 0, at most 1.
-    pub(crate) max_duty: f64,
-    /// If slurmctld serves more RPCs than this at once, it is not asked for an expensive reply.
-    pub(crate) max_threads: u32,
-    /// Whether slurmrestd is asked, which does not have all replies.
-    pub(super) over_rest: bool,
-    settings: BTreeMap<&'static str, Settings>,
+/// Applies the table.
+pub(super) fn read(collectors: &mut Collectors, mut all: Section<'_, '_>) {
+    all.set("max_duty", percent, &mut collectors.max_duty);
+    all.set_number("max_threads", positive, &mut collectors.max_threads);
+    for collector in COLLECTORS {
+        if let Some(table) = all.section(collector.name)
+            && let Some(settings) = collectors.settings_mut(collector.name)
+        {
+            apply(collector, settings, table);
+        }
+    }
+    all.end();
 }
 
-impl Default for Collectors {
-    fn default() -> Self {
-        let settings = |collector: &Collector| Settings::new(!collector.is_survey(), collector.settings);
-        let settings = COLLECTORS.iter().map(|collector| (collector.name, settings(collector)));
-        Self { max_duty: 0.05, max_threads: 100, over_rest: false, settings: settings.collect() }
-    }
-}
-
-impl Collectors {
-    /// All collectors, enabled or not.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static Collector, &Settings)> {
-        COLLECTORS.iter().filter_map(|collector| Some((collector, self.settings.get(collector.name)?)))
-    }
-
-    /// The collectors that are enabled.
-    pub(crate) fn enabled(&self) -> impl Iterator<Item = (&'static Collector, &Settings)> {
-        self.all().filter(|(_, settings)| settings.enabled)
-    }
-
-    /// The replies that a collector asks for: slurmrestd not for all of them.
-    pub(crate) fn replies(&self, collector: &Collector, settings: &Settings) -> BTreeSet<ReplyKind> {
-        let all = !self.over_rest || settings.flag(&STATES_ONLY);
-        let replies = collector.replies.iter().copied();
-        replies.filter(|reply| all || reply.row().not_over_rest.is_none()).collect()
-    }
-
-    /// The replies that a survey asks for.
-    pub(crate) fn survey_replies(&self) -> BTreeSet<ReplyKind> {
-        let surveys = self.enabled().filter(|(collector, _)| collector.is_survey());
-        surveys.flat_map(|(collector, settings)| self.replies(collector, settings)).collect()
-    }
-
-    /// What finished jobs are counted with, where they are: also every how many seconds, where there is a tick every `tick`.
-    pub(crate) fn finished(&self, tick: u32) -> Option<(u32, FinishedSettings)> {
-        let is_it = |collector: &Collector| matches!(collector.start, Start::Finished);
-        let (_, settings) = self.enabled().find(|(collector, _)| is_it(collector))?;
-        Some((settings.interval(tick), FinishedSettings::of(settings)))
-    }
-
-    /// Whether the collector `name` has the same settings in both.
-    pub(crate) fn is_same(&self, other: &Self, name: &str) -> bool {
-        self.settings.get(name) == other.settings.get(name)
-    }
-
-    /// Whether any of them must know after a restart which users and accounts have paths. Finished jobs have their own
-    /// memory.
-    pub(crate) fn remember(&self) -> bool {
-        self.enabled().any(|(collector, settings)| {
-            settings.bounds_paths() && !matches!(collector.start, Start::Finished)
-        })
-    }
-
-    pub(super) fn apply(&mut self, mut all: Section<'_, '_>) {
-        all.set("max_duty", percent, &mut self.max_duty);
-        all.set_number("max_threads", positive, &mut self.max_threads);
-        for collector in COLLECTORS {
-            if let Some(table) = all.section(collector.name)
-                && let Some(settings) = self.settings.get_mut(collector.name)
-            {
-                apply(collector, settings, table);
-            }
+/// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that
+/// costs it too much.
+pub(super) fn check(collectors: &Collectors, tick: u32, has_dir: bool, problems: &mut Vec<Problem>) {
+    let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
+    if let Some((_, finished)) = collectors.finished(tick) {
+        if !has_dir {
+            let text = "needs [queue] dir: it must remember across restarts which jobs it has counted";
+            problem("collectors.finished".to_owned(), text.to_owned());
         }
-        all.end();
-    }
-
-    /// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that
-    /// costs it too much.
-    pub(super) fn check(&self, tick: u32, has_dir: bool, problems: &mut Vec<Problem>) {
-        let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
-        if let Some((_, finished)) = self.finished(tick) {
-            if !has_dir {
-                let text = "needs [queue] dir: it must remember across restarts which jobs it has counted";
-                problem("collectors.finished".to_owned(), text.to_owned());
-            }
-            if finished.catch_up < finished.window {
-                problem("collectors.finished.catch_up".to_owned(), "must not be less than window".to_owned());
-            }
+        if finished.catch_up < finished.window {
+            problem("collectors.finished.catch_up".to_owned(), "must not be less than window".to_owned());
         }
-        for (collector, settings) in self.all() {
-            let name = collector.name;
-            if let Some(seconds) = settings.interval.filter(|seconds| seconds % tick.max(1) != 0) {
-                let text = format!("{seconds} s is not a multiple of interval, which is {tick} s");
+    }
+    for (collector, settings) in collectors.all() {
+        let name = collector.name;
+        if let Some(seconds) = settings.interval.filter(|seconds| seconds % tick.max(1) != 0) {
+            let text = format!("{seconds} s is not a multiple of interval, which is {tick} s");
+            problem(format!("collectors.{name}.interval"), text);
+        }
+    }
+    for (collector, settings) in collectors.enabled() {
+        let name = collector.name;
+        // Otherwise what has happened between two of its owner's rounds would be told to this collector alone.
+        let replies = collectors.replies(collector, settings);
+        for owner in replies.iter().filter(|reply| reply.row().tells_news).map(|reply| reply.name()) {
+            let theirs = collectors.enabled().find(|(theirs, _)| theirs.name == owner);
+            let (seldom, often) =
+                (settings.interval(tick), theirs.map_or(1, |(_, theirs)| theirs.interval(tick)));
+            if seldom % often.max(1) != 0 {
+                let text = format!(
+                    "{seldom} s is not a multiple of the interval of collectors.{owner}, {often} s, whose reply it uses too"
+                );
                 problem(format!("collectors.{name}.interval"), text);
             }
         }
-        for (collector, settings) in self.enabled() {
-            let name = collector.name;
-            // Otherwise what has happened between two of its owner's rounds would be told to this collector alone.
-            let replies = self.replies(collector, settings);
-            for owner in replies.iter().filter(|reply| reply.row().tells_news).map(|reply| reply.name()) {
-                let theirs = self.settings.get(owner).filter(|theirs| theirs.enabled);
-                let (seldom, often) =
-                    (settings.interval(tick), theirs.map_or(1, |theirs| theirs.interval(tick)));
-                if seldom % often.max(1) != 0 {
-                    let text = format!(
-                        "{seldom} s is not a multiple of the interval of collectors.{owner}, {often} s, whose reply it uses too"
-                    );
-                    problem(format!("collectors.{name}.interval"), text);
-                }
-            }
-            let why = collector.replies.iter().find_map(|reply| reply.row().not_over_rest);
-            if let (true, Some(why)) = (replies.is_empty(), why) {
-                let remedy = match settings.values.contains_key(STATES_ONLY.key) {
-                    true => "use libslurm, or add states_only = true (Slurm 24.05 or newer)",
-                    false => "or use libslurm",
-                };
-                let text = format!("cannot be read over REST: {why}; disable it, {remedy}");
-                problem(format!("collectors.{name}"), text);
-            }
-            if !self.over_rest && settings.flag(&STATES_ONLY) {
-                let text = "can only be used with [slurm] rest".to_owned();
-                problem(format!("collectors.{name}.{}", STATES_ONLY.key), text);
-            }
+        let why = collector.replies.iter().find_map(|reply| reply.row().not_over_rest);
+        if let (true, Some(why)) = (replies.is_empty(), why) {
+            let remedy = match settings.values.contains_key(STATES_ONLY.key) {
+                true => "use libslurm, or add states_only = true (Slurm 24.05 or newer)",
+                false => "or use libslurm",
+            };
+            let text = format!("cannot be read over REST: {why}; disable it, {remedy}");
+            problem(format!("collectors.{name}"), text);
+        }
+        if !collectors.over_rest && settings.flag(&STATES_ONLY) {
+            let text = "can only be used with [slurm] rest".to_owned();
+            problem(format!("collectors.{name}.{}", STATES_ONLY.key), text);
         }
     }
 }
@@ -189,6 +124,8 @@ fn seconds(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
+    use slurm_snapshot::ReplyKind;
+
     use super::*;
     use crate::config::Config;
 

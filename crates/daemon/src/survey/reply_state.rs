@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use slurm_points::replies::{ReplyCounters, one_more};
 use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 use tracing::{info, warn};
 
 use super::duty::DutyLimit;
-use crate::replies::{ReplyCounters, one_more};
 use crate::source::Outcome;
 
 /// A failure counts for no longer: at a duty of 5 %, the next request is sent after ten minutes.

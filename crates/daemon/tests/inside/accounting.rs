@@ -1,11 +1,11 @@
 //! When a round begins, and what a restart finds.
 
+use slurm_points::finished::Levels;
 use slurm_snapshot::Visibility;
 
 use super::*;
 use crate::config::Config;
 use crate::config::SlurmSettings;
-use crate::finished::Levels;
 use crate::source::Restarts;
 use crate::survey::patient;
 

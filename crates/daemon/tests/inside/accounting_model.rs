@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use slurm_points::finished::{Counts, HOUR};
 use slurm_snapshot::{Finished, FinishedJob};
 
 use super::phase::{AHEAD, Due, Phase};
 use super::tests::{Disk, accounting, phase, whole};
 use super::{Accounting, Records, known};
-use crate::finished::{Counts, HOUR};
 
 const START: i64 = 1_700_000_000 / HOUR * HOUR;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use slurm_points::finished::HOUR;
 use slurm_snapshot::{Finished, FinishedJob};
 
 use super::phase::{AHEAD, Due, Phase};
 use super::report::SlurmdbdReport;
 use super::tests::{Disk, accounting, phase, whole};
 use super::{Accounting, known};
-use crate::finished::HOUR;
 
 const START: i64 = 1_700_000_000 / HOUR * HOUR;
 

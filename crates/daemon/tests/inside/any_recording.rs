@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+use slurm_points::collecting::Collecting;
+use slurm_points::collectors::TickOutcome;
+use slurm_points::configured::Collectors;
 use slurm_snapshot::{Answer, Reading};
 
 use super::stats::{Compared, document};
 use super::watch::draw_somehow;
-use crate::collecting::Collecting;
-use crate::collectors::TickOutcome;
-use crate::config::Collectors;
 
 const TICK: u32 = 30;
 

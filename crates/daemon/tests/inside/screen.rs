@@ -30,7 +30,16 @@ fn two_readings() -> (Reading, Reading) {
         jobs_submitted: 5000,
         bf_queue_len_sum: Some(70_000),
         rpc: tables(&[10, 20, 30, 40, 50, 60, 70, 80, 90], &[400, 30, 20, 7]),
-        ..crate::derive::nothing_yet()
+        schedule_cycle_depth: Some(0),
+        bf_cycle_sum: Some(0),
+        bf_cycle_max: Some(0),
+        bf_last_depth: Some(0),
+        bf_last_depth_try: Some(0),
+        bf_depth_sum: Some(0),
+        bf_depth_try_sum: Some(0),
+        bf_table_size: Some(0),
+        bf_table_size_sum: Some(0),
+        ..Statistics::default()
     };
     let new = Statistics {
         req_time: 1_700_006_410,

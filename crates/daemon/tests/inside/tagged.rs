@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use carbon::path;
 use proptest::prelude::*;
+use slurm_points::collectors::fits;
+use slurm_points::prefix::Prefix;
+use slurm_points::tagged::MAX_VALUE;
 
 use super::*;
-use crate::prefix::Prefix;
 
 #[test]
 fn what_varies_is_a_tag_and_all_else_the_name() {

@@ -2,13 +2,13 @@
 //! need in the queue.
 
 use size::Size;
+use slurm_points::finished::{HOUR, ID_BYTES};
 use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::{CheckLine, Report};
 use crate::accounting::Plan;
 use crate::commands::read_once;
 use crate::config::Config;
-use crate::finished::{HOUR, ID_BYTES};
 use crate::survey::HIDDEN_REMEDY;
 
 /// `reading` is what slurmctld has answered. Returns the jobs that ended in the last hour, or in `window` if that is longer.

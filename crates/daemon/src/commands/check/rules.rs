@@ -4,9 +4,9 @@
 //! file's order wins. If no rule matches, Carbon keeps one point a minute for 7 days, and averages.
 
 use regex::bytes::{Regex, RegexBuilder};
+use slurm_points::metric::Rollup;
 
 use super::ini::{self, IniSection};
-use crate::metric::Rollup;
 
 /// The archives of a rule, the finest first: seconds a point, and seconds kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

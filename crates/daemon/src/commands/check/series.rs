@@ -7,16 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use slurm_points::collectors::{finished_paths, fits};
+use slurm_points::finished::{FinishedLedger, FinishedRound, RememberedSpan};
 use slurm_snapshot::{Finished, Reading, Role};
 
 use super::{CheckLine, Report};
 use crate::accounting::Plan;
-use crate::collectors::{finished_paths, fits};
 use crate::commands::once::Ticks;
 use crate::commands::read_once;
 use crate::config::Config;
-use crate::finished::{FinishedLedger, FinishedRound, RememberedSpan};
-use crate::{prefix, self_metrics};
+use crate::host::host;
+use crate::self_metrics;
 
 /// Between the two readings; a little over Slurm's own second.
 const BETWEEN: Duration = Duration::from_millis(1100);
@@ -78,9 +79,7 @@ async fn count(
     let mut paths: BTreeSet<String> =
         tick.points().chain(second.points()).filter_map(|point| below(point.path())).collect();
     complete(config, &mut paths);
-    for (level, of) in
-        self_metrics::levels(&prefix::host(), &config.carbon, &config.collectors.survey_replies())
-    {
+    for (level, of) in self_metrics::levels(&host(), &config.carbon, &config.collectors.survey_replies()) {
         paths.extend(of.leaves.leaves().iter().map(|leaf| format!("{level}.gauge-{}", leaf.leaf)));
     }
     if let Some((plan, finished)) = plan.zip(finished) {

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use slurm_points::collectors::Paths;
+use slurm_points::metric::{Leaf, Rollup};
+
 use super::carbon_conf::{CarbonConf, usual};
 use super::rules::{self, Archives, Rule};
 use super::series::Series;
 use super::{CheckLine, ini};
-use crate::collectors::Paths;
 use crate::config::{Config, default_paths};
-use crate::metric::{Leaf, Rollup};
+use crate::host::host;
+use crate::self_metrics;
 use crate::tagged::tagged;
-use crate::{prefix, self_metrics};
 
 /// A figure at a declared level, under its path, or its name with tags where no destination gets paths.
 struct Figure {
@@ -49,7 +51,7 @@ pub(super) async fn lines(
 
 /// Every figure that may be sent. `None` without the cluster's name.
 fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
-    let host = prefix::host();
+    let host = host();
     let prefix = config.prefix.expand(cluster, &host)?;
     let figure = |(below, paths, every): (String, &Paths, u32)| -> Vec<Figure> {
         let below = below.replace(['<', '>'], "");

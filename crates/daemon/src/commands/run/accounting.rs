@@ -1,12 +1,12 @@
 //! Finished jobs' part in the daemon's loop: between slurmdbd, the ledger and the queue.
 
+use slurm_points::collectors::{finished_batch, unproved_batch};
 use slurm_snapshot::Statistics;
 
 use super::Daemon;
 use super::emitting::trace_batch;
 use crate::accounting::Accounting;
 use crate::clock::unix_now;
-use crate::collectors::{finished_batch, unproved_batch};
 use crate::source::Outcome;
 
 impl Daemon {

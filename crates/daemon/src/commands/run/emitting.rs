@@ -1,15 +1,15 @@
 //! What is made of a tick and of a survey: batches for the queue.
 
 use carbon::Batch;
+use slurm_points::collectors::TickOutcome;
+use slurm_points::replies::RoundResult;
 use slurm_snapshot::Reply;
 use tracing::{debug, info, trace};
 
 use super::{Daemon, remembering};
-use crate::collectors::TickOutcome;
 use crate::follow::Follow;
 use crate::self_metrics::DestinationMetrics;
 use crate::source::Outcome;
-use crate::survey::RoundResult;
 
 impl Daemon {
     /// Hands a batch to the queue, and to every destination with it.

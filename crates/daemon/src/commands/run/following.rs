@@ -1,10 +1,10 @@
 //! `[slurm] follow` in the daemon's loop: what pings show, and which figures may be sent.
 
+use slurm_points::collectors::TickOutcome;
 use slurm_snapshot::RpcTables;
 use tracing::warn;
 
 use super::Daemon;
-use crate::collectors::TickOutcome;
 use crate::config::Problems;
 use crate::follow::{Follow, ahead_of};
 use crate::isolation::Verdict;

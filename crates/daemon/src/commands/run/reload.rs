@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use carbon::{Destination, Sender};
+use slurm_points::collectors::TickOutcome;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
@@ -10,7 +11,6 @@ use super::{Daemon, addresses, load, names, remembering};
 use crate::cli::Options;
 use crate::clock::{self, unix_now};
 use crate::cluster::Cluster;
-use crate::collectors::TickOutcome;
 use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::status::RefusedEntry;

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use slurm_points::derive::{self, Calls, Interval, Tables};
 use slurm_snapshot::{Reading, Release, RpcTables, RpcUser, Statistics, rpc_name};
-
-use crate::derive::{self, Calls, Interval, Tables};
 
 /// Two readings without a reset between them.
 pub(in crate::commands) struct Compared<'a> {

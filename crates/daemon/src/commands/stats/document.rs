@@ -4,13 +4,13 @@
 
 use std::fmt::{Display, Write};
 
+use slurm_points::derive::{self, Cycles};
 use slurm_snapshot::{
     BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, Statistics,
 };
 
 use super::compared::{Compared, RankedRow, type_name, user_name};
 use crate::clock;
-use crate::derive::{self, Cycles};
 use crate::printable::printable;
 
 /// The column that figures of the interval end at.

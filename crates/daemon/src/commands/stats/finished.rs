@@ -5,13 +5,13 @@ use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use slurm_points::finished::{HOUR, Tally};
 use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Reply, ReplyKind, Request};
 
 use super::jobs::{MOST_ROWS, duration};
 use super::{and_more, print_table, read_whole};
 use crate::cli::{By, Options};
 use crate::clock::unix_now;
-use crate::finished::{HOUR, Tally};
 use crate::printable::cell;
 
 /// The states that have a column; the others are one together.

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use slurm_points::derive::seconds_since;
 use slurm_snapshot::{JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::{and_more, print_table, read_whole};
 use crate::cli::{By, Options};
-use crate::derive::seconds_since;
 use crate::printable::cell;
 
 /// Further rows are only counted.

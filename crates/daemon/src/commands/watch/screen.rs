@@ -2,11 +2,11 @@
 //!
 //! Has no terminal and no clock. No control character from slurmctld or a name service reaches the screen.
 
+use slurm_points::derive::{self, Cycles};
 use slurm_snapshot::{Reading, Statistics};
 
 use super::super::stats::{Compared, RankedRow, Served};
 use crate::clock;
-use crate::derive::{self, Cycles};
 use crate::printable::cell;
 
 /// The width of a table of RPCs, and of the figures in it.

@@ -1,0 +1,318 @@
+//! The configured collectors, and which of them take part in which round.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use carbon_wire::Batch;
+use slurm_snapshot::{ReplyKind, ReplyOptions, Role};
+
+use crate::collectors::{Begin, Start, SurveyCollector, TickCollector, TickOutcome};
+use crate::configured::Collectors;
+use crate::metric::Points;
+use crate::replies::{Needs, RoundResult};
+use crate::tagged::undeclared;
+
+/// The collectors that run.
+#[derive(Default)]
+pub struct Collecting {
+    ticks: Vec<Running<TickCollector>>,
+    surveys: Vec<Running<SurveyCollector>>,
+}
+
+struct Running<C: ?Sized> {
+    name: &'static str,
+    /// Which reader asks for its replies.
+    role: Role,
+    replies: BTreeSet<ReplyKind>,
+    /// Seconds between two rounds.
+    every: u32,
+    collector: Box<C>,
+}
+
+impl Collecting {
+    /// Starts the enabled collectors; `memory` returns what each one remembered.
+    pub fn start(
+        interval: u32,
+        collectors: &Collectors,
+        memory: impl Fn(&'static str) -> Option<String>,
+    ) -> Self {
+        Self::default().restart(interval, collectors, |_| false, memory)
+    }
+
+    /// The same with other settings. Collectors that `stays` accepts continue with everything that they have counted.
+    pub fn restart(
+        self,
+        interval: u32,
+        collectors: &Collectors,
+        stays: impl Fn(&'static str) -> bool,
+        memory: impl Fn(&'static str) -> Option<String>,
+    ) -> Self {
+        let mut ticks = staying_by_name(self.ticks, &stays);
+        let mut surveys = staying_by_name(self.surveys, &stays);
+        let mut all = Self::default();
+        for (collector, settings) in collectors.enabled() {
+            let (name, replies) = (collector.name, collectors.replies(collector, settings));
+            let begin = Begin { interval, settings, memory: None };
+            let role = collector.role();
+            match collector.start {
+                // Not made of ticks or surveys: accounting.rs.
+                Start::Finished => {}
+                Start::Tick(start) => all.ticks.push(ticks.remove(name).unwrap_or_else(|| {
+                    let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
+                    Running { name, role, replies, every: interval, collector }
+                })),
+                Start::Survey(start) => all.surveys.push(surveys.remove(name).unwrap_or_else(|| {
+                    let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
+                    Running { name, role, replies, every: settings.interval(interval), collector }
+                })),
+            }
+        }
+        all
+    }
+
+    /// What the statistics of a tick must hold for all of them.
+    pub fn options(&self) -> ReplyOptions {
+        self.ticks.iter().fold(ReplyOptions::default(), |all, it| all | it.collector.options())
+    }
+
+    /// Adds the points of a tick.
+    pub fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, prefix: &str, batch: &mut Batch) {
+        let mut points = Points::new(prefix, batch);
+        self.ticks.iter_mut().for_each(|it| it.collector.collect(timestamp, outcome, &mut points));
+        debug_check(batch);
+    }
+
+    /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix seconds:
+    /// not of one that a reload has made since, to which what was not asked for would look like nothing.
+    pub fn collect_survey(
+        &mut self,
+        due: DueCollectors,
+        done: &RoundResult,
+        now: i64,
+        prefix: &str,
+        batch: &mut Batch,
+    ) {
+        let RoundResult { timestamp, asked, replies } = done;
+        let mut points = Points::new(prefix, batch);
+        for running in &mut self.surveys {
+            let was_asked = running.needs().and(asked) == *asked;
+            let in_time = now < timestamp.saturating_add(running.every.into());
+            if due.includes(running.every) && was_asked && in_time {
+                running.collector.collect(*timestamp, replies, &mut points);
+            }
+        }
+        debug_check(batch);
+    }
+
+    /// What a survey of this role must request, with its collectors and the number of seconds after which each is due.
+    pub fn survey(&self, role: Role, due: DueCollectors) -> Vec<(Needs, u32)> {
+        let due = self.of(role).filter(|running| due.includes(running.every));
+        due.map(|running| (running.needs(), running.every)).collect()
+    }
+
+    /// What all collectors together need from this role's surveys; `None` if none takes part.
+    pub fn needs(&self, role: Role) -> Option<Needs> {
+        self.of(role).map(Running::needs).reduce(|all, needs| all.and(&needs))
+    }
+
+    fn of(&self, role: Role) -> impl Iterator<Item = &Running<SurveyCollector>> {
+        self.surveys.iter().filter(move |running| running.role == role)
+    }
+
+    /// What each has to remember, if that has changed since it was asked last, by name.
+    pub fn changed_memories(&mut self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        let ticks = self.ticks.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
+        let surveys = self.surveys.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
+        ticks.chain(surveys).filter_map(|(name, memory)| Some((name, memory?)))
+    }
+}
+
+impl Running<SurveyCollector> {
+    fn needs(&self) -> Needs {
+        Needs { replies: self.replies.clone(), options: self.collector.options() }
+    }
+}
+
+fn staying_by_name<C: ?Sized>(
+    running: Vec<Running<C>>,
+    stays: impl Fn(&'static str) -> bool,
+) -> BTreeMap<&'static str, Running<C>> {
+    running.into_iter().filter(|running| stays(running.name)).map(|running| (running.name, running)).collect()
+}
+
+fn debug_check(batch: &Batch) {
+    debug_assert_eq!(repeated(batch), None, "a path is twice in one batch: Carbon keeps the last value");
+    debug_assert_eq!(
+        undeclared(batch),
+        None,
+        "no collector declares this path: its variable parts are no tags"
+    );
+}
+
+fn repeated(batch: &Batch) -> Option<&str> {
+    let mut seen = HashSet::new();
+    batch.points().map(|point| point.path()).find(|path| !seen.insert(*path))
+}
+
+/// The collectors that a survey is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueCollectors {
+    /// Those whose interval divides this tick, Unix seconds.
+    At(i64),
+    /// All of them.
+    All,
+}
+
+impl DueCollectors {
+    fn includes(self, every: u32) -> bool {
+        match self {
+            Self::At(timestamp) => timestamp.rem_euclid(i64::from(every.max(1))) == 0,
+            Self::All => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use slurm_snapshot::{
+        Answer, Controller, Jobs, License, Licenses, NodeRow, Nodes, Partition, Partitions, Reading, Reply,
+    };
+
+    use super::*;
+    use crate::replies::SurveyReplies;
+    use crate::settings::Value;
+
+    #[test]
+    fn out_of_the_box_slurmctld_is_asked_for_its_statistics_alone() {
+        let collecting = Collecting::start(30, &Collectors::default(), |_| None);
+        assert_eq!(collecting.survey(Role::Surveys, DueCollectors::All), []);
+    }
+
+    #[test]
+    fn a_survey_is_for_those_whose_interval_divides_the_tick() {
+        let mut collectors = Collectors::default().with("nodes", &[]).with("jobs", &[]);
+        collectors.settings_mut("jobs").unwrap().interval = Some(300);
+        let collecting = Collecting::start(30, &collectors, |_| None);
+        let due = |at| -> Vec<(Vec<ReplyKind>, u32)> {
+            let due = collecting.survey(Role::Surveys, DueCollectors::At(at)).into_iter();
+            due.map(|(needs, every)| (needs.replies.into_iter().collect(), every)).collect()
+        };
+        assert_eq!(due(30), []);
+        let (jobs, nodes) = (vec![ReplyKind::Jobs], vec![ReplyKind::Nodes]);
+        assert_eq!(due(60), [(nodes.clone(), 60)]);
+        assert_eq!(due(300), [(jobs, 300), (nodes, 60)]);
+    }
+
+    #[test]
+    fn a_collector_that_a_reload_leaves_alone_keeps_what_it_has_counted() {
+        let lines = |collecting: &mut Collecting, timestamp| {
+            let mut batch = Batch::new(timestamp);
+            collecting.collect(timestamp, &TickOutcome::Failed, "c", &mut batch);
+            carbon_wire::lines(&batch)
+        };
+        let mut reading: Reading =
+            serde_json::from_str(r#"{"id":1,"time":30.0,"elapsed":1,"release":"24.11"}"#).unwrap();
+        reading.statistics = Some(slurm_snapshot::Statistics::default());
+        let outcome = TickOutcome::Reading(Arc::new(reading));
+        let (collectors, none) = (Collectors::default(), |_: &'static str| None);
+        let mut collecting = Collecting::start(30, &collectors, none);
+        collecting.collect(30, &outcome, "c", &mut Batch::new(30));
+        let other = Collectors::default().with("rpc_stats", &[("users", Value::Users(3))]);
+        let mut collecting = collecting.restart(30, &other, |name| other.is_same(&collectors, name), none);
+        assert!(lines(&mut collecting, 90).contains("seconds_since_reading 60 90"));
+        assert!(collecting.options().users, "the new settings are in use");
+        let mut anew = collecting.restart(30, &other, |_| false, none);
+        assert!(!lines(&mut anew, 120).contains("seconds_since_reading"));
+    }
+
+    /// In each list whatever slurmctld, or a file that a person wrote, may have twice.
+    #[test]
+    fn no_collector_makes_a_path_twice_in_a_batch() {
+        let names = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"];
+        let collectors = names.into_iter().fold(Collectors::default(), |all, name| all.with(name, &[]));
+        let collectors = collectors
+            .with("nodes", &[("each", Value::Flag(true))])
+            .with("rpc_stats", &[("users", Value::Users(9))]);
+        let mut collecting = Collecting::start(30, &collectors, |_| None);
+        let reading = |name: &str| {
+            let file = format!("{}/../daemon/tests/recordings/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(file).unwrap();
+            let Answer::Reading(reading) = Answer::parse(text.lines().last().unwrap().as_bytes()).unwrap()
+            else {
+                panic!("{name} has no reading")
+            };
+            TickOutcome::Reading(Arc::new(*reading))
+        };
+        for name in ["20.11", "22.05", "24.11", "26.05"] {
+            let mut batch = Batch::new(30);
+            collecting.collect(30, &reading(name), "c", &mut batch);
+            assert_eq!(repeated(&batch), None, "{name}");
+        }
+        let tallies = || [("mixed".to_owned(), Default::default())].into();
+        let license = |nodes: Option<&str>| License {
+            name: "flat".to_owned(),
+            nodes: nodes.map(str::to_owned),
+            ..License::default()
+        };
+        let partition = Partition { name: "debug".to_owned(), states: tallies(), ..Partition::default() };
+        let row = NodeRow { name: "n1".to_owned(), ..NodeRow::default() };
+        let mut replies = SurveyReplies::of(
+            ReplyKind::Licenses,
+            Reply::Licenses(Licenses {
+                licenses: vec![
+                    license(None),
+                    license(Some("n[1-2]")),
+                    license(Some("n[1-2]")),
+                    license(Some("n1")),
+                    license(None),
+                ],
+                ..Licenses::default()
+            }),
+        );
+        replies.add(
+            ReplyKind::Nodes,
+            Reply::Nodes(Box::new(Nodes {
+                states: tallies(),
+                flags: tallies(),
+                gpus: [(String::new(), Default::default()), ("a100".to_owned(), Default::default())].into(),
+                rows: vec![row],
+                partitions: Some(Partitions { partitions: vec![partition], ..Partitions::default() }),
+                ..Nodes::default()
+            })),
+        );
+        replies.add(
+            ReplyKind::Jobs,
+            Reply::Jobs(Box::new(Jobs {
+                qos: [(String::new(), Default::default()), ("no_qos".to_owned(), Default::default())].into(),
+                partitions: [("debug".to_owned(), Default::default())].into(),
+                ..Jobs::default()
+            })),
+        );
+        let controller = |index| Controller { host: "ctl".to_owned(), index, ..Controller::default() };
+        replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
+        let mut batch = Batch::new(60);
+        let done = RoundResult { timestamp: 60, asked: collecting.needs(Role::Surveys).unwrap(), replies };
+        collecting.collect_survey(DueCollectors::All, &done, 60, "c", &mut batch);
+        assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
+        assert_eq!(repeated(&batch), None);
+    }
+
+    #[test]
+    fn a_round_that_asked_for_less_than_a_new_collector_needs_is_not_its() {
+        let collectors = Collectors::default().with("jobs", &[("accounts", Value::Names(9))]);
+        let mut collecting = Collecting::start(30, &collectors, |_| None);
+        let needs = collecting.needs(Role::Surveys).unwrap();
+        let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));
+        let mut points = |asked| {
+            let mut batch = Batch::new(60);
+            let done = RoundResult { timestamp: 60, asked, replies: replies.clone() };
+            collecting.collect_survey(DueCollectors::At(60), &done, 61, "c", &mut batch);
+            batch.points().len()
+        };
+        let without = ReplyOptions { accounts: false, ..needs.options };
+        assert_eq!(points(Needs { options: without, ..needs.clone() }), 0);
+        let more = Needs { replies: [ReplyKind::Nodes].into(), ..Needs::default() };
+        assert!(points(needs.and(&more)) > 0);
+    }
+}

@@ -1,0 +1,255 @@
+//! Turns readings into points: one file per collector, and the table of all collectors.
+//!
+//! A collector is a pure function of a tick's outcome, or of a survey's replies, and of its own last reading: no clock, no
+//! log, and it knows no other collector. To add one, write its file and its entry in [`COLLECTORS`]; CONTRIBUTING.md has
+//! the steps.
+
+use std::sync::Arc;
+
+use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role, Statistics};
+
+use crate::metric::{Leaves, Points};
+use crate::replies::SurveyReplies;
+use crate::settings::{STATES_ONLY, Setting, Settings};
+
+mod associations;
+mod controllers;
+mod finished;
+mod health;
+mod jobs;
+mod licenses;
+mod nodes;
+mod partitions;
+mod reservations;
+mod rpc_stats;
+mod sched_exit;
+mod sched_interval;
+mod sched_stats;
+mod slurmdbd;
+
+pub use self::finished::{
+    FinishedSettings, batch as finished_batch, paths as finished_paths, unproved_batch,
+};
+
+/// A kind of metrics that can be enabled or disabled.
+pub struct Collector {
+    /// Its file, and its table in the configuration, `[collectors.NAME]`.
+    pub name: &'static str,
+    /// What the shipped configuration says of it.
+    pub comment: &'static str,
+    /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
+    pub settings: &'static [Setting],
+    /// Every path that it may make.
+    pub(crate) paths: &'static [Paths],
+    /// Its input: the statistics of every tick, or replies of surveys.
+    pub replies: &'static [ReplyKind],
+    pub(crate) start: Start,
+}
+
+/// How a collector is started.
+pub(crate) enum Start {
+    /// It takes part in every tick: on by default.
+    Tick(fn(&Begin<'_>) -> Box<TickCollector>),
+    /// It takes part in surveys: off by default.
+    Survey(fn(&Begin<'_>) -> Box<SurveyCollector>),
+    /// Finished jobs, which have rounds and a memory of their own: off by default.
+    Finished,
+}
+
+/// What a collector is started with.
+pub(crate) struct Begin<'a> {
+    /// Seconds between two ticks.
+    pub(crate) interval: u32,
+    pub(crate) settings: &'a Settings,
+    /// What this collector remembered when the daemon last ended.
+    pub(crate) memory: Option<&'a str>,
+}
+
+impl Collector {
+    /// Whether it has rounds of its own instead of taking part in every tick.
+    pub fn is_survey(&self) -> bool {
+        !matches!(self.start, Start::Tick(_))
+    }
+
+    /// Which reader asks for its replies.
+    pub fn role(&self) -> Role {
+        self.replies.first().map_or(Role::Statistics, |reply| reply.row().role)
+    }
+
+    /// What follows `slurm_` in its paths: its name, except for finished jobs.
+    pub fn family(&self) -> &'static str {
+        let first = self.paths.first().and_then(|paths| paths.below.split('.').next());
+        first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)
+    }
+
+    /// Every path that it may make with these settings.
+    pub fn paths_with(&self, settings: &Settings) -> &'static [Paths] {
+        if settings.flag(&STATES_ONLY) { jobs::OF_STATES } else { self.paths }
+    }
+}
+
+/// The paths below one level, for the documentation.
+pub struct Paths {
+    /// The part after the prefix, with variable nodes in angle brackets: `slurm_rpc_stats.type.<type>`.
+    pub below: &'static str,
+    /// One sentence or two for the documentation.
+    pub about: &'static str,
+    /// In sdiag's order.
+    pub leaves: &'static (dyn Leaves + Sync),
+}
+
+/// The outcome of a tick's request.
+#[derive(Clone, Debug)]
+pub enum TickOutcome {
+    /// Slurmctld has answered.
+    Reading(Arc<Reading>),
+    /// It failed, or took too long.
+    Failed,
+    /// A reload cut it short, so it is not known whether slurmctld answers.
+    GivenUp,
+    /// This host's slurmctld is a backup that waits. No collector ever sees it.
+    Standby,
+}
+
+impl TickOutcome {
+    /// The reading, if there is one.
+    pub const fn reading(&self) -> Option<&Arc<Reading>> {
+        match self {
+            Self::Reading(reading) => Some(reading),
+            Self::Failed | Self::GivenUp | Self::Standby => None,
+        }
+    }
+
+    /// The reading with its statistics, which a reset's does not have.
+    fn statistics(&self) -> Option<(&Arc<Reading>, &Statistics)> {
+        let reading = self.reading()?;
+        Some((reading, reading.statistics.as_ref()?))
+    }
+}
+
+/// A running collector, by its input.
+pub(crate) trait Collect<Input>: Send {
+    /// What its replies must hold.
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions::default()
+    }
+
+    /// The points of the tick planned for `timestamp`, Unix seconds, or of the survey that it began.
+    fn collect(&mut self, timestamp: i64, input: &Input, points: &mut Points<'_>);
+
+    /// What it must know again after a restart of the daemon, if that has changed since the last call.
+    fn changed_memory(&mut self) -> Option<String> {
+        None
+    }
+}
+
+pub(crate) type TickCollector = dyn Collect<TickOutcome>;
+
+pub(crate) type SurveyCollector = dyn Collect<SurveyReplies>;
+
+/// All collectors, in the documentation's order.
+pub const COLLECTORS: &[Collector] = &[
+    sched_stats::COLLECTOR,
+    sched_interval::COLLECTOR,
+    sched_exit::COLLECTOR,
+    rpc_stats::COLLECTOR,
+    health::COLLECTOR,
+    jobs::COLLECTOR,
+    finished::COLLECTOR,
+    nodes::COLLECTOR,
+    partitions::COLLECTOR,
+    licenses::COLLECTOR,
+    reservations::COLLECTOR,
+    associations::COLLECTOR,
+    controllers::COLLECTOR,
+    slurmdbd::COLLECTOR,
+];
+
+/// Whether `level`, the part of a path after the prefix, fits the `documented` one, whose variable parts fit anything.
+pub fn fits(documented: &str, level: &str) -> bool {
+    let (mut given, mut documented) = (level.split('.'), documented.split('.'));
+    loop {
+        match (given.next(), documented.next()) {
+            (None, None) => return true,
+            (Some(given), Some(documented)) if documented.starts_with('<') || given == documented => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Value;
+
+    /// The points that a running collector makes of a survey's round.
+    pub(super) fn surveyed(
+        collector: &mut SurveyCollector,
+        timestamp: i64,
+        replies: &SurveyReplies,
+    ) -> Vec<String> {
+        let mut batch = carbon_wire::Batch::new(timestamp);
+        collector.collect(timestamp, replies, &mut Points::new("c", &mut batch));
+        assert_eq!(batch.refused(), 0);
+        batch.points().map(|point| format!("{} {}", point.path(), point.value())).collect()
+    }
+
+    /// A survey collector that begins with these settings, the others as they are by default.
+    pub(super) fn started(collector: &Collector, values: &[(&'static str, Value)]) -> Box<SurveyCollector> {
+        let mut settings = Settings::new(true, collector.settings);
+        settings.values.extend(values.iter().copied());
+        match collector.start {
+            Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
+            Start::Tick(_) | Start::Finished => panic!("{} takes part in no survey", collector.name),
+        }
+    }
+
+    pub(super) fn has_all(points: &[String], expected: &[&str]) {
+        for point in expected {
+            assert!(points.iter().any(|its| its == point), "{point} is not in {points:#?}");
+        }
+    }
+
+    #[test]
+    fn a_collector_is_made_of_statistics_or_of_one_readers_replies() {
+        for collector in COLLECTORS {
+            let role = collector.role();
+            let fits = match collector.start {
+                Start::Tick(_) => role == Role::Statistics,
+                Start::Survey(_) => role != Role::Statistics,
+                Start::Finished => role == Role::Accounting,
+            };
+            let is_one = collector.replies.iter().all(|reply| reply.row().role == role);
+            assert!(fits && is_one && !collector.replies.is_empty(), "{}", collector.name);
+        }
+    }
+
+    #[test]
+    fn every_file_of_the_folder_is_in_the_table() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/collectors");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        files.sort();
+        let mut table: Vec<&str> = COLLECTORS.iter().map(|collector| collector.name).collect();
+        table.sort_unstable();
+        assert_eq!(files, table);
+    }
+
+    #[test]
+    fn no_path_is_there_twice_and_all_are_legal() {
+        let mut paths: Vec<String> = COLLECTORS
+            .iter()
+            .flat_map(|collector| collector.paths)
+            .flat_map(|paths| paths.leaves.leaves().into_iter().map(|l| (paths.below, l.leaf)))
+            .map(|(below, leaf)| format!("cluster.{below}.gauge-{leaf}"))
+            .collect();
+        let filled = |path: &String| path.replace(['<', '>'], "");
+        assert!(paths.iter().all(|path| carbon_wire::path::check(&filled(path)).is_ok()));
+        paths.sort();
+        assert!(paths.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

@@ -1,0 +1,413 @@
+//! `slurm_associations`: fairshare, shares, usage, and what is used next to each limit, by account, by QOS and by user.
+//!
+//! Paths do not contain the tree of accounts, because a name occurs only once in a cluster, and accounts move.
+
+use std::collections::BTreeMap;
+
+use carbon_wire::path;
+use slurm_snapshot::tres::whole;
+use slurm_snapshot::{
+    Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, SharesRaw, TresUse, UseAndLimits,
+};
+
+use super::{Begin, Collect, Collector, Paths, Start};
+use crate::derive::exact_f64;
+use crate::metric::{Leaves, Metric, Points, average, number};
+use crate::replies::SurveyReplies;
+use crate::settings::{Setting, Value};
+use crate::user_paths::{Candidate, UserPaths};
+use crate::zero_fill::SeenStates;
+
+const USERS: Setting = Setting {
+    key: "users",
+    default: Value::Users(0),
+    comment: "\
+By user and account too: publish the top N users by usage; 0 for none, at most 200. Bounded like those of rpc_stats:
+within 30 days 5 * users of them, each with 25 files or more for each account that the user may use.",
+};
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "associations",
+    comment: "Fairshare, usage and limits by account and QOS, as sshare and sacctmgr show them: slurm_associations.",
+    settings: &[USERS],
+    paths: &[
+        Paths {
+            below: "slurm_associations.total",
+            about: "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`, off by default. One RPC, \
+                    which takes no lock of jobs or nodes. If PrivateData in slurm.conf names `usage` or `users`, the \
+                    daemon's user must be an operator.",
+            leaves: &TOTAL,
+        },
+        Paths {
+            below: "slurm_associations.account.<account>",
+            about: "Shares and usage of an account, as `sshare -al` shows them. Its usage also counts for the accounts \
+                    above it. No point where sshare prints nothing or `inf`.",
+            leaves: &SHARES,
+        },
+        Paths {
+            below: "slurm_associations.account.<account>",
+            about: "Its jobs next to its limits. If jobs wait while `jobs_running` has reached `grp_jobs`, or a TRES \
+                    has reached its limit, they wait because of that limit: raise it with sacctmgr, or tell the \
+                    account's users. No point for a limit that is not set.",
+            leaves: &JOBS,
+        },
+        Paths {
+            below: "slurm_associations.account.<account>.tres.<tres>",
+            about: "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. \
+                    From the first use on there is a point in every round. Minutes are TRES-minutes; for memory they \
+                    are MiB-minutes.",
+            leaves: &TRES,
+        },
+        Paths {
+            below: "slurm_associations.qos.<qos>",
+            about: "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.",
+            leaves: &QOS,
+        },
+        Paths { below: "slurm_associations.qos.<qos>", about: "As of an account.", leaves: &JOBS },
+        as_for_an_account("slurm_associations.qos.<qos>.tres.<tres>", &TRES),
+        Paths {
+            below: "slurm_associations.qos.<qos>.tres.<tres>",
+            about: "What each user and each account may have of a TRES in this QOS.",
+            leaves: &QOS_TRES,
+        },
+        Paths {
+            below: "slurm_associations.user.<account>.<user>",
+            about: "A user in an account: only if `users` in `[collectors.associations]` is above 0. The top `users` \
+                    by usage get paths in each of their accounts, for at least a day; `root` and `slurm` always have \
+                    them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
+                    path. A user with a `fairshare` near 0 waits for the jobs of others.",
+            leaves: &SHARES,
+        },
+        as_for_an_account("slurm_associations.user.<account>.<user>", &JOBS),
+        as_for_an_account("slurm_associations.user.<account>.<user>.tres.<tres>", &TRES),
+    ],
+    replies: &[ReplyKind::Associations],
+    start: Start::Survey(|Begin { settings, memory, .. }| {
+        let user_paths = UserPaths::of(settings, *memory);
+        Box::new(AssociationsCollector { user_paths, ..AssociationsCollector::default() })
+    }),
+};
+
+const fn as_for_an_account(below: &'static str, leaves: &'static (dyn Leaves + Sync)) -> Paths {
+    Paths { below, about: "As for an account.", leaves }
+}
+
+#[derive(Default)]
+struct AssociationsCollector {
+    tres_seen: SeenStates,
+    /// Of users: a user who loses paths has no zeroes.
+    user_tres_seen: SeenStates,
+    user_paths: Option<UserPaths>,
+}
+
+#[rustfmt::skip]
+const TOTAL: &[Metric<Associations>] = &[
+    average("records", "count", |a| number(a.records), "number of associations: accounts, and users in accounts"),
+];
+
+#[rustfmt::skip]
+const SHARES: &[Metric<Association>] = &[
+    average("shares_raw", "count", |a| match a.shares {
+            SharesRaw::Shares(shares) => Some(shares.into()),
+            SharesRaw::None | SharesRaw::Parent => None,
+        },
+        "RawShares: its shares, compared with those of its siblings; not published if it has its parent's"),
+    average("shares_norm", "fraction", |a| number(a.shares_norm), "NormShares: its share of the cluster"),
+    average("usage_raw", "TRES-seconds", |a| number(a.usage_raw),
+        "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife"),
+    average("usage_norm", "fraction", |a| number(a.usage_norm),
+        "NormUsage: its share of the cluster's usage; compare it with `shares_norm`"),
+    average("usage_efctv", "fraction", |a| number(a.usage_efctv), "EffectvUsage: the usage that counts against its share"),
+    average("fairshare", "fraction", |a| number(a.fairshare),
+        "FairShare: the fairshare factor in a user's job priority, 1 for the user who is served first; no point for accounts, or without FAIR_TREE"),
+    average("level_fs", "ratio", |a| number(a.level_fs),
+        "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used"),
+];
+
+#[rustfmt::skip]
+const JOBS: &[Metric<UseAndLimits>] = &[
+    average("jobs_running", "count", |u| number(u.jobs_running), "its running jobs"),
+    average("grp_jobs", "count", |u| number(u.grp_jobs), "GrpJobs: maximum number of running jobs"),
+    average("max_jobs", "count", |u| number(u.max_jobs),
+        "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit"),
+    average("submit_jobs", "count", |u| number(u.jobs_submitted), "its running and pending jobs"),
+    average("grp_submit_jobs", "count", |u| number(u.grp_submit_jobs),
+        "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused"),
+    average("max_submit_jobs", "count", |u| number(u.max_submit_jobs),
+        "MaxSubmitJobs: maximum number of running and pending jobs of each user"),
+    average("wall_used", "s", |u| number(u.wall_used), "wall time of its jobs, reduced by decay"),
+    average("grp_wall", "s", |u| minutes(u.grp_wall), "GrpWall: the limit of wall_used"),
+    average("max_wall_per_job", "s", |u| minutes(u.max_wall_per_job), "MaxWall: how long one job may run"),
+];
+
+#[rustfmt::skip]
+const QOS: &[Metric<QosUse>] = &[
+    average("usage_raw", "TRES-seconds", |q| number(q.usage_raw), "as for an account"),
+    average("max_jobs_per_user", "count", |q| number(q.use_and_limits.max_jobs_per_user),
+        "MaxJobsPU: maximum number of running jobs of each user"),
+    average("max_jobs_per_account", "count", |q| number(q.use_and_limits.max_jobs_per_account),
+        "MaxJobsPA: maximum number of running jobs of each account"),
+    average("max_submit_jobs_per_user", "count", |q| number(q.use_and_limits.max_submit_jobs_per_user),
+        "MaxSubmitPU: maximum number of running and pending jobs of each user"),
+    average("max_submit_jobs_per_account", "count", |q| number(q.use_and_limits.max_submit_jobs_per_account),
+        "MaxSubmitPA: maximum number of running and pending jobs of each account"),
+];
+
+#[derive(Clone, Copy, Debug, Default)]
+struct TresValues {
+    of: TresUse,
+    /// Slurm counts MiB; bytes are published.
+    is_memory: bool,
+}
+
+#[rustfmt::skip]
+const TRES: &[Metric<TresValues>] = &[
+    average("used", "count, bytes", |t| t.amount(Some(t.of.used)), "what is allocated to running jobs"),
+    average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have allocated together"),
+    average("used_mins", "min", |t| Some(exact_f64(t.of.used_secs) / 60.0), "TRES-minutes used, reduced by decay"),
+    average("grp_tres_mins", "min", |t| number(t.of.grp_mins), "GrpTRESMins: the limit of used_mins"),
+    average("run_mins", "min", |t| Some(exact_f64(t.of.run_secs) / 60.0),
+        "TRES-minutes that running jobs may still use, by their time limits"),
+    average("grp_tres_run_mins", "min", |t| number(t.of.grp_run_mins), "GrpTRESRunMins: the limit of run_mins"),
+    average("max_tres_per_job", "count, bytes", |t| t.amount(t.of.max_per_job), "MaxTRES: what one job may have"),
+    average("max_tres_per_node", "count, bytes", |t| t.amount(t.of.max_per_node), "MaxTRESPerNode: what one job may have on a node"),
+    average("max_tres_mins_per_job", "min", |t| number(t.of.max_mins_per_job), "MaxTRESMins: TRES-minutes of one job"),
+];
+
+#[rustfmt::skip]
+const QOS_TRES: &[Metric<TresValues>] = &[
+    average("max_tres_per_user", "count, bytes", |t| t.amount(t.of.max_per_user), "MaxTRESPU: what each user may have"),
+    average("max_tres_per_account", "count, bytes", |t| t.amount(t.of.max_per_account), "MaxTRESPA: what each account may have"),
+];
+
+impl Collect<SurveyReplies> for AssociationsCollector {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { users: self.user_paths.is_some(), ..ReplyOptions::default() }
+    }
+
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Associations(all)) = replies.get(ReplyKind::Associations) else { return };
+        points.push("slurm_associations.total", TOTAL, &**all);
+        for association in all.associations.iter().filter(|association| association.user.is_none()) {
+            let level = format!("slurm_associations.account.{}", path::component(&association.account));
+            push(points, &mut self.tres_seen, &level, association);
+        }
+        for qos in &all.qos {
+            let level = format!("slurm_associations.qos.{}", path::component(&qos.name));
+            points.push(&level, QOS, qos);
+            points.push(&level, JOBS, &qos.use_and_limits);
+            let tres = tres(&qos.use_and_limits);
+            self.tres_seen.push(points, &format!("{level}.tres"), &[], &tres, TRES);
+            for (name, tres) in &tres {
+                points.push(&format!("{level}.tres.{}", path::component(name)), QOS_TRES, tres);
+            }
+        }
+        self.push_users(timestamp, points, &all.associations);
+        self.tres_seen.end(points, TRES);
+    }
+
+    fn changed_memory(&mut self) -> Option<String> {
+        self.user_paths.as_mut()?.changed_memory()
+    }
+}
+
+impl AssociationsCollector {
+    fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, all: &[Association]) {
+        let Some(user_paths) = &mut self.user_paths else { return };
+        // Of two names with one number, one has paths: the paths are those of the number.
+        let mut names: BTreeMap<u32, &str> = BTreeMap::new();
+        for user in all.iter().filter_map(|association| association.user.as_ref()) {
+            let Some(id) = user.id else { continue };
+            let name = names.entry(id).or_insert(&user.name);
+            *name = (*name).min(&user.name);
+        }
+        let mut users: BTreeMap<u32, (&str, Vec<&Association>)> = BTreeMap::new();
+        for association in all.iter().filter(|association| association.partition.is_none()) {
+            if let Some(user) = &association.user
+                && let Some(id) = user.id
+                && names.get(&id) == Some(&user.name.as_str())
+            {
+                users.entry(id).or_insert_with(|| (&user.name, Vec::new())).1.push(association);
+            }
+        }
+        let usage = |of: &[&Association]| whole(of.iter().map(|association| association.usage_raw).sum());
+        let in_all = users.values().fold(0_u64, |sum, (_, of)| sum.saturating_add(usage(of)));
+        let candidates: Vec<Candidate<'_>> = users
+            .iter()
+            .map(|(id, (name, of))| {
+                let jobs = of.iter().map(|association| association.use_and_limits.jobs_submitted);
+                let jobs = jobs.fold(0_u64, |sum, jobs| sum.saturating_add(jobs.into()));
+                Candidate {
+                    uid: *id,
+                    name: Some(*name),
+                    looking_up: false,
+                    rank: Some((usage(of), jobs)).filter(|rank| *rank != (0, 0)),
+                    is_heavy: usage(of) >= in_all.div_ceil(10),
+                }
+            })
+            .collect();
+        user_paths.update(timestamp, &candidates);
+        for (candidate, (_, of)) in candidates.iter().zip(users.values()) {
+            let Some(user) = user_paths.member(candidate) else { continue };
+            for association in of {
+                let account = path::component(&association.account);
+                let level = format!("slurm_associations.user.{account}.{user}");
+                push(points, &mut self.user_tres_seen, &level, association);
+            }
+        }
+        self.user_tres_seen.end_silently();
+    }
+}
+
+fn push(points: &mut Points<'_>, tres_seen: &mut SeenStates, level: &str, association: &Association) {
+    points.push(level, SHARES, association);
+    points.push(level, JOBS, &association.use_and_limits);
+    tres_seen.push(points, &format!("{level}.tres"), &[], &tres(&association.use_and_limits), TRES);
+}
+
+/// By a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another TRES has that name.
+fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
+    let mut tres = BTreeMap::new();
+    for (name, of) in &of.tres {
+        let plain = name.replace(['/', ':'], "_");
+        let name = if tres.contains_key(&plain) { name.clone() } else { plain };
+        tres.insert(name.clone(), TresValues { of: *of, is_memory: name == "mem" });
+    }
+    tres
+}
+
+impl TresValues {
+    fn amount(&self, amount: Option<u64>) -> Option<f64> {
+        let unit = if self.is_memory { 1 << 20 } else { 1 };
+        amount.and_then(|amount| number(amount.saturating_mul(unit)))
+    }
+}
+
+/// Seconds.
+fn minutes(minutes: Option<u32>) -> Option<f64> {
+    minutes.map(|minutes| f64::from(minutes) * 60.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::AssociationUser;
+
+    use super::super::tests::{started, surveyed};
+    use super::*;
+
+    fn physics() -> Association {
+        let cpu = TresUse { used: 4, used_secs: 90, run_secs: 600, grp: Some(8), ..TresUse::default() };
+        let memory = TresUse { used: 2, max_per_job: Some(4), ..TresUse::default() };
+        let gpu = TresUse { grp_mins: Some(100), ..TresUse::default() };
+        let tres = [("cpu", cpu), ("gres/gpu", gpu), ("mem", memory)];
+        Association {
+            account: "physics".to_owned(),
+            shares: SharesRaw::Shares(3),
+            shares_norm: Some(0.75),
+            usage_raw: 90.5,
+            level_fs: Some(1.5),
+            use_and_limits: UseAndLimits {
+                jobs_running: 1,
+                jobs_submitted: 2,
+                grp_jobs: Some(5),
+                grp_wall: Some(10),
+                tres: tres.map(|(name, tres)| (name.to_owned(), tres)).into(),
+                ..UseAndLimits::default()
+            },
+            ..Association::default()
+        }
+    }
+
+    fn user(name: &str, id: u32, usage: f64) -> Association {
+        Association {
+            user: Some(AssociationUser { name: name.to_owned(), id: Some(id) }),
+            usage_raw: usage,
+            fairshare: Some(0.5),
+            level_fs: None,
+            ..physics()
+        }
+    }
+
+    fn reply(associations: Vec<Association>) -> SurveyReplies {
+        let all = Associations { records: 9, associations, ..Associations::default() };
+        SurveyReplies::of(ReplyKind::Associations, Reply::Associations(Box::new(all)))
+    }
+
+    #[test]
+    fn an_account_has_its_figures_and_no_limit_that_is_not_set() {
+        let mut collector = started(&COLLECTOR, &[]);
+        let points = surveyed(&mut *collector, 60, &reply(vec![physics(), user("ann", 7, 5.0)]));
+        let expected = [
+            "total.gauge-records 9",
+            "account.physics.gauge-shares_raw 3",
+            "account.physics.gauge-shares_norm 0.75",
+            "account.physics.gauge-usage_raw 90.5",
+            "account.physics.gauge-level_fs 1.5",
+            "account.physics.gauge-jobs_running 1",
+            "account.physics.gauge-grp_jobs 5",
+            "account.physics.gauge-submit_jobs 2",
+            "account.physics.gauge-wall_used 0",
+            "account.physics.gauge-grp_wall 600",
+            "account.physics.tres.cpu.gauge-used 4",
+            "account.physics.tres.cpu.gauge-grp_tres 8",
+            "account.physics.tres.cpu.gauge-used_mins 1.5",
+            "account.physics.tres.cpu.gauge-run_mins 10",
+            "account.physics.tres.gres_gpu.gauge-used 0",
+            "account.physics.tres.gres_gpu.gauge-used_mins 0",
+            "account.physics.tres.gres_gpu.gauge-grp_tres_mins 100",
+            "account.physics.tres.gres_gpu.gauge-run_mins 0",
+            "account.physics.tres.mem.gauge-used 2097152",
+            "account.physics.tres.mem.gauge-used_mins 0",
+            "account.physics.tres.mem.gauge-run_mins 0",
+            "account.physics.tres.mem.gauge-max_tres_per_job 4194304",
+        ];
+        assert_eq!(points, expected.map(|point| format!("c.slurm_associations.{point}")));
+        let idle = Association { use_and_limits: UseAndLimits::default(), ..physics() };
+        let later = surveyed(&mut *collector, 120, &reply(vec![idle]));
+        assert!(
+            later.contains(&"c.slurm_associations.account.physics.tres.cpu.gauge-used 0".to_owned()),
+            "{later:#?}"
+        );
+    }
+
+    #[test]
+    fn users_have_paths_only_where_asked_for_and_no_more_than_that() {
+        let users = || vec![user("ann", 7, 500.0), user("bob", 8, 90.0), user("eve", 9, 700.0)];
+        let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
+        assert!(collector.options().users);
+        let for_one = Association { partition: Some("gpu".to_owned()), ..user("ann", 7, 1.0) };
+        let nobody =
+            Association { user: Some(AssociationUser { name: "gone".to_owned(), id: None }), ..physics() };
+        let all = reply([users(), vec![for_one, nobody]].concat());
+        let points = surveyed(&mut *collector, 60, &all);
+        let fairshare: Vec<&String> = points.iter().filter(|point| point.contains("fairshare")).collect();
+        let expected = ["ann", "eve"]
+            .map(|user| format!("c.slurm_associations.user.physics.{user}.gauge-fairshare 0.5"));
+        assert_eq!(fairshare, expected.each_ref());
+        assert!(collector.changed_memory().unwrap().contains("eve"));
+        assert!(!started(&COLLECTOR, &[]).options().users);
+    }
+
+    /// Both names had the same paths, with different values.
+    #[test]
+    fn of_two_names_with_one_number_the_first_has_paths() {
+        let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
+        let points = surveyed(&mut *collector, 60, &reply(vec![user("toor", 0, 5.0), user("root", 0, 7.0)]));
+        let usage = "c.slurm_associations.user.physics.root.gauge-usage_raw";
+        let usage: Vec<&String> = points.iter().filter(|point| point.starts_with(usage)).collect();
+        assert_eq!(usage, ["c.slurm_associations.user.physics.root.gauge-usage_raw 7"]);
+    }
+
+    #[test]
+    fn two_tres_that_would_have_one_path_have_two() {
+        let named = |name: &str| (name.to_owned(), TresUse::default());
+        let tres = tres(&UseAndLimits {
+            tres: [named("gres/gpu:a"), named("gres/gpu_a")].into(),
+            ..UseAndLimits::default()
+        });
+        assert_eq!(tres.len(), 2);
+        let components: std::collections::BTreeSet<_> =
+            tres.keys().map(|name| path::component(name)).collect();
+        assert_eq!(components.len(), 2, "{components:?}");
+    }
+}

@@ -1,0 +1,335 @@
+//! `slurm_jobs_finished`: jobs that have ended, by final state, partition, account, QOS and user, each counted once.
+//!
+//! The ledger (crate::finished) counts; this file always makes points of the whole ledger.
+
+use carbon_wire::Batch;
+use slurm_snapshot::{FINAL_STATES, ReplyKind};
+
+use super::{Collector, Paths, Start};
+use crate::finished::{Counts, Figures, Levels, Spread, Tally};
+use crate::metric::{Leaves, Metric, MetricTotals, Points, average, last, max, number};
+use crate::settings::{Setting, Settings, Value};
+
+const WINDOW: Setting = Setting {
+    key: "window",
+    default: Value::Seconds(3600),
+    comment: "Each round reads the jobs that ended in this time, and counts those that were not counted before.",
+};
+const CATCH_UP: Setting = Setting {
+    key: "catch_up",
+    default: Value::Seconds(86_400),
+    comment: "\
+How late slurmdbd may learn of a job's end: longer than slurmctld may ever wait for slurmdbd. The numbers of jobs are kept in
+queue.dir for this time: 12 bytes a job, at most an eighth of queue.max_bytes.",
+};
+const ACCOUNTS: Setting = Setting {
+    key: "accounts",
+    default: Value::Names(0),
+    comment: "\
+By account, QOS and user too: publish the first N with a job that started; all others share one level. A name
+without such a job for 30 days makes room for another. 0 for none, at most 1000; each takes 54 files, and 56 with efficiency.",
+};
+const QOS: Setting = Setting { key: "qos", default: Value::Names(0), comment: "" };
+const USERS: Setting = Setting { key: "users", default: Value::Names(0), comment: "" };
+const EFFICIENCY: Setting = Setting {
+    key: "efficiency",
+    default: Value::Flag(false),
+    comment: "\
+The CPU time that finished jobs have used too, from their steps: a query to slurmdbd's database for each job, once. Needs
+slurmdbd and JobAcctGatherType. A job counts when its steps have ended too, at the latest 3 minutes after it is first seen.",
+};
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "finished",
+    comment: "\
+Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd. Needs queue.dir.",
+    settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS, EFFICIENCY],
+    paths: &[
+        Paths {
+            below: "slurm_jobs_finished.reading",
+            about: "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, even \
+                    through outages of slurmdbd and of this daemon. A job counts in the round in which it is first reported, \
+                    not in that in which it ended. Every figure is published twice: what the \
+                    round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
+                    not be read has no point; the next one counts its jobs.",
+            leaves: &(READING, UNPROVED),
+        },
+        state(
+            "slurm_jobs_finished.total.state.<state>",
+            "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
+             slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
+             each run that ended because the job was requeued (`requeued`).",
+        ),
+        Paths {
+            below: "slurm_jobs_finished.total.work",
+            about: "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).",
+            leaves: &WORK,
+        },
+        state(
+            "slurm_jobs_finished.partition.<partition>.state.<state>",
+            "By partition. A job that never started counts in the first partition that it asked for.",
+        ),
+        work("slurm_jobs_finished.partition.<partition>.work"),
+        state("slurm_jobs_finished.no_partition.state.<state>", "Jobs of which slurmdbd has no partition."),
+        work("slurm_jobs_finished.no_partition.work"),
+        state(
+            "slurm_jobs_finished.account.<account>.state.<state>",
+            "By account, if `accounts` is above 0: the first accounts with a job that started, up to that number. \
+             One without such a job for 30 days makes room for another. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
+        ),
+        work("slurm_jobs_finished.account.<account>.work"),
+        state("slurm_jobs_finished.other_accounts.state.<state>", "All accounts without paths of their own."),
+        work("slurm_jobs_finished.other_accounts.work"),
+        state("slurm_jobs_finished.no_account.state.<state>", "Jobs without an account."),
+        work("slurm_jobs_finished.no_account.work"),
+        state("slurm_jobs_finished.qos.<qos>.state.<state>", "By QOS, if `qos` is above 0, as by account."),
+        work("slurm_jobs_finished.qos.<qos>.work"),
+        state("slurm_jobs_finished.other_qos.state.<state>", "All QOS without paths of their own."),
+        work("slurm_jobs_finished.other_qos.work"),
+        state("slurm_jobs_finished.no_qos.state.<state>", "Jobs without a QOS."),
+        work("slurm_jobs_finished.no_qos.work"),
+        state(
+            "slurm_jobs_finished.user.<user>.state.<state>",
+            "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
+             long as Graphite keeps them.",
+        ),
+        work("slurm_jobs_finished.user.<user>.work"),
+        state("slurm_jobs_finished.other_users.state.<state>", "All users without paths of their own."),
+        work("slurm_jobs_finished.other_users.work"),
+        state("slurm_jobs_finished.no_user.state.<state>", "Jobs of which slurmdbd has no user."),
+        work("slurm_jobs_finished.no_user.work"),
+    ],
+    replies: &[ReplyKind::Finished],
+    start: Start::Finished,
+};
+
+const fn state(below: &'static str, about: &'static str) -> Paths {
+    Paths { below, about, leaves: &STATE }
+}
+
+/// Follows the states of the same level.
+const fn work(below: &'static str) -> Paths {
+    Paths { below, about: "The same.", leaves: &WORK }
+}
+
+/// What finished jobs are counted with.
+pub struct FinishedSettings {
+    /// Seconds.
+    pub window: u32,
+    /// How late a job may be reported, s.
+    pub catch_up: u32,
+    /// Which names have levels of their own.
+    pub levels: Levels,
+    /// Whether the CPU time of their steps is read.
+    pub efficiency: bool,
+}
+
+impl FinishedSettings {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let [accounts, qos, users] = [ACCOUNTS, QOS, USERS].map(|setting| settings.names(&setting));
+        let [window, catch_up] = [WINDOW, CATCH_UP].map(|setting| settings.seconds(&setting));
+        let efficiency = settings.flag(&EFFICIENCY);
+        Self { window, catch_up, levels: Levels { accounts, qos, users }, efficiency }
+    }
+}
+
+struct StateCount {
+    round: u64,
+    total: u64,
+}
+
+/// A batch with all points of these counts.
+pub fn batch(counts: &Counts, prefix: &str) -> Batch {
+    let mut batch = Batch::new(counts.slot);
+    let mut points = Points::new(prefix, &mut batch);
+    points.push("slurm_jobs_finished.reading", READING, counts);
+    points.push("slurm_jobs_finished.reading", UNPROVED, &counts.reading.unproved);
+    for (level, total) in &counts.totals {
+        let round = counts.round.get(level).copied().unwrap_or_default();
+        let below = format!("slurm_jobs_finished.{level}");
+        for ((_, state), (round, total)) in
+            FINAL_STATES.iter().zip(round.sums.states.iter().zip(total.states))
+        {
+            points.push(&format!("{below}.state.{state}"), STATE, &StateCount { round: *round, total });
+        }
+        let below = format!("{below}.work");
+        points.push(&below, SUMS, &round.sums);
+        points.push(&below, SPREADS, &round);
+        points.push_totals(&below, TOTALS, total);
+        if counts.efficiency {
+            points.push(&below, USED, &round.sums);
+            points.push_totals(&below, USED_TOTALS, total);
+        }
+    }
+    batch
+}
+
+/// The batch of a round that counts nothing, because slurmdbd's empty answer is not proved.
+pub fn unproved_batch(slot: i64, prefix: &str) -> Batch {
+    let mut batch = Batch::new(slot);
+    Points::new(prefix, &mut batch).push("slurm_jobs_finished.reading", UNPROVED, &true);
+    batch
+}
+
+/// The paths of these and of later counts: percentiles, which need a job that had started, are included.
+pub fn paths(counts: &Counts, prefix: &str) -> Vec<String> {
+    let mut counts = counts.clone();
+    for level in counts.totals.keys() {
+        let spread = Some(Spread::default());
+        counts.round.insert(level.clone(), Figures { waits: spread, runs: spread, ..Figures::default() });
+    }
+    batch(&counts, prefix).points().map(|point| point.path().to_owned()).collect()
+}
+
+/// Seconds of ms.
+fn seconds(ms: u64) -> Option<f64> {
+    number(ms).map(|ms| ms / 1000.0)
+}
+
+fn spread(spread: Option<Spread>, which: fn(&Spread) -> u64) -> Option<f64> {
+    spread.as_ref().map(which).and_then(number)
+}
+
+#[rustfmt::skip]
+const READING: &[Metric<Counts>] = &[
+    average("late_jobs", "count", |c| number(c.reading.late_jobs),
+        "jobs of this round that ended before the previous round: slurmdbd learnt of them late"),
+    last("late_jobs_total", "count", |c| number(c.late_total), "the same since the first start"),
+    max("oldest_late_seconds", "s", |c| number(c.reading.oldest_late),
+        "time since the first of those ended; 0 if there are none. Jobs that come more than `catch_up` late are not counted"),
+    average("window_jobs", "count", |c| number(c.reading.window_jobs),
+        "rows of jobs that ended in the last `window`, counted now or before; no point if a failure left a part of it unread"),
+    average("changed", "count", |c| number(c.reading.changed),
+        "rows that have changed in slurmdbd since they were counted, such as a finished job that was requeued; they stay counted as they were"),
+    last("changed_total", "count", |c| number(c.changed_total), "the same since the first start"),
+    average("unparsed", "count", |c| number(c.reading.unparsed),
+        "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures"),
+    average("round_time", "µs", |c| number(c.reading.elapsed), "how long slurmdbd took for all answers of the round"),
+];
+
+#[rustfmt::skip]
+const UNPROVED: &[Metric<bool>] = &[
+    max("unproved", "0 or 1", |unproved| number(*unproved),
+        "1 if slurmdbd returned no job for some of the time that the round reads, not even one that ran then, or the nearest one before or after it: its \
+                  database may have failed, or the cluster is idle. The jobs of that time are counted later. If it is the newest time, the \
+                  round publishes only this point; otherwise the other figures are those of the newer jobs"),
+];
+
+#[rustfmt::skip]
+const STATE: &[Metric<StateCount>] = &[
+    average("jobs", "count", |j| number(j.round), "jobs that this round has counted"),
+    last("jobs_total", "count", |j| number(j.total), "jobs since the first start"),
+];
+
+#[rustfmt::skip]
+const SUMS: &[Metric<Tally>] = &[
+    average("jobs", "count", |t| number(t.jobs()), "jobs in all states"),
+    average("cancelled_before_start", "count", |t| number(t.cancelled_before_start), "jobs cancelled before they started"),
+    average("started", "count", |t| number(t.started), "jobs that had started; all figures below refer to these"),
+    average("wait_seconds", "s", |t| number(t.wait),
+        "total time they waited after becoming eligible; for a job that never became eligible, after submission"),
+    average("run_seconds", "s", |t| number(t.run),
+        "total time they ran, not counting suspensions. A job that was resized has several rows in slurmdbd, and the last usually begins with \
+                  the job: here and in the figures below, earlier parts are then included twice, as in the sum of `sacct -D`"),
+    average("cpu_seconds", "s", |t| number(t.cpu), "CPUs allocated to them, multiplied by their run time"),
+    average("gpu_seconds", "s", |t| number(t.gpu), "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu"),
+    average("node_seconds", "s", |t| number(t.node), "the same for nodes; a node that several jobs share counts for each of them"),
+    average("billing_seconds", "s", |t| number(t.billing), "the same for the TRES billing"),
+    average("limited", "count", |t| number(t.limited), "jobs with a time limit"),
+    average("limit_seconds", "s", |t| number(t.limit), "sum of their time limits"),
+    average("limit_used_seconds", "s", |t| number(t.limit_used), "how much of that they used"),
+    average("limit_used_little", "count", |t| number(t.short),
+        "jobs that ran for less than a tenth of their time limit. For a job that was resized, its last row in slurmdbd counts: usually the \
+                  whole run, but after the loss of a node (`--no-kill`) only the time since"),
+];
+
+const WORK: (&(dyn Leaves + Sync), &(dyn Leaves + Sync)) = (&(SUMS, SPREADS), &(TOTALS, (USED, USED_TOTALS)));
+
+const TOTALS: MetricTotals<Tally> = MetricTotals(SUMS);
+
+#[rustfmt::skip]
+const USED: &[Metric<Tally>] = &[
+    average("cpu_used_seconds", "s", |t| seconds(t.cpu_used),
+        "if `efficiency` is on: user and system CPU time used by all their steps, sacct's TotalCPU. Divided by cpu_seconds, it is their CPU efficiency"),
+];
+
+const USED_TOTALS: MetricTotals<Tally> = MetricTotals(USED);
+
+#[rustfmt::skip]
+const SPREADS: &[Metric<Figures>] = &[
+    average("wait_p50", "s", |f| spread(f.waits, |s| s.p50),
+        "median wait of this round's jobs; not published if none of these jobs had started"),
+    average("wait_p90", "s", |f| spread(f.waits, |s| s.p90), "90th percentile of the same"),
+    average("wait_p99", "s", |f| spread(f.waits, |s| s.p99), "99th percentile of the same"),
+    max("wait_max", "s", |f| spread(f.waits, |s| s.max), "the longest wait"),
+    average("run_p50", "s", |f| spread(f.runs, |s| s.p50),
+        "median run time of this round's jobs; for a job that was resized, that of its last row in slurmdbd, as for `limit_used_little`"),
+    average("run_p90", "s", |f| spread(f.runs, |s| s.p90), "90th percentile of the same"),
+    average("run_p99", "s", |f| spread(f.runs, |s| s.p99), "99th percentile of the same"),
+    max("run_max", "s", |f| spread(f.runs, |s| s.max), "the longest run"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_has_as_many_files_as_the_settings_say() {
+        let with_efficiency = FINAL_STATES.len() * STATE.len() + WORK.leaves().len();
+        let files = with_efficiency - (USED, USED_TOTALS).leaves().len();
+        let said = format!("takes {files} files, and {with_efficiency} with efficiency");
+        assert!(ACCOUNTS.comment.contains(&said), "{said}");
+    }
+
+    #[test]
+    fn what_is_counted_before_the_first_job_is_what_comes_with_it() {
+        for (efficiency, files) in [(false, 8 + 54), (true, 8 + 56)] {
+            let mut counts = Counts::default();
+            counts.efficiency = efficiency;
+            counts.totals.insert("total".to_owned(), Tally::default());
+            assert_eq!(paths(&counts, "c").len(), files);
+            let spread = Some(Spread::default());
+            let sums = Tally { started: 1, cpu_used: 1500, ..Tally::default() };
+            counts.round.insert("total".to_owned(), Figures { sums, waits: spread, runs: spread });
+            let batch = batch(&counts, "c");
+            let used = carbon_wire::lines(&batch)
+                .contains("c.slurm_jobs_finished.total.work.gauge-cpu_used_seconds 1.5 0");
+            assert_eq!((batch.points().count(), used), (files, efficiency));
+        }
+    }
+
+    #[test]
+    fn every_level_is_published_in_every_round_also_one_in_which_nothing_ended() {
+        let tally = Tally { states: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], started: 5, ..Tally::default() };
+        let sums = Tally { states: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0], started: 1, ..Tally::default() };
+        let figures = Figures { sums, waits: Some(Spread { p50: 1, p90: 2, p99: 3, max: 4 }), runs: None };
+        let levels = ["total", "partition.debug", "no_partition", "user.ann", "other_users", "no_user"];
+        let mut counts = Counts::default();
+        counts.slot = 60;
+        counts.totals = levels.map(|level| (level.to_owned(), tally)).into();
+        counts.round = [("total".to_owned(), figures)].into();
+        let batch = batch(&counts, "c");
+        assert_eq!((batch.timestamp(), batch.refused()), (60, 0));
+        let lines = carbon_wire::lines(&batch);
+        for line in [
+            "c.slurm_jobs_finished.total.state.completed.gauge-jobs 1 60",
+            "c.slurm_jobs_finished.total.state.requeued.gauge-jobs_total 10 60",
+            "c.slurm_jobs_finished.total.work.gauge-wait_p99 3 60",
+            "c.slurm_jobs_finished.total.work.gauge-jobs_total 55 60",
+            "c.slurm_jobs_finished.user.ann.state.failed.gauge-jobs 0 60",
+            "c.slurm_jobs_finished.partition.debug.work.gauge-started_total 5 60",
+            "c.slurm_jobs_finished.reading.gauge-late_jobs 0 60",
+        ] {
+            assert!(lines.lines().any(|its| its == line), "{line}: {lines}");
+        }
+        assert!(
+            !lines.contains("run_p50") && !lines.contains("ann.work.gauge-wait_p50"),
+            "no job, no percentile"
+        );
+        for point in batch.points() {
+            let (level, _) = point.path().rsplit_once(".gauge-").unwrap();
+            let level = level.strip_prefix("c.").unwrap();
+            assert!(COLLECTOR.paths.iter().any(|paths| super::super::fits(paths.below, level)), "{level}");
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! `slurm_jobs`: the queue, counted by state, partition, QOS, account, user and reason.
+//!
+//! The reader makes the counts from every record of the reply. A job that waits in several partitions counts in each of
+//! them, and once everywhere else.
+
+use std::collections::BTreeMap;
+
+use carbon_wire::path;
+use serde::{Deserialize, Serialize};
+use slurm_snapshot::{
+    AccountJobs, JobTallies, JobTally, Jobs, Moments, Reply, ReplyKind, ReplyOptions, Started, UserJobs,
+    Waiting,
+};
+
+use super::{Begin, Collect, Collector, Paths, Start};
+use crate::derive::seconds_since;
+use crate::metric::{Metric, Points, average, max, mebibytes, number};
+use crate::name_paths::{NameInUse, NamePaths};
+use crate::replies::SurveyReplies;
+use crate::settings::{STATES_ONLY, Setting, Value};
+use crate::user_paths::{Candidate, SavedPath, UserPaths};
+use crate::zero_fill::SeenStates;
+
+const ACCOUNTS: Setting = Setting {
+    key: "accounts",
+    default: Value::Names(0),
+    comment: "\
+By account too: how many accounts have paths of their own; 0 for none, at most 1000. An account gets them when one of its
+jobs has started, and loses them after 30 days without one. All others are in other_accounts. Five paths for each account
+and each state that its jobs have ever been in, usually 25 to 35.",
+};
+const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
+const USERS: Setting = Setting {
+    key: "users",
+    default: Value::Users(0),
+    comment: "\
+By user too: publish the top N users by CPUs, and root and slurm; 0 for none, at most 200. Bounded like those of rpc_stats:
+within 30 days 5 * users of them, each with five files for each state of the user's jobs.",
+};
+
+/// States that always have points, even if the queue is empty.
+const ALWAYS: &[&str] = &["pending", "running"];
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "jobs",
+    comment: "The queue: jobs by state, partition, QOS and reason, and how long they wait: slurm_jobs.",
+    settings: &[ACCOUNTS, QOS, USERS, STATES_ONLY],
+    paths: &[
+        Paths {
+            below: "slurm_jobs.total",
+            about: "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every \
+                    task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
+                    jobs for MinJobAge (300 s by default) after their end, and they count here for that time.",
+            leaves: &TOTAL,
+        },
+        tally(
+            "slurm_jobs.state.<state>",
+            "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
+             a point in every round; `pending` and `running` always have one.",
+        ),
+        tally(
+            "slurm_jobs.reason.<reason>",
+            "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
+             Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
+             look.",
+        ),
+        Paths {
+            below: "slurm_jobs.waiting",
+            about: "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
+                    Percentiles are exact (nearest rank). A path without jobs has no point.",
+            leaves: &WAITING,
+        },
+        tally("slurm_jobs.partition.<partition>.state.<state>", "By partition and state."),
+        tally(
+            "slurm_jobs.partition.<partition>.reason.<reason>",
+            "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
+             have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
+             administrator. From the first job with a reason on there is a point in every round.",
+        ),
+        Paths {
+            below: "slurm_jobs.partition.<partition>.waiting",
+            about: "The waiting times of one partition.",
+            leaves: &WAITING,
+        },
+        tally(
+            "slurm_jobs.qos.<qos>.state.<state>",
+            "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
+        ),
+        tally("slurm_jobs.no_qos.state.<state>", "Jobs without a QOS, by state."),
+        tally(
+            "slurm_jobs.account.<account>.state.<state>",
+            "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
+             AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
+             started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
+             with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.",
+        ),
+        tally("slurm_jobs.no_account.state.<state>", "Jobs without an account, by state."),
+        tally(
+            "slurm_jobs.other_accounts.state.<state>",
+            "The jobs of all accounts without paths of their own, by state.",
+        ),
+        tally(
+            "slurm_jobs.user.<user>.state.<state>",
+            "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
+             allocated and requested, get paths for at least a day, from the first job on that has started; \
+             `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
+             all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
+             25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
+        ),
+        tally(
+            "slurm_jobs.others.state.<state>",
+            "The jobs of all users without a path of their own. Together with the users' paths they are all \
+             jobs.",
+        ),
+    ],
+    replies: &[ReplyKind::Jobs],
+    start: Start::Survey(|Begin { settings, memory, .. }| {
+        let user_paths = UserPaths::of(settings, *memory);
+        let account_paths = Some(settings.names(&ACCOUNTS)).filter(|most| *most > 0).map(|most| {
+            let memory = memory.and_then(|text| serde_json::from_str::<JobsMemory>(text).ok());
+            NamePaths::new(most, memory.unwrap_or_default().accounts)
+        });
+        let options = ReplyOptions {
+            accounts: account_paths.is_some(),
+            qos: settings.flag(&QOS),
+            states_only: settings.flag(&STATES_ONLY),
+            users: user_paths.is_some(),
+            ..ReplyOptions::default()
+        };
+        Box::new(JobsCollector { options, user_paths, account_paths, ..JobsCollector::default() })
+    }),
+};
+
+const fn tally(below: &'static str, about: &'static str) -> Paths {
+    Paths { below, about, leaves: &TALLY }
+}
+
+#[derive(Default)]
+struct JobsCollector {
+    options: ReplyOptions,
+    states_seen: SeenStates,
+    /// Of users and accounts: the jobs of one that loses paths are among the others, so there are no zeroes.
+    user_states_seen: SeenStates,
+    account_states_seen: SeenStates,
+    /// `None` if users have no paths of their own.
+    user_paths: Option<UserPaths>,
+    account_paths: Option<NamePaths>,
+    /// Of the last round: the same reply again shows no new starts.
+    last_update: Option<i64>,
+}
+
+/// What is remembered across restarts.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct JobsMemory {
+    users: Vec<SavedPath>,
+    /// When a job of each account that has paths was last seen, Unix seconds.
+    accounts: BTreeMap<String, i64>,
+}
+
+struct LevelWaits {
+    submitted: Option<Moments>,
+    eligible: Option<Moments>,
+    started: Option<Started>,
+    now: i64,
+}
+
+/// The part of [`TALLY`] that is known with `states_only`.
+const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
+
+/// The part of [`TOTAL`] that is known with `states_only`.
+const ALL_JOBS: &[Metric<Jobs>] = TOTAL.split_at(2).0;
+
+pub(super) const OF_STATES: &[Paths] = &[
+    Paths { below: "slurm_jobs.total", about: "", leaves: &ALL_JOBS },
+    Paths { below: "slurm_jobs.state.<state>", about: "", leaves: &JOBS },
+];
+
+#[rustfmt::skip]
+const TALLY: &[Metric<JobTally>] = &[
+    average("jobs", "count", |t| number(t.jobs), "number of jobs; each task of an array counts"),
+    average("cpus", "count", |t| number(t.cpus), "CPUs allocated to these jobs, or requested by them while they are pending"),
+    average("nodes", "count", |t| number(t.nodes),
+        "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each"),
+    average("gpus", "count", |t| number(t.gpus), "GPUs allocated to or requested by these jobs"),
+    average("memory", "bytes", |t| mebibytes(t.memory),
+        "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory"),
+];
+
+#[rustfmt::skip]
+const TOTAL: &[Metric<Jobs>] = &[
+    average("jobs", "count", |j| number(sum(&j.states)), "all jobs that slurmctld knows"),
+    average("unparsed", "count", |j| number(j.unparsed),
+        "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
+    average("records", "count", |j| number(j.records),
+        "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record"),
+];
+
+#[rustfmt::skip]
+const WAITING: &[Metric<LevelWaits>] = &[
+    average("wait_p50", "s", |w| w.since(w.submitted, |m| m.p50), "median time since the pending jobs were submitted"),
+    average("wait_p90", "s", |w| w.since(w.submitted, |m| m.p90), "90th percentile of the same"),
+    max("wait_max", "s", |w| w.since(w.submitted, |m| m.max), "time since the oldest pending job was submitted"),
+    average("eligible_wait_p50", "s", |w| w.since(w.eligible, |m| m.p50),
+        "median time since the pending jobs that may start became eligible"),
+    average("eligible_wait_p90", "s", |w| w.since(w.eligible, |m| m.p90), "90th percentile of the same"),
+    max("eligible_wait_max", "s", |w| w.since(w.eligible, |m| m.max), "longest time that an eligible job has waited"),
+    average("started", "count", |w| w.started.and_then(|s| number(s.jobs)),
+        "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge"),
+    average("started_wait_p50", "s", |w| w.had_waited(|s| s.p50), "median time that the started jobs had been eligible"),
+    average("started_wait_p90", "s", |w| w.had_waited(|s| s.p90), "90th percentile of the same"),
+    max("started_wait_max", "s", |w| w.had_waited(|s| s.max), "longest time that one of them had been eligible"),
+];
+
+impl Collect<SurveyReplies> for JobsCollector {
+    fn options(&self) -> ReplyOptions {
+        self.options
+    }
+
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs) else { return };
+        if jobs.states_only {
+            points.push("slurm_jobs.total", ALL_JOBS, jobs);
+            self.states_seen.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, JOBS);
+            self.states_seen.end(points, JOBS);
+            return;
+        }
+        let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
+        let now = replies.there(ReplyKind::Jobs, timestamp);
+        let waits = |waiting: &Waiting, started: Option<Started>| LevelWaits {
+            submitted: waiting.submitted,
+            eligible: waiting.eligible,
+            // A start would have been a change.
+            started: if is_new { started } else { Some(Started::default()) },
+            now,
+        };
+        points.push("slurm_jobs.total", TOTAL, &**jobs);
+        self.states_seen.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, TALLY);
+        self.states_seen.push(points, "slurm_jobs.reason", &[], &jobs.pending_reasons, TALLY);
+        points.push("slurm_jobs.waiting", WAITING, &waits(&jobs.waiting, jobs.started));
+        for (name, partition) in &jobs.partitions {
+            let level = format!("slurm_jobs.partition.{}", path::component(name));
+            self.states_seen.push(points, &format!("{level}.state"), ALWAYS, &partition.states, TALLY);
+            let reasons = &partition.pending_reasons;
+            self.states_seen.push(points, &format!("{level}.reason"), &[], reasons, TALLY);
+            points.push(&format!("{level}.waiting"), WAITING, &waits(&partition.waiting, partition.started));
+        }
+        for (name, states) in &jobs.qos {
+            let level = match name.as_str() {
+                // At another level, because every name is possible below `qos`.
+                "" => "slurm_jobs.no_qos.state".to_owned(),
+                name => format!("slurm_jobs.qos.{}.state", path::component(name)),
+            };
+            self.states_seen.push(points, &level, ALWAYS, states, TALLY);
+        }
+        self.push_accounts(timestamp, points, &jobs.accounts);
+        self.push_users(timestamp, points, &jobs.users);
+        self.states_seen.end(points, TALLY);
+    }
+
+    fn changed_memory(&mut self) -> Option<String> {
+        let users_are_due = self.user_paths.as_ref().is_some_and(UserPaths::is_due);
+        if !users_are_due && !self.account_paths.as_ref().is_some_and(NamePaths::is_due) {
+            return None;
+        }
+        let users = self.user_paths.as_mut().map(UserPaths::write).unwrap_or_default();
+        let accounts = self.account_paths.as_mut().map(|paths| paths.write().clone()).unwrap_or_default();
+        serde_json::to_string(&JobsMemory { users, accounts }).ok()
+    }
+}
+
+impl JobsCollector {
+    fn push_accounts(
+        &mut self,
+        timestamp: i64,
+        points: &mut Points<'_>,
+        accounts: &BTreeMap<String, AccountJobs>,
+    ) {
+        let Some(paths) = &mut self.account_paths else { return };
+        let named = accounts.iter().filter(|(name, _)| !name.is_empty());
+        let in_use = named.clone().map(|(name, AccountJobs { states, has_started })| NameInUse {
+            name,
+            has_started: *has_started,
+            rank: cpus(states),
+        });
+        paths.update(timestamp, &in_use.collect::<Vec<_>>());
+        let mut others = JobTallies::new();
+        for (_, account) in named.filter(|(name, _)| !paths.has(name)) {
+            add(&mut others, &account.states);
+        }
+        if let Some(nameless) = accounts.get("") {
+            let level = "slurm_jobs.no_account.state";
+            self.states_seen.push(points, level, ALWAYS, &nameless.states, TALLY);
+        }
+        self.states_seen.push(points, "slurm_jobs.other_accounts.state", ALWAYS, &others, TALLY);
+        for name in paths.names() {
+            let level = format!("slurm_jobs.account.{}.state", path::component(name));
+            let none = JobTallies::new();
+            let states = accounts.get(name).map_or(&none, |account| &account.states);
+            self.account_states_seen.push(points, &level, ALWAYS, states, TALLY);
+        }
+        self.account_states_seen.end_silently();
+    }
+
+    fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, users: &[UserJobs]) {
+        let Some(user_paths) = &mut self.user_paths else { return };
+        let all = users.iter().fold(0_u64, |sum, user| sum.saturating_add(cpus(&user.states)));
+        let candidates = users.iter().map(|user| candidate(user, all, user_paths));
+        let candidates: Vec<Candidate<'_>> = candidates.collect();
+        user_paths.update(timestamp, &candidates);
+        let mut others = JobTallies::new();
+        for (user, candidate) in users.iter().zip(&candidates) {
+            if let Some(path) = user_paths.member(candidate) {
+                let level = format!("slurm_jobs.user.{path}.state");
+                self.user_states_seen.push(points, &level, ALWAYS, &user.states, TALLY);
+            } else {
+                add(&mut others, &user.states);
+            }
+        }
+        self.user_states_seen.end_silently();
+        self.states_seen.push(points, "slurm_jobs.others.state", ALWAYS, &others, TALLY);
+    }
+}
+
+/// A user among those who may have paths; `all`: the CPUs of all users. Only jobs that have started give a user paths.
+fn candidate<'a>(user: &'a UserJobs, all: u64, paths: &UserPaths) -> Candidate<'a> {
+    let cpus = cpus(&user.states);
+    let unranked = Candidate {
+        uid: user.id,
+        name: user.name.as_deref(),
+        looking_up: user.looking_up,
+        rank: None,
+        is_heavy: cpus >= all.div_ceil(10),
+    };
+    let may_have_paths = user.has_started || paths.member(&unranked).is_some();
+    let rank = Some((cpus, sum(&user.states))).filter(|(cpus, _)| *cpus > 0 && may_have_paths);
+    Candidate { rank, ..unranked }
+}
+
+/// Allocated and requested CPUs of a user's or an account's jobs.
+fn cpus(states: &JobTallies) -> u64 {
+    let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| states.get(state));
+    waiting_or_running.fold(0, |sum, tally| sum.saturating_add(tally.cpus))
+}
+
+impl LevelWaits {
+    fn since(&self, moments: Option<Moments>, which: fn(&Moments) -> i64) -> Option<f64> {
+        let since = which(moments.as_ref().filter(|moments| moments.jobs > 0)?);
+        // slurmctld's clock may be a little ahead of ours.
+        number(seconds_since(since, self.now))
+    }
+
+    fn had_waited(&self, which: fn(&Started) -> u64) -> Option<f64> {
+        self.started.as_ref().filter(|started| started.jobs > 0).map(which).and_then(number)
+    }
+}
+
+fn add(sum: &mut JobTallies, states: &JobTallies) {
+    for (state, tally) in states {
+        sum.entry(state.clone()).or_default().add(*tally);
+    }
+}
+
+fn sum(states: &JobTallies) -> u64 {
+    states.values().fold(0, |sum, tally| sum.saturating_add(tally.jobs))
+}
+
+#[cfg(test)]
+#[path = "../../tests/inside/collectors_jobs.rs"]
+mod tests;

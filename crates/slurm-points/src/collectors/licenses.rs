@@ -1,0 +1,141 @@
+//! `slurm_licenses`: licences and other consumable resources that are not part of nodes.
+
+use std::collections::BTreeMap;
+
+use carbon_wire::path;
+use slurm_snapshot::{License, Reply, ReplyKind};
+
+use super::{Collect, Collector, Paths, Start};
+use crate::metric::{Metric, Points, average, number};
+use crate::replies::SurveyReplies;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "licenses",
+    comment: "Each licence: slurm_licenses.",
+    settings: &[],
+    paths: &[
+        Paths {
+            below: "slurm_licenses.<license>",
+            about: "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.",
+            leaves: &METRICS,
+        },
+        Paths {
+            below: "slurm_licenses.<license>.layer.<nodes>",
+            about: "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so \
+                    their sum has no meaning. A libslurm older than 25.05 does not tell layers apart; then a resource \
+                    with several layers has no points.",
+            leaves: &METRICS,
+        },
+    ],
+    replies: &[ReplyKind::Licenses],
+    start: Start::Survey(|_| Box::new(LicensesCollector)),
+};
+
+struct LicensesCollector;
+
+#[rustfmt::skip]
+const METRICS: &[Metric<License>] = &[
+    average("total", "count", |l| number(l.total), "total number of licences; not published if there is no limit"),
+    average("used", "count", |l| number(l.used), "licences in use by jobs"),
+    average("free", "count", |l| number(l.free), "free licences; not published if there is no limit"),
+    average("reserved", "count", |l| number(l.reserved), "licences in reservations"),
+];
+
+impl Collect<SurveyReplies> for LicensesCollector {
+    fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Licenses(licenses)) = replies.get(ReplyKind::Licenses) else { return };
+        for (level, license) in by_level(&licenses.licenses) {
+            if let Some(license) = license {
+                points.push(&level, METRICS, license);
+            }
+        }
+    }
+}
+
+/// Each licence, and each layer of a hierarchical resource, by its level. `None` if several have the same level: they
+/// cannot be told apart, and nested layers have no sum.
+fn by_level(licenses: &[License]) -> BTreeMap<String, Option<&License>> {
+    let mut levels = BTreeMap::new();
+    for license in licenses {
+        let name = path::component(&license.name);
+        let level = match &license.nodes {
+            Some(nodes) => format!("slurm_licenses.{name}.layer.{}", path::component(nodes)),
+            None => format!("slurm_licenses.{name}"),
+        };
+        levels.entry(level).and_modify(|one| *one = None).or_insert(Some(license));
+    }
+    levels
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Reply;
+
+    use super::super::tests::{started, surveyed};
+    use super::*;
+
+    #[test]
+    fn every_number_of_a_license_is_under_its_own_name() {
+        let matlab = License {
+            name: "matlab@site".to_owned(),
+            nodes: None,
+            total: Some(20),
+            used: 7,
+            free: Some(10),
+            reserved: 3,
+            remote: true,
+        };
+        let points = points(vec![matlab]);
+        let below = format!("c.slurm_licenses.{}", path::component("matlab@site"));
+        let expected = ["total 20", "used 7", "free 10", "reserved 3"];
+        assert_eq!(points, expected.map(|point| format!("{below}.gauge-{point}")));
+    }
+
+    fn points(licenses: Vec<License>) -> Vec<String> {
+        let all = slurm_snapshot::Licenses { last_update: 1, licenses };
+        let mut collector = started(&COLLECTOR, &[]);
+        surveyed(&mut *collector, 60, &SurveyReplies::of(ReplyKind::Licenses, Reply::Licenses(all)))
+    }
+
+    fn layer(nodes: Option<&str>, total: Option<u32>, used: u32) -> License {
+        let free = total.map(|total| total - used);
+        License {
+            name: "flat".to_owned(),
+            nodes: nodes.map(str::to_owned),
+            total,
+            used,
+            free,
+            ..License::default()
+        }
+    }
+
+    /// One name, three records: the last one of a batch would win in Carbon.
+    #[test]
+    fn layers_of_a_resource_have_paths_of_their_own() {
+        let points = points(vec![
+            layer(Some("n[1-4]"), Some(24), 2),
+            layer(Some("n[1-2]"), Some(16), 2),
+            layer(Some("n[3-4]"), None, 0),
+        ]);
+        let figures = |nodes, figures: &[&str]| {
+            let below = format!("c.slurm_licenses.flat.layer.{}", path::component(nodes));
+            figures.iter().map(|figure| format!("{below}.gauge-{figure}")).collect::<Vec<_>>()
+        };
+        let expected = [
+            figures("n[1-2]", &["total 16", "used 2", "free 14", "reserved 0"]),
+            figures("n[1-4]", &["total 24", "used 2", "free 22", "reserved 0"]),
+            // Without end: no number is that.
+            figures("n[3-4]", &["used 0", "reserved 0"]),
+        ];
+        assert_eq!(points, expected.concat());
+    }
+
+    /// A reader older than 25.05 does not see which layer is which, and the sum of nested layers is not a number of anything.
+    #[test]
+    fn layers_that_cannot_be_told_apart_have_no_points() {
+        let mut licenses = vec![layer(None, Some(24), 2), layer(None, Some(16), 2)];
+        assert_eq!(points(licenses.clone()), [""; 0]);
+        licenses.truncate(1);
+        assert_eq!(points(licenses).len(), 4);
+    }
+}

@@ -1,0 +1,214 @@
+//! `slurm_nodes`: nodes, CPUs, memory and GPUs by state, and how long nodes have been drained or down.
+//!
+//! A node counts once here, whatever partitions it is in. FUTURE nodes count only as `future`.
+
+use carbon_wire::path;
+use slurm_snapshot::{NodeRow, Nodes, Reply, ReplyKind, ReplyOptions};
+
+use super::{Collect, Collector, Paths, Start};
+use crate::metric::{Metric, Points, average, number};
+use crate::node_metrics::{GPUS, SHARES, TALLY};
+use crate::replies::SurveyReplies;
+use crate::settings::{Setting, Value};
+use crate::zero_fill::SeenStates;
+
+const EACH: Setting =
+    Setting { key: "each", default: Value::Flag(false), comment: "Also each node, with some twenty paths." };
+
+const HOUR: i64 = 3600;
+const DAY: i64 = 24 * HOUR;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "nodes",
+    comment: "Nodes by state, CPUs, memory, GPUs: slurm_nodes.",
+    settings: &[EACH],
+    paths: &[
+        Paths {
+            below: "slurm_nodes.total",
+            about: "Nodes: `[collectors.nodes]`, off by default. Each node counts once, even if it is in several \
+                    partitions.",
+            leaves: &SHARES,
+        },
+        Paths {
+            below: "slurm_nodes.records",
+            about: "Nodes that are not in the total, and what could not be parsed.",
+            leaves: &RECORDS,
+        },
+        Paths {
+            below: "slurm_nodes.state.<state>",
+            about: "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix. From the \
+                    first node in a state on there is a point in every round.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_nodes.flag.<flag>",
+            about: "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
+                    `powered_down`, `powering_up` and so on. A node may have several.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_nodes.gpu.<type>",
+            about: "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.",
+            leaves: &GPUS,
+        },
+        Paths { below: "slurm_nodes.untyped_gpu", about: "GPUs without a type.", leaves: &GPUS },
+        Paths {
+            below: "slurm_nodes.drained",
+            about: "How long nodes have been drained or draining.",
+            leaves: &OUT,
+        },
+        Paths {
+            below: "slurm_nodes.down",
+            about: "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
+            keeps the time of its reason, and counts only in `slurm_nodes.drained`.",
+            leaves: &OUT,
+        },
+        Paths {
+            below: "slurm_nodes.node.<node>",
+            about: "Each node: `each = true`, off by default, because with the next four it makes 19 paths for each \
+                    node.",
+            leaves: &SHARES,
+        },
+        Paths {
+            below: "slurm_nodes.node_state.<node>",
+            about: "Further figures of each node.",
+            leaves: &ROW,
+        },
+    ],
+    replies: &[ReplyKind::Nodes],
+    start: Start::Survey(|begin| {
+        Box::new(NodesCollector { each: begin.settings.flag(&EACH), states_seen: SeenStates::default() })
+    }),
+};
+
+struct NodesCollector {
+    each: bool,
+    states_seen: SeenStates,
+}
+
+/// The times since when nodes have been down or drained, oldest first.
+struct Out {
+    since: Vec<i64>,
+    now: i64,
+}
+
+#[rustfmt::skip]
+const RECORDS: &[Metric<Nodes>] = &[
+    average("future", "count", |n| number(n.future), "FUTURE nodes: configured, but not present yet"),
+    average("blank", "count", |n| number(n.blank), "records that slurmctld sent empty"),
+    average("unparsed", "count", |n| number(n.unparsed),
+        "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures"),
+];
+
+#[rustfmt::skip]
+const OUT: &[Metric<Out>] = &[
+    average("over_1h", "count", |o| o.longer_than(HOUR), "nodes for over an hour"),
+    average("over_1d", "count", |o| o.longer_than(DAY), "nodes for over a day"),
+    average("over_7d", "count", |o| o.longer_than(7 * DAY), "nodes for over a week"),
+];
+
+#[rustfmt::skip]
+const ROW: &[Metric<NodeRow>] = &[
+    average("down", "0 or 1", |r| number(r.base_state == "down"), "whether the node is down, regardless of whether it is also drained"),
+    average("drain", "0 or 1", |r| number(r.flags.iter().any(|flag| flag == "drain")), "whether it is drained or draining"),
+    average("not_responding", "0 or 1", |r| number(r.flags.iter().any(|flag| flag == "not_responding")),
+        "whether its slurmd does not respond"),
+    average("cpu_load", "load", |r| r.cpu_load.map(|load| f64::from(load) / 100.0), "load average over the last minute"),
+];
+
+impl Collect<SurveyReplies> for NodesCollector {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { rows: self.each, ..ReplyOptions::default() }
+    }
+
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
+        points.push("slurm_nodes.total", SHARES, &nodes.total);
+        points.push("slurm_nodes.records", RECORDS, nodes);
+        self.states_seen.push(points, "slurm_nodes.state", &[], &nodes.states, TALLY);
+        self.states_seen.push(points, "slurm_nodes.flag", &[], &nodes.flags, TALLY);
+        for (kind, shares) in &nodes.gpus {
+            match kind.as_str() {
+                "" => points.push("slurm_nodes.untyped_gpu", GPUS, shares),
+                kind => points.push(&format!("slurm_nodes.gpu.{}", path::component(kind)), GPUS, shares),
+            }
+        }
+        let now = replies.there(ReplyKind::Nodes, timestamp);
+        let out = |since: &[i64]| Out { since: since.to_owned(), now };
+        points.push("slurm_nodes.drained", OUT, &out(&nodes.drain_since));
+        points.push("slurm_nodes.down", OUT, &out(&nodes.down_since));
+        for row in nodes.rows.iter().filter(|_| self.each) {
+            let name = path::component(&row.name);
+            points.push(&format!("slurm_nodes.node.{name}"), SHARES, &row.tally);
+            points.push(&format!("slurm_nodes.node_state.{name}"), ROW, row);
+        }
+    }
+}
+
+impl Out {
+    fn longer_than(&self, seconds: i64) -> Option<f64> {
+        number(self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::{NodeTally, Reply, Shares};
+
+    use super::super::tests::{has_all, started, surveyed};
+    use super::*;
+
+    #[test]
+    fn each_node_has_as_many_paths_as_the_documentation_says() {
+        let row = NodeRow {
+            name: "n1".to_owned(),
+            base_state: "down".to_owned(),
+            flags: vec!["drain".to_owned()],
+            cpu_load: Some(150),
+            ..NodeRow::default()
+        };
+        let nodes = Nodes { rows: vec![row], ..Nodes::default() };
+        let mut collector = started(&COLLECTOR, &[(EACH.key, Value::Flag(true))]);
+        let points = surveyed(
+            &mut *collector,
+            60,
+            &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
+        );
+        let of_it: Vec<&String> = points.iter().filter(|point| point.contains(".n1.")).collect();
+        let about =
+            COLLECTOR.paths.iter().find(|paths| paths.below == "slurm_nodes.node.<node>").unwrap().about;
+        assert!(about.contains(&format!("makes {} paths", of_it.len())), "{of_it:#?}");
+        let state = ["down 1", "drain 1", "not_responding 0", "cpu_load 1.5"];
+        let state = state.map(|point| format!("c.slurm_nodes.node_state.n1.gauge-{point}"));
+        assert_eq!(of_it[of_it.len() - 4..], state.each_ref()[..]);
+    }
+
+    #[test]
+    fn nodes_become_totals_states_and_how_long_they_are_out() {
+        let tally = NodeTally { nodes: Shares::new(1, 3, true), ..NodeTally::default() };
+        let nodes = Nodes {
+            total: tally,
+            states: [("mixed".to_owned(), tally)].into(),
+            gpus: [("".to_owned(), Shares::new(2, 4, false))].into(),
+            drain_since: vec![0, 9 * DAY, 10 * DAY - HOUR],
+            ..Nodes::default()
+        };
+        let mut collector = started(&COLLECTOR, &[]);
+        let points = surveyed(
+            &mut *collector,
+            10 * DAY,
+            &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
+        );
+        let expected = [
+            "c.slurm_nodes.total.gauge-nodes_allocated 1",
+            "c.slurm_nodes.total.gauge-nodes_idle 2",
+            "c.slurm_nodes.state.mixed.gauge-nodes 3",
+            "c.slurm_nodes.untyped_gpu.gauge-other 2",
+            "c.slurm_nodes.drained.gauge-over_1h 2",
+            "c.slurm_nodes.drained.gauge-over_1d 1",
+            "c.slurm_nodes.drained.gauge-over_7d 1",
+            "c.slurm_nodes.down.gauge-over_1h 0",
+        ];
+        has_all(&points, &expected);
+    }
+}

@@ -1,0 +1,221 @@
+//! `slurm_partitions`: each partition's state, its nodes, CPUs and GPUs, and the jobs in it.
+//!
+//! A node in two partitions counts in each.
+
+use carbon_wire::path;
+use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
+
+use super::{Collect, Collector, Paths, Start};
+use crate::metric::{Metric, Points, average, number};
+use crate::node_metrics::{GPUS, SHARES, TALLY};
+use crate::replies::SurveyReplies;
+use crate::zero_fill::SeenStates;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "partitions",
+    comment: "Each partition: slurm_partitions. Needs the replies of jobs and nodes.",
+    settings: &[],
+    paths: &[
+        Paths {
+            below: "slurm_partitions.<partition>",
+            about: "Each partition, hidden ones too: `[collectors.partitions]`, off by default. It uses the replies of \
+                    `jobs` and `nodes`, and costs slurmctld both if those are off.",
+            leaves: &STATE,
+        },
+        Paths {
+            below: "slurm_partitions.<partition>",
+            about: "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.",
+            leaves: &SHARES,
+        },
+        Paths {
+            below: "slurm_partitions.<partition>.state.<state>",
+            about: "Its nodes by the one state that sinfo shows, in lower case and without its suffix: jobs do not get \
+                    nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
+                    every round.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_partitions.<partition>.gpu.<type>",
+            about: "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`. From the first \
+                    GPU of a type on there is a point in every round.",
+            leaves: &GPUS,
+        },
+        Paths {
+            below: "slurm_partitions.<partition>.untyped_gpu",
+            about: "Its GPUs without a type.",
+            leaves: &GPUS,
+        },
+        Paths {
+            below: "slurm_partitions.<partition>",
+            about: "Its jobs. A job that waits in several partitions counts in each.",
+            leaves: &JOBS,
+        },
+    ],
+    replies: &[ReplyKind::Nodes, ReplyKind::Jobs],
+    start: Start::Survey(|_| Box::<PartitionsCollector>::default()),
+};
+
+#[derive(Default)]
+struct PartitionsCollector {
+    states_seen: SeenStates,
+    gpu_types_seen: SeenStates,
+}
+
+#[rustfmt::skip]
+const STATE: &[Metric<Partition>] = &[
+    average("up", "0 or 1", |p| is(p, "up"), "whether the partition accepts jobs and starts them"),
+    average("down", "0 or 1", |p| is(p, "down"), "whether the partition accepts jobs without starting them"),
+    average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
+    average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither accepts nor starts jobs"),
+];
+
+#[rustfmt::skip]
+const JOBS: &[Metric<PartitionJobs>] = &[
+    average("jobs_pending", "count", |p| tally(p, "pending", |t| t.jobs), "jobs pending"),
+    average("jobs_running", "count", |p| running(p, |t| t.jobs),
+        "jobs running, and those that hold nodes while these boot or a prolog runs: squeue's `configuring`"),
+    average("jobs_cpus_pending", "count", |p| tally(p, "pending", |t| t.cpus), "CPUs that pending jobs request"),
+    average("jobs_cpus_running", "count", |p| running(p, |t| t.cpus), "CPUs allocated to these jobs"),
+];
+
+impl Collect<SurveyReplies> for PartitionsCollector {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { partitions: true, ..ReplyOptions::default() }
+    }
+
+    fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
+        let Some(partitions) = &nodes.partitions else { return };
+        for partition in &partitions.partitions {
+            let below = format!("slurm_partitions.{}", path::component(&partition.name));
+            points.push(&below, STATE, partition);
+            points.push(&below, SHARES, &partition.total);
+            self.states_seen.push(points, &format!("{below}.state"), &[], &partition.states, TALLY);
+            let mut types = partition.gpus.clone();
+            if let Some(untyped) = types.remove("") {
+                points.push(&format!("{below}.untyped_gpu"), GPUS, &untyped);
+            }
+            self.gpu_types_seen.push(points, &format!("{below}.gpu"), &[], &types, GPUS);
+            if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
+                && !jobs.states_only
+            {
+                let none = PartitionJobs::default();
+                points.push(&below, JOBS, jobs.partitions.get(&partition.name).unwrap_or(&none));
+            }
+        }
+        self.states_seen.end(points, TALLY);
+        self.gpu_types_seen.end(points, GPUS);
+    }
+}
+
+fn is(partition: &Partition, state: &str) -> Option<f64> {
+    // slurmrestd of 23.02 does not tell it.
+    (!partition.state.is_empty()).then(|| u8::from(partition.state == state).into())
+}
+
+fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<f64> {
+    number(jobs.states.get(state).map_or(0, of))
+}
+
+fn running(jobs: &PartitionJobs, of: fn(&JobTally) -> u64) -> Option<f64> {
+    number(of(&slurm_snapshot::running(&jobs.states)))
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::{Jobs, Memory, NodeTally, Nodes, Reply, Shares};
+
+    use super::super::tests::{started, surveyed};
+    use super::*;
+
+    fn partition(name: &str, state: &str, total: NodeTally) -> Partition {
+        Partition { name: name.to_owned(), state: state.to_owned(), total, ..Partition::default() }
+    }
+
+    fn nodes(partitions: Vec<Partition>) -> Reply {
+        let partitions = Some(slurm_snapshot::Partitions { last_update: 1, partitions });
+        Reply::Nodes(Box::new(Nodes { partitions, ..Nodes::default() }))
+    }
+
+    fn points(replies: &SurveyReplies) -> Vec<String> {
+        let mut collector = started(&COLLECTOR, &[]);
+        surveyed(&mut *collector, 60, replies)
+    }
+
+    #[test]
+    fn every_number_of_a_partition_is_under_its_own_name() {
+        let shares = |allocated, idle, other, total| Shares { allocated, idle, other, total };
+        let total = NodeTally {
+            nodes: shares(1, 2, 3, 6),
+            cpus: shares(10, 20, 30, 60),
+            gpus: shares(4, 5, 7, 16),
+            memory: Memory { real: 9, allocated: 8, free: 6 },
+        };
+        let tally = |jobs, cpus| JobTally { jobs, cpus, ..JobTally::default() };
+        let states = [
+            ("pending".to_owned(), tally(11, 44)),
+            ("running".to_owned(), tally(9, 40)),
+            ("configuring".to_owned(), tally(3, 8)),
+        ]
+        .into();
+        let queued = PartitionJobs { states, ..PartitionJobs::default() };
+        let jobs = Jobs { partitions: [("gpu".to_owned(), queued)].into(), ..Jobs::default() };
+        let mut replies = SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "drain", total)]));
+        replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
+        let expected = [
+            "up 0",
+            "down 0",
+            "drain 1",
+            "inactive 0",
+            "nodes_allocated 1",
+            "nodes_idle 2",
+            "nodes_other 3",
+            "nodes_total 6",
+            "cpus_allocated 10",
+            "cpus_idle 20",
+            "cpus_other 30",
+            "cpus_total 60",
+            "gpus_allocated 4",
+            "gpus_idle 5",
+            "gpus_other 7",
+            "gpus_total 16",
+            "memory_real 9437184",
+            "memory_allocated 8388608",
+            "memory_free 6291456",
+            "jobs_pending 11",
+            "jobs_running 12",
+            "jobs_cpus_pending 44",
+            "jobs_cpus_running 48",
+        ];
+        assert_eq!(points(&replies), expected.map(|point| format!("c.slurm_partitions.gpu.gauge-{point}")));
+    }
+
+    #[test]
+    fn each_state_is_told_apart_and_a_partition_without_jobs_has_none_of_them() {
+        let named = |state| partition(state, state, NodeTally::default());
+        let all = ["up", "down", "drain", "inactive"];
+        let mut replies = SurveyReplies::of(ReplyKind::Nodes, nodes(all.map(named).into()));
+        let without = points(&replies);
+        for state in all {
+            for other in all {
+                let point = format!("c.slurm_partitions.{state}.gauge-{other} {}", u8::from(state == other));
+                assert!(without.contains(&point), "{point} is not in {without:#?}");
+            }
+        }
+        assert!(!without.iter().any(|point| point.contains("gauge-jobs_")), "no jobs were read");
+        replies.add(ReplyKind::Jobs, Reply::Jobs(Box::default()));
+        assert!(points(&replies).contains(&"c.slurm_partitions.up.gauge-jobs_pending 0".to_owned()));
+    }
+
+    #[test]
+    fn what_slurmrestd_does_not_tell_is_no_zero() {
+        let mut replies =
+            SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "", NodeTally::default())]));
+        let states = Jobs { states_only: true, ..Jobs::default() };
+        replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(states)));
+        let points = points(&replies);
+        let wrong = ["gauge-jobs_", "gauge-up ", "gauge-down ", "gauge-drain ", "gauge-inactive "];
+        assert!(!points.iter().any(|point| wrong.iter().any(|leaf| point.contains(leaf))), "{points:#?}");
+        assert!(!points.is_empty());
+    }
+}

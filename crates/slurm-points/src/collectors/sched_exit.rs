@@ -1,0 +1,129 @@
+//! `slurm_sched_exit`: why the cycles of both schedulers ended, from Slurm 23.11 on.
+//!
+//! A reason that this program does not know keeps its number.
+
+use std::sync::Arc;
+
+use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind, Statistics};
+
+use super::{Collect, Collector, Paths, Start, TickOutcome};
+use crate::derive;
+use crate::metric::{Metric, Points, average, last, number};
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "sched_exit",
+    comment: "Why their cycles ended, from Slurm 23.11 on: slurm_sched_exit.",
+    settings: &[],
+    paths: &[
+        Paths {
+            below: "slurm_sched_exit.main.<reason>",
+            about: "Why the cycles of the main scheduler ended: `end` (the whole queue was done), `max_depth` \
+                    (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` \
+                    (licenses), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and \
+                    `exit_N` for a reason that a newer slurmctld may add. From Slurm 23.11. Cycles that end for \
+                    another reason than `end` leave jobs unexamined; if that is more than a tenth of them for a long \
+                    time, the limit is too low for the queue.",
+            leaves: &METRICS,
+        },
+        Paths {
+            below: "slurm_sched_exit.bf.<reason>",
+            about: "The same for the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
+                    (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
+                    `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `exit_N`.",
+            leaves: &METRICS,
+        },
+    ],
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|begin| Box::new(SchedExit { tick: begin.interval, before: None })),
+};
+
+struct SchedExit {
+    /// Seconds between two ticks.
+    tick: u32,
+    before: Option<Arc<Reading>>,
+}
+
+/// The cycles that ended for one reason.
+struct Ended {
+    count: u32,
+    interval_count: Option<u32>,
+}
+
+struct Scheduler {
+    below: &'static str,
+    reasons: ExitReasons,
+    exits: fn(&Statistics) -> Option<&[u32]>,
+}
+
+const SCHEDULERS: [Scheduler; 2] = [
+    Scheduler { below: "slurm_sched_exit.main", reasons: MAIN_EXITS, exits: |s| s.schedule_exit.as_deref() },
+    Scheduler { below: "slurm_sched_exit.bf", reasons: BACKFILL_EXITS, exits: |s| s.bf_exit.as_deref() },
+];
+
+impl Collect<TickOutcome> for SchedExit {
+    fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
+        let Some((reading, new)) = outcome.statistics() else { return };
+        let before = self.before.replace(Arc::clone(reading));
+        let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
+        for Scheduler { below, reasons, exits } in SCHEDULERS {
+            let before = unbroken.and_then(|(old, _)| exits(old));
+            for (index, &count) in exits(new).unwrap_or_default().iter().enumerate() {
+                let before = before.and_then(|before| before.get(index));
+                let ended = Ended { count, interval_count: before.and_then(|&old| count.checked_sub(old)) };
+                points.push(&format!("{below}.{}", reasons.name(index)), METRICS, &ended);
+            }
+        }
+    }
+}
+
+#[rustfmt::skip]
+const METRICS: &[Metric<Ended>] = &[
+    last("count", "count", |e| number(e.count), "cycles that have ended for this reason since the last reset"),
+    average("interval_count", "count", |e| number(e.interval_count), "cycles that ended for this reason since the last reading"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carbon_wire::Batch;
+    use slurm_snapshot::Release;
+
+    fn reading(time: f64, main: &[u32], bf: &[u32]) -> Arc<Reading> {
+        let statistics = Statistics {
+            #[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
+            req_time: time as i64,
+            req_time_start: 1,
+            schedule_exit: Some(main.to_vec()),
+            bf_exit: Some(bf.to_vec()),
+            ..Statistics::default()
+        };
+        Arc::new(Reading {
+            id: 0,
+            time,
+            elapsed: 400,
+            release: Release::new(24, 11),
+            statistics: Some(statistics),
+            ..Reading::default()
+        })
+    }
+
+    fn points(exits: &mut SchedExit, reading: &Arc<Reading>) -> Vec<String> {
+        let mut batch = Batch::new(60);
+        exits.collect(60, &TickOutcome::Reading(Arc::clone(reading)), &mut Points::new("c", &mut batch));
+        carbon_wire::lines(&batch).lines().map(|line| line.trim_end_matches(" 60").to_owned()).collect()
+    }
+
+    #[test]
+    fn a_reason_that_no_table_has_is_published_under_its_number() {
+        let mut exits = SchedExit { tick: 30, before: None };
+        assert_eq!(
+            points(&mut exits, &reading(30.0, &[7], &[])),
+            ["c.slurm_sched_exit.main.end.gauge-count 7"]
+        );
+        let found = points(&mut exits, &reading(60.0, &[9, 0, 0, 0, 0, 0, 4], &[3]));
+        assert!(found.contains(&"c.slurm_sched_exit.main.end.gauge-interval_count 2".into()), "{found:?}");
+        assert!(found.contains(&"c.slurm_sched_exit.main.exit_6.gauge-count 4".into()), "{found:?}");
+        assert!(!found.iter().any(|point| point.contains("exit_6.gauge-interval")), "unknown before");
+        assert!(!found.iter().any(|point| point.contains("bf.end.gauge-interval")), "unknown before");
+    }
+}

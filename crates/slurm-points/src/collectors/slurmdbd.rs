@@ -1,0 +1,241 @@
+//! `slurm_slurmdbd`: slurmdbd's own statistics, as `sacctmgr show stats` prints them. A slow slurmdbd makes slurmctld
+//! slow.
+
+use carbon_wire::path;
+use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, dbd_rpc_name};
+
+use super::{Begin, Collect, Collector, Paths, Start};
+use crate::derive::{self, Tables, seconds_since};
+use crate::metric::{Metric, Points, average, last, max, number};
+use crate::replies::SurveyReplies;
+use crate::rpc_metrics::{self, CallsRow, MEMBERS, RpcHistory};
+use crate::settings::{Setting, Value};
+
+const FAMILY: &str = "slurm_slurmdbd";
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "slurmdbd",
+    comment: "\
+slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd gives them only to administrators:
+`sacctmgr modify user NAME set adminlevel=admin`, or run the daemon as SlurmUser.",
+    settings: &[Setting {
+        key: "users",
+        default: Value::Users(0),
+        comment: "Publish the top N users by RPC time of an interval, as in rpc_stats; 0 for none, at most 200.",
+    }],
+    paths: &[
+        Paths {
+            below: "slurm_slurmdbd.type.<type>",
+            about: "The RPCs that slurmdbd has served, by message type, as `sacctmgr show stats` has them, for instance \
+                    `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. A type that this program does \
+                    not know is `type_NUMBER`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
+                    are among them (`DBD_GET_STATS`). slurmdbd tells them to SlurmUser, to root, and to users with \
+                    `AdminLevel=Admin`; an operator is refused. The figures *of the interval* are the growth between two readings; \
+                    across a restart of slurmdbd or `sacctmgr clear stats` there are none. Where the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the database: its disk, \
+                    `innodb_buffer_pool_size`, a purge or a backup.",
+            leaves: &CALLS,
+        },
+        Paths {
+            below: "slurm_slurmdbd.total",
+            about: "All message types together.",
+            leaves: &TOTAL,
+        },
+        Paths {
+            below: "slurm_slurmdbd.user.<user>",
+            about: "The same by user: only where `users` in `[collectors.slurmdbd]` is more than 0, and bounded as in \
+                    `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.",
+            leaves: &CALLS,
+        },
+        Paths {
+            below: "slurm_slurmdbd.others",
+            about: "All users without a path of their own.",
+            leaves: &(CALLS, MEMBERS),
+        },
+        Paths {
+            below: "slurm_slurmdbd.rollup.<period>",
+            about: "The roll-ups of this cluster, by `hour`, `day` and `month`: slurmdbd adds up the usage of the period that is over, \
+                    for `sreport`, once an hour. Since slurmdbd's start or `sacctmgr clear stats`; a period that was not rolled up \
+                    since has `age` alone. slurmdbd counts a roll-up that has failed as one that was made: its log has the error.",
+            leaves: &ROLLUP,
+        },
+    ],
+    replies: &[ReplyKind::Slurmdbd],
+    start: Start::Survey(|Begin { interval, settings, memory }| {
+        let history = RpcHistory::new(settings, *memory);
+        Box::new(Slurmdbd { interval: settings.interval(*interval), history })
+    }),
+};
+
+struct Slurmdbd {
+    /// Seconds between two rounds.
+    interval: u32,
+    history: RpcHistory,
+}
+
+/// The roll-ups of one period, and the seconds since the end of the last period that was rolled up.
+struct Period {
+    rollup: DbdRollup,
+    age: Option<u64>,
+}
+
+const SINCE: &str = "RPCs served since slurmdbd's start or sacctmgr clear stats";
+
+const CALLS: &[Metric<CallsRow>] = &rpc_metrics::calls(
+    SINCE,
+    "mean time of one of those, truncated: sacctmgr's ave_time",
+    "share of the time that slurmdbd spent on all RPCs of the interval",
+);
+
+const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
+
+#[rustfmt::skip]
+const ROLLUP: &[Metric<Period>] = &[
+    average("last_cycle", "µs", |p| number(p.rollup.last), "how long the last one took; no point before the second one"),
+    max("max_cycle", "µs", |p| number(p.rollup.max), "how long the longest one took; no point before the second one"),
+    average("mean_cycle", "µs", |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
+        "sacctmgr's mean, truncated: `total_time` over `total_cycles`"),
+    last("total_time", "µs", |p| number(p.rollup.total), "total time of all of them"),
+    last("total_cycles", "count", |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
+        "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
+                  includes it"),
+    max("age", "s", |p| number(p.age),
+        "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
+                  hours, slurmdbd or its database hangs: see slurmdbd's log"),
+];
+
+impl Collect<SurveyReplies> for Slurmdbd {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { users: self.history.has_user_paths(), ..ReplyOptions::default() }
+    }
+
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(reading) = replies.reading(ReplyKind::Slurmdbd) else { return };
+        let Some(Reply::Slurmdbd(statistics)) = &reading.reply else { return };
+        let DbdStatistics { since, types, users, rollups } = &**statistics;
+        let tables = Tables::of(types, users);
+        let growth = self.history.growth(&tables, |before| {
+            // Otherwise slurmdbd has reset its counters.
+            let is_same = |reply: &Reply| matches!(reply, Reply::Slurmdbd(before) if before.since == *since);
+            before.reply.as_ref().filter(|reply| is_same(reply))?;
+            derive::seconds_between(before, reading, self.interval)
+        });
+        rpc_metrics::push_types(FAMILY, type_name, (CALLS, TOTAL), &tables, growth.as_ref(), points);
+        let users = (users.as_slice(), &tables);
+        self.history.push_users(FAMILY, timestamp, CALLS, users, growth.as_ref(), points);
+        for (period, rollup) in rollups {
+            let age = rollup.end.map(|end| seconds_since(end, whole_seconds(reading.time)));
+            let below = format!("{FAMILY}.rollup.{}", path::component(period));
+            points.push(&below, ROLLUP, &Period { rollup: rollup.clone(), age });
+        }
+        self.history.keep(reading, tables);
+    }
+
+    fn changed_memory(&mut self) -> Option<String> {
+        self.history.changed_memory()
+    }
+}
+
+fn type_name(id: u32) -> String {
+    dbd_rpc_name(id).map_or_else(|| format!("type_{id}"), str::to_owned)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
+const fn whole_seconds(time: f64) -> i64 {
+    time as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use carbon_wire::Batch;
+    use slurm_snapshot::{Reading, RpcType, RpcUser};
+
+    use super::super::SurveyCollector;
+    use super::super::tests::started;
+    use super::*;
+
+    const START: i64 = 1_700_000_000;
+
+    fn statistics(since: i64, count: u32) -> DbdStatistics {
+        let user = |id, name: &str| RpcUser {
+            id,
+            name: Some(name.to_owned()),
+            count,
+            time: u64::from(count) * 10,
+            ..RpcUser::default()
+        };
+        DbdStatistics {
+            since,
+            types: vec![
+                RpcType { id: 1489, count, time: u64::from(count) * 15, queue: None },
+                RpcType { id: 1999, count: 1, time: 5, queue: None },
+            ],
+            users: vec![user(7, "ann"), user(8, "bob")],
+            ..DbdStatistics::default()
+        }
+    }
+
+    fn round(collector: &mut SurveyCollector, minute: u32, reply: DbdStatistics) -> Vec<String> {
+        let reading = Reading {
+            time: f64::from(minute) * 60.0 + 1_700_000_000.5,
+            reply: Some(Reply::Slurmdbd(Box::new(reply))),
+            ..Reading::default()
+        };
+        let mut replies = SurveyReplies::default();
+        replies.insert(ReplyKind::Slurmdbd, Arc::new(reading));
+        let timestamp = START + i64::from(minute) * 60;
+        let mut batch = Batch::new(timestamp);
+        collector.collect(timestamp, &replies, &mut Points::new("c", &mut batch));
+        let lines = carbon_wire::lines(&batch);
+        lines.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+    }
+
+    fn has(lines: &[String], line: &str) -> bool {
+        let line = format!("c.slurm_slurmdbd.{line}");
+        lines.contains(&line)
+    }
+
+    #[test]
+    fn what_has_grown_is_of_the_interval_and_nothing_is_across_a_restart_of_slurmdbd() {
+        let mut collector = started(&COLLECTOR, &[]);
+        let lines = round(&mut *collector, 0, statistics(5, 10));
+        assert!(has(&lines, "type.DBD_GET_STATS.gauge-count 10"), "{lines:#?}");
+        assert!(has(&lines, "type.type_1999.gauge-mean_time 5"));
+        assert!(!lines.iter().any(|line| line.contains("calls_per_minute") || line.contains(".user.")));
+        let lines = round(&mut *collector, 1, statistics(5, 40));
+        assert!(has(&lines, "type.DBD_GET_STATS.gauge-calls_per_minute 30"), "{lines:#?}");
+        assert!(has(&lines, "type.type_1999.gauge-calls_per_minute 0"));
+        assert!(has(&lines, "total.gauge-interval_mean_time 15"));
+        let lines = round(&mut *collector, 2, statistics(6, 60));
+        assert!(has(&lines, "total.gauge-count 61"));
+        assert!(!lines.iter().any(|line| line.contains("calls_per_minute")), "its counters were reset");
+    }
+
+    #[test]
+    fn users_with_paths_and_the_others_are_the_whole_table() {
+        let mut collector = started(&COLLECTOR, &[("users", Value::Users(1))]);
+        assert!(collector.options().users);
+        round(&mut *collector, 0, statistics(5, 10));
+        let lines = round(&mut *collector, 1, statistics(5, 40));
+        assert!(has(&lines, "user.ann.gauge-count 40"), "{lines:#?}");
+        assert!(has(&lines, "others.gauge-count 40") && has(&lines, "others.gauge-members 1"));
+    }
+
+    #[test]
+    fn of_a_first_roll_up_no_figure_is_made_up_and_one_that_hangs_grows_old() {
+        let hour = DbdRollup { total: Some(700), end: Some(START - 3600), ..DbdRollup::default() };
+        let month = DbdRollup { end: Some(START - 86_400), ..DbdRollup::default() };
+        let rollups = [("hour".to_owned(), hour), ("month".to_owned(), month)].into();
+        let mut collector = started(&COLLECTOR, &[]);
+        let lines =
+            round(&mut *collector, 0, DbdStatistics { since: 5, rollups, ..DbdStatistics::default() });
+        let of = |period: &str| -> Vec<&str> {
+            let start = format!("c.slurm_slurmdbd.rollup.{period}.gauge-");
+            lines.iter().filter_map(|line| line.strip_prefix(&start)).collect()
+        };
+        assert_eq!(of("hour"), ["mean_cycle 700", "total_time 700", "age 3600"]);
+        assert_eq!(of("month"), ["age 86400"]);
+        assert_eq!(of("day"), [""; 0]);
+    }
+}

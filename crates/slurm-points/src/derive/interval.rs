@@ -1,0 +1,156 @@
+//! The exact growth of slurmctld's counters between two readings, even if one of them wrapped.
+//!
+//! A cycle counts whole in the interval in which it ends, even if it is longer than the interval. What cannot be known
+//! exactly is `None`.
+
+use slurm_snapshot::{Release, Statistics};
+
+/// The first release in which `schedule_cycle_sum` is a `u64` in slurmctld.
+const WIDE_CYCLE_SUM: Release = Release::new(25, 11);
+
+/// One interval of one slurmctld, without a reset in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// Wall time, s; more than 0.
+    pub seconds: f64,
+    /// Of the main scheduler.
+    pub main: Cycles,
+    /// Of backfill.
+    pub bf: Cycles,
+    /// Jobs that backfill tried to start, summed over its cycles.
+    pub bf_depth_try: Option<u32>,
+    /// Entries of the queues of its cycles; `None` if a cycle was running at either reading.
+    pub bf_queue_len: Option<u32>,
+    /// Time slots of its cycles.
+    pub bf_table_size: Option<u32>,
+    /// Of jobs.
+    pub jobs: JobCounts,
+}
+
+/// The cycles of one scheduler that ended in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cycles {
+    /// How many ended.
+    pub count: u32,
+    /// Their time, µs; `None` if it cannot be right.
+    pub(crate) time: Option<u64>,
+    /// Jobs that they examined.
+    pub(crate) depth: Option<u32>,
+}
+
+/// Jobs to which this happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JobCounts {
+    /// Were submitted.
+    pub submitted: u32,
+    /// Started.
+    pub started: u32,
+    /// Completed.
+    pub completed: u32,
+    /// Were cancelled.
+    pub canceled: u32,
+    /// Failed.
+    pub failed: u32,
+    /// Were started by backfill.
+    pub backfilled: u32,
+}
+
+impl Interval {
+    /// The growth within `seconds`, without a reset.
+    pub fn new(old: &Statistics, new: &Statistics, release: Release, seconds: f64) -> Self {
+        let grown = |of: fn(&Statistics) -> u32| of(new).wrapping_sub(of(old));
+        // Not every reader knows every sum.
+        let summed = |of: fn(&Statistics) -> Option<u32>| Some(of(new)?.wrapping_sub(of(old)?));
+        let main_time = old.schedule_cycle_sum.zip(new.schedule_cycle_sum);
+        let main_time = main_time.and_then(|(old, new)| cycle_sum_grown(old, new, release));
+        let main_count = grown(|s| s.schedule_cycle_counter);
+        let main_most = most_time(seconds, main_count, new.schedule_cycle_max);
+        // If the sum may have wrapped once more, nothing is known.
+        let unique = |time: u64| {
+            release >= WIDE_CYCLE_SUM || time.checked_add(1 << 32).is_some_and(|more| more > main_most)
+        };
+        let bf_time = old.bf_cycle_sum.zip(new.bf_cycle_sum).and_then(|(old, new)| new.checked_sub(old));
+        let bf_count = grown(|s| s.bf_cycle_counter);
+        let bf_most = most_time(seconds, bf_count, new.bf_cycle_max.unwrap_or(u32::MAX));
+        let between_cycles = old.bf_active == 0 && new.bf_active == 0;
+        Self {
+            seconds,
+            main: Cycles {
+                count: main_count,
+                time: main_time.filter(|&time| time <= main_most && unique(time)),
+                depth: summed(|s| s.schedule_cycle_depth),
+            },
+            bf: Cycles {
+                count: bf_count,
+                time: bf_time.filter(|&time| time <= bf_most),
+                depth: summed(|s| s.bf_depth_sum),
+            },
+            bf_depth_try: summed(|s| s.bf_depth_try_sum),
+            // A cycle adds its queue when it begins and counts itself when it ends.
+            bf_queue_len: summed(|s| s.bf_queue_len_sum).filter(|_| between_cycles),
+            bf_table_size: summed(|s| s.bf_table_size_sum),
+            jobs: JobCounts {
+                submitted: grown(|s| s.jobs_submitted),
+                started: grown(|s| s.jobs_started),
+                completed: grown(|s| s.jobs_completed),
+                canceled: grown(|s| s.jobs_canceled),
+                failed: grown(|s| s.jobs_failed),
+                backfilled: grown(|s| s.bf_last_backfilled_jobs),
+            },
+        }
+    }
+
+    /// So many in a minute.
+    pub fn per_minute(&self, count: impl Into<f64>) -> f64 {
+        count.into() * 60.0 / self.seconds
+    }
+
+    /// The time of these cycles divided by wall time; above 1 if a cycle was longer than the interval in which it ended.
+    pub fn busy_fraction(&self, cycles: &Cycles) -> Option<f64> {
+        cycles.time.map(|time| exact_f64(time) / (self.seconds * 1e6))
+    }
+}
+
+impl Cycles {
+    /// µs; `None` when no cycle ended.
+    pub fn mean_time(&self) -> Option<f64> {
+        self.time.map(exact_f64).and_then(|time| self.mean_of(time))
+    }
+
+    /// `None` when no cycle ended.
+    pub fn mean_depth(&self) -> Option<f64> {
+        self.mean_of(self.depth?)
+    }
+
+    /// `sum` divided by the number of cycles; `None` when none ended.
+    pub fn mean_of(&self, sum: impl Into<f64>) -> Option<f64> {
+        (self.count > 0).then(|| sum.into() / f64::from(self.count))
+    }
+}
+
+/// The growth of `schedule_cycle_sum`, µs, which is a `u32` in slurmctld up to 25.05 and wraps after 71.6 minutes.
+fn cycle_sum_grown(old: u64, new: u64, release: Release) -> Option<u64> {
+    if release >= WIDE_CYCLE_SUM {
+        return new.checked_sub(old);
+    }
+    let (old, new) = (u32::try_from(old).ok()?, u32::try_from(new).ok()?);
+    Some(new.wrapping_sub(old).into())
+}
+
+/// The longest time that so many cycles can have taken, µs: each no longer than `longest`, and together no longer than
+/// `seconds` and the part of one that was before the interval.
+fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
+    // slurmctld's clock and the reader's do not run at exactly the same speed.
+    let wall = seconds * 1.01e6 + 1e6;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the range of u64")]
+    let wall = (wall as u64).saturating_add(longest.into());
+    wall.min(u64::from(cycles) * u64::from(longest))
+}
+
+/// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
+pub fn exact_f64(value: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
+    {
+        value as f64
+    }
+}

@@ -1,0 +1,16 @@
+//! Finished jobs: which of them count, what they add up to, and what must be on disk before anything is sent.
+//!
+//! Pure: no clock, no disk, no metric path. docs/decisions.md says why it is made so.
+
+mod ledger;
+mod round;
+mod seen;
+mod tally;
+
+pub use self::ledger::{Counts, FinishedLedger, Found, Next, RememberedSpan};
+pub use self::round::{FinishedRound, Levels};
+pub use self::seen::ID_BYTES;
+pub use self::tally::{Figures, Spread, Tally};
+
+/// One hour of end times: what is read at once, and what one record of ids holds.
+pub const HOUR: i64 = 3600;

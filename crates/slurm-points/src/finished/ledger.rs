@@ -1,0 +1,309 @@
+//! What has been counted, and the next commit.
+//!
+//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing. docs/decisions.md
+//! explains why even then every job is counted exactly once.
+
+mod commit;
+mod opening;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use slurm_snapshot::FinishedJob;
+
+pub use self::opening::Found;
+use super::HOUR;
+use super::seen::{self, Seen, SeenId, SeenIds};
+use super::tally::{Figures, Tally};
+
+/// The name of the counts; in the log behind those of hours.
+pub(super) const COUNTS: &str = "finished.2.counts";
+
+/// The name of the slot whose batch the queue has.
+const PUBLISHED: &str = "finished.3.published";
+
+/// The version of the counts.
+const VERSION: u32 = 3;
+
+/// Nothing further back is read: there are names for 256 hours.
+const MOST_HOURS: i64 = 240;
+
+/// A slot further ahead than this comes from a clock that was wrong.
+const FAR_AHEAD: i64 = HOUR;
+
+/// A level of its own is free for another name when none of its jobs has started for this long, s.
+const UNUSED: i64 = 30 * 24 * HOUR;
+
+/// The content of a commit, without ids of earlier ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    version: u32,
+    /// Whose jobs they are.
+    pub cluster: String,
+    /// When counting began, Unix seconds. Records of hours with another `first` are ignored: in 22.05 the jobs of every cluster have
+    /// the same ids.
+    first: i64,
+    /// Nothing that ended before is counted, Unix seconds.
+    floor: i64,
+    /// The newest end that was counted.
+    latest: Option<i64>,
+    /// The newest hour before the floor of which a job was counted: slurmdbd may still have its rows.
+    forgotten: Option<i64>,
+    /// Whether they include the CPU time of steps.
+    pub(crate) efficiency: bool,
+    /// When the round began; `None` before the first.
+    moment: Option<i64>,
+    /// The timestamp of its batch; 0 before the first.
+    pub slot: i64,
+    /// Since the first start, by level.
+    pub totals: BTreeMap<String, Tally>,
+    /// What the round has added, by level.
+    pub round: BTreeMap<String, Figures>,
+    /// How the round was read.
+    pub reading: RoundReading,
+    pub(crate) late_total: u64,
+    pub(crate) changed_total: u64,
+    /// The newest end of a job that had started, of each level that belongs to a name.
+    used: BTreeMap<String, i64>,
+    /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
+    recent: Vec<BTreeMap<i64, Vec<SeenId>>>,
+    /// How many ids each hour has with this commit. One that has fewer at the start is damaged.
+    sizes: BTreeMap<i64, usize>,
+}
+
+impl Counts {
+    /// Whether the level is there and stays. If none of its jobs has started for a long time, it goes when another name needs a level.
+    pub(super) fn has_level(&self, level: &str) -> bool {
+        let latest = self.latest.unwrap_or(i64::MIN);
+        self.totals.contains_key(level)
+            && self.used.get(level).is_none_or(|used| latest.saturating_sub(*used) <= UNUSED)
+    }
+}
+
+/// Figures about the reading of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RoundReading {
+    /// Of all its requests, µs.
+    pub elapsed: u64,
+    /// Rows of jobs that ended in the last `window`, counted now or before; `None` if only a part of that was read.
+    pub window_jobs: Option<u64>,
+    /// Jobs counted now that ended before the last round, and seconds since the first of them ended.
+    pub(crate) late_jobs: u64,
+    pub(crate) oldest_late: u64,
+    pub(crate) unparsed: u64,
+    /// Rows that have changed since they were counted.
+    pub(crate) changed: u64,
+    /// Whether an older piece is not proved: it is still to be counted.
+    pub unproved: bool,
+}
+
+/// A row that is not complete yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incomplete {
+    /// When it was first read as it is, Unix seconds.
+    pub(super) since: i64,
+    pub(super) end: i64,
+    pub(super) tasks: u64,
+    /// How long to wait for the rest of it, s.
+    pub(super) patience: i64,
+}
+
+impl Incomplete {
+    pub(super) const fn is_over(self, now: i64) -> bool {
+        now.saturating_sub(self.since) >= self.patience
+    }
+}
+
+/// The counts on disk, and the ids of all counted jobs.
+#[derive(Debug, Default)]
+pub struct FinishedLedger {
+    counts: Counts,
+    seen: SeenIds,
+    /// Hours that have a record on disk.
+    written: BTreeSet<i64>,
+    /// Rows that are not complete yet.
+    incomplete: BTreeMap<u64, Incomplete>,
+    /// How many of the counts' recent ids have reached the records of their hours.
+    settled: usize,
+    /// The slot whose batch the queue had at the start.
+    published: i64,
+    /// The last slot that was used without counts.
+    uncounted: i64,
+}
+
+/// A commit that is not on disk yet.
+#[derive(Debug)]
+pub struct Next {
+    counts: Counts,
+    incomplete: BTreeMap<u64, Incomplete>,
+    hours: Vec<i64>,
+    emptied: Vec<i64>,
+    /// Whether the floor has moved because there are too many ids.
+    pub is_short: bool,
+    /// Another host's daemon publishes it.
+    pub is_silent: bool,
+}
+
+/// How many ids are remembered.
+#[derive(Clone, Copy, Debug)]
+pub struct RememberedSpan {
+    /// Seconds of end times.
+    pub seconds: i64,
+    /// The most ids.
+    pub ids: usize,
+}
+
+impl FinishedLedger {
+    /// The first ledger of a cluster: jobs that ended before `now` are not counted.
+    pub fn first(cluster: &str, now: i64) -> Self {
+        let cluster = cluster.to_owned();
+        let counts = Counts { version: VERSION, cluster, first: now, floor: now, ..Counts::default() };
+        Self { counts, seen: SeenIds::new(now), ..Self::default() }
+    }
+
+    /// The first ledger of another cluster. Its paths may be the same, so no slot is used again.
+    pub fn first_of_another(&self, cluster: &str, now: i64) -> Self {
+        let first = now.max(self.counts.first.saturating_add(1));
+        let mut ledger = Self::first(cluster, now);
+        (ledger.counts.first, ledger.counts.slot, ledger.seen) =
+            (first, self.counts.slot, SeenIds::new(first));
+        ledger.published = self.counts.slot;
+        ledger
+    }
+
+    /// Whether the queue may lack the batch of the counts.
+    pub const fn lacks_batch(&self) -> bool {
+        self.counts.slot != self.published
+    }
+
+    /// The totals and the last round.
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Jobs that ended before this are not counted, Unix seconds.
+    pub const fn floor(&self) -> i64 {
+        self.counts.floor
+    }
+
+    /// From when everything must be read at `now`, Unix seconds.
+    pub fn unread_from(&self, now: i64) -> i64 {
+        self.counts.floor.max(now.saturating_sub(MOST_HOURS.saturating_mul(HOUR)))
+    }
+
+    pub(super) fn look(&self, job: &FinishedJob) -> Seen {
+        self.seen.look(job)
+    }
+
+    /// The end of the newest job that was counted, Unix seconds: slurmdbd should still have its row.
+    pub const fn latest(&self) -> Option<i64> {
+        self.counts.latest
+    }
+
+    /// The beginning of the newest hour before `since` of which a job was counted, Unix seconds.
+    pub fn counted_before(&self, since: i64) -> Option<i64> {
+        let hour = self.seen.hour_before(since).or(self.counts.forgotten)?;
+        Some(hour.saturating_mul(HOUR)).filter(|begin| *begin < since)
+    }
+
+    pub(super) const fn last_moment(&self) -> Option<i64> {
+        self.counts.moment
+    }
+
+    /// Whether the last `window` may not reach back to the last round, because rounds failed, the host slept, its clock was set, or
+    /// the daemon did not run.
+    pub fn has_gap(&self, now: i64, window: i64) -> bool {
+        self.counts.moment.is_none_or(|moment| !(0..=window / 2).contains(&now.saturating_sub(moment)))
+    }
+
+    pub(super) fn incomplete(&self, id: u64) -> Option<Incomplete> {
+        self.incomplete.get(&id).copied()
+    }
+
+    /// Whether a row is not complete that ended before the last `window`.
+    pub fn has_incomplete_before(&self, from: i64) -> bool {
+        self.incomplete.values().any(|incomplete| incomplete.end < from)
+    }
+
+    /// Lowers a floor that comes from a clock that was ahead, but only while nothing was counted: ids from before the floor are
+    /// forgotten, and those jobs would be counted again.
+    pub fn lower_floor(&mut self, now: i64) {
+        if self.counts.latest.is_none() && self.counts.floor > now.saturating_add(FAR_AHEAD) {
+            self.counts.floor = now;
+        }
+    }
+
+    /// The slot of a round that ends at `now`, if there is a round every `every` seconds: the open one, but never one that was used.
+    pub fn slot(&self, now: i64, every: i64) -> i64 {
+        let every = every.max(1);
+        let open = now.div_euclid(every).saturating_mul(every);
+        let used = self.counts.slot.max(self.uncounted);
+        let next = used.div_euclid(every).saturating_add(1).saturating_mul(every);
+        if used <= 0 || next > now.saturating_add(FAR_AHEAD) { open } else { open.max(next) }
+    }
+
+    /// The slot of a round without counts, which is used with that; `None` while slots are ahead of the clock.
+    pub fn use_slot(&mut self, now: i64, every: i64) -> Option<i64> {
+        let slot = self.slot(now, every);
+        let is_open = slot <= now;
+        self.uncounted = if is_open { slot } else { self.uncounted };
+        is_open.then_some(slot)
+    }
+
+    /// Whether a round is due at a tick that is a multiple of `every`. While slots are ahead of the clock, which was set back, only
+    /// every second one is, until the clock has caught up.
+    pub fn is_due(&self, timestamp: i64, every: i64) -> bool {
+        let is_ahead = self.slot(timestamp, every) > timestamp;
+        !is_ahead || timestamp.rem_euclid(every.max(1).saturating_mul(2)) == 0
+    }
+
+    /// The records of a commit, by name.
+    ///
+    /// # Errors
+    /// They cannot be written as JSON.
+    pub fn records(&self, next: &Next) -> serde_json::Result<Vec<(String, Arc<[u8]>)>> {
+        let hours = next.hours.iter().map(|hour| (seen::name(*hour), Arc::from(self.seen.record(*hour))));
+        let emptied = next.emptied.iter().map(|hour| (seen::name(*hour), Arc::from([])));
+        Ok(hours.chain(emptied).chain([record(&next.counts)?]).collect())
+    }
+
+    /// The record of the counts as they are.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn record(&self) -> serde_json::Result<(String, Arc<[u8]>)> {
+        record(&self.counts)
+    }
+
+    /// The commit is on disk.
+    pub fn adopt(&mut self, next: Next) {
+        let Next { counts, incomplete, hours, emptied, .. } = next;
+        self.incomplete = incomplete;
+        self.settled = counts.recent.len().saturating_sub(1);
+        for (hour, ids) in counts.recent.last().into_iter().flatten() {
+            self.seen.add(*hour, ids);
+        }
+        self.written.extend(hours);
+        self.written.retain(|hour| !emptied.contains(hour));
+        self.seen.forget(counts.floor);
+        self.counts = counts;
+    }
+
+    /// The record that is committed with the batch of these counts, to show that the queue has it.
+    pub fn published(&self) -> (String, Arc<[u8]>) {
+        (PUBLISHED.to_owned(), Arc::from(self.counts.slot.to_le_bytes()))
+    }
+
+    /// How many ids are remembered.
+    #[cfg(test)]
+    pub(crate) fn ids(&self) -> usize {
+        self.seen.len()
+    }
+}
+
+fn record(counts: &Counts) -> serde_json::Result<(String, Arc<[u8]>)> {
+    Ok((COUNTS.to_owned(), Arc::from(serde_json::to_vec(counts)?)))
+}

@@ -1,0 +1,88 @@
+//! What must be on disk before a round counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::HOUR;
+use super::super::round::FinishedRound;
+use super::super::seen::{self, SeenIds, end_of, hour_of};
+use super::{Counts, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
+
+impl FinishedLedger {
+    /// The commit of `round`, with `slot` as the timestamp of its batch.
+    pub fn next(&self, mut round: FinishedRound, slot: i64, span: RememberedSpan) -> Next {
+        let old = &self.counts;
+        let mut used = old.used.clone();
+        used.extend(round.used());
+        let figures = round.figures();
+        let mut totals = old.totals.clone();
+        totals.retain(|level, _| round.levels.has(level));
+        for (level, figures) in &figures {
+            totals.entry(level.clone()).or_default().add(&figures.sums);
+        }
+        totals.entry("total".to_owned()).or_default();
+        for (own, most) in round.levels.own() {
+            let all = totals.keys().filter(|level| level.starts_with(own)).count();
+            let stays = |level: &str| old.has_level(level) || figures.contains_key(level);
+            let goes = totals.keys().filter(|level| level.starts_with(own) && !stays(level));
+            let mut goes: Vec<(Option<i64>, String)> =
+                goes.map(|level| (used.get(level).copied(), level.clone())).collect();
+            goes.sort_unstable();
+            for (_, level) in goes.into_iter().take(all.saturating_sub(most)) {
+                totals.remove(&level);
+            }
+        }
+        used.retain(|level, _| totals.contains_key(level));
+        let unsettled = old.recent.get(self.settled..).unwrap_or_default();
+        let hours: BTreeSet<i64> = unsettled.iter().flat_map(BTreeMap::keys).copied().collect();
+        let hours: Vec<i64> = hours.into_iter().filter(|hour| end_of(*hour) > old.floor).collect();
+        let live: BTreeSet<String> = hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
+        let is_over = |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
+        let emptied = self.written.iter().filter(is_over).copied().collect();
+        let waiting =
+            self.incomplete.iter().map(|(id, its)| (*id, *its)).chain(std::mem::take(&mut round.incomplete));
+        let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !round.has_counted(*id));
+        let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
+        let latest = old.latest.max(round.latest);
+        let mut floor = old.floor;
+        if let (true, Some(latest)) = (round.is_complete, latest) {
+            let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
+            floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
+        }
+        let mut sizes = self.seen.sizes(&round.ids);
+        let bound = SeenIds::floor_for(&sizes, span.ids);
+        let floor_above = floor.max(bound.unwrap_or(floor));
+        let forgotten = sizes.keys().copied().filter(|hour| end_of(*hour) <= floor_above).max();
+        sizes.retain(|hour, _| end_of(*hour) > floor_above);
+        let changed_total = old.changed_total.saturating_add(round.reading.changed);
+        let late_total = old.late_total.saturating_add(round.reading.late_jobs);
+        let is_silent = round.is_silent;
+        // Keeps what was published last, in case the queue has lost it.
+        let (slot, figures, reading) = if is_silent {
+            (old.slot, old.round.clone(), old.reading)
+        } else {
+            (slot, figures, round.reading)
+        };
+        let recent = unsettled.iter().cloned().chain([round.ids]).collect();
+        let counts = Counts {
+            version: VERSION,
+            cluster: old.cluster.clone(),
+            first: old.first,
+            efficiency: round.efficiency,
+            floor: floor_above,
+            latest,
+            forgotten: old.forgotten.max(forgotten),
+            moment: Some(round.moment),
+            slot,
+            totals,
+            round: figures,
+            reading,
+            late_total,
+            changed_total,
+            used,
+            recent,
+            sizes,
+        };
+        let is_short = bound.is_some_and(|bound| bound > floor);
+        Next { is_short, is_silent, counts, incomplete, hours, emptied }
+    }
+}

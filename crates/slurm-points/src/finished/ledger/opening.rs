@@ -1,0 +1,92 @@
+//! The ledger at the start: as the queue's log has it, as much as is left of a damaged one, or a first one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::HOUR;
+use super::super::seen::{self, SeenIds, end_of};
+use super::{COUNTS, Counts, FinishedLedger, PUBLISHED, VERSION};
+
+/// slurmctld's clock may be this much ahead of ours, and ends with it.
+const AHEAD: i64 = 300;
+
+/// What was found in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing was ever counted here.
+    Nothing,
+    /// Another cluster's counts.
+    OfAnother,
+    /// Counts with all that belongs to them.
+    Whole,
+    /// Some ids are missing: what ended before this is not counted any more, Unix seconds.
+    DamagedHour(i64),
+    /// Ids without counts: totals begin again, with what ends from then on, Unix seconds.
+    NoCounts(i64),
+}
+
+impl FinishedLedger {
+    /// The ledger of this cluster, from the records in the log.
+    pub fn open(cluster: &str, now: i64, records: &BTreeMap<String, Arc<[u8]>>) -> (Self, Found) {
+        let published = records.get(PUBLISHED).and_then(|slot| slot.first_chunk()).copied();
+        let published = published.map_or(0, i64::from_le_bytes);
+        let counts = records.get(COUNTS).and_then(|counts| serde_json::from_slice::<Counts>(counts).ok());
+        let Some(counts) = counts.filter(|counts| counts.version == VERSION) else {
+            return Self::without_counts(cluster, now, records, published);
+        };
+        let mut seen = SeenIds::new(counts.first);
+        for record in hours(records) {
+            seen.restore(record);
+        }
+        let written = seen.hours();
+        for (hour, ids) in counts.recent.iter().flatten() {
+            seen.add(*hour, ids);
+        }
+        seen.forget(counts.floor);
+        let mut ledger = Self { counts, seen, written, published, ..Self::default() };
+        if ledger.counts.cluster != cluster {
+            return (ledger.first_of_another(cluster, now), Found::OfAnother);
+        }
+        let found = ledger.raise_above_damage().map_or(Found::Whole, Found::DamagedHour);
+        (ledger, found)
+    }
+
+    /// Raises the floor above an hour that has lost ids, so that none of its jobs counts a second time; returns it. Nothing that ended
+    /// after the newest counted job was counted, so that may still be.
+    fn raise_above_damage(&mut self) -> Option<i64> {
+        let counts = &mut self.counts;
+        counts.sizes.retain(|hour, _| end_of(*hour) > counts.floor);
+        let hour = self.seen.newest_damaged(&counts.sizes)?;
+        let latest = counts.latest.unwrap_or(i64::MAX);
+        counts.floor = counts.floor.max(end_of(hour).min(latest.saturating_add(1)));
+        self.seen.forget(counts.floor);
+        counts.sizes = self.seen.sizes(&BTreeMap::new());
+        Some(counts.floor)
+    }
+
+    /// Of ids without counts none can be used, because the newest of them were only in the counts.
+    fn without_counts(
+        cluster: &str,
+        now: i64,
+        records: &BTreeMap<String, Arc<[u8]>>,
+        published: i64,
+    ) -> (Self, Found) {
+        let mut ledger = Self::first(cluster, now);
+        let newest = hours(records).filter_map(|record| seen::hour_of_record(record)).max();
+        let Some(newest) = newest.or((published != 0).then(|| seen::hour_of(published))) else {
+            return (ledger, Found::Nothing);
+        };
+        let surely = end_of(newest).max(published.saturating_add(HOUR));
+        // Nothing that was counted ended later than this, unless our clock is behind it.
+        let is_behind = now < newest.saturating_mul(HOUR);
+        let floor = if is_behind { surely } else { surely.min(now.saturating_add(AHEAD)) };
+        (ledger.counts.floor, ledger.counts.slot, ledger.published) = (floor, published, published);
+        // Something was counted, so that no clock lowers this floor.
+        ledger.counts.latest = Some(floor.saturating_sub(1));
+        (ledger, Found::NoCounts(floor))
+    }
+}
+
+fn hours(records: &BTreeMap<String, Arc<[u8]>>) -> impl Iterator<Item = &Arc<[u8]>> {
+    records.iter().filter(|(name, _)| name.starts_with(seen::PREFIX)).map(|(_, record)| record)
+}

@@ -1,0 +1,253 @@
+//! A round: the jobs that have been read since the last commit and are not counted yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carbon_wire::path;
+use slurm_snapshot::{Finished, FinishedJob, RESIZING, Used};
+
+use super::ledger::{FinishedLedger, Incomplete, RoundReading};
+use super::seen::{Mark, Seen, SeenId, hour_of};
+use super::tally::{Figures, Spread, Tally};
+
+/// A job that is reported within this time after its end is not late: slurmctld reports to slurmdbd some seconds later.
+const GRACE: i64 = 60;
+
+/// A row without the record of its job's start counts after this time as it is. slurmdbd may receive that record after the one of
+/// the job's end; until then the row has no partition, and an array is one task. The time begins when slurmctld has sent all records.
+const INCOMPLETE: i64 = 600;
+
+/// How long the number of an array's tasks that never started must stay the same. slurmctld sends the ends of jobs through its queue,
+/// and other changes of 1,000 jobs every 5 s past that queue: slurmdbd may learn later that some of the tasks did start.
+const SETTLING: i64 = 30;
+
+/// A job counts after this time even if the CPU time of some steps is not known. Steps of a cancelled job end up to KillWait and
+/// UnkillableStepTimeout after the job. Without JobAcctGatherType it is never known.
+const OPEN_STEPS: i64 = 180;
+
+/// How many accounts, QOS and users have levels of their own: the first that have a job that started. All others share one, so
+/// that nobody can take all levels with names that were invented for jobs that never start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    pub(crate) accounts: usize,
+    /// Of QOS.
+    pub qos: usize,
+    /// Of users.
+    pub users: usize,
+}
+
+impl Levels {
+    const fn kinds(self) -> [LevelKind; 3] {
+        [
+            LevelKind { own: "account.", most: self.accounts, others: "other_accounts", none: "no_account" },
+            LevelKind { own: "qos.", most: self.qos, others: "other_qos", none: "no_qos" },
+            LevelKind { own: "user.", most: self.users, others: "other_users", none: "no_user" },
+        ]
+    }
+
+    /// What the levels of names begin with, and how many there may be.
+    pub(super) fn own(self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.kinds().into_iter().map(|kind| (kind.own, kind.most))
+    }
+
+    /// Whether the settings still have this level.
+    pub(super) fn has(self, level: &str) -> bool {
+        let is_its =
+            |kind: &LevelKind| level.starts_with(kind.own) || [kind.others, kind.none].contains(&level);
+        self.kinds().iter().find(|kind| is_its(kind)).is_none_or(|kind| kind.most > 0)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LevelKind {
+    own: &'static str,
+    most: usize,
+    others: &'static str,
+    none: &'static str,
+}
+
+/// Jobs that are read and not counted yet.
+#[derive(Debug, Default)]
+pub struct FinishedRound {
+    /// When it began, Unix seconds.
+    pub moment: i64,
+    /// The last `window` of that.
+    pub window_from: i64,
+    /// When slurmctld last had records that slurmdbd did not have, Unix seconds.
+    pub busy: i64,
+    pub(crate) levels: Levels,
+    /// How it was read.
+    pub reading: RoundReading,
+    /// Whether everything since the floor has been read.
+    pub is_complete: bool,
+    /// Its jobs are added to the totals, but published by another host's daemon.
+    pub is_silent: bool,
+    /// Whether what their steps have used is counted.
+    pub efficiency: bool,
+    /// Whether slurmdbd has answered.
+    has_answer: bool,
+    figures: BTreeMap<String, Growing>,
+    /// By the hour of their end.
+    pub(super) ids: BTreeMap<i64, Vec<SeenId>>,
+    /// Ids that were counted, or whose change was.
+    known: BTreeSet<u64>,
+    /// Rows that are not complete yet.
+    pub(super) incomplete: BTreeMap<u64, Incomplete>,
+    /// The newest end of a row that was counted, or that has changed since.
+    pub(super) latest: Option<i64>,
+}
+
+/// Figures while jobs are added.
+#[derive(Debug, Default)]
+struct Growing {
+    sums: Tally,
+    waits: Vec<u64>,
+    runs: Vec<u64>,
+    /// The newest end of a job that had started.
+    used: Option<i64>,
+}
+
+impl FinishedRound {
+    /// A round at `moment`, Unix seconds, that reads the ends of the last `window` seconds.
+    pub fn new(moment: i64, window: i64, levels: Levels) -> Self {
+        Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
+    }
+
+    /// The jobs with a start that may count in this round: the CPU time of their steps must be known before they are added.
+    pub fn steps_of(&self, finished: &Finished, ledger: &FinishedLedger) -> Vec<(u64, (u32, u32), i64)> {
+        if finished.started.is_empty() {
+            return Vec::new();
+        }
+        let is_new = |job: &&FinishedJob| job.end >= ledger.floor() && ledger.look(job) == Seen::Never;
+        let new = finished.jobs.iter().filter(is_new);
+        let new: BTreeSet<u64> = new.map(|job| job.id).filter(|id| !self.known.contains(id)).collect();
+        finished.started.iter().filter(|(id, ..)| new.contains(id)).copied().collect()
+    }
+
+    /// Adds the jobs that neither the ledger nor this round has counted.
+    pub fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &FinishedLedger) {
+        self.has_answer = true;
+        let floor = ledger.floor();
+        let used: BTreeMap<u64, Used> = finished.used.iter().map(|used| (used.id, *used)).collect();
+        let reading = &mut self.reading;
+        reading.elapsed = reading.elapsed.saturating_add(elapsed);
+        reading.unparsed = reading.unparsed.saturating_add(finished.unparsed);
+        let rows = finished.jobs.iter().filter(|job| job.end >= self.window_from);
+        let rows = rows.fold(reading.window_jobs.unwrap_or(0), |rows, _| rows.saturating_add(1));
+        reading.window_jobs = Some(rows);
+        for job in &finished.jobs {
+            let Some(mut tally) = Tally::of(job).filter(|_| job.end >= floor) else { continue };
+            match ledger.look(job) {
+                Seen::Never => {}
+                Seen::Same => continue,
+                // It is remembered as it is now, for as long as jobs with that end are read.
+                Seen::Changed => {
+                    if self.remember(job) {
+                        self.reading.changed = self.reading.changed.saturating_add(1);
+                    }
+                    continue;
+                }
+            }
+            let used = used.get(&job.id).copied().unwrap_or_default();
+            tally.cpu_used = used.cpu;
+            let patience = match finished.name(job.partition) {
+                "" => INCOMPLETE,
+                _ if job.tasks > 1 => SETTLING,
+                _ if used.is_open => OPEN_STEPS,
+                _ => 0,
+            };
+            if patience > 0 {
+                let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
+                // A busy cluster always has records that slurmctld has not told yet, and steps have their time from the first look on.
+                let busy = if patience == OPEN_STEPS { 0 } else { self.busy };
+                let since = known.map_or(self.moment, |known| known.since).max(busy);
+                let incomplete = Incomplete { since, end: job.end, tasks: job.tasks, patience };
+                self.incomplete.insert(job.id, incomplete);
+                if !incomplete.is_over(self.moment) {
+                    continue;
+                }
+            }
+            if self.remember(job) {
+                self.count(job, &tally, finished, ledger);
+            }
+        }
+    }
+
+    /// `false` if this round has had it.
+    fn remember(&mut self, job: &FinishedJob) -> bool {
+        let is_new = self.known.insert(job.id);
+        if is_new {
+            self.latest = self.latest.max(Some(job.end));
+            self.ids.entry(hour_of(job.end)).or_default().push((job.id, Mark::of(job)));
+        }
+        is_new
+    }
+
+    pub(super) fn has_counted(&self, id: u64) -> bool {
+        self.known.contains(&id)
+    }
+
+    /// Whether slurmdbd has answered.
+    pub const fn has_answer(&self) -> bool {
+        self.has_answer
+    }
+
+    fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &FinishedLedger) {
+        if ledger.last_moment().is_some_and(|last| job.end.saturating_add(GRACE) < last) {
+            self.reading.late_jobs = self.reading.late_jobs.saturating_add(tally.jobs());
+            let age = u64::try_from(self.moment.saturating_sub(job.end)).unwrap_or(0);
+            self.reading.oldest_late = self.reading.oldest_late.max(age);
+        }
+        let partition = match finished.name(job.partition) {
+            "" => "no_partition".to_owned(),
+            name => format!("partition.{}", path::component(name)),
+        };
+        let names = [job.account, job.qos, job.user].map(|name| finished.name(name));
+        let kinds = self.levels.kinds().into_iter().zip(names).filter(|(kind, _)| kind.most > 0);
+        let has_started = job.wait.is_some();
+        let own: Vec<String> =
+            kinds.map(|(kind, name)| self.level(kind, name, has_started, ledger)).collect();
+        for level in ["total".to_owned(), partition].into_iter().chain(own) {
+            let growing = self.figures.entry(level).or_default();
+            growing.sums.add(tally);
+            let Some(wait) = job.wait else { continue };
+            growing.used = growing.used.max(Some(job.end));
+            // The last part of a job that was resized is the job.
+            if job.state != RESIZING {
+                growing.waits.push(wait);
+                growing.runs.push(job.run);
+            }
+        }
+    }
+
+    fn level(&self, kind: LevelKind, name: &str, has_started: bool, ledger: &FinishedLedger) -> String {
+        if name.is_empty() {
+            return kind.none.to_owned();
+        }
+        let own = format!("{}{}", kind.own, path::component(name));
+        let counts = ledger.counts();
+        if self.figures.contains_key(&own) || counts.has_level(&own) {
+            return own;
+        }
+        let stays = counts.totals.keys().filter(|level| counts.has_level(level));
+        let taken = stays.chain(self.figures.keys()).filter(|level| level.starts_with(kind.own));
+        let taken: BTreeSet<&String> = taken.collect();
+        let may_have_it = has_started || counts.totals.contains_key(&own);
+        if may_have_it && taken.len() < kind.most { own } else { kind.others.to_owned() }
+    }
+
+    /// The newest end of a job that had started, by level that belongs to a name.
+    pub(super) fn used(&self) -> BTreeMap<String, i64> {
+        let is_own = |level: &str| self.levels.own().any(|(own, _)| level.starts_with(own));
+        let used = self.figures.iter().filter(|(level, _)| is_own(level));
+        used.filter_map(|(level, growing)| Some((level.clone(), growing.used?))).collect()
+    }
+
+    /// What the round adds, by level.
+    pub(super) fn figures(&mut self) -> BTreeMap<String, Figures> {
+        let done = std::mem::take(&mut self.figures).into_iter().map(|(level, growing)| {
+            let (waits, runs) = (Spread::of(growing.waits), Spread::of(growing.runs));
+            (level, Figures { sums: growing.sums, waits, runs })
+        });
+        done.collect()
+    }
+}

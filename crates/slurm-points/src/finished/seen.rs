@@ -1,0 +1,325 @@
+//! The ids of jobs that have been counted, by the hour in which they ended; and the record of an hour.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use slurm_snapshot::FinishedJob;
+
+use super::HOUR;
+
+/// The version of an hour's record.
+const VERSION: u8 = 3;
+
+/// The number of names for hours: more hours than are ever read again.
+const NAMES: i64 = 256;
+
+/// An id with the mark of the row that was counted under it.
+pub(super) type SeenId = (u64, Mark);
+
+/// Bytes of an id and its mark in a record.
+pub const ID_BYTES: u64 = 12;
+
+/// What is kept of a counted row: half of it tells the job, and half what would change its figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Mark(u32);
+
+impl Mark {
+    pub(super) fn of(job: &FinishedJob) -> Self {
+        let wait = job.wait.map_or(0, |wait| wait.saturating_add(1));
+        let row = hash(&[job.state.into(), job.end.cast_unsigned(), wait, job.run, job.tasks]);
+        Self(hash(&[job.submit.cast_unsigned()]) << 16 | row)
+    }
+
+    /// A row keeps its submission for ever. Another one belongs to another job.
+    const fn is_of_same_job(self, other: Self) -> bool {
+        self.0 >> 16 == other.0 >> 16
+    }
+}
+
+/// 16 bits of a hash that is the same in every build.
+fn hash(words: &[u64]) -> u32 {
+    let mixed = words.iter().fold(0_u64, |hash, word| {
+        let mixed = (hash ^ word).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    });
+    let [.., high, low] = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes();
+    u32::from(high) << 8 | u32::from(low)
+}
+
+/// What the ledger knows about a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It was not counted. Its id may have been given before, to another job.
+    Never,
+    /// It was counted as it is.
+    Same,
+    /// It was counted when it was different.
+    Changed,
+}
+
+/// Ids by hour of their end, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SeenIds {
+    /// The counts that they belong to.
+    first: i64,
+    hours: BTreeMap<i64, Vec<SeenId>>,
+}
+
+/// The hour of a moment, Unix seconds.
+pub(super) const fn hour_of(end: i64) -> i64 {
+    end.div_euclid(HOUR)
+}
+
+/// The name of an hour's record.
+pub(super) fn name(hour: i64) -> String {
+    format!("{PREFIX}{:03}", hour.rem_euclid(NAMES))
+}
+
+/// What the names of hours begin with; in the log they come before [`super::ledger::COUNTS`].
+pub(super) const PREFIX: &str = "finished.1.hour.";
+
+impl SeenIds {
+    pub(super) const fn new(first: i64) -> Self {
+        Self { first, hours: BTreeMap::new() }
+    }
+
+    pub(super) fn look(&self, job: &FinishedJob) -> Seen {
+        let (mark, own) = (Mark::of(job), hour_of(job.end));
+        let found = |ids: &[SeenId]| {
+            let at = ids.binary_search_by_key(&job.id, |(id, _)| *id).ok()?;
+            ids.get(at).map(|(_, seen)| *seen).filter(|seen| seen.is_of_same_job(mark))
+        };
+        match self.hours.get(&own).and_then(|ids| found(ids)) {
+            Some(seen) if seen == mark => Seen::Same,
+            Some(_) => Seen::Changed,
+            // Most ids that are found are in the newest hours.
+            None if self.hours.values().rev().any(|ids| found(ids).is_some()) => Seen::Changed,
+            None => Seen::Never,
+        }
+    }
+
+    /// Adds ids; a mark that is known already is replaced.
+    pub(super) fn add(&mut self, hour: i64, ids: &[SeenId]) {
+        let known = self.hours.entry(hour).or_default();
+        let mut all = ids.to_vec();
+        all.append(known);
+        all.sort_by_key(|(id, _)| *id);
+        all.dedup_by_key(|(id, _)| *id);
+        *known = all;
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.hours.values().map(Vec::len).sum()
+    }
+
+    pub(super) fn hours(&self) -> BTreeSet<i64> {
+        self.hours.keys().copied().collect()
+    }
+
+    /// The newest hour with ids that begins before `since`, Unix seconds.
+    pub(super) fn hour_before(&self, since: i64) -> Option<i64> {
+        self.hours.range(..=hour_of(since.saturating_sub(1))).next_back().map(|(hour, _)| *hour)
+    }
+
+    /// How many ids each hour has together with `more`.
+    pub(super) fn sizes(&self, more: &BTreeMap<i64, Vec<SeenId>>) -> BTreeMap<i64, usize> {
+        let mut sizes: BTreeMap<i64, usize> =
+            self.hours.iter().map(|(hour, ids)| (*hour, ids.len())).collect();
+        for (hour, ids) in more {
+            let known = self.hours.get(hour).map_or(&[][..], Vec::as_slice);
+            let is_new = |id: &u64| known.binary_search_by_key(id, |(id, _)| *id).is_err();
+            let new: BTreeSet<u64> = ids.iter().map(|(id, _)| *id).filter(is_new).collect();
+            let size = sizes.entry(*hour).or_default();
+            *size = size.saturating_add(new.len());
+        }
+        sizes
+    }
+
+    /// The newest hour that has fewer ids than `sizes` says.
+    pub(super) fn newest_damaged(&self, sizes: &BTreeMap<i64, usize>) -> Option<i64> {
+        let has_all = |hour: &i64, size: usize| self.hours.get(hour).map_or(0, Vec::len) >= size;
+        sizes.iter().rev().find(|(hour, size)| !has_all(hour, **size)).map(|(hour, _)| *hour)
+    }
+
+    /// The end of the last hour that must be forgotten so that there are no more than `most` ids; `sizes` says how many each hour
+    /// has. `None` if none must. The newest hour stays.
+    pub(super) fn floor_for(sizes: &BTreeMap<i64, usize>, most: usize) -> Option<i64> {
+        let mut left: usize = sizes.values().sum();
+        let newest = sizes.keys().next_back().copied()?;
+        let over = sizes.iter().take_while(|(hour, count)| {
+            let goes = left > most && **hour < newest;
+            left = left.saturating_sub(**count);
+            goes
+        });
+        over.last().map(|(hour, _)| end_of(*hour))
+    }
+
+    /// Forgets the hours that are over at `floor`, Unix seconds; returns them.
+    pub(super) fn forget(&mut self, floor: i64) -> Vec<i64> {
+        let over: Vec<i64> = self.hours.keys().copied().take_while(|hour| end_of(*hour) <= floor).collect();
+        over.iter().for_each(|hour| drop(self.hours.remove(hour)));
+        over
+    }
+
+    /// The record of an hour; empty if the hour has no ids.
+    pub(super) fn record(&self, hour: i64) -> Vec<u8> {
+        let Some(ids) = self.hours.get(&hour) else { return Vec::new() };
+        let mut bytes = Vec::with_capacity(ids.len().saturating_mul(12).saturating_add(17));
+        bytes.push(VERSION);
+        bytes.extend(self.first.to_le_bytes());
+        bytes.extend(hour.to_le_bytes());
+        for (id, Mark(mark)) in ids {
+            bytes.extend(id.to_le_bytes());
+            bytes.extend(mark.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a record. One that is damaged, of another version or of other counts is ignored.
+    pub(super) fn restore(&mut self, record: &[u8]) {
+        let Some((first, hour, ids)) = parse(record) else { return };
+        if first != self.first {
+            return;
+        }
+        let (ids, _) = ids.as_chunks::<12>();
+        let ids = ids.iter().filter_map(|bytes| {
+            let (id, rest) = bytes.split_first_chunk()?;
+            Some((u64::from_le_bytes(*id), Mark(u32::from_le_bytes(*rest.first_chunk()?))))
+        });
+        self.add(hour, &ids.collect::<Vec<_>>());
+    }
+}
+
+/// The hour of a record, if it is one.
+pub(super) fn hour_of_record(record: &[u8]) -> Option<i64> {
+    parse(record).map(|(_, hour, _)| hour)
+}
+
+fn parse(record: &[u8]) -> Option<(i64, i64, &[u8])> {
+    let (&VERSION, rest) = record.split_first()? else { return None };
+    let (first, rest) = rest.split_first_chunk()?;
+    let (hour, ids) = rest.split_first_chunk()?;
+    Some((i64::from_le_bytes(*first), i64::from_le_bytes(*hour), ids))
+}
+
+/// When an hour is over, Unix seconds.
+pub(super) const fn end_of(hour: i64) -> i64 {
+    hour.saturating_add(1).saturating_mul(HOUR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(ids: &[u64]) -> Vec<SeenId> {
+        ids.iter().map(|id| (*id, Mark(7))).collect()
+    }
+
+    #[test]
+    fn a_record_gives_back_what_was_put_in_also_ids_of_64_bits() {
+        let mut seen = SeenIds::default();
+        seen.add(5, &ids(&[u64::MAX, 3, 1 << 63, 3]));
+        seen.add(6, &[(9, Mark(u32::MAX))]);
+        let mut again = SeenIds::default();
+        for hour in [5, 6, 7] {
+            again.restore(&seen.record(hour));
+        }
+        assert_eq!(again, seen);
+        assert_eq!(again.len(), 4);
+        assert_eq!(hour_of_record(&seen.record(6)), Some(6));
+    }
+
+    #[test]
+    fn a_row_is_known_as_it_was_counted_and_another_submission_is_another_job() {
+        let job = FinishedJob {
+            id: 3,
+            submit: 100,
+            end: 5 * HOUR,
+            state: 3,
+            tasks: 1,
+            wait: Some(1),
+            run: 9,
+            ..FinishedJob::default()
+        };
+        let mut seen = SeenIds::default();
+        assert_eq!(seen.look(&job), Seen::Never);
+        seen.add(5, &[(3, Mark::of(&job))]);
+        assert_eq!(seen.look(&job), Seen::Same);
+        for changed in [
+            FinishedJob { state: 1024, ..job },
+            FinishedJob { end: job.end + 1, ..job },
+            FinishedJob { end: job.end + HOUR, ..job },
+            FinishedJob { end: job.end - HOUR, ..job },
+            FinishedJob { wait: None, ..job },
+            FinishedJob { wait: Some(0), ..job },
+            FinishedJob { run: 8, ..job },
+            FinishedJob { tasks: 2, ..job },
+        ] {
+            assert_eq!(seen.look(&changed), Seen::Changed, "{changed:?}");
+            let mut seen = seen.clone();
+            seen.add(hour_of(changed.end), &[(3, Mark::of(&changed))]);
+            assert_eq!(seen.look(&changed), Seen::Same, "it is said once");
+        }
+        for other in [FinishedJob { submit: 101, ..job }, FinishedJob { id: 4, ..job }] {
+            assert_eq!(seen.look(&other), Seen::Never, "{other:?}");
+        }
+    }
+
+    /// A hash of which half the bits never change would take many jobs for one.
+    #[test]
+    fn submissions_and_rows_have_marks_of_their_own() {
+        let marks = |of: fn(i64) -> FinishedJob| -> usize {
+            (0..2000).map(|number| Mark::of(&of(number))).collect::<BTreeSet<_>>().len()
+        };
+        let submitted = |submit| FinishedJob { submit: 1_700_000_000 + submit, ..FinishedJob::default() };
+        let ended = |end| FinishedJob { end: 1_700_000_000 + end, ..FinishedJob::default() };
+        // Of 2,000 in 65,536 about 30 have the mark of another one.
+        assert!([marks(submitted), marks(ended)].iter().all(|marks| *marks > 1940));
+    }
+
+    #[test]
+    fn too_many_ids_cost_the_oldest_hours_and_never_the_newest() {
+        let mut seen = SeenIds::default();
+        (5..8).for_each(|hour| seen.add(hour, &ids(&[10 * u64::try_from(hour).unwrap(), 1, 2])));
+        let sizes = seen.sizes(&BTreeMap::from([(7, ids(&[99, 99, 1]))]));
+        assert_eq!(sizes, [(5, 3), (6, 3), (7, 4)].into());
+        let floor_for = |most| SeenIds::floor_for(&sizes, most);
+        assert_eq!(floor_for(10), None);
+        assert_eq!(floor_for(9), Some(6 * HOUR));
+        assert_eq!(floor_for(7), Some(6 * HOUR));
+        assert_eq!(floor_for(6), Some(7 * HOUR));
+        assert_eq!(floor_for(0), Some(7 * HOUR));
+        assert_eq!(SeenIds::floor_for(&BTreeMap::new(), 0), None);
+    }
+
+    #[test]
+    fn what_is_no_record_is_nothing() {
+        let mut seen = SeenIds::default();
+        for record in [&b""[..], &[VERSION; 17], &[1, 0, 0], &[1]] {
+            seen.restore(record);
+        }
+        assert_eq!(seen, SeenIds::default());
+    }
+
+    #[test]
+    fn an_hour_is_forgotten_when_it_is_over() {
+        let mut seen = SeenIds::default();
+        seen.add(5, &ids(&[1]));
+        seen.add(6, &ids(&[2]));
+        assert_eq!(seen.forget(6 * HOUR - 1), [0; 0]);
+        assert_eq!(seen.forget(6 * HOUR), [5]);
+        assert_eq!(seen.hours(), [6].into());
+        assert_eq!(hour_of(6 * HOUR - 1), 5);
+        assert_eq!(hour_of(-1), -1);
+    }
+
+    #[test]
+    fn hours_that_are_read_again_never_share_a_name() {
+        let names: BTreeSet<String> = (1000..1000 + NAMES).map(name).collect();
+        assert_eq!(names.len(), 256);
+        assert_eq!(name(1000), name(1000 + NAMES));
+        assert!(names.iter().all(|name| name.as_str() < super::super::ledger::COUNTS));
+    }
+}

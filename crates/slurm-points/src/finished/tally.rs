@@ -1,0 +1,218 @@
+//! Totals of finished jobs, and percentiles of one round.
+
+use serde::{Deserialize, Serialize};
+use slurm_snapshot::{FINAL_STATES, FinishedJob, RESIZING};
+
+/// Sums over jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tally {
+    /// Tasks by state, in the order of [`FINAL_STATES`].
+    pub states: [u64; FINAL_STATES.len()],
+    pub(crate) cancelled_before_start: u64,
+    /// Jobs that started, and the seconds that they waited and ran.
+    pub started: u64,
+    /// Seconds that they waited.
+    pub wait: u64,
+    /// Seconds that they ran.
+    pub run: u64,
+    /// Seconds of the resources allocated to them.
+    pub cpu: u64,
+    /// GPU seconds.
+    pub gpu: u64,
+    pub(crate) node: u64,
+    pub(crate) billing: u64,
+    /// CPU time that they used, ms; 0 if their steps are not read.
+    pub(crate) cpu_used: u64,
+    /// Jobs that started and had a time limit, their limits, how much of them they used, and jobs that used less than a tenth.
+    pub(crate) limited: u64,
+    pub(crate) limit: u64,
+    pub(crate) limit_used: u64,
+    pub(crate) short: u64,
+}
+
+/// `CANCELLED`.
+const CANCELLED: u32 = 4;
+
+impl Tally {
+    /// The tally of one job. `None` if it has not ended, or in an unknown state.
+    pub fn of(job: &FinishedJob) -> Option<Self> {
+        let mut tally = Self::default();
+        if job.state == RESIZING {
+            // The last part is the job.
+            tally.add_use(job);
+            return Some(tally);
+        }
+        let place = FINAL_STATES.iter().position(|(number, _)| *number == job.state)?;
+        *tally.states.get_mut(place)? = job.tasks;
+        if job.wait.is_none() {
+            tally.cancelled_before_start = if job.state == CANCELLED { job.tasks } else { 0 };
+            return Some(tally);
+        }
+        tally.started = 1;
+        tally.add_use(job);
+        if let Some(limit) = job.limit.filter(|limit| *limit > 0) {
+            (tally.limited, tally.limit) = (1, limit);
+            tally.short = u64::from(job.run.saturating_mul(10) < limit);
+        }
+        Some(tally)
+    }
+
+    /// Sets the seconds of a job, or of a part of one, that has started.
+    fn add_use(&mut self, job: &FinishedJob) {
+        let seconds = |count: u64| count.saturating_mul(job.run);
+        (self.wait, self.run) = (job.wait.unwrap_or(0), job.run);
+        self.cpu = seconds(job.cpus);
+        self.gpu = seconds(job.gpus);
+        self.node = seconds(job.nodes);
+        self.billing = seconds(job.billing);
+        self.limit_used = if job.limit.is_some_and(|limit| limit > 0) { job.run } else { 0 };
+    }
+
+    /// All jobs.
+    pub fn jobs(&self) -> u64 {
+        self.states.iter().fold(0, |sum, jobs| sum.saturating_add(*jobs))
+    }
+
+    /// Adds other jobs.
+    pub fn add(&mut self, more: &Self) {
+        for (sum, more) in self.states.iter_mut().zip(more.states) {
+            *sum = sum.saturating_add(more);
+        }
+        for (sum, more) in [
+            (&mut self.cancelled_before_start, more.cancelled_before_start),
+            (&mut self.started, more.started),
+            (&mut self.wait, more.wait),
+            (&mut self.run, more.run),
+            (&mut self.cpu, more.cpu),
+            (&mut self.gpu, more.gpu),
+            (&mut self.node, more.node),
+            (&mut self.billing, more.billing),
+            (&mut self.cpu_used, more.cpu_used),
+            (&mut self.limited, more.limited),
+            (&mut self.limit, more.limit),
+            (&mut self.limit_used, more.limit_used),
+            (&mut self.short, more.short),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// What one round adds at one level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The jobs.
+    pub sums: Tally,
+    /// Of the jobs that started: seconds that they waited and ran.
+    pub(crate) waits: Option<Spread>,
+    pub(crate) runs: Option<Spread>,
+}
+
+/// Percentiles by nearest rank, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    pub(crate) p50: u64,
+    pub(crate) p90: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
+}
+
+impl Spread {
+    /// Of these values; `None` of none.
+    pub(crate) fn of(mut values: Vec<u64>) -> Option<Self> {
+        values.sort_unstable();
+        let count = values.len();
+        let rank = |percent: usize| {
+            let rank = count.saturating_mul(percent).div_ceil(100);
+            values.get(rank.saturating_sub(1)).copied()
+        };
+        Some(Self { p50: rank(50)?, p90: rank(90)?, p99: rank(99)?, max: rank(100)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> FinishedJob {
+        FinishedJob {
+            state: 3,
+            tasks: 1,
+            wait: Some(7),
+            run: 100,
+            limit: Some(3600),
+            cpus: 4,
+            gpus: 1,
+            nodes: 2,
+            billing: 5,
+            ..FinishedJob::default()
+        }
+    }
+
+    #[test]
+    fn a_job_is_what_it_used_and_what_it_had_asked_for() {
+        let tally = Tally::of(&job()).unwrap();
+        assert_eq!((tally.cpu, tally.gpu, tally.node, tally.billing), (400, 100, 200, 500));
+        assert_eq!((tally.limited, tally.limit, tally.limit_used, tally.short), (1, 3600, 100, 1));
+        let (longer, unlimited) = (FinishedJob { run: 360, ..job() }, FinishedJob { limit: None, ..job() });
+        assert_eq!(Tally::of(&longer).unwrap().short, 0, "a tenth is not less than a tenth");
+        assert_eq!(Tally::of(&unlimited).unwrap().limited, 0);
+    }
+
+    #[test]
+    fn tasks_that_never_started_are_jobs_and_wait_for_nothing() {
+        let rest = FinishedJob { state: 4, tasks: 36, wait: None, run: 0, ..job() };
+        let tally = Tally::of(&rest).unwrap();
+        assert_eq!(
+            (tally.jobs(), tally.cancelled_before_start, tally.started, tally.limited),
+            (36, 36, 0, 0)
+        );
+        let running = Tally::of(&FinishedJob { state: 4, ..job() }).unwrap();
+        assert_eq!((running.jobs(), running.cancelled_before_start, running.started), (1, 0, 1));
+        let expired = Tally::of(&FinishedJob { state: 10, ..rest }).unwrap();
+        assert_eq!((expired.jobs(), expired.cancelled_before_start), (36, 0), "its deadline ended it");
+    }
+
+    /// A job that was made smaller while it ran counted with its last size only.
+    #[test]
+    fn a_part_before_a_resize_is_no_job_and_its_seconds_are_the_jobs() {
+        let part = FinishedJob { state: RESIZING, ..job() };
+        let tally = Tally::of(&part).unwrap();
+        assert_eq!((tally.jobs(), tally.started, tally.limited, tally.limit), (0, 0, 0, 0));
+        assert_eq!((tally.wait, tally.run, tally.limit_used), (7, 100, 100));
+        assert_eq!((tally.cpu, tally.gpu, tally.node, tally.billing), (400, 100, 200, 500));
+    }
+
+    #[test]
+    fn a_job_that_runs_is_none() {
+        assert_eq!(Tally::of(&FinishedJob { state: 1, ..job() }), None);
+    }
+
+    #[test]
+    fn a_sum_is_that_of_every_member() {
+        let mut twice = Tally::of(&job()).unwrap();
+        twice.add(&Tally::of(&job()).unwrap());
+        let numbers = |tally: &Tally| -> Vec<u64> {
+            let value = serde_json::to_value(tally).unwrap();
+            let members = value.as_object().unwrap().values();
+            members
+                .flat_map(|value| match value {
+                    serde_json::Value::Array(states) => states.iter().map(|n| n.as_u64().unwrap()).collect(),
+                    number => vec![number.as_u64().unwrap()],
+                })
+                .collect()
+        };
+        let once: Vec<u64> = numbers(&Tally::of(&job()).unwrap());
+        assert_eq!(numbers(&twice), once.iter().map(|n| n * 2).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ranks_are_values_that_are_there() {
+        let of = |values: std::ops::RangeInclusive<u64>| Spread::of(values.rev().collect());
+        assert_eq!(of(1..=100), Some(Spread { p50: 50, p90: 90, p99: 99, max: 100 }));
+        assert_eq!(of(1..=1), Some(Spread { p50: 1, p90: 1, p99: 1, max: 1 }));
+        assert_eq!(of(1..=3), Some(Spread { p50: 2, p90: 3, p99: 3, max: 3 }));
+        assert_eq!(Spread::of(Vec::new()), None);
+    }
+}

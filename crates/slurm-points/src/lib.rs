@@ -1,0 +1,33 @@
+//! From readings to points: which figures there are, what they are called, and how they are derived.
+//!
+//! Pure: no clock, no files, no threads, no log. What happened when comes in, paths and values go out.
+
+#![forbid(unsafe_code)]
+
+pub mod collecting;
+pub mod collectors;
+pub mod configured;
+#[cfg(test)]
+#[path = "../tests/inside/counter_model.rs"]
+mod counter_model;
+pub mod derive;
+pub mod finished;
+#[cfg(test)]
+#[path = "../tests/inside/finished_model.rs"]
+mod finished_model;
+#[cfg(test)]
+#[path = "../tests/inside/finished_rules.rs"]
+mod finished_rules;
+#[cfg(test)]
+#[path = "../tests/inside/finished_sources.rs"]
+mod finished_sources;
+pub mod metric;
+mod name_paths;
+mod node_metrics;
+pub mod prefix;
+pub mod replies;
+mod rpc_metrics;
+pub mod settings;
+pub mod tagged;
+pub mod user_paths;
+mod zero_fill;

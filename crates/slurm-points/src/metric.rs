@@ -1,0 +1,194 @@
+//! Metrics: what a value is called, what it means, and how it comes into a batch.
+
+use std::borrow::Cow;
+
+use carbon_wire::Batch;
+use serde::Serialize;
+
+use crate::derive::exact_f64;
+
+/// One published metric of a `T`.
+pub struct Metric<T> {
+    /// The path's last component, behind `gauge-`.
+    pub leaf: Text,
+    pub(crate) unit: Text,
+    pub(crate) rollup: Rollup,
+    /// What it tells an administrator.
+    pub(crate) meaning: Text,
+    /// `None` publishes nothing.
+    pub(crate) value: Value<T>,
+}
+
+type Text = &'static str;
+type Value<T> = fn(&T) -> Option<f64>;
+
+/// A metric of which a coarser archive keeps the average.
+pub const fn average<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Average, meaning, value }
+}
+
+/// A counter or a moment, of which a coarser archive keeps the last value.
+pub const fn last<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Last, meaning, value }
+}
+
+/// A metric of which a coarser archive keeps the greatest value.
+pub const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Max, meaning, value }
+}
+
+/// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rollup {
+    /// The mean.
+    Average,
+    /// Counters, which only their last value continues, and moments.
+    Last,
+    /// The largest.
+    Max,
+}
+
+impl Rollup {
+    /// Carbon's word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Average => "average",
+            Self::Last => "last",
+            Self::Max => "max",
+        }
+    }
+}
+
+/// Metrics of any type, for the documentation.
+pub trait Leaves {
+    /// Their leaves.
+    fn leaves(&self) -> Vec<Leaf>;
+}
+
+/// A [`Metric`] without its value.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// The end of its path.
+    pub leaf: Cow<'static, str>,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What Carbon makes of many points.
+    pub rollup: Rollup,
+    /// What it is.
+    pub meaning: Cow<'static, str>,
+}
+
+/// The same metrics as sums since the first start; their leaves end in `_total`.
+pub(crate) struct MetricTotals<T: 'static>(pub(crate) &'static [Metric<T>]);
+
+/// Adds a collector's points to a batch, below the prefix.
+pub struct Points<'a> {
+    prefix: &'a str,
+    batch: &'a mut Batch,
+}
+
+impl Points<'_> {
+    /// For a batch.
+    pub const fn new<'a>(prefix: &'a str, batch: &'a mut Batch) -> Points<'a> {
+        Points { prefix, batch }
+    }
+
+    /// Adds the metrics of `of`; `below` is the part of their paths between the prefix and the leaf.
+    pub fn push<T>(&mut self, below: &str, metrics: &[Metric<T>], of: &T) {
+        for metric in metrics {
+            if let Some(value) = (metric.value)(of) {
+                self.batch.push_joined(&[self.prefix, ".", below, ".gauge-", metric.leaf], value);
+            }
+        }
+    }
+
+    pub(crate) fn push_totals<T>(&mut self, below: &str, MetricTotals(metrics): MetricTotals<T>, of: &T) {
+        for metric in metrics {
+            if let Some(value) = (metric.value)(of) {
+                let path = [self.prefix, ".", below, ".gauge-", metric.leaf, "_total"];
+                self.batch.push_joined(&path, value);
+            }
+        }
+    }
+}
+
+/// A number that can be published. Graphite's values are floats: whole numbers are exact up to 2^53.
+pub trait AsNumber {
+    /// The value.
+    fn number(self) -> Option<f64>;
+}
+
+/// The value of a metric; `None`: no point.
+pub fn number(value: impl AsNumber) -> Option<f64> {
+    value.number()
+}
+
+macro_rules! impl_number {
+    ($($of:ty: $f64:expr),+ $(,)?) => {$(
+        impl AsNumber for $of {
+            fn number(self) -> Option<f64> {
+                Some($f64(self))
+            }
+        }
+    )+};
+}
+
+impl_number!(bool: f64::from, u16: f64::from, u32: f64::from, f64: f64::from, u64: exact_f64, i64: signed);
+
+impl<N: AsNumber> AsNumber for Option<N> {
+    fn number(self) -> Option<f64> {
+        self?.number()
+    }
+}
+
+impl AsNumber for usize {
+    fn number(self) -> Option<f64> {
+        u64::try_from(self).ok()?.number()
+    }
+}
+
+fn signed(value: i64) -> f64 {
+    let size = exact_f64(value.unsigned_abs());
+    if value < 0 { -size } else { size }
+}
+
+/// Bytes of an amount in MiB, in which Slurm counts all memory.
+pub(crate) fn mebibytes(value: u64) -> Option<f64> {
+    number(value.saturating_mul(1 << 20))
+}
+
+impl<T> Leaves for &[Metric<T>] {
+    fn leaves(&self) -> Vec<Leaf> {
+        let leaf = |metric: &Metric<T>| {
+            let &Metric { leaf, unit, rollup, meaning, .. } = metric;
+            Leaf { leaf: leaf.into(), unit, rollup, meaning: meaning.into() }
+        };
+        self.iter().map(leaf).collect()
+    }
+}
+
+impl<T> Leaves for MetricTotals<T> {
+    fn leaves(&self) -> Vec<Leaf> {
+        let leaf = |&Metric { leaf, unit, .. }: &Metric<T>| Leaf {
+            leaf: format!("{leaf}_total").into(),
+            unit,
+            rollup: Rollup::Last,
+            meaning: format!("{leaf} since the first start").into(),
+        };
+        self.0.iter().map(leaf).collect()
+    }
+}
+
+impl Leaves for &(dyn Leaves + Sync) {
+    fn leaves(&self) -> Vec<Leaf> {
+        (**self).leaves()
+    }
+}
+
+/// Metrics of two types below one level.
+impl<A: Leaves, B: Leaves> Leaves for (A, B) {
+    fn leaves(&self) -> Vec<Leaf> {
+        self.0.leaves().into_iter().chain(self.1.leaves()).collect()
+    }
+}

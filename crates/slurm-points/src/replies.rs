@@ -1,0 +1,151 @@
+//! What collectors need of slurmctld, and what a survey gives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
+
+/// Which replies, and what those must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Which replies.
+    pub replies: BTreeSet<ReplyKind>,
+    /// What they must hold.
+    pub options: ReplyOptions,
+}
+
+impl Needs {
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.replies.extend(&other.replies);
+        self.options = self.options | other.options;
+        self
+    }
+}
+
+/// Counters of one kind of reply since the daemon's start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplyCounters {
+    /// Of the last reading, µs.
+    pub duration: Option<u64>,
+    /// Readings that succeeded.
+    pub readings_ok: u64,
+    /// Readings that failed.
+    pub readings_failed: u64,
+    /// Of the good ones, those that said that nothing had changed.
+    pub readings_unchanged: u64,
+    /// Not requested, because `max_duty` was used up.
+    pub skipped_duty: u64,
+    /// Not requested, because slurmctld was busy.
+    pub skipped_busy: u64,
+    /// Not requested, because the round before was not over.
+    pub skipped_round: u64,
+    /// Readings that came after their slot.
+    pub readings_late: u64,
+    /// Whether slurmctld may hide a part of it from the daemon's user, so that none of it is published.
+    pub hidden: bool,
+}
+
+/// Counts one more.
+pub const fn one_more(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}
+
+/// The replies of a survey, by kind.
+#[derive(Clone, Debug, Default)]
+pub struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);
+
+impl SurveyReplies {
+    pub(crate) fn get(&self, kind: ReplyKind) -> Option<&Reply> {
+        self.reading(kind).and_then(|reading| reading.reply.as_ref())
+    }
+
+    pub(crate) fn reading(&self, kind: ReplyKind) -> Option<&Arc<Reading>> {
+        self.0.get(&kind)
+    }
+
+    /// The moment `here` on slurmctld's clock, as far as a reply shows that it differs from this host's: it was written
+    /// between its request and its arrival.
+    pub(crate) fn there(&self, kind: ReplyKind, here: i64) -> i64 {
+        let Some(reading) = self.reading(kind).filter(|reading| reading.rest.is_none()) else { return here };
+        let Some(written) = reading.reply.as_ref().and_then(Reply::last_update) else { return here };
+        let asked = reading.time - Duration::from_micros(reading.elapsed).as_secs_f64();
+        let meanwhile = whole(asked).min(whole(reading.time))..=whole(reading.time);
+        here.saturating_add(written).saturating_sub(written.clamp(*meanwhile.start(), *meanwhile.end()))
+    }
+
+    /// Adds a reply.
+    pub fn insert(&mut self, kind: ReplyKind, reading: Arc<Reading>) {
+        self.0.insert(kind, reading);
+    }
+
+    /// Adds all of `more`.
+    pub fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
+    /// Drops replies of other clusters: when slurm.conf was replaced, one reader notices it before the other.
+    pub fn only_of(mut self, cluster: Option<&str>) -> Self {
+        self.0.retain(|_, reading| {
+            cluster.zip(reading.cluster.as_deref()).is_none_or(|(cluster, its)| cluster == its)
+        });
+        self
+    }
+
+    /// One reply, as if a round had no other.
+    #[cfg(test)]
+    pub(crate) fn of(kind: ReplyKind, reply: Reply) -> Self {
+        let mut replies = Self::default();
+        replies.add(kind, reply);
+        replies
+    }
+
+    /// The same with one more.
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, kind: ReplyKind, reply: Reply) {
+        let time = reply.last_update().and_then(crate::metric::number).unwrap_or(0.0);
+        self.insert(kind, Arc::new(Reading { time, reply: Some(reply), ..Reading::default() }));
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
+const fn whole(seconds: f64) -> i64 {
+    seconds as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Reservations;
+
+    use super::*;
+
+    /// A wait is the present time minus a time on slurmctld's clock.
+    #[test]
+    fn a_difference_between_two_clocks_is_no_wait_and_a_slow_answer_is_no_difference() {
+        let there = |time, elapsed, last_update| {
+            let reply = Some(Reply::Reservations(Reservations { last_update, ..Reservations::default() }));
+            let reading = Reading { time, elapsed, reply, ..Reading::default() };
+            let mut replies = SurveyReplies::default();
+            replies.insert(ReplyKind::Reservations, Arc::new(reading));
+            replies.there(ReplyKind::Reservations, 9000)
+        };
+        assert_eq!(there(8000.9, 2000, 8000), 9000);
+        assert_eq!(there(8000.001, 2000, 7999), 9000, "written before the second was over");
+        assert_eq!(there(8000.5, 30_000_000, 7975), 9000);
+        assert_eq!(there(8000.5, 2000, 8120), 9120, "slurmctld is two minutes ahead");
+        assert_eq!(there(8000.5, 2000, 7880), 8880);
+        assert_eq!(there(f64::NAN, u64::MAX, 0), 9000);
+        assert_eq!(SurveyReplies::default().there(ReplyKind::Jobs, 9000), 9000);
+    }
+}
+
+/// The replies of a round that is over, or in which only the controllers are still asked.
+#[derive(Debug)]
+pub struct RoundResult {
+    /// Its tick, Unix seconds.
+    pub timestamp: i64,
+    /// What was requested: a reload may have changed that since for the next round.
+    pub asked: Needs,
+    /// What slurmctld has answered.
+    pub replies: SurveyReplies,
+}

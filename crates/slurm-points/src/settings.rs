@@ -1,0 +1,98 @@
+//! A collector's settings: how the collector declares them, and their values in the configuration.
+
+use std::collections::BTreeMap;
+
+/// One key of a collector's table in the configuration, beyond those that every collector has.
+pub struct Setting {
+    /// The key.
+    pub key: &'static str,
+    /// Its value where the configuration has none.
+    pub default: Value,
+    /// What the shipped configuration says of it.
+    pub comment: &'static str,
+}
+
+/// Of jobs: required if slurmrestd is asked.
+pub const STATES_ONLY: Setting = Setting {
+    key: "states_only",
+    default: Value::Flag(false),
+    comment: "\
+Required with [slurm] rest: only how many jobs are in each state, because a full list of 5,000 jobs makes slurmrestd grow by up
+to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 53 MB); each task of an array counts as a job for
+that. accounts, qos and users have no effect then. Needs Slurm 24.05 or newer.",
+};
+
+/// The value of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// On or off.
+    Flag(bool),
+    /// How many users have paths of their own, at most [`crate::user_paths::MOST_USERS`]; 0: no path for any user.
+    Users(usize),
+    /// How many names have paths of their own, at most [`MOST_NAMES`].
+    Names(usize),
+    /// A time, from [`TIMES`].
+    Seconds(u32),
+}
+
+/// The most of [`Value::Names`].
+pub const MOST_NAMES: usize = 1000;
+
+/// The least and the most of [`Value::Seconds`]: ten minutes and a week.
+pub const TIMES: (u32, u32) = (600, 604_800);
+
+/// What the configuration says about one collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether it runs.
+    pub enabled: bool,
+    /// Of a survey collector, seconds: a multiple of the daemon's interval; `None`: the first one from a minute on.
+    pub interval: Option<u32>,
+    /// Its settings, by key.
+    pub values: BTreeMap<&'static str, Value>,
+}
+
+impl Settings {
+    /// The defaults.
+    pub fn new(enabled: bool, settings: &[Setting]) -> Self {
+        let values = settings.iter().map(|setting| (setting.key, setting.default)).collect();
+        Self { enabled, interval: None, values }
+    }
+
+    /// Whether this setting is on.
+    pub fn flag(&self, setting: &Setting) -> bool {
+        self.values.get(setting.key) == Some(&Value::Flag(true))
+    }
+
+    /// How many users have paths of their own, where a collector has such a setting.
+    pub fn users(&self) -> Option<usize> {
+        self.values.values().find_map(|value| match value {
+            Value::Users(users) => Some(*users),
+            Value::Flag(_) | Value::Names(_) | Value::Seconds(_) => None,
+        })
+    }
+
+    /// Whether only so many users or names have paths.
+    pub(crate) fn bounds_paths(&self) -> bool {
+        self.values.values().any(|value| matches!(value, Value::Users(1..) | Value::Names(1..)))
+    }
+
+    pub(crate) fn names(&self, setting: &Setting) -> usize {
+        match self.values.get(setting.key) {
+            Some(Value::Names(names)) => *names,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn seconds(&self, setting: &Setting) -> u32 {
+        match self.values.get(setting.key).unwrap_or(&setting.default) {
+            Value::Seconds(seconds) => *seconds,
+            _ => 0,
+        }
+    }
+
+    /// Seconds between two rounds of a survey collector, where the daemon has a tick every `tick`.
+    pub fn interval(&self, tick: u32) -> u32 {
+        self.interval.unwrap_or(60).max(1).next_multiple_of(tick.max(1))
+    }
+}

@@ -1,0 +1,229 @@
+//! Which users have their own paths. The choice is sticky and bounded over time, because in Graphite a path is a file
+//! that stays.
+//!
+//! The top `users` of a round have paths for the next day. Within any 30 days at most five times as many users get
+//! paths; the last fifth is reserved for heavy users. A path belongs to one uid for as long as it is remembered. Pure:
+//! the moment, the users' numbers and names, and their ranking are arguments.
+
+use std::collections::BTreeMap;
+
+use carbon_wire::path;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
+
+/// slurmctld's table of RPCs has at most so many rows.
+pub const MOST_USERS: usize = 200;
+
+/// How long a user keeps paths after a round among the first.
+const STICKY: i64 = DAY;
+
+/// How long a path counts against the bound: 30 days from its last point, and a day for what was forgotten in a crash.
+const REMEMBERED: i64 = STICKY + 31 * DAY;
+
+/// How often the memory is written if users were only among the first again.
+const KEPT_EVERY: i64 = 3600;
+
+const DAY: i64 = 86_400;
+
+/// Within 30 days `BUDGET * users` may get paths, `FREELY * users` of them without being heavy.
+const BUDGET: usize = 5;
+const FREELY: usize = 4;
+
+/// They always have paths once they are in the table, and do not count against the bound.
+const ALWAYS: [&str; 2] = ["root", "slurm"];
+
+/// A user in a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) uid: u32,
+    pub(crate) name: Option<&'a str>,
+    /// The name is still being looked up.
+    pub(crate) looking_up: bool,
+    /// The users with the highest ranks are the first; `None` if it is 0 or not known.
+    pub(crate) rank: Option<(u64, u64)>,
+    /// Whether this user gets a path although most of the bound is used up.
+    pub(crate) is_heavy: bool,
+}
+
+/// Every path that was recently given to a user.
+#[derive(Debug)]
+pub(crate) struct UserPaths {
+    users: usize,
+    /// By uid and path.
+    known: BTreeMap<(u32, String), PathState>,
+    /// What is not written yet: `fresh`, another set of paths; `moved`, only when users were last among the first.
+    fresh: bool,
+    moved: bool,
+    kept: i64,
+    now: i64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct PathState {
+    /// When the user was last among the first, Unix seconds.
+    top: i64,
+    /// Whether the user has a name: a path made of the uid does not show it.
+    named: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    users: Vec<SavedPath>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct SavedPath {
+    uid: u32,
+    path: String,
+    #[serde(flatten)]
+    state: PathState,
+}
+
+impl UserPaths {
+    /// `None` if the settings give no user paths.
+    pub(crate) fn of(settings: &Settings, memory: Option<&str>) -> Option<Self> {
+        settings.users().filter(|users| *users > 0).map(|users| Self::new(users, memory))
+    }
+
+    /// A `memory` that cannot be used is ignored.
+    fn new(users: usize, memory: Option<&str>) -> Self {
+        let users = users.min(MOST_USERS);
+        let memory = memory.and_then(|text| serde_json::from_str::<Saved>(text).ok());
+        let mut entries = memory.map(|memory| memory.users).unwrap_or_default();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.state.top));
+        entries.truncate(BUDGET * MOST_USERS + ALWAYS.len());
+        let known = BTreeMap::new();
+        let mut paths = Self { users, known, fresh: false, moved: false, kept: i64::MIN, now: i64::MIN };
+        for SavedPath { uid, path, state } in entries {
+            if is_possible(&path, uid) && !paths.is_taken(&path, uid) {
+                paths.known.insert((uid, path), state);
+            }
+        }
+        paths
+    }
+
+    /// Takes the users of a round: gives paths to the first, and takes them from those whose time is up.
+    pub(crate) fn update(&mut self, now: i64, candidates: &[Candidate<'_>]) {
+        self.now = now;
+        let count = self.known.len();
+        // A moment in the future comes from a clock that was wrong.
+        self.known.values_mut().for_each(|known| known.top = known.top.min(now));
+        self.known.retain(|_, known| now.saturating_sub(known.top) < REMEMBERED);
+        self.fresh |= self.known.len() < count;
+
+        // By uid, so that root is the user with uid 0.
+        for user in candidates {
+            let path = (!user.looking_up).then(|| wanted_path(user)).filter(|path| is_always(path));
+            if let Some(path) = path.filter(|path| !self.is_taken(path, user.uid)) {
+                self.note(user, path, now);
+            }
+        }
+        let mut first: Vec<&Candidate<'_>> = candidates
+            .iter()
+            .filter(|user| user.rank.is_some() && !self.find(user).is_some_and(|(path, _)| is_always(path)))
+            .collect();
+        first.sort_by_key(|user| (std::cmp::Reverse(user.rank), user.uid));
+        for user in first.into_iter().take(self.users) {
+            let path = self.find(user).map(|(path, _)| path.to_owned());
+            if let Some(path) = path.or_else(|| self.new_path(user)) {
+                self.note(user, path, now);
+            }
+        }
+    }
+
+    /// The path component of a user who has paths now.
+    pub(crate) fn member(&self, user: &Candidate<'_>) -> Option<&str> {
+        self.find(user)
+            .filter(|(path, known)| is_always(path) || self.now.saturating_sub(known.top) < STICKY)
+            .map(|(path, _)| path)
+    }
+
+    /// What must be remembered, if enough has changed.
+    pub(crate) fn changed_memory(&mut self) -> Option<String> {
+        if !self.is_due() {
+            return None;
+        }
+        serde_json::to_string(&Saved { users: self.write() }).ok()
+    }
+
+    /// Whether enough has changed to be written.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.fresh || (self.moved && self.now.saturating_sub(self.kept) >= KEPT_EVERY)
+    }
+
+    /// What must be remembered, which is written now.
+    pub(crate) fn write(&mut self) -> Vec<SavedPath> {
+        (self.fresh, self.moved, self.kept) = (false, false, self.now);
+        let known = self.known.iter();
+        known.map(|((uid, path), state)| SavedPath { uid: *uid, path: path.clone(), state: *state }).collect()
+    }
+
+    fn note(&mut self, user: &Candidate<'_>, path: String, now: i64) {
+        let key = (user.uid, path);
+        let before = self.known.get(&key).copied();
+        let named = user.name.is_some() || before.is_some_and(|before| before.named);
+        self.fresh |= before.is_none_or(|before| before.named != named);
+        self.moved |= before.is_some_and(|before| before.top != now);
+        self.known.insert(key, PathState { top: now, named });
+    }
+
+    /// The path component of a user who gets paths for the first time, if there is room.
+    fn new_path(&self, user: &Candidate<'_>) -> Option<String> {
+        let given = self.known.keys().filter(|(_, path)| !is_always(path)).count();
+        let room = given < FREELY * self.users || (given < BUDGET * self.users && user.is_heavy);
+        if user.looking_up || !room {
+            return None;
+        }
+        // Of two uids with one name, the second gets a path made of its uid.
+        Some(wanted_path(user))
+            .filter(|path| !self.is_taken(path, user.uid))
+            .or_else(|| Some(uid_path(user.uid)))
+    }
+
+    /// The path of a user, found by the name, or the latest one while the name is not known.
+    fn find(&self, user: &Candidate<'_>) -> Option<(&str, &PathState)> {
+        let mut his =
+            self.known.range((user.uid, String::new())..).take_while(|((uid, _), _)| *uid == user.uid);
+        let found = match &user.name {
+            None => his.max_by_key(|(_, known)| (known.top, known.named)),
+            Some(_) => {
+                let wanted = wanted_path(user);
+                his.find(|((_, path), known)| *path == wanted || (known.named && is_uid_path(path)))
+            }
+        };
+        found.map(|((_, path), known)| (path.as_str(), known))
+    }
+
+    fn is_taken(&self, path: &str, by_other_than: u32) -> bool {
+        self.known.keys().any(|(uid, known)| known == path && *uid != by_other_than)
+    }
+}
+
+fn is_always(path: &str) -> bool {
+    ALWAYS.contains(&path)
+}
+
+/// The path component of a user, unless another user has it already.
+fn wanted_path(user: &Candidate<'_>) -> String {
+    match user.name {
+        Some(name) if is_uid_path(name) => path::marked(name),
+        Some(name) => path::component(name).into_owned(),
+        None if user.uid == 0 => "root".to_owned(),
+        None => uid_path(user.uid),
+    }
+}
+
+fn uid_path(uid: u32) -> String {
+    format!("uid_{uid}")
+}
+
+/// Whether it looks like a path made of a uid, which no name may become.
+fn is_uid_path(path: &str) -> bool {
+    path.strip_prefix("uid_").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Whether a remembered path can have been given to this uid.
+fn is_possible(path: &str, uid: u32) -> bool {
+    path::check(path).is_ok() && !path.contains('.') && (!is_uid_path(path) || path == uid_path(uid))
+}
