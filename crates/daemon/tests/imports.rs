@@ -45,11 +45,45 @@ fn reaches(imports: &Imports, from: &str, to: &str, seen: &mut BTreeSet<String>)
 #[test]
 fn no_module_imports_one_that_imports_it() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    for name in ["carbon", "daemon", "rest-reader", "slurm-reader", "slurm-snapshot"] {
+    for name in ["carbon", "daemon", "rest-reader", "slurm-points", "slurm-reader", "slurm-snapshot"] {
         let imports = imports(&crates.join(name).join("src"));
         assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 5, "{name}: no imports are found");
         let in_circle = |module: &&String| reaches(&imports, module, module, &mut BTreeSet::new());
         let circle: Vec<&String> = imports.keys().filter(in_circle).collect();
         assert!(circle.is_empty(), "{name}: {circle:?}");
+    }
+}
+
+/// What a package of Cargo.lock needs, and what that needs, without the crates that only tests use.
+fn needs(lock: &toml::Table, name: &str, found: &mut BTreeSet<String>) {
+    let packages = lock["package"].as_array().unwrap();
+    let package = packages.iter().find(|package| package["name"].as_str() == Some(name)).unwrap();
+    for needed in package.get("dependencies").and_then(|list| list.as_array()).into_iter().flatten() {
+        let needed = needed.as_str().unwrap().split(' ').next().unwrap();
+        if !["fastrand", "proptest"].contains(&needed) && found.insert(needed.to_owned()) {
+            needs(lock, needed, found);
+        }
+    }
+}
+
+/// What waits, reads or tells the time would make a figure depend on more than its input.
+#[test]
+fn the_pure_crates_have_no_clock_no_files_and_nothing_that_waits() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let lock = fs::read_to_string(crates.join("../Cargo.lock")).unwrap().parse().unwrap();
+    let impure =
+        regex::Regex::new(r"std::(fs|net|thread|process|env)|SystemTime|Instant::|tracing::").unwrap();
+    for name in ["carbon-wire", "slurm-points"] {
+        let mut found = BTreeSet::new();
+        needs(&lock, name, &mut found);
+        assert!(found.contains("thiserror"), "{name}: {found:?}");
+        for other in ["tokio", "tracing", "toml", "rustix", "jiff", "socket2"] {
+            assert!(!found.contains(other), "{name} needs {other}");
+        }
+        for file in sources(&crates.join(name).join("src")) {
+            let text = fs::read_to_string(&file).unwrap();
+            let program = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+            assert_eq!(impure.find(program).map(|found| found.as_str()), None, "{}", file.display());
+        }
     }
 }
