@@ -178,6 +178,10 @@ pub fn fits(documented: &str, level: &str) -> bool {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/ageing.rs"]
+mod ageing;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::settings::Value;
