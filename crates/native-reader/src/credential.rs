@@ -50,7 +50,7 @@ impl<'a> Identity<'a> {
                 })
             }
             Self::Token(file) => {
-                file.look()?;
+                file.refresh()?;
                 let token = file.secret().unwrap_or_default().as_bytes();
                 Ok((Plugin::Jwt, token.to_vec()))
             }

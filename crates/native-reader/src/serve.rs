@@ -10,7 +10,7 @@ use slurm_snapshot::{
 };
 
 use crate::cluster::{Cluster, Found};
-use crate::names::{self, UserNames};
+use crate::names::{self, UserNames, rpc_user};
 use crate::problem::{Cause, NativeProblem};
 
 /// Serves requests until `input` ends.
@@ -57,7 +57,7 @@ fn reading(cluster: &Cluster, users: &mut UserNames, request: &Request, found: F
     let Found { reply, number } = found;
     let mut statistics = reply.statistics;
     if let (true, Statistics { rpc: Some(tables), .. }) = (request.options.users, &mut statistics) {
-        users.give_names(&mut tables.users, Instant::now());
+        users.give_names(tables.users.iter_mut().map(rpc_user), Instant::now());
     }
     let release = LIBRARIES.iter().find(|(of, _)| *of == u32::from(number)).map(|(_, release)| *release);
     Reading {

@@ -14,9 +14,12 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::time::{ClockId, clock_gettime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
+use slurm_snapshot::Reading;
 
 pub use self::conversation::{Conversation, ServeError};
 pub use self::token::{TokenError, TokenFile};
@@ -53,6 +56,22 @@ fn tie_to_parent(input: &File) -> io::Result<bool> {
 /// Writes a line for the daemon's log. A closed stderr is no reason to stop.
 pub fn log(message: &dyn Display) {
     let _ = writeln!(io::stderr(), "{message}");
+}
+
+/// The reading with the present time.
+#[must_use]
+pub fn stamped(reading: Reading) -> Reading {
+    // Read one right after the other: the daemon compares them to see whether the clock was set.
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // From libc: rustix reads the clock in a way that valgrind cannot follow.
+    let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0.0, |now| Duration::from(now).as_secs_f64());
+    Reading { time: time.as_secs_f64(), uptime: Some(uptime), ..reading }
+}
+
+/// A duration in µs.
+#[must_use]
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Prints `--help` and `--version`.

@@ -24,20 +24,14 @@ pub struct TokenError(String);
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
-    seen: Option<FileFingerprint>,
+    seen: Option<Fingerprint>,
     token: Option<Secret>,
     /// What may be reported about the token.
     pub claims: Token,
 }
 
-/// A file that was replaced differs in one of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileFingerprint {
-    inode: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-    size: u64,
-}
+/// A file that was replaced differs in one of these: inode, times of change, size.
+type Fingerprint = (u64, [i64; 4], u64);
 
 #[derive(PartialEq, Eq)]
 struct Secret(String);
@@ -59,7 +53,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// It cannot be read, or has no token.
-    pub fn look(&mut self) -> Result<(), TokenError> {
+    pub fn refresh(&mut self) -> Result<(), TokenError> {
         let metadata = fs::metadata(&self.path).map_err(|error| self.unreadable(&error))?;
         if self.token.is_some() && self.seen == Some(fingerprint(&metadata)) {
             return Ok(());
@@ -70,7 +64,7 @@ impl TokenFile {
     /// Reads the file. Returns whether the token has changed.
     ///
     /// # Errors
-    /// As for [`TokenFile::look`].
+    /// As for [`TokenFile::refresh`].
     pub fn read(&mut self) -> Result<bool, TokenError> {
         let (text, metadata) = open(&self.path).map_err(|error| self.unreadable(&error))?;
         self.seen = Some(fingerprint(&metadata));
@@ -118,13 +112,8 @@ fn open(path: &Path) -> std::io::Result<(String, Metadata)> {
     Ok((text, metadata))
 }
 
-fn fingerprint(metadata: &Metadata) -> FileFingerprint {
-    FileFingerprint {
-        inode: metadata.ino(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
-        size: metadata.size(),
-    }
+fn fingerprint(file: &Metadata) -> Fingerprint {
+    (file.ino(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()], file.size())
 }
 
 /// The claims that matter here.
@@ -197,13 +186,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let mut file = TokenFile::new(path.clone());
-        let missing = file.look().unwrap_err().to_string();
+        let missing = file.refresh().unwrap_err().to_string();
         assert!(missing.starts_with(&path.display().to_string()), "{missing}");
         fs::write(&path, format!("SLURM_JWT={ALICE}\n")).unwrap();
-        file.look().unwrap();
+        file.refresh().unwrap();
         assert_eq!(file.secret(), Some(ALICE));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        file.look().unwrap();
+        file.refresh().unwrap();
         assert!(file.claims.exposed && !file.claims.writable && file.claims.user.as_deref() == Some("alice"));
         for (file_mode, folder_mode, writable) in [
             (0o600, 0o755, false),
@@ -223,11 +212,11 @@ mod tests {
         fs::write(&other, "opaque").unwrap();
         fs::set_permissions(&other, fs::Permissions::from_mode(0o640)).unwrap();
         fs::rename(&other, &path).unwrap();
-        file.look().unwrap();
+        file.refresh().unwrap();
         assert_eq!((file.secret(), &file.claims), (Some("opaque"), &Token::default()));
         for text in ["", "\n", "two words", "a\nb"] {
             fs::write(&path, text).unwrap();
-            assert!(file.look().is_err(), "{text:?}");
+            assert!(file.refresh().is_err(), "{text:?}");
             assert_eq!(file.secret(), None);
         }
     }

@@ -1,10 +1,11 @@
-//! slurmrestd: which version of its API answers, whether the token is accepted, and what a refusal means.
+//! slurmrestd: which version of its API answers, and whether the token is accepted.
 //!
 //! To find the version, the request itself is sent with each version from the newest down. An unknown version gives 404
 //! at once and costs slurmctld nothing, so neither a ping nor a list of paths is needed. The version is remembered
 //! until it gives 404 or another release answers.
 
 use std::collections::HashMap;
+use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
@@ -13,9 +14,10 @@ use reader_process::TokenFile;
 use slurm_snapshot::{LIBRARIES, Release, Rest, Stage};
 
 use crate::args::RestArguments;
-use crate::decode::{self, Envelope, Meta, Nothing, Refusal};
+use crate::decode::{self, Envelope, Meta};
 use crate::http::HttpClient;
 use crate::problem::RestProblem;
+use crate::refusal::{explain, refused};
 
 /// N of v0.0.N, the oldest version of the API that is read.
 const OLDEST: u32 = 38;
@@ -35,15 +37,6 @@ pub(crate) struct ApiPath {
     /// The most bytes that an answer may have.
     pub(crate) limit: u64,
 }
-
-/// slurmrestd waits at least 9 s for a slurmctld that does not answer, but refuses a credential at once.
-const AT_ONCE: Duration = Duration::from_secs(3);
-
-/// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`
-const AUTHENTICATION: i32 = 1007;
-
-/// `SLURM_ERROR`: 22.05 gives it for any failure.
-const UNSPECIFIED: i32 = -1;
 
 /// For how long a path that no version has is not requested again, if the first answer was no mistake: a proxy without a backend
 /// gives 404 too.
@@ -82,13 +75,6 @@ pub(crate) struct ApiReply<T> {
     pub(crate) elapsed: Duration,
 }
 
-/// The answer of one version of the API.
-enum VersionAnswer<T> {
-    Answer(Envelope<T>),
-    /// slurmrestd does not have this version, or this version does not have this path.
-    NotFound,
-}
-
 impl Api {
     pub(crate) fn new(settings: RestArguments) -> std::io::Result<Self> {
         Ok(Self {
@@ -120,7 +106,7 @@ impl Api {
         payload: impl Fn(u32, Release) -> T,
     ) -> Result<ApiReply<T>, RestProblem> {
         if let Some(token) = &mut self.token {
-            token.look()?;
+            token.refresh()?;
         }
         // The paths that every version has are requested at every tick.
         let is_lacking = |&(times, requested_at): &(u32, Instant)| {
@@ -161,9 +147,10 @@ impl Api {
             let begin = Instant::now();
             let url = format!("/slurm/v0.0.{version}/{}", path.path);
             let answer = self.request(&url, path.limit, deadline, payload(version, release))?;
-            let VersionAnswer::Answer(envelope) = answer else { continue };
+            let Some(Envelope { meta: Meta { release: reported, cluster }, payload, .. }) = answer else {
+                continue;
+            };
             let elapsed = begin.elapsed();
-            let Envelope { meta: Meta { release: reported, cluster, .. }, payload, .. } = envelope;
             let release = reported.unwrap_or(release);
             // Another release may have another version that reports more.
             let is_another = first.is_some_and(|known| known.release != release);
@@ -181,13 +168,14 @@ impl Api {
         Err(RestProblem::new(Stage::Version, lacking(path)))
     }
 
+    /// `None` if slurmrestd does not have this version, or this version does not have this path.
     fn request<T: decode::Payload>(
         &mut self,
         url: &str,
         limit: u64,
         deadline: tokio::time::Instant,
         payload: T,
-    ) -> Result<VersionAnswer<T>, RestProblem> {
+    ) -> Result<Option<Envelope<T>>, RestProblem> {
         let headers = self.headers()?;
         let begin = Instant::now();
         let result = {
@@ -197,7 +185,7 @@ impl Api {
                     Ok(Envelope { error: Some(refusal), .. }) => {
                         Err(explain(refusal, "slurmrestd answers 200"))
                     }
-                    Ok(envelope) => Ok(VersionAnswer::Answer(envelope)),
+                    Ok(envelope) => Ok(Some(envelope)),
                     Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
                         RestProblem::new(
                             Stage::Http,
@@ -205,21 +193,18 @@ impl Api {
                         )
                     })),
                 },
-                StatusCode::NOT_FOUND => Ok(VersionAnswer::NotFound),
+                StatusCode::NOT_FOUND => Ok(None),
                 status => {
                     let mut text = Vec::new();
                     // As much as can be read.
-                    let _ = std::io::Read::read_to_end(
-                        &mut std::io::Read::take(&mut answer.body, GLANCE),
-                        &mut text,
-                    );
-                    Err(self::refused(status, &text, begin.elapsed(), self.token.is_some(), self.is_socket))
+                    let _ = answer.body.take(GLANCE).read_to_end(&mut text);
+                    Err(refused(status, &text, begin.elapsed(), self.token.is_some(), self.is_socket))
                 }
             }
         };
         // slurmrestd closes the connection after an error, and a connection whose answer was not read to its end cannot
         // be used again.
-        if !matches!(result, Ok(VersionAnswer::Answer(_))) {
+        if !matches!(result, Ok(Some(_))) {
             self.http.hang_up();
         }
         result
@@ -265,89 +250,15 @@ fn lacking(ApiPath { path, oldest, .. }: ApiPath) -> String {
     format!("{there_is_none}; this needs Slurm {since} or newer")
 }
 
-/// What a status other than 200 and 404 means.
-fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_socket: bool) -> RestProblem {
-    let number = status.as_u16();
-    let refusal = decode::read(body, Nothing).ok().and_then(|envelope| envelope.error);
-    let errno = refusal.as_ref().and_then(|refusal| refusal.errno);
-    let contains = |word: &[u8]| body.windows(word.len()).any(|part| part == word);
-    let status_line = format!("slurmrestd answers {number}");
-    if status.is_redirection() {
-        let text = format!(
-            "{number}, a redirection, which is not followed because it could send the token elsewhere"
-        );
-        return RestProblem::new(Stage::Http, text);
-    }
-    // 22.05 gives the same answer for a refused credential and for a slurmctld that is down; only the time differs.
-    let is_unclear = number == 500
-        && errno.is_none_or(|errno| errno == UNSPECIFIED)
-        && took < AT_ONCE
-        && refusal.is_some();
-    let is_credential = matches!(number, 401 | 403 | 407 | 511) || errno == Some(AUTHENTICATION);
-    if is_credential || (is_unclear && has_token) || (number == 500 && contains(b"uthentication")) {
-        let text = match (has_token, is_socket) {
-            (true, _) => format!("{status_line}: it rejects the token"),
-            (false, true) => format!("{status_line}: on its socket it admits only root and its own user"),
-            (false, false) => format!("{status_line}: it needs a token"),
-        };
-        return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
-    }
-    match refusal {
-        Some(refusal) => explain(refusal, &status_line),
-        // slurmrestd's own errors are JSON.
-        None if matches!(number, 502..=504) => RestProblem::new(
-            Stage::Connect,
-            format!("the proxy in front of slurmrestd answers {number}: slurmrestd is down"),
-        ),
-        None => {
-            let text = format!("{number} with {} bytes that are not a response of slurmrestd", body.len());
-            RestProblem::new(Stage::Http, text)
-        }
-    }
-}
-
-/// Slurm's own error in an answer, in our words: what answers may be anything, and may repeat the request's token.
-fn explain(Refusal { errno }: Refusal, before: &str) -> RestProblem {
-    let errno = errno.unwrap_or(0);
-    let stage = if errno == AUTHENTICATION { Stage::Token } else { Stage::Slurmctld };
-    let text = match slurm_error(errno) {
-        Some(meaning) => format!("{before}, Slurm's error {errno}: {meaning}"),
-        None if matches!(errno, 0 | UNSPECIFIED) => format!("{before}, an error that Slurm does not specify"),
-        None => format!("{before}, Slurm's error {errno}"),
-    };
-    RestProblem { stage, errno, text }
-}
-
-/// The errors of slurm_errno.h that slurmctld or slurmrestd may give to these requests.
-const fn slurm_error(errno: i32) -> Option<&'static str> {
-    Some(match errno {
-        1001 | 1800 => "slurmrestd cannot connect to slurmctld",
-        1002 | 1801 => "slurmrestd cannot send to slurmctld",
-        1003 | 1802 => "slurmctld has not answered slurmrestd",
-        1004 | 1803 => "the connection to slurmctld failed when it was closed",
-        1005 => "slurmctld does not speak slurmrestd's version of the protocol",
-        AUTHENTICATION => "authentication failed",
-        1804 | 1805 => "slurmctld is overloaded and refuses requests",
-        2002 => "slurmctld denies access to this user",
-        2027 => "this slurmctld is a backup on standby",
-        2036 | 2037 => "slurmctld does not support this request, or has it disabled",
-        5004 => "slurmctld did not answer slurmrestd in time",
-        7000 => "there is no connection to slurmdbd",
-        9000 | 9001 | 9009 => "slurmrestd does not understand the request",
-        9003 => "slurmrestd has no result",
-        9008 => "slurmrestd rejects the credentials",
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
+    use std::io::Write as _;
     use std::net::TcpListener;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
+    use crate::decode::Nothing;
 
     #[test]
     fn a_path_that_no_version_has_is_not_asked_for_in_every_round() {
@@ -427,82 +338,5 @@ mod tests {
         // One that is there and does not have it is believed.
         assert!(api.get(diag, |_, _| Nothing).is_ok());
         assert_eq!(rounds(&mut api, 5), 0);
-    }
-
-    /// An answer may repeat the request's header: as a debugging proxy does, or a hostile one.
-    #[test]
-    fn nothing_of_what_answers_is_in_the_text_of_a_problem_in_whatever_form_it_repeats_the_token() {
-        const TOKEN: &str =
-            "eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjE4MDAwMDAwMDAsInN1biI6ImFsaWNlIn0.c2lnbmF0dXJlLW9mLXRoZS1rZXk";
-        let signature = TOKEN.rsplit('.').next().unwrap();
-        let (half, rest) = TOKEN.split_at(TOKEN.len() / 2);
-        let each = |between: &str| TOKEN.chars().map(|c| format!("{c}{between}")).collect::<String>();
-        let forms = [
-            (TOKEN.to_owned(), String::new()),
-            (signature.to_owned(), String::new()),
-            (half.to_owned(), rest.to_owned()),
-            (format!("{}{TOKEN}", "x".repeat(79 - TOKEN.len() % 79)), String::new()),
-            (each(" "), String::new()),
-            (each("\\n"), String::new()),
-            (TOKEN.bytes().map(|byte| format!("%{byte:02x}")).collect(), String::new()),
-            (TOKEN.bytes().map(|byte| format!("{byte:02x}")).collect(), String::new()),
-            (TOKEN.chars().rev().collect(), String::new()),
-            (format!("\\u001b]0;{TOKEN}\\u0007\\n<3>forged"), TOKEN.to_lowercase()),
-        ];
-        // Our own words have no such piece in common with what was sent.
-        let pieces = |text: &str| -> Vec<String> {
-            text.as_bytes().windows(6).map(|piece| String::from_utf8_lossy(piece).into_owned()).collect()
-        };
-        for (error, description) in forms {
-            let json = format!(
-                r#"{{"errors":[{{"error_number":9,"error":"{error}","description":"{description}"}}],"statistics":{{}}}}"#
-            );
-            let wrong =
-                [format!(r#"{{"statistics":"{error}{description}"}}"#), format!("{error}{description}")];
-            let mut texts: Vec<String> = Vec::new();
-            for body in wrong.iter().chain([&json]) {
-                for status in [302, 400, 401, 500, 503] {
-                    let status = StatusCode::from_u16(status).unwrap();
-                    texts.push(refused(status, body.as_bytes(), Duration::ZERO, true, false).text);
-                }
-                match decode::read(body.as_bytes(), decode::diag::Diag::new(42, true, true)) {
-                    Ok(Envelope { error: Some(refusal), .. }) => texts.push(explain(refusal, "").text),
-                    Ok(_) => panic!("{body} is no reading"),
-                    Err(error) => texts.push(decode::complaint(&error)),
-                }
-            }
-            for foreign in pieces(&error).iter().chain(&pieces(&description)) {
-                assert!(!texts.iter().any(|text| text.contains(foreign)), "{foreign:?} in {texts:#?}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_failed_is_told_apart_as_far_as_an_answer_tells_it() {
-        let of = |status: u16, body: &str, seconds, token, socket| {
-            let status = StatusCode::from_u16(status).unwrap();
-            let problem = refused(status, body.as_bytes(), Duration::from_secs(seconds), token, socket);
-            (problem.stage, problem.errno)
-        };
-        let error = |number: i32| {
-            format!(r#"{{"errors":[{{"error_number":{number},"error":"x"}}],"statistics":{{}}}}"#)
-        };
-        for (status, body, seconds, token, socket, expected) in [
-            (401, "Authentication failure".to_owned(), 0, false, false, (Stage::Token, 0)),
-            (401, String::new(), 0, false, true, (Stage::Token, 0)),
-            (500, "Authentication does not apply to request".to_owned(), 0, false, false, (Stage::Token, 0)),
-            (511, error(1007), 0, true, false, (Stage::Token, 1007)),
-            // 22.05.
-            (500, error(-1), 0, true, false, (Stage::Token, -1)),
-            (500, error(-1), 9, true, false, (Stage::Slurmctld, -1)),
-            (500, error(-1), 0, false, true, (Stage::Slurmctld, -1)),
-            (502, error(1800), 9, true, false, (Stage::Slurmctld, 1800)),
-            (504, error(5004), 10, true, false, (Stage::Slurmctld, 5004)),
-            (503, "<html>".to_owned(), 0, true, false, (Stage::Connect, 0)),
-            (302, String::new(), 0, true, false, (Stage::Http, 0)),
-            (418, "teapot".to_owned(), 0, true, false, (Stage::Http, 0)),
-        ] {
-            assert_eq!(of(status, &body, seconds, token, socket), expected, "{status} {body} {seconds}");
-        }
     }
 }

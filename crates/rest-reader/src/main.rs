@@ -13,6 +13,7 @@ mod decode;
 mod http;
 mod lossy;
 mod problem;
+mod refusal;
 mod serve;
 #[cfg(feature = "tls")]
 mod tls;

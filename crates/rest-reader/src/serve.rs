@@ -2,12 +2,10 @@
 //! input ends.
 
 use std::io::{Read, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use reader_process::Conversation;
+use reader_process::{Conversation, micros, stamped};
 use slurm_snapshot::{
-    Answer, Failure, Hello, Jobs, Licenses, PROTOCOL, Partitions, Reading, Release, Reply, ReplyKind,
-    Request, Reservations, Stage, Statistics, Visibility,
+    Answer, Failure, Hello, Jobs, PROTOCOL, Reading, Release, Reply, ReplyKind, Request, Stage, Visibility,
 };
 
 use crate::api::{Api, ApiPath, ApiReply};
@@ -47,132 +45,87 @@ pub(crate) fn serve(
 }
 
 fn answer(api: &mut Api, request: &Request) -> Answer {
-    let (call, read) = read(api, request);
+    let mut reading = Reading { id: request.id, ..Reading::default() };
+    let read = read(api, request, &mut reading);
+    let rest = api.rest();
     match read {
-        Ok(found) => Answer::Reading(Box::new(found.reading(request, api))),
+        Ok(()) => Answer::Reading(Box::new(stamped(Reading { rest: Some(rest), ..reading }))),
         Err(problem) => Answer::Failure(Failure {
             id: request.id,
-            call: format!("slurmrestd {call}"),
+            call: format!("slurmrestd {}", call(request)),
             errno: problem.errno,
             advice: Some(problem.advice().into()),
             stage: Some(problem.stage),
             text: problem.text,
-            rest: Some(Box::new(api.rest())),
+            rest: Some(Box::new(rest)),
         }),
     }
 }
 
-/// The parts of a reading.
-#[derive(Default)]
-struct ReplyParts {
-    statistics: Option<Statistics>,
-    reply: Option<Reply>,
-    visibility: Option<Visibility>,
-    release: Option<Release>,
-    cluster: Option<String>,
-    elapsed: std::time::Duration,
-}
-
-impl ReplyParts {
-    fn of<T>(got: ApiReply<T>) -> (Self, T) {
-        let ApiReply { payload, release, cluster, elapsed } = got;
-        (Self { release: Some(release), cluster, elapsed, ..Self::default() }, payload)
-    }
-
-    fn reading(self, request: &Request, api: &Api) -> Reading {
-        // Read one right after the other: the daemon compares them to see whether the clock was set.
-        let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
-        Reading {
-            id: request.id,
-            time: time.as_secs_f64(),
-            uptime: Some(uptime),
-            elapsed: u64::try_from(self.elapsed.as_micros()).unwrap_or(u64::MAX),
-            release: self.release.unwrap_or(Release::new(0, 0)),
-            cluster: self.cluster,
-            max_server_threads: None,
-            statistics: self.statistics,
-            reply: self.reply,
-            visibility: self.visibility,
-            rest: Some(api.rest()),
-        }
-    }
-}
-
-/// Seconds since this host was booted.
-fn uptime() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    std::time::Duration::try_from(now).map_or(0.0, |now| now.as_secs_f64())
-}
-
-fn read(api: &mut Api, request: &Request) -> (&'static str, Result<ReplyParts, RestProblem>) {
-    let unsupported = |text: &str| Err(RestProblem::new(Stage::Unsupported, text));
-    let options = request.options;
+fn call(request: &Request) -> &'static str {
     match request.reply {
-        ReplyKind::Statistics => ("diag", statistics(api, options.rpc, options.users)),
-        ReplyKind::Reset => (
-            "reset",
-            unsupported(
-                "the statistics cannot be reset over REST; run `sdiag --reset` where Slurm is installed",
-            ),
-        ),
-        ReplyKind::Nodes => ("nodes", nodes(api, options.partitions, options.rows)),
-        ReplyKind::Licenses => ("licenses", licenses(api)),
-        ReplyKind::Reservations => ("reservations", reservations(api)),
-        ReplyKind::Controllers => ("ping", controllers(api)),
-        ReplyKind::Jobs if options.states_only => ("jobs/state", job_states(api)),
-        kind => {
-            let why = kind.row().not_over_rest.unwrap_or("this reader does not know how");
-            (kind.name(), unsupported(&format!("{} cannot be read over REST: {why}", kind.name())))
+        ReplyKind::Statistics => DIAG.path,
+        ReplyKind::Controllers => PING.path,
+        ReplyKind::Jobs if request.options.states_only => JOB_STATES.path,
+        kind => kind.name(),
+    }
+}
+
+fn read(api: &mut Api, request: &Request, reading: &mut Reading) -> Result<(), RestProblem> {
+    let options = request.options;
+    let reply = match request.reply {
+        ReplyKind::Statistics => {
+            let new = |version, _| Diag::new(version, options.rpc, options.users);
+            reading.statistics = get(api, reading, DIAG, new)?.statistics;
+            return Ok(());
         }
+        ReplyKind::Nodes => {
+            let new = |_, release| NodesAnswer::new(release, options.rows);
+            let NodesAnswer { mut nodes, members, .. } = get(api, reading, NODES, new)?;
+            if options.partitions {
+                nodes.partitions = Some(joined(list(api, reading, PARTITIONS)?, members));
+            }
+            Reply::Nodes(Box::new(nodes))
+        }
+        ReplyKind::Licenses => Reply::Licenses(list(api, reading, LICENSES)?),
+        ReplyKind::Reservations => Reply::Reservations(list(api, reading, RESERVATIONS)?),
+        ReplyKind::Controllers => Reply::Controllers(list(api, reading, PING)?),
+        ReplyKind::Jobs if options.states_only => {
+            let jobs: Jobs = list(api, reading, JOB_STATES)?;
+            Reply::Jobs(Box::new(Jobs { states_only: true, ..jobs }))
+        }
+        kind => return Err(RestProblem::new(Stage::Unsupported, unsupported(kind))),
+    };
+    reading.reply = Some(reply);
+    // If PrivateData hides nodes or partitions from this user, slurmctld refuses the whole reply. What it hides of
+    // reservations cannot be known here: the documentation says whose token is needed. REQUEST_JOB_STATE shows all jobs
+    // to everybody, whatever PrivateData says.
+    reading.visibility = (!request.reply.row().private.is_empty()).then(Visibility::default);
+    Ok(())
+}
+
+fn unsupported(kind: ReplyKind) -> String {
+    if kind == ReplyKind::Reset {
+        return "the statistics cannot be reset over REST; run `sdiag --reset` where Slurm is installed"
+            .to_owned();
     }
+    let why = kind.row().not_over_rest.unwrap_or("this reader does not know how");
+    format!("{} cannot be read over REST: {why}", kind.name())
 }
 
-fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<ReplyParts, RestProblem> {
-    let (found, diag) = ReplyParts::of(api.get(DIAG, |version, _| Diag::new(version, rpc, names))?);
-    Ok(ReplyParts { statistics: diag.statistics, ..found })
-}
-
-/// If PrivateData hides nodes or partitions from this user, slurmctld refuses the whole reply.
-const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
-
-/// Requests an answer that is one list.
-fn list<L: Payload>(
+/// Requests an answer, and adds to the reading what it says about slurmrestd.
+fn get<P: Payload>(
     api: &mut Api,
+    reading: &mut Reading,
     path: ApiPath,
-    empty: impl Fn(Release) -> L,
-) -> Result<(ReplyParts, L), RestProblem> {
-    Ok(ReplyParts::of(api.get(path, |_, release| empty(release))?))
+    new: impl Fn(u32, Release) -> P,
+) -> Result<P, RestProblem> {
+    let ApiReply { payload, release, cluster, elapsed } = api.get(path, new)?;
+    (reading.release, reading.cluster) = (release, cluster);
+    reading.elapsed = reading.elapsed.saturating_add(micros(elapsed));
+    Ok(payload)
 }
 
-fn job_states(api: &mut Api) -> Result<ReplyParts, RestProblem> {
-    let (found, jobs) = list(api, JOB_STATES, |_| Jobs { states_only: true, ..Jobs::default() })?;
-    // REQUEST_JOB_STATE shows all jobs to everybody, whatever PrivateData says.
-    Ok(ReplyParts { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(WHOLE), ..found })
-}
-
-fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<ReplyParts, RestProblem> {
-    let (mut found, mut counted) = list(api, NODES, |release| NodesAnswer::new(release, rows))?;
-    if partitions {
-        let (more, partitions) = list(api, PARTITIONS, |_| Partitions::default())?;
-        found.elapsed = found.elapsed.saturating_add(more.elapsed);
-        counted.nodes.partitions = Some(joined(partitions, counted.members));
-    }
-    let reply = Some(Reply::Nodes(Box::new(counted.nodes)));
-    Ok(ReplyParts { reply, visibility: Some(WHOLE), ..found })
-}
-
-fn licenses(api: &mut Api) -> Result<ReplyParts, RestProblem> {
-    let (found, licenses) = list(api, LICENSES, |_| Licenses::default())?;
-    Ok(ReplyParts { reply: Some(Reply::Licenses(licenses)), ..found })
-}
-
-fn reservations(api: &mut Api) -> Result<ReplyParts, RestProblem> {
-    let (found, reservations) = list(api, RESERVATIONS, |_| Reservations::default())?;
-    // What PrivateData hides from this user cannot be known here. The documentation says whose token is needed.
-    Ok(ReplyParts { reply: Some(Reply::Reservations(reservations)), visibility: Some(WHOLE), ..found })
-}
-
-fn controllers(api: &mut Api) -> Result<ReplyParts, RestProblem> {
-    let (found, controllers) = list(api, PING, |_| Vec::new())?;
-    Ok(ReplyParts { reply: Some(Reply::Controllers(controllers)), ..found })
+fn list<P: Payload + Default>(api: &mut Api, reading: &mut Reading, path: ApiPath) -> Result<P, RestProblem> {
+    get(api, reading, path, |_, _| P::default())
 }

@@ -12,8 +12,9 @@ use slurm_snapshot::{FINAL_STATES, Finished, RESIZING, Request, Used, Visibility
 use slurm_sys::{SLURMDB_ADMIN_OPERATOR, slurmdb_job_rec_t};
 
 use crate::calls::{self, CallError, CallResult, DbdConnection, Libslurm};
-use crate::finished::{DbdJobRow, FinishedFold, GpuTres, Statement, Steps, proofs};
+use crate::finished::{DbdJobRow, FinishedFold, GpuTres, Steps};
 use crate::operator;
+use crate::proofs::{Statement, proofs};
 use crate::unpacked::Unpacked;
 use crate::values::{NO_VAL, lossy, number};
 
@@ -115,7 +116,6 @@ fn jobs(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
     let requested = time(request);
     let mut fold = FinishedFold::new(request.options.steps, requested);
     add_rows(connection, cluster, Statement { time: requested, running: false }, &mut fold)?;
-    // slurmdbd answers a query that has failed in its database with an empty list.
     let mut too_wide = i64::MAX;
     for statement in proofs(requested, &request.known) {
         if fold.has_rows() {

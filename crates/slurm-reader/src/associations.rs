@@ -48,12 +48,17 @@ fn association(
         USE_PARENT => SharesRaw::Parent,
         shares => number(shares).map_or(SharesRaw::None, SharesRaw::Shares),
     };
-    let arrays = Arrays {
-        used: [usage.grp_used_tres(), usage.grp_used_tres_run_secs()],
-        used_secs: usage.usage_tres_raw(),
-        grp: [record.grp_tres_ctld(), record.grp_tres_mins_ctld(), record.grp_tres_run_mins_ctld()],
-        max: [record.max_tres_ctld(), record.max_tres_pn_ctld(), record.max_tres_mins_ctld()],
-        max_of_qos: [&[]; 2],
+    let tres = |index| TresUse {
+        used: at(usage.grp_used_tres(), index).unwrap_or(0),
+        used_secs: seconds(usage.usage_tres_raw(), index),
+        run_secs: at(usage.grp_used_tres_run_secs(), index).unwrap_or(0),
+        grp: at(record.grp_tres_ctld(), index),
+        grp_mins: at(record.grp_tres_mins_ctld(), index),
+        grp_run_mins: at(record.grp_tres_run_mins_ctld(), index),
+        max_per_job: at(record.max_tres_ctld(), index),
+        max_per_node: at(record.max_tres_pn_ctld(), index),
+        max_mins_per_job: at(record.max_tres_mins_ctld(), index),
+        ..TresUse::default()
     };
     Association {
         account: lossy(record.acct()),
@@ -79,7 +84,7 @@ fn association(
             max_jobs: number(record.max_jobs),
             max_submit_jobs: number(record.max_submit_jobs),
             max_wall_per_job: number(record.max_wall_pj),
-            tres: arrays.by_name(names),
+            tres: by_name(names, tres),
             ..UseAndLimits::default()
         },
     }
@@ -87,12 +92,18 @@ fn association(
 
 fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String]) -> Option<QosUse> {
     let usage = record.usage()?;
-    let arrays = Arrays {
-        used: [usage.grp_used_tres(), usage.grp_used_tres_run_secs()],
-        used_secs: usage.usage_tres_raw(),
-        grp: [record.grp_tres_ctld(), record.grp_tres_mins_ctld(), record.grp_tres_run_mins_ctld()],
-        max: [record.max_tres_pj_ctld(), record.max_tres_pn_ctld(), record.max_tres_mins_pj_ctld()],
-        max_of_qos: [record.max_tres_pu_ctld(), record.max_tres_pa_ctld()],
+    let tres = |index| TresUse {
+        used: at(usage.grp_used_tres(), index).unwrap_or(0),
+        used_secs: seconds(usage.usage_tres_raw(), index),
+        run_secs: at(usage.grp_used_tres_run_secs(), index).unwrap_or(0),
+        grp: at(record.grp_tres_ctld(), index),
+        grp_mins: at(record.grp_tres_mins_ctld(), index),
+        grp_run_mins: at(record.grp_tres_run_mins_ctld(), index),
+        max_per_job: at(record.max_tres_pj_ctld(), index),
+        max_per_node: at(record.max_tres_pn_ctld(), index),
+        max_mins_per_job: at(record.max_tres_mins_pj_ctld(), index),
+        max_per_user: at(record.max_tres_pu_ctld(), index),
+        max_per_account: at(record.max_tres_pa_ctld(), index),
     };
     Some(QosUse {
         name: lossy(record.name()),
@@ -109,52 +120,25 @@ fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String]) -> Option<QosU
             max_submit_jobs_per_user: number(record.max_submit_jobs_pu),
             max_submit_jobs_per_account: number(record.max_submit_jobs_pa),
             max_wall_per_job: number(record.max_wall_pj),
-            tres: arrays.by_name(names),
+            tres: by_name(names, tres),
             ..UseAndLimits::default()
         },
     })
 }
 
-/// The arrays of one record: each is empty or has a number for each TRES.
-struct Arrays<'a, L> {
-    /// Allocated; seconds that running jobs may still use.
-    used: [&'a [u64]; 2],
-    used_secs: &'a [L],
-    /// At once, minutes, minutes of running jobs.
-    grp: [&'a [u64]; 3],
-    /// Per job, per node, minutes per job.
-    max: [&'a [u64]; 3],
-    /// Per user, per account.
-    max_of_qos: [&'a [u64]; 2],
+/// The TRES that are used, were used, or have a limit.
+fn by_name(names: &[String], tres: impl Fn(usize) -> TresUse) -> BTreeMap<String, TresUse> {
+    let all = names.iter().enumerate().map(|(index, name)| (name.clone(), tres(index)));
+    all.filter(|(_, tres)| *tres != TresUse::default()).collect()
 }
 
-impl<L: LongDouble> Arrays<'_, L> {
-    /// The TRES that are used, were used, or have a limit.
-    fn by_name(&self, names: &[String]) -> BTreeMap<String, TresUse> {
-        let tres = |index: usize| {
-            let number = |array: &[u64]| array.get(index).copied().and_then(number64);
-            let [used, run_secs] = self.used.map(|array| number(array).unwrap_or(0));
-            let [grp, grp_mins, grp_run_mins] = self.grp.map(number);
-            let [max_per_job, max_per_node, max_mins_per_job] = self.max.map(number);
-            let [max_per_user, max_per_account] = self.max_of_qos.map(number);
-            let used_secs = self.used_secs.get(index).map_or(0, |secs| whole(secs.to_f64()));
-            TresUse {
-                used,
-                used_secs,
-                run_secs,
-                grp,
-                grp_mins,
-                grp_run_mins,
-                max_per_job,
-                max_per_node,
-                max_mins_per_job,
-                max_per_user,
-                max_per_account,
-            }
-        };
-        let all = names.iter().enumerate().map(|(index, name)| (name.clone(), tres(index)));
-        all.filter(|(_, tres)| *tres != TresUse::default()).collect()
-    }
+/// An array is empty, or has a number for each TRES.
+fn at(array: &[u64], index: usize) -> Option<u64> {
+    array.get(index).copied().and_then(number64)
+}
+
+fn seconds(array: &[impl LongDouble], index: usize) -> u64 {
+    array.get(index).map_or(0, |seconds| whole(seconds.to_f64()))
 }
 
 /// A float; `None` if it is a value that means none or no limit, or not a number.

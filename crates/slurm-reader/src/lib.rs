@@ -28,6 +28,7 @@ mod nodes;
 mod operator;
 mod own_host;
 mod partitions;
+mod proofs;
 mod rpc;
 pub mod rpcs;
 pub mod serve;

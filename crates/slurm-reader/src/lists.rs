@@ -6,12 +6,6 @@ use slurm_sys::{license_info_msg_t, reserve_info_msg_t, slurm_license_info_t};
 use crate::unpacked::Unpacked;
 use crate::values::{lossy, moment, number};
 
-/// More reservations than this are counted, but not listed.
-const MAX_RESERVATIONS: usize = 1000;
-
-/// More kinds of licences than this are not listed.
-const MAX_LICENSES: usize = 10_000;
-
 /// `RESERVE_FLAG_MAINT`.
 const MAINT: u64 = 1;
 
@@ -20,16 +14,19 @@ const TIME_FLOAT: u64 = 1 << 17;
 
 /// Copies the reply.
 pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
-    let licenses = reply.lic_array().take(MAX_LICENSES).map(|record| License {
-        name: lossy(record.name()),
-        nodes: layer(record),
-        total: number(record.total),
-        used: number(record.in_use).unwrap_or(0),
-        free: number(record.total).and_then(|_| number(record.available)),
-        reserved: number(record.reserved).unwrap_or(0),
-        remote: record.remote != 0,
+    let mut licenses = Licenses { last_update: reply.last_update, ..Licenses::default() };
+    reply.lic_array().for_each(|record| {
+        licenses.add(License {
+            name: lossy(record.name()),
+            nodes: layer(record),
+            total: number(record.total),
+            used: number(record.in_use).unwrap_or(0),
+            free: number(record.available),
+            reserved: number(record.reserved).unwrap_or(0),
+            remote: record.remote != 0,
+        });
     });
-    Licenses { last_update: reply.last_update, licenses: licenses.collect() }
+    licenses
 }
 
 /// The nodes of a hierarchical resource's layer.
@@ -45,20 +42,19 @@ fn layer(_: Unpacked<'_, slurm_license_info_t>) -> Option<String> {
 
 /// Copies the reply.
 pub(crate) fn reservations(reply: Unpacked<'_, reserve_info_msg_t>) -> Reservations {
-    let reservations = reply.reservation_array().take(MAX_RESERVATIONS).map(|record| Reservation {
-        name: lossy(record.name()),
-        nodes: number(record.node_cnt).unwrap_or(0),
-        cores: number(record.core_cnt).unwrap_or(0),
-        start_time: moment(record.start_time),
-        end_time: moment(record.end_time),
-        maint: record.flags & MAINT != 0,
-        floats: record.flags & TIME_FLOAT != 0,
+    let mut reservations = Reservations { last_update: reply.last_update, ..Reservations::default() };
+    reply.reservation_array().for_each(|record| {
+        reservations.add(Reservation {
+            name: lossy(record.name()),
+            nodes: number(record.node_cnt).unwrap_or(0),
+            cores: number(record.core_cnt).unwrap_or(0),
+            start_time: moment(record.start_time),
+            end_time: moment(record.end_time),
+            maint: record.flags & MAINT != 0,
+            floats: record.flags & TIME_FLOAT != 0,
+        });
     });
-    Reservations {
-        last_update: reply.last_update,
-        count: reply.record_count.into(),
-        reservations: reservations.collect(),
-    }
+    reservations
 }
 
 #[cfg(test)]
@@ -75,7 +71,7 @@ mod tests {
             reservation_array: records.as_mut_ptr(),
         };
         let reservations = reservations(made(&reply));
-        assert_eq!((reservations.count, reservations.reservations.len()), (1500, MAX_RESERVATIONS));
+        assert_eq!((reservations.count, reservations.reservations.len()), (1500, 1000));
         let first = &reservations.reservations[0];
         assert_eq!((first.start_time, first.end_time, first.nodes), (None, Some(9), 0));
     }

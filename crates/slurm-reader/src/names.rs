@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::unistd::{Uid, User};
-use slurm_snapshot::{RpcUser, UserJobs};
+use slurm_snapshot::RpcUser;
 
 /// After how long a name is looked up again.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -40,31 +40,11 @@ pub(crate) fn host(id: u32) -> NameLookup {
     }
 }
 
-/// A row of a reply that belongs to a user.
-pub(crate) trait UserRow {
-    fn id(&self) -> u32;
-    /// Sets the user's name, if there is one, and whether it is still being looked up.
-    fn set_name(&mut self, name: Option<String>, looking_up: bool);
-}
+/// A user in a reply: the id; the name, if there is one; and whether it is still being looked up.
+pub(crate) type UserRow<'a> = (u32, &'a mut Option<String>, &'a mut bool);
 
-impl UserRow for RpcUser {
-    fn id(&self) -> u32 {
-        self.id
-    }
-
-    fn set_name(&mut self, name: Option<String>, looking_up: bool) {
-        (self.name, self.looking_up) = (name, looking_up);
-    }
-}
-
-impl UserRow for UserJobs {
-    fn id(&self) -> u32 {
-        self.id
-    }
-
-    fn set_name(&mut self, name: Option<String>, looking_up: bool) {
-        (self.name, self.looking_up) = (name, looking_up);
-    }
+pub(crate) const fn rpc_user(user: &mut RpcUser) -> UserRow<'_> {
+    (user.id, &mut user.name, &mut user.looking_up)
 }
 
 /// Remembers user names.
@@ -98,33 +78,32 @@ impl UserNames {
     }
 
     /// Gives `users` the names that are known, and starts looking up the others.
-    pub(crate) fn give_names(&mut self, users: &mut [impl UserRow], now: Instant) {
+    pub(crate) fn give_names<'a>(&mut self, users: impl Iterator<Item = UserRow<'a>>, now: Instant) {
+        let users: Vec<UserRow<'a>> = users.collect();
         self.take_answers(now);
-        self.request(users, now);
+        users.iter().for_each(|(id, ..)| self.request(*id, now));
         self.wait(now);
-        for user in &mut *users {
-            let answer = self.known.get(&user.id()).and_then(|known| known.answer.clone());
-            let looking_up = answer.is_none();
-            user.set_name(answer.flatten(), looking_up);
+        let mut present: Vec<u32> = users.iter().map(|(id, ..)| *id).collect();
+        for (id, name, looking_up) in users {
+            let answer = self.known.get(&id).and_then(|known| known.answer.clone());
+            *looking_up = answer.is_none();
+            *name = answer.flatten();
         }
         if self.known.len() > MOST {
-            let mut present: Vec<u32> = users.iter().map(UserRow::id).collect();
             present.sort_unstable();
             self.known.retain(|id, _| present.binary_search(id).is_ok());
         }
     }
 
-    fn request(&mut self, users: &[impl UserRow], now: Instant) {
-        for user in users {
-            let known = self.known.entry(user.id()).or_default();
-            if known.is_pending || known.due.is_some_and(|due| now < due) {
-                continue;
-            }
-            // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
-            let Some(helper) = started(&mut self.helper, self.look_up) else { return };
-            known.is_pending = helper.ids.send(user.id()).is_ok();
-            self.pending += usize::from(known.is_pending);
+    fn request(&mut self, id: u32, now: Instant) {
+        let known = self.known.entry(id).or_default();
+        if known.is_pending || known.due.is_some_and(|due| now < due) {
+            return;
         }
+        // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
+        let Some(helper) = started(&mut self.helper, self.look_up) else { return };
+        known.is_pending = helper.ids.send(id).is_ok();
+        self.pending += usize::from(known.is_pending);
     }
 
     /// Waits for names, but only once in a reader's life.
@@ -220,7 +199,7 @@ mod tests {
     /// (name, still being looked up) of user `id` in the next reading.
     fn read(names: &mut UserNames, id: u32, now: Instant) -> (Option<String>, bool) {
         let mut users = [row(id)];
-        names.give_names(&mut users, now);
+        names.give_names(users.iter_mut().map(rpc_user), now);
         let [user] = users;
         (user.name, user.looking_up)
     }
@@ -244,7 +223,7 @@ mod tests {
         // This host's name services are not what is tested here.
         names.patience = Duration::from_secs(60);
         let mut users = [row(0), row(u32::MAX - 7)];
-        names.give_names(&mut users, Instant::now());
+        names.give_names(users.iter_mut().map(rpc_user), Instant::now());
         assert_eq!(
             users.map(|user| (user.name, user.looking_up)),
             [(Some("root".into()), false), (None, false)]
@@ -319,7 +298,7 @@ mod tests {
         let now = Instant::now();
         for first in (0..20_000).step_by(200) {
             let mut users: Vec<RpcUser> = (first..first + 200).map(row).collect();
-            names.give_names(&mut users, now);
+            names.give_names(users.iter_mut().map(rpc_user), now);
             assert!(names.known.len() <= MOST);
         }
     }

@@ -3,12 +3,16 @@
 //! This file depends on the release: up to 24.11, a node's allocation comes from `slurm_get_select_nodeinfo`; in 26.05
 //! it is in the record.
 
-use slurm_snapshot::{Memory, NodeRow, NodeTally, Nodes, Shares, gres};
+use slurm_snapshot::{FoundNode, Memory, NodeState, NodeTally, Nodes, Shares, gres};
 use slurm_sys::{node_info_msg_t, node_info_t};
 
-use crate::slurm_names;
 use crate::unpacked::Unpacked;
 use crate::values::{lossy, moment, number, number64, text};
+use crate::{slurm_names, version};
+
+/// `NODE_STATE_ALLOCATED`.
+#[cfg(slurm_select_nodeinfo)]
+const ALLOCATED: u32 = 3;
 
 /// What its partitions need to know about a node.
 #[derive(Clone, Debug)]
@@ -39,8 +43,7 @@ pub(crate) fn from_reply(reply: Unpacked<'_, node_info_msg_t>, rows: bool) -> Co
         let member = counted.add(record, rows);
         counted.members.push(member);
     }
-    counted.nodes.drain_since.sort_unstable();
-    counted.nodes.down_since.sort_unstable();
+    counted.nodes.sort_times();
     counted
 }
 
@@ -52,33 +55,41 @@ impl CountedNodes {
             nodes.blank = nodes.blank.saturating_add(1);
             return None;
         }
-        let state = record.node_state;
-        if slurm_names::node_base(state) == slurm_names::NODE_FUTURE {
-            nodes.future = Some(nodes.future.unwrap_or(0).saturating_add(1));
+        let state = NodeState { number: record.node_state, release: version::built_for() };
+        if state.is_future() {
+            nodes.future = nodes.future.map(|future| future.saturating_add(1));
             return None;
         }
-        let (tally, gpus) = tally(record, nodes, &mut self.gpu_types);
-        let word = slurm_names::node_state(state);
-        nodes.total.add(&tally);
-        nodes.base_states.entry(slurm_names::node_base_state(state)).or_default().add(&tally);
-        let flags = slurm_names::node_flags(state);
-        for flag in &flags {
-            nodes.flags.entry(flag.clone()).or_default().add(&tally);
-        }
-        if let Some(since) = moment(record.reason_time) {
-            // A drained node that goes down keeps its reason, and the reason's time.
-            if state & slurm_names::NODE_DRAIN != 0 {
-                nodes.drain_since.push(since);
-            } else if slurm_names::node_base(state) == slurm_names::NODE_DOWN {
-                nodes.down_since.push(since);
-            }
-        }
+        let (gpus, unparsed) = gres::shares_by_type(record.gres(), record.gres_used(), state.is_usable());
+        nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
+        let (allocated, memory) = allocated(record);
+        let found = FoundNode {
+            state,
+            word: slurm_names::node_state(state.number),
+            flags: state.flags(),
+            cpus: [allocated, cpus(&record)],
+            memory: Memory {
+                real: number64(record.real_memory).unwrap_or(0),
+                allocated: memory,
+                free: number64(record.free_mem).unwrap_or(0),
+            },
+            gpus,
+            reason_time: moment(record.reason_time),
+        };
+        let counted = CountedNode {
+            tally: nodes.add(&found),
+            word: index(&mut self.words, &found.word),
+            gpus: found
+                .gpus
+                .iter()
+                .map(|(kind, shares)| (index(&mut self.gpu_types, kind), *shares))
+                .collect(),
+        };
         if rows {
-            nodes.rows.push(row(record, &word, flags, tally));
+            let (name, reason) = (lossy(record.name()), text(record.reason()));
+            nodes.rows.push(found.row(name, number(record.cpu_load), reason));
         }
-        let index = index(&mut self.words, &word);
-        nodes.states.entry(word).or_default().add(&tally);
-        Some(CountedNode { word: index, tally, gpus })
+        Some(counted)
     }
 }
 
@@ -88,66 +99,6 @@ fn index(words: &mut Vec<String>, word: &str) -> usize {
         words.push(word.to_owned());
         words.len().saturating_sub(1)
     })
-}
-
-fn row(record: Unpacked<'_, node_info_t>, state: &str, flags: Vec<String>, tally: NodeTally) -> NodeRow {
-    let reason = text(record.reason());
-    let reason_time = reason.as_ref().and_then(|_| moment(record.reason_time));
-    NodeRow {
-        name: lossy(record.name()),
-        state: state.to_owned(),
-        base_state: slurm_names::node_base_state(record.node_state),
-        flags,
-        tally,
-        cpu_load: number(record.cpu_load),
-        reason,
-        reason_time,
-    }
-}
-
-/// The node's resources. GPUs are also counted by type, into `nodes` and by the type's index in `types`.
-fn tally(
-    record: Unpacked<'_, node_info_t>,
-    nodes: &mut Nodes,
-    types: &mut Vec<String>,
-) -> (NodeTally, Box<[(usize, Shares)]>) {
-    let base = slurm_names::node_base(record.node_state);
-    // As in sinfo: a completing node is allocated, and a failing or reserved node is not unavailable.
-    let has_jobs = matches!(base, slurm_names::NODE_ALLOCATED | slurm_names::NODE_MIXED)
-        || record.node_state & slurm_names::NODE_COMPLETING != 0;
-    // sinfo also counts a node as idle that has not reported its state yet.
-    let usable = base != slurm_names::NODE_DOWN && record.node_state & slurm_names::NODE_DRAIN == 0;
-    let (cpus, memory) = allocated(record);
-    let by_type = gpus(record, usable, nodes, types);
-    let mut gpus = Shares::default();
-    by_type.iter().for_each(|(_, shares)| gpus.add(*shares));
-    let tally = NodeTally {
-        nodes: Shares::new(u64::from(has_jobs), 1, usable),
-        cpus: Shares::new(cpus, self::cpus(&record), usable),
-        gpus,
-        memory: Memory {
-            real: number64(record.real_memory).unwrap_or(0),
-            allocated: memory,
-            free: number64(record.free_mem).unwrap_or(0),
-        },
-    };
-    (tally, by_type)
-}
-
-fn gpus(
-    record: Unpacked<'_, node_info_t>,
-    usable: bool,
-    nodes: &mut Nodes,
-    names: &mut Vec<String>,
-) -> Box<[(usize, Shares)]> {
-    let (shares, unparsed) = gres::shares_by_type(record.gres(), record.gres_used(), usable);
-    nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
-    let by_index = shares.into_iter().map(|(kind, shares)| {
-        let index = index(names, &kind);
-        nodes.gpus.entry(kind.into_owned()).or_default().add(shares);
-        (index, shares)
-    });
-    by_index.collect()
 }
 
 /// The CPUs that jobs may use, without those reserved for the system.
@@ -162,7 +113,7 @@ fn cpus(record: &node_info_t) -> u64 {
 /// CPUs, and MiB of memory, that jobs hold.
 fn allocated(record: Unpacked<'_, node_info_t>) -> (u64, u64) {
     #[cfg(slurm_select_nodeinfo)]
-    let (cpus, memory) = record.select_nodeinfo(slurm_names::NODE_ALLOCATED);
+    let (cpus, memory) = record.select_nodeinfo(ALLOCATED);
     #[cfg(not(slurm_select_nodeinfo))]
     let (cpus, memory) = (record.alloc_cpus, number64(record.alloc_memory).unwrap_or(0));
     (cpus.into(), memory)

@@ -8,10 +8,9 @@
 mod tests;
 
 use std::io::{Read, Write};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use nix::time::{ClockId, clock_gettime};
-use reader_process::{Conversation, ServeError, log};
+use reader_process::{Conversation, ServeError, log, micros, stamped};
 use slurm_snapshot::{
     Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Role, Statistics, Visibility,
 };
@@ -19,7 +18,7 @@ use slurm_snapshot::{
 use crate::advice::advice;
 use crate::calls::CallError;
 use crate::conf_cache::{Accepted, ConfCache};
-use crate::names::{self, UserNames};
+use crate::names::{self, UserNames, rpc_user};
 use crate::rpcs::Rpcs;
 use crate::version;
 
@@ -122,33 +121,24 @@ impl<R: Rpcs> ReaderServer<'_, R> {
             }
             _ => reply = Some(self.rpcs.load(&without_hidden_partitions(request, visibility.as_ref()))?),
         }
-        let elapsed = before.elapsed();
-        // Read one right after the other: the daemon compares them to see whether the clock was set.
-        let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
+        let elapsed = micros(before.elapsed());
+        let reading =
+            stamped(Reading { id: request.id, elapsed, release: self.release, ..Reading::default() });
         if request.options.users {
-            if let Some(Statistics { rpc: Some(tables), .. }) = &mut statistics {
-                self.users.give_names(&mut tables.users, Instant::now());
-            }
-            match &mut reply {
-                Some(Reply::Jobs(jobs)) => self.users.give_names(&mut jobs.users, Instant::now()),
-                Some(Reply::Slurmdbd(dbd)) => self.users.give_names(&mut dbd.users, Instant::now()),
+            let (users, now) = (&mut self.users, Instant::now());
+            match (&mut statistics, &mut reply) {
+                (Some(Statistics { rpc: Some(tables), .. }), _) => {
+                    users.give_names(tables.users.iter_mut().map(rpc_user), now);
+                }
+                (_, Some(Reply::Slurmdbd(dbd))) => users.give_names(dbd.users.iter_mut().map(rpc_user), now),
+                (_, Some(Reply::Jobs(jobs))) => {
+                    let rows = jobs.users.iter_mut();
+                    users.give_names(rows.map(|user| (user.id, &mut user.name, &mut user.looking_up)), now);
+                }
                 _ => {}
             }
         }
-        Ok(Reading {
-            id: request.id,
-            time: time.as_secs_f64(),
-            uptime: Some(uptime),
-            elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
-            release: self.release,
-            cluster: self.conf_cache.cluster(),
-            // slurmctld has such a limit (256, or less if it may open fewer files) but does not report it.
-            max_server_threads: None,
-            statistics,
-            reply,
-            visibility,
-            rest: None,
-        })
+        Ok(Reading { cluster: self.conf_cache.cluster(), statistics, reply, visibility, ..reading })
     }
 
     /// If libslurm's own configuration has no ClusterName, slurmctld is asked for it: after an answer, because it may
@@ -183,10 +173,4 @@ fn without_hidden_partitions(request: &Request, visibility: Option<&Visibility>)
     let mut permitted = request.clone();
     permitted.options.partitions &= !visibility.is_some_and(|visibility| visibility.may_hide("partitions"));
     permitted
-}
-
-/// Seconds since this host was booted.
-fn uptime() -> f64 {
-    // From libc: rustix reads the clock in a way that valgrind cannot follow.
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0.0, |now| Duration::from(now).as_secs_f64())
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-use slurm_snapshot::{JOB_STATES, NODE_STATES};
+use slurm_snapshot::{JOB_STATES, flag_words, numbered_word};
 
 use crate::calls::{job_state_word, node_state_word, reason_word};
 
@@ -37,47 +37,10 @@ const JOB_FLAGS: &[(u32, &str)] = &[
     (24, "expediting"),
 ];
 
-/// Flags of a node, by bit.
-const NODE_FLAGS: &[(u32, &str)] = &[
-    #[cfg(slurm_ge_2505)]
-    (4, "external"),
-    (5, "reserved"),
-    (6, "undrain"),
-    (7, "cloud"),
-    (9, "drain"),
-    (10, "completing"),
-    (11, "not_responding"),
-    (12, "powered_down"),
-    (13, "fail"),
-    (14, "powering_up"),
-    (15, "maintenance"),
-    (16, "reboot_requested"),
-    (17, "reboot_cancel"),
-    (18, "powering_down"),
-    (19, "dynamic_future"),
-    (20, "reboot_issued"),
-    (21, "planned"),
-    (22, "invalid_reg"),
-    (23, "power_down"),
-    (24, "power_up"),
-    (25, "power_drain"),
-    (26, "dynamic_norm"),
-    (27, "blocked"),
-];
-
 /// `JOB_POWER_UP_NODE`: its nodes are booting.
 pub(crate) const JOB_POWER_UP_NODE: u32 = 1 << 18;
 /// `JOB_REVOKED`: another cluster of the federation has it.
 const JOB_REVOKED: u32 = 1 << 19;
-
-pub(crate) const NODE_DOWN: u32 = 1;
-pub(crate) const NODE_ALLOCATED: u32 = 3;
-pub(crate) const NODE_MIXED: u32 = 5;
-pub(crate) const NODE_FUTURE: u32 = 6;
-/// `NODE_STATE_DRAIN`.
-pub(crate) const NODE_DRAIN: u32 = 1 << 9;
-/// `NODE_STATE_COMPLETING`.
-pub(crate) const NODE_COMPLETING: u32 = 1 << 10;
 
 /// The number of a job's base state: 0 is pending.
 pub(crate) const fn job_base(state: u32) -> u32 {
@@ -89,11 +52,6 @@ pub(crate) const fn is_waiting(state: u32) -> bool {
     job_base(state) == 0 && state & JOB_REVOKED == 0
 }
 
-/// The number of a node's base state.
-pub(crate) const fn node_base(state: u32) -> u32 {
-    state & NODE_BASE
-}
-
 /// A job's state as squeue's `%T` shows it, in lower case.
 pub(crate) fn job_state(state: u32) -> String {
     word_or_number(job_state_word(state), job_base(state))
@@ -101,7 +59,7 @@ pub(crate) fn job_state(state: u32) -> String {
 
 /// A node's state as sinfo's `%T` shows it, in lower case and without the suffix.
 pub(crate) fn node_state(state: u32) -> String {
-    word_or_number(node_state_word(state), node_base(state))
+    word_or_number(node_state_word(state), state & NODE_BASE)
 }
 
 /// The state without its suffix (`*`, `~`, `#`, `-` …): the flags have the same information.
@@ -114,36 +72,13 @@ fn word_or_number(word: Option<String>, number: u32) -> String {
 
 /// A job's base state.
 pub(crate) fn job_base_state(state: u32) -> String {
-    table_word(&JOB_STATES, job_base(state))
-}
-
-/// A node's base state.
-pub(crate) fn node_base_state(state: u32) -> String {
-    table_word(&NODE_STATES, node_base(state))
-}
-
-fn table_word(table: &[&str], number: u32) -> String {
-    let word = usize::try_from(number).ok().and_then(|number| table.get(number));
-    word.map_or_else(|| format!("state_{number}"), |word| (*word).to_owned())
+    numbered_word(&JOB_STATES, job_base(state), "state")
 }
 
 /// A job's flags.
 pub(crate) fn job_flags(state: u32) -> Vec<String> {
-    flags(JOB_FLAGS, state & !JOB_BASE)
-}
-
-/// A node's flags.
-pub(crate) fn node_flags(state: u32) -> Vec<String> {
-    flags(NODE_FLAGS, state & !NODE_BASE)
-}
-
-fn flags(table: &[(u32, &str)], bits: u32) -> Vec<String> {
-    let set = (0..u32::BITS).filter(|bit| bits & (1 << bit) != 0);
-    set.map(|bit| {
-        let word = table.iter().find(|(known, _)| *known == bit);
-        word.map_or_else(|| format!("bit_{bit}"), |(_, word)| (*word).to_owned())
-    })
-    .collect()
+    let word = |bit| JOB_FLAGS.iter().find(|(known, _)| *known == bit).map(|(_, word)| *word);
+    flag_words(state & !JOB_BASE, word)
 }
 
 /// Why a job is pending, as scontrol writes it; `reason_N` if libslurm has no word for it.
@@ -160,7 +95,10 @@ const NO_REASON: c_int = c_int::MAX;
 
 #[cfg(test)]
 mod tests {
+    use slurm_snapshot::{NODE_STATES, NodeState};
+
     use super::*;
+    use crate::version;
 
     #[test]
     fn states_are_the_words_of_squeue_and_sinfo() {
@@ -180,6 +118,25 @@ mod tests {
         }
     }
 
+    const fn of_node(number: u32) -> NodeState {
+        NodeState { number, release: version::built_for() }
+    }
+
+    /// The rule for readers without libslurm, with every base state and every two flags.
+    #[test]
+    fn the_word_that_is_made_of_a_nodes_flags_is_libslurms() {
+        // Not in every release: a word for the base state error; for UNDRAIN, REBOOT_CANCEL and the two DYNAMIC where they
+        // are alone; BLOCKED. RESUME is in no node's state.
+        let bits = (5..27).filter(|bit| ![6, 8, 17, 19, 26].contains(bit));
+        let two = bits.clone().flat_map(|one| bits.clone().map(move |other| (one, other)));
+        for base in [0, 1, 2, 3, 5, 6] {
+            for (one, other) in two.clone() {
+                let state = base | 1 << one | 1 << other;
+                assert_eq!(of_node(state).word(), node_state(state), "{state:#x}");
+            }
+        }
+    }
+
     #[test]
     fn the_base_states_are_libslurms_too() {
         for (number, word) in (0..).zip(JOB_STATES) {
@@ -194,15 +151,15 @@ mod tests {
     #[test]
     fn what_has_no_word_goes_by_number() {
         assert_eq!((job_state(77), job_base_state(77)), ("state_77".to_owned(), "state_77".to_owned()));
-        assert_eq!((node_state(9), node_base_state(9)), ("state_9".to_owned(), "state_9".to_owned()));
+        assert_eq!((node_state(9), of_node(9).base_word()), ("state_9".to_owned(), "state_9".to_owned()));
         assert_eq!(job_flags(0x8000_8001), ["completing", "bit_31"]);
-        assert_eq!(node_flags(0x8000_0a02), ["drain", "not_responding", "bit_31"]);
+        assert_eq!(of_node(0x8000_0a02).flags(), ["drain", "not_responding", "bit_31"]);
     }
 
     #[test]
     fn flags_that_came_with_a_release_have_their_words_from_it_on() {
         let external = if cfg!(slurm_ge_2505) { "external" } else { "bit_4" };
-        assert_eq!(node_flags(2 | 1 << 4), [external]);
+        assert_eq!(of_node(2 | 1 << 4).flags(), [external]);
         let ninth = if cfg!(slurm_ge_2505) { "getenv_failed" } else { "update_db" };
         let expediting = if cfg!(slurm_ge_2511) { "expediting" } else { "bit_24" };
         assert_eq!(job_flags(1 << 9 | 1 << 24), [ninth, expediting]);

@@ -10,6 +10,24 @@ use crate::rpc;
 use crate::unpacked::Unpacked;
 use crate::values::moment;
 
+/// All members: those that are copied, those that only readers of slurmrestd may lack, moments, and the others.
+macro_rules! statistics {
+    (
+        $reply:ident:
+        copied { $($copied:ident)+ }
+        known { $($known:ident)+ }
+        moments { $($moment:ident)+ }
+        $($other:ident: $value:expr,)+
+    ) => {
+        Statistics {
+            $($copied: $reply.$copied,)+
+            $($known: Some($reply.$known),)+
+            $($moment: moment($reply.$moment),)+
+            $($other: $value,)+
+        }
+    };
+}
+
 /// Copies the reply; its RPC tables only with `rpc`.
 pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>, rpc: bool) -> Statistics {
     #[cfg(slurm_ge_2311)]
@@ -27,50 +45,20 @@ pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>, rpc: bo
     #[cfg(not(slurm_ge_2511))]
     let (parts_packed, schedule_cycle_sum) = (Some(reply.parts_packed), reply.schedule_cycle_sum.into());
 
-    Statistics {
-        req_time: reply.req_time,
-        req_time_start: reply.req_time_start,
-        server_thread_count: reply.server_thread_count,
-        agent_queue_size: reply.agent_queue_size,
-        agent_count: reply.agent_count,
-        agent_thread_count: reply.agent_thread_count,
-        dbd_agent_queue_size: reply.dbd_agent_queue_size,
-        gettimeofday_latency: reply.gettimeofday_latency,
-        schedule_cycle_max: reply.schedule_cycle_max,
-        schedule_cycle_last: reply.schedule_cycle_last,
+    statistics! { reply:
+        copied { req_time req_time_start server_thread_count agent_queue_size agent_count agent_thread_count
+            dbd_agent_queue_size gettimeofday_latency schedule_cycle_max schedule_cycle_last schedule_cycle_counter
+            schedule_queue_len jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending
+            jobs_running bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter
+            bf_cycle_last bf_queue_len bf_active }
+        known { schedule_cycle_depth bf_cycle_sum bf_cycle_max bf_last_depth bf_last_depth_try bf_depth_sum
+            bf_depth_try_sum bf_queue_len_sum bf_table_size bf_table_size_sum }
+        moments { job_states_ts bf_when_last_cycle }
         schedule_cycle_sum: Some(schedule_cycle_sum),
-        schedule_cycle_counter: reply.schedule_cycle_counter,
-        schedule_cycle_depth: Some(reply.schedule_cycle_depth),
-        schedule_queue_len: reply.schedule_queue_len,
-        schedule_exit,
-        jobs_submitted: reply.jobs_submitted,
-        jobs_started: reply.jobs_started,
-        jobs_completed: reply.jobs_completed,
-        jobs_canceled: reply.jobs_canceled,
-        jobs_failed: reply.jobs_failed,
-        jobs_pending: reply.jobs_pending,
-        jobs_running: reply.jobs_running,
-        job_states_ts: moment(reply.job_states_ts),
-        bf_backfilled_jobs: reply.bf_backfilled_jobs,
-        bf_last_backfilled_jobs: reply.bf_last_backfilled_jobs,
-        bf_backfilled_het_jobs: reply.bf_backfilled_het_jobs,
-        bf_cycle_counter: reply.bf_cycle_counter,
-        bf_cycle_sum: Some(reply.bf_cycle_sum),
-        bf_cycle_last: reply.bf_cycle_last,
-        bf_cycle_max: Some(reply.bf_cycle_max),
-        bf_last_depth: Some(reply.bf_last_depth),
-        bf_last_depth_try: Some(reply.bf_last_depth_try),
-        bf_depth_sum: Some(reply.bf_depth_sum),
-        bf_depth_try_sum: Some(reply.bf_depth_try_sum),
-        bf_queue_len: reply.bf_queue_len,
-        bf_queue_len_sum: Some(reply.bf_queue_len_sum),
-        bf_table_size: Some(reply.bf_table_size),
-        bf_table_size_sum: Some(reply.bf_table_size_sum),
-        bf_when_last_cycle: moment(reply.bf_when_last_cycle),
-        bf_active: reply.bf_active,
-        bf_exit,
-        parts_packed,
-        rpc_queue_enabled,
+        schedule_exit: schedule_exit,
+        bf_exit: bf_exit,
+        parts_packed: parts_packed,
+        rpc_queue_enabled: rpc_queue_enabled,
         means: None,
         rpc: rpc.then(|| rpc::from_reply(reply)),
     }

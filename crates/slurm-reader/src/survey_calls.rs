@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use reader_process::micros;
 use slurm_snapshot::{Controller, Partitions, Release, Reply, ReplyKind, ReplyOptions, Request};
 use slurm_sys::slurm_conf_t;
 
@@ -91,8 +92,7 @@ fn controllers(libslurm: &mut Libslurm) -> Reply {
     let pinged = (0_u32..).zip(hosts).map(|(index, host)| {
         let before = Instant::now();
         let up = libslurm.ping(index);
-        let elapsed = u64::try_from(before.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Controller { host, index, up, elapsed: Some(elapsed) }
+        Controller { host, index, up, elapsed: Some(micros(before.elapsed())) }
     });
     Reply::Controllers(pinged.collect())
 }

@@ -26,32 +26,24 @@ pub struct Association {
     /// The account.
     pub account: String,
     /// The account above it; `None` for root and for users.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// The user; `None` for an account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<AssociationUser>,
     /// The partition it is limited to; `None`: all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     /// Its share among its siblings.
     pub shares: SharesRaw,
     /// Its RawShares divided by those of all its siblings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares_norm: Option<f64>,
     /// TRES-seconds, weighted by TRESBillingWeights, after decay.
     pub usage_raw: f64,
     /// RawUsage divided by that of the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_norm: Option<f64>,
     /// The usage that counts against its share.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_efctv: Option<f64>,
     /// The fairshare factor of a user: 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairshare: Option<f64>,
     /// Its share divided by its usage, among its siblings; `None` if nothing was used, because it is infinite then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level_fs: Option<f64>,
     /// Its jobs and limits.
     pub use_and_limits: UseAndLimits,
@@ -64,7 +56,6 @@ pub struct AssociationUser {
     /// The name.
     pub name: String,
     /// The user id; `None` if slurmctld's host does not know the user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
 }
 
@@ -94,7 +85,7 @@ pub struct QosUse {
 }
 
 /// The current use, and the limits; a limit that is not set is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UseAndLimits {
     /// Running jobs.
@@ -104,42 +95,38 @@ pub struct UseAndLimits {
     /// Wall time of its jobs after decay, s.
     pub wall_used: f64,
     /// GrpJobs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grp_jobs: Option<u32>,
     /// GrpSubmitJobs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grp_submit_jobs: Option<u32>,
     /// GrpWall, min.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grp_wall: Option<u32>,
     /// MaxJobs of an association.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_jobs: Option<u32>,
     /// MaxSubmitJobs of an association.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_submit_jobs: Option<u32>,
     /// MaxJobsPU of a QOS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_jobs_per_user: Option<u32>,
     /// MaxJobsPA of a QOS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_jobs_per_account: Option<u32>,
     /// MaxSubmitPU of a QOS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_submit_jobs_per_user: Option<u32>,
     /// MaxSubmitPA of a QOS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_submit_jobs_per_account: Option<u32>,
     /// MaxWall of one job, min.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wall_per_job: Option<u32>,
     /// By TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): those that are used, were used, or have a limit.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub tres: BTreeMap<String, TresUse>,
 }
 
+as_array! {
+    UseAndLimits: jobs_running jobs_submitted wall_used grp_jobs grp_submit_jobs grp_wall max_jobs
+        max_submit_jobs max_jobs_per_user max_jobs_per_account max_submit_jobs_per_user
+        max_submit_jobs_per_account max_wall_per_job tres
+}
+
 /// One TRES: memory in MiB, everything else as Slurm counts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TresUse {
     /// Allocated to running jobs.
@@ -149,27 +136,66 @@ pub struct TresUse {
     /// TRES-seconds that running jobs may still use, by their time limits.
     pub run_secs: u64,
     /// GrpTRES.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grp: Option<u64>,
     /// GrpTRESMins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grp_mins: Option<u64>,
     /// GrpTRESRunMins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grp_run_mins: Option<u64>,
     /// MaxTRES of one job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_job: Option<u64>,
     /// MaxTRESPerNode of one job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_node: Option<u64>,
     /// MaxTRESMins of one job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_mins_per_job: Option<u64>,
     /// MaxTRESPU of a QOS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_user: Option<u64>,
     /// MaxTRESPA of a QOS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_account: Option<u64>,
+}
+
+as_array! {
+    TresUse: used used_secs run_secs grp grp_mins grp_run_mins max_per_job max_per_node max_mins_per_job
+        max_per_user max_per_account
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_comes_back_where_it_was_from_an_array() {
+        let tres = TresUse {
+            used: 1,
+            used_secs: 2,
+            run_secs: 3,
+            grp: Some(4),
+            grp_mins: Some(5),
+            grp_run_mins: Some(6),
+            max_per_job: Some(7),
+            max_per_node: Some(8),
+            max_mins_per_job: Some(9),
+            max_per_user: Some(10),
+            max_per_account: None,
+        };
+        let limits = UseAndLimits {
+            jobs_running: 1,
+            jobs_submitted: 2,
+            wall_used: 3.5,
+            grp_jobs: Some(4),
+            grp_submit_jobs: Some(5),
+            grp_wall: Some(6),
+            max_jobs: Some(7),
+            max_submit_jobs: None,
+            max_jobs_per_user: Some(9),
+            max_jobs_per_account: Some(10),
+            max_submit_jobs_per_user: Some(11),
+            max_submit_jobs_per_account: Some(12),
+            max_wall_per_job: Some(13),
+            tres: [("cpu".to_owned(), tres)].into(),
+        };
+        let line = serde_json::to_string(&limits).unwrap();
+        let array = r#"[1,2,3.5,4,5,6,7,null,9,10,11,12,13,{"cpu":[1,2,3,4,5,6,7,8,9,10,null]}]"#;
+        assert_eq!(line, array);
+        assert_eq!(serde_json::from_str::<UseAndLimits>(&line).unwrap(), limits);
+    }
 }

@@ -2,11 +2,12 @@
 //!
 //! No library exports them. Each number means the same message from 20.11 to 26.05.
 
+use crate::rpc::name_of;
+
 /// The name of message type `id`; `None` if it is unknown in every release.
 #[must_use]
 pub fn dbd_rpc_name(id: u32) -> Option<&'static str> {
-    let place = NAMES.binary_search_by_key(&id, |(number, _)| *number).ok()?;
-    NAMES.get(place).map(|(_, name)| *name)
+    name_of(NAMES, id)
 }
 
 /// (number, name), sorted. Replies are not among them, because slurmdbd counts only requests.

@@ -27,15 +27,11 @@ pub struct DbdRollup {
     /// How many there were; slurmdbd usually does not count the first one after its start.
     pub count: u64,
     /// How long the last one took, µs; `None` before the second one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<u64>,
     /// How long the longest one took, µs; `None` before the second one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
     /// How long all of them took, µs; `None` before the first one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// The end of the last hour, day or month that was rolled up: Unix seconds on slurmdbd's clock.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<i64>,
 }

@@ -36,17 +36,16 @@ pub struct Finished {
     /// Texts in the reply that could not be understood: their array tasks or TRES are missing.
     pub unparsed: u64,
     /// slurmdbd's answer was empty, and nothing proves that its database had answered: it says nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub unproved: bool,
     /// If no job ended in the requested time: none ended since this time either, Unix seconds, which is before it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_since: Option<i64>,
     /// With [`crate::ReplyOptions::steps`], for each job that started: its `db_index`, the id for
     /// [`crate::Request::jobs`], and when it started.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub started: Vec<(u64, (u32, u32), i64)>,
     /// If the request names jobs, this is the only part of the answer.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub used: Vec<Used>,
 }
 
@@ -61,9 +60,8 @@ pub struct Used {
     pub is_open: bool,
 }
 
-/// One row, encoded as a tuple.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "JobTuple", into = "JobTuple")]
+/// One row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct FinishedJob {
     /// `db_index`, which is unique in the cluster for ever. All 64 bits are in use from 24.11 on.
     pub id: u64,
@@ -99,39 +97,8 @@ pub struct FinishedJob {
     pub billing: u64,
 }
 
-type JobTuple = (u64, i64, i64, u32, u64, Option<u64>, u64, Option<u64>, [u32; 4], [u64; 4]);
-
-impl From<JobTuple> for FinishedJob {
-    fn from((id, end, submit, state, tasks, wait, run, limit, names, tres): JobTuple) -> Self {
-        let ([partition, account, qos, user], [cpus, gpus, nodes, billing]) = (names, tres);
-        Self {
-            id,
-            end,
-            submit,
-            state,
-            tasks,
-            wait,
-            run,
-            limit,
-            partition,
-            account,
-            qos,
-            user,
-            cpus,
-            gpus,
-            nodes,
-            billing,
-        }
-    }
-}
-
-impl From<FinishedJob> for JobTuple {
-    fn from(job: FinishedJob) -> Self {
-        let FinishedJob { id, end, submit, state, tasks, wait, run, limit, .. } = job;
-        let FinishedJob { partition, account, qos, user, .. } = job;
-        let tres = [job.cpus, job.gpus, job.nodes, job.billing];
-        (id, end, submit, state, tasks, wait, run, limit, [partition, account, qos, user], tres)
-    }
+as_array! {
+    FinishedJob: id end submit state tasks wait run limit partition account qos user cpus gpus nodes billing
 }
 
 impl Finished {
@@ -207,9 +174,7 @@ mod tests {
         };
         let line = serde_json::to_string(&finished).unwrap();
         assert!(
-            line.contains(
-                "[[18446744073709551614,1700000000,1600000000,1024,36,1,2,null,[0,1,2,9],[3,4,5,6]],"
-            ),
+            line.contains("[[18446744073709551614,1700000000,1600000000,1024,36,1,2,null,0,1,2,9,3,4,5,6],"),
             "{line}"
         );
         let back: Finished = serde_json::from_str(&line).unwrap();

@@ -54,7 +54,6 @@ pub struct JobTally {
     #[serde(default)]
     pub memory: u64,
     /// When the job that has waited longest was submitted: Unix seconds on slurmctld's clock; `None` if none waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<i64>,
 }
 
@@ -91,24 +90,23 @@ pub struct Jobs {
     /// How long pending jobs have waited.
     pub waiting: Waiting,
     /// Jobs that have started since the previous reading; `None` if the request had no `since`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Started>,
     /// By partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account and state as in `states`, if requested. The empty name: jobs without an account.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub accounts: BTreeMap<String, AccountJobs>,
     /// By QOS and state as in `states`, if requested. The empty name: jobs without a QOS.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub qos: BTreeMap<String, JobTallies>,
     /// By user, in the order of their ids, if requested.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub users: Vec<UserJobs>,
     /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs are counted, but the
     /// values in those texts are missing.
     pub unparsed: u64,
     /// Only the jobs in `states`, and `unparsed`, are known, because slurmrestd reported nothing else.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub states_only: bool,
 }
 
@@ -119,12 +117,11 @@ pub struct PartitionJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
     /// As for [`Jobs::pending_reasons`].
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub pending_reasons: JobTallies,
     /// How long its pending jobs have waited.
     pub waiting: Waiting,
     /// As for [`Jobs::started`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Started>,
 }
 
@@ -135,7 +132,7 @@ pub struct AccountJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
     /// Whether one of them has or had nodes. Without AccountingStorageEnforce anybody can submit jobs under any name.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub has_started: bool,
 }
 
@@ -146,15 +143,14 @@ pub struct UserJobs {
     /// User id.
     pub id: u32,
     /// User name, if names were requested and the reader's host knows one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The name was requested, but the answer has not come yet, so it is not known whether there is one.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub looking_up: bool,
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
     /// Whether one of them has or had nodes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub has_started: bool,
 }
 
@@ -163,12 +159,10 @@ pub struct UserJobs {
 #[serde(deny_unknown_fields)]
 pub struct Waiting {
     /// Since their submission: squeue's PendingTime. Includes all pending jobs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted: Option<Moments>,
     /// Since they may run: only jobs whose eligible time has come. Held jobs, those with an unfulfilled dependency and
     /// those with a later begin time have none. If a begin time comes while the reply is unchanged, the job counts from
     /// the next change on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eligible: Option<Moments>,
 }
 

@@ -5,6 +5,21 @@
 
 #![forbid(unsafe_code)]
 
+/// Writes a struct that is there thousands of times as an array of its members, in their order. serde reads it as the struct.
+macro_rules! as_array {
+    ($struct:ident: $($member:ident)+) => {
+        impl serde::Serialize for $struct {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeSeq as _;
+
+                let mut array = serializer.serialize_seq(None)?;
+                $(array.serialize_element(&self.$member)?;)+
+                array.end()
+            }
+        }
+    };
+}
+
 pub mod array;
 mod associations;
 mod dbd_rpc;
@@ -16,6 +31,7 @@ pub mod gres;
 mod jobs;
 mod line;
 mod lists;
+mod node_state;
 mod nodes;
 mod release;
 mod replies;
@@ -40,7 +56,8 @@ pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,
 };
 pub use lists::*;
-pub use nodes::{Memory, NODE_STATES, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
+pub use node_state::{FoundNode, NODE_STATES, NodeState, flag_words, node_flag, numbered_word};
+pub use nodes::{Memory, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
 pub use release::{LIBRARIES, Release, ReleaseError};
 pub use replies::*;
 pub use rpc::rpc_name;

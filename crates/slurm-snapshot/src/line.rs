@@ -25,7 +25,8 @@ use crate::statistics::Statistics;
 /// 7: requests for finished jobs with the end of a `known` row, and answers that are `unproved`.
 /// 8: jobs by account with `has_started`, users too; reservations that float.
 /// 9: several `known` rows, and answers with `empty_since`.
-pub const PROTOCOL: u32 = 9;
+/// 10: finished jobs and the figures of associations as arrays.
+pub const PROTOCOL: u32 = 10;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;
@@ -33,11 +34,12 @@ pub const WRONG_LIBRARY: u8 = 69;
 /// A request of the daemon: one RPC, or the few that make one reply. On the line
 /// `{"jobs":{"id":7,"options":{"qos":true}}}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "BTreeMap<ReplyKind, Body>", into = "BTreeMap<ReplyKind, Body>")]
+#[serde(deny_unknown_fields)]
 pub struct Request {
     /// Repeated in the answer.
     pub id: u64,
-    /// What is requested.
+    /// What is requested: the line's only key.
+    #[serde(skip)]
     pub reply: ReplyKind,
     /// The `last_update` of the last reply of this kind that the daemon still holds, with the same options: if nothing
     /// has changed, the answer is [`Reply::Unchanged`]. Also the beginning of the time in which jobs have started.
@@ -48,48 +50,15 @@ pub struct Request {
     /// For finished jobs: ends of rows that slurmdbd should have, before and after the requested time, and times since
     /// which little may have ended; Unix seconds. If no job ended in the requested time, the reader looks for a row
     /// there, which shows that slurmdbd's database has answered.
+    #[serde(default)]
     pub known: Vec<i64>,
     /// For finished jobs: request only the steps of these jobs, given as id and `NO_VAL`, or array and task. `since` is
     /// when the first of them started.
+    #[serde(default)]
     pub jobs: Vec<(u32, u32)>,
     /// What the reply must contain.
-    pub options: ReplyOptions,
-}
-
-/// A request without its kind.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Body {
-    id: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    since: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    until: Option<i64>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    known: Vec<i64>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    jobs: Vec<(u32, u32)>,
     #[serde(default)]
-    options: ReplyOptions,
-}
-
-impl TryFrom<BTreeMap<ReplyKind, Body>> for Request {
-    type Error = &'static str;
-
-    fn try_from(mut line: BTreeMap<ReplyKind, Body>) -> Result<Self, Self::Error> {
-        match (line.pop_first(), line.is_empty()) {
-            (Some((reply, Body { id, since, until, known, jobs, options })), true) => {
-                Ok(Self { id, reply, since, until, known, jobs, options })
-            }
-            _ => Err("a line is one request"),
-        }
-    }
-}
-
-impl From<Request> for BTreeMap<ReplyKind, Body> {
-    fn from(Request { id, reply, since, until, known, jobs, options }: Request) -> Self {
-        Self::from([(reply, Body { id, since, until, known, jobs, options })])
-    }
+    pub options: ReplyOptions,
 }
 
 /// What a reader sends.
@@ -111,10 +80,8 @@ pub struct Hello {
     /// The line format, [`PROTOCOL`].
     pub protocol: u32,
     /// Release of the libslurm that the reader is linked with; `None` for a reader of slurmrestd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
     /// `slurm_api_version()`, such as 0x260000 for 22.05; `None` for a reader of slurmrestd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<u32>,
 }
 
@@ -127,30 +94,23 @@ pub struct Reading {
     /// When the reply arrived: Unix time in seconds on the reader's clock.
     pub time: f64,
     /// The same moment in seconds since the reader's host was booted, on a clock that nobody sets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uptime: Option<f64>,
     /// How long the RPC took, µs.
     pub elapsed: u64,
     /// Release of the libslurm that read it, or of slurmrestd.
     pub release: Release,
     /// ClusterName, if slurmctld has reported it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// `max_server_threads` of slurmctld, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_server_threads: Option<u32>,
     /// The statistics; `None` after a reset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<Statistics>,
     /// The reply to a request for the cluster itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<Reply>,
     /// What that reply may lack, if the table of replies names a word of PrivateData for it. It is requested from
     /// slurmctld before the reply; if that fails, the request fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility: Option<Visibility>,
     /// How slurmrestd was asked; `None` for a reader of libslurm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Rest>,
 }
 
@@ -159,10 +119,8 @@ pub struct Reading {
 #[serde(deny_unknown_fields)]
 pub struct Rest {
     /// The version of its API that answers, such as `v0.0.42`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The token; `None` if none is sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
 }
 
@@ -171,16 +129,14 @@ pub struct Rest {
 #[serde(deny_unknown_fields)]
 pub struct Token {
     /// Its user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// When it expires: Unix seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
     /// Whether every user of this host can read its file.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub exposed: bool,
     /// Whether others than its owner may write the file, or replace it in its folder.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub writable: bool,
 }
 
@@ -198,13 +154,10 @@ pub struct Failure {
     /// `slurm_strerror(errno)`, or another explanation.
     pub text: String,
     /// What an administrator should check first. The reader says it because it knows what its errors mean.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Box<str>>,
     /// How far a request to slurmrestd came; `None` for a reader of libslurm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
     /// How slurmrestd was asked; `None` for a reader of libslurm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Box<Rest>>,
 }
 
@@ -230,18 +183,20 @@ pub enum Stage {
     Slurmctld,
 }
 
-/// A line that is not of this format.
+/// A line that is not of this format: not JSON, or JSON of another shape.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LineError {
-    /// Not JSON, or JSON of another shape.
-    #[error("not a line of the reader's format ({parser}): {start:?}")]
-    Format {
-        /// The beginning of the line.
-        start: String,
-        /// The parser's message. It is already part of the text above, so it is not a source.
-        parser: serde_json::Error,
-    },
+#[error("not a line of the reader's format ({parser}): {start:?}")]
+pub struct LineError {
+    /// The beginning of the line.
+    start: String,
+    /// The parser's message. It is already part of the text, so it is not a source.
+    parser: serde_json::Error,
+}
+
+impl LineError {
+    fn new(line: &[u8], parser: serde_json::Error) -> Self {
+        Self { start: String::from_utf8_lossy(line).chars().take(60).collect(), parser }
+    }
 }
 
 impl Answer {
@@ -250,7 +205,7 @@ impl Answer {
     /// # Errors
     /// The line is not JSON or not of this format.
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
-        serde_json::from_slice(line).map_err(|parser| LineError::Format { start: start_of(line), parser })
+        serde_json::from_slice(line).map_err(|parser| LineError::new(line, parser))
     }
 }
 
@@ -261,12 +216,24 @@ impl Request {
         Self { id: 0, reply, since: None, until: None, known: Vec::new(), jobs: Vec::new(), options }
     }
 
+    /// The whole line, with its newline.
+    #[must_use]
+    pub fn line(&self) -> String {
+        // Numbers and plain names: nothing in it can fail.
+        serde_json::to_string(&BTreeMap::from([(self.reply, self)])).unwrap_or_default() + "\n"
+    }
+
     /// Reads one line, with or without its newline.
     ///
     /// # Errors
     /// The line is not JSON or not of this format.
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
-        serde_json::from_slice(line).map_err(|parser| LineError::Format { start: start_of(line), parser })
+        let error = |parser| LineError::new(line, parser);
+        let mut requests: BTreeMap<ReplyKind, Self> = serde_json::from_slice(line).map_err(error)?;
+        match (requests.pop_first(), requests.is_empty()) {
+            (Some((reply, request)), true) => Ok(Self { reply, ..request }),
+            _ => Err(error(serde::de::Error::custom("a line is one request"))),
+        }
     }
 }
 
@@ -278,10 +245,6 @@ impl Failure {
         }
         format!("{call}: {text} (errno {errno})")
     }
-}
-
-fn start_of(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).chars().take(60).collect()
 }
 
 #[cfg(test)]
@@ -326,7 +289,7 @@ mod tests {
                 options,
                 ..request
             };
-            assert_eq!(Request::parse(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
+            assert_eq!(Request::parse(request.line().as_bytes()).unwrap(), request);
         }
     }
 

@@ -4,6 +4,12 @@
 
 use serde::{Deserialize, Serialize};
 
+/// More kinds of licences than this are not listed.
+const MAX_LICENSES: usize = 10_000;
+
+/// More reservations than this are counted, but not listed.
+const MAX_RESERVATIONS: usize = 1000;
+
 /// Licences that slurmctld manages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,20 +27,26 @@ pub struct License {
     /// Its name.
     pub name: String,
     /// The nodes of a layer, as a hostlist expression. A reader older than 25.05 sees the layers without their nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
     /// How many there are; `None` if there is no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u32>,
     /// Held by jobs.
     pub used: u32,
     /// How many are available; `None` if there is no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<u32>,
     /// Set aside by reservations.
     pub reserved: u32,
     /// Counted by slurmdbd for several clusters.
     pub remote: bool,
+}
+
+impl Licenses {
+    /// Adds one, if there is still room. Of one without limit it is not known how many are available.
+    pub fn add(&mut self, license: License) {
+        if self.licenses.len() < MAX_LICENSES {
+            self.licenses.push(License { free: license.total.and(license.free), ..license });
+        }
+    }
 }
 
 /// Reservations of nodes, cores or licences.
@@ -49,6 +61,16 @@ pub struct Reservations {
     pub reservations: Vec<Reservation>,
 }
 
+impl Reservations {
+    /// Counts one, and lists it if there is still room.
+    pub fn add(&mut self, reservation: Reservation) {
+        self.count = self.count.saturating_add(1);
+        if self.reservations.len() < MAX_RESERVATIONS {
+            self.reservations.push(reservation);
+        }
+    }
+}
+
 /// One reservation. It is active while `start_time <= now < end_time`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,15 +82,13 @@ pub struct Reservation {
     /// Cores.
     pub cores: u32,
     /// Unix seconds on slurmctld's clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<i64>,
     /// Unix seconds on slurmctld's clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<i64>,
     /// Whether it is for maintenance.
     pub maint: bool,
     /// Whether it has TIME_FLOAT: its start stays the same time ahead, so that it never begins.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub floats: bool,
 }
 
@@ -93,14 +113,11 @@ pub struct Ahead {
     /// SlurmctldHost, the primary first.
     pub hosts: Vec<String>,
     /// The index of this host among them; `None`: it is not one of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<u32>,
     /// The index of one before it that answered a ping.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u32>,
     /// What those behind it did, which take over if this host's does not answer; `None`: there is none, or one before it
     /// answered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<Behind>,
     /// SlurmctldTimeout, seconds: no backup takes over sooner.
     pub timeout: u16,
@@ -125,7 +142,6 @@ pub struct Visibility {
     pub private: Vec<String>,
     /// Whether the reader's user sees private data anyway: root, SlurmUser, or an operator in slurmdbd's records.
     /// `None` if slurmctld has not said; then do not rely on it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileged: Option<bool>,
 }
 

@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::shares::Shares;
 
-/// Base states of a node in lower case, by number: the same in every release.
-pub const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
-
 /// Nodes by state or flag.
 pub type NodeTallies = BTreeMap<String, NodeTally>;
 
@@ -63,7 +60,6 @@ pub struct Nodes {
     /// Records that slurmctld sent empty: nodes that it hides from us, or that no longer exist.
     pub blank: u64,
     /// FUTURE nodes: configured, but not there yet. `None` if the reply never has them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub future: Option<u64>,
     /// All other nodes.
     pub total: NodeTally,
@@ -82,10 +78,9 @@ pub struct Nodes {
     /// The same for nodes that are down and not drained. A drained node that goes down keeps the time of its reason.
     pub down_since: Vec<i64>,
     /// Each node by itself, if requested.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub rows: Vec<NodeRow>,
     /// The partitions, if requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Partitions>,
     /// Texts that could not be understood (a GRES count). Their nodes are counted, but the values in those texts are
     /// missing.
@@ -103,18 +98,15 @@ pub struct NodeRow {
     /// As in [`Nodes::base_states`].
     pub base_state: String,
     /// As in [`Nodes::flags`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub flags: Vec<String>,
     /// Its resources.
     pub tally: NodeTally,
     /// Load average × 100, if the node has reported it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_load: Option<u32>,
     /// Why it is down or drained.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Since when it is down or drained: Unix seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason_time: Option<i64>,
 }
 
@@ -137,16 +129,14 @@ pub struct Partition {
     /// `up`, `down`, `drain` or `inactive`; `state_N` for an unknown state; empty if it is not reported.
     pub state: String,
     /// Whether jobs that name no partition are put here; `None` if slurmrestd does not report it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
     /// Whether only users who may use it can see it; `None` if slurmrestd does not report it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,
     /// Its nodes, except FUTURE ones.
     pub total: NodeTally,
     /// Its nodes by state, as in [`Nodes::states`].
     pub states: NodeTallies,
     /// Its GPUs by type, as in [`Nodes::gpus`].
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub gpus: BTreeMap<String, Shares>,
 }

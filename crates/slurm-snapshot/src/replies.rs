@@ -16,10 +16,11 @@ use crate::nodes::Nodes;
 
 /// What can be requested from slurmctld and slurmdbd. A survey requests in this order: cheap replies first, and the
 /// controllers last, because a controller that hangs blocks for MessageTimeout (10 s).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
     /// `slurm_get_statistics`.
+    #[default]
     Statistics,
     /// `slurm_reset_statistics`: needs an operator of the cluster; the reply is empty.
     Reset,
@@ -214,7 +215,6 @@ pub struct ReplyOptions {
     /// them, and whether one before it answers.
     pub follow: bool,
     /// Finished jobs: include the ids needed to request their steps.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub steps: bool,
 }
 

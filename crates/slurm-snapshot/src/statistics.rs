@@ -33,17 +33,14 @@ pub struct Statistics {
     /// Last main scheduling cycle, µs.
     pub schedule_cycle_last: u32,
     /// Sum of the main scheduling cycles, µs. A `u32` that wraps in slurmctld up to 25.05.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_cycle_sum: Option<u64>,
     /// Main scheduling cycles.
     pub schedule_cycle_counter: u32,
     /// Sum of the jobs looked at in main scheduling cycles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_cycle_depth: Option<u32>,
     /// Jobs pending at the last main scheduling cycle.
     pub schedule_queue_len: u32,
     /// Main cycles by the reason why they ended ([`crate::MAIN_EXITS`]); from 23.11.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_exit: Option<Vec<u32>>,
 
     /// Jobs submitted.
@@ -72,83 +69,62 @@ pub struct Statistics {
     /// Backfill cycles.
     pub bf_cycle_counter: u32,
     /// Sum of the backfill cycles, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_cycle_sum: Option<u64>,
     /// Last backfill cycle, µs.
     pub bf_cycle_last: u32,
     /// Longest backfill cycle, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_cycle_max: Option<u32>,
     /// Jobs looked at in the last backfill cycle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_last_depth: Option<u32>,
     /// How many of those it tried to start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_last_depth_try: Option<u32>,
     /// Sum of the jobs looked at over the backfill cycles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_depth_sum: Option<u32>,
     /// Sum of the jobs that it tried to start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_depth_try_sum: Option<u32>,
     /// Jobs pending at the last backfill cycle.
     pub bf_queue_len: u32,
     /// Sum of the jobs pending over the backfill cycles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_queue_len_sum: Option<u32>,
     /// Time slots in the last backfill cycle's table.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_table_size: Option<u32>,
     /// Sum of the time slots over the backfill cycles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_table_size_sum: Option<u32>,
     /// When the last backfill cycle began: Unix seconds.
     pub bf_when_last_cycle: Option<i64>,
     /// Whether a backfill cycle is running: 0 or 1.
     pub bf_active: u32,
     /// Backfill cycles by the reason why they ended ([`crate::BACKFILL_EXITS`]); from 23.11.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_exit: Option<Vec<u32>>,
 
     /// Whether job, node and partition parts were packed into the reply; up to 25.05.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts_packed: Option<u32>,
     /// Whether slurmctld queues RPCs by type (`SlurmctldParameters=enable_rpc_queue`); from 24.05.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc_queue_enabled: Option<bool>,
     /// Means since the last reset, if the sums behind them are not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub means: Option<Means>,
     /// The RPC tables, if they were requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc: Option<RpcTables>,
 }
 
 /// Quotients of sums that slurmrestd does not report, truncated as sdiag truncates them. There is none if the sum is
 /// known. slurmrestd writes 0 if nothing was counted; that is not used as a mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct Means {
     /// Mean length of a main scheduling cycle, µs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule_cycle: Option<u64>,
     /// Jobs looked at in a main scheduling cycle.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule_depth: Option<u64>,
     /// Mean length of a backfill cycle, µs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_cycle: Option<u64>,
     /// Jobs looked at in a backfill cycle.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_depth: Option<u64>,
     /// Jobs that a backfill cycle tried to start.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_depth_try: Option<u64>,
     /// Jobs pending at a backfill cycle.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_queue_len: Option<u64>,
     /// Time slots in a backfill cycle's table.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_table_size: Option<u64>,
 }
 
@@ -161,7 +137,6 @@ pub struct RpcTables {
     /// By user, at most 200, in slurmctld's order.
     pub users: Vec<RpcUser>,
     /// Messages to nodes that wait for an agent, by message type; `None` if slurmrestd does not report them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Vec<PendingRpc>>,
     /// The first of those messages, each with its nodes.
     pub dumped: Vec<DumpedRpcs>,
@@ -178,7 +153,6 @@ pub struct RpcType {
     /// Time spent on them, µs.
     pub time: u64,
     /// What the RPC queue did with them: from 24.05, and only if it is enabled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<RpcQueue>,
 }
 
@@ -203,10 +177,9 @@ pub struct RpcUser {
     /// User id.
     pub id: u32,
     /// User name, if names were requested and the reader's host knows one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Whether the name is still being looked up. If not, a missing name means that there is none.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub looking_up: bool,
     /// RPCs served.
     pub count: u32,

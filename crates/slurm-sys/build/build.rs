@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use find::SlurmFiles;
 use release::HeaderRelease;
 
-/// The cfg of [`bindings::Names::select_nodeinfo`].
+/// The cfg of [`bindings::HeaderNames::select_nodeinfo`].
 const SELECT_NODEINFO: &str = "slurm_select_nodeinfo";
 
 fn main() -> ExitCode {
@@ -46,7 +46,7 @@ fn build() -> Result<(), String> {
         "/// Release of the headers: (year, month), such as (22, 5).\n\
          pub const RELEASE: (u8, u8) = ({}, {});\n\
          pub use bindings::{} as slurm_free_conf;\n",
-        release.year, release.month, names.conf_free
+        release.0, release.1, names.conf_free
     );
     let mut cfgs = release.cfgs();
     if names.select_nodeinfo {

@@ -7,27 +7,24 @@ use std::path::Path;
 
 /// (first release, cfg that is true from then on). slurm-reader's conversions use these cfgs.
 const CHANGES: &[(HeaderRelease, &str)] = &[
-    (HeaderRelease { year: 22, month: 5 }, "slurm_ge_2205"), // a node's cpus_efctv
-    (HeaderRelease { year: 23, month: 11 }, "slurm_ge_2311"), // schedule_exit, bf_exit
-    (HeaderRelease { year: 24, month: 5 }, "slurm_ge_2405"), // the RPC queue's columns
-    (HeaderRelease { year: 24, month: 11 }, "slurm_ge_2411"), // the flags of a request for QOS
-    (HeaderRelease { year: 25, month: 5 }, "slurm_ge_2505"), // a licence's nodes; a node's flag 4; a job's flag 9
-    (HeaderRelease { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 24
-    (HeaderRelease { year: 26, month: 5 }, "slurm_ge_2605"), // slurmdb_config_get: no list, and no PrivateData
+    (HeaderRelease(22, 5), "slurm_ge_2205"),  // a node's cpus_efctv
+    (HeaderRelease(23, 11), "slurm_ge_2311"), // schedule_exit, bf_exit
+    (HeaderRelease(24, 5), "slurm_ge_2405"),  // the RPC queue's columns
+    (HeaderRelease(24, 11), "slurm_ge_2411"), // the flags of a request for QOS
+    (HeaderRelease(25, 5), "slurm_ge_2505"),  // a licence's nodes; a job's flag 9
+    (HeaderRelease(25, 11), "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 24
+    (HeaderRelease(26, 5), "slurm_ge_2605"),  // slurmdb_config_get: no list, and no PrivateData
 ];
 
 /// The first release with `slurm_init`.
-const OLDEST: HeaderRelease = HeaderRelease { year: 20, month: 11 };
+const OLDEST: HeaderRelease = HeaderRelease(20, 11);
 
 /// The last release whose headers were compared with this table.
-const NEWEST: HeaderRelease = HeaderRelease { year: 26, month: 5 };
+const NEWEST: HeaderRelease = HeaderRelease(26, 5);
 
-/// A Slurm major release.
+/// A Slurm major release: year and month.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HeaderRelease {
-    pub(crate) year: u32,
-    pub(crate) month: u32,
-}
+pub(crate) struct HeaderRelease(pub(crate) u32, pub(crate) u32);
 
 impl HeaderRelease {
     /// Reads `SLURM_VERSION_NUMBER` from the headers under `include`: slurm_version.h has it from 22.05, slurm.h
@@ -41,7 +38,7 @@ impl HeaderRelease {
             .ok_or_else(|| {
                 format!("no SLURM_VERSION_NUMBER in {} or {}", files[0].display(), files[1].display())
             })?;
-        let release = Self { year: (number >> 16) & 0xff, month: (number >> 8) & 0xff };
+        let release = Self((number >> 16) & 0xff, (number >> 8) & 0xff);
         if release < OLDEST {
             return Err(format!(
                 "{} is of Slurm {release}: the reader needs {OLDEST} or newer",
@@ -77,6 +74,6 @@ fn version_number(header: &str) -> Option<u32> {
 
 impl fmt::Display for HeaderRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02}.{:02}", self.year, self.month)
+        write!(f, "{:02}.{:02}", self.0, self.1)
     }
 }

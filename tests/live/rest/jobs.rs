@@ -77,7 +77,7 @@ fn ask(mut reader: Command, states_only: bool) -> Result<Jobs, String> {
     reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = reader.spawn().unwrap();
     let request = Request::new(ReplyKind::Jobs, ReplyOptions { states_only, ..ReplyOptions::default() });
-    let line = serde_json::to_string(&request).unwrap() + "\n";
+    let line = request.line();
     child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let mut lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());

@@ -152,11 +152,9 @@ impl Process {
         deadline: Duration,
     ) -> Result<Answer, ProcessError> {
         self.stderr.begin();
-        let mut line =
-            serde_json::to_vec(request).map_err(|error| ProcessError::Nonsense(error.to_string()))?;
-        line.push(b'\n');
+        let line = request.line();
         let exchange = async {
-            if self.stdin.write_all(&line).await.is_err() {
+            if self.stdin.write_all(line.as_bytes()).await.is_err() {
                 return Err(self.ended().await);
             }
             self.read_answer().await

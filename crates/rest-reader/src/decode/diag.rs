@@ -26,58 +26,32 @@ enum Target {
     Option64(fn(&mut Statistics) -> &mut Option<u64>),
     Moment(fn(&mut Statistics) -> &mut Option<i64>),
     Mean(fn(&mut Means) -> &mut Option<u64>),
-    Exits(fn(&mut Statistics) -> &mut Option<Vec<u32>>, [&'static str; 6]),
 }
 
-#[rustfmt::skip]
-const MEMBERS: [(&str, Target); 46] = [
-    ("parts_packed", Target::Option32(|s| &mut s.parts_packed)),
-    ("server_thread_count", Target::U32(|s| &mut s.server_thread_count)),
-    ("agent_queue_size", Target::U32(|s| &mut s.agent_queue_size)),
-    ("agent_count", Target::U32(|s| &mut s.agent_count)),
-    ("agent_thread_count", Target::U32(|s| &mut s.agent_thread_count)),
-    ("dbd_agent_queue_size", Target::U32(|s| &mut s.dbd_agent_queue_size)),
-    ("gettimeofday_latency", Target::U32(|s| &mut s.gettimeofday_latency)),
-    ("schedule_cycle_max", Target::U32(|s| &mut s.schedule_cycle_max)),
-    ("schedule_cycle_last", Target::U32(|s| &mut s.schedule_cycle_last)),
-    ("schedule_cycle_sum", Target::Option64(|s| &mut s.schedule_cycle_sum)),
-    ("schedule_cycle_total", Target::U32(|s| &mut s.schedule_cycle_counter)),
-    ("schedule_cycle_mean", Target::Mean(|m| &mut m.schedule_cycle)),
-    ("schedule_cycle_mean_depth", Target::Mean(|m| &mut m.schedule_depth)),
-    ("schedule_cycle_depth", Target::Option32(|s| &mut s.schedule_cycle_depth)),
-    ("schedule_exit", Target::Exits(|s| &mut s.schedule_exit, SCHEDULE_EXITS)),
-    ("schedule_queue_length", Target::U32(|s| &mut s.schedule_queue_len)),
-    ("jobs_submitted", Target::U32(|s| &mut s.jobs_submitted)),
-    ("jobs_started", Target::U32(|s| &mut s.jobs_started)),
-    ("jobs_completed", Target::U32(|s| &mut s.jobs_completed)),
-    ("jobs_canceled", Target::U32(|s| &mut s.jobs_canceled)),
-    ("jobs_failed", Target::U32(|s| &mut s.jobs_failed)),
-    ("jobs_pending", Target::U32(|s| &mut s.jobs_pending)),
-    ("jobs_running", Target::U32(|s| &mut s.jobs_running)),
-    ("job_states_ts", Target::Moment(|s| &mut s.job_states_ts)),
-    ("bf_backfilled_jobs", Target::U32(|s| &mut s.bf_backfilled_jobs)),
-    ("bf_last_backfilled_jobs", Target::U32(|s| &mut s.bf_last_backfilled_jobs)),
-    ("bf_backfilled_het_jobs", Target::U32(|s| &mut s.bf_backfilled_het_jobs)),
-    ("bf_cycle_counter", Target::U32(|s| &mut s.bf_cycle_counter)),
-    ("bf_cycle_mean", Target::Mean(|m| &mut m.bf_cycle)),
-    ("bf_depth_mean", Target::Mean(|m| &mut m.bf_depth)),
-    ("bf_depth_mean_try", Target::Mean(|m| &mut m.bf_depth_try)),
-    ("bf_cycle_sum", Target::Option64(|s| &mut s.bf_cycle_sum)),
-    ("bf_cycle_last", Target::U32(|s| &mut s.bf_cycle_last)),
-    ("bf_cycle_max", Target::Option32(|s| &mut s.bf_cycle_max)),
-    ("bf_exit", Target::Exits(|s| &mut s.bf_exit, BF_EXITS)),
-    ("bf_last_depth", Target::Option32(|s| &mut s.bf_last_depth)),
-    ("bf_last_depth_try", Target::Option32(|s| &mut s.bf_last_depth_try)),
-    ("bf_depth_sum", Target::Option32(|s| &mut s.bf_depth_sum)),
-    ("bf_depth_try_sum", Target::Option32(|s| &mut s.bf_depth_try_sum)),
-    ("bf_queue_len", Target::U32(|s| &mut s.bf_queue_len)),
-    ("bf_queue_len_mean", Target::Mean(|m| &mut m.bf_queue_len)),
-    ("bf_queue_len_sum", Target::Option32(|s| &mut s.bf_queue_len_sum)),
-    ("bf_table_size", Target::Option32(|s| &mut s.bf_table_size)),
-    ("bf_table_size_sum", Target::Option32(|s| &mut s.bf_table_size_sum)),
-    ("bf_table_size_mean", Target::Mean(|m| &mut m.bf_table_size)),
-    ("bf_when_last_cycle", Target::Moment(|s| &mut s.bf_when_last_cycle)),
-];
+/// The members of each kind by their names in the API, with libslurm's where that is another.
+macro_rules! members {
+    ($($kind:ident { $($name:ident $(-> $member:ident)?)+ })+) => {
+        &[$($((stringify!($name), Target::$kind(|to| members!(@to $name $($member)?))),)+)+]
+    };
+    (@$to:ident $name:ident) => { &mut $to.$name };
+    (@$to:ident $name:ident $member:ident) => { &mut $to.$member };
+}
+
+const MEMBERS: &[(&str, Target)] = members! {
+    U32 { server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size
+        gettimeofday_latency schedule_cycle_max schedule_cycle_last
+        schedule_cycle_total -> schedule_cycle_counter schedule_queue_length -> schedule_queue_len
+        jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending jobs_running
+        bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter bf_cycle_last
+        bf_queue_len }
+    Option32 { parts_packed schedule_cycle_depth bf_cycle_max bf_last_depth bf_last_depth_try bf_depth_sum
+        bf_depth_try_sum bf_queue_len_sum bf_table_size bf_table_size_sum }
+    Option64 { schedule_cycle_sum bf_cycle_sum }
+    Mean { schedule_cycle_mean -> schedule_cycle schedule_cycle_mean_depth -> schedule_depth
+        bf_cycle_mean -> bf_cycle bf_depth_mean -> bf_depth bf_depth_mean_try -> bf_depth_try
+        bf_queue_len_mean -> bf_queue_len bf_table_size_mean -> bf_table_size }
+    Moment { job_states_ts bf_when_last_cycle }
+};
 
 /// Why a scheduling cycle ended, in slurmctld's order.
 const SCHEDULE_EXITS: [&str; 6] =
@@ -92,7 +66,7 @@ const BF_EXITS: [&str; 6] = [
 ];
 
 /// Its other members, of which all versions have the first three.
-const OTHERS: [&str; 3] = ["req_time", "req_time_start", "bf_active"];
+const OTHERS: [&str; 5] = ["req_time", "req_time_start", "bf_active", "schedule_exit", "bf_exit"];
 const TYPES: &str = "rpcs_by_message_type";
 const USERS: &str = "rpcs_by_user";
 const PENDING: &str = "pending_rpcs";
@@ -171,6 +145,8 @@ impl Diag {
             // slurmctld counts from 0 until it first looks at its clock.
             req_time_start: item.moment("req_time_start")?.unwrap_or(0),
             bf_active: active.into(),
+            schedule_exit: exits(item.object("schedule_exit")?, SCHEDULE_EXITS)?,
+            bf_exit: exits(item.object("bf_exit")?, BF_EXITS)?,
             ..Statistics::default()
         };
         let mut means = Means::default();
@@ -181,7 +157,6 @@ impl Diag {
                 Target::Option64(member) => *member(&mut s) = item.number(name)?,
                 Target::Moment(member) => *member(&mut s) = item.moment(name)?,
                 Target::Mean(member) => *member(&mut means) = item.number(name)?,
-                Target::Exits(member, reasons) => *member(&mut s) = exits(item.object(name)?, reasons)?,
             }
         }
         let means = self.meaningful(means, &s);

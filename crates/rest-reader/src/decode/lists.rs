@@ -8,10 +8,6 @@ use super::Payload;
 use super::item::Item;
 use super::nodes::PartitionNodes;
 
-/// The same limit as in the reader of libslurm.
-const MAX_RESERVATIONS: usize = 1000;
-const MAX_LICENSES: usize = 10_000;
-
 /// More partitions than any cluster has, each of which has 19 paths.
 const MOST_PARTITIONS: usize = 1000;
 
@@ -27,19 +23,15 @@ impl Payload for Licenses {
     }
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
-        let total = item.value32("Total")?;
-        let license = License {
+        self.add(License {
             name: item.name("LicenseName")?,
             remote: item.flag("Remote").unwrap_or(false),
             nodes: Some(item.kept_text("Nodes")?).filter(|nodes| !nodes.is_empty()),
-            total,
-            free: total.and(item.value32("Free")?),
+            total: item.value32("Total")?,
+            free: item.value32("Free")?,
             used: item.value32("Used")?.unwrap_or(0),
             reserved: item.value32("Reserved")?.unwrap_or(0),
-        };
-        if self.licenses.len() < MAX_LICENSES {
-            self.licenses.push(license);
-        }
+        });
         Ok(())
     }
 
@@ -59,7 +51,7 @@ impl Payload for Reservations {
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         let flags = item.words("flags")?;
         let has = |word: &str| flags.iter().any(|flag| flag.eq_ignore_ascii_case(word));
-        let reservation = Reservation {
+        self.add(Reservation {
             name: item.name("name")?,
             nodes: item.value32("node_count")?.unwrap_or(0),
             cores: item.value32("core_count")?.unwrap_or(0),
@@ -67,11 +59,7 @@ impl Payload for Reservations {
             end_time: item.moment("end_time")?,
             maint: has("MAINT"),
             floats: has("TIME_FLOAT"),
-        };
-        self.count = self.count.saturating_add(1);
-        if self.reservations.len() < MAX_RESERVATIONS {
-            self.reservations.push(reservation);
-        }
+        });
         Ok(())
     }
 

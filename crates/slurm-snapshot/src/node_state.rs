@@ -1,0 +1,352 @@
+//! What a node's state means, by sinfo's rules: how it counts, and which words it has. The same for every reader.
+//!
+//! A state is libslurm's number: a base state, and flags by bit. slurmrestd's words are made into it.
+
+use std::borrow::Cow;
+
+use crate::nodes::{Memory, NodeRow, NodeTally, Nodes};
+use crate::release::Release;
+use crate::shares::Shares;
+
+/// Base states of a node in lower case, by number: the same in every release.
+pub const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
+
+const BASE: u32 = 0xf;
+const UNKNOWN: u32 = 0;
+const DOWN: u32 = 1;
+const IDLE: u32 = 2;
+const ALLOCATED: u32 = 3;
+const MIXED: u32 = 5;
+const FUTURE: u32 = 6;
+
+const RESERVED: u32 = 1 << 5;
+const CLOUD: u32 = 1 << 7;
+const DRAIN: u32 = 1 << 9;
+const COMPLETING: u32 = 1 << 10;
+const NO_RESPOND: u32 = 1 << 11;
+const POWERED_DOWN: u32 = 1 << 12;
+const FAIL: u32 = 1 << 13;
+const POWERING_UP: u32 = 1 << 14;
+const MAINT: u32 = 1 << 15;
+const REBOOT_REQUESTED: u32 = 1 << 16;
+const POWERING_DOWN: u32 = 1 << 18;
+const REBOOT_ISSUED: u32 = 1 << 20;
+const PLANNED: u32 = 1 << 21;
+const INVALID_REG: u32 = 1 << 22;
+const POWER_DOWN: u32 = 1 << 23;
+const POWER_UP: u32 = 1 << 24;
+const BLOCKED: u32 = 1 << 27;
+
+/// Flags that sinfo shows instead of the base state of a node that has not reported, if it has no other.
+const SHOWN_ALONE: u32 = CLOUD | POWERED_DOWN | POWERING_UP | POWERING_DOWN | POWER_DOWN | POWER_UP;
+
+/// The release in which flag 4 became a node's: before, it is a performance counter's.
+const EXTERNAL_SINCE: Release = Release::new(25, 5);
+
+/// The release from which a failing node with jobs on part of it is shown as failing.
+const FAILING_WHILE_MIXED: Release = Release::new(25, 11);
+
+/// Flags by bit.
+const FLAGS: [(u32, &str); 23] = [
+    (4, "external"),
+    (5, "reserved"),
+    (6, "undrain"),
+    (7, "cloud"),
+    (9, "drain"),
+    (10, "completing"),
+    (11, "not_responding"),
+    (12, "powered_down"),
+    (13, "fail"),
+    (14, "powering_up"),
+    (15, "maintenance"),
+    (16, "reboot_requested"),
+    (17, "reboot_cancel"),
+    (18, "powering_down"),
+    (19, "dynamic_future"),
+    (20, "reboot_issued"),
+    (21, "planned"),
+    (22, "invalid_reg"),
+    (23, "power_down"),
+    (24, "power_up"),
+    (25, "power_drain"),
+    (26, "dynamic_norm"),
+    (27, "blocked"),
+];
+
+/// The state of a node in a release.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeState {
+    /// libslurm's number.
+    pub number: u32,
+    /// Some bits and words have changed between releases.
+    pub release: Release,
+}
+
+/// The bit of a flag, by its word in any case.
+#[must_use]
+pub fn node_flag(word: &str) -> Option<u32> {
+    FLAGS.iter().find(|(_, known)| known.eq_ignore_ascii_case(word)).map(|(bit, _)| *bit)
+}
+
+impl NodeState {
+    const fn base(self) -> u32 {
+        self.number & BASE
+    }
+
+    const fn has(self, flags: u32) -> bool {
+        self.number & flags != 0
+    }
+
+    const fn is_working(self) -> bool {
+        matches!(self.base(), ALLOCATED | MIXED)
+    }
+
+    /// Whether it is only configured: it is in no total.
+    #[must_use]
+    pub const fn is_future(self) -> bool {
+        self.base() == FUTURE
+    }
+
+    /// Whether jobs may use it. sinfo also counts a node as idle that has not reported its state yet, and one that is
+    /// failing or reserved.
+    #[must_use]
+    pub const fn is_usable(self) -> bool {
+        self.base() != DOWN && !self.has(DRAIN)
+    }
+
+    /// The base state's word.
+    #[must_use]
+    pub fn base_word(self) -> String {
+        numbered_word(&NODE_STATES, self.base(), "state")
+    }
+
+    /// The flags' words.
+    #[must_use]
+    pub fn flags(self) -> Vec<String> {
+        flag_words(self.number & !BASE, |bit| {
+            let is_known = bit != 4 || self.release >= EXTERNAL_SINCE;
+            FLAGS.iter().find(|(known, _)| is_known && *known == bit).map(|(_, word)| *word)
+        })
+    }
+
+    /// The one word that sinfo's `%T` shows, in lower case and without its suffix, for a reader that has no libslurm to
+    /// ask.
+    #[must_use]
+    pub fn word(self) -> String {
+        let has = |flags| self.has(flags);
+        let (base, works) = (self.base(), self.is_working());
+        let has_suffix = has(MAINT | POWERING_UP | POWERING_DOWN | POWERED_DOWN | POWER_DOWN | NO_RESPOND)
+            || has(REBOOT_REQUESTED | REBOOT_ISSUED);
+        let is_plain = base == IDLE && !has_suffix;
+        let word = if has(INVALID_REG) {
+            "inval"
+        } else if has(MAINT) && !has(DRAIN) && !works && base != DOWN {
+            "maint"
+        } else if has(REBOOT_REQUESTED | REBOOT_ISSUED) && !works {
+            "reboot"
+        } else if has(DRAIN) {
+            if has(COMPLETING) || works { "draining" } else { "drained" }
+        } else if has(FAIL) {
+            let fails = base == ALLOCATED || (base == MIXED && self.release >= FAILING_WHILE_MIXED);
+            if has(COMPLETING) || fails { "failing" } else { "fail" }
+        } else if has(COMPLETING) && base != DOWN && base != ALLOCATED {
+            "completing"
+        } else if is_plain && has(RESERVED) {
+            "reserved"
+        } else if is_plain && has(BLOCKED) {
+            "blocked"
+        } else if is_plain && has(PLANNED) {
+            "planned"
+        } else if base == UNKNOWN && has(SHOWN_ALONE) && self.number.is_power_of_two() {
+            return self.flags().concat();
+        } else {
+            return self.base_word();
+        };
+        word.to_owned()
+    }
+}
+
+/// What a reader has found of a node.
+#[derive(Debug)]
+pub struct FoundNode<'a> {
+    /// Its state, by which everything else counts.
+    pub state: NodeState,
+    /// sinfo's word for the state.
+    pub word: String,
+    /// The state's flags.
+    pub flags: Vec<String>,
+    /// CPUs that jobs hold, and all that they may hold.
+    pub cpus: [u64; 2],
+    /// Its memory.
+    pub memory: Memory,
+    /// Its GPUs by type, from [`crate::gres::shares_by_type`].
+    pub gpus: Vec<(Cow<'a, str>, Shares)>,
+    /// Since when it has its reason.
+    pub reason_time: Option<i64>,
+}
+
+impl FoundNode<'_> {
+    /// Its resources. As in sinfo, a node that only completes is allocated, although its CPUs are not.
+    fn tally(&self) -> NodeTally {
+        let (state, [allocated, cpus]) = (self.state, self.cpus);
+        let has_jobs = state.is_working() || state.has(COMPLETING);
+        let mut gpus = Shares::default();
+        self.gpus.iter().for_each(|(_, shares)| gpus.add(*shares));
+        NodeTally {
+            nodes: Shares::new(has_jobs.into(), 1, state.is_usable()),
+            cpus: Shares::new(allocated, cpus, state.is_usable()),
+            gpus,
+            memory: self.memory,
+        }
+    }
+
+    /// The node by itself.
+    #[must_use]
+    pub fn row(self, name: String, cpu_load: Option<u32>, reason: Option<String>) -> NodeRow {
+        NodeRow {
+            name,
+            base_state: self.state.base_word(),
+            tally: self.tally(),
+            cpu_load,
+            reason_time: self.reason_time.filter(|_| reason.is_some()),
+            reason,
+            state: self.word,
+            flags: self.flags,
+        }
+    }
+}
+
+impl Nodes {
+    /// Counts a node, and returns what it counts as.
+    pub fn add(&mut self, node: &FoundNode<'_>) -> NodeTally {
+        let tally = node.tally();
+        self.total.add(&tally);
+        self.states.entry(node.word.clone()).or_default().add(&tally);
+        self.base_states.entry(node.state.base_word()).or_default().add(&tally);
+        for flag in &node.flags {
+            self.flags.entry(flag.clone()).or_default().add(&tally);
+        }
+        for (kind, shares) in &node.gpus {
+            self.gpus.entry(kind.clone().into_owned()).or_default().add(*shares);
+        }
+        // A drained node that goes down keeps its reason, and the reason's time.
+        if node.state.has(DRAIN) {
+            self.drain_since.extend(node.reason_time);
+        } else if node.state.base() == DOWN {
+            self.down_since.extend(node.reason_time);
+        }
+        tally
+    }
+
+    /// Puts the times in order, when every node has been added.
+    pub fn sort_times(&mut self) {
+        self.drain_since.sort_unstable();
+        self.down_since.sort_unstable();
+    }
+}
+
+/// The words of the bits that are set; `bit_N` for one that has none.
+pub fn flag_words(bits: u32, word: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
+    let set = (0..u32::BITS).filter(|bit| bits & (1 << bit) != 0);
+    set.map(|bit| word(bit).map_or_else(|| format!("bit_{bit}"), str::to_owned)).collect()
+}
+
+/// The word of a number; `kind_N` if it has none.
+#[must_use]
+pub fn numbered_word(words: &[&str], number: u32, kind: &str) -> String {
+    let word = usize::try_from(number).ok().and_then(|number| words.get(number));
+    word.map_or_else(|| format!("{kind}_{number}"), |word| (*word).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(number: u32) -> NodeState {
+        NodeState { number, release: Release::new(22, 5) }
+    }
+
+    #[test]
+    fn the_word_is_sinfos() {
+        for (number, word) in [
+            (IDLE, "idle"),
+            (IDLE | DRAIN, "drained"),
+            (ALLOCATED | DRAIN, "draining"),
+            (IDLE | DRAIN | COMPLETING, "draining"),
+            (IDLE | MAINT, "maint"),
+            (DOWN | MAINT, "down"),
+            (IDLE | MAINT | DRAIN, "drained"),
+            (IDLE | REBOOT_ISSUED, "reboot"),
+            (MIXED | REBOOT_REQUESTED, "mixed"),
+            (IDLE | FAIL, "fail"),
+            (ALLOCATED | FAIL, "failing"),
+            (MIXED | FAIL, "fail"),
+            (IDLE | COMPLETING, "completing"),
+            (ALLOCATED | COMPLETING, "allocated"),
+            (DOWN | COMPLETING, "down"),
+            (IDLE | RESERVED, "reserved"),
+            (IDLE | PLANNED, "planned"),
+            (IDLE | PLANNED | NO_RESPOND, "idle"),
+            (MIXED | PLANNED, "mixed"),
+            (IDLE | INVALID_REG, "inval"),
+            (IDLE | POWERED_DOWN, "idle"),
+            (UNKNOWN, "unknown"),
+            (CLOUD, "cloud"),
+            (CLOUD | POWERED_DOWN, "unknown"),
+        ] {
+            assert_eq!(state(number).word(), word, "{number:#x}");
+        }
+        let newer = NodeState { number: MIXED | FAIL, release: Release::new(26, 5) };
+        assert_eq!(newer.word(), "failing");
+    }
+
+    fn found(number: u32) -> FoundNode<'static> {
+        let state = state(number);
+        FoundNode {
+            state,
+            word: state.word(),
+            flags: state.flags(),
+            cpus: [0, 8],
+            memory: Memory::default(),
+            gpus: vec![(Cow::Borrowed(""), Shares::new(0, 1, state.is_usable()))],
+            reason_time: Some(9),
+        }
+    }
+
+    #[test]
+    fn only_drained_and_down_nodes_are_neither_allocated_nor_idle() {
+        // Base states unknown, down, idle, error; unknown and error, both drained; not responding; failing.
+        for (number, idle) in
+            [(0, 1), (1, 0), (2, 1), (4, 1), (0x200, 0), (0x204, 0), (0x800, 1), (0x2002, 1)]
+        {
+            let total = found(number).tally();
+            assert_eq!((total.nodes.idle, total.nodes.other), (idle, 1 - idle), "{number:#x}");
+            assert_eq!((total.cpus.idle, total.gpus.idle), (8 * idle, idle), "{number:#x}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_only_completes_is_allocated_and_its_cpus_are_not() {
+        let total = found(IDLE | COMPLETING).tally();
+        assert_eq!((total.nodes.allocated, total.cpus.allocated, total.cpus.idle), (1, 0, 8));
+    }
+
+    #[test]
+    fn since_when_a_drained_node_is_down_nobody_knows() {
+        let mut nodes = Nodes::default();
+        nodes.add(&found(DOWN | DRAIN));
+        assert_eq!((&nodes.drain_since[..], &nodes.down_since[..]), (&[9][..], &[][..]));
+        nodes.add(&found(DOWN));
+        assert_eq!((nodes.drain_since.len(), nodes.down_since.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_flag_that_came_with_a_release_has_its_word_from_it_on_and_every_word_its_bit() {
+        let of = |release| NodeState { number: IDLE | 1 << 4 | 1 << 31, release }.flags();
+        assert_eq!(of(Release::new(24, 11)), ["bit_4", "bit_31"]);
+        assert_eq!(of(Release::new(25, 5)), ["external", "bit_31"]);
+        for (bit, word) in FLAGS {
+            assert_eq!((node_flag(&word.to_uppercase()), word.contains(' ')), (Some(bit), false));
+        }
+    }
+}
