@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use sandbox::proc;
@@ -135,7 +135,7 @@ fn whisper_is_read_as_python_reads_it() {
     let schemas = "[all]\npattern = .*\nretentions = 2s:20s,10s:1h\n".to_owned();
     let options = carbon::Options { schemas, ..carbon::Options::default() };
     let mut carbon = Carbon::start(&folder, "carbon", &options).unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 2 * 2;
+    let now = sandbox::unix_seconds() / 2 * 2;
     let mut stream = TcpStream::connect(("127.0.0.1", carbon.line_port)).unwrap();
     // With holes, with two points in one slot, and with points that are only in the coarse archive.
     for (age, value) in [(60, 1.5), (13, 9.0), (12, -2.25), (8, 1e18), (7, 1e-18), (4, 7.0), (3, 8.0)] {

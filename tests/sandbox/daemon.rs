@@ -19,6 +19,11 @@ pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
+/// The same in whole seconds.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 /// Starts `slurm-graphite run` at one tick a second with this configuration, and with a log for [`log::entries`].
 pub fn spawn_daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
     let mut process = daemon(folder, name, toml)?;

@@ -65,7 +65,7 @@ pub use cables::Cables;
 pub use carbon::Carbon;
 pub use collected::{Collected, Findings, Points};
 pub use collector::slurm_graphite;
-pub use daemon::{Daemon, now};
+pub use daemon::{Daemon, now, unix_seconds};
 pub use folder::Folder;
 pub use following::FollowingDaemon;
 pub use forwarder::Forwarder;

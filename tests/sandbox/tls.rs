@@ -101,8 +101,13 @@ pub struct TlsProxy {
 impl TlsProxy {
     /// stunnel, not started yet; its certificate is only for `localhost`.
     pub fn new(folder: &Folder, to: u16) -> Result<Self> {
+        Self::of(folder, to, "localhost")
+    }
+
+    /// The same with a certificate for this host.
+    pub fn of(folder: &Folder, to: u16, host: &str) -> Result<Self> {
         let (authority, other) = (Authority::new(folder, "ca")?, Authority::new(folder, "other")?);
-        let server = authority.issue(folder, "server", "DNS:localhost", true)?;
+        let server = authority.issue(folder, "server", &format!("DNS:{host}"), true)?;
         let (process, port) = stunnel(folder, "stunnel", to, &server, "")?;
         Ok(Self { process, port, ca: authority.ca, other_ca: other.ca })
     }

@@ -26,13 +26,6 @@ pub fn say(text: &str) -> Result<()> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
 }
 
-/// Unix time in whole seconds.
-#[must_use]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "Unix seconds")]
-pub fn unix_seconds() -> u64 {
-    sandbox::now() as u64
-}
-
 /// A number from the environment.
 pub fn number<T: FromStr<Err = std::num::ParseIntError>>(name: &str, default: T) -> Result<T> {
     match std::env::var(name) {

@@ -1,19 +1,18 @@
 //! `once` and `stats --reset` with a real cluster.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use sandbox::{Invocation, NOBODY, Sandbox, run, section, wait};
+use sandbox::{Invocation, NOBODY, Sandbox, run, section, unix_seconds, wait};
 
 #[test]
 fn once_prints_legal_lines_of_the_slot_that_it_is_in() {
     let sandbox = Sandbox::start().unwrap();
     let conf = sandbox.slurm.conf().display().to_string();
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let before = now();
+    let before = unix_seconds();
     let once = run(&sandbox.folder, &["once", "--slurm-conf", &conf]).unwrap();
     assert_eq!((once.code, once.stderr.as_str()), (Some(0), ""));
-    let slots = [before / 30 * 30, now() / 30 * 30];
+    let slots = [before / 30 * 30, unix_seconds() / 30 * 30];
     let mut paths = BTreeSet::new();
     for line in once.stdout.lines() {
         let [path, value, timestamp] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();

@@ -1,10 +1,8 @@
 //! One tick between two runs of sdiag: if both agree, the tick must have stored the same value.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::Result;
 use sandbox::metrics::Figure;
-use sandbox::{Sandbox, Sdiag, section};
+use sandbox::{Sandbox, Sdiag, section, unix_seconds};
 
 /// sdiag before and after a tick.
 #[derive(Debug)]
@@ -20,14 +18,10 @@ pub(crate) fn path(leaf: &str) -> String {
     format!("cluster.slurm_sched_stats.gauge-{leaf}")
 }
 
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
 /// Observes the next tick of a collector that runs with an interval of a second.
 pub(crate) fn observe(sandbox: &Sandbox) -> Result<Observation> {
     let before = sandbox.slurm.sdiag()?;
-    let tick = now() + 1;
+    let tick = unix_seconds() + 1;
     sandbox.value_at(&path("jobs_submitted"), tick, super::SOON)?;
     Ok(Observation { before, tick, after: sandbox.slurm.sdiag()? })
 }

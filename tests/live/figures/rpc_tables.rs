@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Process, RpcRow, Sandbox, Sdiag, wait};
+use sandbox::{Process, RpcRow, Sandbox, Sdiag, unix_seconds, wait};
 
 use super::SOON;
-use super::observation::now;
 
 /// Our own RPC, and sdiag's, are counted after the answer.
 const STATS_INFO: &str = "REQUEST_STATS_INFO";
@@ -22,7 +21,7 @@ fn every_row_of_the_rpc_tables_is_sdiags() {
     let sandbox = Sandbox::start().unwrap();
     let mut collector = collector(&sandbox).unwrap();
     collector.line("slurmctld answers", SOON).unwrap();
-    let begun = now() + 2;
+    let begun = unix_seconds() + 2;
     value(&sandbox, &of_type(STATS_INFO, "count"), begun).unwrap();
     sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
     for command in [&["sinfo"][..], &["squeue"], &["scontrol", "show", "node"], &["scontrol", "ping"]] {
@@ -56,7 +55,7 @@ fn every_row_of_the_rpc_tables_is_sdiags() {
         wanted(&compared)
     })
     .unwrap();
-    let end = now() - 2;
+    let end = unix_seconds() - 2;
     if as_root {
         // All users are among the first ten.
         assert_eq!(value(&sandbox, "others.gauge-members", end).unwrap(), 0.0);
@@ -111,7 +110,7 @@ fn collector(sandbox: &Sandbox) -> Result<Process> {
 /// Compares the rows on which two runs of sdiag agree with the tick between them.
 fn observe(sandbox: &Sandbox, compared: &mut BTreeMap<String, usize>) -> Result<()> {
     let before = sandbox.slurm.sdiag()?;
-    let tick = now() + 1;
+    let tick = unix_seconds() + 1;
     let own = value(sandbox, &of_type(STATS_INFO, "count"), tick)?;
     let after = sandbox.slurm.sdiag()?;
     // The first sdiag is counted by then, and the tick is counted before the second.

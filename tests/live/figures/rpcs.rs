@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use sandbox::{RpcRow, Sandbox, Sdiag, proc, wait};
+use sandbox::{RpcRow, Sandbox, Sdiag, proc, unix_seconds, wait};
 
 use super::SOON;
-use super::observation::{now, path};
+use super::observation::path;
 
 const TICKS: u64 = 10;
 
@@ -22,7 +22,7 @@ fn a_tick_is_one_rpc_also_the_first_of_a_reader() {
     let sandbox = Sandbox::start().unwrap();
     let before = count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO");
     let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
-    let first = now() + 3;
+    let first = unix_seconds() + 3;
     let at = |tick| sandbox.value_at(&path("jobs_submitted"), tick, SOON).unwrap();
     let (start_tick, start, _) = sdiag_within(&sandbox, first).unwrap();
     assert_eq!(count(&start, "REQUEST_BUILD_INFO"), before, "slurmctld answers that behind its locks");
@@ -35,7 +35,7 @@ fn a_tick_is_one_rpc_also_the_first_of_a_reader() {
     assert_eq!(readers.len(), 1, "{readers:?}");
     readers.into_iter().for_each(|reader| proc::signal(reader, proc::Signal::KILL).unwrap());
     wait::until("another reader", SOON, || !proc::children(collector.pid().unwrap()).is_empty()).unwrap();
-    let again = now() + 2;
+    let again = unix_seconds() + 2;
     at(again);
     assert_eq!(count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO"), before);
     assert!(collector.stop().unwrap().after < Duration::from_secs(5));
@@ -70,13 +70,13 @@ fn a_tick_is_one_rpc(sandbox: &Sandbox, enabled: &[&str]) {
         let path = paths.keys().find(|path| path.starts_with(host) && path.ends_with("gauge-readings_ok"))?;
         sandbox.carbon.series(path).ok()?.last()
     };
-    let since = now();
+    let since = unix_seconds();
     let newer = || ran().filter(|(at, _)| *at > since + 1);
     let (_, ok) = wait::until_some("a tick", SOON, newer).unwrap();
     let start = sandbox.slurm.sdiag().unwrap();
     wait::pause(Duration::from_secs(4));
     let end = sandbox.slurm.sdiag().unwrap();
-    let ended = now();
+    let ended = unix_seconds();
     let (_, after) = wait::until_some("the last tick", SOON, || ran().filter(|(at, _)| *at > ended)).unwrap();
     let grown = grown(&start, &end);
     assert_eq!(grown.keys().collect::<Vec<_>>(), ["REQUEST_STATS_INFO"], "{enabled:?}");
@@ -98,10 +98,10 @@ fn sdiag_within(sandbox: &Sandbox, mut tick: u64) -> Result<(u64, Sdiag, u64)> {
     for asked in 1..=TRIES {
         sandbox.value_at(&path("jobs_submitted"), tick, SOON)?;
         let sdiag = sandbox.slurm.sdiag()?;
-        if now() == tick {
+        if unix_seconds() == tick {
             return Ok((tick, sdiag, asked));
         }
-        tick = now() + 1;
+        tick = unix_seconds() + 1;
     }
     bail!("sdiag never answered in the second of a tick, {TRIES} times")
 }

@@ -2,31 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use sandbox::{Sandbox, run, section, wait};
+use sandbox::{Sandbox, run, wait};
 
 use super::SOON;
 
 /// sdiag counts its own request, so this row differs between two runs.
 const OWN_ROW: &str = "REQUEST_STATS_INFO";
 
-#[test]
-fn stats_prints_what_sdiag_prints_line_by_line() {
-    let sandbox = Sandbox::start().unwrap();
-    sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
-    sandbox.slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
-    sandbox.slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
-    wait::until("cycles of both schedulers", SOON, || {
-        let sdiag = sandbox.slurm.sdiag().unwrap();
-        [section::MAIN, section::BACKFILL].iter().all(|part| sdiag.get(part, "Total cycles") > Some(0))
-    })
-    .unwrap();
+/// A user without a name, who may request everything, has a number. Only root can act as another user.
+pub(crate) fn a_nameless_user_has_a_number(sandbox: &Sandbox) {
     if rustix::process::getuid().is_root() {
-        // A user without a name, who may request everything.
         sandbox.slurm.run_as(54321, "sinfo", &[]).unwrap();
-        let text = stats(&sandbox);
+        let text = stats(sandbox);
         assert!(text.contains("\n\t54321           (   54321) count:"), "{text}");
     }
-    compare(&sandbox);
 }
 
 /// Compares `slurm-graphite stats` with sdiag at a time when only their own requests change anything.

@@ -6,11 +6,11 @@
 //! own takeover plus less than an interval. A daemon is up when its reader is.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::pair::Pair;
-use sandbox::{Folder, FollowingDaemon, Process, now, wait};
+use sandbox::{Folder, FollowingDaemon, Process, now, unix_seconds, wait};
 
 use super::{LIMIT, hosts, written_twice};
 
@@ -48,10 +48,6 @@ struct Hosts {
     awaited: [bool; 4],
     /// How many lines of each log have been read.
     read: [usize; 4],
-}
-
-fn second() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn open(spans: &mut Spans) {
@@ -167,7 +163,7 @@ impl Hosts {
 
     /// Waits until the primary publishes again and the backup waits.
     fn settled(&mut self) -> Result<()> {
-        let since = second();
+        let since = unix_seconds();
         self.until("the return to the primary", 120.0, |hosts| {
             let mut are = hosts.daemons.iter_mut().zip([0.0, 1.0]).map(|(daemon, expected)| {
                 let standby = daemon.recorded().own("standby");
@@ -249,7 +245,7 @@ fn faults(seed: u64, count: usize) -> Result<()> {
     let (active, up) = Default::default();
     let mut hosts = Hosts { pair, daemons, active, up, awaited: [false, false, true, true], read: [0; 4] };
     hosts.settled()?;
-    let (from, mut by_kind) = (second(), BTreeMap::<String, usize>::new());
+    let (from, mut by_kind) = (unix_seconds(), BTreeMap::<String, usize>::new());
     for number in 1..=count {
         let (target, kind) = (random.usize(0..4), [Kind::Kill, Kind::Stop, Kind::Freeze][random.usize(0..3)]);
         // SlurmctldTimeout is 10 s: some faults end before the backup takes over, and some long after.
@@ -262,7 +258,7 @@ fn faults(seed: u64, count: usize) -> Result<()> {
         hosts.pause(4.0);
         *by_kind.entry(what).or_default() += 1;
     }
-    let to = second() - 2;
+    let to = unix_seconds() - 2;
     let mut holes = BTreeSet::new();
     for daemon in &mut hosts.daemons {
         holes.append(&mut daemon.check()?);

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Sandbox, find_program};
+use sandbox::{Imitation, Sandbox, find_program};
 use slurm_snapshot::{Answer, Reading, Release, RpcTables, RpcType, RpcUser, Statistics, rpc_name};
 use tools::contender::{cpu, in_turn};
 
@@ -127,18 +127,13 @@ fn record(file: &std::path::Path) -> Result<()> {
             time: f64::from(u32::try_from(moment)?) + 0.1,
             elapsed: 500,
             release,
-            cluster: Some("sandbox".to_owned()),
-            max_server_threads: None,
-            uptime: None,
-            reply: None,
-            visibility: None,
-            rest: None,
             statistics: Some(Statistics {
                 req_time: moment,
                 req_time_start: 1_700_020_000,
                 rpc: Some(rpc),
                 ..Statistics::default()
             }),
+            ..Imitation::reading()
         };
         serde_json::to_writer(&mut out, &Answer::Reading(Box::new(reading)))?;
         out.write_all(b"\n")?;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{ACCOUNTS, CLUSTER};
-use sandbox::{Accounting, Folder, wait};
+use sandbox::{Accounting, Folder, unix_seconds, wait};
 use slurm_snapshot::{Reply, ReplyKind, ReplyOptions, Request};
 use tools::contender::{TURNS, cpu, median};
-use tools::{number, say, unix_seconds};
+use tools::{number, say};
 
 use crate::cluster::{bare, calls};
 use crate::reader::{Cost, Reader};
@@ -160,7 +160,7 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
     let [slurmdbd, mariadbd] = [of(|round| round.slurmdbd), of(|round| round.mariadbd)];
     let [own, wall] = [of(|round| round.own.cpu), of(|round| round.own.wall)];
     let floor = median(floors.iter().map(|floor| floor.cpu));
-    let memory = f64::from(reader.peak_kib()?) * 1024.0;
+    let memory = reader.peak_kib()? * 1024.0;
     say(&format!(
         "| a round of an hour, {jobs} jobs | CPU |\n|---|---|\n| slurmdbd | {:.1} ms |\n| MariaDB | {:.1} ms |\n\
          | slurm-graphite-reader | {:.1} ms |\n| a bare C loop: the same call, freed | {:.1} ms |\n\n\
@@ -190,7 +190,7 @@ fn catch_up(accounting: &mut Accounting, end: i64) -> Result<()> {
         until = since - 1;
     }
     let sum = |figure: fn(&Round) -> f64| rounds.iter().map(figure).sum::<f64>() / 1e3;
-    let day = f64::from(reader.peak_kib()?) * 1024.0;
+    let day = reader.peak_kib()? * 1024.0;
     say(&format!(
         "24 hours in {} pieces, {jobs} jobs: servers {:.0} ms, reader {:.0} ms, and {:.1} MB at most.\n",
         rounds.len(),
@@ -200,7 +200,7 @@ fn catch_up(accounting: &mut Accounting, end: i64) -> Result<()> {
     ))?;
     let span = i64::from(SPAN / JOBS.div_ceil(4000));
     let jobs = ask(&mut reader, end - span, end)?;
-    let most = f64::from(reader.peak_kib()?) * 1024.0;
+    let most = reader.peak_kib()? * 1024.0;
     say(&format!("One answer of {jobs} jobs: {:.1} MB.\n\n", most / 1e6))?;
     ensure!(day <= MOST_MEMORY && most <= MOST_MEMORY, "the reader has {day} and {most} bytes");
     Ok(())
@@ -263,7 +263,7 @@ fn associations(folder: &Folder, accounting: &mut Accounting, users: u32) -> Res
     say(&format!(
         "| {records} associations | CPU | compared with the C loop |\n|---|---|---|\n{}\n{rpcs} RPCs a round; the reader has {:.1} MB at most.\n",
         rows.concat(),
-        f64::from(peak) * 1024.0 / 1e6
+        peak * 1024.0 / 1e6
     ))?;
     ensure!((rpcs - 1.0).abs() < 1e-9, "{rpcs} RPCs a round, not 1");
     ensure!(accounts <= MOST_ASSOCIATIONS * floor, "{:.2} times the C loop", accounts / floor);

@@ -76,8 +76,7 @@ pub(crate) fn bare(folder: &Folder, slurm: &Slurm, name: &str, source: &str, arg
         .collect::<Result<_>>()?;
     let column = |index: usize| median(rows.iter().filter_map(|row| row.get(index).copied()));
     let peak = rows.iter().filter_map(|row| row.get(3)).fold(0.0_f64, |most, kib| most.max(*kib));
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "KiB of memory, positive")]
-    Ok(Cost { cpu: column(1), wall: column(2), peak_kib: peak as u32 })
+    Ok(Cost { cpu: column(1), wall: column(2), peak_kib: peak })
 }
 
 /// The cost of Slurm's commands: medians.
@@ -99,8 +98,7 @@ pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &s
     let mut words = text.split_whitespace().map(str::parse::<f64>);
     let mut word = || words.next().context("a figure is missing")?.context("not a figure");
     let (cpu, reading, wall, kib) = (word()?, word()?, word()?, word()?);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "KiB of memory, positive")]
-    Ok(Forked { cost: Cost { cpu, wall, peak_kib: kib as u32 }, reading })
+    Ok(Forked { cost: Cost { cpu, wall, peak_kib: kib }, reading })
 }
 
 /// How often slurmctld was asked for all jobs.

@@ -148,7 +148,7 @@ fn table(floor: &Row, rows: &[&Row]) -> String {
             cost.cpu / floor.cost.cpu,
             cost.wall / 1e3,
             cost.wall / floor.cost.wall,
-            f64::from(cost.peak_kib) * 1024.0 / 1e6
+            cost.peak_kib * 1024.0 / 1e6
         )
     };
     std::iter::once(head.to_owned()).chain(rows.iter().map(row)).collect()
@@ -156,7 +156,7 @@ fn table(floor: &Row, rows: &[&Row]) -> String {
 
 fn judge(floor: &Cost, Row { cost: ours, dumps, .. }: &Row, cheapest: f64) -> Result<()> {
     let (cpu, wall) = (ours.cpu / floor.cpu, ours.wall / floor.wall);
-    let memory = f64::from(ours.peak_kib) / f64::from(floor.peak_kib);
+    let memory = ours.peak_kib / floor.peak_kib;
     ensure!(cpu <= MOST_CPU, "{cpu:.2} times the C loop's CPU, not {MOST_CPU}");
     ensure!(wall <= MOST_WALL, "{wall:.2} times the C loop's wall time, not {MOST_WALL}");
     ensure!(memory <= MOST_MEMORY, "{memory:.2} times the C loop's memory, not {MOST_MEMORY}");

@@ -14,7 +14,7 @@ use crate::cluster;
 pub(crate) struct Cost {
     pub(crate) cpu: f64,
     pub(crate) wall: f64,
-    pub(crate) peak_kib: u32,
+    pub(crate) peak_kib: f64,
 }
 
 /// One reader.
@@ -87,7 +87,7 @@ impl Reader {
         self.reader.pid()
     }
 
-    pub(crate) fn peak_kib(&self) -> Result<u32> {
-        Ok(u32::try_from(proc::peak_kib(self.pid()).context("the reader has ended")?)?)
+    pub(crate) fn peak_kib(&self) -> Result<f64> {
+        Ok(proc::peak_kib(self.pid()).context("the reader has ended")? as f64)
     }
 }

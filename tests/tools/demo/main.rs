@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::metrics::FIGURES;
-use sandbox::{CPUS, Sandbox, Sdiag, now, slurm_graphite, wait};
-use tools::{end, say, unix_seconds};
+use sandbox::{CPUS, Sandbox, Sdiag, now, slurm_graphite, unix_seconds, wait};
+use tools::{end, say};
 
 use crate::table::Table;
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Status};
-use sandbox::{GraphiteWeb, wait};
+use sandbox::{GraphiteWeb, unix_seconds, wait};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tools::unix_seconds;
 
 pub(crate) const POINTS: usize = 100_000;
 /// Seconds between two ticks, and the stores' resolution.

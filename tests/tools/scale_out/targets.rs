@@ -15,10 +15,11 @@ use sandbox::carbon::Options;
 use sandbox::grafana::{Variables, replaced};
 use sandbox::graphite_web::{find, render};
 use sandbox::{
-    Carbon, Dashboard, Folder, GraphiteWeb, Rendered, VictoriaMetrics, command, slurm_graphite, wait,
+    Carbon, Dashboard, Folder, GraphiteWeb, Rendered, VictoriaMetrics, command, slurm_graphite, unix_seconds,
+    wait,
 };
 use serde_json::Value;
-use tools::{say, unix_seconds};
+use tools::say;
 
 use super::victoria;
 

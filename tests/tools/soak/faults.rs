@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use sandbox::carbon::Limits;
 use sandbox::proc::Signal;
-use sandbox::{Forwarder, Manner, Sink, free_port, now, wait};
+use sandbox::{Forwarder, Manner, Sink, TlsProxy, free_port, now, wait};
 
 use crate::{Soak, queue, shell};
 
@@ -122,22 +122,22 @@ fn both_killed(soak: &mut Soak) -> Result<()> {
 
 fn proxy_killed(soak: &mut Soak, carbon_too: bool) -> Result<()> {
     soak.pause(0.0, 1.0);
-    if let Some((proxy, ..)) = &mut soak.tls {
-        proxy.kill()?;
+    if let Some(proxy) = &mut soak.tls {
+        proxy.process.kill()?;
     }
     if carbon_too {
         carbon_killed(soak)?;
     }
     soak.pause(0.0, 3.0);
-    soak.tls.iter_mut().try_for_each(|(proxy, ..)| proxy.start())
+    soak.tls.iter_mut().try_for_each(|proxy| proxy.process.start())
 }
 
 fn proxy_frozen(soak: &mut Soak, killed: bool) -> Result<()> {
-    if let Some((proxy, ..)) = &mut soak.tls {
-        proxy.freeze()?;
+    if let Some(proxy) = &mut soak.tls {
+        proxy.process.freeze()?;
     }
     soak.lasts(if killed { 6.0 } else { 1.0 }, 25.0);
-    let Some((proxy, ..)) = &mut soak.tls else { return Ok(()) };
+    let Some(TlsProxy { process: proxy, .. }) = &mut soak.tls else { return Ok(()) };
     if !killed {
         return proxy.thaw();
     }

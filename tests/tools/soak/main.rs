@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::tls::{Authority, stunnel};
-use sandbox::{Ahead, Folder, Forwarder, Manner, Plan, Process, Stage, command, find_program, wait};
+use sandbox::{Ahead, Folder, Forwarder, Manner, Plan, Stage, TlsProxy, command, find_program, wait};
 use tools::{end, number, say};
 
 use self::faults::faults;
@@ -63,8 +62,8 @@ struct Soak {
     forwarder: Option<Forwarder>,
     port: u16,
     ill: Ill,
-    /// TLS in front of Carbon, with the port that it forwards to and the file of its authority.
-    tls: Option<(Process, u16, PathBuf)>,
+    /// TLS in front of Carbon.
+    tls: Option<TlsProxy>,
     /// The daemon's clock.
     clock: Ahead,
     /// `stall_timeout`.
@@ -91,8 +90,9 @@ impl Soak {
         shell(&folder, &format!("mount --bind {path}/hosts /etc/hosts"))?;
         shell(&folder, &format!("mount --bind {path}/switch /etc/nsswitch.conf"))?;
         carbon.process.start()?;
-        let tls = std::env::var_os("SOAK_TLS").map(|_| tls(&folder, carbon.pickle_port)).transpose()?;
-        let forwarder = Forwarder::start(tls.as_ref().map_or(carbon.pickle_port, |(_, port, _)| *port))?;
+        let tls = std::env::var_os("SOAK_TLS");
+        let tls = tls.map(|_| TlsProxy::of(&folder, carbon.pickle_port, "carbon.sandbox")).transpose()?;
+        let forwarder = Forwarder::start(tls.as_ref().map_or(carbon.pickle_port, |proxy| proxy.port))?;
         let port = forwarder.port;
         let (clock, ill) = (Ahead::new(&folder)?, Ill::start(&folder)?);
         let mut stage = Stage::with(folder, carbon)?;
@@ -105,6 +105,7 @@ impl Soak {
         let longest = std::env::var_os("SOAK_LONGEST").is_some();
         let forwarder = Some(forwarder);
         let mut soak = Self { stage, forwarder, port, ill, tls, clock, stall, random, longest, length: None };
+        soak.tls.iter_mut().try_for_each(|proxy| proxy.process.start())?;
         soak.configure()?;
         soak.stage.daemon.spawn()?;
         soak.stage.steady()?;
@@ -116,8 +117,8 @@ impl Soak {
         let mut plan = Plan::to(&format!("carbon.sandbox:{}", self.port));
         let stall = format!("\"{}\"", self.stall);
         plan.destinations = plan.destinations.replace("\"3s\"", &stall);
-        if let Some((_, _, ca)) = &self.tls {
-            plan.destinations.push_str(&format!("tls = true\nca_file = {ca:?}\n"));
+        if let Some(proxy) = &self.tls {
+            plan.destinations.push_str(&format!("tls = true\nca_file = {:?}\n", proxy.ca));
         }
         plan.destinations.push_str(&self.ill.destinations);
         // The window is shorter than many faults: the passing of time must prove nothing. The age is longer than any; it
@@ -128,7 +129,7 @@ impl Soak {
 
     /// The port that the forwarder forwards to.
     fn receiver(&self) -> u16 {
-        self.tls.as_ref().map_or(self.stage.carbon.pickle_port, |(_, port, _)| *port)
+        self.tls.as_ref().map_or(self.stage.carbon.pickle_port, |proxy| proxy.port)
     }
 
     /// Waits for a random time between these, in seconds.
@@ -176,15 +177,6 @@ impl Soak {
             ensure!(Instant::now() < limit, "{which} did not recover within {PATIENCE:?}");
         }
     }
-}
-
-/// A running stunnel in front of the port `to`, the port that it listens on, and the file of its authority.
-fn tls(folder: &Folder, to: u16) -> Result<(Process, u16, PathBuf)> {
-    let authority = Authority::new(folder, "ca")?;
-    let server = authority.issue(folder, "server", "DNS:carbon.sandbox", true)?;
-    let (mut proxy, port) = stunnel(folder, "stunnel", to, &server, "")?;
-    proxy.start()?;
-    Ok((proxy, port, authority.ca))
 }
 
 fn soak() -> Result<()> {

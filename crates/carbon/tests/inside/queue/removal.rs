@@ -51,6 +51,17 @@ pub(super) async fn all_durable(queue: &Queue) {
     until(queue, |state| state.status.durable && state.batches.values().all(|held| held.durable)).await;
 }
 
+/// A folder, the queue's in it, and the second run of a queue that has three ticks there.
+async fn after_three_ticks() -> (tempfile::TempDir, PathBuf, Queue) {
+    let up = tempfile::tempdir().unwrap();
+    let dir = up.path().join("queue");
+    let queue = queue_in(&dir);
+    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
+    assert_eq!(queue.close().await, 3);
+    let queue = reopened(&dir).await;
+    (up, dir, queue)
+}
+
 /// Everything was said to be on disk, and a SIGKILL lost 40 of 40 ticks.
 #[tokio::test]
 async fn what_is_in_memory_is_written_again_when_its_files_are_gone() {
@@ -93,12 +104,7 @@ async fn a_stop_after_the_folder_is_gone_leaves_on_disk_what_it_says() {
 
 #[tokio::test]
 async fn ticks_that_were_only_in_the_removed_files_are_counted_at_once() {
-    let up = tempfile::tempdir().unwrap();
-    let dir = up.path().join("queue");
-    let queue = queue_in(&dir);
-    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
-    assert_eq!(queue.close().await, 3);
-    let queue = reopened(&dir).await;
+    let (_up, dir, queue) = after_three_ticks().await;
     fs::rename(&dir, away(&dir)).unwrap();
     queue.push(&batch(4));
     let place = queue.place("a");
@@ -151,12 +157,7 @@ pub(super) async fn not_in_the_log(queue: &Queue) -> Vec<i64> {
 /// the senders, and the log had forgotten them.
 #[tokio::test]
 async fn what_comes_back_with_its_files_is_in_the_log_of_later_starts_too() {
-    let up = tempfile::tempdir().unwrap();
-    let dir = up.path().join("queue");
-    let queue = queue_in(&dir);
-    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
-    assert_eq!(queue.close().await, 3);
-    let queue = reopened(&dir).await;
+    let (_up, dir, queue) = after_three_ticks().await;
     let place = queue.place("a");
     let second = place.next(Which::All).unwrap().id + 1;
     place.ledger(|ledger| ledger.written(second, 1));
@@ -187,12 +188,7 @@ async fn what_comes_back_with_its_files_is_in_the_log_of_later_starts_too() {
 /// The log was told to forget what had just come back with it.
 #[tokio::test]
 async fn what_comes_back_at_once_is_not_forgotten() {
-    let up = tempfile::tempdir().unwrap();
-    let dir = up.path().join("queue");
-    let queue = queue_in(&dir);
-    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
-    assert_eq!(queue.close().await, 3);
-    let queue = reopened(&dir).await;
+    let (_up, dir, queue) = after_three_ticks().await;
     fs::rename(&dir, away(&dir)).unwrap();
     copy(&away(&dir), &dir);
     queue.push(&batch(4));

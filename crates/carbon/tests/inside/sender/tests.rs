@@ -130,6 +130,13 @@ enum Fault {
     Replaced(ReceiverState, Duration),
 }
 
+/// A receiver is killed, and started again after this.
+async fn killed(at: usize, after: Duration) {
+    world::set(at, ReceiverState::Down);
+    sleep(after).await;
+    world::set(at, ReceiverState::Runs);
+}
+
 /// One receiver or two, a configuration, and faults: all from one seed.
 async fn nothing_is_lost(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -196,9 +203,7 @@ async fn nothing_is_lost(seed: u64) {
                 world::set(at, ReceiverState::Runs);
             }
             Fault::Killed(after) => {
-                world::set(at, ReceiverState::Down);
-                sleep(after).await;
-                world::set(at, ReceiverState::Runs);
+                killed(at, after).await;
             }
             Fault::Gone(after) => {
                 world::set(at, ReceiverState::Gone);
@@ -226,33 +231,25 @@ async fn nothing_is_lost(seed: u64) {
                 queue.place("a").lost();
                 sender = start(&queue);
                 sleep(after).await;
-                world::set(at, ReceiverState::Down);
-                sleep(seconds(3)).await;
-                world::set(at, ReceiverState::Runs);
+                killed(at, seconds(3)).await;
             }
             Fault::Replaced(other, long) => {
                 world::set(at, ReceiverState::Down);
                 world::set(at, other);
                 sleep(long).await;
-                world::set(at, ReceiverState::Down);
-                sleep(seconds(3)).await;
-                world::set(at, ReceiverState::Runs);
+                killed(at, seconds(3)).await;
             }
             Fault::DiskHangs(long) => {
                 let disk = disk_hangs(&queue);
                 sleep(seconds(3)).await;
-                world::set(at, ReceiverState::Down);
-                sleep(seconds(3)).await;
-                world::set(at, ReceiverState::Runs);
+                killed(at, seconds(3)).await;
                 sleep(long).await;
                 disk_answers(&queue, disk);
             }
             Fault::HangsThenKilled(long) => {
                 world::set(at, ReceiverState::Hangs);
                 sleep(long).await;
-                world::set(at, ReceiverState::Down);
-                sleep(seconds(3)).await;
-                world::set(at, ReceiverState::Runs);
+                killed(at, seconds(3)).await;
             }
         }
     }
