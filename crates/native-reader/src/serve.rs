@@ -2,12 +2,10 @@
 //! ends.
 
 use std::io::{Read, Write};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use reader_process::{Conversation, ServeError};
-use slurm_snapshot::{
-    Answer, Failure, Hello, LIBRARIES, PROTOCOL, Reading, Release, ReplyKind, Request, Statistics,
-};
+use reader_process::{Conversation, ServeError, micros, stamped};
+use slurm_snapshot::{Answer, Failure, Hello, LIBRARIES, PROTOCOL, Reading, ReplyKind, Request, Statistics};
 
 use crate::cluster::{Cluster, Found};
 use crate::names::{self, UserNames, rpc_user};
@@ -52,28 +50,14 @@ fn failure(request: &Request, problem: NativeProblem) -> Failure {
 }
 
 fn reading(cluster: &Cluster, users: &mut UserNames, request: &Request, found: Found) -> Reading {
-    // Read one right after the other: the daemon compares them to see whether the clock was set.
-    let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
     let Found { reply, number } = found;
+    let elapsed = micros(reply.elapsed);
+    let reading = stamped(Reading { id: request.id, elapsed, ..Reading::default() });
     let mut statistics = reply.statistics;
     if let (true, Statistics { rpc: Some(tables), .. }) = (request.options.users, &mut statistics) {
         users.give_names(tables.users.iter_mut().map(rpc_user), Instant::now());
     }
     let release = LIBRARIES.iter().find(|(of, _)| *of == u32::from(number)).map(|(_, release)| *release);
-    Reading {
-        id: request.id,
-        time: time.as_secs_f64(),
-        uptime: Some(uptime),
-        elapsed: u64::try_from(reply.elapsed.as_micros()).unwrap_or(u64::MAX),
-        release: release.unwrap_or(Release::new(0, 0)),
-        cluster: cluster.name(),
-        statistics: Some(statistics),
-        ..Reading::default()
-    }
-}
-
-/// Seconds since this host was booted.
-fn uptime() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::try_from(now).map_or(0.0, |now| now.as_secs_f64())
+    let release = release.unwrap_or_default();
+    Reading { release, cluster: cluster.name(), statistics: Some(statistics), ..reading }
 }

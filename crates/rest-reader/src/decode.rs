@@ -103,9 +103,9 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
         while let Some(name) = map.next_key::<String>()? {
             let value = match name.as_str() {
                 "meta" | "last_update" => map.next_value_seed(Kept::all(&room))?,
-                "errors" => map.next_value_seed(Items::of(&mut refusals, "errors")).map(|()| Value::Null)?,
+                "errors" => map.next_value_seed(Items::new(&mut refusals, "errors")).map(|()| Value::Null)?,
                 list if list == T::NAME => {
-                    map.next_value_seed(Items::of(&mut payload, list)).map(|()| Value::Null)?
+                    map.next_value_seed(Items::new(&mut payload, list)).map(|()| Value::Null)?
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -115,7 +115,7 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
             insert(&mut head, name, value)?;
         }
         let (head, names) = (Value::Object(head), Cell::new(T::MOST_NAMES));
-        let head = Item::of(&head, &names);
+        let head = Item::new(&head, &names);
         // A refused answer may lack anything.
         if refusals.first.is_none() {
             if !T::NAME.is_empty() && !head.has(T::NAME) {
@@ -124,13 +124,13 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
             let last_update = head.moment("last_update").map_err(Error::custom)?.unwrap_or(0);
             payload.end(last_update).map_err(Error::custom)?;
         }
-        let meta = head.object("meta").and_then(Meta::of).map_err(Error::custom)?;
+        let meta = head.object("meta").and_then(Meta::read).map_err(Error::custom)?;
         Ok(Envelope { meta, error: refusals.first, payload })
     }
 }
 
 impl Meta {
-    fn of(meta: Item<'_>) -> Result<Self, String> {
+    fn read(meta: Item<'_>) -> Result<Self, String> {
         // 22.05 writes it with a capital letter.
         let slurm = meta.object(if meta.has("slurm") { "slurm" } else { "Slurm" })?;
         let version = slurm.object("version")?;

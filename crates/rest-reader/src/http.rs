@@ -118,7 +118,8 @@ impl HttpClient {
             connection.ready().await?;
             connection.send_request(request).await
         };
-        let response = within(&self.runtime, deadline, answer).map_err(|_| self.late("a response"))?;
+        let response =
+            within(&self.runtime, deadline, answer).map_err(|_| self.late(Stage::Http, "a response"))?;
         Ok(response.map(|response| (response, connection)))
     }
 
@@ -136,7 +137,7 @@ impl HttpClient {
         }
         let patience = deadline.min(Instant::now() + self.settings.timeout / CONNECT_SHARE);
         let opened = within(&self.runtime, patience, self.open());
-        let opened = opened.unwrap_or_else(|_| Err(self.late("a connection")));
+        let opened = opened.unwrap_or_else(|_| Err(self.late(Stage::Connect, "a connection")));
         #[cfg(feature = "tls")]
         if opened.as_ref().is_err_and(|problem| problem.stage == Stage::Tls) {
             self.tls = None;
@@ -193,8 +194,10 @@ impl HttpClient {
         Ok(request)
     }
 
-    fn late(&self, what: &str) -> RestProblem {
-        late(&self.settings.endpoint, what, self.settings.timeout)
+    fn late(&self, stage: Stage, what: &str) -> RestProblem {
+        let RestArguments { endpoint, timeout, .. } = &self.settings;
+        let text = format!("{endpoint}: {what} did not come within {} s", timeout.as_secs_f64());
+        RestProblem::new(stage, text)
     }
 
     fn explain(&self, error: &hyper::Error) -> RestProblem {
@@ -210,11 +213,6 @@ impl HttpClient {
         };
         RestProblem::new(Stage::Http, text)
     }
-}
-
-fn late(endpoint: &dyn std::fmt::Display, what: &str, timeout: Duration) -> RestProblem {
-    let stage = if what == "a connection" { Stage::Connect } else { Stage::Http };
-    RestProblem::new(stage, format!("{endpoint}: {what} did not come within {} s", timeout.as_secs_f64()))
 }
 
 /// Runs `future` with a time-out, inside the runtime that the timer needs.

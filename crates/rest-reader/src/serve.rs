@@ -81,9 +81,9 @@ fn read(api: &mut Api, request: &Request, reading: &mut Reading) -> Result<(), R
         }
         ReplyKind::Nodes => {
             let new = |_, release| NodesAnswer::new(release, options.rows);
-            let NodesAnswer { mut nodes, members, .. } = get(api, reading, NODES, new)?;
+            let NodesAnswer { mut nodes, partitions, .. } = get(api, reading, NODES, new)?;
             if options.partitions {
-                nodes.partitions = Some(joined(list(api, reading, PARTITIONS)?, members));
+                nodes.partitions = Some(joined(list(api, reading, PARTITIONS)?, partitions));
             }
             Reply::Nodes(Box::new(nodes))
         }

@@ -161,7 +161,7 @@ fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
 fn gpus(connection: &DbdConnection) -> CallResult<Vec<(u32, GpuTres)>> {
     let records = connection.tres()?;
     let all = some(records.get(), "slurmdb_tres_get", "TRES")?;
-    Ok(all.into_iter().filter_map(|tres| Some((tres.id, GpuTres::of(tres.type_(), tres.name())?))).collect())
+    Ok(all.into_iter().filter_map(|tres| Some((tres.id, GpuTres::new(tres.type_(), tres.name())?))).collect())
 }
 
 fn qos(connection: &DbdConnection) -> CallResult<Vec<(u32, String)>> {

@@ -61,7 +61,6 @@ impl CountedNodes {
             return None;
         }
         let (gpus, unparsed) = gres::shares_by_type(record.gres(), record.gres_used(), state.is_usable());
-        nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
         let (allocated, memory) = allocated(record);
         let found = FoundNode {
             state,
@@ -74,6 +73,7 @@ impl CountedNodes {
                 free: number64(record.free_mem).unwrap_or(0),
             },
             gpus,
+            unparsed,
             reason_time: moment(record.reason_time),
         };
         let counted = CountedNode {

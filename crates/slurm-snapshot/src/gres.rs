@@ -4,8 +4,6 @@
 //! `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without a type, slurmctld writes `(null)`:
 //! `gpu:(null):3(IDX:0-2)`.
 
-use std::borrow::Cow;
-
 use crate::shares::Shares;
 
 /// A text that names GPUs, but not how many.
@@ -50,7 +48,7 @@ pub fn gpus(text: &[u8]) -> Result<Option<GpuCount>, Unparsed> {
 
 /// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed.
 #[must_use]
-pub fn shares_by_type<'a>(has: &'a [u8], used: &'a [u8], usable: bool) -> (Vec<(Cow<'a, str>, Shares)>, u64) {
+pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Shares)>, u64) {
     let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
     let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
         Some((_, sum_has, sum_used)) => {
@@ -70,8 +68,9 @@ pub fn shares_by_type<'a>(has: &'a [u8], used: &'a [u8], usable: bool) -> (Vec<(
         }
     }
     let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
-    let shares =
-        some.map(|(kind, has, used)| (String::from_utf8_lossy(kind), Shares::new(used, has, usable)));
+    let shares = some.map(|(kind, has, used)| {
+        (String::from_utf8_lossy(kind).into_owned(), Shares::new(used, has, usable))
+    });
     (shares.collect(), u64::from(bad_has) + u64::from(bad_used))
 }
 
@@ -112,9 +111,8 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn bare(element: &[u8]) -> &[u8] {
     let no_type = element.windows(NO_TYPE.len()).position(|part| part == NO_TYPE);
     let from = no_type.map_or(0, |at| at.saturating_add(NO_TYPE.len()));
-    let mut places = element.iter().enumerate().skip(from);
-    let end = places.find(|(_, byte)| **byte == b'(').map_or(element.len(), |(at, _)| at);
-    element.get(..end).unwrap_or_default().trim_ascii()
+    let text = element.iter().enumerate().take_while(|(at, byte)| *at < from || **byte != b'(');
+    element.get(..text.count()).unwrap_or_default().trim_ascii()
 }
 
 /// The GPUs of one element; `None` if it is something else.

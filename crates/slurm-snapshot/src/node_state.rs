@@ -2,8 +2,6 @@
 //!
 //! A state is libslurm's number: a base state, and flags by bit. slurmrestd's words are made into it.
 
-use std::borrow::Cow;
-
 use crate::nodes::{Memory, NodeRow, NodeTally, Nodes};
 use crate::release::Release;
 use crate::shares::Shares;
@@ -168,7 +166,7 @@ impl NodeState {
 
 /// What a reader has found of a node.
 #[derive(Debug)]
-pub struct FoundNode<'a> {
+pub struct FoundNode {
     /// Its state, by which everything else counts.
     pub state: NodeState,
     /// sinfo's word for the state.
@@ -180,12 +178,14 @@ pub struct FoundNode<'a> {
     /// Its memory.
     pub memory: Memory,
     /// Its GPUs by type, from [`crate::gres::shares_by_type`].
-    pub gpus: Vec<(Cow<'a, str>, Shares)>,
+    pub gpus: Vec<(String, Shares)>,
+    /// How many texts about them could not be understood.
+    pub unparsed: u64,
     /// Since when it has its reason.
     pub reason_time: Option<i64>,
 }
 
-impl FoundNode<'_> {
+impl FoundNode {
     /// Its resources. As in sinfo, a node that only completes is allocated, although its CPUs are not.
     fn tally(&self) -> NodeTally {
         let (state, [allocated, cpus]) = (self.state, self.cpus);
@@ -218,8 +218,9 @@ impl FoundNode<'_> {
 
 impl Nodes {
     /// Counts a node, and returns what it counts as.
-    pub fn add(&mut self, node: &FoundNode<'_>) -> NodeTally {
+    pub fn add(&mut self, node: &FoundNode) -> NodeTally {
         let tally = node.tally();
+        self.unparsed = self.unparsed.saturating_add(node.unparsed);
         self.total.add(&tally);
         self.states.entry(node.word.clone()).or_default().add(&tally);
         self.base_states.entry(node.state.base_word()).or_default().add(&tally);
@@ -227,7 +228,7 @@ impl Nodes {
             self.flags.entry(flag.clone()).or_default().add(&tally);
         }
         for (kind, shares) in &node.gpus {
-            self.gpus.entry(kind.clone().into_owned()).or_default().add(*shares);
+            self.gpus.entry(kind.clone()).or_default().add(*shares);
         }
         // A drained node that goes down keeps its reason, and the reason's time.
         if node.state.has(DRAIN) {
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(newer.word(), "failing");
     }
 
-    fn found(number: u32) -> FoundNode<'static> {
+    fn found(number: u32) -> FoundNode {
         let state = state(number);
         FoundNode {
             state,
@@ -308,7 +309,8 @@ mod tests {
             flags: state.flags(),
             cpus: [0, 8],
             memory: Memory::default(),
-            gpus: vec![(Cow::Borrowed(""), Shares::new(0, 1, state.is_usable()))],
+            gpus: vec![(String::new(), Shares::new(0, 1, state.is_usable()))],
+            unparsed: 0,
             reason_time: Some(9),
         }
     }

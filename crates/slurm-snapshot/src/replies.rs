@@ -87,83 +87,65 @@ pub enum Cost {
 
 /// The table, in the order of [`ReplyKind`].
 pub const REPLIES: [ReplyRow; 10] = [
-    ReplyRow {
-        kind: ReplyKind::Statistics,
-        name: "statistics",
-        role: Role::Statistics,
-        cost: Cost::None,
-        ..ROW
-    },
-    ReplyRow { kind: ReplyKind::Reset, name: "reset", role: Role::Statistics, cost: Cost::None, ..ROW },
+    ReplyRow { role: Role::Statistics, cost: Cost::None, ..row(ReplyKind::Statistics, "statistics") },
+    ReplyRow { role: Role::Statistics, cost: Cost::None, ..row(ReplyKind::Reset, "reset") },
     // Not `unchanged`: only jobs and the configuration set last_license_update, but what reservations set aside is
     // computed while the reply is packed, from those that are active then.
-    ReplyRow { kind: ReplyKind::Licenses, name: "licenses", ..ROW },
+    row(ReplyKind::Licenses, "licenses"),
     // Creating, changing, moving on and removing one sets last_resv_update, and so does packing one with TIME_FLOAT, whose
     // times move with the clock. That one begins or ends is decided here, from its times.
-    ReplyRow {
-        kind: ReplyKind::Reservations,
-        name: "reservations",
-        unchanged: true,
-        private: &["reservations"],
-        ..ROW
-    },
+    ReplyRow { unchanged: true, private: &["reservations"], ..row(ReplyKind::Reservations, "reservations") },
     // States, reasons, allocations, load, memory and GRES set last_node_update; partitions, which are requested as well, set
     // last_part_update. Power saving does not up to 22.05, so a reader of such a release does not ask whether nodes have
     // changed where power saving is configured.
-    ReplyRow { kind: ReplyKind::Nodes, name: "nodes", unchanged: true, private: &["nodes"], ..ROW },
+    ReplyRow { unchanged: true, private: &["nodes"], ..row(ReplyKind::Nodes, "nodes") },
     // Every submission, start, end and change of a job sets last_job_update. Not always set by it: the reason and the
     // eligible time, when a dependency or a begin time is over; the scheduler then tries the job, and the result is a change.
     ReplyRow {
-        kind: ReplyKind::Jobs,
-        name: "jobs",
         unchanged: true,
         tells_news: true,
         private: &["jobs"],
         not_over_rest: Some(
             "a list of 5,000 jobs makes slurmrestd grow by up to 2 GB, and it keeps that memory",
         ),
-        ..ROW
+        ..row(ReplyKind::Jobs, "jobs")
     },
     ReplyRow {
-        kind: ReplyKind::Associations,
-        name: "associations",
         private: &["usage", "users"],
         not_over_rest: Some(
             "slurmrestd gives shares and limits in two answers, one of which comes from slurmdbd",
         ),
-        ..ROW
+        ..row(ReplyKind::Associations, "associations")
     },
-    ReplyRow { kind: ReplyKind::Controllers, name: "controllers", cost: Cost::None, ..ROW },
+    ReplyRow { cost: Cost::None, ..row(ReplyKind::Controllers, "controllers") },
     ReplyRow {
-        kind: ReplyKind::Finished,
-        name: "finished",
         role: Role::Accounting,
         cost: Cost::None,
         private: &["jobs"],
         not_over_rest: Some("slurmrestd does not give the numbers that are needed to count each job once"),
-        ..ROW
+        ..row(ReplyKind::Finished, "finished")
     },
     ReplyRow {
-        kind: ReplyKind::Slurmdbd,
-        name: "slurmdbd",
         role: Role::Accounting,
         cost: Cost::None,
         not_over_rest: Some("slurmdbd is read by libslurm alone"),
-        ..ROW
+        ..row(ReplyKind::Slurmdbd, "slurmdbd")
     },
 ];
 
-/// The values of most rows.
-const ROW: ReplyRow = ReplyRow {
-    kind: ReplyKind::Statistics,
-    name: "",
-    role: Role::Surveys,
-    cost: Cost::Locks,
-    unchanged: false,
-    tells_news: false,
-    private: &[],
-    not_over_rest: None,
-};
+/// A row as most are.
+const fn row(kind: ReplyKind, name: &'static str) -> ReplyRow {
+    ReplyRow {
+        kind,
+        name,
+        role: Role::Surveys,
+        cost: Cost::Locks,
+        unchanged: false,
+        tells_news: false,
+        private: &[],
+        not_over_rest: None,
+    }
+}
 
 impl ReplyRow {
     /// Whether slurmctld may hide some of it from a user with this visibility.

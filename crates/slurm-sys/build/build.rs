@@ -33,11 +33,11 @@ fn main() -> ExitCode {
 fn build() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo has set no OUT_DIR")?);
     let slurm = SlurmFiles::find()?;
-    let release = HeaderRelease::of_headers(&slurm.include)?;
+    let release = HeaderRelease::read(&slurm.include)?;
     if release.is_newer_than_the_table() {
         println!(
             "cargo::warning=Slurm {release} is newer than slurm-sys knows: its replies are read as those of the \
-             newest release in crates/slurm-sys/build/release.rs, which wants a look at slurm.h"
+             newest release in crates/slurm-sys/build/release.rs, which must be compared with slurm.h"
         );
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct HeaderRelease(pub(crate) u32, pub(crate) u32);
 impl HeaderRelease {
     /// Reads `SLURM_VERSION_NUMBER` from the headers under `include`: slurm_version.h has it from 22.05, slurm.h
     /// before.
-    pub(crate) fn of_headers(include: &Path) -> Result<Self, String> {
+    pub(crate) fn read(include: &Path) -> Result<Self, String> {
         let files = ["slurm_version.h", "slurm.h"].map(|name| include.join("slurm").join(name));
         let number = files
             .iter()

@@ -20,7 +20,7 @@ pub(crate) struct Item<'a> {
 static NULL: Value = Value::Null;
 
 impl<'a> Item<'a> {
-    pub(super) const fn of(value: &'a Value, room: &'a Cell<usize>) -> Self {
+    pub(super) const fn new(value: &'a Value, room: &'a Cell<usize>) -> Self {
         Self { value, room }
     }
 
@@ -80,7 +80,7 @@ impl<'a> Item<'a> {
     pub(super) fn text(self, name: &str) -> Option<Cow<'a, str>> {
         match self.get(name) {
             Value::String(text) => Some(text.into()),
-            value @ Value::Number(_) => match Number::of(value) {
+            value @ Value::Number(_) => match Number::read(value) {
                 Number::Is(number) => Some(number.to_string().into()),
                 _ => None,
             },
@@ -129,7 +129,7 @@ impl<'a> Item<'a> {
     }
 
     fn amount(self, name: &str) -> Number {
-        Number::of(self.get(name))
+        Number::read(self.get(name))
     }
 }
 
@@ -145,7 +145,7 @@ fn flag(value: &Value) -> Option<bool> {
         Value::Bool(flag) => Some(*flag),
         Value::String(text) if text.eq_ignore_ascii_case("true") => Some(true),
         Value::String(text) if text.eq_ignore_ascii_case("false") => Some(false),
-        Value::Number(_) => match Number::of(value) {
+        Value::Number(_) => match Number::read(value) {
             Number::Is(0) => Some(false),
             Number::Is(1) => Some(true),
             _ => None,
@@ -165,7 +165,7 @@ enum Number {
 }
 
 impl Number {
-    fn of(value: &Value) -> Self {
+    fn read(value: &Value) -> Self {
         match value {
             Value::Null => Self::None,
             Value::Bool(_) | Value::Array(_) => Self::Wrong,
@@ -181,7 +181,7 @@ impl Number {
             },
             Value::Object(members) => {
                 let flag = |name| members.get(name).and_then(flag);
-                match (flag("set"), flag("infinite"), members.get("number").map(Self::of)) {
+                match (flag("set"), flag("infinite"), members.get("number").map(Self::read)) {
                     (_, Some(true), _) => Self::Infinite,
                     (Some(false), ..) => Self::None,
                     // No version writes "infinite" inside "number".

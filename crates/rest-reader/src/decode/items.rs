@@ -158,7 +158,7 @@ pub(super) struct Items<'a, T> {
 }
 
 impl<'a, T: Payload> Items<'a, T> {
-    pub(super) const fn of(payload: &'a mut T, list: &'a str) -> Self {
+    pub(super) const fn new(payload: &'a mut T, list: &'a str) -> Self {
         Self { payload, list, lists: T::LISTS }
     }
 }
@@ -197,7 +197,7 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
             if !matches!(item, Value::Object(_) | Value::Null) {
                 return Err(wrong(&"it is not an object"));
             }
-            self.payload.item(self.list, Item::of(&item, &names)).map_err(|problem| wrong(&problem))?;
+            self.payload.item(self.list, Item::new(&item, &names)).map_err(|problem| wrong(&problem))?;
         }
         Ok(())
     }
@@ -222,6 +222,6 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
             insert(&mut members, name, value)?;
         }
         let (members, names) = (Value::Object(members), Cell::new(T::MOST_NAMES));
-        payload.item(self.list, Item::of(&members, &names)).map_err(Error::custom)
+        payload.item(self.list, Item::new(&members, &names)).map_err(Error::custom)
     }
 }

@@ -6,7 +6,6 @@ use slurm_snapshot::{Controller, License, Licenses, Partition, Partitions, Reser
 
 use super::Payload;
 use super::item::Item;
-use super::nodes::PartitionNodes;
 
 /// More partitions than any cluster has, each of which has 19 paths.
 const MOST_PARTITIONS: usize = 1000;
@@ -104,15 +103,12 @@ impl Payload for Partitions {
 }
 
 /// Each partition with the totals of its nodes.
-pub(crate) fn joined(
-    mut partitions: Partitions,
-    mut members: BTreeMap<String, PartitionNodes>,
-) -> Partitions {
-    for partition in &mut partitions.partitions {
-        let PartitionNodes { total, states, gpus } = members.remove(&partition.name).unwrap_or_default();
+pub(crate) fn joined(mut all: Partitions, mut totals: BTreeMap<String, Partition>) -> Partitions {
+    for partition in &mut all.partitions {
+        let Partition { total, states, gpus, .. } = totals.remove(&partition.name).unwrap_or_default();
         (partition.total, partition.states, partition.gpus) = (total, states, gpus);
     }
-    partitions
+    all
 }
 
 /// `ping`: whether each controller answers slurmrestd.

@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{
-    FoundNode, Memory, NODE_STATES, NodeState, NodeTally, Release, Shares, gres, node_flag,
-};
+use slurm_snapshot::{FoundNode, Memory, NODE_STATES, NodeState, Partition, Release, gres, node_flag};
 
 use super::Payload;
 use super::item::{Item, LONGEST_NAME};
@@ -38,23 +36,15 @@ pub(crate) struct NodesAnswer {
     release: Release,
     rows: bool,
     pub(crate) nodes: slurm_snapshot::Nodes,
-    /// The nodes of each partition.
-    pub(crate) members: BTreeMap<String, PartitionNodes>,
+    /// Of each partition only what its nodes add up to.
+    pub(crate) partitions: BTreeMap<String, Partition>,
     names: usize,
-}
-
-/// The nodes of a partition, added up.
-#[derive(Debug, Default)]
-pub(crate) struct PartitionNodes {
-    pub(crate) total: NodeTally,
-    pub(crate) states: BTreeMap<String, NodeTally>,
-    pub(crate) gpus: BTreeMap<String, Shares>,
 }
 
 impl NodesAnswer {
     pub(crate) fn new(release: Release, rows: bool) -> Self {
         let nodes = slurm_snapshot::Nodes::default();
-        Self { release, rows, nodes, members: BTreeMap::new(), names: 0 }
+        Self { release, rows, nodes, partitions: BTreeMap::new(), names: 0 }
     }
 }
 
@@ -99,41 +89,16 @@ impl Payload for NodesAnswer {
             // They should not be in this answer, and how many there are is not known.
             return Ok(());
         }
-        let (Some(cpus), Some(alloc_cpus)) = (node.number("cpus")?, node.number("alloc_cpus")?) else {
-            return Err("the node has no CPUs: this version of the API does not report them".to_owned());
-        };
-        let cpus = node.number("effective_cpus")?.filter(|&cpus| cpus > 0).unwrap_or(cpus);
-        let (gres, used) =
-            (node.text("gres").unwrap_or_default(), node.text("gres_used").unwrap_or_default());
-        let (gpus, unparsed) = gres::shares_by_type(gres.as_bytes(), used.as_bytes(), state.is_usable());
-        nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
-        if gpus.iter().any(|(kind, _)| kind.len() > LONGEST_NAME) {
-            return Err(format!("the name of a GPU type has more than {LONGEST_NAME} bytes"));
-        }
-        // Up to v0.0.38 the first name, later the second.
-        let free = node.value64("free_memory")?.or(node.value64("free_mem")?);
-        let found = FoundNode {
-            state,
-            word: state.word(),
-            flags: flags(&words, state),
-            cpus: [alloc_cpus, cpus],
-            memory: Memory {
-                real: node.value64("real_memory")?.unwrap_or(0),
-                allocated: node.value64("alloc_memory")?.unwrap_or(0),
-                free: free.unwrap_or(0),
-            },
-            gpus,
-            reason_time: node.moment("reason_changed_at")?,
-        };
+        let found = found(node, state, &words)?;
         found.flags.iter().for_each(|flag| charge(&nodes.flags, flag, &mut self.names));
         found.gpus.iter().for_each(|(kind, _)| charge(&nodes.gpus, kind, &mut self.names));
         let tally = nodes.add(&found);
-        for partition in node.words("partitions")? {
-            let member = named(&mut self.members, partition, &mut self.names);
-            member.total.add(&tally);
-            named(&mut member.states, &found.word, &mut self.names).add(&tally);
+        for name in node.words("partitions")? {
+            let partition = named(&mut self.partitions, name, &mut self.names);
+            partition.total.add(&tally);
+            named(&mut partition.states, &found.word, &mut self.names).add(&tally);
             for (kind, shares) in &found.gpus {
-                named(&mut member.gpus, kind, &mut self.names).add(*shares);
+                named(&mut partition.gpus, kind, &mut self.names).add(*shares);
             }
             bounded(self.names)?;
         }
@@ -154,6 +119,35 @@ impl Payload for NodesAnswer {
         self.nodes.sort_times();
         Ok(())
     }
+}
+
+/// What is counted of a node.
+fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, String> {
+    let (Some(cpus), Some(alloc_cpus)) = (node.number("cpus")?, node.number("alloc_cpus")?) else {
+        return Err("the node has no CPUs: this version of the API does not report them".to_owned());
+    };
+    let cpus = node.number("effective_cpus")?.filter(|&cpus| cpus > 0).unwrap_or(cpus);
+    let (gres, used) = (node.text("gres").unwrap_or_default(), node.text("gres_used").unwrap_or_default());
+    let (gpus, unparsed) = gres::shares_by_type(gres.as_bytes(), used.as_bytes(), state.is_usable());
+    if gpus.iter().any(|(kind, _)| kind.len() > LONGEST_NAME) {
+        return Err(format!("the name of a GPU type has more than {LONGEST_NAME} bytes"));
+    }
+    // Up to v0.0.38 the first name, later the second.
+    let free = node.value64("free_memory")?.or(node.value64("free_mem")?);
+    Ok(FoundNode {
+        state,
+        word: state.word(),
+        flags: flags(words, state),
+        cpus: [alloc_cpus, cpus],
+        memory: Memory {
+            real: node.value64("real_memory")?.unwrap_or(0),
+            allocated: node.value64("alloc_memory")?.unwrap_or(0),
+            free: free.unwrap_or(0),
+        },
+        gpus,
+        unparsed,
+        reason_time: node.moment("reason_changed_at")?,
+    })
 }
 
 /// The entry with this name, whose cost is counted.

@@ -1,0 +1,202 @@
+//! Totals are the sums of their parts, and each job counts where squeue shows it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: i64 = 1_000_000;
+const OPTIONS: ReplyOptions = ReplyOptions {
+    accounts: true,
+    qos: true,
+    users: true,
+    rpc: false,
+    partitions: false,
+    rows: false,
+    states_only: false,
+    follow: false,
+    steps: false,
+};
+
+fn counted(jobs: &[Job<'_>]) -> Jobs {
+    let mut fold = JobsFold::new(NOW, Some(NOW - 60), OPTIONS);
+    for job in jobs {
+        fold.add(job);
+    }
+    fold.finish()
+}
+
+fn one() -> Job<'static> {
+    let tally = JobTally { jobs: 1, cpus: 4, nodes: 1, memory: 2000, ..JobTally::default() };
+    Job { partition: b"debug", tally, submit_time: NOW - 100, eligible_time: NOW - 90, ..Job::default() }
+}
+
+fn sum<'a>(tallies: impl IntoIterator<Item = &'a JobTally>) -> JobTally {
+    tallies.into_iter().fold(JobTally::default(), |mut sum, tally| {
+        sum.add(*tally);
+        sum
+    })
+}
+
+#[test]
+fn a_job_that_waits_in_two_partitions_counts_in_each_and_once_in_all() {
+    let jobs = counted(&[Job { partition: b"debug,gpu", ..one() }]);
+    assert_eq!(jobs.states["pending"].jobs, 1);
+    assert_eq!(jobs.partitions["debug"].states["pending"].cpus, 4);
+    assert_eq!(jobs.partitions["gpu"].states["pending"].cpus, 4);
+    assert_eq!(jobs.waiting.submitted.unwrap().jobs, 1);
+}
+
+#[test]
+fn a_completing_job_is_completing_and_beside_that_what_it_ended_as() {
+    let jobs = counted(&[Job { state: 0x8003, ..one() }]);
+    assert_eq!(jobs.states.keys().collect::<Vec<_>>(), ["completing"]);
+    assert_eq!(jobs.base_states.keys().collect::<Vec<_>>(), ["completed"]);
+    assert_eq!(jobs.flags.keys().collect::<Vec<_>>(), ["completing"]);
+}
+
+#[test]
+fn who_may_not_run_yet_has_waited_since_submission_only() {
+    for job in [
+        Job { held: true, ..one() },
+        Job { eligible_time: 0, ..one() },
+        Job { eligible_time: NOW + 3600, ..one() },
+    ] {
+        let waiting = counted(&[job]).waiting;
+        assert_eq!((waiting.submitted.unwrap().max, waiting.eligible), (NOW - 100, None));
+    }
+    assert_eq!(counted(&[one()]).waiting.eligible.unwrap().max, NOW - 90);
+    assert_eq!(counted(&[Job { state: 1, ..one() }]).waiting, Waiting::default());
+}
+
+#[test]
+fn a_start_belongs_to_one_interval_and_a_cancelled_job_has_none() {
+    let running = |start_time| Job { state: 1, has_nodes: true, start_time, ..one() };
+    let started = |job| counted(&[job]).started.unwrap().jobs;
+    assert_eq!(started(running(NOW - 60)), 1, "the second of the previous reading is this one's");
+    assert_eq!(started(running(NOW - 61)), 0);
+    assert_eq!(started(running(NOW)), 0, "the present second is the next one's");
+    assert_eq!(counted(&[running(NOW - 30)]).started.unwrap().max, 60);
+    assert_eq!(started(Job { has_nodes: false, ..running(NOW - 30) }), 0, "cancelled before its start");
+    assert_eq!(started(Job { state: 0, ..running(NOW - 30) }), 0, "expected to start");
+}
+
+/// slurmctld sets the start time of such a job again when its nodes are up.
+#[test]
+fn a_job_whose_nodes_are_being_booted_starts_once() {
+    const BOOTING: u32 = 1 | 1 << 14 | 1 << 18;
+    let started =
+        |state, start_time| counted(&[Job { state, has_nodes: true, start_time, ..one() }]).started.unwrap();
+    assert_eq!(started(BOOTING, NOW - 30).jobs, 0, "at its allocation");
+    let booted = started(1, NOW - 10);
+    assert_eq!((booted.jobs, booted.max), (1, 80), "when its nodes are up; the boot is part of its wait");
+    // Its prolog is running, and its start time will not change again.
+    assert_eq!(started(1 | 1 << 14, NOW - 30).jobs, 1);
+}
+
+#[test]
+fn a_job_of_a_federation_that_another_cluster_runs_does_not_wait_here() {
+    let jobs = counted(&[Job { state: 1 << 19, reason: 1, ..one() }]);
+    assert_eq!(jobs.states.keys().collect::<Vec<_>>(), ["revoked"]);
+    assert_eq!((jobs.waiting, jobs.pending_reasons.len()), (Waiting::default(), 0));
+    assert_eq!(jobs.partitions["debug"].waiting, Waiting::default());
+}
+
+#[test]
+fn reasons_are_those_of_pending_jobs() {
+    let jobs = counted(&[
+        Job { reason: 9, ..one() },
+        Job { reason: 60_000, ..one() },
+        Job { state: 5, reason: 24, ..one() },
+    ]);
+    assert_eq!(jobs.pending_reasons["BeginTime"].jobs, 1);
+    assert_eq!(jobs.pending_reasons["reason_60000"].jobs, 1);
+    assert_eq!(jobs.pending_reasons.len(), 2);
+}
+
+#[test]
+fn names_that_are_no_text_stay_apart() {
+    let jobs = counted(&[Job { account: b"\xff", ..one() }, Job { account: b"\xfe", ..one() }]);
+    assert_eq!(jobs.accounts.len(), 2);
+}
+
+/// A name that anybody can invent shows itself by jobs that wait, or that were cancelled before they started.
+#[test]
+fn a_name_has_started_once_one_of_its_jobs_has_had_nodes() {
+    let of = |account: &'static [u8], state, has_nodes| Job { account, state, has_nodes, ..one() };
+    let jobs = counted(&[
+        of(b"held", 0, false),
+        of(b"cancelled", 4, false),
+        of(b"planned", 0, true),
+        of(b"real", 0, false),
+        of(b"real", 3, true),
+        Job { user: 7, ..of(b"boots", 1 | 1 << 14 | 1 << 18, true) },
+    ]);
+    let started = |name: &str| jobs.accounts[name].has_started;
+    let names = ["held", "cancelled", "planned", "real", "boots"];
+    assert_eq!(names.map(started), [false, false, false, true, true]);
+    assert_eq!(jobs.users.iter().map(|user| user.has_started).collect::<Vec<_>>(), [true, true]);
+}
+
+const fn is_pending(job: &Job<'_>) -> bool {
+    job.state & 0x8_00ff == 0
+}
+
+prop_compose! {
+    fn any_job()(
+        state in prop_oneof![0_u32..14, any::<u32>()],
+        reason in any::<u32>(),
+        user in 0_u32..5,
+        partition in 0_usize..5,
+        account in 0_usize..4,
+        (jobs, cpus, nodes, gpus, memory) in (1_u64..1000, any::<u32>(), any::<u32>(), any::<u16>(), any::<u32>()),
+        (submit_time, eligible_time, start_time) in any::<(i64, i64, i64)>(),
+        (held, has_nodes) in any::<(bool, bool)>(),
+    ) -> Job<'static> {
+        const NAMES: [&[u8]; 5] = [b"", b"debug", b"debug,gpu", b"a,b,c", b"\xff,"];
+        Job {
+            state, reason, user, submit_time, eligible_time, start_time, held, has_nodes,
+            partition: NAMES[partition],
+            account: NAMES[account],
+            qos: NAMES[account],
+            tally: JobTally {
+                jobs,
+                cpus: cpus.into(),
+                nodes: nodes.into(),
+                gpus: gpus.into(),
+                memory: memory.into(),
+                oldest: None,
+            },
+            unparsed: 0,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn totals_are_the_sums_of_their_parts(list in prop::collection::vec(any_job(), 0..60)) {
+        let jobs = counted(&list);
+        let tally = |job: &Job<'_>| JobTally { oldest: is_pending(job).then_some(job.submit_time), ..job.tally };
+        let total = sum(list.iter().map(tally).collect::<Vec<_>>().iter());
+        prop_assert_eq!(sum(jobs.states.values()), total);
+        prop_assert_eq!(sum(jobs.base_states.values()), total);
+        prop_assert_eq!(sum(jobs.accounts.values().flat_map(|account| account.states.values())), total);
+        prop_assert_eq!(sum(jobs.qos.values().flat_map(BTreeMap::values)), total);
+        prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.values())), total);
+        let pending = sum(list.iter().filter(|job| is_pending(job)).map(tally).collect::<Vec<_>>().iter());
+        prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
+        prop_assert_eq!(jobs.waiting.submitted.map_or(0, |waits| waits.jobs), pending.jobs);
+        let (mut in_partitions, mut pending) = (JobTally::default(), JobTally::default());
+        for job in &list {
+            for _ in job.partition.split(|&byte| byte == b',') {
+                in_partitions.add(tally(job));
+                if is_pending(job) {
+                    pending.add(tally(job));
+                }
+            }
+        }
+        let states = jobs.partitions.values().flat_map(|partition| partition.states.values());
+        prop_assert_eq!(sum(states), in_partitions);
+        let reasons = jobs.partitions.values().flat_map(|partition| partition.pending_reasons.values());
+        prop_assert_eq!(sum(reasons), pending);
+    }
+}
