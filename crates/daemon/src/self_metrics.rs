@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use carbon::{Batch, Destination, QueueStatus, Status, path};
-use slurm_points::collectors::Paths;
 use slurm_points::derive::seconds_since;
-use slurm_points::metric::{Metric, Points, average, last, max, number};
+use slurm_points::levels;
+use slurm_points::levels::{AnyLevel, Name, Points};
+use slurm_points::metric::{Metric, average, last, max, number};
 use slurm_points::prefix::OWN_FAMILY;
 use slurm_points::replies::ReplyCounters;
 use slurm_snapshot::ReplyKind;
@@ -17,29 +18,30 @@ use tokio::time::Instant;
 /// Only `check --connect` sends it, never the daemon.
 const CANARY: &str = "check";
 
-pub(crate) const PATHS: &[Paths] = &[
-    Paths {
-        below: "slurm_graphite.<host>",
-        about: "The daemon itself, at every tick, even if its reading failed. Counters run since its start.",
-        leaves: &METRICS,
-    },
-    Paths {
-        below: "slurm_graphite.<host>.queue",
-        about: "The queue, which keeps ticks until every destination is done with them.",
-        leaves: &QUEUE_METRICS,
-    },
-    Paths {
-        below: "slurm_graphite.<host>.carbon.<destination>",
-        about: "One destination, under its `name` (`carbon` if it has none; those behind the first `--carbon`: their addresses). A character that is not legal in a path \
+levels! {
+    pub(crate) LEVELS:
+    DAEMON: Level<&'static [Metric<SelfMetrics>], 1> = (
+        "slurm_graphite.<host>",
+        "The daemon itself, at every tick, even if its reading failed. Counters run since its start.",
+        METRICS,
+    );
+    QUEUE: Level<&'static [Metric<QueueStatus>], 1> = (
+        "slurm_graphite.<host>.queue",
+        "The queue, which keeps ticks until every destination is done with them.",
+        QUEUE_METRICS,
+    );
+    DESTINATION: Level<&'static [Metric<DestinationMetrics>], 2> = (
+        "slurm_graphite.<host>.carbon.<destination>",
+        "One destination, under its `name` (`carbon` if it has none; those behind the first `--carbon`: their addresses). A character that is not legal in a path \
                 becomes `_`, and the name gets six hexadecimal digits of its hash.",
-        leaves: &DESTINATION_METRICS,
-    },
-    Paths {
-        below: "slurm_graphite.<host>.reply.<reply>",
-        about: "The expensive replies, by name: `jobs`, `nodes` and so on.",
-        leaves: &REPLY_METRICS,
-    },
-];
+        DESTINATION_METRICS,
+    );
+    REPLY: Level<&'static [Metric<ReplyCounters>], 2> = (
+        "slurm_graphite.<host>.reply.<reply>",
+        "The expensive replies, by name: `jobs`, `nodes` and so on.",
+        REPLY_METRICS,
+    );
+}
 
 /// How often memory is measured: that costs more than all the rest.
 const MEMORY_EVERY: Duration = Duration::from_secs(60);
@@ -202,15 +204,14 @@ impl SelfMetrics {
         batch: &mut Batch,
     ) {
         let mut points = Points::new(prefix, batch);
-        let family = format!("{OWN_FAMILY}.{}", path::component(host));
-        points.push(&family, METRICS, self);
-        points.push(&format!("{family}.queue"), QUEUE_METRICS, queue);
+        let host = || Name::of(host);
+        points.push(&DAEMON, [host()], self);
+        points.push(&QUEUE, [host()], queue);
         for (name, health) in destinations {
-            let below = format!("{family}.carbon.{}", path::component(name));
-            points.push(&below, DESTINATION_METRICS, health);
+            points.push(&DESTINATION, [host(), Name::of(name)], health);
         }
         for (kind, counters) in replies {
-            points.push(&format!("{family}.reply.{}", kind.name()), REPLY_METRICS, &counters);
+            points.push(&REPLY, [host(), Name::of(kind.name())], &counters);
         }
     }
 }
@@ -220,17 +221,17 @@ pub(crate) fn levels(
     host: &str,
     destinations: &[Destination],
     replies: &BTreeSet<ReplyKind>,
-) -> Vec<(String, &'static Paths)> {
+) -> Vec<(String, &'static dyn AnyLevel)> {
     let mut levels = Vec::new();
-    for paths in PATHS {
-        let below = paths.below.replace("<host>", &path::component(host));
+    for level in LEVELS.iter().copied() {
+        let below = level.below().replace("<host>", &path::component(host));
         if let Some(below) = below.strip_suffix("<destination>") {
             let names = destinations.iter().map(|to| path::component(&to.name));
-            levels.extend(names.map(|name| (format!("{below}{name}"), paths)));
+            levels.extend(names.map(|name| (format!("{below}{name}"), level)));
         } else if let Some(below) = below.strip_suffix("<reply>") {
-            levels.extend(replies.iter().map(|reply| (format!("{below}{}", reply.name()), paths)));
+            levels.extend(replies.iter().map(|reply| (format!("{below}{}", reply.name()), level)));
         } else {
-            levels.push((below, paths));
+            levels.push((below, level));
         }
     }
     levels

@@ -1,23 +1,23 @@
 //! Names with tags for all paths of this program, those of the daemon's own figures included.
 
-use slurm_points::collectors::Paths;
+use slurm_points::levels::AnyLevel;
 use slurm_points::tagged;
 
-use crate::self_metrics::PATHS;
+use crate::self_metrics::LEVELS;
 
 /// The name with tags for a path.
 pub(crate) fn tagged(path: &str) -> String {
-    tagged::tagged(path, PATHS)
+    tagged::tagged(path, LEVELS)
 }
 
-/// The same for the documentation, for every figure below a declared level.
-pub(crate) fn documented(paths: &Paths) -> String {
-    tagged::documented(paths, PATHS)
+/// The same for the documentation, for every figure at a declared level.
+pub(crate) fn documented(below: &str) -> String {
+    tagged::documented(below, LEVELS)
 }
 
 /// Every declared level, the collectors' first.
-pub(crate) fn every_path() -> impl Iterator<Item = &'static Paths> {
-    tagged::every_path(PATHS)
+pub(crate) fn every_level() -> impl Iterator<Item = &'static dyn AnyLevel> {
+    tagged::every_level(LEVELS)
 }
 
 #[cfg(test)]

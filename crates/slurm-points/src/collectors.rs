@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role, Statistics};
 
-use crate::metric::{Leaves, Points};
+use crate::levels::{AnyLevel, Levels, Points};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Settings};
 
@@ -39,8 +39,8 @@ pub struct Collector {
     pub comment: &'static str,
     /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
     pub settings: &'static [Setting],
-    /// Every path that it may make.
-    pub(crate) paths: &'static [Paths],
+    /// Every path that it may make. One without a text of its own continues the one before.
+    pub(crate) levels: &'static [Levels],
     /// Its input: the statistics of every tick, or replies of surveys.
     pub replies: &'static [ReplyKind],
     pub(crate) start: Start,
@@ -78,24 +78,20 @@ impl Collector {
 
     /// What follows `slurm_` in its paths: its name, except for finished jobs.
     pub fn family(&self) -> &'static str {
-        let first = self.paths.first().and_then(|paths| paths.below.split('.').next());
+        let first = self.every_level().next().and_then(|level| level.below().split('.').next());
         first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)
     }
 
-    /// Every path that it may make with these settings.
-    pub fn paths_with(&self, settings: &Settings) -> &'static [Paths] {
-        if settings.flag(&STATES_ONLY) { jobs::OF_STATES } else { self.paths }
+    /// Every level that it may make points at.
+    pub fn every_level(&self) -> impl Iterator<Item = &'static dyn AnyLevel> {
+        self.levels.iter().flat_map(|levels| levels.iter().copied())
     }
-}
 
-/// The paths below one level, for the documentation.
-pub struct Paths {
-    /// The part after the prefix, with variable nodes in angle brackets: `slurm_rpc_stats.type.<type>`.
-    pub below: &'static str,
-    /// One sentence or two for the documentation.
-    pub about: &'static str,
-    /// In sdiag's order.
-    pub leaves: &'static (dyn Leaves + Sync),
+    /// Those with these settings.
+    pub fn levels_with(&self, settings: &Settings) -> impl Iterator<Item = &'static dyn AnyLevel> {
+        let levels = if settings.flag(&STATES_ONLY) { &[jobs::OF_STATES] } else { self.levels };
+        levels.iter().flat_map(|levels| levels.iter().copied())
+    }
 }
 
 /// The outcome of a tick's request.
@@ -247,8 +243,8 @@ mod tests {
     fn no_path_is_there_twice_and_all_are_legal() {
         let mut paths: Vec<String> = COLLECTORS
             .iter()
-            .flat_map(|collector| collector.paths)
-            .flat_map(|paths| paths.leaves.leaves().into_iter().map(|l| (paths.below, l.leaf)))
+            .flat_map(Collector::every_level)
+            .flat_map(|level| level.leaves().into_iter().map(|l| (level.below(), l.leaf)))
             .map(|(below, leaf)| format!("cluster.{below}.gauge-{leaf}"))
             .collect();
         let filled = |path: &String| path.replace(['<', '>'], "");

@@ -21,6 +21,7 @@ mod finished_rules;
 #[cfg(test)]
 #[path = "../tests/inside/finished_sources.rs"]
 mod finished_sources;
+pub mod levels;
 pub mod metric;
 mod name_paths;
 mod node_metrics;

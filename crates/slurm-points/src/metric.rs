@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use carbon_wire::Batch;
 use serde::Serialize;
 
 use crate::derive::exact_f64;
@@ -60,12 +59,6 @@ impl Rollup {
     }
 }
 
-/// Metrics of any type, for the documentation.
-pub trait Leaves {
-    /// Their leaves.
-    fn leaves(&self) -> Vec<Leaf>;
-}
-
 /// A [`Metric`] without its value.
 #[derive(Clone, Debug)]
 pub struct Leaf {
@@ -82,34 +75,16 @@ pub struct Leaf {
 /// The same metrics as sums since the first start; their leaves end in `_total`.
 pub(crate) struct MetricTotals<T: 'static>(pub(crate) &'static [Metric<T>]);
 
-/// Adds a collector's points to a batch, below the prefix.
-pub struct Points<'a> {
-    prefix: &'a str,
-    batch: &'a mut Batch,
-}
-
-impl Points<'_> {
-    /// For a batch.
-    pub const fn new<'a>(prefix: &'a str, batch: &'a mut Batch) -> Points<'a> {
-        Points { prefix, batch }
+impl<T> Metric<T> {
+    pub(crate) fn without_value(&self) -> Leaf {
+        let &Self { leaf, unit, rollup, meaning, .. } = self;
+        Leaf { leaf: leaf.into(), unit, rollup, meaning: meaning.into() }
     }
 
-    /// Adds the metrics of `of`; `below` is the part of their paths between the prefix and the leaf.
-    pub fn push<T>(&mut self, below: &str, metrics: &[Metric<T>], of: &T) {
-        for metric in metrics {
-            if let Some(value) = (metric.value)(of) {
-                self.batch.push_joined(&[self.prefix, ".", below, ".gauge-", metric.leaf], value);
-            }
-        }
-    }
-
-    pub(crate) fn push_totals<T>(&mut self, below: &str, MetricTotals(metrics): MetricTotals<T>, of: &T) {
-        for metric in metrics {
-            if let Some(value) = (metric.value)(of) {
-                let path = [self.prefix, ".", below, ".gauge-", metric.leaf, "_total"];
-                self.batch.push_joined(&path, value);
-            }
-        }
+    pub(crate) fn total_without_value(&self) -> Leaf {
+        let &Self { leaf, unit, .. } = self;
+        let meaning = format!("{leaf} since the first start").into();
+        Leaf { leaf: format!("{leaf}_total").into(), unit, rollup: Rollup::Last, meaning }
     }
 }
 
@@ -156,39 +131,4 @@ fn signed(value: i64) -> f64 {
 /// Bytes of an amount in MiB, in which Slurm counts all memory.
 pub(crate) fn mebibytes(value: u64) -> Option<f64> {
     number(value.saturating_mul(1 << 20))
-}
-
-impl<T> Leaves for &[Metric<T>] {
-    fn leaves(&self) -> Vec<Leaf> {
-        let leaf = |metric: &Metric<T>| {
-            let &Metric { leaf, unit, rollup, meaning, .. } = metric;
-            Leaf { leaf: leaf.into(), unit, rollup, meaning: meaning.into() }
-        };
-        self.iter().map(leaf).collect()
-    }
-}
-
-impl<T> Leaves for MetricTotals<T> {
-    fn leaves(&self) -> Vec<Leaf> {
-        let leaf = |&Metric { leaf, unit, .. }: &Metric<T>| Leaf {
-            leaf: format!("{leaf}_total").into(),
-            unit,
-            rollup: Rollup::Last,
-            meaning: format!("{leaf} since the first start").into(),
-        };
-        self.0.iter().map(leaf).collect()
-    }
-}
-
-impl Leaves for &(dyn Leaves + Sync) {
-    fn leaves(&self) -> Vec<Leaf> {
-        (**self).leaves()
-    }
-}
-
-/// Metrics of two types below one level.
-impl<A: Leaves, B: Leaves> Leaves for (A, B) {
-    fn leaves(&self) -> Vec<Leaf> {
-        self.0.leaves().into_iter().chain(self.1.leaves()).collect()
-    }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use slurm_snapshot::{Reading, RpcUser};
 
 use crate::derive::{Calls, Tables};
-use crate::metric::{Metric, Points, average, last, number};
+use crate::levels::{Level, Name, Points};
+use crate::metric::{Metric, average, last, number};
 use crate::settings::Settings;
 use crate::user_paths::{Candidate, UserPaths};
 
@@ -31,6 +32,19 @@ impl Growth {
         let rows = table(tables);
         Some((rows, RowGrowth { calls: Calls::default(), all: Calls::sum(rows.values()), seconds }))
     }
+}
+
+type CallsTable = &'static [Metric<CallsRow>];
+
+/// The sum of the users without a path, and how many they are.
+pub(crate) type OthersTables = (CallsTable, &'static [Metric<usize>]);
+
+/// The levels of one daemon's tables.
+pub(crate) struct RpcLevels {
+    pub(crate) type_: &'static Level<CallsTable, 1>,
+    pub(crate) total: &'static Level<CallsTable, 0>,
+    pub(crate) user: &'static Level<CallsTable, 1>,
+    pub(crate) others: &'static Level<OthersTables, 0>,
 }
 
 /// One row, or a sum of some.
@@ -77,9 +91,8 @@ impl RpcHistory {
     /// Adds a row for each user who has a path, and the sum of the others.
     pub(crate) fn push_users(
         &mut self,
-        family: &str,
+        levels: &RpcLevels,
         timestamp: i64,
-        metrics: &[Metric<CallsRow>],
         (rows, tables): (&[RpcUser], &Tables),
         growth: Option<&Growth>,
         points: &mut Points<'_>,
@@ -106,7 +119,7 @@ impl RpcHistory {
             if let Some(path) = user_paths.member(user) {
                 let interval = none.and_then(|none| Some(RowGrowth { calls: grown?, ..none }));
                 let row = CallsRow { calls, interval };
-                points.push(&format!("{family}.user.{path}"), metrics, &row);
+                points.push(levels.user, [Name::component(path)], &row);
             } else {
                 without += 1;
                 others.calls += calls;
@@ -115,9 +128,7 @@ impl RpcHistory {
                 }
             }
         }
-        let below = format!("{family}.others");
-        points.push(&below, metrics, &others);
-        points.push(&below, MEMBERS, &without);
+        points.push(levels.others, [], (&others, &without));
     }
 
     pub(crate) fn keep(&mut self, reading: &Arc<Reading>, tables: Tables) {
@@ -129,11 +140,10 @@ impl RpcHistory {
     }
 }
 
-/// Adds a row for each type below `family`, and their sum.
+/// Adds a row for each type, and their sum.
 pub(crate) fn push_types(
-    family: &str,
+    levels: &RpcLevels,
     name: impl Fn(u32) -> String,
-    (calls, total): (&[Metric<CallsRow>], &[Metric<CallsRow>]),
     tables: &Tables,
     growth: Option<&Growth>,
     points: &mut Points<'_>,
@@ -142,13 +152,13 @@ pub(crate) fn push_types(
     for (id, its) in &tables.types {
         let interval = grown.and_then(|(types, none)| Some(RowGrowth { calls: *types.get(id)?, ..none }));
         let row = CallsRow { calls: *its, interval };
-        points.push(&format!("{family}.type.{}", name((*id).into())), calls, &row);
+        points.push(levels.type_, [Name::of(&name((*id).into()))], &row);
     }
     let row = CallsRow {
         calls: Calls::sum(tables.types.values()),
         interval: grown.map(|(_, none)| RowGrowth { calls: none.all, ..none }),
     };
-    points.push(&format!("{family}.total"), total, &row);
+    points.push(levels.total, [], &row);
 }
 
 /// Ranks by RPC time. A user who keeps a thread busy for a tenth of the time is heavy.

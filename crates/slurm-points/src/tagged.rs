@@ -1,13 +1,14 @@
 //! A path as a name with tags, for destinations with `tags = true`.
 //!
 //! `cluster.alpha.slurm_jobs.state.running.gauge-jobs` is `slurm_jobs.state.jobs;cluster=alpha;state=running`. The
-//! variable parts of a path are declared with its metrics ([`Paths::below`]), and become tags; the rest is the metric's
+//! variable parts of a path are declared with its metrics ([`AnyLevel::below`]), and become tags; the rest is the metric's
 //! name. The queue's log keeps paths, and names are made when a frame is sent. So only destinations with tags pay for
 //! them, and ticks of an earlier run get tags too.
 
 use carbon_wire::path;
 
-use crate::collectors::{COLLECTORS, Paths, fits};
+use crate::collectors::{COLLECTORS, Collector, fits};
+use crate::levels::{AnyLevel, Levels};
 
 /// The longest value of a tag, bytes: what fits into graphite-web's database.
 pub const MAX_VALUE: usize = 191;
@@ -19,7 +20,7 @@ const PREFIX: &str = "prefix";
 
 /// The name with tags for a path of this program, in Carbon's form: tags in alphabetical order. `own`: the levels of the daemon's own
 /// figures.
-pub fn tagged(path: &str, own: &'static [Paths]) -> String {
+pub fn tagged(path: &str, own: Levels) -> String {
     let Some((level, leaf)) = path.rsplit_once(".gauge-") else { return path.to_owned() };
     let Split { prefix, below, declared } = split(level, own);
     let mut name = String::with_capacity(path.len().saturating_add(64));
@@ -50,8 +51,8 @@ fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
 }
 
 /// The same for the documentation, for every figure below a declared level.
-pub fn documented(paths: &Paths, own: &'static [Paths]) -> String {
-    tagged(&format!("{CLUSTER}.<cluster>.{}.gauge-<leaf>", paths.below), own)
+pub fn documented(below: &str, own: Levels) -> String {
+    tagged(&format!("{CLUSTER}.<cluster>.{below}.gauge-<leaf>"), own)
 }
 
 /// The parts of a path's level.
@@ -63,13 +64,13 @@ struct Split<'a> {
 }
 
 /// The prefix ends where the first declared level begins: a component of it may look like a family.
-fn split<'a>(level: &'a str, own: &'static [Paths]) -> Split<'a> {
+fn split<'a>(level: &'a str, own: Levels) -> Split<'a> {
     let mut splits = level.match_indices(".slurm_").filter_map(|(dot, _)| {
         let (prefix, below) = level.split_at_checked(dot)?;
         Some((prefix, below.strip_prefix('.')?))
     });
     let found = splits.clone().find_map(|(prefix, below)| {
-        let declared = every_path(own).map(|paths| paths.below).find(|declared| fits(declared, below));
+        let declared = every_level(own).map(AnyLevel::below).find(|declared| fits(declared, below));
         declared.map(|declared| Split { prefix, below, declared: Some(declared) })
     });
     found.unwrap_or_else(|| {
@@ -79,14 +80,6 @@ fn split<'a>(level: &'a str, own: &'static [Paths]) -> Split<'a> {
 }
 
 /// Every declared level, the collectors' first.
-pub fn every_path(own: &'static [Paths]) -> impl Iterator<Item = &'static Paths> {
-    COLLECTORS.iter().flat_map(|collector| collector.paths).chain(own)
-}
-
-/// A path of the batch of collectors at a level that is not declared.
-pub(crate) fn undeclared(batch: &carbon_wire::Batch) -> Option<&str> {
-    let is_declared = |path: &str| {
-        path.rsplit_once(".gauge-").is_some_and(|(level, _)| split(level, &[]).declared.is_some())
-    };
-    batch.points().map(|point| point.path()).find(|path| !is_declared(path))
+pub fn every_level(own: Levels) -> impl Iterator<Item = &'static dyn AnyLevel> {
+    COLLECTORS.iter().flat_map(Collector::every_level).chain(own.iter().copied())
 }

@@ -6,76 +6,95 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carbon_wire::path;
+use crate::levels::{Name, Points, WordLevel};
 
-use crate::metric::{Metric, Points};
+/// The words seen so far, by their level and its names.
+#[derive(Default)]
+pub(crate) struct SeenStates(BTreeMap<(&'static str, Vec<String>), SeenWords>);
 
-/// The words seen so far, each with the level that it is below.
-#[derive(Debug, Default)]
-pub(crate) struct SeenStates {
-    seen: BTreeMap<String, BTreeSet<String>>,
-    /// The levels pushed in this round.
-    spoken: BTreeSet<String>,
+struct SeenWords {
+    level: &'static dyn Zero,
+    words: BTreeSet<String>,
+    /// In this round.
+    is_pushed: bool,
+}
+
+/// A level of words, whatever its figures are made of.
+trait Zero: Sync {
+    fn push_zero(&self, points: &mut Points<'_>, names: &[String], word: &str);
+}
+
+impl<T: Default, const N: usize> Zero for WordLevel<T, N> {
+    fn push_zero(&self, points: &mut Points<'_>, names: &[String], word: &str) {
+        points.push_word(self, names, word, &T::default());
+    }
 }
 
 impl SeenStates {
-    /// Adds the metrics of each word below `level`; words of `always`, and words seen before, are 0 if they are absent.
-    pub(crate) fn push<T: Default>(
+    /// Adds the metrics of each word of a level; words of `always`, and words seen before, are 0 if they are absent.
+    pub(crate) fn push<T: Default, const N: usize>(
         &mut self,
         points: &mut Points<'_>,
-        level: &str,
+        level: &'static WordLevel<T, N>,
+        names: [Name<'_>; N],
         always: &[&str],
         words: &BTreeMap<String, T>,
-        metrics: &[Metric<T>],
     ) {
-        let seen = self.seen.entry(level.to_owned()).or_default();
-        seen.extend(always.iter().map(|word| (*word).to_owned()));
+        let names: Vec<String> = names.iter().map(|name| name.as_str().to_owned()).collect();
+        let place = (crate::levels::AnyLevel::below(level), names);
+        let new = || SeenWords { level, words: BTreeSet::new(), is_pushed: false };
+        let names = place.1.clone();
+        let seen = self.0.entry(place).or_insert_with(new);
+        seen.words.extend(always.iter().map(|word| (*word).to_owned()));
         for word in words.keys() {
-            if !seen.contains(word) {
-                seen.insert(word.clone());
+            if !seen.words.contains(word) {
+                seen.words.insert(word.clone());
             }
         }
         let nothing = T::default();
-        for word in &*seen {
-            let of = words.get(word).unwrap_or(&nothing);
-            points.push(&format!("{level}.{}", path::component(word)), metrics, of);
+        for word in &seen.words {
+            points.push_word(level, &names, word, words.get(word).unwrap_or(&nothing));
         }
-        self.spoken.insert(level.to_owned());
+        seen.is_pushed = true;
     }
 
-    /// Ends the round: words below levels that were not pushed in it, such as a partition without jobs, are 0 too.
-    pub(crate) fn end<T: Default>(&mut self, points: &mut Points<'_>, metrics: &[Metric<T>]) {
-        let nothing = T::default();
-        for (level, words) in self.seen.iter().filter(|(level, _)| !self.spoken.contains(*level)) {
-            for word in words {
-                points.push(&format!("{level}.{}", path::component(word)), metrics, &nothing);
+    /// Ends the round: words of levels that were not pushed in it, such as those of a partition without jobs, are 0 too.
+    pub(crate) fn end(&mut self, points: &mut Points<'_>) {
+        for ((_, names), seen) in &mut self.0 {
+            if !std::mem::take(&mut seen.is_pushed) {
+                seen.words.iter().for_each(|word| seen.level.push_zero(points, names, word));
             }
         }
-        self.spoken.clear();
     }
 
-    /// Ends the round, and forgets the levels that were not pushed in it: what was below them is counted elsewhere now.
-    pub(crate) fn end_silently(&mut self) {
-        let spoken = std::mem::take(&mut self.spoken);
-        self.seen.retain(|level, _| spoken.contains(level));
+    /// Ends the round, and forgets the levels that were not pushed in it: what was there is counted elsewhere now.
+    pub(crate) fn forget_absent(&mut self) {
+        self.0.retain(|_, seen| std::mem::take(&mut seen.is_pushed));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::{average, number};
+    use crate::levels;
+    use crate::metric::{Metric, average, number};
 
     const METRICS: &[Metric<u32>] = &[average("jobs", "count", |&n| number(n), "")];
 
+    levels! {
+        LEVELS:
+        STATE: WordLevel<u32, 1> = ("<partition>.<state>", "", METRICS);
+    }
+
     fn round(words: &mut SeenStates, levels: &[(&str, &[(&str, u32)])]) -> Vec<(String, f64)> {
+        assert_eq!(LEVELS.len(), 1);
         let mut batch = carbon_wire::Batch::new(0);
         let mut points = Points::new("c", &mut batch);
-        for (level, now) in levels {
+        for (partition, now) in levels {
             let now = now.iter().map(|(word, n)| ((*word).to_owned(), *n)).collect();
-            words.push(&mut points, level, &["running"], &now, METRICS);
+            words.push(&mut points, &STATE, [Name::of(partition)], &["running"], &now);
         }
-        words.end(&mut points, METRICS);
+        words.end(&mut points);
         batch.points().map(|point| (point.path().to_owned(), point.value())).collect()
     }
 
@@ -91,9 +110,9 @@ mod tests {
     #[test]
     fn a_level_that_is_gone_is_zeroes() {
         let mut words = SeenStates::default();
-        round(&mut words, &[("p.debug", &[("pending", 3)]), ("p.gpu", &[])]);
-        let second = round(&mut words, &[("p.gpu", &[])]);
+        round(&mut words, &[("debug", &[("pending", 3)]), ("gpu", &[])]);
+        let second = round(&mut words, &[("gpu", &[])]);
         assert_eq!(second.len(), 3);
-        assert!(second.contains(&("c.p.debug.pending.gauge-jobs".into(), 0.0)));
+        assert!(second.contains(&("c.debug.pending.gauge-jobs".into(), 0.0)));
     }
 }

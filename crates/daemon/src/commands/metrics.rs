@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use slurm_points::collectors::{COLLECTORS, Paths};
+use slurm_points::collectors::COLLECTORS;
+use slurm_points::levels::AnyLevel;
 use slurm_points::metric::{Leaf, Rollup};
 
 use crate::cli::MetricsFormat;
-use crate::tagged::{documented, every_path};
+use crate::tagged::{documented, every_level};
 
 /// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live tests hold the two readers.
 const OVER_REST: &str = include_str!("metrics/rest.md");
@@ -54,14 +55,14 @@ fn table(rows: Vec<MetricRow>, format: MetricsFormat) -> Result<String> {
 }
 
 fn rows(is_wanted: impl Fn(&MetricRow) -> bool) -> Vec<MetricRow> {
-    let of = |paths: &'static Paths| {
+    let of = |level: &'static dyn AnyLevel| {
         let row = |Leaf { leaf, unit, rollup, meaning }: Leaf| {
-            let path = format!("cluster.{}.gauge-{leaf}", paths.below);
+            let path = format!("cluster.{}.gauge-{leaf}", level.below());
             MetricRow { path, unit, rollup, meaning }
         };
-        paths.leaves.leaves().into_iter().map(row)
+        level.leaves().into_iter().map(row)
     };
-    every_path().flat_map(of).filter(is_wanted).collect()
+    every_level().flat_map(of).filter(is_wanted).collect()
 }
 
 /// The whole document.
@@ -77,14 +78,17 @@ fn document() -> String {
          the name. The tag `cluster` is the prefix, without a leading `cluster.`; a prefix without that is the tag `prefix` too. graphite-web has no room for values over 191 bytes: \
          their end is replaced by `-` and six hexadecimal digits of their hash.\n",
     );
-    for paths in every_path() {
-        let (Paths { below, about, leaves }, tagged) = (paths, documented(paths));
-        // Writing to a String cannot fail.
-        let _ = write!(
-            text,
-            "\n## cluster.{below}\n\n{about}\n\nWith tags: `{tagged}`\n\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n"
-        );
-        for Leaf { leaf, unit, rollup, meaning } in leaves.leaves() {
+    for level in every_level() {
+        let (below, about, tagged) = (level.below(), level.about(), documented(level.below()));
+        // Without a text it continues the level before.
+        if !about.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "\n## cluster.{below}\n\n{about}\n\nWith tags: `{tagged}`\n\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n"
+            );
+        }
+        for Leaf { leaf, unit, rollup, meaning } in level.leaves() {
             let _ = writeln!(text, "| `{leaf}` | {unit} | {} | {meaning} |", rollup.as_str());
         }
     }
@@ -126,8 +130,10 @@ mod tests {
         for row in rows {
             let names: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
             let [below, leaves @ ..] = names.as_slice() else { panic!("{row}") };
-            let of = |paths: &&Paths| paths.below == *below || paths.below.starts_with(&format!("{below}."));
-            let found: Vec<_> = every_path().filter(of).flat_map(|paths| paths.leaves.leaves()).collect();
+            let of = |level: &&dyn AnyLevel| {
+                level.below() == *below || level.below().starts_with(&format!("{below}."))
+            };
+            let found: Vec<_> = every_level().filter(of).flat_map(|level| level.leaves()).collect();
             assert!(!found.is_empty(), "{row}");
             assert_eq!(leaves.is_empty(), row.contains("| all |"), "{row}");
             for leaf in leaves {
@@ -139,9 +145,9 @@ mod tests {
     #[test]
     fn carbon_rolls_every_figure_up_as_it_says() {
         let rules = aggregations(include_str!("../../../../config/carbon/storage-aggregation.conf"));
-        for paths in every_path() {
-            let below = paths.below.replace(['<', '>'], "");
-            for Leaf { leaf, rollup, .. } in paths.leaves.leaves() {
+        for level in every_level() {
+            let below = level.below().replace(['<', '>'], "");
+            for Leaf { leaf, rollup, .. } in level.leaves() {
                 for prefix in ["cluster", "cluster.sandbox"] {
                     let path = format!("{prefix}.{below}.gauge-{leaf}");
                     for name in [crate::tagged::tagged(&path), path] {

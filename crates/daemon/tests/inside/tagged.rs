@@ -73,13 +73,13 @@ fn a_path_of_an_older_version_loses_nothing() {
 #[test]
 fn no_two_figures_have_a_name_and_tags_in_common() {
     let mut seen = BTreeMap::new();
-    for paths in every_path() {
-        for leaf in paths.leaves.leaves() {
-            let name = documented(paths).replace("<leaf>", &leaf.leaf);
+    for level in every_level() {
+        for leaf in level.leaves() {
+            let name = documented(level.below()).replace("<leaf>", &leaf.leaf);
             let tags: BTreeSet<String> =
                 name.split(';').skip(1).map(|tag| tag.split('=').next().unwrap().to_owned()).collect();
             let key = (name.split(';').next().unwrap().to_owned(), tags);
-            let before = seen.insert(key, (paths.below, leaf.leaf.clone()));
+            let before = seen.insert(key, (level.below(), leaf.leaf.clone()));
             assert_eq!(before, None, "{name}");
         }
     }
@@ -88,7 +88,7 @@ fn no_two_figures_have_a_name_and_tags_in_common() {
 
 #[test]
 fn no_level_fits_two_declarations() {
-    let declared: BTreeSet<&str> = every_path().map(|paths| paths.below).collect();
+    let declared: BTreeSet<&str> = every_level().map(AnyLevel::below).collect();
     for below in &declared {
         let given = below.replace(['<', '>'], "");
         let fitting: Vec<_> = declared.iter().filter(|declared| fits(declared, &given)).collect();
@@ -151,9 +151,9 @@ proptest! {
         prefix in prefix(),
         names in proptest::collection::vec(prop_oneof![any::<String>(), "[~;=a]{1,4}", "[a.]{190,210}"], 4),
     ) {
-        for paths in every_path() {
-            for leaf in paths.leaves.leaves() {
-                let path = filled(&prefix, paths.below, &leaf.leaf, &names);
+        for level in every_level() {
+            for leaf in level.leaves() {
+                let path = filled(&prefix, level.below(), &leaf.leaf, &names);
                 prop_assert_eq!(carbon::path::check(&path).ok().map(|()| check(&tagged(&path))), Some(Ok(())));
             }
         }
@@ -166,9 +166,9 @@ proptest! {
     ) {
         let mut seen = BTreeMap::new();
         for (prefix, names) in prefixes.iter().zip(&names) {
-            for paths in every_path() {
-                let leaf = paths.leaves.leaves().into_iter().next().unwrap();
-                let path = filled(prefix, paths.below, &leaf.leaf, names);
+            for level in every_level() {
+                let leaf = level.leaves().into_iter().next().unwrap();
+                let path = filled(prefix, level.below(), &leaf.leaf, names);
                 let before = seen.insert(tagged(&path), path.clone());
                 prop_assert!(before.as_ref().is_none_or(|before| *before == path), "{:?} and {}", before, path);
             }

@@ -4,15 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use carbon_wire::path;
 use slurm_snapshot::tres::whole;
 use slurm_snapshot::{
     Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, SharesRaw, TresUse, UseAndLimits,
 };
 
-use super::{Begin, Collect, Collector, Paths, Start};
+use super::{Begin, Collect, Collector, Start};
 use crate::derive::exact_f64;
-use crate::metric::{Leaves, Metric, Points, average, number};
+use crate::levels;
+use crate::levels::{Name, Points};
+use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -30,57 +31,7 @@ pub(super) const COLLECTOR: Collector = Collector {
     name: "associations",
     comment: "Fairshare, usage and limits by account and QOS, as sshare and sacctmgr show them: slurm_associations.",
     settings: &[USERS],
-    paths: &[
-        Paths {
-            below: "slurm_associations.total",
-            about: "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`, off by default. One RPC, \
-                    which takes no lock of jobs or nodes. If PrivateData in slurm.conf names `usage` or `users`, the \
-                    daemon's user must be an operator.",
-            leaves: &TOTAL,
-        },
-        Paths {
-            below: "slurm_associations.account.<account>",
-            about: "Shares and usage of an account, as `sshare -al` shows them. Its usage also counts for the accounts \
-                    above it. No point where sshare prints nothing or `inf`.",
-            leaves: &SHARES,
-        },
-        Paths {
-            below: "slurm_associations.account.<account>",
-            about: "Its jobs next to its limits. If jobs wait while `jobs_running` has reached `grp_jobs`, or a TRES \
-                    has reached its limit, they wait because of that limit: raise it with sacctmgr, or tell the \
-                    account's users. No point for a limit that is not set.",
-            leaves: &JOBS,
-        },
-        Paths {
-            below: "slurm_associations.account.<account>.tres.<tres>",
-            about: "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. \
-                    From the first use on there is a point in every round. Minutes are TRES-minutes; for memory they \
-                    are MiB-minutes.",
-            leaves: &TRES,
-        },
-        Paths {
-            below: "slurm_associations.qos.<qos>",
-            about: "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.",
-            leaves: &QOS,
-        },
-        Paths { below: "slurm_associations.qos.<qos>", about: "As of an account.", leaves: &JOBS },
-        as_for_an_account("slurm_associations.qos.<qos>.tres.<tres>", &TRES),
-        Paths {
-            below: "slurm_associations.qos.<qos>.tres.<tres>",
-            about: "What each user and each account may have of a TRES in this QOS.",
-            leaves: &QOS_TRES,
-        },
-        Paths {
-            below: "slurm_associations.user.<account>.<user>",
-            about: "A user in an account: only if `users` in `[collectors.associations]` is above 0. The top `users` \
-                    by usage get paths in each of their accounts, for at least a day; `root` and `slurm` always have \
-                    them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
-                    path. A user with a `fairshare` near 0 waits for the jobs of others.",
-            leaves: &SHARES,
-        },
-        as_for_an_account("slurm_associations.user.<account>.<user>", &JOBS),
-        as_for_an_account("slurm_associations.user.<account>.<user>.tres.<tres>", &TRES),
-    ],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Associations],
     start: Start::Survey(|Begin { settings, memory, .. }| {
         let user_paths = UserPaths::of(settings, *memory);
@@ -88,8 +39,73 @@ pub(super) const COLLECTOR: Collector = Collector {
     }),
 };
 
-const fn as_for_an_account(below: &'static str, leaves: &'static (dyn Leaves + Sync)) -> Paths {
-    Paths { below, about: "As for an account.", leaves }
+levels! {
+    LEVELS:
+    TOTAL: Level<&'static [Metric<Associations>], 0> = (
+        "slurm_associations.total",
+        "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`, off by default. One RPC, \
+                    which takes no lock of jobs or nodes. If PrivateData in slurm.conf names `usage` or `users`, the \
+                    daemon's user must be an operator.",
+        ALL,
+    );
+    ACCOUNT: Level<&'static [Metric<Association>], 1> = (
+        "slurm_associations.account.<account>",
+        "Shares and usage of an account, as `sshare -al` shows them. Its usage also counts for the accounts \
+                    above it. No point where sshare prints nothing or `inf`.",
+        SHARES,
+    );
+    ACCOUNT_JOBS: Level<&'static [Metric<UseAndLimits>], 1> = (
+        "slurm_associations.account.<account>",
+        "Its jobs next to its limits. If jobs wait while `jobs_running` has reached `grp_jobs`, or a TRES \
+                    has reached its limit, they wait because of that limit: raise it with sacctmgr, or tell the \
+                    account's users. No point for a limit that is not set.",
+        JOBS,
+    );
+    ACCOUNT_TRES: WordLevel<TresValues, 1> = (
+        "slurm_associations.account.<account>.tres.<tres>",
+        "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. \
+                    From the first use on there is a point in every round. Minutes are TRES-minutes; for memory they \
+                    are MiB-minutes.",
+        TRES,
+    );
+    QOS: Level<&'static [Metric<QosUse>], 1> = (
+        "slurm_associations.qos.<qos>",
+        "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.",
+        OF_QOS,
+    );
+    QOS_JOBS: Level<&'static [Metric<UseAndLimits>], 1> = (
+        "slurm_associations.qos.<qos>",
+        "As of an account.",
+        JOBS,
+    );
+    QOS_TRES: WordLevel<TresValues, 1> = (
+        "slurm_associations.qos.<qos>.tres.<tres>",
+        "As for an account.",
+        TRES,
+    );
+    QOS_TRES_LIMITS: Level<&'static [Metric<TresValues>], 2> = (
+        "slurm_associations.qos.<qos>.tres.<tres>",
+        "What each user and each account may have of a TRES in this QOS.",
+        TRES_LIMITS,
+    );
+    USER: Level<&'static [Metric<Association>], 2> = (
+        "slurm_associations.user.<account>.<user>",
+        "A user in an account: only if `users` in `[collectors.associations]` is above 0. The top `users` \
+                    by usage get paths in each of their accounts, for at least a day; `root` and `slurm` always have \
+                    them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
+                    path. A user with a `fairshare` near 0 waits for the jobs of others.",
+        SHARES,
+    );
+    USER_JOBS: Level<&'static [Metric<UseAndLimits>], 2> = (
+        "slurm_associations.user.<account>.<user>",
+        "As for an account.",
+        JOBS,
+    );
+    USER_TRES: WordLevel<TresValues, 2> = (
+        "slurm_associations.user.<account>.<user>.tres.<tres>",
+        "As for an account.",
+        TRES,
+    );
 }
 
 #[derive(Default)]
@@ -101,7 +117,7 @@ struct AssociationsCollector {
 }
 
 #[rustfmt::skip]
-const TOTAL: &[Metric<Associations>] = &[
+const ALL: &[Metric<Associations>] = &[
     average("records", "count", |a| number(a.records), "number of associations: accounts, and users in accounts"),
 ];
 
@@ -141,7 +157,7 @@ const JOBS: &[Metric<UseAndLimits>] = &[
 ];
 
 #[rustfmt::skip]
-const QOS: &[Metric<QosUse>] = &[
+const OF_QOS: &[Metric<QosUse>] = &[
     average("usage_raw", "TRES-seconds", |q| number(q.usage_raw), "as for an account"),
     average("max_jobs_per_user", "count", |q| number(q.use_and_limits.max_jobs_per_user),
         "MaxJobsPU: maximum number of running jobs of each user"),
@@ -175,7 +191,7 @@ const TRES: &[Metric<TresValues>] = &[
 ];
 
 #[rustfmt::skip]
-const QOS_TRES: &[Metric<TresValues>] = &[
+const TRES_LIMITS: &[Metric<TresValues>] = &[
     average("max_tres_per_user", "count, bytes", |t| t.amount(t.of.max_per_user), "MaxTRESPU: what each user may have"),
     average("max_tres_per_account", "count, bytes", |t| t.amount(t.of.max_per_account), "MaxTRESPA: what each account may have"),
 ];
@@ -187,23 +203,25 @@ impl Collect<SurveyReplies> for AssociationsCollector {
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Associations(all)) = replies.get(ReplyKind::Associations) else { return };
-        points.push("slurm_associations.total", TOTAL, &**all);
+        points.push(&TOTAL, [], all);
         for association in all.associations.iter().filter(|association| association.user.is_none()) {
-            let level = format!("slurm_associations.account.{}", path::component(&association.account));
-            push(points, &mut self.tres_seen, &level, association);
+            let (name, of) = (|| [Name::of(&association.account)], &association.use_and_limits);
+            points.push(&ACCOUNT, name(), association);
+            points.push(&ACCOUNT_JOBS, name(), of);
+            self.tres_seen.push(points, &ACCOUNT_TRES, name(), &[], &tres(of));
         }
         for qos in &all.qos {
-            let level = format!("slurm_associations.qos.{}", path::component(&qos.name));
-            points.push(&level, QOS, qos);
-            points.push(&level, JOBS, &qos.use_and_limits);
+            let name = || Name::of(&qos.name);
+            points.push(&QOS, [name()], qos);
+            points.push(&QOS_JOBS, [name()], &qos.use_and_limits);
             let tres = tres(&qos.use_and_limits);
-            self.tres_seen.push(points, &format!("{level}.tres"), &[], &tres, TRES);
-            for (name, tres) in &tres {
-                points.push(&format!("{level}.tres.{}", path::component(name)), QOS_TRES, tres);
+            self.tres_seen.push(points, &QOS_TRES, [name()], &[], &tres);
+            for (word, tres) in &tres {
+                points.push(&QOS_TRES_LIMITS, [name(), Name::of(word)], tres);
             }
         }
         self.push_users(timestamp, points, &all.associations);
-        self.tres_seen.end(points, TRES);
+        self.tres_seen.end(points);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
@@ -250,19 +268,15 @@ impl AssociationsCollector {
         for (candidate, (_, of)) in candidates.iter().zip(users.values()) {
             let Some(user) = user_paths.member(candidate) else { continue };
             for association in of {
-                let account = path::component(&association.account);
-                let level = format!("slurm_associations.user.{account}.{user}");
-                push(points, &mut self.user_tres_seen, &level, association);
+                let name = || [Name::of(&association.account), Name::component(user)];
+                let of = &association.use_and_limits;
+                points.push(&USER, name(), association);
+                points.push(&USER_JOBS, name(), of);
+                self.user_tres_seen.push(points, &USER_TRES, name(), &[], &tres(of));
             }
         }
-        self.user_tres_seen.end_silently();
+        self.user_tres_seen.forget_absent();
     }
-}
-
-fn push(points: &mut Points<'_>, tres_seen: &mut SeenStates, level: &str, association: &Association) {
-    points.push(level, SHARES, association);
-    points.push(level, JOBS, &association.use_and_limits);
-    tres_seen.push(points, &format!("{level}.tres"), &[], &tres(&association.use_and_limits), TRES);
 }
 
 /// By a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another TRES has that name.
@@ -407,7 +421,7 @@ mod tests {
         });
         assert_eq!(tres.len(), 2);
         let components: std::collections::BTreeSet<_> =
-            tres.keys().map(|name| path::component(name)).collect();
+            tres.keys().map(|name| carbon_wire::path::component(name)).collect();
         assert_eq!(components.len(), 2, "{components:?}");
     }
 }

@@ -2,24 +2,31 @@
 
 use slurm_snapshot::{Controller, Reply, ReplyKind};
 
-use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, average, number};
+use super::{Collect, Collector, Start};
+use crate::levels;
+use crate::levels::{Name, Points};
+use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "controllers",
     comment: "Whether the primary slurmctld and its backups answer: slurm_controllers.",
     settings: &[],
-    paths: &[Paths {
-        below: "slurm_controllers.<controller>",
-        about: "Each SlurmctldHost, asked as `scontrol ping` does: `primary`, `backup1` and so on. \
-                `[collectors.controllers]`, off by default. Without this, a backup that is down is noticed only when \
-                it is needed.",
-        leaves: &METRICS,
-    }],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Controllers],
     start: Start::Survey(|_| Box::new(ControllersCollector)),
 };
+
+levels! {
+    LEVELS:
+    CONTROLLER: Level<&'static [Metric<Controller>], 1> = (
+        "slurm_controllers.<controller>",
+        "Each SlurmctldHost, asked as `scontrol ping` does: `primary`, `backup1` and so on. \
+                `[collectors.controllers]`, off by default. Without this, a backup that is down is noticed only when \
+                it is needed.",
+        METRICS,
+    );
+}
 
 struct ControllersCollector;
 
@@ -38,7 +45,7 @@ impl Collect<SurveyReplies> for ControllersCollector {
                 0 => "primary".to_owned(),
                 index => format!("backup{index}"),
             };
-            points.push(&format!("slurm_controllers.{name}"), METRICS, controller);
+            points.push(&CONTROLLER, [Name::of(&name)], controller);
         }
     }
 }

@@ -5,9 +5,11 @@
 use carbon_wire::Batch;
 use slurm_snapshot::{FINAL_STATES, ReplyKind};
 
-use super::{Collector, Paths, Start};
+use super::{Collector, Start};
 use crate::finished::{Counts, Figures, Levels, Spread, Tally};
-use crate::metric::{Leaves, Metric, MetricTotals, Points, average, last, max, number};
+use crate::levels;
+use crate::levels::{Level, Name, Optional, Points};
+use crate::metric::{Metric, MetricTotals, average, last, max, number};
 use crate::settings::{Setting, Settings, Value};
 
 const WINDOW: Setting = Setting {
@@ -44,73 +46,180 @@ pub(super) const COLLECTOR: Collector = Collector {
     comment: "\
 Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd. Needs queue.dir.",
     settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS, EFFICIENCY],
-    paths: &[
-        Paths {
-            below: "slurm_jobs_finished.reading",
-            about: "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, even \
-                    through outages of slurmdbd and of this daemon. A job counts in the round in which it is first reported, \
-                    not in that in which it ended. Every figure is published twice: what the \
-                    round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
-                    not be read has no point; the next one counts its jobs.",
-            leaves: &(READING, UNPROVED),
-        },
-        state(
-            "slurm_jobs_finished.total.state.<state>",
-            "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
-             slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
-             each run that ended because the job was requeued (`requeued`).",
-        ),
-        Paths {
-            below: "slurm_jobs_finished.total.work",
-            about: "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).",
-            leaves: &WORK,
-        },
-        state(
-            "slurm_jobs_finished.partition.<partition>.state.<state>",
-            "By partition. A job that never started counts in the first partition that it asked for.",
-        ),
-        work("slurm_jobs_finished.partition.<partition>.work"),
-        state("slurm_jobs_finished.no_partition.state.<state>", "Jobs of which slurmdbd has no partition."),
-        work("slurm_jobs_finished.no_partition.work"),
-        state(
-            "slurm_jobs_finished.account.<account>.state.<state>",
-            "By account, if `accounts` is above 0: the first accounts with a job that started, up to that number. \
-             One without such a job for 30 days makes room for another. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
-        ),
-        work("slurm_jobs_finished.account.<account>.work"),
-        state("slurm_jobs_finished.other_accounts.state.<state>", "All accounts without paths of their own."),
-        work("slurm_jobs_finished.other_accounts.work"),
-        state("slurm_jobs_finished.no_account.state.<state>", "Jobs without an account."),
-        work("slurm_jobs_finished.no_account.work"),
-        state("slurm_jobs_finished.qos.<qos>.state.<state>", "By QOS, if `qos` is above 0, as by account."),
-        work("slurm_jobs_finished.qos.<qos>.work"),
-        state("slurm_jobs_finished.other_qos.state.<state>", "All QOS without paths of their own."),
-        work("slurm_jobs_finished.other_qos.work"),
-        state("slurm_jobs_finished.no_qos.state.<state>", "Jobs without a QOS."),
-        work("slurm_jobs_finished.no_qos.work"),
-        state(
-            "slurm_jobs_finished.user.<user>.state.<state>",
-            "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
-             long as Graphite keeps them.",
-        ),
-        work("slurm_jobs_finished.user.<user>.work"),
-        state("slurm_jobs_finished.other_users.state.<state>", "All users without paths of their own."),
-        work("slurm_jobs_finished.other_users.work"),
-        state("slurm_jobs_finished.no_user.state.<state>", "Jobs of which slurmdbd has no user."),
-        work("slurm_jobs_finished.no_user.work"),
-    ],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Finished],
     start: Start::Finished,
 };
 
-const fn state(below: &'static str, about: &'static str) -> Paths {
-    Paths { below, about, leaves: &STATE }
+levels! {
+    LEVELS:
+    READING: Level<&'static [Metric<Counts>], 0> = (
+        "slurm_jobs_finished.reading",
+        "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, even \
+                    through outages of slurmdbd and of this daemon. A job counts in the round in which it is first reported, \
+                    not in that in which it ended. Every figure is published twice: what the \
+                    round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
+                    not be read has no point; the next one counts its jobs.",
+        OF_READING,
+    );
+    READING_UNPROVED: Level<&'static [Metric<bool>], 0> = (
+        "slurm_jobs_finished.reading",
+        "",
+        UNPROVED,
+    );
+    TOTAL_STATE: Level<States, 1> = (
+        "slurm_jobs_finished.total.state.<state>",
+        "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
+             slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
+             each run that ended because the job was requeued (`requeued`).",
+        STATE,
+    );
+    TOTAL_WORK: Level<Work, 0> = (
+        "slurm_jobs_finished.total.work",
+        "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).",
+        WORK,
+    );
+    PARTITION_STATE: Level<States, 2> = (
+        "slurm_jobs_finished.partition.<partition>.state.<state>",
+        "By partition. A job that never started counts in the first partition that it asked for.",
+        STATE,
+    );
+    PARTITION_WORK: Level<Work, 1> = (
+        "slurm_jobs_finished.partition.<partition>.work",
+        "The same.",
+        WORK,
+    );
+    NO_PARTITION_STATE: Level<States, 1> = (
+        "slurm_jobs_finished.no_partition.state.<state>",
+        "Jobs of which slurmdbd has no partition.",
+        STATE,
+    );
+    NO_PARTITION_WORK: Level<Work, 0> = (
+        "slurm_jobs_finished.no_partition.work",
+        "The same.",
+        WORK,
+    );
+    ACCOUNT_STATE: Level<States, 2> = (
+        "slurm_jobs_finished.account.<account>.state.<state>",
+        "By account, if `accounts` is above 0: the first accounts with a job that started, up to that number. \
+             One without such a job for 30 days makes room for another. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
+        STATE,
+    );
+    ACCOUNT_WORK: Level<Work, 1> = (
+        "slurm_jobs_finished.account.<account>.work",
+        "The same.",
+        WORK,
+    );
+    OTHER_ACCOUNTS_STATE: Level<States, 1> = (
+        "slurm_jobs_finished.other_accounts.state.<state>",
+        "All accounts without paths of their own.",
+        STATE,
+    );
+    OTHER_ACCOUNTS_WORK: Level<Work, 0> = (
+        "slurm_jobs_finished.other_accounts.work",
+        "The same.",
+        WORK,
+    );
+    NO_ACCOUNT_STATE: Level<States, 1> = (
+        "slurm_jobs_finished.no_account.state.<state>",
+        "Jobs without an account.",
+        STATE,
+    );
+    NO_ACCOUNT_WORK: Level<Work, 0> = (
+        "slurm_jobs_finished.no_account.work",
+        "The same.",
+        WORK,
+    );
+    QOS_NAME_STATE: Level<States, 2> = (
+        "slurm_jobs_finished.qos.<qos>.state.<state>",
+        "By QOS, if `qos` is above 0, as by account.",
+        STATE,
+    );
+    QOS_NAME_WORK: Level<Work, 1> = (
+        "slurm_jobs_finished.qos.<qos>.work",
+        "The same.",
+        WORK,
+    );
+    OTHER_QOS_STATE: Level<States, 1> = (
+        "slurm_jobs_finished.other_qos.state.<state>",
+        "All QOS without paths of their own.",
+        STATE,
+    );
+    OTHER_QOS_WORK: Level<Work, 0> = (
+        "slurm_jobs_finished.other_qos.work",
+        "The same.",
+        WORK,
+    );
+    NO_QOS_STATE: Level<States, 1> = (
+        "slurm_jobs_finished.no_qos.state.<state>",
+        "Jobs without a QOS.",
+        STATE,
+    );
+    NO_QOS_WORK: Level<Work, 0> = (
+        "slurm_jobs_finished.no_qos.work",
+        "The same.",
+        WORK,
+    );
+    USER_STATE: Level<States, 2> = (
+        "slurm_jobs_finished.user.<user>.state.<state>",
+        "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
+             long as Graphite keeps them.",
+        STATE,
+    );
+    USER_WORK: Level<Work, 1> = (
+        "slurm_jobs_finished.user.<user>.work",
+        "The same.",
+        WORK,
+    );
+    OTHER_USERS_STATE: Level<States, 1> = (
+        "slurm_jobs_finished.other_users.state.<state>",
+        "All users without paths of their own.",
+        STATE,
+    );
+    OTHER_USERS_WORK: Level<Work, 0> = (
+        "slurm_jobs_finished.other_users.work",
+        "The same.",
+        WORK,
+    );
+    NO_USER_STATE: Level<States, 1> = (
+        "slurm_jobs_finished.no_user.state.<state>",
+        "Jobs of which slurmdbd has no user.",
+        STATE,
+    );
+    NO_USER_WORK: Level<Work, 0> = (
+        "slurm_jobs_finished.no_user.work",
+        "The same.",
+        WORK,
+    );
 }
 
-/// Follows the states of the same level.
-const fn work(below: &'static str) -> Paths {
-    Paths { below, about: "The same.", leaves: &WORK }
-}
+type States = &'static [Metric<StateCount>];
+
+/// Of a round, and since the first start; what the steps have used only with `efficiency`.
+type Work = (
+    (&'static [Metric<Tally>], &'static [Metric<Figures>]),
+    (MetricTotals<Tally>, Optional<(&'static [Metric<Tally>], MetricTotals<Tally>)>),
+);
+
+/// The levels without a name, by their own word.
+const WITHOUT_A_NAME: [(&str, &Level<States, 1>, &Level<Work, 0>); 8] = [
+    ("total", &TOTAL_STATE, &TOTAL_WORK),
+    ("no_partition", &NO_PARTITION_STATE, &NO_PARTITION_WORK),
+    ("other_accounts", &OTHER_ACCOUNTS_STATE, &OTHER_ACCOUNTS_WORK),
+    ("no_account", &NO_ACCOUNT_STATE, &NO_ACCOUNT_WORK),
+    ("other_qos", &OTHER_QOS_STATE, &OTHER_QOS_WORK),
+    ("no_qos", &NO_QOS_STATE, &NO_QOS_WORK),
+    ("other_users", &OTHER_USERS_STATE, &OTHER_USERS_WORK),
+    ("no_user", &NO_USER_STATE, &NO_USER_WORK),
+];
+
+/// The others, by the word before their name.
+const WITH_A_NAME: [(&str, &Level<States, 2>, &Level<Work, 1>); 4] = [
+    ("partition", &PARTITION_STATE, &PARTITION_WORK),
+    ("account", &ACCOUNT_STATE, &ACCOUNT_WORK),
+    ("qos", &QOS_NAME_STATE, &QOS_NAME_WORK),
+    ("user", &USER_STATE, &USER_WORK),
+];
 
 /// What finished jobs are counted with.
 pub struct FinishedSettings {
@@ -142,23 +251,26 @@ struct StateCount {
 pub fn batch(counts: &Counts, prefix: &str) -> Batch {
     let mut batch = Batch::new(counts.slot);
     let mut points = Points::new(prefix, &mut batch);
-    points.push("slurm_jobs_finished.reading", READING, counts);
-    points.push("slurm_jobs_finished.reading", UNPROVED, &counts.reading.unproved);
+    points.push(&READING, [], counts);
+    points.push(&READING_UNPROVED, [], &counts.reading.unproved);
     for (level, total) in &counts.totals {
         let round = counts.round.get(level).copied().unwrap_or_default();
-        let below = format!("slurm_jobs_finished.{level}");
-        for ((_, state), (round, total)) in
-            FINAL_STATES.iter().zip(round.sums.states.iter().zip(total.states))
-        {
-            points.push(&format!("{below}.state.{state}"), STATE, &StateCount { round: *round, total });
-        }
-        let below = format!("{below}.work");
-        points.push(&below, SUMS, &round.sums);
-        points.push(&below, SPREADS, &round);
-        points.push_totals(&below, TOTALS, total);
-        if counts.efficiency {
-            points.push(&below, USED, &round.sums);
-            points.push_totals(&below, USED_TOTALS, total);
+        let states = FINAL_STATES.iter().zip(round.sums.states.iter().zip(total.states));
+        let states =
+            states.map(|((_, state), (round, total))| (Name::of(state), StateCount { round: *round, total }));
+        let used = counts.efficiency.then_some((&round.sums, total));
+        let work = ((&round.sums, &round), (total, used));
+        // Counts of a level that an older version had are kept, and not published.
+        if let Some((word, name)) = level.split_once('.') {
+            let name = || Name::component(name);
+            let Some((_, of_state, of_work)) = WITH_A_NAME.iter().find(|(its, ..)| *its == word) else {
+                continue;
+            };
+            states.for_each(|(state, count)| points.push(of_state, [name(), state], &count));
+            points.push(of_work, [name()], work);
+        } else if let Some((_, of_state, of_work)) = WITHOUT_A_NAME.iter().find(|(its, ..)| its == level) {
+            states.for_each(|(state, count)| points.push(of_state, [state], &count));
+            points.push(of_work, [], work);
         }
     }
     batch
@@ -167,7 +279,7 @@ pub fn batch(counts: &Counts, prefix: &str) -> Batch {
 /// The batch of a round that counts nothing, because slurmdbd's empty answer is not proved.
 pub fn unproved_batch(slot: i64, prefix: &str) -> Batch {
     let mut batch = Batch::new(slot);
-    Points::new(prefix, &mut batch).push("slurm_jobs_finished.reading", UNPROVED, &true);
+    Points::new(prefix, &mut batch).push(&READING_UNPROVED, [], &true);
     batch
 }
 
@@ -191,7 +303,7 @@ fn spread(spread: Option<Spread>, which: fn(&Spread) -> u64) -> Option<f64> {
 }
 
 #[rustfmt::skip]
-const READING: &[Metric<Counts>] = &[
+const OF_READING: &[Metric<Counts>] = &[
     average("late_jobs", "count", |c| number(c.reading.late_jobs),
         "jobs of this round that ended before the previous round: slurmdbd learnt of them late"),
     last("late_jobs_total", "count", |c| number(c.late_total), "the same since the first start"),
@@ -243,17 +355,13 @@ const SUMS: &[Metric<Tally>] = &[
                   whole run, but after the loss of a node (`--no-kill`) only the time since"),
 ];
 
-const WORK: (&(dyn Leaves + Sync), &(dyn Leaves + Sync)) = (&(SUMS, SPREADS), &(TOTALS, (USED, USED_TOTALS)));
-
-const TOTALS: MetricTotals<Tally> = MetricTotals(SUMS);
+const WORK: Work = ((SUMS, SPREADS), (MetricTotals(SUMS), Optional((USED, MetricTotals(USED)))));
 
 #[rustfmt::skip]
 const USED: &[Metric<Tally>] = &[
     average("cpu_used_seconds", "s", |t| seconds(t.cpu_used),
         "if `efficiency` is on: user and system CPU time used by all their steps, sacct's TotalCPU. Divided by cpu_seconds, it is their CPU efficiency"),
 ];
-
-const USED_TOTALS: MetricTotals<Tally> = MetricTotals(USED);
 
 #[rustfmt::skip]
 const SPREADS: &[Metric<Figures>] = &[
@@ -272,11 +380,12 @@ const SPREADS: &[Metric<Figures>] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::levels::Tables;
 
     #[test]
     fn each_level_has_as_many_files_as_the_settings_say() {
         let with_efficiency = FINAL_STATES.len() * STATE.len() + WORK.leaves().len();
-        let files = with_efficiency - (USED, USED_TOTALS).leaves().len();
+        let files = with_efficiency - WORK.1.1.leaves().len();
         let said = format!("takes {files} files, and {with_efficiency} with efficiency");
         assert!(ACCOUNTS.comment.contains(&said), "{said}");
     }
@@ -329,7 +438,7 @@ mod tests {
         for point in batch.points() {
             let (level, _) = point.path().rsplit_once(".gauge-").unwrap();
             let level = level.strip_prefix("c.").unwrap();
-            assert!(COLLECTOR.paths.iter().any(|paths| super::super::fits(paths.below, level)), "{level}");
+            assert!(COLLECTOR.every_level().any(|its| super::super::fits(its.below(), level)), "{level}");
         }
     }
 }

@@ -4,26 +4,31 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
-use super::{Collect, Collector, Paths, Start, TickOutcome};
+use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, average, max, number};
-
-const FAMILY: &str = "slurm_health";
+use crate::levels;
+use crate::levels::Points;
+use crate::metric::{Metric, average, max, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "health",
     comment: "Figures for alerts: slurm_health.",
     settings: &[],
-    paths: &[Paths {
-        below: FAMILY,
-        about: "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a point \
-                at every tick; if they have none at all, the daemon or Carbon is down. See also \
-                `slurm_sched_interval`: `bf_last_cycle_age`, `main_mean_cycle`, `main_busy_fraction`.",
-        leaves: &METRICS,
-    }],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Statistics],
     start: Start::Tick(|begin| Box::new(Health { tick: begin.interval, before: None, last: None })),
 };
+
+levels! {
+    LEVELS:
+    ALL: Level<&'static [Metric<HealthValues>], 0> = (
+        "slurm_health",
+        "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a point \
+                at every tick; if they have none at all, the daemon or Carbon is down. See also \
+                `slurm_sched_interval`: `bf_last_cycle_age`, `main_mean_cycle`, `main_busy_fraction`.",
+        METRICS,
+    );
+}
 
 struct Health {
     /// Seconds between two ticks.
@@ -71,7 +76,7 @@ impl Collect<TickOutcome> for Health {
                 ..HealthValues::default()
             },
         };
-        points.push(FAMILY, METRICS, &values);
+        points.push(&ALL, [], &values);
     }
 }
 

@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 
-use carbon_wire::path;
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
-    AccountJobs, JobTallies, JobTally, Jobs, Moments, Reply, ReplyKind, ReplyOptions, Started, UserJobs,
-    Waiting,
+    AccountJobs, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Reply, ReplyKind, ReplyOptions, Started,
+    UserJobs, Waiting,
 };
 
-use super::{Begin, Collect, Collector, Paths, Start};
+use super::{Begin, Collect, Collector, Start};
 use crate::derive::seconds_since;
-use crate::metric::{Metric, Points, average, max, mebibytes, number};
+use crate::levels;
+use crate::levels::{Name, Points};
+use crate::metric::{Metric, average, max, mebibytes, number};
 use crate::name_paths::{NameInUse, NamePaths};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
@@ -45,74 +46,7 @@ pub(super) const COLLECTOR: Collector = Collector {
     name: "jobs",
     comment: "The queue: jobs by state, partition, QOS and reason, and how long they wait: slurm_jobs.",
     settings: &[ACCOUNTS, QOS, USERS, STATES_ONLY],
-    paths: &[
-        Paths {
-            below: "slurm_jobs.total",
-            about: "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every \
-                    task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
-                    jobs for MinJobAge (300 s by default) after their end, and they count here for that time.",
-            leaves: &TOTAL,
-        },
-        tally(
-            "slurm_jobs.state.<state>",
-            "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
-             a point in every round; `pending` and `running` always have one.",
-        ),
-        tally(
-            "slurm_jobs.reason.<reason>",
-            "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
-             Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
-             look.",
-        ),
-        Paths {
-            below: "slurm_jobs.waiting",
-            about: "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
-                    Percentiles are exact (nearest rank). A path without jobs has no point.",
-            leaves: &WAITING,
-        },
-        tally("slurm_jobs.partition.<partition>.state.<state>", "By partition and state."),
-        tally(
-            "slurm_jobs.partition.<partition>.reason.<reason>",
-            "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
-             have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
-             administrator. From the first job with a reason on there is a point in every round.",
-        ),
-        Paths {
-            below: "slurm_jobs.partition.<partition>.waiting",
-            about: "The waiting times of one partition.",
-            leaves: &WAITING,
-        },
-        tally(
-            "slurm_jobs.qos.<qos>.state.<state>",
-            "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
-        ),
-        tally("slurm_jobs.no_qos.state.<state>", "Jobs without a QOS, by state."),
-        tally(
-            "slurm_jobs.account.<account>.state.<state>",
-            "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
-             AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
-             started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
-             with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.",
-        ),
-        tally("slurm_jobs.no_account.state.<state>", "Jobs without an account, by state."),
-        tally(
-            "slurm_jobs.other_accounts.state.<state>",
-            "The jobs of all accounts without paths of their own, by state.",
-        ),
-        tally(
-            "slurm_jobs.user.<user>.state.<state>",
-            "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
-             allocated and requested, get paths for at least a day, from the first job on that has started; \
-             `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
-             all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
-             25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
-        ),
-        tally(
-            "slurm_jobs.others.state.<state>",
-            "The jobs of all users without a path of their own. Together with the users' paths they are all \
-             jobs.",
-        ),
-    ],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Jobs],
     start: Start::Survey(|Begin { settings, memory, .. }| {
         let user_paths = UserPaths::of(settings, *memory);
@@ -131,8 +65,94 @@ pub(super) const COLLECTOR: Collector = Collector {
     }),
 };
 
-const fn tally(below: &'static str, about: &'static str) -> Paths {
-    Paths { below, about, leaves: &TALLY }
+levels! {
+    LEVELS:
+    TOTAL: Level<&'static [Metric<Jobs>], 0> = (
+        "slurm_jobs.total",
+        "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every \
+                    task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
+                    jobs for MinJobAge (300 s by default) after their end, and they count here for that time.",
+        ALL,
+    );
+    STATE: WordLevel<JobTally, 0> = (
+        "slurm_jobs.state.<state>",
+        "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
+             a point in every round; `pending` and `running` always have one.",
+        TALLY,
+    );
+    REASON: WordLevel<JobTally, 0> = (
+        "slurm_jobs.reason.<reason>",
+        "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
+             Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
+             look.",
+        TALLY,
+    );
+    WAITING: Level<&'static [Metric<LevelWaits>], 0> = (
+        "slurm_jobs.waiting",
+        "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
+                    Percentiles are exact (nearest rank). A path without jobs has no point.",
+        WAITS,
+    );
+    PARTITION_STATE: WordLevel<JobTally, 1> = (
+        "slurm_jobs.partition.<partition>.state.<state>",
+        "By partition and state.",
+        TALLY,
+    );
+    PARTITION_REASON: WordLevel<JobTally, 1> = (
+        "slurm_jobs.partition.<partition>.reason.<reason>",
+        "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
+             have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
+             administrator. From the first job with a reason on there is a point in every round.",
+        TALLY,
+    );
+    PARTITION_WAITING: Level<&'static [Metric<LevelWaits>], 1> = (
+        "slurm_jobs.partition.<partition>.waiting",
+        "The waiting times of one partition.",
+        WAITS,
+    );
+    QOS_STATE: WordLevel<JobTally, 1> = (
+        "slurm_jobs.qos.<qos>.state.<state>",
+        "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
+        TALLY,
+    );
+    NO_QOS_STATE: WordLevel<JobTally, 0> = (
+        "slurm_jobs.no_qos.state.<state>",
+        "Jobs without a QOS, by state.",
+        TALLY,
+    );
+    ACCOUNT_STATE: WordLevel<JobTally, 1> = (
+        "slurm_jobs.account.<account>.state.<state>",
+        "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
+             AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
+             started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
+             with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.",
+        TALLY,
+    );
+    NO_ACCOUNT_STATE: WordLevel<JobTally, 0> = (
+        "slurm_jobs.no_account.state.<state>",
+        "Jobs without an account, by state.",
+        TALLY,
+    );
+    OTHER_ACCOUNTS_STATE: WordLevel<JobTally, 0> = (
+        "slurm_jobs.other_accounts.state.<state>",
+        "The jobs of all accounts without paths of their own, by state.",
+        TALLY,
+    );
+    USER_STATE: WordLevel<JobTally, 1> = (
+        "slurm_jobs.user.<user>.state.<state>",
+        "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
+             allocated and requested, get paths for at least a day, from the first job on that has started; \
+             `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
+             all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
+             25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
+        TALLY,
+    );
+    OTHERS_STATE: WordLevel<JobTally, 0> = (
+        "slurm_jobs.others.state.<state>",
+        "The jobs of all users without a path of their own. Together with the users' paths they are all \
+             jobs.",
+        TALLY,
+    );
 }
 
 #[derive(Default)]
@@ -168,13 +188,15 @@ struct LevelWaits {
 /// The part of [`TALLY`] that is known with `states_only`.
 const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
 
-/// The part of [`TOTAL`] that is known with `states_only`.
-const ALL_JOBS: &[Metric<Jobs>] = TOTAL.split_at(2).0;
+/// The part of [`ALL`] that is known with `states_only`.
+const ALL_JOBS: &[Metric<Jobs>] = ALL.split_at(2).0;
 
-pub(super) const OF_STATES: &[Paths] = &[
-    Paths { below: "slurm_jobs.total", about: "", leaves: &ALL_JOBS },
-    Paths { below: "slurm_jobs.state.<state>", about: "", leaves: &JOBS },
-];
+levels! {
+    /// With `states_only`.
+    pub(super) OF_STATES:
+    ONLY_TOTAL: Level<&'static [Metric<Jobs>], 0> = ("slurm_jobs.total", "", ALL_JOBS);
+    ONLY_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.state.<state>", "", JOBS);
+}
 
 #[rustfmt::skip]
 const TALLY: &[Metric<JobTally>] = &[
@@ -188,7 +210,7 @@ const TALLY: &[Metric<JobTally>] = &[
 ];
 
 #[rustfmt::skip]
-const TOTAL: &[Metric<Jobs>] = &[
+const ALL: &[Metric<Jobs>] = &[
     average("jobs", "count", |j| number(sum(&j.states)), "all jobs that slurmctld knows"),
     average("unparsed", "count", |j| number(j.unparsed),
         "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
@@ -197,7 +219,7 @@ const TOTAL: &[Metric<Jobs>] = &[
 ];
 
 #[rustfmt::skip]
-const WAITING: &[Metric<LevelWaits>] = &[
+const WAITS: &[Metric<LevelWaits>] = &[
     average("wait_p50", "s", |w| w.since(w.submitted, |m| m.p50), "median time since the pending jobs were submitted"),
     average("wait_p90", "s", |w| w.since(w.submitted, |m| m.p90), "90th percentile of the same"),
     max("wait_max", "s", |w| w.since(w.submitted, |m| m.max), "time since the oldest pending job was submitted"),
@@ -220,9 +242,9 @@ impl Collect<SurveyReplies> for JobsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs) else { return };
         if jobs.states_only {
-            points.push("slurm_jobs.total", ALL_JOBS, jobs);
-            self.states_seen.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, JOBS);
-            self.states_seen.end(points, JOBS);
+            points.push(&ONLY_TOTAL, [], jobs);
+            self.states_seen.push(points, &ONLY_STATE, [], ALWAYS, &jobs.states);
+            self.states_seen.end(points);
             return;
         }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
@@ -234,28 +256,27 @@ impl Collect<SurveyReplies> for JobsCollector {
             started: if is_new { started } else { Some(Started::default()) },
             now,
         };
-        points.push("slurm_jobs.total", TOTAL, &**jobs);
-        self.states_seen.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, TALLY);
-        self.states_seen.push(points, "slurm_jobs.reason", &[], &jobs.pending_reasons, TALLY);
-        points.push("slurm_jobs.waiting", WAITING, &waits(&jobs.waiting, jobs.started));
+        points.push(&TOTAL, [], jobs);
+        self.states_seen.push(points, &STATE, [], ALWAYS, &jobs.states);
+        self.states_seen.push(points, &REASON, [], &[], &jobs.pending_reasons);
+        points.push(&WAITING, [], &waits(&jobs.waiting, jobs.started));
         for (name, partition) in &jobs.partitions {
-            let level = format!("slurm_jobs.partition.{}", path::component(name));
-            self.states_seen.push(points, &format!("{level}.state"), ALWAYS, &partition.states, TALLY);
-            let reasons = &partition.pending_reasons;
-            self.states_seen.push(points, &format!("{level}.reason"), &[], reasons, TALLY);
-            points.push(&format!("{level}.waiting"), WAITING, &waits(&partition.waiting, partition.started));
+            let PartitionJobs { states, pending_reasons, waiting, started, .. } = partition;
+            let name = || [Name::of(name)];
+            self.states_seen.push(points, &PARTITION_STATE, name(), ALWAYS, states);
+            self.states_seen.push(points, &PARTITION_REASON, name(), &[], pending_reasons);
+            points.push(&PARTITION_WAITING, name(), &waits(waiting, *started));
         }
         for (name, states) in &jobs.qos {
-            let level = match name.as_str() {
+            match name.as_str() {
                 // At another level, because every name is possible below `qos`.
-                "" => "slurm_jobs.no_qos.state".to_owned(),
-                name => format!("slurm_jobs.qos.{}.state", path::component(name)),
-            };
-            self.states_seen.push(points, &level, ALWAYS, states, TALLY);
+                "" => self.states_seen.push(points, &NO_QOS_STATE, [], ALWAYS, states),
+                name => self.states_seen.push(points, &QOS_STATE, [Name::of(name)], ALWAYS, states),
+            }
         }
         self.push_accounts(timestamp, points, &jobs.accounts);
         self.push_users(timestamp, points, &jobs.users);
-        self.states_seen.end(points, TALLY);
+        self.states_seen.end(points);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
@@ -289,17 +310,15 @@ impl JobsCollector {
             add(&mut others, &account.states);
         }
         if let Some(nameless) = accounts.get("") {
-            let level = "slurm_jobs.no_account.state";
-            self.states_seen.push(points, level, ALWAYS, &nameless.states, TALLY);
+            self.states_seen.push(points, &NO_ACCOUNT_STATE, [], ALWAYS, &nameless.states);
         }
-        self.states_seen.push(points, "slurm_jobs.other_accounts.state", ALWAYS, &others, TALLY);
+        self.states_seen.push(points, &OTHER_ACCOUNTS_STATE, [], ALWAYS, &others);
         for name in paths.names() {
-            let level = format!("slurm_jobs.account.{}.state", path::component(name));
             let none = JobTallies::new();
             let states = accounts.get(name).map_or(&none, |account| &account.states);
-            self.account_states_seen.push(points, &level, ALWAYS, states, TALLY);
+            self.account_states_seen.push(points, &ACCOUNT_STATE, [Name::of(name)], ALWAYS, states);
         }
-        self.account_states_seen.end_silently();
+        self.account_states_seen.forget_absent();
     }
 
     fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, users: &[UserJobs]) {
@@ -311,14 +330,14 @@ impl JobsCollector {
         let mut others = JobTallies::new();
         for (user, candidate) in users.iter().zip(&candidates) {
             if let Some(path) = user_paths.member(candidate) {
-                let level = format!("slurm_jobs.user.{path}.state");
-                self.user_states_seen.push(points, &level, ALWAYS, &user.states, TALLY);
+                let name = [Name::component(path)];
+                self.user_states_seen.push(points, &USER_STATE, name, ALWAYS, &user.states);
             } else {
                 add(&mut others, &user.states);
             }
         }
-        self.user_states_seen.end_silently();
-        self.states_seen.push(points, "slurm_jobs.others.state", ALWAYS, &others, TALLY);
+        self.user_states_seen.forget_absent();
+        self.states_seen.push(points, &OTHERS_STATE, [], ALWAYS, &others);
     }
 }
 

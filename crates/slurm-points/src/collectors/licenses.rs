@@ -2,34 +2,38 @@
 
 use std::collections::BTreeMap;
 
-use carbon_wire::path;
 use slurm_snapshot::{License, Reply, ReplyKind};
 
-use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, average, number};
+use super::{Collect, Collector, Start};
+use crate::levels;
+use crate::levels::{Name, Points};
+use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "licenses",
     comment: "Each licence: slurm_licenses.",
     settings: &[],
-    paths: &[
-        Paths {
-            below: "slurm_licenses.<license>",
-            about: "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.",
-            leaves: &METRICS,
-        },
-        Paths {
-            below: "slurm_licenses.<license>.layer.<nodes>",
-            about: "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so \
-                    their sum has no meaning. A libslurm older than 25.05 does not tell layers apart; then a resource \
-                    with several layers has no points.",
-            leaves: &METRICS,
-        },
-    ],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Licenses],
     start: Start::Survey(|_| Box::new(LicensesCollector)),
 };
+
+levels! {
+    LEVELS:
+    LICENSE: Level<&'static [Metric<License>], 1> = (
+        "slurm_licenses.<license>",
+        "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.",
+        METRICS,
+    );
+    LAYER: Level<&'static [Metric<License>], 2> = (
+        "slurm_licenses.<license>.layer.<nodes>",
+        "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so \
+                    their sum has no meaning. A libslurm older than 25.05 does not tell layers apart; then a resource \
+                    with several layers has no points.",
+        METRICS,
+    );
+}
 
 struct LicensesCollector;
 
@@ -44,9 +48,11 @@ const METRICS: &[Metric<License>] = &[
 impl Collect<SurveyReplies> for LicensesCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Licenses(licenses)) = replies.get(ReplyKind::Licenses) else { return };
-        for (level, license) in by_level(&licenses.licenses) {
-            if let Some(license) = license {
-                points.push(&level, METRICS, license);
+        for ((name, nodes), license) in by_level(&licenses.licenses) {
+            match (license, nodes) {
+                (Some(license), Some(nodes)) => points.push(&LAYER, [name, nodes], license),
+                (Some(license), None) => points.push(&LICENSE, [name], license),
+                (None, _) => {}
             }
         }
     }
@@ -54,14 +60,10 @@ impl Collect<SurveyReplies> for LicensesCollector {
 
 /// Each licence, and each layer of a hierarchical resource, by its level. `None` if several have the same level: they
 /// cannot be told apart, and nested layers have no sum.
-fn by_level(licenses: &[License]) -> BTreeMap<String, Option<&License>> {
+fn by_level(licenses: &[License]) -> BTreeMap<(Name<'_>, Option<Name<'_>>), Option<&License>> {
     let mut levels = BTreeMap::new();
     for license in licenses {
-        let name = path::component(&license.name);
-        let level = match &license.nodes {
-            Some(nodes) => format!("slurm_licenses.{name}.layer.{}", path::component(nodes)),
-            None => format!("slurm_licenses.{name}"),
-        };
+        let level = (Name::of(&license.name), license.nodes.as_deref().map(Name::of));
         levels.entry(level).and_modify(|one| *one = None).or_insert(Some(license));
     }
     levels
@@ -86,7 +88,7 @@ mod tests {
             remote: true,
         };
         let points = points(vec![matlab]);
-        let below = format!("c.slurm_licenses.{}", path::component("matlab@site"));
+        let below = format!("c.slurm_licenses.{}", carbon_wire::path::component("matlab@site"));
         let expected = ["total 20", "used 7", "free 10", "reserved 3"];
         assert_eq!(points, expected.map(|point| format!("{below}.gauge-{point}")));
     }
@@ -118,7 +120,7 @@ mod tests {
             layer(Some("n[3-4]"), None, 0),
         ]);
         let figures = |nodes, figures: &[&str]| {
-            let below = format!("c.slurm_licenses.flat.layer.{}", path::component(nodes));
+            let below = format!("c.slurm_licenses.flat.layer.{}", carbon_wire::path::component(nodes));
             figures.iter().map(|figure| format!("{below}.gauge-{figure}")).collect::<Vec<_>>()
         };
         let expected = [

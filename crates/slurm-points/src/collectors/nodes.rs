@@ -2,11 +2,12 @@
 //!
 //! A node counts once here, whatever partitions it is in. FUTURE nodes count only as `future`.
 
-use carbon_wire::path;
-use slurm_snapshot::{NodeRow, Nodes, Reply, ReplyKind, ReplyOptions};
+use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares};
 
-use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, average, number};
+use super::{Collect, Collector, Start};
+use crate::levels;
+use crate::levels::{Name, Points};
+use crate::metric::{Metric, average, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
@@ -22,64 +23,71 @@ pub(super) const COLLECTOR: Collector = Collector {
     name: "nodes",
     comment: "Nodes by state, CPUs, memory, GPUs: slurm_nodes.",
     settings: &[EACH],
-    paths: &[
-        Paths {
-            below: "slurm_nodes.total",
-            about: "Nodes: `[collectors.nodes]`, off by default. Each node counts once, even if it is in several \
-                    partitions.",
-            leaves: &SHARES,
-        },
-        Paths {
-            below: "slurm_nodes.records",
-            about: "Nodes that are not in the total, and what could not be parsed.",
-            leaves: &RECORDS,
-        },
-        Paths {
-            below: "slurm_nodes.state.<state>",
-            about: "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix. From the \
-                    first node in a state on there is a point in every round.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_nodes.flag.<flag>",
-            about: "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
-                    `powered_down`, `powering_up` and so on. A node may have several.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_nodes.gpu.<type>",
-            about: "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.",
-            leaves: &GPUS,
-        },
-        Paths { below: "slurm_nodes.untyped_gpu", about: "GPUs without a type.", leaves: &GPUS },
-        Paths {
-            below: "slurm_nodes.drained",
-            about: "How long nodes have been drained or draining.",
-            leaves: &OUT,
-        },
-        Paths {
-            below: "slurm_nodes.down",
-            about: "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
-            keeps the time of its reason, and counts only in `slurm_nodes.drained`.",
-            leaves: &OUT,
-        },
-        Paths {
-            below: "slurm_nodes.node.<node>",
-            about: "Each node: `each = true`, off by default, because with the next four it makes 19 paths for each \
-                    node.",
-            leaves: &SHARES,
-        },
-        Paths {
-            below: "slurm_nodes.node_state.<node>",
-            about: "Further figures of each node.",
-            leaves: &ROW,
-        },
-    ],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Nodes],
     start: Start::Survey(|begin| {
         Box::new(NodesCollector { each: begin.settings.flag(&EACH), states_seen: SeenStates::default() })
     }),
 };
+
+levels! {
+    LEVELS:
+    TOTAL: Level<&'static [Metric<NodeTally>], 0> = (
+        "slurm_nodes.total",
+        "Nodes: `[collectors.nodes]`, off by default. Each node counts once, even if it is in several \
+                    partitions.",
+        SHARES,
+    );
+    RECORDS: Level<&'static [Metric<Nodes>], 0> = (
+        "slurm_nodes.records",
+        "Nodes that are not in the total, and what could not be parsed.",
+        OF_RECORDS,
+    );
+    STATE: WordLevel<NodeTally, 0> = (
+        "slurm_nodes.state.<state>",
+        "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix. From the \
+                    first node in a state on there is a point in every round.",
+        TALLY,
+    );
+    FLAG: WordLevel<NodeTally, 0> = (
+        "slurm_nodes.flag.<flag>",
+        "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
+                    `powered_down`, `powering_up` and so on. A node may have several.",
+        TALLY,
+    );
+    GPU: Level<&'static [Metric<Shares>], 1> = (
+        "slurm_nodes.gpu.<type>",
+        "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.",
+        GPUS,
+    );
+    UNTYPED_GPU: Level<&'static [Metric<Shares>], 0> = (
+        "slurm_nodes.untyped_gpu",
+        "GPUs without a type.",
+        GPUS,
+    );
+    DRAINED: Level<&'static [Metric<Out>], 0> = (
+        "slurm_nodes.drained",
+        "How long nodes have been drained or draining.",
+        OUT,
+    );
+    DOWN: Level<&'static [Metric<Out>], 0> = (
+        "slurm_nodes.down",
+        "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
+            keeps the time of its reason, and counts only in `slurm_nodes.drained`.",
+        OUT,
+    );
+    NODE: Level<&'static [Metric<NodeTally>], 1> = (
+        "slurm_nodes.node.<node>",
+        "Each node: `each = true`, off by default, because with the next four it makes 19 paths for each \
+                    node.",
+        SHARES,
+    );
+    NODE_STATE: Level<&'static [Metric<NodeRow>], 1> = (
+        "slurm_nodes.node_state.<node>",
+        "Further figures of each node.",
+        ROW,
+    );
+}
 
 struct NodesCollector {
     each: bool,
@@ -93,7 +101,7 @@ struct Out {
 }
 
 #[rustfmt::skip]
-const RECORDS: &[Metric<Nodes>] = &[
+const OF_RECORDS: &[Metric<Nodes>] = &[
     average("future", "count", |n| number(n.future), "FUTURE nodes: configured, but not present yet"),
     average("blank", "count", |n| number(n.blank), "records that slurmctld sent empty"),
     average("unparsed", "count", |n| number(n.unparsed),
@@ -123,24 +131,23 @@ impl Collect<SurveyReplies> for NodesCollector {
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
-        points.push("slurm_nodes.total", SHARES, &nodes.total);
-        points.push("slurm_nodes.records", RECORDS, nodes);
-        self.states_seen.push(points, "slurm_nodes.state", &[], &nodes.states, TALLY);
-        self.states_seen.push(points, "slurm_nodes.flag", &[], &nodes.flags, TALLY);
+        points.push(&TOTAL, [], &nodes.total);
+        points.push(&RECORDS, [], nodes);
+        self.states_seen.push(points, &STATE, [], &[], &nodes.states);
+        self.states_seen.push(points, &FLAG, [], &[], &nodes.flags);
         for (kind, shares) in &nodes.gpus {
             match kind.as_str() {
-                "" => points.push("slurm_nodes.untyped_gpu", GPUS, shares),
-                kind => points.push(&format!("slurm_nodes.gpu.{}", path::component(kind)), GPUS, shares),
+                "" => points.push(&UNTYPED_GPU, [], shares),
+                kind => points.push(&GPU, [Name::of(kind)], shares),
             }
         }
         let now = replies.there(ReplyKind::Nodes, timestamp);
         let out = |since: &[i64]| Out { since: since.to_owned(), now };
-        points.push("slurm_nodes.drained", OUT, &out(&nodes.drain_since));
-        points.push("slurm_nodes.down", OUT, &out(&nodes.down_since));
+        points.push(&DRAINED, [], &out(&nodes.drain_since));
+        points.push(&DOWN, [], &out(&nodes.down_since));
         for row in nodes.rows.iter().filter(|_| self.each) {
-            let name = path::component(&row.name);
-            points.push(&format!("slurm_nodes.node.{name}"), SHARES, &row.tally);
-            points.push(&format!("slurm_nodes.node_state.{name}"), ROW, row);
+            points.push(&NODE, [Name::of(&row.name)], &row.tally);
+            points.push(&NODE_STATE, [Name::of(&row.name)], row);
         }
     }
 }
@@ -176,7 +183,7 @@ mod tests {
         );
         let of_it: Vec<&String> = points.iter().filter(|point| point.contains(".n1.")).collect();
         let about =
-            COLLECTOR.paths.iter().find(|paths| paths.below == "slurm_nodes.node.<node>").unwrap().about;
+            COLLECTOR.every_level().find(|level| level.below() == "slurm_nodes.node.<node>").unwrap().about();
         assert!(about.contains(&format!("makes {} paths", of_it.len())), "{of_it:#?}");
         let state = ["down 1", "drain 1", "not_responding 0", "cpu_load 1.5"];
         let state = state.map(|point| format!("c.slurm_nodes.node_state.n1.gauge-{point}"));

@@ -2,11 +2,12 @@
 //!
 //! A node in two partitions counts in each.
 
-use carbon_wire::path;
-use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
+use slurm_snapshot::{JobTally, NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shares};
 
-use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, average, number};
+use super::{Collect, Collector, Start};
+use crate::levels;
+use crate::levels::{Name, Points};
+use crate::metric::{Metric, average, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::zero_fill::SeenStates;
@@ -15,45 +16,48 @@ pub(super) const COLLECTOR: Collector = Collector {
     name: "partitions",
     comment: "Each partition: slurm_partitions. Needs the replies of jobs and nodes.",
     settings: &[],
-    paths: &[
-        Paths {
-            below: "slurm_partitions.<partition>",
-            about: "Each partition, hidden ones too: `[collectors.partitions]`, off by default. It uses the replies of \
-                    `jobs` and `nodes`, and costs slurmctld both if those are off.",
-            leaves: &STATE,
-        },
-        Paths {
-            below: "slurm_partitions.<partition>",
-            about: "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.",
-            leaves: &SHARES,
-        },
-        Paths {
-            below: "slurm_partitions.<partition>.state.<state>",
-            about: "Its nodes by the one state that sinfo shows, in lower case and without its suffix: jobs do not get \
-                    nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
-                    every round.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_partitions.<partition>.gpu.<type>",
-            about: "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`. From the first \
-                    GPU of a type on there is a point in every round.",
-            leaves: &GPUS,
-        },
-        Paths {
-            below: "slurm_partitions.<partition>.untyped_gpu",
-            about: "Its GPUs without a type.",
-            leaves: &GPUS,
-        },
-        Paths {
-            below: "slurm_partitions.<partition>",
-            about: "Its jobs. A job that waits in several partitions counts in each.",
-            leaves: &JOBS,
-        },
-    ],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Nodes, ReplyKind::Jobs],
     start: Start::Survey(|_| Box::<PartitionsCollector>::default()),
 };
+
+levels! {
+    LEVELS:
+    STATE: Level<&'static [Metric<Partition>], 1> = (
+        "slurm_partitions.<partition>",
+        "Each partition, hidden ones too: `[collectors.partitions]`, off by default. It uses the replies of \
+                    `jobs` and `nodes`, and costs slurmctld both if those are off.",
+        STATES,
+    );
+    NODES: Level<&'static [Metric<NodeTally>], 1> = (
+        "slurm_partitions.<partition>",
+        "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.",
+        SHARES,
+    );
+    NODE_STATE: WordLevel<NodeTally, 1> = (
+        "slurm_partitions.<partition>.state.<state>",
+        "Its nodes by the one state that sinfo shows, in lower case and without its suffix: jobs do not get \
+                    nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
+                    every round.",
+        TALLY,
+    );
+    GPU: WordLevel<Shares, 1> = (
+        "slurm_partitions.<partition>.gpu.<type>",
+        "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`. From the first \
+                    GPU of a type on there is a point in every round.",
+        GPUS,
+    );
+    UNTYPED_GPU: Level<&'static [Metric<Shares>], 1> = (
+        "slurm_partitions.<partition>.untyped_gpu",
+        "Its GPUs without a type.",
+        GPUS,
+    );
+    JOBS: Level<&'static [Metric<PartitionJobs>], 1> = (
+        "slurm_partitions.<partition>",
+        "Its jobs. A job that waits in several partitions counts in each.",
+        OF_JOBS,
+    );
+}
 
 #[derive(Default)]
 struct PartitionsCollector {
@@ -62,7 +66,7 @@ struct PartitionsCollector {
 }
 
 #[rustfmt::skip]
-const STATE: &[Metric<Partition>] = &[
+const STATES: &[Metric<Partition>] = &[
     average("up", "0 or 1", |p| is(p, "up"), "whether the partition accepts jobs and starts them"),
     average("down", "0 or 1", |p| is(p, "down"), "whether the partition accepts jobs without starting them"),
     average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
@@ -70,7 +74,7 @@ const STATE: &[Metric<Partition>] = &[
 ];
 
 #[rustfmt::skip]
-const JOBS: &[Metric<PartitionJobs>] = &[
+const OF_JOBS: &[Metric<PartitionJobs>] = &[
     average("jobs_pending", "count", |p| tally(p, "pending", |t| t.jobs), "jobs pending"),
     average("jobs_running", "count", |p| running(p, |t| t.jobs),
         "jobs running, and those that hold nodes while these boot or a prolog runs: squeue's `configuring`"),
@@ -87,24 +91,24 @@ impl Collect<SurveyReplies> for PartitionsCollector {
         let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
         let Some(partitions) = &nodes.partitions else { return };
         for partition in &partitions.partitions {
-            let below = format!("slurm_partitions.{}", path::component(&partition.name));
-            points.push(&below, STATE, partition);
-            points.push(&below, SHARES, &partition.total);
-            self.states_seen.push(points, &format!("{below}.state"), &[], &partition.states, TALLY);
+            let name = || Name::of(&partition.name);
+            points.push(&STATE, [name()], partition);
+            points.push(&NODES, [name()], &partition.total);
+            self.states_seen.push(points, &NODE_STATE, [name()], &[], &partition.states);
             let mut types = partition.gpus.clone();
             if let Some(untyped) = types.remove("") {
-                points.push(&format!("{below}.untyped_gpu"), GPUS, &untyped);
+                points.push(&UNTYPED_GPU, [name()], &untyped);
             }
-            self.gpu_types_seen.push(points, &format!("{below}.gpu"), &[], &types, GPUS);
+            self.gpu_types_seen.push(points, &GPU, [name()], &[], &types);
             if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
                 && !jobs.states_only
             {
                 let none = PartitionJobs::default();
-                points.push(&below, JOBS, jobs.partitions.get(&partition.name).unwrap_or(&none));
+                points.push(&JOBS, [name()], jobs.partitions.get(&partition.name).unwrap_or(&none));
             }
         }
-        self.states_seen.end(points, TALLY);
-        self.gpu_types_seen.end(points, GPUS);
+        self.states_seen.end(points);
+        self.gpu_types_seen.end(points);
     }
 }
 

@@ -2,30 +2,35 @@
 
 use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
-use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, average, number};
+use super::{Collect, Collector, Start};
+use crate::levels;
+use crate::levels::Points;
+use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "reservations",
     comment: "Reservations, and when the next maintenance begins: slurm_reservations.",
     settings: &[],
-    paths: &[
-        Paths {
-            below: "slurm_reservations.all",
-            about: "All reservations together: `[collectors.reservations]`, off by default. There is no path for each, \
-                    because reservations keep coming with new names and every path is a file that stays.",
-            leaves: &METRICS,
-        },
-        Paths {
-            below: "slurm_reservations.maint",
-            about: "When the next reservation with the MAINT flag begins.",
-            leaves: &METRICS,
-        },
-    ],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Reservations],
     start: Start::Survey(|_| Box::new(ReservationsCollector)),
 };
+
+levels! {
+    LEVELS:
+    ALL: Level<&'static [Metric<ReservationsNow>], 0> = (
+        "slurm_reservations.all",
+        "All reservations together: `[collectors.reservations]`, off by default. There is no path for each, \
+                    because reservations keep coming with new names and every path is a file that stays.",
+        METRICS,
+    );
+    MAINT: Level<&'static [Metric<ReservationsNow>], 0> = (
+        "slurm_reservations.maint",
+        "When the next reservation with the MAINT flag begins.",
+        METRICS,
+    );
+}
 
 struct ReservationsCollector;
 
@@ -51,8 +56,8 @@ impl Collect<SurveyReplies> for ReservationsCollector {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
         let (all, now) = (all.reservations.clone(), replies.there(ReplyKind::Reservations, timestamp));
         let maint = all.iter().filter(|reservation| reservation.maint).cloned().collect();
-        points.push("slurm_reservations.all", METRICS, &ReservationsNow { reservations: all, now });
-        points.push("slurm_reservations.maint", METRICS, &ReservationsNow { reservations: maint, now });
+        points.push(&ALL, [], &ReservationsNow { reservations: all, now });
+        points.push(&MAINT, [], &ReservationsNow { reservations: maint, now });
     }
 }
 

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_name};
 
-use super::{Begin, Collect, Collector, Paths, Start, TickOutcome};
+use super::{Begin, Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
-use crate::metric::{Metric, Points, average, last, max, number};
-use crate::rpc_metrics::{self, CallsRow, MEMBERS, RpcHistory};
+use crate::levels;
+use crate::levels::{Name, Points};
+use crate::metric::{Metric, average, last, max, number};
+use crate::rpc_metrics::{self, CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels};
 use crate::settings::{Setting, Value};
-
-const FAMILY: &str = "slurm_rpc_stats";
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "rpc_stats",
@@ -29,24 +29,42 @@ Publish the top N users by RPC time, and root and slurm; 0 for none, at most 200
 stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users. Put the rules of
 `slurm-graphite storage-schemas` in place first, and set queue.dir, where their names are remembered.",
     }],
-    paths: &[
-        Paths {
-            below: "slurm_rpc_stats.type.<type>",
-            about: "The RPCs that slurmctld has served, by message type, as `sdiag` shows them, for example \
+    levels: &[LEVELS],
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|Begin { interval, settings, memory }| {
+        Box::new(RpcStats { interval: *interval, history: RpcHistory::new(settings, *memory) })
+    }),
+};
+
+levels! {
+    LEVELS:
+    TYPE: Level<&'static [Metric<CallsRow>], 1> = (
+        "slurm_rpc_stats.type.<type>",
+        "The RPCs that slurmctld has served, by message type, as `sdiag` shows them, for example \
                     `slurm_rpc_stats.type.REQUEST_JOB_INFO`; a type that this program does not know is `type_NUMBER`. \
                     slurmctld counts at most 100 types, since its start or `sdiag --reset`; midnight does not reset \
                     them. The figures *in the interval* are the growth between two readings; across a reset there are \
                     none.",
-            leaves: &(CALLS, QUEUE),
-        },
-        Paths {
-            below: "slurm_rpc_stats.total",
-            about: "All message types of that table together.",
-            leaves: &(TOTAL, ROWS),
-        },
-        Paths {
-            below: "slurm_rpc_stats.user.<user>",
-            about: "The same by user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
+        CALLS,
+    );
+    TYPE_QUEUE: Level<&'static [Metric<RpcQueue>], 1> = (
+        "slurm_rpc_stats.type.<type>",
+        "",
+        QUEUE,
+    );
+    ALL_TYPES: Level<&'static [Metric<CallsRow>], 0> = (
+        "slurm_rpc_stats.total",
+        "All message types of that table together.",
+        TOTAL,
+    );
+    TABLES: Level<&'static [Metric<Rows>], 0> = (
+        "slurm_rpc_stats.total",
+        "",
+        ROWS,
+    );
+    USER: Level<&'static [Metric<CallsRow>], 1> = (
+        "slurm_rpc_stats.user.<user>",
+        "The same by user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
                     file that stays. The top `users` by RPC time in an interval get paths for at least a day; `root` \
                     and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the \
                     last fifth only users who keep slurmctld busy for a tenth of an interval; all others are in \
@@ -55,32 +73,29 @@ stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users.
                     restarts this needs `queue.dir`. A character that is not legal in a path becomes `_`, and the name \
                     gets six hexadecimal digits of its hash. A user without a name is `uid_NUMBER`, and so is the \
                     second of two users with the same name.",
-            leaves: &CALLS,
-        },
-        Paths {
-            below: "slurm_rpc_stats.others",
-            about: "All users without a path of their own, including those whose names are still being looked up. \
+        CALLS,
+    );
+    OTHERS: Level<OthersTables, 0> = (
+        "slurm_rpc_stats.others",
+        "All users without a path of their own, including those whose names are still being looked up. \
                     Together with the users' paths they are the whole table. When a user gets or loses paths, the \
                     counts since the start move too; the figures in the interval do not jump.",
-            leaves: &(CALLS, MEMBERS),
-        },
-        Paths {
-            below: "slurm_rpc_stats.pending.<type>",
-            about: "Messages from slurmctld to nodes that wait for an agent, by type. A type without waiting messages \
+        (CALLS, MEMBERS),
+    );
+    PENDING: Level<&'static [Metric<u64>], 1> = (
+        "slurm_rpc_stats.pending.<type>",
+        "Messages from slurmctld to nodes that wait for an agent, by type. A type without waiting messages \
                     has no point.",
-            leaves: &PENDING,
-        },
-        Paths {
-            below: "slurm_rpc_stats.pending_total",
-            about: "All of those messages.",
-            leaves: &PENDING_TOTAL,
-        },
-    ],
-    replies: &[ReplyKind::Statistics],
-    start: Start::Tick(|Begin { interval, settings, memory }| {
-        Box::new(RpcStats { interval: *interval, history: RpcHistory::new(settings, *memory) })
-    }),
-};
+        OF_PENDING,
+    );
+    PENDING_TOTAL: Level<&'static [Metric<Pending>], 0> = (
+        "slurm_rpc_stats.pending_total",
+        "All of those messages.",
+        ALL_PENDING,
+    );
+}
+
+const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
 
 struct RpcStats {
     interval: u32,
@@ -113,16 +128,16 @@ impl Collect<TickOutcome> for RpcStats {
             matches!(span.reset, None | Some(Reset::Midnight)).then_some(span.seconds)
         });
         let name = |id| type_name(id, reading.release);
-        rpc_metrics::push_types(FAMILY, name, (CALLS, TOTAL), &tables, growth.as_ref(), points);
+        rpc_metrics::push_types(&RPC_LEVELS, name, &tables, growth.as_ref(), points);
         let queues: BTreeMap<u16, &RpcQueue> =
             rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
         for (id, queue) in queues {
-            points.push(&format!("{FAMILY}.type.{}", name(id.into())), QUEUE, queue);
+            points.push(&TYPE_QUEUE, [Name::of(&name(id.into()))], queue);
         }
         let rows = Rows { types: tables.types.len(), users: tables.users.len() };
-        points.push("slurm_rpc_stats.total", ROWS, &rows);
+        points.push(&TABLES, [], &rows);
         let users = (rpc.users.as_slice(), &tables);
-        self.history.push_users(FAMILY, timestamp, CALLS, users, growth.as_ref(), points);
+        self.history.push_users(&RPC_LEVELS, timestamp, users, growth.as_ref(), points);
         push_pending(reading.release, rpc, points);
         self.history.keep(reading, tables);
     }
@@ -141,10 +156,10 @@ fn push_pending(release: Release, rpc: &RpcTables, points: &mut Points<'_>) {
     }
     let count = types.values().fold(0_u64, |sum, &count| sum.saturating_add(count));
     for (id, count) in types {
-        points.push(&format!("slurm_rpc_stats.pending.{}", type_name(id, release)), PENDING, &count);
+        points.push(&PENDING, [Name::of(&type_name(id, release))], &count);
     }
     let dumped = rpc.dumped.len();
-    points.push("slurm_rpc_stats.pending_total", PENDING_TOTAL, &Pending { count, dumped });
+    points.push(&PENDING_TOTAL, [], &Pending { count, dumped });
 }
 
 fn type_name(id: u32, release: Release) -> String {
@@ -177,12 +192,12 @@ const ROWS: &[Metric<Rows>] = &[
 ];
 
 #[rustfmt::skip]
-const PENDING: &[Metric<u64>] = &[
+const OF_PENDING: &[Metric<u64>] = &[
     average("count", "count", |&messages| number(messages), "messages of this type that wait"),
 ];
 
 #[rustfmt::skip]
-const PENDING_TOTAL: &[Metric<Pending>] = &[
+const ALL_PENDING: &[Metric<Pending>] = &[
     average("count", "count", |p| number(p.count), "messages that wait; if it grows, nodes do not answer"),
     average("dumped", "count", |p| number(p.dumped), "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25"),
 ];

@@ -6,36 +6,41 @@ use std::sync::Arc;
 
 use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind, Statistics};
 
-use super::{Collect, Collector, Paths, Start, TickOutcome};
+use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, average, last, number};
+use crate::levels;
+use crate::levels::{Level, Name, Points};
+use crate::metric::{Metric, average, last, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",
     comment: "Why their cycles ended, from Slurm 23.11 on: slurm_sched_exit.",
     settings: &[],
-    paths: &[
-        Paths {
-            below: "slurm_sched_exit.main.<reason>",
-            about: "Why the cycles of the main scheduler ended: `end` (the whole queue was done), `max_depth` \
+    levels: &[LEVELS],
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|begin| Box::new(SchedExit { tick: begin.interval, before: None })),
+};
+
+levels! {
+    LEVELS:
+    MAIN: Level<&'static [Metric<Ended>], 1> = (
+        "slurm_sched_exit.main.<reason>",
+        "Why the cycles of the main scheduler ended: `end` (the whole queue was done), `max_depth` \
                     (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` \
                     (licenses), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and \
                     `exit_N` for a reason that a newer slurmctld may add. From Slurm 23.11. Cycles that end for \
                     another reason than `end` leave jobs unexamined; if that is more than a tenth of them for a long \
                     time, the limit is too low for the queue.",
-            leaves: &METRICS,
-        },
-        Paths {
-            below: "slurm_sched_exit.bf.<reason>",
-            about: "The same for the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
+        METRICS,
+    );
+    BACKFILL: Level<&'static [Metric<Ended>], 1> = (
+        "slurm_sched_exit.bf.<reason>",
+        "The same for the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
                     (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
                     `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `exit_N`.",
-            leaves: &METRICS,
-        },
-    ],
-    replies: &[ReplyKind::Statistics],
-    start: Start::Tick(|begin| Box::new(SchedExit { tick: begin.interval, before: None })),
-};
+        METRICS,
+    );
+}
 
 struct SchedExit {
     /// Seconds between two ticks.
@@ -50,14 +55,14 @@ struct Ended {
 }
 
 struct Scheduler {
-    below: &'static str,
+    level: &'static Level<&'static [Metric<Ended>], 1>,
     reasons: ExitReasons,
     exits: fn(&Statistics) -> Option<&[u32]>,
 }
 
 const SCHEDULERS: [Scheduler; 2] = [
-    Scheduler { below: "slurm_sched_exit.main", reasons: MAIN_EXITS, exits: |s| s.schedule_exit.as_deref() },
-    Scheduler { below: "slurm_sched_exit.bf", reasons: BACKFILL_EXITS, exits: |s| s.bf_exit.as_deref() },
+    Scheduler { level: &MAIN, reasons: MAIN_EXITS, exits: |s| s.schedule_exit.as_deref() },
+    Scheduler { level: &BACKFILL, reasons: BACKFILL_EXITS, exits: |s| s.bf_exit.as_deref() },
 ];
 
 impl Collect<TickOutcome> for SchedExit {
@@ -65,12 +70,12 @@ impl Collect<TickOutcome> for SchedExit {
         let Some((reading, new)) = outcome.statistics() else { return };
         let before = self.before.replace(Arc::clone(reading));
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
-        for Scheduler { below, reasons, exits } in SCHEDULERS {
+        for Scheduler { level, reasons, exits } in SCHEDULERS {
             let before = unbroken.and_then(|(old, _)| exits(old));
             for (index, &count) in exits(new).unwrap_or_default().iter().enumerate() {
                 let before = before.and_then(|before| before.get(index));
                 let ended = Ended { count, interval_count: before.and_then(|&old| count.checked_sub(old)) };
-                points.push(&format!("{below}.{}", reasons.name(index)), METRICS, &ended);
+                points.push(level, [Name::of(&reasons.name(index))], &ended);
             }
         }
     }

@@ -6,29 +6,34 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
-use super::{Collect, Collector, Paths, Start, TickOutcome};
+use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Interval, Reset};
-use crate::metric::{Metric, Points, average, last, number};
+use crate::levels;
+use crate::levels::Points;
+use crate::metric::{Metric, average, last, number};
 use crate::replies::one_more;
-
-const FAMILY: &str = "slurm_sched_interval";
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_interval",
     comment: "What they did since the last reading, exactly: slurm_sched_interval.",
     settings: &[],
-    paths: &[Paths {
-        below: FAMILY,
-        about: "What the schedulers did since the last reading, from the growth of slurmctld's counters: exact, not \
+    levels: &[LEVELS],
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|begin| Box::new(SchedInterval { tick: begin.interval, ..SchedInterval::default() })),
+};
+
+levels! {
+    LEVELS:
+    ALL: Level<&'static [Metric<IntervalValues>], 0> = (
+        "slurm_sched_interval",
+        "What the schedulers did since the last reading, from the growth of slurmctld's counters: exact, not \
                 truncated, and correct even if a 32-bit sum wrapped. No point is published for an interval in which \
                 the counters were reset or a clock was set, or that is longer than three ticks, and no mean without a \
                 cycle. A cycle counts where it ends: a cycle longer than the interval adds all its time there, so a \
                 single busy fraction may be above 1, while the mean over time is right.",
-        leaves: &METRICS,
-    }],
-    replies: &[ReplyKind::Statistics],
-    start: Start::Tick(|begin| Box::new(SchedInterval { tick: begin.interval, ..SchedInterval::default() })),
-};
+        METRICS,
+    );
+}
 
 #[derive(Default)]
 struct SchedInterval {
@@ -84,7 +89,7 @@ impl Collect<TickOutcome> for SchedInterval {
             Some((reading, statistics)) => self.values(reading, statistics),
             None => IntervalValues { resets: self.resets, ..IntervalValues::default() },
         };
-        points.push(FAMILY, METRICS, &values);
+        points.push(&ALL, [], &values);
     }
 }
 

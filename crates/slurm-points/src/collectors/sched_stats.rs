@@ -4,33 +4,38 @@
 
 use slurm_snapshot::{Means, ReplyKind, Statistics};
 
-use super::{Collect, Collector, Paths, Start, TickOutcome};
+use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, average, last, max, number};
-
-const FAMILY: &str = "slurm_sched_stats";
+use crate::levels;
+use crate::levels::Points;
+use crate::metric::{Metric, average, last, max, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_stats",
     comment: "What sdiag prints of the schedulers: slurm_sched_stats.",
     settings: &[],
-    paths: &[Paths {
-        below: FAMILY,
-        about: "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
-                print has no point, such as a mean without a cycle. \"The last reset\" is midnight UTC, slurmctld's \
-                start or `sdiag --reset`, whichever came last.",
-        leaves: &METRICS,
-    }],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Statistics],
     start: Start::Tick(|_| Box::new(SchedStats)),
 };
+
+levels! {
+    LEVELS:
+    ALL: Level<&'static [Metric<Statistics>], 0> = (
+        "slurm_sched_stats",
+        "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
+                print has no point, such as a mean without a cycle. \"The last reset\" is midnight UTC, slurmctld's \
+                start or `sdiag --reset`, whichever came last.",
+        METRICS,
+    );
+}
 
 struct SchedStats;
 
 impl Collect<TickOutcome> for SchedStats {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         if let Some((_, statistics)) = outcome.statistics() {
-            points.push(FAMILY, METRICS, statistics);
+            points.push(&ALL, [], statistics);
         }
     }
 }

@@ -1,17 +1,16 @@
 //! `slurm_slurmdbd`: slurmdbd's own statistics, as `sacctmgr show stats` prints them. A slow slurmdbd makes slurmctld
 //! slow.
 
-use carbon_wire::path;
 use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, dbd_rpc_name};
 
-use super::{Begin, Collect, Collector, Paths, Start};
+use super::{Begin, Collect, Collector, Start};
 use crate::derive::{self, Tables, seconds_since};
-use crate::metric::{Metric, Points, average, last, max, number};
+use crate::levels;
+use crate::levels::{Name, Points};
+use crate::metric::{Metric, average, last, max, number};
 use crate::replies::SurveyReplies;
-use crate::rpc_metrics::{self, CallsRow, MEMBERS, RpcHistory};
+use crate::rpc_metrics::{self, CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels};
 use crate::settings::{Setting, Value};
-
-const FAMILY: &str = "slurm_slurmdbd";
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "slurmdbd",
@@ -23,48 +22,53 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
         default: Value::Users(0),
         comment: "Publish the top N users by RPC time of an interval, as in rpc_stats; 0 for none, at most 200.",
     }],
-    paths: &[
-        Paths {
-            below: "slurm_slurmdbd.type.<type>",
-            about: "The RPCs that slurmdbd has served, by message type, as `sacctmgr show stats` has them, for instance \
-                    `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. A type that this program does \
-                    not know is `type_NUMBER`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
-                    are among them (`DBD_GET_STATS`). slurmdbd tells them to SlurmUser, to root, and to users with \
-                    `AdminLevel=Admin`; an operator is refused. The figures *of the interval* are the growth between two readings; \
-                    across a restart of slurmdbd or `sacctmgr clear stats` there are none. Where the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the database: its disk, \
-                    `innodb_buffer_pool_size`, a purge or a backup.",
-            leaves: &CALLS,
-        },
-        Paths {
-            below: "slurm_slurmdbd.total",
-            about: "All message types together.",
-            leaves: &TOTAL,
-        },
-        Paths {
-            below: "slurm_slurmdbd.user.<user>",
-            about: "The same by user: only where `users` in `[collectors.slurmdbd]` is more than 0, and bounded as in \
-                    `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.",
-            leaves: &CALLS,
-        },
-        Paths {
-            below: "slurm_slurmdbd.others",
-            about: "All users without a path of their own.",
-            leaves: &(CALLS, MEMBERS),
-        },
-        Paths {
-            below: "slurm_slurmdbd.rollup.<period>",
-            about: "The roll-ups of this cluster, by `hour`, `day` and `month`: slurmdbd adds up the usage of the period that is over, \
-                    for `sreport`, once an hour. Since slurmdbd's start or `sacctmgr clear stats`; a period that was not rolled up \
-                    since has `age` alone. slurmdbd counts a roll-up that has failed as one that was made: its log has the error.",
-            leaves: &ROLLUP,
-        },
-    ],
+    levels: &[LEVELS],
     replies: &[ReplyKind::Slurmdbd],
     start: Start::Survey(|Begin { interval, settings, memory }| {
         let history = RpcHistory::new(settings, *memory);
         Box::new(Slurmdbd { interval: settings.interval(*interval), history })
     }),
 };
+
+levels! {
+    LEVELS:
+    TYPE: Level<&'static [Metric<CallsRow>], 1> = (
+        "slurm_slurmdbd.type.<type>",
+        "The RPCs that slurmdbd has served, by message type, as `sacctmgr show stats` has them, for instance \
+                    `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. A type that this program does \
+                    not know is `type_NUMBER`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
+                    are among them (`DBD_GET_STATS`). slurmdbd tells them to SlurmUser, to root, and to users with \
+                    `AdminLevel=Admin`; an operator is refused. The figures *of the interval* are the growth between two readings; \
+                    across a restart of slurmdbd or `sacctmgr clear stats` there are none. Where the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the database: its disk, \
+                    `innodb_buffer_pool_size`, a purge or a backup.",
+        CALLS,
+    );
+    ALL_TYPES: Level<&'static [Metric<CallsRow>], 0> = (
+        "slurm_slurmdbd.total",
+        "All message types together.",
+        TOTAL,
+    );
+    USER: Level<&'static [Metric<CallsRow>], 1> = (
+        "slurm_slurmdbd.user.<user>",
+        "The same by user: only where `users` in `[collectors.slurmdbd]` is more than 0, and bounded as in \
+                    `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.",
+        CALLS,
+    );
+    OTHERS: Level<OthersTables, 0> = (
+        "slurm_slurmdbd.others",
+        "All users without a path of their own.",
+        (CALLS, MEMBERS),
+    );
+    ROLLUP: Level<&'static [Metric<Period>], 1> = (
+        "slurm_slurmdbd.rollup.<period>",
+        "The roll-ups of this cluster, by `hour`, `day` and `month`: slurmdbd adds up the usage of the period that is over, \
+                    for `sreport`, once an hour. Since slurmdbd's start or `sacctmgr clear stats`; a period that was not rolled up \
+                    since has `age` alone. slurmdbd counts a roll-up that has failed as one that was made: its log has the error.",
+        OF_ROLLUP,
+    );
+}
+
+const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
 
 struct Slurmdbd {
     /// Seconds between two rounds.
@@ -89,7 +93,7 @@ const CALLS: &[Metric<CallsRow>] = &rpc_metrics::calls(
 const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
 #[rustfmt::skip]
-const ROLLUP: &[Metric<Period>] = &[
+const OF_ROLLUP: &[Metric<Period>] = &[
     average("last_cycle", "µs", |p| number(p.rollup.last), "how long the last one took; no point before the second one"),
     max("max_cycle", "µs", |p| number(p.rollup.max), "how long the longest one took; no point before the second one"),
     average("mean_cycle", "µs", |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
@@ -119,13 +123,12 @@ impl Collect<SurveyReplies> for Slurmdbd {
             before.reply.as_ref().filter(|reply| is_same(reply))?;
             derive::seconds_between(before, reading, self.interval)
         });
-        rpc_metrics::push_types(FAMILY, type_name, (CALLS, TOTAL), &tables, growth.as_ref(), points);
+        rpc_metrics::push_types(&RPC_LEVELS, type_name, &tables, growth.as_ref(), points);
         let users = (users.as_slice(), &tables);
-        self.history.push_users(FAMILY, timestamp, CALLS, users, growth.as_ref(), points);
+        self.history.push_users(&RPC_LEVELS, timestamp, users, growth.as_ref(), points);
         for (period, rollup) in rollups {
             let age = rollup.end.map(|end| seconds_since(end, whole_seconds(reading.time)));
-            let below = format!("{FAMILY}.rollup.{}", path::component(period));
-            points.push(&below, ROLLUP, &Period { rollup: rollup.clone(), age });
+            points.push(&ROLLUP, [Name::of(period)], &Period { rollup: rollup.clone(), age });
         }
         self.history.keep(reading, tables);
     }

@@ -11,7 +11,7 @@ use slurm_snapshot::{
 
 use super::tests::started;
 use super::{COLLECTORS, Start};
-use crate::metric::Points;
+use crate::levels::{AnyLevel, Points};
 use crate::replies::SurveyReplies;
 
 const NOW: i64 = 1_700_000_000;
@@ -82,7 +82,7 @@ fn no_figure_that_ages_stands_still_while_slurmctld_says_that_nothing_has_change
             batch.points().map(|point| (point.path().to_owned(), point.value())).collect()
         };
         let (before, after) = (round(NOW), round(NOW + 200));
-        let leaves = collector.paths.iter().flat_map(|paths| paths.leaves.leaves());
+        let leaves = collector.every_level().flat_map(AnyLevel::leaves);
         for leaf in leaves.filter(|leaf| leaf.unit == "s" || leaf.leaf.starts_with("over_1")) {
             let end = format!(".gauge-{}", leaf.leaf);
             let points: Vec<_> = before.iter().filter(|(path, _)| path.ends_with(&end)).collect();

@@ -80,7 +80,7 @@ async fn count(
         tick.points().chain(second.points()).filter_map(|point| below(point.path())).collect();
     complete(config, &mut paths);
     for (level, of) in self_metrics::levels(&host(), &config.carbon, &config.collectors.survey_replies()) {
-        paths.extend(of.leaves.leaves().iter().map(|leaf| format!("{level}.gauge-{}", leaf.leaf)));
+        paths.extend(of.leaves().iter().map(|leaf| format!("{level}.gauge-{}", leaf.leaf)));
     }
     if let Some((plan, finished)) = plan.zip(finished) {
         let of_jobs = paths_of(plan, finished, tick.timestamp(), &prefix);
@@ -110,13 +110,13 @@ fn complete(config: &Config, paths: &mut BTreeSet<String>) {
     for (collector, settings) in config.collectors.enabled() {
         let has_news = collector.replies.iter().any(|reply| reply.row().tells_news);
         let is_whole = has_news || collector.role() == Role::Accounting;
-        let documented = collector.paths_with(settings).iter();
-        for documented in documented.filter(|paths| is_whole || !paths.below.contains('<')) {
-            let found = levels.iter().filter_map(|level| match fits(documented.below, level) {
+        let documented = collector.levels_with(settings);
+        for documented in documented.filter(|level| is_whole || !level.below().contains('<')) {
+            let found = levels.iter().filter_map(|level| match fits(documented.below(), level) {
                 true => Some((*level).to_owned()),
-                false => neighbor(documented.below, level).filter(|_| has_news),
+                false => neighbor(documented.below(), level).filter(|_| has_news),
             });
-            let leaves = documented.leaves.leaves();
+            let leaves = documented.leaves();
             later.extend(found.flat_map(|level| {
                 leaves.iter().map(move |leaf| format!("{level}.gauge-{}", leaf.leaf)).collect::<Vec<_>>()
             }));

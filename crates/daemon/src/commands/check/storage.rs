@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use slurm_points::collectors::Paths;
+use slurm_points::levels::AnyLevel;
 use slurm_points::metric::{Leaf, Rollup};
 
 use super::carbon_conf::{CarbonConf, usual};
@@ -53,23 +53,25 @@ pub(super) async fn lines(
 fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
     let host = host();
     let prefix = config.prefix.expand(cluster, &host)?;
-    let figure = |(below, paths, every): (String, &Paths, u32)| -> Vec<Figure> {
+    let figure = |(below, level, every): (String, &dyn AnyLevel, u32)| -> Vec<Figure> {
         let below = below.replace(['<', '>'], "");
         let figure = |leaf: Leaf| {
             let path = format!("{prefix}.{below}.gauge-{}", leaf.leaf);
             let path = if config.has_tags_only() { tagged(&path) } else { path };
             Figure { path, rollup: leaf.rollup, every }
         };
-        paths.leaves.leaves().into_iter().map(figure).collect()
+        level.leaves().into_iter().map(figure).collect()
     };
     let collectors = config.collectors.enabled().flat_map(|(collector, settings)| {
         let every = if collector.is_survey() { settings.interval(config.interval) } else { config.interval };
-        let is_sent = move |paths: &&Paths| settings.users() > Some(0) || !paths.below.contains("<user>");
-        let paths = collector.paths_with(settings).iter().filter(is_sent);
-        paths.map(move |paths| (paths.below.to_owned(), paths, every))
+        let is_sent = move |level: &&'static dyn AnyLevel| {
+            settings.users() > Some(0) || !level.below().contains("<user>")
+        };
+        let levels = collector.levels_with(settings).filter(is_sent);
+        levels.map(move |level| (level.below().to_owned(), level, every))
     });
     let own = self_metrics::levels(&host, &config.carbon, &config.collectors.survey_replies());
-    let own = own.into_iter().map(|(below, paths)| (below, paths, config.interval));
+    let own = own.into_iter().map(|(below, level)| (below, level, config.interval));
     Some(collectors.chain(own).flat_map(figure).collect())
 }
 

@@ -10,7 +10,7 @@ use carbon_wire::Batch;
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, RpcUser, Statistics};
 
 use super::{COLLECTOR, Collect, RpcHistory, RpcStats, TickOutcome};
-use crate::metric::Points;
+use crate::levels::Points;
 use crate::settings::{Settings, Value};
 
 /// Seconds between two ticks.
