@@ -10,10 +10,11 @@ mod jobs;
 
 use std::io::{self, Read as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use sandbox::{Folder, Slurm, Slurmdbd, Slurmrestd, Way, run, wait};
+use sandbox::{Folder, Reader, Slurm, Slurmdbd, Slurmrestd, Way, run, slurm_graphite, wait};
 
 const SOON: Duration = wait::LIMIT;
 const DOWN: &str = "no reading; trying at every tick";
@@ -34,6 +35,14 @@ fn serve(answer: impl Fn(TcpStream, &str) -> io::Result<()> + Clone + Send + 'st
         }
     });
     port
+}
+
+/// The reader of this slurmrestd.
+fn rest_reader(rest: &Slurmrestd) -> Reader {
+    let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader");
+    let mut command = sandbox::command(Path::new("/"), &program);
+    command.args(["--rest", &rest.url]);
+    Reader::start(command).unwrap()
 }
 
 /// What `check --connect` prints with these keys of `[slurm]`.

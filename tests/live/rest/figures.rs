@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 
-use sandbox::{Folder, Slurmrestd, Way, run, slurm_graphite, wait};
-use slurm_snapshot::{Answer, Nodes, Reading, Reply, Statistics};
+use sandbox::{Folder, Reader, Way, run, wait};
+use slurm_snapshot::{Answer, Nodes, Reading, Reply, ReplyKind, ReplyOptions, Request, Statistics};
 
-use super::{SOON, cluster, cluster_with};
+use super::{SOON, cluster, cluster_with, rest_reader};
 
 /// Before this release slurmrestd reports neither RPCs nor nodes nor licences.
 const FIRST_WITH_ALL: &str = "22.05";
@@ -164,13 +162,6 @@ fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
     .collect()
 }
 
-const REQUESTS: &str = "\
-{\"nodes\":{\"id\":1,\"options\":{\"partitions\":true,\"rows\":true}}}
-{\"licenses\":{\"id\":2}}
-{\"reservations\":{\"id\":3}}
-{\"controllers\":{\"id\":4}}
-";
-
 #[test]
 fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
     let conf = "Licenses=matlab:5\nPartitionName=second Nodes=localhost State=DOWN Hidden=YES\n";
@@ -194,11 +185,7 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
         slurm.run("squeue", &["-h", "-t", "R"]).is_ok_and(|jobs| !jobs.is_empty())
     })
     .unwrap();
-    let libslurm = || {
-        let mut reader = slurm.reader(None).unwrap();
-        reader.arg("--conf").arg(slurm.conf());
-        replies(reader)
-    };
+    let libslurm = || replies(Reader::of(&slurm).unwrap());
     let has_all = slurm.release().unwrap().as_str() >= FIRST_WITH_ALL;
     let is_told = |reply: &Reply| has_all || matches!(reply, Reply::Reservations(_) | Reply::Controllers(_));
     let has_states = !slurm.release().unwrap().starts_with(WITHOUT_STATES);
@@ -224,28 +211,13 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
     }
 }
 
-fn rest_reader(rest: &Slurmrestd) -> Command {
-    let mut command = sandbox::command(
-        std::path::Path::new("/"),
-        &slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader"),
-    );
-    command.args(["--rest", &rest.url]);
-    command
-}
-
-fn replies(mut reader: Command) -> Vec<Reply> {
-    reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = reader.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(REQUESTS.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let answers = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    let replies: Vec<Reply> = answers
-        .filter_map(|line| match Answer::parse(line) {
-            Ok(Answer::Reading(reading)) => reading.reply,
-            _ => None,
-        })
-        .collect();
-    replies
+/// What a reader returns about everything but the statistics.
+fn replies(mut reader: Reader) -> Vec<Reply> {
+    let options = ReplyOptions { partitions: true, rows: true, ..ReplyOptions::default() };
+    [ReplyKind::Nodes, ReplyKind::Licenses, ReplyKind::Reservations, ReplyKind::Controllers]
+        .into_iter()
+        .filter_map(|kind| reader.reading(&Request::new(kind, options)).ok()?.reply)
+        .collect()
 }
 
 /// The reply without what slurmrestd does not report and what changes with time.

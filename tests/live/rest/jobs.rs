@@ -1,12 +1,9 @@
 //! slurmrestd is asked only for the states of jobs, and only if the configuration says so.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
-use sandbox::{Daemon, Slurmrestd, Way, slurm_graphite, wait};
+use sandbox::{Daemon, Reader, Way, wait};
 use slurm_snapshot::{Answer, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
-use super::{SOON, cluster};
+use super::{SOON, cluster, rest_reader};
 
 const STATES_ONLY: &str = "[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"1s\"\n";
 
@@ -21,7 +18,7 @@ fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
     })
     .unwrap();
 
-    let refused = ask(over_rest(&rest), false);
+    let refused = ask(rest_reader(&rest), false);
     assert!(refused.as_ref().is_err_and(|text| text.contains("makes slurmrestd grow")), "{refused:?}");
 
     let lists = |name: &str| {
@@ -29,7 +26,7 @@ fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
         rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
     };
     let before = lists("REQUEST_JOB_INFO");
-    let told = ask(over_rest(&rest), true);
+    let told = ask(rest_reader(&rest), true);
     let mut daemon = Daemon::start_surveying(&folder, &rest.toml(), STATES_ONLY).unwrap();
     if slurm.release().unwrap().get(..5).unwrap() < "24.05" {
         let words = "no /jobs/state in v0.0.41 to v0.0.45 of its API; this needs Slurm 24.05 or newer";
@@ -57,31 +54,16 @@ fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
         let allowed =
             |path: &&&str| [".gauge-jobs", "total.gauge-unparsed"].iter().any(|end| path.ends_with(end));
         assert!(below.iter().all(|path| allowed(&path)), "{below:?}");
-        let mut of_libslurm = slurm.reader(None).unwrap();
-        of_libslurm.arg("--conf").arg(slurm.conf());
         assert_eq!(lists("REQUEST_JOB_INFO"), before, "a list of jobs was asked for");
-        assert_eq!(told.unwrap(), states_of(ask(of_libslurm, false).unwrap()));
+        assert_eq!(told.unwrap(), states_of(ask(Reader::of(&slurm).unwrap(), false).unwrap()));
     }
     daemon.stop().unwrap();
 }
 
-fn over_rest(rest: &Slurmrestd) -> Command {
-    let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader");
-    let mut command = sandbox::command(std::path::Path::new("/"), &program);
-    command.args(["--rest", &rest.url]);
-    command
-}
-
 /// What a reader returns about jobs, or why it returns nothing.
-fn ask(mut reader: Command, states_only: bool) -> Result<Jobs, String> {
-    reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = reader.spawn().unwrap();
+fn ask(mut reader: Reader, states_only: bool) -> Result<Jobs, String> {
     let request = Request::new(ReplyKind::Jobs, ReplyOptions { states_only, ..ReplyOptions::default() });
-    let line = request.line();
-    child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let mut lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    match Answer::parse(lines.next_back().unwrap()).unwrap() {
+    match reader.ask(&request).unwrap() {
         Answer::Reading(reading) => match reading.reply {
             Some(Reply::Jobs(jobs)) => Ok(*jobs),
             other => Err(format!("{other:?}")),
