@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::time::Instant;
 
 use reader_process::{Conversation, ServeError, micros, stamped};
-use slurm_snapshot::{Answer, Failure, Hello, LIBRARIES, PROTOCOL, Reading, ReplyKind, Request, Statistics};
+use slurm_snapshot::{Answer, Failure, Hello, PROTOCOL, Reading, Release, ReplyKind, Request, Statistics};
 
 use crate::cluster::{Cluster, Found};
 use crate::names::{self, UserNames, rpc_user};
@@ -57,7 +57,6 @@ fn reading(cluster: &Cluster, users: &mut UserNames, request: &Request, found: F
     if let (true, Statistics { rpc: Some(tables), .. }) = (request.options.users, &mut statistics) {
         users.give_names(tables.users.iter_mut().map(rpc_user), Instant::now());
     }
-    let release = LIBRARIES.iter().find(|(of, _)| *of == u32::from(number)).map(|(_, release)| *release);
-    let release = release.unwrap_or_default();
+    let release = Release::of_library(number.into()).unwrap_or_default();
     Reading { release, cluster: cluster.name(), statistics: Some(statistics), ..reading }
 }

@@ -238,8 +238,7 @@ impl Api {
 /// The message that no version of slurmrestd has this path.
 fn lacking(ApiPath { path, oldest, .. }: ApiPath) -> String {
     let (name, _) = path.split_once('?').unwrap_or((path, ""));
-    let release_of = |version| versions().find(|(known, _)| *known == version).map(|(_, release)| release);
-    let since = release_of(oldest).unwrap_or_default();
+    let since = Release::of_library(oldest).unwrap_or_default();
     let (newest, latest) = versions().next().unwrap_or_default();
     let there_is_none = format!("slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API");
     if oldest == OLDEST {

@@ -49,8 +49,7 @@ fn number_of(release: Release) -> Option<u32> {
 }
 
 fn release_of(api_version: u32) -> Option<Release> {
-    let number = number(api_version)?;
-    LIBRARIES.iter().find(|(of, _)| *of == number).map(|(_, release)| *release)
+    Release::of_library(number(api_version)?)
 }
 
 fn newest() -> Option<u32> {

@@ -17,41 +17,35 @@ const MAX_PENDING: usize = 100;
 /// The last version in which `bf_table_size_mean` is a mean of table sizes.
 const LAST_TABLE_SIZE_MEAN: u32 = 38;
 
-/// Where a member's value is stored.
-#[derive(Clone, Copy)]
-enum Target {
-    /// Present in every version; an answer without it is not an answer to `diag`.
-    U32(fn(&mut Statistics) -> &mut u32),
-    Option32(fn(&mut Statistics) -> &mut Option<u32>),
-    Option64(fn(&mut Statistics) -> &mut Option<u64>),
-    Moment(fn(&mut Statistics) -> &mut Option<i64>),
-    Mean(fn(&mut Means) -> &mut Option<u64>),
-}
-
-/// The members of each kind by their names in the API, with libslurm's where that is another.
+/// The members by how they are read and what has them, with their names in the API, and libslurm's where that is another.
+/// `needed`: present in every version; an answer without it is not an answer to `diag`.
 macro_rules! members {
-    ($($kind:ident { $($name:ident $(-> $member:ident)?)+ })+) => {
-        &[$($((stringify!($name), Target::$kind(|to| members!(@to $name $($member)?))),)+)+]
+    (|$item:ident, $statistics:ident, $means:ident| $($read:ident $to:ident { $($name:ident $(-> $member:ident)?)+ })+) => {
+        const MEMBERS: &[&str] = &[$($(stringify!($name),)+)+];
+
+        fn read_members($item: Item<'_>, $statistics: &mut Statistics, $means: &mut Means) -> Result<(), String> {
+            $($(*members!(@$to $name $($member)?) = $item.$read(stringify!($name))?;)+)+
+            Ok(())
+        }
     };
     (@$to:ident $name:ident) => { &mut $to.$name };
     (@$to:ident $name:ident $member:ident) => { &mut $to.$member };
 }
 
-const MEMBERS: &[(&str, Target)] = members! {
-    U32 { server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size
+members! { |item, statistics, means|
+    needed statistics { server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size
         gettimeofday_latency schedule_cycle_max schedule_cycle_last
         schedule_cycle_total -> schedule_cycle_counter schedule_queue_length -> schedule_queue_len
         jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending jobs_running
         bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter bf_cycle_last
         bf_queue_len }
-    Option32 { parts_packed schedule_cycle_depth bf_cycle_max bf_last_depth bf_last_depth_try bf_depth_sum
-        bf_depth_try_sum bf_queue_len_sum bf_table_size bf_table_size_sum }
-    Option64 { schedule_cycle_sum bf_cycle_sum }
-    Mean { schedule_cycle_mean -> schedule_cycle schedule_cycle_mean_depth -> schedule_depth
+    number statistics { parts_packed schedule_cycle_depth bf_cycle_max bf_last_depth bf_last_depth_try bf_depth_sum
+        bf_depth_try_sum bf_queue_len_sum bf_table_size bf_table_size_sum schedule_cycle_sum bf_cycle_sum }
+    number means { schedule_cycle_mean -> schedule_cycle schedule_cycle_mean_depth -> schedule_depth
         bf_cycle_mean -> bf_cycle bf_depth_mean -> bf_depth bf_depth_mean_try -> bf_depth_try
         bf_queue_len_mean -> bf_queue_len bf_table_size_mean -> bf_table_size }
-    Moment { job_states_ts bf_when_last_cycle }
-};
+    moment statistics { job_states_ts bf_when_last_cycle }
+}
 
 /// Why a scheduling cycle ended, in slurmctld's order.
 const SCHEDULE_EXITS: [&str; 6] =
@@ -104,7 +98,7 @@ impl Payload for Diag {
     const LISTS: &'static [&'static str] = &[TYPES, USERS, PENDING, DUMPED];
 
     fn needs(&self, name: &str) -> bool {
-        MEMBERS.iter().any(|(known, _)| *known == name)
+        MEMBERS.contains(&name)
             || OTHERS.contains(&name)
             || (self.options.rpc && (OF_ROWS.contains(&name) || Self::LISTS.contains(&name)))
     }
@@ -118,7 +112,7 @@ impl Payload for Diag {
                 push(
                     tables.pending.get_or_insert_default(),
                     MAX_PENDING,
-                    PendingRpc { id: needed(item, "type_id")?, count: needed(item, "count")? },
+                    PendingRpc { id: item.needed("type_id")?, count: item.needed("count")? },
                 );
             }
             DUMPED => push(&mut tables.dumped, MAX_PENDING, dumped(item)?),
@@ -150,15 +144,7 @@ impl Diag {
             ..Statistics::default()
         };
         let mut means = Means::default();
-        for (name, target) in MEMBERS {
-            match target {
-                Target::U32(member) => *member(&mut s) = needed(item, name)?,
-                Target::Option32(member) => *member(&mut s) = item.number(name)?,
-                Target::Option64(member) => *member(&mut s) = item.number(name)?,
-                Target::Moment(member) => *member(&mut s) = item.moment(name)?,
-                Target::Mean(member) => *member(&mut means) = item.number(name)?,
-            }
-        }
+        read_members(item, &mut s, &mut means)?;
         let means = self.meaningful(means, &s);
         s.means = (means != Means::default()).then_some(means);
         if item.has(TYPES) || item.has(USERS) {
@@ -194,10 +180,6 @@ impl Diag {
     }
 }
 
-fn needed<T: TryFrom<i128>>(item: Item<'_>, name: &str) -> Result<T, String> {
-    item.number(name)?.ok_or_else(|| format!("{name} is missing: the response is incomplete"))
-}
-
 fn push<T>(rows: &mut Vec<T>, most: usize, row: T) {
     if rows.len() < most {
         rows.push(row);
@@ -221,24 +203,18 @@ fn rpc_type(row: Item<'_>) -> Result<RpcType, String> {
         _ => None,
     };
     Ok(RpcType {
-        id: needed(row, "type_id")?,
-        count: needed(row, "count")?,
-        time: needed(row, "total_time")?,
+        id: row.needed("type_id")?,
+        count: row.needed("count")?,
+        time: row.needed("total_time")?,
         queue,
     })
 }
 
 fn rpc_user(row: Item<'_>, names: bool) -> Result<RpcUser, String> {
-    let id: u32 = needed(row, "user_id")?;
+    let id: u32 = row.needed("user_id")?;
     // A user without a name is identified by the number.
     let name = Some(row.name("user")?).filter(|name| names && !name.is_empty() && *name != id.to_string());
-    Ok(RpcUser {
-        id,
-        name,
-        looking_up: false,
-        count: needed(row, "count")?,
-        time: needed(row, "total_time")?,
-    })
+    Ok(RpcUser { id, name, looking_up: false, count: row.needed("count")?, time: row.needed("total_time")? })
 }
 
 /// Messages that wait, with their nodes, which slurmrestd calls `count`.
@@ -256,5 +232,5 @@ fn dumped(row: Item<'_>) -> Result<DumpedRpcs, String> {
         }
         hostlist.push_str(node);
     }
-    Ok(DumpedRpcs { id: needed(row, "type_id")?, hostlist })
+    Ok(DumpedRpcs { id: row.needed("type_id")?, hostlist })
 }

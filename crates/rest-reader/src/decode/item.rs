@@ -45,7 +45,12 @@ impl<'a> Item<'a> {
         self.amount(name).within(name)
     }
 
-    /// The same for an unsigned C number of 32 bits, whose two highest values mean "no value" and "infinite".
+    /// The same; an error if there is no value.
+    pub(super) fn needed<T: TryFrom<i128>>(self, name: &str) -> Result<T, String> {
+        self.number(name)?.ok_or_else(|| format!("{name} is missing: the response is incomplete"))
+    }
+
+    /// As `number`, for an unsigned C number of 32 bits, whose two highest values mean "no value" and "infinite".
     pub(super) fn value32(self, name: &str) -> Result<Option<u32>, String> {
         self.amount(name).unless(&[-1, -2, 0xffff_fffe, 0xffff_ffff]).within(name)
     }
