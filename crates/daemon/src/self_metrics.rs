@@ -8,7 +8,7 @@ use std::time::Duration;
 use carbon::{Batch, Destination, QueueStatus, Status, path};
 use slurm_points::derive::seconds_since;
 use slurm_points::levels;
-use slurm_points::levels::{AnyLevel, Name, Points};
+use slurm_points::levels::{AnyLevel, Name, Points, Table};
 use slurm_points::metric::{Metric, average, last, max, number};
 use slurm_points::prefix::OWN_FAMILY;
 use slurm_points::replies::ReplyCounters;
@@ -20,27 +20,15 @@ const CANARY: &str = "check";
 
 levels! {
     pub(crate) LEVELS:
-    DAEMON: Level<&'static [Metric<SelfMetrics>], 1> = (
-        "slurm_graphite.<host>",
-        "The daemon itself, at every tick, even if its reading failed. Counters run since its start.",
-        METRICS,
-    );
-    QUEUE: Level<&'static [Metric<QueueStatus>], 1> = (
-        "slurm_graphite.<host>.queue",
-        "The queue, which keeps ticks until every destination is done with them.",
-        QUEUE_METRICS,
-    );
-    DESTINATION: Level<&'static [Metric<DestinationMetrics>], 2> = (
-        "slurm_graphite.<host>.carbon.<destination>",
+    DAEMON: Level<Table<SelfMetrics>, 1> = ("slurm_graphite.<host>", METRICS,
+        "The daemon itself, at every tick, even if its reading failed. Counters run since its start.");
+    QUEUE: Level<Table<QueueStatus>, 1> = ("slurm_graphite.<host>.queue", QUEUE_METRICS,
+        "The queue, which keeps ticks until every destination is done with them.");
+    DESTINATION: Level<Table<DestinationMetrics>, 2> = ("slurm_graphite.<host>.carbon.<destination>", DESTINATION_METRICS,
         "One destination, under its `name` (`carbon` if it has none; those behind the first `--carbon`: their addresses). A character that is not legal in a path \
-                becomes `_`, and the name gets six hexadecimal digits of its hash.",
-        DESTINATION_METRICS,
-    );
-    REPLY: Level<&'static [Metric<ReplyCounters>], 2> = (
-        "slurm_graphite.<host>.reply.<reply>",
-        "The expensive replies, by name: `jobs`, `nodes` and so on.",
-        REPLY_METRICS,
-    );
+         becomes `_`, and the name gets six hexadecimal digits of its hash.");
+    REPLY: Level<Table<ReplyCounters>, 2> = ("slurm_graphite.<host>.reply.<reply>", REPLY_METRICS,
+        "The expensive replies, by name: `jobs`, `nodes` and so on.");
 }
 
 /// How often memory is measured: that costs more than all the rest.

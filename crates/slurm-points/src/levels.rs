@@ -12,12 +12,15 @@ use crate::metric::{Leaf, Metric, MetricTotals};
 /// Declares levels, each a static, and the list of them, in the documentation's order.
 #[macro_export]
 macro_rules! levels {
-    ($(#[$meta:meta])* $visibility:vis $list:ident: $($name:ident: $kind:ident<$of:ty, $names:literal> = ($below:expr, $about:expr, $tables:expr $(,)?);)+) => {
-        $(static $name: $crate::levels::$kind<$of, $names> = $crate::levels::$kind::in_list($below, $about, $tables);)+
+    ($(#[$meta:meta])* $visibility:vis $list:ident: $($name:ident: $kind:ident<$of:ty, $names:literal> = ($below:expr, $tables:expr, $about:expr);)+) => {
+        $(static $name: $crate::levels::$kind<$of, $names> = $crate::levels::$kind::in_list($below, $tables, $about);)+
         $(#[$meta])*
         $visibility const $list: $crate::levels::Levels = &[$(&$name),+];
     };
 }
+
+/// The figures that are made of a `T`.
+pub type Table<T> = &'static [Metric<T>];
 
 /// A list of levels.
 pub type Levels = &'static [&'static dyn AnyLevel];
@@ -43,13 +46,13 @@ pub struct Level<L: 'static, const N: usize> {
 pub struct WordLevel<T: 'static, const N: usize> {
     below: &'static str,
     about: &'static str,
-    pub(crate) metrics: &'static [Metric<T>],
+    pub(crate) metrics: Table<T>,
 }
 
 impl<L, const N: usize> Level<L, N> {
     /// For [`levels!`] alone.
     #[doc(hidden)]
-    pub const fn in_list(below: &'static str, about: &'static str, tables: L) -> Self {
+    pub const fn in_list(below: &'static str, tables: L, about: &'static str) -> Self {
         assert!(variable_parts(below) == N, "as many names as variable parts");
         Self { below, about, tables }
     }
@@ -62,7 +65,7 @@ impl<L, const N: usize> Level<L, N> {
 impl<T, const N: usize> WordLevel<T, N> {
     /// For [`levels!`] alone.
     #[doc(hidden)]
-    pub const fn in_list(below: &'static str, about: &'static str, metrics: &'static [Metric<T>]) -> Self {
+    pub const fn in_list(below: &'static str, metrics: Table<T>, about: &'static str) -> Self {
         assert!(variable_parts(below) == N + 1, "as many names as variable parts, and a word");
         Self { below, about, metrics }
     }
@@ -128,7 +131,7 @@ pub trait Tables: Sync {
     fn each(&self, of: Self::Of<'_>, push: &mut dyn FnMut(&str, &str, f64));
 }
 
-impl<T: 'static> Tables for &'static [Metric<T>] {
+impl<T: 'static> Tables for Table<T> {
     type Of<'a> = &'a T;
 
     fn leaves(&self) -> Vec<Leaf> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use slurm_snapshot::{Reading, RpcUser};
 
 use crate::derive::{Calls, Tables};
-use crate::levels::{Level, Name, Points};
+use crate::levels::{Level, Name, Points, Table};
 use crate::metric::{Metric, average, last, number};
 use crate::settings::Settings;
 use crate::user_paths::{Candidate, UserPaths};
@@ -34,10 +34,10 @@ impl Growth {
     }
 }
 
-type CallsTable = &'static [Metric<CallsRow>];
+type CallsTable = Table<CallsRow>;
 
 /// The sum of the users without a path, and how many they are.
-pub(crate) type OthersTables = (CallsTable, &'static [Metric<usize>]);
+pub(crate) type OthersTables = (CallsTable, Table<usize>);
 
 /// The levels of one daemon's tables.
 pub(crate) struct RpcLevels {

@@ -83,7 +83,7 @@ mod tests {
 
     levels! {
         LEVELS:
-        STATE: WordLevel<u32, 1> = ("<partition>.<state>", "", METRICS);
+        STATE: WordLevel<u32, 1> = ("<partition>.<state>", METRICS, "");
     }
 
     fn round(words: &mut SeenStates, levels: &[(&str, &[(&str, u32)])]) -> Vec<(String, f64)> {

@@ -12,7 +12,7 @@ use slurm_snapshot::{
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::exact_f64;
 use crate::levels;
-use crate::levels::{Name, Points};
+use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
@@ -41,71 +41,34 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    TOTAL: Level<&'static [Metric<Associations>], 0> = (
-        "slurm_associations.total",
+    TOTAL: Level<Table<Associations>, 0> = ("slurm_associations.total", ALL,
         "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`, off by default. One RPC, \
-                    which takes no lock of jobs or nodes. If PrivateData in slurm.conf names `usage` or `users`, the \
-                    daemon's user must be an operator.",
-        ALL,
-    );
-    ACCOUNT: Level<&'static [Metric<Association>], 1> = (
-        "slurm_associations.account.<account>",
+         which takes no lock of jobs or nodes. If PrivateData in slurm.conf names `usage` or `users`, the \
+         daemon's user must be an operator.");
+    ACCOUNT: Level<Table<Association>, 1> = ("slurm_associations.account.<account>", SHARES,
         "Shares and usage of an account, as `sshare -al` shows them. Its usage also counts for the accounts \
-                    above it. No point where sshare prints nothing or `inf`.",
-        SHARES,
-    );
-    ACCOUNT_JOBS: Level<&'static [Metric<UseAndLimits>], 1> = (
-        "slurm_associations.account.<account>",
+         above it. No point where sshare prints nothing or `inf`.");
+    ACCOUNT_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.account.<account>", JOBS,
         "Its jobs next to its limits. If jobs wait while `jobs_running` has reached `grp_jobs`, or a TRES \
-                    has reached its limit, they wait because of that limit: raise it with sacctmgr, or tell the \
-                    account's users. No point for a limit that is not set.",
-        JOBS,
-    );
-    ACCOUNT_TRES: WordLevel<TresValues, 1> = (
-        "slurm_associations.account.<account>.tres.<tres>",
+         has reached its limit, they wait because of that limit: raise it with sacctmgr, or tell the \
+         account's users. No point for a limit that is not set.");
+    ACCOUNT_TRES: WordLevel<TresValues, 1> = ("slurm_associations.account.<account>.tres.<tres>", TRES,
         "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. \
-                    From the first use on there is a point in every round. Minutes are TRES-minutes; for memory they \
-                    are MiB-minutes.",
-        TRES,
-    );
-    QOS: Level<&'static [Metric<QosUse>], 1> = (
-        "slurm_associations.qos.<qos>",
-        "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.",
-        OF_QOS,
-    );
-    QOS_JOBS: Level<&'static [Metric<UseAndLimits>], 1> = (
-        "slurm_associations.qos.<qos>",
-        "As of an account.",
-        JOBS,
-    );
-    QOS_TRES: WordLevel<TresValues, 1> = (
-        "slurm_associations.qos.<qos>.tres.<tres>",
-        "As for an account.",
-        TRES,
-    );
-    QOS_TRES_LIMITS: Level<&'static [Metric<TresValues>], 2> = (
-        "slurm_associations.qos.<qos>.tres.<tres>",
-        "What each user and each account may have of a TRES in this QOS.",
-        TRES_LIMITS,
-    );
-    USER: Level<&'static [Metric<Association>], 2> = (
-        "slurm_associations.user.<account>.<user>",
+         From the first use on there is a point in every round. Minutes are TRES-minutes; for memory they \
+         are MiB-minutes.");
+    QOS: Level<Table<QosUse>, 1> = ("slurm_associations.qos.<qos>", OF_QOS,
+        "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.");
+    QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>", JOBS, "As of an account.");
+    QOS_TRES: WordLevel<TresValues, 1> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES, "As for an account.");
+    QOS_TRES_LIMITS: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES_LIMITS,
+        "What each user and each account may have of a TRES in this QOS.");
+    USER: Level<Table<Association>, 2> = ("slurm_associations.user.<account>.<user>", SHARES,
         "A user in an account: only if `users` in `[collectors.associations]` is above 0. The top `users` \
-                    by usage get paths in each of their accounts, for at least a day; `root` and `slurm` always have \
-                    them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
-                    path. A user with a `fairshare` near 0 waits for the jobs of others.",
-        SHARES,
-    );
-    USER_JOBS: Level<&'static [Metric<UseAndLimits>], 2> = (
-        "slurm_associations.user.<account>.<user>",
-        "As for an account.",
-        JOBS,
-    );
-    USER_TRES: WordLevel<TresValues, 2> = (
-        "slurm_associations.user.<account>.<user>.tres.<tres>",
-        "As for an account.",
-        TRES,
-    );
+         by usage get paths in each of their accounts, for at least a day; `root` and `slurm` always have \
+         them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
+         path. A user with a `fairshare` near 0 waits for the jobs of others.");
+    USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>", JOBS, "As for an account.");
+    USER_TRES: WordLevel<TresValues, 2> = ("slurm_associations.user.<account>.<user>.tres.<tres>", TRES, "As for an account.");
 }
 
 #[derive(Default)]

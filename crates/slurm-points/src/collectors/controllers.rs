@@ -4,7 +4,7 @@ use slurm_snapshot::{Controller, Reply, ReplyKind};
 
 use super::{Collect, Collector, Start};
 use crate::levels;
-use crate::levels::{Name, Points};
+use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 
@@ -19,13 +19,10 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    CONTROLLER: Level<&'static [Metric<Controller>], 1> = (
-        "slurm_controllers.<controller>",
+    CONTROLLER: Level<Table<Controller>, 1> = ("slurm_controllers.<controller>", METRICS,
         "Each SlurmctldHost, asked as `scontrol ping` does: `primary`, `backup1` and so on. \
-                `[collectors.controllers]`, off by default. Without this, a backup that is down is noticed only when \
-                it is needed.",
-        METRICS,
-    );
+         `[collectors.controllers]`, off by default. Without this, a backup that is down is noticed only when \
+         it is needed.");
 }
 
 struct ControllersCollector;

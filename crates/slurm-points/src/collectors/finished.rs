@@ -8,7 +8,7 @@ use slurm_snapshot::{FINAL_STATES, ReplyKind};
 use super::{Collector, Start};
 use crate::finished::{Counts, Figures, Levels, Spread, Tally};
 use crate::levels;
-use crate::levels::{Level, Name, Optional, Points};
+use crate::levels::{Level, Name, Optional, Points, Table};
 use crate::metric::{Metric, MetricTotals, average, last, max, number};
 use crate::settings::{Setting, Settings, Value};
 
@@ -53,153 +53,56 @@ Finished jobs by final state, each counted once: slurm_jobs_finished. Read from 
 
 levels! {
     LEVELS:
-    READING: Level<&'static [Metric<Counts>], 0> = (
-        "slurm_jobs_finished.reading",
+    READING: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", OF_READING,
         "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, even \
-                    through outages of slurmdbd and of this daemon. A job counts in the round in which it is first reported, \
-                    not in that in which it ended. Every figure is published twice: what the \
-                    round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
-                    not be read has no point; the next one counts its jobs.",
-        OF_READING,
-    );
-    READING_UNPROVED: Level<&'static [Metric<bool>], 0> = (
-        "slurm_jobs_finished.reading",
-        "",
-        UNPROVED,
-    );
-    TOTAL_STATE: Level<States, 1> = (
-        "slurm_jobs_finished.total.state.<state>",
+         through outages of slurmdbd and of this daemon. A job counts in the round in which it is first reported, \
+         not in that in which it ended. Every figure is published twice: what the \
+         round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
+         not be read has no point; the next one counts its jobs.");
+    READING_UNPROVED: Level<Table<bool>, 0> = ("slurm_jobs_finished.reading", UNPROVED, "");
+    TOTAL_STATE: Level<States, 1> = ("slurm_jobs_finished.total.state.<state>", STATE,
         "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
-             slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
-             each run that ended because the job was requeued (`requeued`).",
-        STATE,
-    );
-    TOTAL_WORK: Level<Work, 0> = (
-        "slurm_jobs_finished.total.work",
-        "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).",
-        WORK,
-    );
-    PARTITION_STATE: Level<States, 2> = (
-        "slurm_jobs_finished.partition.<partition>.state.<state>",
-        "By partition. A job that never started counts in the first partition that it asked for.",
-        STATE,
-    );
-    PARTITION_WORK: Level<Work, 1> = (
-        "slurm_jobs_finished.partition.<partition>.work",
-        "The same.",
-        WORK,
-    );
-    NO_PARTITION_STATE: Level<States, 1> = (
-        "slurm_jobs_finished.no_partition.state.<state>",
-        "Jobs of which slurmdbd has no partition.",
-        STATE,
-    );
-    NO_PARTITION_WORK: Level<Work, 0> = (
-        "slurm_jobs_finished.no_partition.work",
-        "The same.",
-        WORK,
-    );
-    ACCOUNT_STATE: Level<States, 2> = (
-        "slurm_jobs_finished.account.<account>.state.<state>",
+         slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
+         each run that ended because the job was requeued (`requeued`).");
+    TOTAL_WORK: Level<Work, 0> = ("slurm_jobs_finished.total.work", WORK,
+        "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).");
+    PARTITION_STATE: Level<States, 2> = ("slurm_jobs_finished.partition.<partition>.state.<state>", STATE,
+        "By partition. A job that never started counts in the first partition that it asked for.");
+    PARTITION_WORK: Level<Work, 1> = ("slurm_jobs_finished.partition.<partition>.work", WORK, "The same.");
+    NO_PARTITION_STATE: Level<States, 1> = ("slurm_jobs_finished.no_partition.state.<state>", STATE,
+        "Jobs of which slurmdbd has no partition.");
+    NO_PARTITION_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_partition.work", WORK, "The same.");
+    ACCOUNT_STATE: Level<States, 2> = ("slurm_jobs_finished.account.<account>.state.<state>", STATE,
         "By account, if `accounts` is above 0: the first accounts with a job that started, up to that number. \
-             One without such a job for 30 days makes room for another. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
-        STATE,
-    );
-    ACCOUNT_WORK: Level<Work, 1> = (
-        "slurm_jobs_finished.account.<account>.work",
-        "The same.",
-        WORK,
-    );
-    OTHER_ACCOUNTS_STATE: Level<States, 1> = (
-        "slurm_jobs_finished.other_accounts.state.<state>",
-        "All accounts without paths of their own.",
-        STATE,
-    );
-    OTHER_ACCOUNTS_WORK: Level<Work, 0> = (
-        "slurm_jobs_finished.other_accounts.work",
-        "The same.",
-        WORK,
-    );
-    NO_ACCOUNT_STATE: Level<States, 1> = (
-        "slurm_jobs_finished.no_account.state.<state>",
-        "Jobs without an account.",
-        STATE,
-    );
-    NO_ACCOUNT_WORK: Level<Work, 0> = (
-        "slurm_jobs_finished.no_account.work",
-        "The same.",
-        WORK,
-    );
-    QOS_NAME_STATE: Level<States, 2> = (
-        "slurm_jobs_finished.qos.<qos>.state.<state>",
-        "By QOS, if `qos` is above 0, as by account.",
-        STATE,
-    );
-    QOS_NAME_WORK: Level<Work, 1> = (
-        "slurm_jobs_finished.qos.<qos>.work",
-        "The same.",
-        WORK,
-    );
-    OTHER_QOS_STATE: Level<States, 1> = (
-        "slurm_jobs_finished.other_qos.state.<state>",
-        "All QOS without paths of their own.",
-        STATE,
-    );
-    OTHER_QOS_WORK: Level<Work, 0> = (
-        "slurm_jobs_finished.other_qos.work",
-        "The same.",
-        WORK,
-    );
-    NO_QOS_STATE: Level<States, 1> = (
-        "slurm_jobs_finished.no_qos.state.<state>",
-        "Jobs without a QOS.",
-        STATE,
-    );
-    NO_QOS_WORK: Level<Work, 0> = (
-        "slurm_jobs_finished.no_qos.work",
-        "The same.",
-        WORK,
-    );
-    USER_STATE: Level<States, 2> = (
-        "slurm_jobs_finished.user.<user>.state.<state>",
+         One without such a job for 30 days makes room for another. The jobs of all others are below `slurm_jobs_finished.other_accounts`.");
+    ACCOUNT_WORK: Level<Work, 1> = ("slurm_jobs_finished.account.<account>.work", WORK, "The same.");
+    OTHER_ACCOUNTS_STATE: Level<States, 1> = ("slurm_jobs_finished.other_accounts.state.<state>", STATE,
+        "All accounts without paths of their own.");
+    OTHER_ACCOUNTS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_accounts.work", WORK, "The same.");
+    NO_ACCOUNT_STATE: Level<States, 1> = ("slurm_jobs_finished.no_account.state.<state>", STATE, "Jobs without an account.");
+    NO_ACCOUNT_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_account.work", WORK, "The same.");
+    QOS_NAME_STATE: Level<States, 2> = ("slurm_jobs_finished.qos.<qos>.state.<state>", STATE,
+        "By QOS, if `qos` is above 0, as by account.");
+    QOS_NAME_WORK: Level<Work, 1> = ("slurm_jobs_finished.qos.<qos>.work", WORK, "The same.");
+    OTHER_QOS_STATE: Level<States, 1> = ("slurm_jobs_finished.other_qos.state.<state>", STATE, "All QOS without paths of their own.");
+    OTHER_QOS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_qos.work", WORK, "The same.");
+    NO_QOS_STATE: Level<States, 1> = ("slurm_jobs_finished.no_qos.state.<state>", STATE, "Jobs without a QOS.");
+    NO_QOS_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_qos.work", WORK, "The same.");
+    USER_STATE: Level<States, 2> = ("slurm_jobs_finished.user.<user>.state.<state>", STATE,
         "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
-             long as Graphite keeps them.",
-        STATE,
-    );
-    USER_WORK: Level<Work, 1> = (
-        "slurm_jobs_finished.user.<user>.work",
-        "The same.",
-        WORK,
-    );
-    OTHER_USERS_STATE: Level<States, 1> = (
-        "slurm_jobs_finished.other_users.state.<state>",
-        "All users without paths of their own.",
-        STATE,
-    );
-    OTHER_USERS_WORK: Level<Work, 0> = (
-        "slurm_jobs_finished.other_users.work",
-        "The same.",
-        WORK,
-    );
-    NO_USER_STATE: Level<States, 1> = (
-        "slurm_jobs_finished.no_user.state.<state>",
-        "Jobs of which slurmdbd has no user.",
-        STATE,
-    );
-    NO_USER_WORK: Level<Work, 0> = (
-        "slurm_jobs_finished.no_user.work",
-        "The same.",
-        WORK,
-    );
+         long as Graphite keeps them.");
+    USER_WORK: Level<Work, 1> = ("slurm_jobs_finished.user.<user>.work", WORK, "The same.");
+    OTHER_USERS_STATE: Level<States, 1> = ("slurm_jobs_finished.other_users.state.<state>", STATE, "All users without paths of their own.");
+    OTHER_USERS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_users.work", WORK, "The same.");
+    NO_USER_STATE: Level<States, 1> = ("slurm_jobs_finished.no_user.state.<state>", STATE, "Jobs of which slurmdbd has no user.");
+    NO_USER_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_user.work", WORK, "The same.");
 }
 
-type States = &'static [Metric<StateCount>];
+type States = Table<StateCount>;
 
 /// Of a round, and since the first start; what the steps have used only with `efficiency`.
-type Work = (
-    (&'static [Metric<Tally>], &'static [Metric<Figures>]),
-    (MetricTotals<Tally>, Optional<(&'static [Metric<Tally>], MetricTotals<Tally>)>),
-);
+type Work =
+    ((Table<Tally>, Table<Figures>), (MetricTotals<Tally>, Optional<(Table<Tally>, MetricTotals<Tally>)>));
 
 /// The levels without a name, by their own word.
 const WITHOUT_A_NAME: [(&str, &Level<States, 1>, &Level<Work, 0>); 8] = [

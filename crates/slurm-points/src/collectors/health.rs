@@ -7,7 +7,7 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
 use crate::levels;
-use crate::levels::Points;
+use crate::levels::{Points, Table};
 use crate::metric::{Metric, average, max, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -21,13 +21,10 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    ALL: Level<&'static [Metric<HealthValues>], 0> = (
-        "slurm_health",
+    ALL: Level<Table<HealthValues>, 0> = ("slurm_health", METRICS,
         "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a point \
-                at every tick; if they have none at all, the daemon or Carbon is down. See also \
-                `slurm_sched_interval`: `bf_last_cycle_age`, `main_mean_cycle`, `main_busy_fraction`.",
-        METRICS,
-    );
+         at every tick; if they have none at all, the daemon or Carbon is down. See also \
+         `slurm_sched_interval`: `bf_last_cycle_age`, `main_mean_cycle`, `main_busy_fraction`.");
 }
 
 struct Health {

@@ -14,7 +14,7 @@ use slurm_snapshot::{
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::seconds_since;
 use crate::levels;
-use crate::levels::{Name, Points};
+use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, max, mebibytes, number};
 use crate::name_paths::{NameInUse, NamePaths};
 use crate::replies::SurveyReplies;
@@ -67,92 +67,47 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    TOTAL: Level<&'static [Metric<Jobs>], 0> = (
-        "slurm_jobs.total",
+    TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", ALL,
         "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every \
-                    task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
-                    jobs for MinJobAge (300 s by default) after their end, and they count here for that time.",
-        ALL,
-    );
-    STATE: WordLevel<JobTally, 0> = (
-        "slurm_jobs.state.<state>",
+         task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
+         jobs for MinJobAge (300 s by default) after their end, and they count here for that time.");
+    STATE: WordLevel<JobTally, 0> = ("slurm_jobs.state.<state>", TALLY,
         "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
-             a point in every round; `pending` and `running` always have one.",
-        TALLY,
-    );
-    REASON: WordLevel<JobTally, 0> = (
-        "slurm_jobs.reason.<reason>",
+         a point in every round; `pending` and `running` always have one.");
+    REASON: WordLevel<JobTally, 0> = ("slurm_jobs.reason.<reason>", TALLY,
         "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
-             Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
-             look.",
-        TALLY,
-    );
-    WAITING: Level<&'static [Metric<LevelWaits>], 0> = (
-        "slurm_jobs.waiting",
+         Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
+         look.");
+    WAITING: Level<Table<LevelWaits>, 0> = ("slurm_jobs.waiting", WAITS,
         "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
-                    Percentiles are exact (nearest rank). A path without jobs has no point.",
-        WAITS,
-    );
-    PARTITION_STATE: WordLevel<JobTally, 1> = (
-        "slurm_jobs.partition.<partition>.state.<state>",
-        "By partition and state.",
-        TALLY,
-    );
-    PARTITION_REASON: WordLevel<JobTally, 1> = (
-        "slurm_jobs.partition.<partition>.reason.<reason>",
+         Percentiles are exact (nearest rank). A path without jobs has no point.");
+    PARTITION_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.partition.<partition>.state.<state>", TALLY, "By partition and state.");
+    PARTITION_REASON: WordLevel<JobTally, 1> = ("slurm_jobs.partition.<partition>.reason.<reason>", TALLY,
         "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
-             have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
-             administrator. From the first job with a reason on there is a point in every round.",
-        TALLY,
-    );
-    PARTITION_WAITING: Level<&'static [Metric<LevelWaits>], 1> = (
-        "slurm_jobs.partition.<partition>.waiting",
-        "The waiting times of one partition.",
-        WAITS,
-    );
-    QOS_STATE: WordLevel<JobTally, 1> = (
-        "slurm_jobs.qos.<qos>.state.<state>",
-        "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
-        TALLY,
-    );
-    NO_QOS_STATE: WordLevel<JobTally, 0> = (
-        "slurm_jobs.no_qos.state.<state>",
-        "Jobs without a QOS, by state.",
-        TALLY,
-    );
-    ACCOUNT_STATE: WordLevel<JobTally, 1> = (
-        "slurm_jobs.account.<account>.state.<state>",
+         have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
+         administrator. From the first job with a reason on there is a point in every round.");
+    PARTITION_WAITING: Level<Table<LevelWaits>, 1> = ("slurm_jobs.partition.<partition>.waiting", WAITS,
+        "The waiting times of one partition.");
+    QOS_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
+        "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
+    NO_QOS_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.no_qos.state.<state>", TALLY, "Jobs without a QOS, by state.");
+    ACCOUNT_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.account.<account>.state.<state>", TALLY,
         "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
-             AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
-             started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
-             with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.",
-        TALLY,
-    );
-    NO_ACCOUNT_STATE: WordLevel<JobTally, 0> = (
-        "slurm_jobs.no_account.state.<state>",
-        "Jobs without an account, by state.",
-        TALLY,
-    );
-    OTHER_ACCOUNTS_STATE: WordLevel<JobTally, 0> = (
-        "slurm_jobs.other_accounts.state.<state>",
-        "The jobs of all accounts without paths of their own, by state.",
-        TALLY,
-    );
-    USER_STATE: WordLevel<JobTally, 1> = (
-        "slurm_jobs.user.<user>.state.<state>",
+         AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
+         started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
+         with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.");
+    NO_ACCOUNT_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.no_account.state.<state>", TALLY, "Jobs without an account, by state.");
+    OTHER_ACCOUNTS_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.other_accounts.state.<state>", TALLY,
+        "The jobs of all accounts without paths of their own, by state.");
+    USER_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.user.<user>.state.<state>", TALLY,
         "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
-             allocated and requested, get paths for at least a day, from the first job on that has started; \
-             `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
-             all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
-             25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
-        TALLY,
-    );
-    OTHERS_STATE: WordLevel<JobTally, 0> = (
-        "slurm_jobs.others.state.<state>",
+         allocated and requested, get paths for at least a day, from the first job on that has started; \
+         `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
+         all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
+         25 files for each state and each of `users` in 30 days. A user without jobs has no point.");
+    OTHERS_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.others.state.<state>", TALLY,
         "The jobs of all users without a path of their own. Together with the users' paths they are all \
-             jobs.",
-        TALLY,
-    );
+         jobs.");
 }
 
 #[derive(Default)]
@@ -194,8 +149,8 @@ const ALL_JOBS: &[Metric<Jobs>] = ALL.split_at(2).0;
 levels! {
     /// With `states_only`.
     pub(super) OF_STATES:
-    ONLY_TOTAL: Level<&'static [Metric<Jobs>], 0> = ("slurm_jobs.total", "", ALL_JOBS);
-    ONLY_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.state.<state>", "", JOBS);
+    ONLY_TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", ALL_JOBS, "");
+    ONLY_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.state.<state>", JOBS, "");
 }
 
 #[rustfmt::skip]

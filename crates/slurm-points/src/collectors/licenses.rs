@@ -6,7 +6,7 @@ use slurm_snapshot::{License, Reply, ReplyKind};
 
 use super::{Collect, Collector, Start};
 use crate::levels;
-use crate::levels::{Name, Points};
+use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 
@@ -21,18 +21,12 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    LICENSE: Level<&'static [Metric<License>], 1> = (
-        "slurm_licenses.<license>",
-        "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.",
-        METRICS,
-    );
-    LAYER: Level<&'static [Metric<License>], 2> = (
-        "slurm_licenses.<license>.layer.<nodes>",
+    LICENSE: Level<Table<License>, 1> = ("slurm_licenses.<license>", METRICS,
+        "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.");
+    LAYER: Level<Table<License>, 2> = ("slurm_licenses.<license>.layer.<nodes>", METRICS,
         "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so \
-                    their sum has no meaning. A libslurm older than 25.05 does not tell layers apart; then a resource \
-                    with several layers has no points.",
-        METRICS,
-    );
+         their sum has no meaning. A libslurm older than 25.05 does not tell layers apart; then a resource \
+         with several layers has no points.");
 }
 
 struct LicensesCollector;

@@ -6,7 +6,7 @@ use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, 
 
 use super::{Collect, Collector, Start};
 use crate::levels;
-use crate::levels::{Name, Points};
+use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
@@ -32,61 +32,26 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    TOTAL: Level<&'static [Metric<NodeTally>], 0> = (
-        "slurm_nodes.total",
+    TOTAL: Level<Table<NodeTally>, 0> = ("slurm_nodes.total", SHARES,
         "Nodes: `[collectors.nodes]`, off by default. Each node counts once, even if it is in several \
-                    partitions.",
-        SHARES,
-    );
-    RECORDS: Level<&'static [Metric<Nodes>], 0> = (
-        "slurm_nodes.records",
-        "Nodes that are not in the total, and what could not be parsed.",
-        OF_RECORDS,
-    );
-    STATE: WordLevel<NodeTally, 0> = (
-        "slurm_nodes.state.<state>",
+         partitions.");
+    RECORDS: Level<Table<Nodes>, 0> = ("slurm_nodes.records", OF_RECORDS, "Nodes that are not in the total, and what could not be parsed.");
+    STATE: WordLevel<NodeTally, 0> = ("slurm_nodes.state.<state>", TALLY,
         "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix. From the \
-                    first node in a state on there is a point in every round.",
-        TALLY,
-    );
-    FLAG: WordLevel<NodeTally, 0> = (
-        "slurm_nodes.flag.<flag>",
+         first node in a state on there is a point in every round.");
+    FLAG: WordLevel<NodeTally, 0> = ("slurm_nodes.flag.<flag>", TALLY,
         "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
-                    `powered_down`, `powering_up` and so on. A node may have several.",
-        TALLY,
-    );
-    GPU: Level<&'static [Metric<Shares>], 1> = (
-        "slurm_nodes.gpu.<type>",
-        "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.",
-        GPUS,
-    );
-    UNTYPED_GPU: Level<&'static [Metric<Shares>], 0> = (
-        "slurm_nodes.untyped_gpu",
-        "GPUs without a type.",
-        GPUS,
-    );
-    DRAINED: Level<&'static [Metric<Out>], 0> = (
-        "slurm_nodes.drained",
-        "How long nodes have been drained or draining.",
-        OUT,
-    );
-    DOWN: Level<&'static [Metric<Out>], 0> = (
-        "slurm_nodes.down",
+         `powered_down`, `powering_up` and so on. A node may have several.");
+    GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", GPUS, "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.");
+    UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", GPUS, "GPUs without a type.");
+    DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", OUT, "How long nodes have been drained or draining.");
+    DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", OUT,
         "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
-            keeps the time of its reason, and counts only in `slurm_nodes.drained`.",
-        OUT,
-    );
-    NODE: Level<&'static [Metric<NodeTally>], 1> = (
-        "slurm_nodes.node.<node>",
+         keeps the time of its reason, and counts only in `slurm_nodes.drained`.");
+    NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", SHARES,
         "Each node: `each = true`, off by default, because with the next four it makes 19 paths for each \
-                    node.",
-        SHARES,
-    );
-    NODE_STATE: Level<&'static [Metric<NodeRow>], 1> = (
-        "slurm_nodes.node_state.<node>",
-        "Further figures of each node.",
-        ROW,
-    );
+         node.");
+    NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", ROW, "Further figures of each node.");
 }
 
 struct NodesCollector {

@@ -6,7 +6,7 @@ use slurm_snapshot::{JobTally, NodeTally, Partition, PartitionJobs, Reply, Reply
 
 use super::{Collect, Collector, Start};
 use crate::levels;
-use crate::levels::{Name, Points};
+use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
@@ -23,40 +23,21 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    STATE: Level<&'static [Metric<Partition>], 1> = (
-        "slurm_partitions.<partition>",
+    STATE: Level<Table<Partition>, 1> = ("slurm_partitions.<partition>", STATES,
         "Each partition, hidden ones too: `[collectors.partitions]`, off by default. It uses the replies of \
-                    `jobs` and `nodes`, and costs slurmctld both if those are off.",
-        STATES,
-    );
-    NODES: Level<&'static [Metric<NodeTally>], 1> = (
-        "slurm_partitions.<partition>",
-        "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.",
-        SHARES,
-    );
-    NODE_STATE: WordLevel<NodeTally, 1> = (
-        "slurm_partitions.<partition>.state.<state>",
+         `jobs` and `nodes`, and costs slurmctld both if those are off.");
+    NODES: Level<Table<NodeTally>, 1> = ("slurm_partitions.<partition>", SHARES,
+        "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.");
+    NODE_STATE: WordLevel<NodeTally, 1> = ("slurm_partitions.<partition>.state.<state>", TALLY,
         "Its nodes by the one state that sinfo shows, in lower case and without its suffix: jobs do not get \
-                    nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
-                    every round.",
-        TALLY,
-    );
-    GPU: WordLevel<Shares, 1> = (
-        "slurm_partitions.<partition>.gpu.<type>",
+         nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
+         every round.");
+    GPU: WordLevel<Shares, 1> = ("slurm_partitions.<partition>.gpu.<type>", GPUS,
         "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`. From the first \
-                    GPU of a type on there is a point in every round.",
-        GPUS,
-    );
-    UNTYPED_GPU: Level<&'static [Metric<Shares>], 1> = (
-        "slurm_partitions.<partition>.untyped_gpu",
-        "Its GPUs without a type.",
-        GPUS,
-    );
-    JOBS: Level<&'static [Metric<PartitionJobs>], 1> = (
-        "slurm_partitions.<partition>",
-        "Its jobs. A job that waits in several partitions counts in each.",
-        OF_JOBS,
-    );
+         GPU of a type on there is a point in every round.");
+    UNTYPED_GPU: Level<Table<Shares>, 1> = ("slurm_partitions.<partition>.untyped_gpu", GPUS, "Its GPUs without a type.");
+    JOBS: Level<Table<PartitionJobs>, 1> = ("slurm_partitions.<partition>", OF_JOBS,
+        "Its jobs. A job that waits in several partitions counts in each.");
 }
 
 #[derive(Default)]

@@ -4,7 +4,7 @@ use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
 use super::{Collect, Collector, Start};
 use crate::levels;
-use crate::levels::Points;
+use crate::levels::{Points, Table};
 use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 
@@ -19,17 +19,11 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    ALL: Level<&'static [Metric<ReservationsNow>], 0> = (
-        "slurm_reservations.all",
+    ALL: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.all", METRICS,
         "All reservations together: `[collectors.reservations]`, off by default. There is no path for each, \
-                    because reservations keep coming with new names and every path is a file that stays.",
-        METRICS,
-    );
-    MAINT: Level<&'static [Metric<ReservationsNow>], 0> = (
-        "slurm_reservations.maint",
-        "When the next reservation with the MAINT flag begins.",
-        METRICS,
-    );
+         because reservations keep coming with new names and every path is a file that stays.");
+    MAINT: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.maint", METRICS,
+        "When the next reservation with the MAINT flag begins.");
 }
 
 struct ReservationsCollector;

@@ -13,7 +13,7 @@ use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_
 use super::{Begin, Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
 use crate::levels;
-use crate::levels::{Name, Points};
+use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, last, max, number};
 use crate::rpc_metrics::{self, CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels};
 use crate::settings::{Setting, Value};
@@ -38,61 +38,33 @@ stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users.
 
 levels! {
     LEVELS:
-    TYPE: Level<&'static [Metric<CallsRow>], 1> = (
-        "slurm_rpc_stats.type.<type>",
+    TYPE: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.type.<type>", CALLS,
         "The RPCs that slurmctld has served, by message type, as `sdiag` shows them, for example \
-                    `slurm_rpc_stats.type.REQUEST_JOB_INFO`; a type that this program does not know is `type_NUMBER`. \
-                    slurmctld counts at most 100 types, since its start or `sdiag --reset`; midnight does not reset \
-                    them. The figures *in the interval* are the growth between two readings; across a reset there are \
-                    none.",
-        CALLS,
-    );
-    TYPE_QUEUE: Level<&'static [Metric<RpcQueue>], 1> = (
-        "slurm_rpc_stats.type.<type>",
-        "",
-        QUEUE,
-    );
-    ALL_TYPES: Level<&'static [Metric<CallsRow>], 0> = (
-        "slurm_rpc_stats.total",
-        "All message types of that table together.",
-        TOTAL,
-    );
-    TABLES: Level<&'static [Metric<Rows>], 0> = (
-        "slurm_rpc_stats.total",
-        "",
-        ROWS,
-    );
-    USER: Level<&'static [Metric<CallsRow>], 1> = (
-        "slurm_rpc_stats.user.<user>",
+         `slurm_rpc_stats.type.REQUEST_JOB_INFO`; a type that this program does not know is `type_NUMBER`. \
+         slurmctld counts at most 100 types, since its start or `sdiag --reset`; midnight does not reset \
+         them. The figures *in the interval* are the growth between two readings; across a reset there are \
+         none.");
+    TYPE_QUEUE: Level<Table<RpcQueue>, 1> = ("slurm_rpc_stats.type.<type>", QUEUE, "");
+    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", TOTAL, "All message types of that table together.");
+    TABLES: Level<Table<Rows>, 0> = ("slurm_rpc_stats.total", ROWS, "");
+    USER: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.user.<user>", CALLS,
         "The same by user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
-                    file that stays. The top `users` by RPC time in an interval get paths for at least a day; `root` \
-                    and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the \
-                    last fifth only users who keep slurmctld busy for a tenth of an interval; all others are in \
-                    `others`. With 6 figures each that makes (5 × `users` + 2) × 6 + 7 files in 30 days: 319 for 10 \
-                    users; `slurm-graphite storage-schemas` keeps them for 30 days instead of three years. Across \
-                    restarts this needs `queue.dir`. A character that is not legal in a path becomes `_`, and the name \
-                    gets six hexadecimal digits of its hash. A user without a name is `uid_NUMBER`, and so is the \
-                    second of two users with the same name.",
-        CALLS,
-    );
-    OTHERS: Level<OthersTables, 0> = (
-        "slurm_rpc_stats.others",
+         file that stays. The top `users` by RPC time in an interval get paths for at least a day; `root` \
+         and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the \
+         last fifth only users who keep slurmctld busy for a tenth of an interval; all others are in \
+         `others`. With 6 figures each that makes (5 × `users` + 2) × 6 + 7 files in 30 days: 319 for 10 \
+         users; `slurm-graphite storage-schemas` keeps them for 30 days instead of three years. Across \
+         restarts this needs `queue.dir`. A character that is not legal in a path becomes `_`, and the name \
+         gets six hexadecimal digits of its hash. A user without a name is `uid_NUMBER`, and so is the \
+         second of two users with the same name.");
+    OTHERS: Level<OthersTables, 0> = ("slurm_rpc_stats.others", (CALLS, MEMBERS),
         "All users without a path of their own, including those whose names are still being looked up. \
-                    Together with the users' paths they are the whole table. When a user gets or loses paths, the \
-                    counts since the start move too; the figures in the interval do not jump.",
-        (CALLS, MEMBERS),
-    );
-    PENDING: Level<&'static [Metric<u64>], 1> = (
-        "slurm_rpc_stats.pending.<type>",
+         Together with the users' paths they are the whole table. When a user gets or loses paths, the \
+         counts since the start move too; the figures in the interval do not jump.");
+    PENDING: Level<Table<u64>, 1> = ("slurm_rpc_stats.pending.<type>", OF_PENDING,
         "Messages from slurmctld to nodes that wait for an agent, by type. A type without waiting messages \
-                    has no point.",
-        OF_PENDING,
-    );
-    PENDING_TOTAL: Level<&'static [Metric<Pending>], 0> = (
-        "slurm_rpc_stats.pending_total",
-        "All of those messages.",
-        ALL_PENDING,
-    );
+         has no point.");
+    PENDING_TOTAL: Level<Table<Pending>, 0> = ("slurm_rpc_stats.pending_total", ALL_PENDING, "All of those messages.");
 }
 
 const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };

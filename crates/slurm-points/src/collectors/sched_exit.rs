@@ -9,7 +9,7 @@ use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
 use crate::levels;
-use crate::levels::{Level, Name, Points};
+use crate::levels::{Level, Name, Points, Table};
 use crate::metric::{Metric, average, last, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -23,23 +23,17 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    MAIN: Level<&'static [Metric<Ended>], 1> = (
-        "slurm_sched_exit.main.<reason>",
+    MAIN: Level<Table<Ended>, 1> = ("slurm_sched_exit.main.<reason>", METRICS,
         "Why the cycles of the main scheduler ended: `end` (the whole queue was done), `max_depth` \
-                    (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` \
-                    (licenses), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and \
-                    `exit_N` for a reason that a newer slurmctld may add. From Slurm 23.11. Cycles that end for \
-                    another reason than `end` leave jobs unexamined; if that is more than a tenth of them for a long \
-                    time, the limit is too low for the queue.",
-        METRICS,
-    );
-    BACKFILL: Level<&'static [Metric<Ended>], 1> = (
-        "slurm_sched_exit.bf.<reason>",
+         (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` \
+         (licenses), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and \
+         `exit_N` for a reason that a newer slurmctld may add. From Slurm 23.11. Cycles that end for \
+         another reason than `end` leave jobs unexamined; if that is more than a tenth of them for a long \
+         time, the limit is too low for the queue.");
+    BACKFILL: Level<Table<Ended>, 1> = ("slurm_sched_exit.bf.<reason>", METRICS,
         "The same for the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
-                    (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
-                    `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `exit_N`.",
-        METRICS,
-    );
+         (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
+         `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `exit_N`.");
 }
 
 struct SchedExit {
@@ -55,7 +49,7 @@ struct Ended {
 }
 
 struct Scheduler {
-    level: &'static Level<&'static [Metric<Ended>], 1>,
+    level: &'static Level<Table<Ended>, 1>,
     reasons: ExitReasons,
     exits: fn(&Statistics) -> Option<&[u32]>,
 }

@@ -9,7 +9,7 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Interval, Reset};
 use crate::levels;
-use crate::levels::Points;
+use crate::levels::{Points, Table};
 use crate::metric::{Metric, average, last, number};
 use crate::replies::one_more;
 
@@ -24,15 +24,12 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    ALL: Level<&'static [Metric<IntervalValues>], 0> = (
-        "slurm_sched_interval",
+    ALL: Level<Table<IntervalValues>, 0> = ("slurm_sched_interval", METRICS,
         "What the schedulers did since the last reading, from the growth of slurmctld's counters: exact, not \
-                truncated, and correct even if a 32-bit sum wrapped. No point is published for an interval in which \
-                the counters were reset or a clock was set, or that is longer than three ticks, and no mean without a \
-                cycle. A cycle counts where it ends: a cycle longer than the interval adds all its time there, so a \
-                single busy fraction may be above 1, while the mean over time is right.",
-        METRICS,
-    );
+         truncated, and correct even if a 32-bit sum wrapped. No point is published for an interval in which \
+         the counters were reset or a clock was set, or that is longer than three ticks, and no mean without a \
+         cycle. A cycle counts where it ends: a cycle longer than the interval adds all its time there, so a \
+         single busy fraction may be above 1, while the mean over time is right.");
 }
 
 #[derive(Default)]

@@ -7,7 +7,7 @@ use slurm_snapshot::{Means, ReplyKind, Statistics};
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
 use crate::levels;
-use crate::levels::Points;
+use crate::levels::{Points, Table};
 use crate::metric::{Metric, average, last, max, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -21,13 +21,10 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    ALL: Level<&'static [Metric<Statistics>], 0> = (
-        "slurm_sched_stats",
+    ALL: Level<Table<Statistics>, 0> = ("slurm_sched_stats", METRICS,
         "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
-                print has no point, such as a mean without a cycle. \"The last reset\" is midnight UTC, slurmctld's \
-                start or `sdiag --reset`, whichever came last.",
-        METRICS,
-    );
+         print has no point, such as a mean without a cycle. \"The last reset\" is midnight UTC, slurmctld's \
+         start or `sdiag --reset`, whichever came last.");
 }
 
 struct SchedStats;

@@ -6,7 +6,7 @@ use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, d
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::{self, Tables, seconds_since};
 use crate::levels;
-use crate::levels::{Name, Points};
+use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, last, max, number};
 use crate::replies::SurveyReplies;
 use crate::rpc_metrics::{self, CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels};
@@ -32,40 +32,23 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
 
 levels! {
     LEVELS:
-    TYPE: Level<&'static [Metric<CallsRow>], 1> = (
-        "slurm_slurmdbd.type.<type>",
+    TYPE: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.type.<type>", CALLS,
         "The RPCs that slurmdbd has served, by message type, as `sacctmgr show stats` has them, for instance \
-                    `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. A type that this program does \
-                    not know is `type_NUMBER`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
-                    are among them (`DBD_GET_STATS`). slurmdbd tells them to SlurmUser, to root, and to users with \
-                    `AdminLevel=Admin`; an operator is refused. The figures *of the interval* are the growth between two readings; \
-                    across a restart of slurmdbd or `sacctmgr clear stats` there are none. Where the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the database: its disk, \
-                    `innodb_buffer_pool_size`, a purge or a backup.",
-        CALLS,
-    );
-    ALL_TYPES: Level<&'static [Metric<CallsRow>], 0> = (
-        "slurm_slurmdbd.total",
-        "All message types together.",
-        TOTAL,
-    );
-    USER: Level<&'static [Metric<CallsRow>], 1> = (
-        "slurm_slurmdbd.user.<user>",
+         `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. A type that this program does \
+         not know is `type_NUMBER`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
+         are among them (`DBD_GET_STATS`). slurmdbd tells them to SlurmUser, to root, and to users with \
+         `AdminLevel=Admin`; an operator is refused. The figures *of the interval* are the growth between two readings; \
+         across a restart of slurmdbd or `sacctmgr clear stats` there are none. Where the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the database: its disk, \
+         `innodb_buffer_pool_size`, a purge or a backup.");
+    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_slurmdbd.total", TOTAL, "All message types together.");
+    USER: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.user.<user>", CALLS,
         "The same by user: only where `users` in `[collectors.slurmdbd]` is more than 0, and bounded as in \
-                    `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.",
-        CALLS,
-    );
-    OTHERS: Level<OthersTables, 0> = (
-        "slurm_slurmdbd.others",
-        "All users without a path of their own.",
-        (CALLS, MEMBERS),
-    );
-    ROLLUP: Level<&'static [Metric<Period>], 1> = (
-        "slurm_slurmdbd.rollup.<period>",
+         `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.");
+    OTHERS: Level<OthersTables, 0> = ("slurm_slurmdbd.others", (CALLS, MEMBERS), "All users without a path of their own.");
+    ROLLUP: Level<Table<Period>, 1> = ("slurm_slurmdbd.rollup.<period>", OF_ROLLUP,
         "The roll-ups of this cluster, by `hour`, `day` and `month`: slurmdbd adds up the usage of the period that is over, \
-                    for `sreport`, once an hour. Since slurmdbd's start or `sacctmgr clear stats`; a period that was not rolled up \
-                    since has `age` alone. slurmdbd counts a roll-up that has failed as one that was made: its log has the error.",
-        OF_ROLLUP,
-    );
+         for `sreport`, once an hour. Since slurmdbd's start or `sacctmgr clear stats`; a period that was not rolled up \
+         since has `age` alone. slurmdbd counts a roll-up that has failed as one that was made: its log has the error.");
 }
 
 const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
