@@ -31,7 +31,7 @@ stage() {
     if [ $result = ok ]; then
         echo "$line"
     else
-        # Whoever shows only the beginning of a long output shows the error too.
+        # A reader of only its beginning sees the error too.
         printf '%s\n%s\n%s\n' "$line" "$(grep -v '^ *Compiling ' "$logs/$name.log" | tail -n 300)" "$line"
     fi
 }

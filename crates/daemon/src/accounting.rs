@@ -103,6 +103,16 @@ impl Accounting {
         self.plan = plan;
     }
 
+    /// The same with the reader and the plan of another. What was counted stays, and so does what waits for the disk.
+    pub(crate) fn continued_by(mut self, Self { source, plan, .. }: Self) -> Self {
+        self.give_up();
+        // The answer to the old reader's request never comes.
+        if let Some(Opened { phase: phase @ Phase::GivenUp, .. }) = &mut self.opened {
+            *phase = Phase::Idle;
+        }
+        Self { source, plan, due: self.due.max(Due::CatchUp), ..self }
+    }
+
     /// Gives up the round under way; the next one reads the same.
     fn give_up(&mut self) {
         let Some(Opened { phase: phase @ Phase::Reading(_), .. }) = &mut self.opened else { return };

@@ -69,6 +69,23 @@ pub(crate) enum ClusterEvent {
 }
 
 impl Cluster {
+    /// Replaces it because `[slurm]` has changed. What the log has said of the name and what was counted of finished jobs stays: both are
+    /// the daemon's.
+    pub(crate) fn replace(
+        &mut self,
+        config: &Config,
+        restarts: &Restarts,
+        memory: impl Fn(&'static str) -> Option<String>,
+    ) {
+        let (is_logged, finished) = (self.is_nameless(), self.finished.take());
+        *self = Self::start(config, restarts, memory);
+        self.name = ClusterName::Unknown { is_logged };
+        self.finished = match (finished, self.finished.take()) {
+            (Some(before), Some(new)) => Some(before.continued_by(new)),
+            (_, new) => new,
+        };
+    }
+
     /// Starts its readers and collectors. `memory` returns what a collector has stored.
     pub(crate) fn start(
         config: &Config,
@@ -91,22 +108,22 @@ impl Cluster {
         cluster
     }
 
-    /// Applies another configuration of the same slurmctld. The collectors of `anew` begin anew; the others, the surveys and what was
+    /// Applies another configuration of the same slurmctld. The collectors that have `changed` start again; the others, the surveys and what was
     /// counted of finished jobs continue.
     pub(crate) fn reconfigure(
         &mut self,
         config: &Config,
-        anew: &[&'static str],
+        changed: &[&'static str],
         restarts: &Restarts,
         memory: impl Fn(&'static str) -> Option<String>,
     ) {
-        let stays = |name| !anew.contains(&name);
+        let stays = |name| !changed.contains(&name);
         let collecting = mem::take(&mut self.collecting);
         self.collecting = collecting.restart(config.interval, &config.collectors, stays, memory);
         let Collectors { max_duty, max_threads, .. } = config.collectors;
         for survey in self.surveys.iter_mut().chain(&mut self.slurmdbd) {
             survey.limit(max_duty, max_threads);
-            if !anew.is_empty() {
+            if !changed.is_empty() {
                 survey.forget();
             }
         }
@@ -304,8 +321,12 @@ impl Cluster {
         (matches!(role, TickRole::Active(_)), change)
     }
 
-    /// Collects anew, because nothing may be compared with a reading from before others were active.
-    pub(crate) fn collect_anew(&mut self, config: &Config, memory: impl Fn(&'static str) -> Option<String>) {
+    /// Starts the collectors again, because nothing may be compared with a reading from before others were active.
+    pub(crate) fn restart_collectors(
+        &mut self,
+        config: &Config,
+        memory: impl Fn(&'static str) -> Option<String>,
+    ) {
         self.collecting = Collecting::start(config.interval, &config.collectors, memory);
         self.forget();
     }
@@ -427,3 +448,7 @@ impl Cluster {
         self.seen.words()
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/inside/cluster.rs"]
+mod tests;

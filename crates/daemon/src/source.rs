@@ -97,7 +97,7 @@ const SLURMS_ERRNO: i32 = 1000;
 
 fn refused(failure: &Failure, said: &LastLines) -> String {
     let Failure { call, errno, .. } = failure;
-    if said.is_empty() || !(0..SLURMS_ERRNO).contains(errno) {
+    if said.is_empty() || !(1..SLURMS_ERRNO).contains(errno) {
         return format!("{failure}{said}");
     }
     format!("{call} failed (errno {errno}){said}")

@@ -53,7 +53,7 @@ impl Collecting {
             let begin = Begin { interval, settings, memory: None };
             let role = collector.role();
             match collector.start {
-                // Not made of ticks or surveys: accounting.rs.
+                // Not made of ticks or surveys: the daemon's accounting.rs.
                 Start::Finished => {}
                 Start::Tick(start) => all.ticks.push(ticks.remove(name).unwrap_or_else(|| {
                     let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role, Statistics};
 
-use crate::levels::{AnyLevel, Levels, Points};
+use crate::levels::{AnyLevel, LevelList, Points};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Settings};
 
@@ -40,7 +40,7 @@ pub struct Collector {
     /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
     pub settings: &'static [Setting],
     /// Every path that it may make. One without a text of its own continues the one before.
-    pub(crate) levels: &'static [Levels],
+    pub(crate) levels: &'static [LevelList],
     /// Its input: the statistics of every tick, or replies of surveys.
     pub replies: &'static [ReplyKind],
     pub(crate) start: Start,

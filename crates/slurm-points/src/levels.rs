@@ -1,4 +1,4 @@
-//! Levels of paths: what a path has between the prefix and the leaf, and the figures there.
+//! LevelList of paths: what a path has between the prefix and the leaf, and the figures there.
 //!
 //! A level is declared once, in a list of [`levels!`], and only such a level can be pushed: with as many names as it has
 //! variable parts, and with what its figures are made of.
@@ -15,7 +15,7 @@ macro_rules! levels {
     ($(#[$meta:meta])* $visibility:vis $list:ident: $($name:ident: $kind:ident<$of:ty, $names:literal> = ($below:expr, $tables:expr, $about:expr);)+) => {
         $(static $name: $crate::levels::$kind<$of, $names> = $crate::levels::$kind::in_list($below, $tables, $about);)+
         $(#[$meta])*
-        $visibility const $list: $crate::levels::Levels = &[$(&$name),+];
+        $visibility const $list: $crate::levels::LevelList = &[$(&$name),+];
     };
 }
 
@@ -23,7 +23,7 @@ macro_rules! levels {
 pub type Table<T> = &'static [Metric<T>];
 
 /// A list of levels.
-pub type Levels = &'static [&'static dyn AnyLevel];
+pub type LevelList = &'static [&'static dyn AnyLevel];
 
 /// A level, for the documentation.
 pub trait AnyLevel: Sync {
@@ -120,7 +120,7 @@ impl<'a> Name<'a> {
 }
 
 /// The figures of a level: one table, or several that are made of different values.
-pub trait Tables: Sync {
+pub trait MetricTables: Sync {
     /// What they are made of.
     type Of<'a>;
 
@@ -131,7 +131,7 @@ pub trait Tables: Sync {
     fn each(&self, of: Self::Of<'_>, push: &mut dyn FnMut(&str, &str, f64));
 }
 
-impl<T: 'static> Tables for Table<T> {
+impl<T: 'static> MetricTables for Table<T> {
     type Of<'a> = &'a T;
 
     fn leaves(&self) -> Vec<Leaf> {
@@ -147,7 +147,7 @@ impl<T: 'static> Tables for Table<T> {
     }
 }
 
-impl<T: 'static> Tables for MetricTotals<T> {
+impl<T: 'static> MetricTables for MetricTotals<T> {
     type Of<'a> = &'a T;
 
     fn leaves(&self) -> Vec<Leaf> {
@@ -159,7 +159,7 @@ impl<T: 'static> Tables for MetricTotals<T> {
     }
 }
 
-impl<A: Tables, B: Tables> Tables for (A, B) {
+impl<A: MetricTables, B: MetricTables> MetricTables for (A, B) {
     type Of<'a> = (A::Of<'a>, B::Of<'a>);
 
     fn leaves(&self) -> Vec<Leaf> {
@@ -175,7 +175,7 @@ impl<A: Tables, B: Tables> Tables for (A, B) {
 /// Figures that are only there with a setting.
 pub struct Optional<L>(pub(crate) L);
 
-impl<L: Tables> Tables for Optional<L> {
+impl<L: MetricTables> MetricTables for Optional<L> {
     type Of<'a> = Option<L::Of<'a>>;
 
     fn leaves(&self) -> Vec<Leaf> {
@@ -189,7 +189,7 @@ impl<L: Tables> Tables for Optional<L> {
     }
 }
 
-impl<L: Tables, const N: usize> AnyLevel for Level<L, N> {
+impl<L: MetricTables, const N: usize> AnyLevel for Level<L, N> {
     fn below(&self) -> &'static str {
         self.below
     }
@@ -232,7 +232,7 @@ impl Points<'_> {
     }
 
     /// Adds the figures of `of` at a level, with these names for its variable parts.
-    pub fn push<L: Tables, const N: usize>(
+    pub fn push<L: MetricTables, const N: usize>(
         &mut self,
         level: &'static Level<L, N>,
         names: [Name<'_>; N],
@@ -253,7 +253,7 @@ impl Points<'_> {
         self.push_filled(&level.metrics, of);
     }
 
-    fn push_filled<L: Tables>(&mut self, tables: &L, of: L::Of<'_>) {
+    fn push_filled<L: MetricTables>(&mut self, tables: &L, of: L::Of<'_>) {
         let Self { prefix, batch, below } = self;
         tables.each(of, &mut |leaf, suffix, value| {
             batch.push_joined(&[prefix, ".", below, ".gauge-", leaf, suffix], value);

@@ -108,6 +108,17 @@ impl SurveyReplies {
     }
 }
 
+/// The replies of a round that is over, or in which only the controllers are still asked.
+#[derive(Debug)]
+pub struct RoundResult {
+    /// Its tick, Unix seconds.
+    pub timestamp: i64,
+    /// What was requested: a reload may have changed that since for the next round.
+    pub asked: Needs,
+    /// What slurmctld has answered.
+    pub replies: SurveyReplies,
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
 const fn whole(seconds: f64) -> i64 {
     seconds as i64
@@ -137,15 +148,4 @@ mod tests {
         assert_eq!(there(f64::NAN, u64::MAX, 0), 9000);
         assert_eq!(SurveyReplies::default().there(ReplyKind::Jobs, 9000), 9000);
     }
-}
-
-/// The replies of a round that is over, or in which only the controllers are still asked.
-#[derive(Debug)]
-pub struct RoundResult {
-    /// Its tick, Unix seconds.
-    pub timestamp: i64,
-    /// What was requested: a reload may have changed that since for the next round.
-    pub asked: Needs,
-    /// What slurmctld has answered.
-    pub replies: SurveyReplies,
 }

@@ -34,16 +34,16 @@ impl Growth {
     }
 }
 
-type CallsTable = Table<CallsRow>;
+type CallsMetrics = Table<CallsRow>;
 
 /// The sum of the users without a path, and how many they are.
-pub(crate) type OthersTables = (CallsTable, Table<usize>);
+pub(crate) type OthersTables = (CallsMetrics, Table<usize>);
 
 /// The levels of one daemon's tables.
 pub(crate) struct RpcLevels {
-    pub(crate) type_: &'static Level<CallsTable, 1>,
-    pub(crate) total: &'static Level<CallsTable, 0>,
-    pub(crate) user: &'static Level<CallsTable, 1>,
+    pub(crate) type_: &'static Level<CallsMetrics, 1>,
+    pub(crate) total: &'static Level<CallsMetrics, 0>,
+    pub(crate) user: &'static Level<CallsMetrics, 1>,
     pub(crate) others: &'static Level<OthersTables, 0>,
 }
 

@@ -8,7 +8,7 @@
 use carbon_wire::path;
 
 use crate::collectors::{COLLECTORS, Collector, fits};
-use crate::levels::{AnyLevel, Levels};
+use crate::levels::{AnyLevel, LevelList};
 
 /// The longest value of a tag, bytes: what fits into graphite-web's database.
 pub const MAX_VALUE: usize = 191;
@@ -20,7 +20,7 @@ const PREFIX: &str = "prefix";
 
 /// The name with tags for a path of this program, in Carbon's form: tags in alphabetical order. `own`: the levels of the daemon's own
 /// figures.
-pub fn tagged(path: &str, own: Levels) -> String {
+pub fn tagged(path: &str, own: LevelList) -> String {
     let Some((level, leaf)) = path.rsplit_once(".gauge-") else { return path.to_owned() };
     let Split { prefix, below, declared } = split(level, own);
     let mut name = String::with_capacity(path.len().saturating_add(64));
@@ -51,7 +51,7 @@ fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
 }
 
 /// The same for the documentation, for every figure below a declared level.
-pub fn documented(below: &str, own: Levels) -> String {
+pub fn documented(below: &str, own: LevelList) -> String {
     tagged(&format!("{CLUSTER}.<cluster>.{below}.gauge-<leaf>"), own)
 }
 
@@ -64,7 +64,7 @@ struct Split<'a> {
 }
 
 /// The prefix ends where the first declared level begins: a component of it may look like a family.
-fn split<'a>(level: &'a str, own: Levels) -> Split<'a> {
+fn split<'a>(level: &'a str, own: LevelList) -> Split<'a> {
     let mut splits = level.match_indices(".slurm_").filter_map(|(dot, _)| {
         let (prefix, below) = level.split_at_checked(dot)?;
         Some((prefix, below.strip_prefix('.')?))
@@ -80,6 +80,6 @@ fn split<'a>(level: &'a str, own: Levels) -> Split<'a> {
 }
 
 /// Every declared level, the collectors' first.
-pub fn every_level(own: Levels) -> impl Iterator<Item = &'static dyn AnyLevel> {
+pub fn every_level(own: LevelList) -> impl Iterator<Item = &'static dyn AnyLevel> {
     COLLECTORS.iter().flat_map(Collector::every_level).chain(own.iter().copied())
 }

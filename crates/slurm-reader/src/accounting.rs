@@ -160,18 +160,18 @@ fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
 /// The numbers of the GPU TRES: those for all types together, and those for one type.
 fn gpus(connection: &DbdConnection) -> CallResult<Vec<(u32, GpuTres)>> {
     let records = connection.tres()?;
-    let all = some(records.get(), "slurmdb_tres_get", "TRES")?;
+    let all = not_empty(records.get(), "slurmdb_tres_get", "TRES")?;
     Ok(all.into_iter().filter_map(|tres| Some((tres.id, GpuTres::new(tres.type_(), tres.name())?))).collect())
 }
 
 fn qos(connection: &DbdConnection) -> CallResult<Vec<(u32, String)>> {
     let records = connection.qos()?;
-    let all = some(records.get(), "slurmdb_qos_get", "QOS")?;
+    let all = not_empty(records.get(), "slurmdb_qos_get", "QOS")?;
     Ok(all.into_iter().map(|qos| (qos.id, lossy(qos.name()))).collect())
 }
 
 /// An error if there are none: jobs have them, and slurmdbd answers a query that has failed in its database with an empty list.
-fn some<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T>> {
+fn not_empty<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T>> {
     if !all.is_empty() {
         return Ok(all);
     }

@@ -81,7 +81,7 @@ impl UserNames {
     pub(crate) fn give_names<'a>(&mut self, users: impl Iterator<Item = UserRow<'a>>, now: Instant) {
         let users: Vec<UserRow<'a>> = users.collect();
         self.take_answers(now);
-        users.iter().for_each(|(id, ..)| self.request(*id, now));
+        let _all_requested = users.iter().all(|(id, ..)| self.request(*id, now));
         self.wait(now);
         let mut present: Vec<u32> = users.iter().map(|(id, ..)| *id).collect();
         for (id, name, looking_up) in users {
@@ -95,15 +95,17 @@ impl UserNames {
         }
     }
 
-    fn request(&mut self, id: u32, now: Instant) {
+    /// `false` if there is no thread: then the others need not be tried.
+    fn request(&mut self, id: u32, now: Instant) -> bool {
         let known = self.known.entry(id).or_default();
         if known.is_pending || known.due.is_some_and(|due| now < due) {
-            return;
+            return true;
         }
         // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
-        let Some(helper) = started(&mut self.helper, self.look_up) else { return };
+        let Some(helper) = started(&mut self.helper, self.look_up) else { return false };
         known.is_pending = helper.ids.send(id).is_ok();
         self.pending += usize::from(known.is_pending);
+        true
     }
 
     /// Waits for names, but only once in a reader's life.

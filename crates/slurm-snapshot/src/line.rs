@@ -32,7 +32,7 @@ pub const PROTOCOL: u32 = 10;
 pub const WRONG_LIBRARY: u8 = 69;
 
 /// A request of the daemon: one RPC, or the few that make one reply. On the line
-/// `{"jobs":{"id":7,"options":{"qos":true}}}`.
+/// `{"jobs":{"id":7,"options":{"qos":true}}}`: what is not requested is not in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -43,18 +43,20 @@ pub struct Request {
     pub reply: ReplyKind,
     /// The `last_update` of the last reply of this kind that the daemon still holds, with the same options: if nothing
     /// has changed, the answer is [`Reply::Unchanged`]. Also the beginning of the time in which jobs have started.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<i64>,
     /// For finished jobs: the end of the time in which they ended, which begins at `since`. Both ends are included;
     /// Unix seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
     /// For finished jobs: ends of rows that slurmdbd should have, before and after the requested time, and times since
     /// which little may have ended; Unix seconds. If no job ended in the requested time, the reader looks for a row
     /// there, which shows that slurmdbd's database has answered.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<i64>,
     /// For finished jobs: request only the steps of these jobs, given as id and `NO_VAL`, or array and task. `since` is
     /// when the first of them started.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<(u32, u32)>,
     /// What the reply must contain.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! The format of the queue's files, version 2, and its conversion from and to memory.
+//! The format of the queue's files and its conversion from and to memory.
 //!
 //! The queue is a log in segments, which are files named `queue-NUMBER.log`, where NUMBER is the number of their first
 //! record in decimal. A segment is a `begin` and then records, without gaps:
@@ -13,7 +13,7 @@
 //! | | the body |
 //!
 //! The first three fields and the version keep their places in all later versions. The fields of [`Head`] and
-//! [`Content`] in their order, and the order of the kinds, are version 2. Any change raises the version.
+//! [`Content`] in their order, and the order of the kinds, are a version's. Any change raises it.
 //!
 //! If a record's head is damaged, everything up to the next mark is skipped; a damaged frame costs only itself. Each
 //! record has a number, one higher than the last, and says how many points its segment has had for each destination
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use carbon_wire::Frame;
 
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 4;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
 /// Mark, checksum, length and version.
 const FIXED: usize = 13;

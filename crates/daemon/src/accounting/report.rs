@@ -34,7 +34,9 @@ pub(super) enum SlurmdbdReport {
 impl Report {
     pub(super) fn good(&mut self, took: u64) {
         match mem::replace(&mut self.slurmdbd, SlurmdbdReport::Good) {
-            SlurmdbdReport::Failed(since) => info!("slurmdbd answers again after {}", whole_seconds(since)),
+            SlurmdbdReport::Failed(since) => {
+                info!("finished jobs are read from slurmdbd again after {}", whole_seconds(since))
+            }
             SlurmdbdReport::Unproved(since) => {
                 info!("slurmdbd returns jobs again after {}; all are counted", whole_seconds(since));
             }
@@ -45,7 +47,7 @@ impl Report {
 
     pub(super) fn failed(&mut self, error: &SourceError) {
         if !matches!(self.slurmdbd, SlurmdbdReport::Failed(_)) {
-            warn!(%error, "slurmdbd does not answer; finished jobs are counted when it answers again");
+            warn!(%error, "finished jobs cannot be read from slurmdbd; they are counted when they can");
             self.slurmdbd = SlurmdbdReport::Failed(Instant::now());
         }
     }

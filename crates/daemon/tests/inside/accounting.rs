@@ -28,7 +28,7 @@ pub(super) fn plan() -> Plan {
 
 pub(super) type Disk = BTreeMap<String, Arc<[u8]>>;
 
-/// An accounting that has read `disk`; what it keeps is there at once, but reported only by `kept`.
+/// An accounting that has read `disk`; what it keeps is there at once, but reported only by `commit`.
 pub(super) fn accounting(disk: &mut Disk, now: i64) -> Accounting {
     let slurm = SlurmSettings { reader: Some("/nonexistent".into()), ..Config::default().slurm };
     let mut accounting = Accounting::new(patient(&slurm, &Restarts::default()), plan(), false);

@@ -167,7 +167,6 @@ impl World {
                 let written: Vec<_> = records.into_iter().filter(|_| self.random.bool()).collect();
                 self.disk.extend(written);
             }
-            // Also what a reload with another `[slurm]` leaves: a commit whose batch nobody has sent.
             2 if may_die => self.disk.extend(records),
             _ => {
                 self.disk.extend(records);

@@ -283,7 +283,7 @@ const SPREADS: &[Metric<Figures>] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::levels::Tables;
+    use crate::levels::MetricTables;
 
     #[test]
     fn each_level_has_as_many_files_as_the_settings_say() {

@@ -128,7 +128,7 @@ impl Daemon {
             info!("the active slurmctld runs on this host now; its figures are published");
             self.remember(i64::MAX);
             let Self { cluster, queue, config, .. } = self;
-            cluster.collect_anew(config, |name| remembering::memory(queue, name));
+            cluster.restart_collectors(config, |name| remembering::memory(queue, name));
         }
         is_published
     }

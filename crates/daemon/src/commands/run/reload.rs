@@ -10,7 +10,6 @@ use tracing::{error, info, warn};
 use super::{Daemon, addresses, load, names, remembering};
 use crate::cli::Options;
 use crate::clock::{self, unix_now};
-use crate::cluster::Cluster;
 use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::status::RefusedEntry;
@@ -53,7 +52,7 @@ enum DestinationChange {
     /// It keeps its connection.
     Stays,
     /// It keeps its ticks and its counters.
-    ConnectsAnew,
+    Reconnects,
     Starts,
     Ends,
 }
@@ -62,7 +61,7 @@ enum DestinationChange {
 enum ClusterChange {
     /// Perhaps another cluster: nothing goes under the old one's name.
     Another,
-    /// These collectors begin anew. Another continues with its last reading and all that it has counted.
+    /// These collectors start again. Another continues with its last reading and all that it has counted.
     Collectors(Vec<&'static str>),
 }
 
@@ -72,7 +71,7 @@ impl ReloadPlan {
         let (grid, old_names) = (new.interval != old.interval, names(&old.carbon));
         let change = |to: &Destination| match old.carbon.iter().find(|from| from.name == to.name) {
             Some(from) if from == to => DestinationChange::Stays,
-            Some(_) => DestinationChange::ConnectsAnew,
+            Some(_) => DestinationChange::Reconnects,
             None => DestinationChange::Starts,
         };
         let stay = new.carbon.iter().map(|to| (to.name.clone(), change(to)));
@@ -80,7 +79,7 @@ impl ReloadPlan {
         let end = old_names.into_iter().filter(|name| !new_names.contains(name));
         let end = end.map(|name| (name, DestinationChange::Ends));
         let enabled = new.collectors.enabled().map(|(collector, _)| collector.name);
-        let anew = enabled.filter(|name| grid || !new.collectors.is_same(&old.collectors, name));
+        let changed = enabled.filter(|name| grid || !new.collectors.is_same(&old.collectors, name));
         Self {
             log: new.log != old.log,
             gives_up_tick: grid || is_another,
@@ -90,7 +89,7 @@ impl ReloadPlan {
             cluster: if is_another {
                 ClusterChange::Another
             } else {
-                ClusterChange::Collectors(anew.collect())
+                ClusterChange::Collectors(changed.collect())
             },
         }
     }
@@ -150,8 +149,8 @@ impl Daemon {
         let Self { cluster, queue, restarts, .. } = self;
         let memory = |name| remembering::memory(queue, name);
         match plan.cluster {
-            ClusterChange::Another => *cluster = Cluster::start(&config, restarts, memory),
-            ClusterChange::Collectors(anew) => cluster.reconfigure(&config, &anew, restarts, memory),
+            ClusterChange::Another => cluster.replace(&config, restarts, memory),
+            ClusterChange::Collectors(changed) => cluster.reconfigure(&config, &changed, restarts, memory),
         }
         self.config = config;
         info!(
@@ -218,27 +217,33 @@ mod tests {
     }
 
     #[test]
-    fn another_interval_gives_up_the_tick_and_every_collector_begins_anew() {
-        let ReloadPlan { gives_up_tick, grid, cluster: ClusterChange::Collectors(anew), .. } =
+    fn another_folder_waits_for_a_restart() {
+        let [old, new] = ["/q", "/r"].map(|dir| Config::of(&format!("queue.dir = \"{dir}\"\n{OLD}")));
+        assert_eq!(ReloadPlan::of(&old, &new), ReloadPlan { queue_dir: true, ..nothing() });
+    }
+
+    #[test]
+    fn another_interval_gives_up_the_tick_and_every_collector_starts_again() {
+        let ReloadPlan { gives_up_tick, grid, cluster: ClusterChange::Collectors(changed), .. } =
             plan("", "interval = \"7s\"\n")
         else {
             panic!("slurmctld is the same")
         };
         assert!(gives_up_tick && grid);
         let all = Config::of(OLD).collectors;
-        assert_eq!(anew, all.enabled().map(|(collector, _)| collector.name).collect::<Vec<_>>());
+        assert_eq!(changed, all.enabled().map(|(collector, _)| collector.name).collect::<Vec<_>>());
     }
 
     #[test]
-    fn one_collector_begins_anew_where_only_its_settings_are_others() {
-        let anew = |to| match plan("[collectors.nodes]\nenabled = true", to).cluster {
-            ClusterChange::Collectors(anew) => anew,
+    fn one_collector_starts_again_where_only_its_settings_are_others() {
+        let changed = |to| match plan("[collectors.nodes]\nenabled = true", to).cluster {
+            ClusterChange::Collectors(changed) => changed,
             ClusterChange::Another => panic!("slurmctld is the same"),
         };
-        assert_eq!(anew("[collectors.nodes]\nenabled = true\neach = true"), ["nodes"]);
-        assert_eq!(anew("[collectors.nodes]\nenabled = false"), [""; 0], "what ends needs nothing");
+        assert_eq!(changed("[collectors.nodes]\nenabled = true\neach = true"), ["nodes"]);
+        assert_eq!(changed("[collectors.nodes]\nenabled = false"), [""; 0], "what ends needs nothing");
         assert_eq!(
-            anew("[collectors.nodes]\nenabled = true\n[collectors.licenses]\nenabled = true"),
+            changed("[collectors.nodes]\nenabled = true\n[collectors.licenses]\nenabled = true"),
             ["licenses"]
         );
     }
@@ -261,10 +266,10 @@ mod tests {
 
     #[test]
     fn destinations_are_known_by_name() {
-        use DestinationChange::{ConnectsAnew, Ends, Starts, Stays};
+        use DestinationChange::{Ends, Reconnects, Starts, Stays};
         let second = "[[carbon]]\nname = \"second\"\naddress = \"b:2004\"\n";
         for (from, to, expected) in [
-            ("a:2004", "c:2004", vec![("main", ConnectsAnew)]),
+            ("a:2004", "c:2004", vec![("main", Reconnects)]),
             ("main", "first", vec![("first", Starts), ("main", Ends)]),
             ("[[carbon]]", &format!("{second}[[carbon]]"), vec![("second", Starts), ("main", Stays)]),
         ] {

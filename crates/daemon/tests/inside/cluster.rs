@@ -1,0 +1,40 @@
+//! What a changed `[slurm]` replaces, and what it leaves. The readers' programs do not exist.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn config(slurm: &str) -> Config {
+    Config::of(&format!(
+        "prefix = \"{{cluster}}\"\nqueue.dir = \"/queue\"\n[slurm]\nreader = \"/nonexistent\"\n{slurm}\n[collectors.finished]\nenabled = true\n"
+    ))
+}
+
+/// The log had said that nothing is sent, and after a reload it never said that points are sent.
+#[tokio::test]
+async fn a_changed_slurm_forgets_the_name_and_not_that_the_log_misses_it() {
+    let (restarts, none) = (Restarts::default(), |_: &'static str| None);
+    let mut cluster = Cluster::start(&config(""), &restarts, none);
+    let prefix = config("").prefix;
+    assert_eq!((cluster.prefix(&prefix, "h"), cluster.is_nameless()), (None, true));
+    cluster.replace(&config("timeout = \"9s\""), &restarts, none);
+    assert!(cluster.is_nameless());
+    cluster.know("alpha", &config(""));
+    assert_eq!((cluster.prefix(&prefix, "h").as_deref(), cluster.is_nameless()), (Some("alpha"), false));
+    cluster.replace(&config(""), &restarts, none);
+    assert_eq!((cluster.name(), cluster.is_nameless()), (None, false));
+}
+
+/// Another ledger would not know of what waits for the disk, and would not publish it.
+#[tokio::test]
+async fn a_changed_slurm_leaves_a_commit_of_finished_jobs_to_its_end() {
+    let (restarts, none) = (Restarts::default(), |_: &'static str| None);
+    let mut cluster = Cluster::start(&config(""), &restarts, none);
+    let finished = cluster.finished_mut().unwrap();
+    finished.open("alpha", 1_700_000_000, || Some(BTreeMap::new()), |_| 7);
+    assert_eq!(finished.ticket(), Some(7));
+    cluster.replace(&config("timeout = \"9s\""), &restarts, none);
+    assert_eq!(cluster.finished().and_then(Accounting::ticket), Some(7));
+    let ledger = cluster.finished().and_then(Accounting::ledger).unwrap();
+    assert_eq!(ledger.counts().cluster, "alpha");
+}
