@@ -1,6 +1,6 @@
 //! LevelList of paths: what a path has between the prefix and the leaf, and the figures there.
 //!
-//! A level is declared once, in a list of [`levels!`], and only such a level can be pushed: with as many names as it has
+//! A level is declared once, in a list of `levels!`, and only such a level can be pushed: with as many names as it has
 //! variable parts, and with what its figures are made of.
 
 use std::borrow::Cow;
@@ -42,7 +42,7 @@ pub struct Level<L: 'static, const N: usize> {
     pub(crate) tables: L,
 }
 
-/// A level whose last variable part is a word that comes and goes, behind `N` names: [`crate::zero_fill`].
+/// A level whose last variable part is a word that comes and goes, behind `N` names: zero_fill.rs.
 pub struct WordLevel<T: 'static, const N: usize> {
     below: &'static str,
     about: &'static str,
@@ -50,7 +50,7 @@ pub struct WordLevel<T: 'static, const N: usize> {
 }
 
 impl<L, const N: usize> Level<L, N> {
-    /// For [`levels!`] alone.
+    /// For `levels!` alone.
     #[doc(hidden)]
     pub const fn in_list(below: &'static str, tables: L, about: &'static str) -> Self {
         assert!(variable_parts(below) == N, "as many names as variable parts");
@@ -63,7 +63,7 @@ impl<L, const N: usize> Level<L, N> {
 }
 
 impl<T, const N: usize> WordLevel<T, N> {
-    /// For [`levels!`] alone.
+    /// For `levels!` alone.
     #[doc(hidden)]
     pub const fn in_list(below: &'static str, metrics: Table<T>, about: &'static str) -> Self {
         assert!(variable_parts(below) == N + 1, "as many names as variable parts, and a word");

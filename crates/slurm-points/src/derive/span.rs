@@ -60,7 +60,7 @@ pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) ->
     usable.then_some(seconds)
 }
 
-/// The statistics of the reading before, and the seconds since, if there is a [`Span`] without a reset.
+/// The statistics of the reading before, and the seconds since, if there is a `Span` without a reset.
 pub fn unbroken<'a>(before: &'a Reading, now: &Reading, interval: u32) -> Option<(&'a Statistics, f64)> {
     let span = span(before, now, interval).filter(|span| span.reset.is_none())?;
     Some((before.statistics.as_ref()?, span.seconds))
