@@ -67,7 +67,9 @@ impl Play {
         self.stage.daemon.spawn()?;
         let (truth, sent) = self.stage.settle()?;
         let slot = sent.first_after(slot).context("no round after the start")?;
-        let (new, mut compared) = (truth.since(&before), 0);
+        let (mut new, mut compared) = (truth.since(&before), 0);
+        // Tasks that never started count half a minute after they are first seen: in a later round.
+        new.rows.retain(|row| row.tasks == 1);
         let mut expected = new.percentiles();
         for (path, value) in new.rows.iter().flat_map(|row| row.figures()) {
             *expected.entry(path).or_default() += value;
