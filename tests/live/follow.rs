@@ -148,11 +148,14 @@ fn nothing_is_superseded_if_only_the_backups_slurmctld_was_stopped() {
     nothing_is_missing(&mut daemon, back);
 }
 
-/// Waits for an empty queue.
+/// Waits for an empty queue: also what was written to a lost connection must have been sent again.
 fn nothing_is_missing(daemon: &mut FollowingDaemon, since: f64) {
-    let waiting = "cluster.slurm_graphite.ctl1.carbon.sink.gauge-queue_ticks";
+    let leaf = |leaf: &str| format!("cluster.slurm_graphite.ctl1.carbon.sink.gauge-{leaf}");
     wait::until("an empty queue", LIMIT, || {
-        daemon.recorded().series(waiting).iter().any(|(at, ticks)| *at as f64 > since && *ticks < 0.5)
+        let recorded = daemon.recorded();
+        let [unsent, again] = ["queue_ticks", "queue_resend"].map(|name| recorded.series(&leaf(name)));
+        let is_empty = |at, ticks| ticks < 0.5 && again.get(at).is_some_and(|again| *again < 0.5);
+        unsent.iter().any(|(at, ticks)| *at as f64 > since && is_empty(at, *ticks))
     })
     .unwrap();
     assert!(daemon.check().unwrap().is_empty());
