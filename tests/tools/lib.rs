@@ -1,7 +1,7 @@
 //! What the programs share: how they end, what they print, the numbers in their environment, and how contenders are compared.
 
 #![forbid(unsafe_code)]
-#![expect(clippy::missing_errors_doc, reason = "the error says it to whoever runs the program")]
+#![expect(clippy::missing_errors_doc, reason = "the error itself says what failed")]
 
 pub mod contender;
 

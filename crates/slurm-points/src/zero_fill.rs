@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::levels::{Name, Points, WordLevel};
+use crate::levels::{AnyLevel, Name, Points, WordLevel};
 
 /// The words seen so far, by their level and its names.
 #[derive(Default)]
@@ -41,10 +41,8 @@ impl SeenStates {
         words: &BTreeMap<String, T>,
     ) {
         let names: Vec<String> = names.iter().map(|name| name.as_str().to_owned()).collect();
-        let place = (crate::levels::AnyLevel::below(level), names);
         let new = || SeenWords { level, words: BTreeSet::new(), is_pushed: false };
-        let names = place.1.clone();
-        let seen = self.0.entry(place).or_insert_with(new);
+        let seen = self.0.entry((level.below(), names.clone())).or_insert_with(new);
         seen.words.extend(always.iter().map(|word| (*word).to_owned()));
         for word in words.keys() {
             if !seen.words.contains(word) {
