@@ -32,7 +32,7 @@ fn dashboards() -> Vec<Dashboard> {
 
 fn documented() -> Result<Documented> {
     let folder = Folder::new()?;
-    let output = command(folder.path(), &slurm_graphite()?).arg("metrics").output()?;
+    let output = command(folder.path(), &slurm_graphite()?).args(["metrics", "--format", "tsv"]).output()?;
     ensure!(output.status.success(), "slurm-graphite metrics: {}", output.status);
     Ok(Documented::parse(&String::from_utf8(output.stdout)?))
 }

@@ -171,38 +171,35 @@ fn difference(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Poin
     )
 }
 
-/// Paths and names as in docs/metrics.md, with placeholders in angle brackets.
-struct Names(Vec<(Vec<String>, String)>);
+/// The documented paths, with placeholders in angle brackets, and the rule of docs/metrics.md for their names.
+struct Names(Vec<Vec<String>>);
 
 impl Names {
     fn documented(folder: &Folder) -> Result<Self> {
-        let printed = run(folder, &["metrics"])?.stdout;
-        let (mut names, mut path) = (Vec::new(), None);
-        for line in printed.lines() {
-            if let Some(below) = line.strip_prefix("## cluster.") {
-                path = Some(below.split('.').map(str::to_owned).collect());
-            } else if let Some(name) = line.strip_prefix("With tags: `") {
-                names.push((
-                    path.take().context("a name without a path")?,
-                    name.trim_end_matches('`').to_owned(),
-                ));
-            }
-        }
-        Ok(Self(names))
+        let printed = run(folder, &["metrics", "--format", "tsv"])?.stdout;
+        let paths = printed.lines().filter_map(|line| line.strip_prefix("cluster.")?.split('\t').next());
+        Ok(Self(paths.map(|path| path.split('.').map(str::to_owned).collect()).collect()))
     }
 
+    /// What is in angle brackets is a tag, the rest is the name.
     fn of(&self, path: &str) -> Result<String> {
         let below = path.strip_prefix("cluster.sandbox.").with_context(|| path.to_owned())?;
-        let (level, leaf) = below.split_once(".gauge-").with_context(|| path.to_owned())?;
-        let given: Vec<&str> = level.split('.').collect();
-        let fits = |(documented, _): &&(Vec<String>, String)| {
+        let given: Vec<&str> = below.split('.').collect();
+        let fits = |documented: &&Vec<String>| {
             let mut pairs = documented.iter().zip(&given);
             documented.len() == given.len()
                 && pairs.all(|(word, given)| word.starts_with('<') || word == given)
         };
-        let (documented, name) =
-            self.0.iter().find(fits).with_context(|| format!("{path} is not documented"))?;
-        let name = name.replace("<leaf>", leaf).replace("<cluster>", "sandbox");
-        Ok(documented.iter().zip(given).fold(name, |name, (word, given)| name.replace(word, given)))
+        let documented = self.0.iter().find(fits).with_context(|| format!("{path} is not documented"))?;
+        let mut tags = BTreeMap::from([("cluster", "sandbox")]);
+        let mut name = Vec::new();
+        for (word, given) in documented.iter().zip(given) {
+            match word.strip_prefix('<').and_then(|word| word.strip_suffix('>')) {
+                Some(tag) => drop(tags.insert(tag, given)),
+                None => name.push(given.strip_prefix("gauge-").unwrap_or(given)),
+            }
+        }
+        let tags: String = tags.iter().map(|(tag, value)| format!(";{tag}={value}")).collect();
+        Ok(name.join(".") + &tags)
     }
 }

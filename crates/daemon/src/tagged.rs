@@ -10,11 +10,6 @@ pub(crate) fn tagged(path: &str) -> String {
     tagged::tagged(path, LEVELS)
 }
 
-/// The same for the documentation, for every figure at a declared level.
-pub(crate) fn documented(below: &str) -> String {
-    tagged::documented(below, LEVELS)
-}
-
 /// Every declared level, the collectors' first.
 pub(crate) fn every_level() -> impl Iterator<Item = &'static dyn AnyLevel> {
     tagged::every_level(LEVELS)

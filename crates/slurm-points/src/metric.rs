@@ -60,7 +60,7 @@ impl Rollup {
 }
 
 /// A [`Metric`] without its value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
     /// The end of its path.
     pub leaf: Cow<'static, str>,

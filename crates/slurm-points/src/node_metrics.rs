@@ -8,15 +8,16 @@ use crate::metric::{Metric, average, mebibytes, number};
 #[rustfmt::skip]
 pub(crate) const SHARES: &[Metric<NodeTally>] = &[
     average("nodes_allocated", "count", |t| number(t.nodes.allocated), "nodes that run a job"),
-    average("nodes_idle", "count", |t| number(t.nodes.idle), "nodes free for a job"),
-    average("nodes_other", "count", |t| number(t.nodes.other), "nodes that are down, drained or otherwise not usable"),
+    average("nodes_idle", "count", |t| number(t.nodes.idle), "nodes that are neither allocated nor other, as sinfo counts them: also those that are in maintenance, \
+         reserved, planned, failing or powered down, on which no job may start"),
+    average("nodes_other", "count", |t| number(t.nodes.other), "nodes that are down or drained"),
     average("nodes_total", "count", |t| number(t.nodes.total), "all nodes (`sinfo -o %F`)"),
     average("cpus_allocated", "count", |t| number(t.cpus.allocated), "CPUs allocated to jobs"),
-    average("cpus_idle", "count", |t| number(t.cpus.idle), "CPUs free for jobs"),
+    average("cpus_idle", "count", |t| number(t.cpus.idle), "CPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
     average("cpus_other", "count", |t| number(t.cpus.other), "CPUs that no job can use, because their node is down or drained"),
-    average("cpus_total", "count", |t| number(t.cpus.total), "all CPUs (`sinfo -o %C`)"),
+    average("cpus_total", "count", |t| number(t.cpus.total), "all CPUs that jobs may use (`sinfo -o %C` also counts those of CoreSpecCount and CpuSpecList)"),
     average("gpus_allocated", "count", |t| number(t.gpus.allocated), "GPUs allocated to jobs"),
-    average("gpus_idle", "count", |t| number(t.gpus.idle), "GPUs free for jobs"),
+    average("gpus_idle", "count", |t| number(t.gpus.idle), "GPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
     average("gpus_other", "count", |t| number(t.gpus.other), "GPUs that no job can use, because their node is down or drained"),
     average("gpus_total", "count", |t| number(t.gpus.total), "all GPUs"),
     average("memory_real", "bytes", |t| mebibytes(t.memory.real), "memory (RealMemory)"),
@@ -36,7 +37,7 @@ pub(crate) const TALLY: &[Metric<NodeTally>] = &[
 #[rustfmt::skip]
 pub(crate) const GPUS: &[Metric<Shares>] = &[
     average("allocated", "count", |s| number(s.allocated), "GPUs allocated to jobs"),
-    average("idle", "count", |s| number(s.idle), "GPUs free for jobs"),
+    average("idle", "count", |s| number(s.idle), "GPUs that no job has, on nodes that are not down or drained"),
     average("other", "count", |s| number(s.other), "GPUs whose node is down or drained"),
     average("total", "count", |s| number(s.total), "all GPUs of this type"),
 ];

@@ -50,11 +50,6 @@ fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
     }
 }
 
-/// The same for the documentation, for every figure below a declared level.
-pub fn documented(below: &str, own: LevelList) -> String {
-    tagged(&format!("{CLUSTER}.<cluster>.{below}.gauge-<leaf>"), own)
-}
-
 /// The parts of a path's level.
 struct Split<'a> {
     prefix: &'a str,

@@ -2,25 +2,18 @@
 
 use std::collections::BTreeSet;
 
-/// The paths of docs/metrics.md, split into nodes, without the prefix, and their units. `<host>` and the like match any
-/// node.
+/// The paths of `slurm-graphite metrics`, split into nodes, without the prefix, and their units. `<host>` and the like
+/// match any node.
 pub(crate) struct Documented(Vec<(Vec<String>, String)>);
 
 impl Documented {
-    /// Parses the output of `slurm-graphite metrics`.
+    /// Parses the output of `slurm-graphite metrics --format tsv`.
     pub(crate) fn parse(text: &str) -> Self {
-        let (mut family, mut paths) = (Vec::new(), Vec::new());
-        for line in text.lines() {
-            if let Some(heading) = line.strip_prefix("## cluster.") {
-                family = heading.split('.').map(str::to_owned).collect();
-            } else if let Some((leaf, rest)) =
-                line.strip_prefix("| `").and_then(|rest| rest.split_once("` | "))
-            {
-                let unit = rest.split(" |").next().unwrap_or_default().to_owned();
-                paths.push((family.iter().cloned().chain([format!("gauge-{leaf}")]).collect(), unit));
-            }
-        }
-        Self(paths)
+        let row = |line: &str| {
+            let (path, rest) = line.strip_prefix("cluster.")?.split_once('\t')?;
+            Some((path.split('.').map(str::to_owned).collect(), rest.split('\t').next()?.to_owned()))
+        };
+        Self(text.lines().filter_map(row).collect())
     }
 
     /// Whether it has a path that this pattern, without a prefix, can match.

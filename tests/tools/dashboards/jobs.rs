@@ -60,8 +60,9 @@ fn flow() -> Row {
             coloured(
                 series(
                     "Jobs per minute",
-                    "If more jobs start than complete, the cluster is filling up. If many more are submitted than started for hours, \
-                     the queue grows. \"not launched\" is what sdiag calls failed: jobs that slurmd could not start.",
+                    "As sdiag counts them. If many more are submitted than started for hours, the queue grows. Completed: ended, with any exit \
+                     code; running jobs that are cancelled are not in it. Cancelled: scancel requests, of any signal. Not launched is what sdiag \
+                     calls failed: jobs that slurmd could not start.",
                 )
                 .curve("submitted", &per_minute("submitted"))
                 .curve("started", &per_minute("started"))
@@ -167,7 +168,7 @@ fn waiting() -> Row {
             ),
             waits(
                 "Wait before start",
-                "How long the jobs that started since the last round had been eligible. There is not published if none started.",
+                "How long the jobs that started since the last round had been eligible. No point if none started.",
                 "started_wait",
             ),
             series(

@@ -84,14 +84,14 @@ fn now() -> Row {
         nodes_out().sized(5, 4),
         stat(
             "RPCs at a time",
-            "Average number of RPCs that slurmctld was serving at the same time. Above 1, RPCs wait for each other; see the RPC load \
-             dashboard.",
+            "Average number of RPCs that slurmctld was serving at the same time. RPCs that only read run side by side; if this rises together with \
+             the mean time of an RPC, they wait for locks. See the RPC load dashboard.",
         )
         .curve("at a time", "$prefix.slurm_rpc_stats.total.gauge-busy")
         .unit("short")
         .decimals(2)
         .sized(3, 4)
-        .worry(1.0, 4.0),
+        .neutral(),
     ])
 }
 

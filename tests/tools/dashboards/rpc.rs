@@ -33,13 +33,14 @@ fn totals() -> Row {
             .neutral(),
         stat(
             "RPCs at a time",
-            "Average number of RPCs that slurmctld was serving at the same time. Above 1, RPCs wait for slurmctld's locks.",
+            "Average number of RPCs that slurmctld was serving at the same time, including the time for which they waited for its locks. RPCs that \
+             only read (squeue, sinfo) run side by side. If this rises together with the mean time, RPCs wait.",
         )
         .curve("at a time", "$prefix.slurm_rpc_stats.total.gauge-busy")
         .unit("short")
         .decimals(2)
         .sized(6, 4)
-        .worry(1.0, 4.0),
+        .neutral(),
         stat("Mean time", "Mean time of an RPC in the interval. It includes the time that the RPC waited for locks.")
             .curve("mean time", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
             .unit("µs")

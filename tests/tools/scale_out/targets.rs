@@ -111,11 +111,10 @@ pub(crate) fn compare() -> Result<()> {
 /// Stores points for every documented path, with two values for each level that varies, in both programs. Returns the
 /// newest timestamp.
 fn invent(folder: &Folder, carbon: &Carbon, victoria: &VictoriaMetrics) -> Result<u64> {
-    let output = command(folder.path(), &slurm_graphite()?).arg("metrics").output()?;
-    let mut paths = documented(&String::from_utf8(output.stdout)?);
-    // Two declarations of a level may share a path.
-    paths.sort();
-    paths.dedup();
+    let output = command(folder.path(), &slurm_graphite()?).args(["metrics", "--format", "tsv"]).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let documented = text.lines().skip(1).filter_map(|line| line.split('\t').next());
+    let paths: BTreeSet<String> = documented.flat_map(filled).collect();
     let newest = (unix_seconds() / STEP - 2) * STEP;
     let mut lines = String::new();
     for (index, path) in (0_u64..).zip(&paths) {
@@ -139,22 +138,6 @@ fn invent(folder: &Folder, carbon: &Carbon, victoria: &VictoriaMetrics) -> Resul
         paths.iter().all(has) && victoria.export("{__graphite__=\"cluster.*.*\"}").is_ok()
     })?;
     Ok(newest)
-}
-
-fn documented(text: &str) -> Vec<String> {
-    let (mut level, mut paths) = (String::new(), Vec::new());
-    for line in text.lines() {
-        if let Some(heading) = line.strip_prefix("## cluster.") {
-            heading.clone_into(&mut level);
-        } else if let Some((leaf, _)) = line.strip_prefix("| `").and_then(|rest| rest.split_once("` | "))
-            && !level.is_empty()
-        {
-            paths.extend(filled(&format!("cluster.{level}.gauge-{leaf}")));
-        } else if line.starts_with("## ") {
-            level.clear();
-        }
-    }
-    paths
 }
 
 /// Replaces placeholders: states and the like by words that targets use, everything else by `alpha` and `beta`.

@@ -1,19 +1,16 @@
 //! `metrics`: every path with its unit and meaning; docs/metrics.md is what this command prints.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use slurm_points::collectors::COLLECTORS;
 use slurm_points::levels::AnyLevel;
 use slurm_points::metric::{Leaf, Rollup};
 
 use crate::cli::MetricsFormat;
-use crate::tagged::{documented, every_level};
+use crate::tagged::every_level;
 
-/// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live tests hold the two readers.
-const OVER_REST: &str = include_str!("metrics/rest.md");
+mod document;
 
 /// One metric, as `--format tsv` and `json` print it.
 #[derive(Serialize)]
@@ -28,7 +25,7 @@ struct MetricRow {
 pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String> {
     let Some(filter) = filter.map(str::to_lowercase) else {
         return match format {
-            MetricsFormat::Markdown => Ok(document()),
+            MetricsFormat::Markdown => Ok(document::document()),
             _ => table(rows(|_| true), format),
         };
     };
@@ -65,51 +62,10 @@ fn rows(is_wanted: impl Fn(&MetricRow) -> bool) -> Vec<MetricRow> {
     every_level().flat_map(of).filter(is_wanted).collect()
 }
 
-/// The whole document.
-fn document() -> String {
-    let mut text = String::from(
-        "# Metrics\n\n\
-         Printed by `slurm-graphite metrics`; do not edit. `slurm-graphite metrics WORD` prints those with that word in their path or \
-         meaning, `--format tsv` and `--format json` are for programs. Every path begins with the configured `prefix` \
-         (`cluster` by default), and every path is public: a rename is announced under *Paths* in the changelog.\n\n\
-         *Roll-up* is the `aggregationMethod` that fits the figure; config/carbon/storage-aggregation.conf has \
-         them.\n\n\
-         With `tags = true` a destination gets each point under a name with tags instead: what varies in the path is a tag, the rest is \
-         the name. The tag `cluster` is the prefix, without a leading `cluster.`; a prefix without that is the tag `prefix` too. graphite-web has no room for values over 191 bytes: \
-         their end is replaced by `-` and six hexadecimal digits of their hash.\n",
-    );
-    for level in every_level() {
-        let (below, about, tagged) = (level.below(), level.about(), documented(level.below()));
-        // Without a text it continues the level before.
-        if !about.is_empty() {
-            // Writing to a String cannot fail.
-            let _ = write!(
-                text,
-                "\n## cluster.{below}\n\n{about}\n\nWith tags: `{tagged}`\n\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n"
-            );
-        }
-        for Leaf { leaf, unit, rollup, meaning } in level.leaves() {
-            let _ = writeln!(text, "| `{leaf}` | {unit} | {} | {meaning} |", rollup.as_str());
-        }
-    }
-    let _ = write!(text, "\n{OVER_REST}");
-    for collector in COLLECTORS {
-        let is_absent = collector.replies.iter().all(|reply| reply.row().not_over_rest.is_some());
-        if is_absent && !OVER_REST.contains(&format!("| `slurm_{}", collector.family())) {
-            let _ = writeln!(text, "| `slurm_{}` | all | none |", collector.family());
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use super::document::OVER_REST;
     use super::*;
-
-    #[test]
-    fn the_document_is_what_this_prints() {
-        crate::golden::golden("../../docs/metrics.md", &document());
-    }
 
     #[test]
     fn a_filter_finds_paths_and_meanings_and_says_so_where_there_are_none() {

@@ -75,7 +75,7 @@ fn no_two_figures_have_a_name_and_tags_in_common() {
     let mut seen = BTreeMap::new();
     for level in every_level() {
         for leaf in level.leaves() {
-            let name = documented(level.below()).replace("<leaf>", &leaf.leaf);
+            let name = tagged(&format!("cluster.{}.gauge-{}", level.below(), leaf.leaf));
             let tags: BTreeSet<String> =
                 name.split(';').skip(1).map(|tag| tag.split('=').next().unwrap().to_owned()).collect();
             let key = (name.split(';').next().unwrap().to_owned(), tags);

@@ -58,8 +58,8 @@ levels! {
          are MiB-minutes.");
     QOS: Level<Table<QosUse>, 1> = ("slurm_associations.qos.<qos>", OF_QOS,
         "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.");
-    QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>", JOBS, "As of an account.");
-    QOS_TRES: WordLevel<TresValues, 1> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES, "As for an account.");
+    QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>", JOBS, "All jobs of a QOS next to the limits for all of them.");
+    QOS_TRES: WordLevel<TresValues, 1> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES, "Of a QOS.");
     QOS_TRES_LIMITS: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES_LIMITS,
         "What each user and each account may have of a TRES in this QOS.");
     USER: Level<Table<Association>, 2> = ("slurm_associations.user.<account>.<user>", SHARES,
@@ -67,8 +67,8 @@ levels! {
          by usage get paths in each of their accounts, for at least a day; `root` and `slurm` always have \
          them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
          path. A user with a `fairshare` near 0 waits for the jobs of others.");
-    USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>", JOBS, "As for an account.");
-    USER_TRES: WordLevel<TresValues, 2> = ("slurm_associations.user.<account>.<user>.tres.<tres>", TRES, "As for an account.");
+    USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>", JOBS, "Of a user in an account.");
+    USER_TRES: WordLevel<TresValues, 2> = ("slurm_associations.user.<account>.<user>.tres.<tres>", TRES, "Of a user in an account.");
 }
 
 #[derive(Default)]

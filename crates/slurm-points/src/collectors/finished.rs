@@ -68,34 +68,34 @@ levels! {
         "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).");
     PARTITION_STATE: Level<States, 2> = ("slurm_jobs_finished.partition.<partition>.state.<state>", STATE,
         "By partition. A job that never started counts in the first partition that it asked for.");
-    PARTITION_WORK: Level<Work, 1> = ("slurm_jobs_finished.partition.<partition>.work", WORK, "The same.");
+    PARTITION_WORK: Level<Work, 1> = ("slurm_jobs_finished.partition.<partition>.work", WORK, "By partition.");
     NO_PARTITION_STATE: Level<States, 1> = ("slurm_jobs_finished.no_partition.state.<state>", STATE,
         "Jobs of which slurmdbd has no partition.");
-    NO_PARTITION_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_partition.work", WORK, "The same.");
+    NO_PARTITION_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_partition.work", WORK, "Without a partition.");
     ACCOUNT_STATE: Level<States, 2> = ("slurm_jobs_finished.account.<account>.state.<state>", STATE,
         "By account, if `accounts` is above 0: the first accounts with a job that started, up to that number. \
          One without such a job for 30 days makes room for another. The jobs of all others are below `slurm_jobs_finished.other_accounts`.");
-    ACCOUNT_WORK: Level<Work, 1> = ("slurm_jobs_finished.account.<account>.work", WORK, "The same.");
+    ACCOUNT_WORK: Level<Work, 1> = ("slurm_jobs_finished.account.<account>.work", WORK, "By account.");
     OTHER_ACCOUNTS_STATE: Level<States, 1> = ("slurm_jobs_finished.other_accounts.state.<state>", STATE,
         "All accounts without paths of their own.");
-    OTHER_ACCOUNTS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_accounts.work", WORK, "The same.");
+    OTHER_ACCOUNTS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_accounts.work", WORK, "All accounts without paths of their own.");
     NO_ACCOUNT_STATE: Level<States, 1> = ("slurm_jobs_finished.no_account.state.<state>", STATE, "Jobs without an account.");
-    NO_ACCOUNT_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_account.work", WORK, "The same.");
+    NO_ACCOUNT_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_account.work", WORK, "Without an account.");
     QOS_NAME_STATE: Level<States, 2> = ("slurm_jobs_finished.qos.<qos>.state.<state>", STATE,
         "By QOS, if `qos` is above 0, as by account.");
-    QOS_NAME_WORK: Level<Work, 1> = ("slurm_jobs_finished.qos.<qos>.work", WORK, "The same.");
+    QOS_NAME_WORK: Level<Work, 1> = ("slurm_jobs_finished.qos.<qos>.work", WORK, "By QOS.");
     OTHER_QOS_STATE: Level<States, 1> = ("slurm_jobs_finished.other_qos.state.<state>", STATE, "All QOS without paths of their own.");
-    OTHER_QOS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_qos.work", WORK, "The same.");
+    OTHER_QOS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_qos.work", WORK, "All QOS without paths of their own.");
     NO_QOS_STATE: Level<States, 1> = ("slurm_jobs_finished.no_qos.state.<state>", STATE, "Jobs without a QOS.");
-    NO_QOS_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_qos.work", WORK, "The same.");
+    NO_QOS_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_qos.work", WORK, "Without a QOS.");
     USER_STATE: Level<States, 2> = ("slurm_jobs_finished.user.<user>.state.<state>", STATE,
         "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
          long as Graphite keeps them.");
-    USER_WORK: Level<Work, 1> = ("slurm_jobs_finished.user.<user>.work", WORK, "The same.");
+    USER_WORK: Level<Work, 1> = ("slurm_jobs_finished.user.<user>.work", WORK, "By user.");
     OTHER_USERS_STATE: Level<States, 1> = ("slurm_jobs_finished.other_users.state.<state>", STATE, "All users without paths of their own.");
-    OTHER_USERS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_users.work", WORK, "The same.");
+    OTHER_USERS_WORK: Level<Work, 0> = ("slurm_jobs_finished.other_users.work", WORK, "All users without paths of their own.");
     NO_USER_STATE: Level<States, 1> = ("slurm_jobs_finished.no_user.state.<state>", STATE, "Jobs of which slurmdbd has no user.");
-    NO_USER_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_user.work", WORK, "The same.");
+    NO_USER_WORK: Level<Work, 0> = ("slurm_jobs_finished.no_user.work", WORK, "Without a user.");
 }
 
 type States = Table<StateCount>;

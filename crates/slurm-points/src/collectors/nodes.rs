@@ -49,7 +49,7 @@ levels! {
         "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
          keeps the time of its reason, and counts only in `slurm_nodes.drained`.");
     NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", SHARES,
-        "Each node: `each = true`, off by default, because with the next four it makes 19 paths for each \
+        "Each node: `each = true`, off by default, because with those of `node_state` that makes 19 paths for each \
          node.");
     NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", ROW, "Further figures of each node.");
 }

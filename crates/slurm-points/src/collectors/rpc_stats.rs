@@ -48,7 +48,7 @@ levels! {
     ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", TOTAL, "All message types of that table together.");
     TABLES: Level<Table<Rows>, 0> = ("slurm_rpc_stats.total", ROWS, "");
     USER: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.user.<user>", CALLS,
-        "The same by user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
+        "By user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
          file that stays. The top `users` by RPC time in an interval get paths for at least a day; `root` \
          and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the \
          last fifth only users who keep slurmctld busy for a tenth of an interval; all others are in \

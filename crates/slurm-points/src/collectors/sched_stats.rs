@@ -53,9 +53,11 @@ const METRICS: &[Metric<Statistics>] = &[
         "when slurmctld began to count: midnight UTC, its start or the last sdiag --reset"),
     last("jobs_submitted", "count", |s| number(s.jobs_submitted), "jobs submitted since the last reset"),
     last("jobs_started", "count", |s| number(s.jobs_started), "jobs started since the last reset"),
-    last("jobs_completed", "count", |s| number(s.jobs_completed), "jobs completed since the last reset"),
-    last("jobs_canceled", "count", |s| number(s.jobs_canceled), "jobs cancelled since the last reset"),
-    last("jobs_failed", "count", |s| number(s.jobs_failed), "jobs failed since the last reset"),
+    last("jobs_completed", "count", |s| number(s.jobs_completed), "jobs since the last reset whose end was reported by their script, or by salloc or srun, with any exit code; \
+         a running job that is cancelled is none"),
+    last("jobs_canceled", "count", |s| number(s.jobs_canceled), "successful scancel requests since the last reset, of any signal; one for a whole array"),
+    last("jobs_failed", "count", |s| number(s.jobs_failed), "jobs since the last reset that slurmd could not run, which drains the node; a job that exits with an error \
+         is completed"),
     average("jobs_pending", "count", |s| number(s.jobs_pending), "jobs pending when they were last counted (job_states_ts)"),
     average("jobs_running", "count", |s| number(s.jobs_running), "jobs running when they were last counted (job_states_ts)"),
     last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),

@@ -42,7 +42,7 @@ levels! {
          `innodb_buffer_pool_size`, a purge or a backup.");
     ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_slurmdbd.total", TOTAL, "All message types together.");
     USER: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.user.<user>", CALLS,
-        "The same by user: only where `users` in `[collectors.slurmdbd]` is more than 0, and bounded as in \
+        "By user: only if `users` in `[collectors.slurmdbd]` is above 0, limited as in \
          `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.");
     OTHERS: Level<OthersTables, 0> = ("slurm_slurmdbd.others", (CALLS, MEMBERS), "All users without a path of their own.");
     ROLLUP: Level<Table<Period>, 1> = ("slurm_slurmdbd.rollup.<period>", OF_ROLLUP,

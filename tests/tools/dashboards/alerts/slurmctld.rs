@@ -79,8 +79,8 @@ fn scheduling() -> Vec<Rule> {
             name: "main",
             title: "The main scheduler does not run",
             severity: "critical",
-            reason: "It runs at least once a minute (sched_interval). The rule applies only while jobs are pending: the division leaves \
-                     not published if there are none. If sched_interval is several minutes, raise \"for\".",
+            reason: "It runs at least once a minute (sched_interval). The rule applies only while jobs are pending: the division has \
+                     no point if there are none. If sched_interval is several minutes, raise \"for\".",
             summary: "Jobs are pending, and the main scheduler has completed {{ .Values.B }} cycles in ten minutes.",
             advice: "Check SchedulerParameters (scontrol show config). Too many RPCs (max_rpc_cnt, defer) or jobs that stay in \
             COMPLETING stop the scheduler. The Scheduler dashboard shows its cycles.",

@@ -1,0 +1,131 @@
+//! docs/metrics.md: each figure is in one table only, with all levels that have it. What is on by default comes first.
+
+use std::fmt::Write;
+
+use slurm_points::collectors::{COLLECTORS, Collector};
+use slurm_points::levels::AnyLevel;
+use slurm_points::metric::Leaf;
+
+use crate::self_metrics;
+
+/// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live tests hold the two readers.
+pub(super) const OVER_REST: &str = include_str!("rest.md");
+
+const INTRODUCTION: &str = "\
+# Metrics
+
+Printed by `slurm-graphite metrics`; do not edit. `slurm-graphite metrics WORD` prints the figures with that word in their path or meaning, \
+each with its whole path; `--format tsv` and `--format json` are for programs.
+
+Every path begins with the configured `prefix` (`cluster` by default) and ends with `gauge-` and the figure's name. What is in angle \
+brackets varies. Every path is public: a rename is announced under *Paths* in the changelog. *Roll-up* is the `aggregationMethod` that \
+fits the figure; config/carbon/storage-aggregation.conf has them. Each table is here once: other paths with the same figures are listed \
+below it.
+
+With `tags = true` a destination gets each point under a name with tags instead: what is in angle brackets is a tag, the rest, without \
+`gauge-`, is the name. `cluster.slurm_jobs.partition.<partition>.state.<state>.gauge-jobs` is \
+`slurm_jobs.partition.state.jobs;cluster=<cluster>;partition=<partition>;state=<state>`. The tag `cluster` is the prefix, without a leading \
+`cluster.`; a prefix without that is the tag `prefix` too. graphite-web has no room for values over 191 bytes: their end is replaced by `-` \
+and six hexadecimal digits of their hash.
+";
+
+/// This many equal figures are not printed again in another table.
+const SHARED: usize = 3;
+
+/// What stands under one heading.
+struct Section {
+    below: &'static str,
+    about: &'static str,
+    leaves: Vec<Leaf>,
+    /// Other levels of the family with the same figures.
+    also: Vec<(&'static str, &'static str)>,
+}
+
+/// The whole document.
+pub(super) fn document() -> String {
+    let (surveys, ticks): (Vec<_>, Vec<_>) = COLLECTORS.iter().partition(|collector| collector.is_survey());
+    let by_default =
+        ticks.into_iter().flat_map(Collector::every_level).chain(self_metrics::LEVELS.iter().copied());
+    let off = surveys.into_iter().flat_map(Collector::every_level);
+    let mut text = INTRODUCTION.to_owned();
+    let mut printed = Vec::new();
+    for (title, levels) in [("On by default", sections(by_default)), ("Off by default", sections(off))] {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n## {title}\n");
+        for section in levels {
+            section.print(&printed, &mut text);
+            printed.push(section);
+        }
+    }
+    let _ = write!(text, "\n{OVER_REST}");
+    for collector in COLLECTORS {
+        let is_absent = collector.replies.iter().all(|reply| reply.row().not_over_rest.is_some());
+        if is_absent && !OVER_REST.contains(&format!("| `slurm_{}", collector.family())) {
+            let _ = writeln!(text, "| `slurm_{}` | all | none |", collector.family());
+        }
+    }
+    text
+}
+
+/// The sections of these levels. A level without a text continues the one before.
+fn sections(levels: impl Iterator<Item = &'static dyn AnyLevel>) -> Vec<Section> {
+    let mut sections: Vec<Section> = Vec::new();
+    for level in levels {
+        match sections.last_mut().filter(|_| level.about().is_empty()) {
+            Some(last) => last.leaves.extend(level.leaves()),
+            None => {
+                let (below, about, leaves) = (level.below(), level.about(), level.leaves());
+                sections.push(Section { below, about, leaves, also: Vec::new() });
+            }
+        }
+    }
+    let mut joined: Vec<Section> = Vec::new();
+    for section in sections {
+        let same =
+            |other: &&mut Section| other.family() == section.family() && other.leaves == section.leaves;
+        match joined.iter_mut().find(same) {
+            Some(first) => first.also.push((section.below, section.about)),
+            None => joined.push(section),
+        }
+    }
+    joined
+}
+
+impl Section {
+    fn family(&self) -> &str {
+        self.below.split('.').next().unwrap_or(self.below)
+    }
+
+    /// Figures that an earlier section has are named, the others are in the table.
+    fn print(&self, printed: &[Self], text: &mut String) {
+        let _ = write!(text, "\n### `cluster.{}`\n\n{}\n", self.below, self.about);
+        let common = |other: &&Self| self.leaves.iter().filter(|leaf| other.leaves.contains(leaf)).count();
+        // Of several that share as many, the first.
+        let model = printed.iter().rev().max_by_key(common).filter(|other| common(other) >= SHARED);
+        let (shared, own): (Vec<&Leaf>, Vec<&Leaf>) =
+            self.leaves.iter().partition(|leaf| model.is_some_and(|model| model.leaves.contains(leaf)));
+        if let Some(model) = model {
+            let names: Vec<String> = shared.iter().map(|leaf| format!("`{}`", leaf.leaf)).collect();
+            let all =
+                if shared.len() == model.leaves.len() { "all figures".to_owned() } else { names.join(", ") };
+            let _ = write!(text, "\nAs in `cluster.{}`: {all}.\n", model.below);
+        }
+        if !own.is_empty() {
+            text.push_str("\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n");
+        }
+        for Leaf { leaf, unit, rollup, meaning } in own {
+            let _ = writeln!(text, "| `{leaf}` | {unit} | {} | {meaning} |", rollup.as_str());
+        }
+        if !self.also.is_empty() {
+            text.push_str("\nThe same figures at other paths:\n\n");
+        }
+        for (below, about) in &self.also {
+            let colon = if about.is_empty() { "" } else { ": " };
+            let _ = writeln!(text, "- `cluster.{below}`{colon}{about}");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/inside/metrics_document.rs"]
+mod tests;
