@@ -1,6 +1,7 @@
 //! Every command except `run`: its output, its exit code, and its messages if something is wrong.
 
 mod absent;
+mod carbon_rules;
 mod check;
 mod colours;
 mod default_file;

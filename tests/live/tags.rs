@@ -128,7 +128,8 @@ fn collect(
 
 /// Our own rules with shorter retention. A series that matches none of them gets Carbon's default, one point a minute.
 fn schemas(folder: &Folder) -> Result<String> {
-    let printed = run(folder, &["storage-schemas", "--prefix", "cluster.{cluster}"])?.stdout;
+    let printed =
+        run(folder, &["carbon-rules", "--file", "schemas", "--prefix", "cluster.{cluster}"])?.stdout;
     let lines = printed.lines().map(|line| match line.split_once('=') {
         Some(("retentions ", _)) => "retentions = 1s:1h\n".to_owned(),
         _ => format!("{line}\n"),

@@ -103,10 +103,26 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t = MetricsFormat::Markdown, help = "How to print them")]
         format: MetricsFormat,
     },
-    /// Print the rules for Carbon's storage-schemas.conf that fit this configuration
-    StorageSchemas {
-        #[command(flatten)]
-        options: SchemasOptions,
+    /// Print the rules that Carbon needs for this configuration, or write them into Carbon's files
+    ///
+    /// The rules belong above all others in storage-schemas.conf and storage-aggregation.conf, before the first start. A file that
+    /// cannot be edited safely is refused and stays as it is.
+    CarbonRules {
+        /// Print the rules of one file only
+        #[arg(long, value_name = "FILE", conflicts_with = "write")]
+        file: Option<RulesFile>,
+        /// Put them into the files of this folder, Carbon's own, above all other rules: a block for each prefix, which the next time
+        /// replaces. Each file as it was is kept as FILE.before-slurm-graphite
+        #[arg(long, value_name = "DIR")]
+        write: Option<PathBuf>,
+        /// With --write: change nothing, print the lines that would go (-) and come (+)
+        #[arg(long, requires = "write")]
+        dry_run: bool,
+        /// With --write: raise MAX_CREATES_PER_MINUTE in carbon.conf to this number where it is smaller
+        #[arg(long, value_name = "NUMBER", requires = "write")]
+        max_creates: Option<u32>,
+        #[command(flatten, next_help_heading = "Configuration")]
+        options: RulesOptions,
     },
 }
 
@@ -119,6 +135,15 @@ pub(crate) enum By {
     /// Pending jobs, by the reason that squeue shows
     Reason,
     Qos,
+}
+
+/// One of Carbon's files with rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RulesFile {
+    /// storage-schemas.conf
+    Schemas,
+    /// storage-aggregation.conf
+    Aggregation,
 }
 
 /// How metrics are printed.
@@ -174,7 +199,7 @@ pub(crate) struct StatsOptions {
 
 /// The options of commands that ask no other program.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct SchemasOptions {
+pub(crate) struct RulesOptions {
     #[command(flatten)]
     file: FileOption,
     #[command(flatten)]
@@ -193,8 +218,8 @@ impl From<StatsOptions> for Options {
     }
 }
 
-impl From<SchemasOptions> for Options {
-    fn from(SchemasOptions { file, paths }: SchemasOptions) -> Self {
+impl From<RulesOptions> for Options {
+    fn from(RulesOptions { file, paths }: RulesOptions) -> Self {
         Self { file, flags: Flags { paths, ..Flags::default() } }
     }
 }

@@ -3,6 +3,7 @@
 #[cfg(test)]
 #[path = "../tests/inside/any_recording.rs"]
 mod any_recording;
+mod carbon_rules;
 mod check;
 mod metrics;
 mod once;
@@ -10,7 +11,6 @@ mod replay;
 mod run;
 mod stats;
 mod status;
-mod storage_schemas;
 mod version;
 mod watch;
 
@@ -56,7 +56,12 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Stats { options, json, reset, .. } => stats::stats(&options.into(), json, reset),
         Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
         Command::Metrics { filter, format } => print(&metrics::text(filter.as_deref(), format)?),
-        Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options.into())?)),
+        Command::CarbonRules { options, write: Some(folder), dry_run, max_creates, .. } => {
+            carbon_rules::write(&load(&options.into())?, &folder, dry_run, max_creates)
+        }
+        Command::CarbonRules { options, file, .. } => {
+            print(&carbon_rules::text(&load(&options.into())?, file))
+        }
     }
 }
 

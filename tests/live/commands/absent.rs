@@ -119,7 +119,7 @@ fn where_no_libslurm_is_everything_but_a_live_reading_works() {
         for args in [
             &["metrics"][..],
             &["check", "--config", &file],
-            &["storage-schemas", "--config", &file],
+            &["carbon-rules", "--config", &file],
             &["once", "--config", &file, "--replay", &recording],
         ] {
             let works = run(&folder, args).unwrap();

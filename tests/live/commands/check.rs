@@ -15,7 +15,7 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
         sink.address()
     );
     let file = write(&folder, "bad.toml", &text).unwrap();
-    for command in ["check", "run", "once", "stats", "storage-schemas"] {
+    for command in ["check", "run", "once", "stats", "carbon-rules"] {
         let bad = run(&folder, &[command, "--config", &file]).unwrap();
         assert_eq!((bad.code, bad.stdout.as_str()), (Some(78), ""), "{command}: {}", bad.stderr);
         for problem in [
@@ -138,7 +138,10 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         // Options that would have no meaning there.
         &["stats", "--carbon", "localhost:2004"],
         &["once", "--queue-dir", "/q"],
-        &["storage-schemas", "--log-format", "json"],
+        &["carbon-rules", "--log-format", "json"],
+        &["carbon-rules", "--dry-run"],
+        &["carbon-rules", "--max-creates", "1000"],
+        &["carbon-rules", "--write", "/etc/carbon", "--file", "schemas"],
         &["metrics", "--count"],
         &["stats", "--watch", "1.5s"],
         &[],

@@ -22,7 +22,7 @@ fn every_command_reads_it_and_check_says_that_it_did() {
     let file = write(&folder, NAME, &format!("prefix = \"site\"\ninterval = \"10s\"\n{CARBON}")).unwrap();
     let check = run(&folder, &["check"]).unwrap();
     assert_eq!((check.code, check.stdout), (Some(0), format!("✓ configuration: {file}\n")));
-    let rules = run(&folder, &["storage-schemas"]).unwrap().stdout;
+    let rules = run(&folder, &["carbon-rules"]).unwrap().stdout;
     assert!(rules.contains("pattern = ^(site") && rules.contains("10s:1d"), "{rules}");
     let once =
         |args: &[&str]| run(&folder, &[&["once", "--replay", &recording], args].concat()).unwrap().stdout;
@@ -64,7 +64,7 @@ fn below_another_prefix_it_is_in_the_etc_of_that_prefix() {
 fn its_errors_are_those_of_a_file_that_is_named() {
     let folder = Folder::new().unwrap();
     let file = write(&folder, NAME, "\ninterval = 3\n").unwrap();
-    for command in ["check", "run", "once", "stats", "storage-schemas"] {
+    for command in ["check", "run", "once", "stats", "carbon-rules"] {
         let bad = run(&folder, &[command]).unwrap();
         assert_eq!((bad.code, bad.stdout.as_str()), (Some(78), ""), "{command}");
         assert!(bad.stderr.contains(&format!("{file}: line 2: interval: ")), "{command}: {}", bad.stderr);
@@ -146,7 +146,7 @@ fn one_that_an_ordinary_user_may_not_read_is_told_in_one_line_and_once_and_stats
     assert_eq!((stats.code, &stats.stderr), (Some(0), &told));
     assert!(stats.stdout.contains("Jobs submitted:"), "{}", stats.stdout);
     // These are about the file itself.
-    for command in [&["check"][..], &["storage-schemas"], &["run", "--carbon", "127.0.0.1:9"]] {
+    for command in [&["check"][..], &["carbon-rules"], &["run", "--carbon", "127.0.0.1:9"]] {
         let refused = ordinary(command);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(78), ""), "{command:?}");
         assert!(refused.stderr.contains(&format!("{file}: cannot be read: ")), "{}", refused.stderr);

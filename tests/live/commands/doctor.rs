@@ -109,7 +109,7 @@ fn a_rule_that_stands_above_ours_is_named() {
     let above = checked(&format!("{debian}{SCHEMAS}"), &[]);
     let start =
         format!("storage-schemas.conf ({file}): [default_1min_for_1day] is the first to match every path");
-    wrong(&above, &start, "`slurm-graphite storage-schemas` above it");
+    wrong(&above, &start, "`slurm-graphite carbon-rules` prints above it");
     says(&above, "– storage-aggregation.conf");
     says(&above, "– carbon.conf");
     assert!(above.stdout.contains("overwrite each other"), "{}", above.stdout);
@@ -117,9 +117,22 @@ fn a_rule_that_stands_above_ours_is_named() {
     let beta = sandbox.path("beta.toml").display().to_string();
     fs::write(&beta, "").unwrap();
     let another = checked(&format!("{debian}{SCHEMAS}"), &["--config", &beta]);
-    wrong(&another, &start, &format!("`slurm-graphite storage-schemas --config {beta}` above it"));
+    wrong(&another, &start, &format!("`slurm-graphite carbon-rules --config {beta}` prints above it"));
     let below = checked(&format!("{SCHEMAS}\n{debian}"), &[]);
     assert_eq!(below.code, Some(0), "{}", below.stdout);
+    assert!(!below.stdout.contains("its block"), "{}", below.stdout);
+    // What is enabled is still served by the block of an earlier configuration.
+    fs::write(&beta, "[collectors.jobs]\ninterval = \"2m\"\n").unwrap();
+    let outdated = checked(&format!("{SCHEMAS}\n{debian}"), &["--config", &beta]);
+    assert_eq!(outdated.code, Some(0), "{}", outdated.stdout);
+    says(
+        &outdated,
+        &format!("– storage-schemas.conf ({file}): its block of slurm-graphite is not the one that"),
+    );
+    let advice = format!("  Run `slurm-graphite carbon-rules --config {beta} --write {}`", folder.display());
+    says(&outdated, &advice);
+    let torn = checked(&SCHEMAS.replace("# END", "# end"), &[]);
+    says(&torn, &format!("– storage-schemas.conf ({file}): line 1: a block of slurm-graphite begins here"));
     // Carbon searches for a pattern anywhere in a path, so this one matches some of ours.
     let some = checked(&format!("[cycles]\npattern = last_cycle$\nretentions = 60s:1d\n{SCHEMAS}"), &[]);
     wrong(
@@ -190,7 +203,7 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_and_its_series_count
     };
     let first = check();
     says(&first, "– carbon.conf (/etc/carbon/carbon.conf): ");
-    says(&first, "✓ storage-schemas.conf (/etc/carbon/storage-schemas.conf): [slurm_graphite] fits");
+    says(&first, "✓ storage-schemas.conf (/etc/carbon/storage-schemas.conf): [slurm_graphite:cluster] fits");
     says(&first, "✓ storage-aggregation.conf (/etc/carbon/storage-aggregation.conf)");
     let once = run(&sandbox.folder, &["once", "--slurm-conf", &conf, "--carbon", &carbon]).unwrap();
     assert_eq!(once.code, Some(0), "{}", once.stderr);

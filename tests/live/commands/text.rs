@@ -30,23 +30,9 @@ fn metrics_are_found_by_a_word_and_printed_for_programs() {
 }
 
 #[test]
-fn storage_schemas_fit_the_interval_that_is_given() {
-    let folder = Folder::new().unwrap();
-    let schemas =
-        run(&folder, &["storage-schemas", "--interval", "10s", "--prefix", "hpc.{cluster}"]).unwrap();
-    assert_eq!((schemas.code, schemas.stderr.as_str()), (Some(0), ""));
-    assert!(schemas.stdout.contains("\nretentions = 10s:"), "{}", schemas.stdout);
-    assert!(schemas.stdout.contains("\npattern = ^(hpc\\."), "{}", schemas.stdout);
-    let defaults = run(&folder, &["storage-schemas"]).unwrap();
-    assert!(defaults.stdout.contains("\nretentions = 30s:"), "{}", defaults.stdout);
-    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/carbon/storage-schemas.conf");
-    assert_eq!(defaults.stdout, fs::read_to_string(shipped).unwrap());
-}
-
-#[test]
 fn output_that_nobody_reads_is_no_failure() {
     let folder = Folder::new().unwrap();
-    for args in [&["metrics"][..], &["storage-schemas"], &["check"], &["--help"]] {
+    for args in [&["metrics"][..], &["carbon-rules"], &["check"], &["--help"]] {
         let run = Invocation::new(&folder, args).unwrap().finish_into_closed_pipe().unwrap();
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
     }

@@ -44,7 +44,7 @@ fn what_a_user_reads_has_no_turn_that_has_to_be_read_twice() {
     for name in ["config/slurm-graphite.toml", "CHANGELOG.md"] {
         texts.push((name.to_owned(), fs::read_to_string(top().join(name)).unwrap()));
     }
-    for command in ["run", "once", "check", "stats", "status", "metrics", "storage-schemas"] {
+    for command in ["run", "once", "check", "stats", "status", "metrics", "carbon-rules"] {
         let help = run(&folder, &[command, "--help"]).unwrap();
         texts.push((format!("{command} --help"), help.stdout));
     }

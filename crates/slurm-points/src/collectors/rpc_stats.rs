@@ -27,7 +27,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         comment: "\
 Publish the top N users by RPC time, and root and slurm; 0 for none, at most 200. In Graphite every path is a file that
 stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users. Put the rules of
-`slurm-graphite storage-schemas` in place first, and set queue.dir, where their names are remembered.",
+`slurm-graphite carbon-rules` in place first, and set queue.dir, where their names are remembered.",
     }],
     levels: &[LEVELS],
     replies: &[ReplyKind::Statistics],
@@ -53,7 +53,7 @@ levels! {
          and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the \
          last fifth only users who keep slurmctld busy for a tenth of an interval; all others are in \
          `others`. With 6 figures each that makes (5 × `users` + 2) × 6 + 7 files in 30 days: 319 for 10 \
-         users; `slurm-graphite storage-schemas` keeps them for 30 days instead of three years. Across \
+         users; `slurm-graphite carbon-rules` keeps them for 30 days instead of three years. Across \
          restarts this needs `queue.dir`. A character that is not legal in a path becomes `_`, and the name \
          gets six hexadecimal digits of its hash. A user without a name is `uid_NUMBER`, and so is the \
          second of two users with the same name.");

@@ -11,6 +11,7 @@ use super::carbon_conf::{CarbonConf, usual};
 use super::rules::{self, Archives, Rule};
 use super::series::Series;
 use super::{CheckLine, ini};
+use crate::commands::carbon_rules::{self, AGGREGATION, Block, Found, SCHEMAS};
 use crate::config::{Config, default_paths};
 use crate::host::host;
 use crate::self_metrics;
@@ -45,8 +46,34 @@ pub(super) async fn lines(
         )];
     };
     let mut lines = schemas(config, &place, &figures);
-    lines.extend([aggregation(&place, &figures), creates(config, &place, series)]);
+    lines.extend(aggregation(config, &place, &figures));
+    lines.push(creates(config, &place, series));
     lines
+}
+
+/// A note if the file has a block of `carbon-rules` that is not the one that this configuration needs.
+fn outdated(config: &Config, title: &str, file: &Path, text: &str, block: &Block) -> Option<CheckLine> {
+    let what = match block.find_in(text.as_bytes()) {
+        Ok(Found::Absent | Found::Same) => return None,
+        Ok(Found::Other) => {
+            "its block of slurm-graphite is not the one that this configuration needs".to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    let folder = file.parent().unwrap_or(Path::new("/")).display();
+    Some(CheckLine::costs(
+        format!("{title}: {what}"),
+        format!(
+            "Run `slurm-graphite carbon-rules{} --write {folder}`; with --dry-run it prints the difference.",
+            with_file(config)
+        ),
+    ))
+}
+
+/// What a command needs in order to read the same file.
+fn with_file(config: &Config) -> String {
+    let other = config.file.as_ref().filter(|file| !default_paths().contains(file));
+    other.map_or_else(String::new, |file| format!(" --config {}", file.display()))
 }
 
 /// Every figure that may be sent. `None` without the cluster's name.
@@ -76,7 +103,7 @@ fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
 }
 
 fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Vec<CheckLine> {
-    let title = format!("storage-schemas.conf ({})", place.schemas.display());
+    let title = format!("{SCHEMAS} ({})", place.schemas.display());
     let wrong = |text: String, advice: &str| vec![CheckLine::wrong(format!("{title}: {text}"), advice)];
     let text = match std::fs::read_to_string(&place.schemas) {
         Ok(text) => text,
@@ -90,13 +117,16 @@ fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Vec<Check
         Err(error) => return wrong(error.to_string(), "Correct it: Carbon does not start with it."),
     };
     let Judgement { fitting, misfits } = judge(config, &rules, figures);
-    if misfits.is_empty() {
+    let mut lines: Vec<CheckLine> =
+        misfits.into_iter().flat_map(|(text, advice)| wrong(text, &advice)).collect();
+    if lines.is_empty() {
         let fitting = fitting
             .iter()
             .map(|(every, rules)| format!("{} fits an interval of {every} s", rules.join(" and ")));
-        return vec![CheckLine::good(format!("{title}: {}", fitting.collect::<Vec<_>>().join(", ")))];
+        lines.push(CheckLine::good(format!("{title}: {}", fitting.collect::<Vec<_>>().join(", "))));
     }
-    misfits.into_iter().flat_map(|(text, advice)| wrong(text, &advice)).collect()
+    lines.extend(outdated(config, &title, &place.schemas, &text, &carbon_rules::schemas(config)));
+    lines
 }
 
 /// What Carbon's rules do to the figures.
@@ -136,11 +166,10 @@ fn judge(config: &Config, rules: &[Rule<Archives>], figures: &[Figure]) -> Judge
 fn misfit(config: &Config, rule: &Rule<Archives>, every: u32) -> Option<(String, String)> {
     let (step, kept) = rule.says.finest();
     let interval = u64::from(every);
-    let other = config.file.as_ref().filter(|file| !default_paths().contains(file));
-    let with_file = other.map_or_else(String::new, |file| format!(" --config {}", file.display()));
     let above = format!(
-        "Put the output of `slurm-graphite storage-schemas{with_file}` above it before the first start; whisper files that \
-         exist already keep their archives until whisper-auto-resize."
+        "Put the rules that `slurm-graphite carbon-rules{}` prints above it before the first start; whisper files that exist already keep \
+         their archives until whisper-auto-resize.",
+        with_file(config)
     );
     if step > interval {
         return Some((
@@ -178,20 +207,25 @@ fn span(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
 
-fn aggregation(place: &CarbonConf, figures: &[Figure]) -> CheckLine {
-    let path = place.schemas.with_file_name("storage-aggregation.conf");
-    let title = format!("storage-aggregation.conf ({})", path.display());
+fn aggregation(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Vec<CheckLine> {
+    let path = place.schemas.with_file_name(AGGREGATION);
+    let title = format!("{AGGREGATION} ({})", path.display());
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if place.is_carbons && error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return CheckLine::unknown(format!("{title}: {error}")),
+        Err(error) => return vec![CheckLine::unknown(format!("{title}: {error}"))],
     };
     let rules = match rules::aggregations(&text) {
         Ok(rules) => rules,
-        Err(error) => return CheckLine::unknown(format!("{title}: {error}")),
+        Err(error) => return vec![CheckLine::unknown(format!("{title}: {error}"))],
     };
+    let outdated = outdated(config, &title, &path, &text, &carbon_rules::aggregation());
+    [roll_ups(&title, &rules, figures)].into_iter().chain(outdated).collect()
+}
+
+fn roll_ups(title: &str, rules: &[Rule<Option<Rollup>>], figures: &[Figure]) -> CheckLine {
     let misfits = figures.iter().filter_map(|figure| {
-        let rule = rules::first(&rules, &figure.path).filter(|rule| rule.says != Some(figure.rollup))?;
+        let rule = rules::first(rules, &figure.path).filter(|rule| rule.says != Some(figure.rollup))?;
         Some((&figure.path, rule.title()))
     });
     let misfits: Vec<_> = misfits.collect();
@@ -204,8 +238,8 @@ fn aggregation(place: &CarbonConf, figures: &[Figure]) -> CheckLine {
             misfits.len(),
             figures.len()
         ),
-        "Put the rules of slurm-graphite's config/carbon/storage-aggregation.conf above all other rules: averaging a counter \
-         or a maximum gives meaningless values.",
+        "Put the rules that `slurm-graphite carbon-rules --file aggregation` prints above all other rules: averaging a counter or a maximum \
+         gives meaningless values.",
     )
 }
 
@@ -256,7 +290,7 @@ fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> Chec
             "{title}: Carbon needs {minutes} minutes to create {new} series at {limit} a minute, and drops points of those that it has not \
              created"
         ),
-        "Raise MAX_CREATES_PER_MINUTE and restart Carbon before the first start, or accept those minutes without points.",
+        "Raise MAX_CREATES_PER_MINUTE (`carbon-rules --max-creates`) and restart Carbon before the first start, or accept those minutes without points.",
     )
 }
 
@@ -318,6 +352,9 @@ mod tests {
             format!("interval = \"10s\"\nprefix = \"hpc.{{host}}\"\n{}", on(&SURVEYS, "")),
             format!("interval = \"2m\"\n{}", on(&SURVEYS, "")),
             on(&["jobs"], "interval = \"10m\"\n") + &on(&["nodes"], ""),
+            // Longer than the archives that the defaults have.
+            "[queue]\nmax_age = \"1y\"\n".to_owned() + &on(&SURVEYS, ""),
+            "[queue]\nmax_age = \"3d\"\n".to_owned() + &on(&SURVEYS, "interval = \"10m\"\n"),
             users.clone() + "[[carbon]]\naddress = \"a:2004\"\ntags = true\n",
             users,
         ];
@@ -327,7 +364,7 @@ mod tests {
     #[test]
     fn our_own_rules_are_right_for_every_survey() {
         for config in surveying() {
-            let text = crate::commands::storage_schemas::document(&config);
+            let text = carbon_rules::schemas(&config).text;
             let Judgement { misfits, .. } =
                 judge(&config, &rules::schemas(&text).unwrap(), &figures(&config, None).unwrap());
             assert!(misfits.is_empty(), "{misfits:?}: {text}");
@@ -346,9 +383,9 @@ mod tests {
     #[test]
     fn a_rule_for_the_ticks_that_takes_a_survey_too_is_wrong() {
         for config in surveying() {
-            let text = crate::commands::storage_schemas::document(&config);
-            let (_, own) = text.rsplit_once("[slurm_graphite]").unwrap();
-            let rules = rules::schemas(&format!("[slurm_graphite]{own}")).unwrap();
+            let text = carbon_rules::schemas(&config).text;
+            let (_, own) = text.rsplit_once("[slurm_graphite:").unwrap();
+            let rules = rules::schemas(&format!("[slurm_graphite:{own}")).unwrap();
             let Judgement { fitting, misfits } = judge(&config, &rules, &figures(&config, None).unwrap());
             assert!(fitting.contains_key(&config.interval), "{own}");
             let differs = config.interval != 120;

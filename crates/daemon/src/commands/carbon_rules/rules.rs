@@ -1,26 +1,32 @@
-//! `storage-schemas`: the rules for Carbon's storage-schemas.conf that fit the configured interval and prefix.
+//! The rules: storage-schemas.conf's fit the configured prefix, intervals and queue; storage-aggregation.conf's fit every
+//! configuration.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::Block;
 use crate::config::Config;
 
-/// The snippet.
-pub(super) fn document(config: &Config) -> String {
+const DAY: u64 = 86_400;
+
+/// The block of storage-schemas.conf. Blocks for several prefixes can be in one file, so their sections have names of their own.
+pub(crate) fn schemas(config: &Config) -> Block {
     let interval = config.interval;
-    let pattern = pattern(&config.prefix.to_string());
+    let prefix = config.prefix.to_string();
+    let pattern = pattern(&prefix);
     let mut text = format!(
-        "# For Carbon's storage-schemas.conf, with an interval of {interval} s. The first rule that matches wins, so put these above\n\
-         # all others. Carbon reads the file again within a minute, but applies rules only to series that do not exist\n\
-         # yet: put them in place before the first start.\n"
+        "# For Carbon's storage-schemas.conf, with the prefix {prefix} and an interval of {interval} s, above all other rules: the\n\
+         # first rule that matches wins. Carbon applies a rule only when it creates a series, so put this in place before the\n\
+         # first start. `slurm-graphite carbon-rules --write` replaces everything between BEGIN and END.\n"
     );
     let mut rule = |name: &str, families: &str, retentions: String| {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "[slurm_graphite{name}]\npattern = {pattern}{families}\nretentions = {retentions}\n\n"
+            "[slurm_graphite{name}:{prefix}]\npattern = {pattern}{families}\nretentions = {retentions}\n\n"
         );
     };
+    let fine = finest(config);
     // Users come and go, and each has files of his own: a month of them is enough.
     for (collector, settings) in config.collectors.all().filter(|(_, settings)| settings.users().is_some()) {
         let family = collector.family();
@@ -28,16 +34,25 @@ pub(super) fn document(config: &Config) -> String {
             true => (format!("_users_{family}"), settings.interval(interval)),
             false => ("_users".to_owned(), interval),
         };
-        rule(&name, &format!(r"{family}\.user\."), month(step));
+        rule(&name, &format!(r"{family}\.user\."), month(step, fine));
     }
     for (step, families) in surveys(config) {
         let name = format!("_every_{}", self::step(step));
-        rule(&name, &format!(r"({})\.", families.join("|")), years(step));
+        rule(&name, &format!(r"({})\.", families.join("|")), years(step, fine));
     }
-    rule("", "", years(interval));
-    text.truncate(text.trim_end().len());
-    text.push('\n');
-    text
+    rule("", "", years(interval, fine));
+    Block::new(&prefix, &text)
+}
+
+/// The block of storage-aggregation.conf.
+pub(crate) fn aggregation() -> Block {
+    Block::shipped(include_str!("../../../../../config/carbon/storage-aggregation.conf"))
+}
+
+/// Days that the finest archive is kept: an older tick would overwrite a rolled-up value.
+fn finest(config: &Config) -> u64 {
+    let limits = &config.queue.limits;
+    limits.max_age.max(limits.resend_window).as_secs().div_ceil(DAY).max(1)
 }
 
 /// The families of surveys by their interval, s; those that are off too, for the day when they are on.
@@ -49,19 +64,25 @@ fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     surveys
 }
 
-// Whisper needs every archive's step to be a multiple of the finer one's.
-fn month(interval: u32) -> String {
-    retentions(vec![(300_u32.next_multiple_of(interval), "30d"), (interval, "1d")])
+// Whisper needs every archive's step to be a multiple of the finer one's, and the coarser archive to be kept for longer.
+fn month(interval: u32, fine: u64) -> String {
+    let middle = fine.saturating_add(1).max(30);
+    retentions(vec![(300_u32.next_multiple_of(interval), days(middle)), (interval, days(fine))])
 }
 
-fn years(interval: u32) -> String {
+fn years(interval: u32, fine: u64) -> String {
     let middle = 300_u32.next_multiple_of(interval);
     let coarse = 3600_u32.next_multiple_of(middle);
-    retentions(vec![(coarse, "3y"), (middle, "90d"), (interval, "1d")])
+    let kept = fine.saturating_add(1).max(90);
+    retentions(vec![(coarse, "3y".to_owned()), (middle, days(kept)), (interval, days(fine))])
+}
+
+fn days(days: u64) -> String {
+    format!("{days}d")
 }
 
 /// Archives as Carbon has them, from the coarsest.
-fn retentions(mut archives: Vec<(u32, &str)>) -> String {
+fn retentions(mut archives: Vec<(u32, String)>) -> String {
     // Whisper takes no two of one step: of those the longest.
     archives.dedup_by_key(|(step, _)| *step);
     let archives: Vec<String> =
@@ -88,6 +109,10 @@ fn step(seconds: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn document(config: &Config) -> String {
+        schemas(config).text
+    }
 
     #[test]
     fn the_shipped_file_is_what_this_prints_for_the_defaults() {
@@ -140,6 +165,23 @@ mod tests {
         assert_eq!(found("slurm_jobs.total.jobs;cluster=cluster"), "retentions = 2m:1d,6m:90d,1h:3y");
     }
 
+    /// Every value of the configuration, up to a year.
+    #[test]
+    fn the_finest_archive_is_as_long_as_a_tick_may_be_late() {
+        for (queue, expected) in [
+            ("", "30s:1d,5m:90d,1h:3y"),
+            ("max_age = \"24h\"", "30s:1d,5m:90d,1h:3y"),
+            ("max_age = \"25h\"", "30s:2d,5m:90d,1h:3y"),
+            ("max_age = \"1h\"\nresend_window = \"1day\"", "30s:1d,5m:90d,1h:3y"),
+            ("max_age = \"90d\"", "30s:90d,5m:91d,1h:3y"),
+            ("max_age = \"1y\"", "30s:366d,5m:367d,1h:3y"),
+        ] {
+            let text = document(&Config::of(&format!("[queue]\n{queue}\n")));
+            let rule = first(&text, "cluster.slurm_sched_stats.gauge-x").unwrap();
+            assert!(rule.contains(&format!("retentions = {expected}\n")), "{queue}: {rule}");
+        }
+    }
+
     /// The first rule that a path matches.
     fn first<'t>(text: &'t str, path: &str) -> Option<&'t str> {
         text.split("\n[").skip(1).find(|rule| {
@@ -151,7 +193,7 @@ mod tests {
     #[test]
     fn users_have_a_rule_above_the_one_that_would_take_them_too() {
         let text = document(&Config::default());
-        let is_users = |path| first(&text, path).unwrap().starts_with("slurm_graphite_users]");
+        let is_users = |path| first(&text, path).unwrap().starts_with("slurm_graphite_users:cluster]");
         assert!(is_users("cluster.slurm_rpc_stats.user.ann.gauge-count"));
         assert!(is_users("cluster.sandbox.slurm_rpc_stats.user.ann.gauge-count"));
         assert!(is_users("slurm_rpc_stats.user.count;cluster=sandbox;user=ann"));

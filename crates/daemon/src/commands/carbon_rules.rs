@@ -1,0 +1,167 @@
+//! `carbon-rules`: the rules that Carbon needs for this configuration, printed, or written into Carbon's own files.
+//!
+//! Carbon is mostly on another host, and its files are often a configuration manager's: so printing comes first, and what is
+//! printed is what would be written, markers included.
+
+mod block;
+mod creates;
+mod replace;
+mod rules;
+
+use std::fmt::Write as _;
+use std::fs::Metadata;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+pub(super) use self::block::{Block, Found};
+use self::replace::Staged;
+pub(super) use self::rules::{aggregation, schemas};
+use super::print;
+use crate::cli::RulesFile;
+use crate::config::Config;
+
+/// Carbon's files.
+pub(super) const SCHEMAS: &str = "storage-schemas.conf";
+pub(super) const AGGREGATION: &str = "storage-aggregation.conf";
+const CARBON: &str = "carbon.conf";
+/// What the name of a file as it was before the last change ends in.
+const BACKUP: &str = "before-slurm-graphite";
+
+/// Both files' rules, or those of one.
+pub(super) fn text(config: &Config, file: Option<RulesFile>) -> String {
+    match file {
+        Some(RulesFile::Schemas) => schemas(config).text,
+        Some(RulesFile::Aggregation) => aggregation().text,
+        None => format!(
+            "# {SCHEMAS}: put this above all other rules\n\n{}\n\n# {AGGREGATION}: put this above all other rules\n\n{}",
+            schemas(config).text,
+            aggregation().text
+        ),
+    }
+}
+
+/// Puts the rules into Carbon's files in `folder`, or only says what would change.
+pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: Option<u32>) -> Result<()> {
+    let schemas = Change::of(&folder.join(SCHEMAS), None, |old| Ok(schemas(config).put_into(old)?))?;
+    let aggregation =
+        Change::of(&folder.join(AGGREGATION), Some(&schemas), |old| Ok(aggregation().put_into(old)?))?;
+    let mut changes = vec![schemas, aggregation];
+    if let Some(most) = max_creates {
+        changes.push(Change::of(&folder.join(CARBON), None, |old| Ok(creates::raised(old, most)))?);
+    }
+    if dry_run {
+        return print(&changes.iter().map(Change::preview).collect::<String>());
+    }
+    // What can fail comes first: a file is only replaced when all of them can be.
+    let staged: Vec<Vec<Staged>> =
+        changes.iter().filter(|change| change.is_needed()).map(Change::stage).collect::<Result<_>>()?;
+    for file in staged.into_iter().flatten() {
+        file.commit()?;
+    }
+    print(&changes.iter().map(Change::report).collect::<String>())?;
+    print(match &changes[..] {
+        [_, _, carbon] if carbon.is_needed() => {
+            "Restart Carbon, which reads carbon.conf only then: `systemctl restart carbon-cache`\n"
+        }
+        all if all.iter().any(Change::is_needed) => {
+            "Restart Carbon before the first start of slurm-graphite: `systemctl restart carbon-cache` (without it, Carbon reads the rules \
+             within a minute)\n"
+        }
+        _ => "Nothing to restart\n",
+    })
+}
+
+/// A file of Carbon's as it is, and as it should be.
+struct Change {
+    /// Behind all symbolic links: a link to it stays one.
+    path: PathBuf,
+    /// `None`: there is no such file yet.
+    old: Option<Vec<u8>>,
+    new: Vec<u8>,
+    /// Whose owner and mode the new file gets.
+    like: Metadata,
+}
+
+impl Change {
+    /// Reads the file and edits it. One that does not exist is only made if there is another like which to make it.
+    fn of(path: &Path, like: Option<&Self>, edit: impl FnOnce(&[u8]) -> Result<Vec<u8>>) -> Result<Self> {
+        let read =
+            path.canonicalize().and_then(|path| Ok((std::fs::metadata(&path)?, std::fs::read(&path)?, path)));
+        let (like, old, path) = match (read, like) {
+            (Ok((metadata, old, path)), _) => (metadata, Some(old), path),
+            // A link that leads nowhere is not a missing file.
+            (Err(error), Some(like)) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
+                (like.like.clone(), None, path.to_owned())
+            }
+            (Err(error), _) if error.kind() == ErrorKind::NotFound => {
+                bail!("{}: {error}. Is this the folder with Carbon's configuration?", path.display())
+            }
+            (Err(error), _) => return Err(anyhow!(error).context(path.display().to_string())),
+        };
+        let new = edit(old.as_deref().unwrap_or_default()).with_context(|| path.display().to_string())?;
+        Ok(Self { path, old, new, like })
+    }
+
+    fn is_needed(&self) -> bool {
+        self.old.as_ref() != Some(&self.new)
+    }
+
+    fn backup(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".");
+        name.push(BACKUP);
+        name.into()
+    }
+
+    /// The backup, if there is a file, and the file, ready to take their places, in this order.
+    fn stage(&self) -> Result<Vec<Staged>> {
+        let backup = self.old.as_ref().map(|old| (self.backup(), old));
+        let files = backup.into_iter().chain([(self.path.clone(), &self.new)]);
+        files
+            .map(|(path, text)| Staged::new(&path, text, &self.like))
+            .collect::<Result<_>>()
+            .with_context(|| format!("{} is not changed", self.path.display()))
+    }
+
+    /// What was done.
+    fn report(&self) -> String {
+        let path = self.path.display();
+        if !self.is_needed() {
+            return format!("{path}: nothing to change\n");
+        }
+        match self.old {
+            Some(_) => format!("{path}: written; the former file is {}\n", self.backup().display()),
+            None => format!("{path}: written\n"),
+        }
+    }
+
+    /// The lines that would go and come. Only one place of a file is changed.
+    fn preview(&self) -> String {
+        let path = self.path.display();
+        if !self.is_needed() {
+            return format!("{path}: nothing to change\n");
+        }
+        let (old, new) = (lines(self.old.as_deref().unwrap_or_default()), lines(&self.new));
+        let same = |one: &mut dyn Iterator<Item = (&String, &String)>| {
+            one.take_while(|(old, new)| old == new).count()
+        };
+        let head = same(&mut old.iter().zip(&new));
+        let rest = |lines: &[String]| lines.iter().skip(head).rev().cloned().collect::<Vec<_>>();
+        let (old, new) = (rest(&old), rest(&new));
+        let tail = same(&mut old.iter().zip(&new));
+        let mut text = format!("{path}: from line {} on\n", head.saturating_add(1));
+        for (sign, lines) in [('-', old), ('+', new)] {
+            for line in lines.iter().skip(tail).rev() {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "{sign}{line}");
+            }
+        }
+        text
+    }
+}
+
+fn lines(text: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(text).lines().map(str::to_owned).collect()
+}

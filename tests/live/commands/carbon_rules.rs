@@ -1,0 +1,255 @@
+//! `carbon-rules`: what it writes into Carbon's files takes effect, and what it cannot write leaves them as they are.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use sandbox::carbon::{Limits, Options};
+use sandbox::{
+    Carbon, Finished, Folder, Invocation, NOBODY, find_program, run, slurm_graphite, unix_seconds, wait,
+};
+
+use super::write;
+
+/// A site's rules: one of its own, and Debian's, which matches everything.
+const SITE: &str = "# The site's.\n[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n[default]\npattern = .*\nretentions = 60s:1d\n";
+const FILES: [&str; 3] = ["storage-schemas.conf", "storage-aggregation.conf", "carbon.conf"];
+
+/// A folder as Debian has it: without storage-aggregation.conf.
+fn site(folder: &Folder) -> PathBuf {
+    let site = folder.path().join("site");
+    fs::create_dir(&site).unwrap();
+    fs::write(site.join(FILES[0]), SITE).unwrap();
+    fs::write(site.join(FILES[2]), "[cache]\nUSER =\nMAX_CREATES_PER_MINUTE = 50\n").unwrap();
+    site
+}
+
+fn rules(folder: &Folder, site: &Path, more: &[&str]) -> Finished {
+    run(folder, &[&["carbon-rules", "--write", &site.display().to_string()], more].concat()).unwrap()
+}
+
+/// Every file of a folder with its text.
+fn texts(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|file| (file.file_name().unwrap().to_string_lossy().into(), fs::read(&file).unwrap())).collect()
+}
+
+/// Carbon's sections as Carbon itself reads them.
+fn sections(folder: &Folder, file: &Path) -> Vec<String> {
+    let script = "import configparser, sys\nc = configparser.ConfigParser()\nc.read_file(open(sys.argv[1]))\n\
+                  for s in c.sections(): print(s, sorted(c.items(s)))";
+    let python = find_program("python3").unwrap();
+    let args = ["-c", script, &file.display().to_string()];
+    Invocation::of(folder, &python, &args).unwrap().succeed().unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Whisper's header, as whisper's own tool reads it: the roll-up, and the seconds and the points of each archive.
+fn header(folder: &Folder, carbon: &Carbon, path: &str) -> String {
+    let tool = find_program("whisper-info").unwrap();
+    let file = carbon.file(path).display().to_string();
+    let said = Invocation::of(folder, &tool, &[&file]).unwrap().succeed().unwrap();
+    let of = |key: &&str| {
+        said.lines().filter_map(|line| line.strip_prefix(&format!("{key}: "))).collect::<Vec<_>>().join(" ")
+    };
+    ["aggregationMethod", "secondsPerPoint", "retention"].iter().map(of).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn rules_that_it_wrote_take_effect_above_a_catch_all_and_the_sites_own_stay() {
+    let folder = Folder::new().unwrap();
+    let options = Options { schemas: SITE.to_owned(), limits: Limits::AsShipped, ..Options::default() };
+    let mut carbon = Carbon::new(&folder, "carbon", &options).unwrap();
+    let home = folder.path().join("carbon");
+    fs::remove_file(home.join(FILES[1])).unwrap();
+    let before = sections(&folder, &home.join(FILES[0]));
+
+    let written = rules(&folder, &home, &["--interval", "10s", "--max-creates", "1000"]);
+    assert_eq!((written.code, written.stderr.as_str()), (Some(0), ""), "{}", written.stdout);
+    assert!(written.stdout.contains("systemctl restart carbon-cache"), "{}", written.stdout);
+    let after = sections(&folder, &home.join(FILES[0]));
+    assert!(after.len() > before.len() && after.ends_with(&before), "{after:#?}");
+    assert!(
+        after.iter().take(after.len() - before.len()).all(|one| one.starts_with("slurm_graphite")),
+        "{after:#?}"
+    );
+    assert!(fs::read_to_string(home.join(FILES[2])).unwrap().contains("\nMAX_CREATES_PER_MINUTE = 1000\n"));
+
+    carbon.process.start().unwrap();
+    // More series than Debian's limit allows in the first minute.
+    let names: Vec<String> =
+        (0..80).map(|number| format!("cluster.slurm_rpc_stats.type.T{number}.gauge-count")).collect();
+    let known = [
+        ("cluster.slurm_sched_stats.gauge-main_max_cycle", "max; 10 300 3600; 86400 7776000 94608000"),
+        ("cluster.slurm_sched_stats.gauge-jobs_started", "last; 10 300 3600; 86400 7776000 94608000"),
+        ("cluster.slurm_sched_stats.gauge-bf_depth_mean", "average; 10 300 3600; 86400 7776000 94608000"),
+        ("cluster.slurm_nodes.total.gauge-nodes", "average; 60 300 3600; 86400 7776000 94608000"),
+        ("cluster.slurm_rpc_stats.user.ann.gauge-count", "last; 10 300; 86400 2592000"),
+        ("carbon.agents.a.b", "average; 60; 7776000"),
+        ("servers.a.load", "average; 60; 86400"),
+    ];
+    let mut stream = TcpStream::connect(("127.0.0.1", carbon.line_port)).unwrap();
+    for path in names.iter().map(String::as_str).chain(known.map(|(path, _)| path)) {
+        writeln!(stream, "{path} 1 {}", unix_seconds()).unwrap();
+    }
+    drop(stream);
+    wait::until("all series", wait::LIMIT, || carbon.paths().len() == names.len() + known.len()).unwrap();
+    for (path, expected) in known {
+        assert_eq!(header(&folder, &carbon, path), expected, "{path}");
+    }
+}
+
+#[test]
+fn a_second_run_changes_nothing_and_another_configuration_only_the_block() {
+    let folder = Folder::new().unwrap();
+    let site = site(&folder);
+    let dry = rules(&folder, &site, &["--dry-run", "--max-creates", "1000"]);
+    assert_eq!((dry.code, texts(&site).len()), (Some(0), 2), "{dry:?}");
+    for line in
+        ["+[slurm_graphite:cluster]\n", "-MAX_CREATES_PER_MINUTE = 50\n", "+MAX_CREATES_PER_MINUTE = 1000\n"]
+    {
+        assert!(dry.stdout.contains(line), "{line}: {}", dry.stdout);
+    }
+    assert!(!dry.stdout.contains("\n-[") && !dry.stdout.contains("[default]"), "{}", dry.stdout);
+
+    // carbon.conf only changes when that is asked for.
+    assert_eq!(rules(&folder, &site, &[]).code, Some(0));
+    let first = texts(&site);
+    assert_eq!(first[FILES[2]], b"[cache]\nUSER =\nMAX_CREATES_PER_MINUTE = 50\n");
+    assert_eq!(first[&format!("{}.before-slurm-graphite", FILES[0])], SITE.as_bytes());
+    assert_eq!(first.len(), 4, "a file that did not exist has no copy: {:?}", first.keys());
+    let printed = |file: &str| run(&folder, &["carbon-rules", "--file", file]).unwrap().stdout;
+    assert_eq!(first[FILES[0]], format!("{}\n{SITE}", printed("schemas")).into_bytes());
+    assert_eq!(first[FILES[1]], printed("aggregation").into_bytes());
+    let again = rules(&folder, &site, &[]);
+    assert_eq!((again.code, texts(&site) == first), (Some(0), true), "{again:?}");
+    assert!(again.stdout.ends_with("Nothing to restart\n"), "{}", again.stdout);
+
+    let other = rules(&folder, &site, &["--interval", "10s"]);
+    let second = texts(&site);
+    let text = |texts: &BTreeMap<String, Vec<u8>>| String::from_utf8(texts[FILES[0]].clone()).unwrap();
+    let change = |line: &str| line.replace("30s:1d", "10s:1d").replace("of 30 s", "of 10 s");
+    assert_eq!(text(&second), change(&text(&first)), "{other:?}");
+    // Another prefix has a block of its own, and Python takes both.
+    assert_eq!(rules(&folder, &site, &["--prefix", "hpc.{cluster}"]).code, Some(0));
+    let both = sections(&folder, &site.join(FILES[0]));
+    for section in ["slurm_graphite:cluster ", "slurm_graphite:hpc.{cluster} ", "default "] {
+        assert_eq!(both.iter().filter(|one| one.starts_with(section)).count(), 1, "{section}: {both:#?}");
+    }
+}
+
+#[test]
+fn a_file_keeps_its_mode_its_owner_and_the_link_that_leads_to_it() {
+    let folder = Folder::new().unwrap();
+    let site = site(&folder);
+    let managed = folder.path().join("managed.conf");
+    fs::rename(site.join(FILES[0]), &managed).unwrap();
+    symlink(&managed, site.join(FILES[0])).unwrap();
+    fs::set_permissions(&managed, Permissions::from_mode(0o640)).unwrap();
+    let is_root = rustix::process::getuid().is_root();
+    if is_root {
+        chown(&managed, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let owner = |file: &Path| {
+        let of = fs::metadata(file).unwrap();
+        (of.uid(), of.gid(), of.mode() & 0o7777)
+    };
+    let before = owner(&managed);
+    assert_eq!(rules(&folder, &site, &[]).code, Some(0));
+    assert!(
+        site.join(FILES[0]).is_symlink() && fs::read_to_string(&managed).unwrap().contains("slurm_graphite")
+    );
+    for file in [&managed, &folder.path().join("managed.conf.before-slurm-graphite"), &site.join(FILES[1])] {
+        assert_eq!(owner(file), before, "{}", file.display());
+    }
+}
+
+#[test]
+fn what_is_refused_leaves_every_file_as_it_was() {
+    let folder = Folder::new().unwrap();
+    let site = site(&folder);
+    let refused = |said: &Finished, what: &str| {
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
+        assert!(said.stderr.contains(what), "{what}: {}", said.stderr);
+    };
+    refused(&rules(&folder, &folder.path().join("nowhere"), &[]), "folder with Carbon's configuration?");
+    // The first file could be written, the second could not.
+    for (name, text, what) in [
+        (FILES[1], "  indented = 1\n", "storage-aggregation.conf: line 1: below the block"),
+        (FILES[1], "# END slurm-graphite carbon-rules\n", "line 1: a block of slurm-graphite ends here"),
+        (
+            FILES[0],
+            "\n# BEGIN slurm-graphite carbon-rules cluster\n",
+            "line 2: a block of slurm-graphite begins here",
+        ),
+        (
+            FILES[0],
+            "[slurm_graphite:cluster]\npattern = x\nretentions = 1s:1d\n",
+            "line 1: [slurm_graphite:cluster] is also",
+        ),
+    ] {
+        let old = fs::read(site.join(name)).ok();
+        fs::write(site.join(name), text).unwrap();
+        let before = texts(&site);
+        refused(&rules(&folder, &site, &[]), what);
+        assert_eq!(texts(&site), before, "{text}");
+        match old {
+            Some(old) => fs::write(site.join(name), old).unwrap(),
+            None => fs::remove_file(site.join(name)).unwrap(),
+        }
+    }
+    // Permissions do not stop root.
+    let before = texts(&site);
+    fs::set_permissions(&site, Permissions::from_mode(0o555)).unwrap();
+    let args = ["carbon-rules", "--write", &site.display().to_string()];
+    let said = match rustix::process::getuid().is_root() {
+        true => Invocation::by(NOBODY, &folder, &args).unwrap().finish().unwrap(),
+        false => run(&folder, &args).unwrap(),
+    };
+    refused(&said, "Permission denied");
+    fs::set_permissions(&site, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(texts(&site), before);
+}
+
+/// The first of the new files fits on the disk, the last does not.
+#[test]
+fn a_disk_that_is_full_leaves_every_file_as_it_was() {
+    let folder = Folder::new().unwrap();
+    let site = site(&folder);
+    let program = slurm_graphite().unwrap().display().to_string();
+    // Nobody else sees this mount. It has four pages: two for the files that are there, two for the first one's copy and its new text.
+    let script = format!(
+        "cp -r {site} {site}.copy; mount -t tmpfs -o size=16k none {site}; cp {site}.copy/* {site}\n\
+         {program} carbon-rules --write {site}; echo exit $?; ls -A {site}; diff -r {site} {site}.copy && echo same",
+        site = site.display()
+    );
+    let unshare = find_program("unshare").unwrap();
+    let args = ["--map-root-user", "--mount", "sh", "-c", &script];
+    let said = Invocation::of(&folder, &unshare, &args).unwrap().finish().unwrap();
+    assert_eq!(said.stdout, "exit 1\ncarbon.conf\nstorage-schemas.conf\nsame\n", "{}", said.stderr);
+    assert!(said.stderr.contains("No space left on device"), "{}", said.stderr);
+}
+
+#[test]
+fn both_files_rules_are_printed_each_under_its_name_and_fit_what_is_configured() {
+    let folder = Folder::new().unwrap();
+    let all = run(&folder, &["carbon-rules"]).unwrap();
+    assert_eq!((all.code, all.stderr.as_str()), (Some(0), ""));
+    let printed = |more: &[&str]| run(&folder, &[&["carbon-rules"], more].concat()).unwrap().stdout;
+    for (file, name) in [("schemas", FILES[0]), ("aggregation", FILES[1])] {
+        let shipped = format!("{}/../../config/carbon/{name}", env!("CARGO_MANIFEST_DIR"));
+        let one = printed(&["--file", file]);
+        assert_eq!(one, fs::read_to_string(shipped).unwrap());
+        assert!(
+            all.stdout.contains(&format!("# {name}: put this above all other rules\n\n{one}")),
+            "{}",
+            all.stdout
+        );
+    }
+    let other = printed(&["--file", "schemas", "--interval", "10s", "--prefix", "hpc.{cluster}"]);
+    assert!(other.contains("\nretentions = 10s:") && other.contains("\npattern = ^(hpc\\."), "{other}");
+    let file = write(&folder, "late.toml", "[queue]\nmax_age = \"3d\"\n").unwrap();
+    assert!(printed(&["--config", &file]).contains("\nretentions = 30s:3d,5m:90d,1h:3y\n"));
+}
