@@ -73,11 +73,11 @@ adapt() {
         -e "s|/usr/share/%i/|$share/%i/|g" -e "s|/etc/slurm\\\\*-graphite|$sysconf/slurm-graphite|g" "$1"
 }
 
-# Documents are in one folder here, without pictures and without what is of use only with the source.
+# Documents are in one folder here, without pictures and without those for developers.
 links() {
     sed -i -e '/](docs\/images\//d' -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
         -e 's|](\(\.\./\)*config/slurm-graphite\.toml)|](slurm-graphite.toml)|g' -e 's|](\(\.\./\)*config/|](../../slurm-graphite/|g' \
-        -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|code-structure\.md\|decisions\.md\|promises\.md\))#\1#g' "$1"
+        -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|development/[^)]*\))#\1#g' "$1"
 }
 
 $action 755 "$built/slurm-graphite" "$bin/slurm-graphite"
@@ -102,11 +102,7 @@ find -H "$top/config" -mindepth 2 -type f | while read -r file; do
     $action 644 "$file" "$share/slurm-graphite/${file#"$top/config/"}"
 done
 for file in "$top"/config/slurm-graphite.toml "$top"/README.md "$top"/CHANGELOG.md "$top"/LICENSE "$top"/docs/*.md; do
-    case $file in
-        # Of use only with the source.
-        */code-structure.md | */decisions.md | */promises.md) ;;
-        *) $action 644 "$file" "$share/doc/slurm-graphite/${file##*/}" ;;
-    esac
+    $action 644 "$file" "$share/doc/slurm-graphite/${file##*/}"
 done
 
 if [ "$action" = remove ]; then

@@ -1,5 +1,5 @@
-//! README.md and docs/*.md: every command that can run here is run, every configuration is valid, every link has a
-//! target.
+//! README.md, docs/ and the other documents: every command that can run here is run, every configuration is valid,
+//! every link has a target.
 //!
 //! A block marked `sh` is a script. It runs in a sandbox with the hosts, files and users of the documentation
 //! (stage.rs). Lines that cannot run here are in [`EXCEPTIONS`] with the reason.
@@ -14,7 +14,6 @@ mod token_timer;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use sandbox::{Folder, run, wait};
 
@@ -189,20 +188,44 @@ fn no_block_is_in_a_language_that_nobody_runs() {
     }
 }
 
+/// The names that GitHub gives to a document's headings.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let (mut anchors, mut code) = (BTreeSet::new(), false);
+    for line in text.lines() {
+        code ^= line.starts_with("```");
+        if let Some((_, heading)) = line.split_once("# ").filter(|_| line.starts_with('#') && !code) {
+            let kept = heading.to_lowercase().replace(' ', "-");
+            let kept: String = kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect();
+            let first = !anchors.contains(&kept);
+            let next = || (1..).map(|n| format!("{kept}-{n}")).find(|name| !anchors.contains(name)).unwrap();
+            let name = if first { kept.clone() } else { next() };
+            anchors.insert(name);
+        }
+    }
+    anchors
+}
+
 #[test]
-fn every_link_leads_to_a_file() {
-    let mut links = 0;
+fn every_link_leads_to_a_file_and_to_a_heading_of_it() {
+    let (mut links, mut headings) = (0, 0);
     for (name, text) in blocks::documents().unwrap() {
-        let folder = Path::new(&name).parent().unwrap_or(Path::new(""));
+        let here = top().join(&name);
         for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()) {
-            let file = target.split('#').next().unwrap_or_default();
-            if !file.is_empty() && !file.contains("://") {
-                assert!(top().join(folder).join(file).exists(), "{name}: {target} leads nowhere");
-                links += 1;
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            if target.contains("://") {
+                continue;
+            }
+            let file = if file.is_empty() { here.clone() } else { here.with_file_name("").join(file) };
+            assert!(file.exists(), "{name}: {target} leads nowhere");
+            links += 1;
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&file).unwrap();
+                assert!(anchors(&text).contains(heading), "{name}: {target}: there is no such heading");
+                headings += 1;
             }
         }
     }
-    assert!(links > 5, "only {links} links");
+    assert!(links > 50 && headings > 30, "only {links} links, of which {headings} to headings");
 }
 
 #[test]

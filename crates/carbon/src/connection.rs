@@ -282,7 +282,7 @@ impl Stream for Connection {
         self.try_read().err()
     }
 
-    #[expect(unsafe_code, reason = "no crate that is kept asks for SIOCOUTQ; docs/decisions.md")]
+    #[expect(unsafe_code, reason = "no crate that is kept asks for SIOCOUTQ; docs/development/decisions.md")]
     fn unacked(&self) -> Result<u64> {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the descriptor is open while it is borrowed. For a connected socket SIOCOUTQ, which tcp(7) documents

@@ -1,5 +1,5 @@
 //! `[slurm] follow`: whether a controller behind this host may have taken over while this host's slurmctld believes that it
-//! is active. docs/decisions.md has the rule.
+//! is active. docs/development/decisions.md has the rule.
 //!
 //! A host is **isolated** if for half of SlurmctldTimeout no controller behind it has answered, and no slurmd has sent its
 //! slurmctld anything. A host that says that no slurmctld runs there has answered. Half, because a backup counts SlurmctldTimeout from its own last ping, which may be a third of

@@ -1,6 +1,6 @@
 //! `slurm-graphite`: slurmctld's scheduler statistics in Graphite.
 //!
-//! docs/code-structure.md says which file does what, and what each may touch.
+//! docs/development/code-structure.md says which file does what, and what each may touch.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! No module imports a module that imports it, directly or indirectly, in any crate, as docs/code-structure.md
+//! No module imports a module that imports it, directly or indirectly, in any crate, as docs/development/code-structure.md
 //! requires.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]

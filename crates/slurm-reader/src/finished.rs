@@ -54,7 +54,7 @@ pub(crate) fn has_nodes(nodes: &[u8]) -> bool {
     !matches!(nodes, b"" | b"None assigned" | b"(unknown)" | b"(null)")
 }
 
-/// Whether a job has started: docs/decisions.md. A job of `-N0` completes without nodes.
+/// Whether a job has started: docs/development/decisions.md. A job of `-N0` completes without nodes.
 pub(crate) fn has_started(start: i64, nodes: &[u8], state: u32) -> bool {
     is_moment(start) && (has_nodes(nodes) || u64::from(state) == COMPLETE)
 }

@@ -20,13 +20,18 @@ pub(crate) fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// README.md and docs/*.md: name and text.
+/// The top's documents, and those in docs and every folder below it: name and text.
 pub(crate) fn documents() -> Result<Vec<(String, String)>> {
-    let mut names = vec!["README.md".to_owned()];
-    for entry in fs::read_dir(top().join("docs"))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".md") {
-            names.push(format!("docs/{name}"));
+    let (mut names, mut folders) = (Vec::new(), vec![String::new(), "docs/".to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(top().join(&folder))? {
+            let entry = entry?;
+            let name = folder.clone() + &entry.file_name().to_string_lossy();
+            if name.ends_with(".md") {
+                names.push(name);
+            } else if !folder.is_empty() && entry.file_type()?.is_dir() {
+                folders.push(name + "/");
+            }
         }
     }
     names.sort();

@@ -1,11 +1,11 @@
-//! docs/promises.md: every promise of README.md and docs/operations.md has a guard, and every guard exists.
+//! docs/development/promises.md: every promise of README.md, docs/losses.md and docs/operations.md has a guard, and every guard exists.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::blocks::top;
 
-const DOCUMENTS: [&str; 2] = ["README.md", "docs/operations.md"];
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/losses.md", "docs/operations.md"];
 
 /// The headings of tables whose rows are promises.
 const TABLES: [&str; 2] = ["## What happens when …", "## What can still be lost, and when"];
@@ -40,7 +40,7 @@ struct Entry {
 }
 
 fn entries() -> Vec<Entry> {
-    let index = fs::read_to_string(top().join("docs/promises.md")).unwrap();
+    let index = fs::read_to_string(top().join("docs/development/promises.md")).unwrap();
     let mut entries: Vec<Entry> = Vec::new();
     let mut section = String::new();
     for line in index.lines() {
@@ -99,7 +99,7 @@ fn every_promise_has_a_guard_and_every_guard_exists() {
             if silent.contains(listed.as_str()) {
                 used.insert(listed);
             } else {
-                problems.push(format!("{place}: no promise in docs/promises.md for {what:?}"));
+                problems.push(format!("{place}: no promise in docs/development/promises.md for {what:?}"));
             }
         };
         for (heading, body) in sections(&text) {

@@ -1,6 +1,6 @@
 //! What has been counted, and the next commit.
 //!
-//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing. docs/decisions.md
+//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing. docs/development/decisions.md
 //! explains why even then every job is counted exactly once.
 
 mod commit;

@@ -1,4 +1,4 @@
-//! The rules of docs/decisions.md, "What counts as a finished job", one by one, on the ledger and its rounds.
+//! The rules of docs/development/decisions.md, "What counts as a finished job", one by one, on the ledger and its rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

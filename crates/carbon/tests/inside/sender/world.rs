@@ -152,7 +152,7 @@ impl SimulatedLink {
             ReceiverState::Talks => Some(ConnectionEnd::NotCarbon),
             ReceiverState::Greets => self.half_closed.map(|_| ConnectionEnd::Talked),
             ReceiverState::DeadBackend if tls => is_over.then_some(ConnectionEnd::Truncated),
-            // A clean end would look like an answer: operations.md says which proxies do that.
+            // A clean end would look like an answer: docs/losses.md says which proxies do that.
             ReceiverState::DeadBackend if self.half_closed.is_some() => {
                 is_over.then_some(ConnectionEnd::Reset)
             }
