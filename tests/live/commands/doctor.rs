@@ -213,6 +213,21 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_and_its_series_count
     assert!(after + 35 <= before, "those that are there are not new: {}", second.stdout);
 }
 
+/// The two readings of the check, a second apart, were no interval of 30 s: of the six figures of each type three were not counted.
+#[test]
+fn each_type_of_rpc_counts_with_its_six_figures_at_the_default_interval() {
+    let sandbox = sandbox(Limits::Wide).unwrap();
+    wait::until("6 figures for each type, 7 for all, 2 for what is pending", wait::LIMIT, || {
+        let said = check(&sandbox, &[]).unwrap().stdout;
+        let (before, _) = said.split_once(" slurm_rpc_stats").unwrap();
+        let counted: usize = before.rsplit(' ').next().unwrap().parse().unwrap();
+        let sdiag = sandbox.slurm.run("sdiag", &[]).unwrap();
+        let (types, _) = sdiag.split_once("statistics by user").unwrap();
+        counted == 6 * types.matches("ave_time:").count() + 7 + 2
+    })
+    .unwrap();
+}
+
 /// How many series Carbon must create, according to the line about carbon.conf.
 fn new_series(checked: &Finished) -> Option<usize> {
     let (_, rest) = checked.stdout.split_once("carbon.conf): ")?;

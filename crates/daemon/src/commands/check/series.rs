@@ -61,6 +61,8 @@ async fn count(
     finished: Option<&Finished>,
     report: &mut Report,
 ) -> Result<Series> {
+    // So that the two readings are an interval.
+    let config = &Config { interval: 1, ..config.clone() };
     let mut ticks = Ticks::new(config);
     let mut tick = ticks.batch(first.clone())?;
     let mut missing = ticks.survey(&mut tick).await;
@@ -100,11 +102,13 @@ fn paths_of(plan: Plan, finished: &Finished, now: i64, prefix: &str) -> Vec<Stri
     finished_paths(ledger.counts(), prefix)
 }
 
-/// Adds what is published only later. A fixed level that has a path gets all its figures. So does each level of slurmdbd's statistics,
+/// Adds what is published only later: the mean of RPCs, if there were none between the two readings. A fixed level that has a path gets
+/// all its figures. So does each level of slurmdbd's statistics,
 /// some of which need a second reading, and of a survey that reports what changed since the last one, such as the waits of jobs that
 /// have started; there the fixed levels next to it come too (`waiting` next to `total`).
 fn complete(config: &Config, paths: &mut BTreeSet<String>) {
-    let mut later = BTreeSet::new();
+    let rates = paths.iter().filter_map(|path| path.strip_suffix("calls_per_minute"));
+    let mut later: BTreeSet<String> = rates.map(|level| format!("{level}interval_mean_time")).collect();
     let levels: BTreeSet<&str> =
         paths.iter().filter_map(|path| Some(path.rsplit_once(".gauge-")?.0)).collect();
     for (collector, settings) in config.collectors.enabled() {
