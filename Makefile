@@ -92,12 +92,14 @@ ha-long: packages ## two controllers: a cable that is pulled, 20 kills, stops, f
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- follow:: --ignored --nocapture
 
-golden: ## write the golden files and docs/metrics.md again
+golden: ## write the golden files, docs/metrics.md and THIRD-PARTY-NOTICES again
 	# Programs and tests are built with this one.
 	UPDATE_GOLDEN=1 cargo test --quiet --locked -p slurm-graphite the_shipped_file
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
 	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
 	mv $(TARGET)/metrics.md docs/metrics.md
+	python3 packaging/third-party.py > $(TARGET)/notices
+	mv $(TARGET)/notices THIRD-PARTY-NOTICES
 
 dashboards: ## write config/grafana again: the dashboards and the alert rules
 	cargo run --quiet --locked -p tools --bin dashboards -- config/grafana

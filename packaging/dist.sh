@@ -88,7 +88,7 @@ done
 rm -rf "$dist/source"
 
 "$out/manual-pages" "$tree/bin/manual"
-cp -R config docs systemd README.md CONTRIBUTING.md CHANGELOG.md LICENSE packaging/install.sh "$tree"
+cp -R config docs systemd README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE THIRD-PARTY-NOTICES packaging/install.sh "$tree"
 tar --create --use-compress-program='gzip -9n' --file "$dist/$name.tar.gz" --directory "$dist" --sort=name --owner=0 \
     --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode=u+w,go-w "$name"
 cp "$tree"/sbom/* "$dist"

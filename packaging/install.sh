@@ -101,7 +101,8 @@ $action 644 "$built/manual/_slurm-graphite" "${ZSH:-$share/zsh/site-functions}/_
 find -H "$top/config" -mindepth 2 -type f | while read -r file; do
     $action 644 "$file" "$share/slurm-graphite/${file#"$top/config/"}"
 done
-for file in "$top"/config/slurm-graphite.toml "$top"/README.md "$top"/CHANGELOG.md "$top"/LICENSE "$top"/docs/*.md; do
+for file in "$top"/config/slurm-graphite.toml "$top"/README.md "$top"/CHANGELOG.md "$top"/SECURITY.md "$top"/LICENSE "$top"/THIRD-PARTY-NOTICES \
+    "$top"/docs/*.md; do
     $action 644 "$file" "$share/doc/slurm-graphite/${file##*/}"
 done
 

@@ -30,6 +30,7 @@ fn under_a_prefix_of_its_own() {
         ("share/zsh/site-functions/_slurm-graphite", 0o644),
         ("share/doc/slurm-graphite/README.md", 0o644),
         ("share/doc/slurm-graphite/metrics.md", 0o644),
+        ("share/doc/slurm-graphite/THIRD-PARTY-NOTICES", 0o644),
         ("share/doc/slurm-graphite/slurm-graphite.toml", 0o644),
         ("share/slurm-graphite/supervisor/slurm-graphite.conf", 0o644),
         ("share/slurm-graphite/carbon/storage-schemas.conf", 0o644),

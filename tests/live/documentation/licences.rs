@@ -1,4 +1,6 @@
-//! Everything that is linked into a program may be distributed under the program's licence.
+//! Everything that is linked into a program may be distributed under the program's licence, and its notices go with it.
+
+use std::fs;
 
 use sandbox::{Folder, Invocation, find_program};
 
@@ -48,20 +50,28 @@ fn outside_of_brackets<'e>(expression: &'e str, operator: &str) -> Vec<&'e str> 
     parts
 }
 
-#[test]
-fn every_part_of_a_program_may_be_given_away_with_it() {
+/// Name and version, and the licence, of everything that is linked into a program.
+fn parts(package: &str) -> Vec<(String, String)> {
     let folder = Folder::new().unwrap();
     let manifest = top().join("Cargo.toml").display().to_string();
-    let parts = |package: &str| {
-        let args =
-            ["tree", "--locked", "--manifest-path", &manifest, "--package", package, "--edges", "normal"];
-        let form = ["--prefix", "none", "--format", "{p}\t{l}", "--no-dedupe"];
-        let cargo = Invocation::of(&folder, &find_program("cargo").unwrap(), &[&args[..], &form].concat());
-        let home = std::env::var("HOME").unwrap();
-        let run = cargo.unwrap().env("HOME", &home).finish().unwrap();
-        assert_eq!(run.code, Some(0), "{}", run.stderr);
-        run.stdout
-    };
+    let args = ["tree", "--locked", "--manifest-path", &manifest, "--package", package, "--edges", "normal"];
+    let form = ["--prefix", "none", "--format", "{p}\t{l}", "--no-dedupe"];
+    let cargo = Invocation::of(&folder, &find_program("cargo").unwrap(), &[&args[..], &form].concat());
+    let home = std::env::var("HOME").unwrap();
+    let run = cargo.unwrap().env("HOME", &home).finish().unwrap();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let parts: Vec<(String, String)> = run
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(name, licence)| (name.to_owned(), licence.to_owned()))
+        .collect();
+    assert!(parts.len() > 10, "{package}: {parts:?}");
+    parts
+}
+
+#[test]
+fn every_part_of_a_program_may_be_given_away_with_it() {
     let later = [&WITH_GPL_2[..], &WITH_GPL_3].concat();
     for (package, allowed) in [
         ("slurm-graphite", &later[..]),
@@ -69,12 +79,28 @@ fn every_part_of_a_program_may_be_given_away_with_it() {
         ("native-reader", &WITH_GPL_2),
         ("rest-reader", &later),
     ] {
-        let parts = parts(package);
-        assert!(parts.lines().count() > 10, "{package}: {parts}");
-        for part in parts.lines() {
-            let (name, licence) = part.split_once('\t').unwrap();
+        for (name, licence) in parts(package) {
             // The form used before SPDX.
             assert!(fits(&licence.replace('/', " OR "), allowed), "{package}: {name} is under {licence:?}");
+        }
+    }
+}
+
+/// Nearly every licence requires that its text goes with the program.
+#[test]
+fn what_is_given_away_has_the_notices_of_every_part() {
+    let notices = fs::read_to_string(top().join("THIRD-PARTY-NOTICES")).unwrap();
+    let sections: Vec<&str> = notices.split(&format!("\n{}\n", "=".repeat(100))).skip(1).collect();
+    for package in ["slurm-graphite", "slurm-reader", "native-reader", "rest-reader"] {
+        // Our own crates have a path.
+        for (part, _) in parts(package).into_iter().filter(|(part, _)| !part.contains("(/")) {
+            let mut words = part.split(' ');
+            let (name, version) = (words.next().unwrap(), words.next().unwrap().trim_start_matches('v'));
+            let title = format!("{name} {version} (");
+            let of_it = sections.iter().find(|section| section.lines().any(|line| line.starts_with(&title)));
+            let text = of_it.and_then(|section| section.split_once(&"-".repeat(100))).map(|(_, text)| text);
+            let text = text.unwrap_or_else(|| panic!("{title}: no notice; run `make golden`"));
+            assert!(text.len() > 400, "{title}: {text}");
         }
     }
 }

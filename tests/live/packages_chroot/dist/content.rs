@@ -65,7 +65,7 @@ fn what_the_tarball_s_readme_links_to_is_in_the_tarball() {
 
 #[test]
 #[ignore = "make dist-test"]
-fn each_package_has_the_tarball_s_programs() {
+fn each_package_has_the_tarball_s_programs_and_the_notices_of_their_parts() {
     let folder = Folder::new().unwrap();
     let of_tarball = sums(&folder, &programs(&folder).unwrap());
     for (ending, unpack) in
@@ -80,6 +80,9 @@ fn each_package_has_the_tarball_s_programs() {
                 .unwrap();
         let found: Vec<PathBuf> = found.lines().map(PathBuf::from).collect();
         assert_eq!(sums(&folder, &found), of_tarball, "{ending}");
+        let notices =
+            host(&folder, "find", &[&content, "-name", "THIRD-PARTY-NOTICES*", "-size", "+10k"]).unwrap();
+        assert_eq!(notices.lines().count(), 1, "{ending}: {notices}");
     }
 }
 
