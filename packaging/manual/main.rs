@@ -29,7 +29,7 @@ mod config {
         Err(String::new())
     }
 
-    pub(crate) fn interval(_: &str) -> Result<u32, String> {
+    pub(crate) fn seconds(_: &str) -> Result<u32, String> {
         Err(String::new())
     }
 }

@@ -67,10 +67,12 @@ pub struct Dropped {
 }
 
 /// The queue's status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatus {
     /// Whether batches are being kept on disk.
     pub durable: bool,
+    /// Why they are not; `None`: the disk has not answered.
+    pub error: Option<Arc<str>>,
     /// Since when `durable` has its value, Unix seconds; `None`: since the start.
     pub durable_since: Option<i64>,
     /// Batches that were given to the senders without being on disk, since the start.
@@ -272,7 +274,7 @@ impl Queue {
     /// The queue's status.
     #[must_use]
     pub fn status(&self) -> QueueStatus {
-        self.shared.state().status
+        self.shared.state().status.clone()
     }
 
     /// Applies new bounds and destinations. A new destination gets batches from now on. The batches of a removed one

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags, duration, interval};
+use crate::config::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags, duration, seconds};
 
 /// Sends slurmctld's scheduler statistics to Graphite.
 ///
@@ -31,8 +31,11 @@ pub(crate) enum Command {
         #[command(flatten, next_help_heading = "Configuration")]
         options: Options,
     },
-    /// Print one tick as `path value timestamp` lines; send it too if --carbon or --config is given
+    /// Print one tick as `path value timestamp` lines; with --send, send it too
     Once {
+        /// Also send it to the configured Carbon or to --carbon, and wait until it has been read
+        #[arg(long, conflicts_with = "replay")]
+        send: bool,
         /// Print a recording instead (`stats --json`, one reading a line)
         #[arg(long, value_name = "FILE")]
         replay: Option<PathBuf>,
@@ -225,22 +228,8 @@ impl From<RulesOptions> for Options {
 }
 
 impl Options {
-    /// Whether destinations are named here, and not in the default file alone.
-    pub(crate) const fn names_destinations(&self) -> bool {
-        self.file.config.is_some() || !self.flags.carbon.carbon.is_empty()
-    }
-
     /// Whether --carbon takes the place of the default file's destinations.
     pub(crate) const fn goes_elsewhere(&self) -> bool {
         self.file.config.is_none() && !self.flags.carbon.carbon.is_empty()
     }
-}
-
-/// Whole seconds: a number of them, or a duration.
-fn seconds(text: &str) -> Result<u32, String> {
-    interval(&if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        format!("{text}s")
-    } else {
-        text.to_owned()
-    })
 }

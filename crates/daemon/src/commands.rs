@@ -43,7 +43,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
     match command {
         Command::Run { options, replay: None } => run::run(&options),
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
-        Command::Once { options, replay } => once::once(&options.into(), replay.as_deref()),
+        Command::Once { options, replay, send } => once::once(&options.into(), replay.as_deref(), send),
         Command::Check { options, connect: false, json, .. } => check::check(&options, json),
         Command::Check { options, connect: true, json, storage_schemas } => {
             check::connect(&options, json, storage_schemas.as_deref())

@@ -25,10 +25,11 @@ pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
+use self::value::interval;
 use self::value::{
     between, bytes, destination_name, follow, log_format, log_level, path, protocol_name, rate,
 };
-pub(crate) use self::value::{duration, interval};
+pub(crate) use self::value::{duration, seconds};
 use crate::host::host;
 use crate::tagged::tagged;
 
@@ -153,7 +154,13 @@ impl Config {
             problems.list.push(Problem {
                 location,
                 key: "not TOML".into(),
-                text: error.message().to_owned(),
+                text: match error.message() {
+                    // A word without quotes: the parser does not know what it was meant to be.
+                    message if message.starts_with("string values must be quoted") => {
+                        "a text needs quotes (\"30s\"); a switch is true or false, without quotes".to_owned()
+                    }
+                    message => message.to_owned(),
+                },
             });
         }
         // What follows a syntax error was read as something else: complaints about it would mislead.
@@ -276,7 +283,7 @@ impl Config {
                 }
             };
         }
-        set!("interval", &paths.interval, |text: &str| interval(text), self.interval);
+        set!("interval", &paths.interval, |text: &str| seconds(text), self.interval);
         set!("prefix", &paths.prefix, str::parse::<Prefix>, self.prefix);
         set!("log-level", &log.log_level, |text: &str| log_level(text), self.log.level);
         set!("log-format", &log.log_format, |text: &str| log_format(text), self.log.format);

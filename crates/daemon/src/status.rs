@@ -95,6 +95,8 @@ pub(crate) struct QueueEntry {
     pub(crate) durable: bool,
     /// Since when that is so; `None`: since the daemon's start.
     pub(crate) since: Option<i64>,
+    /// Why they are not; `None`: the disk has not answered.
+    pub(crate) error: Option<String>,
     pub(crate) file_bytes: u64,
     pub(crate) memory_bytes: usize,
     pub(crate) max_bytes: u64,

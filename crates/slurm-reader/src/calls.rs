@@ -72,7 +72,7 @@ macro_rules! word {
 
 /// A call of libslurm that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{call}: {text} (errno {errno})")]
+#[error("{call}: {text}{}", number(*.errno))]
 pub struct CallError {
     /// libslurm's function.
     pub call: &'static str,
@@ -81,6 +81,11 @@ pub struct CallError {
     pub errno: i32,
     /// `slurm_strerror(errno)`.
     pub text: String,
+}
+
+/// Slurm's number of an error, if there is one.
+fn number(errno: i32) -> String {
+    if errno == 0 { String::new() } else { format!(" (errno {errno})") }
 }
 
 impl CallError {

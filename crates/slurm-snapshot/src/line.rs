@@ -242,7 +242,7 @@ impl Request {
 impl Failure {
     fn words(&self) -> String {
         let Self { call, errno, text, .. } = self;
-        if self.stage.is_some() && *errno == 0 {
+        if *errno == 0 {
             return format!("{call}: {text}");
         }
         format!("{call}: {text} (errno {errno})")

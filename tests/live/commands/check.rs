@@ -138,6 +138,7 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         // Options that would have no meaning there.
         &["stats", "--carbon", "localhost:2004"],
         &["once", "--queue-dir", "/q"],
+        &["once", "--send", "--replay", "/dev/null"],
         &["carbon-rules", "--log-format", "json"],
         &["carbon-rules", "--dry-run"],
         &["carbon-rules", "--max-creates", "1000"],

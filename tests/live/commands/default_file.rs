@@ -73,7 +73,7 @@ fn its_errors_are_those_of_a_file_that_is_named() {
 
 /// Carbon's rules must exist before the first point, so a command that only looks must not create series.
 #[test]
-fn once_sends_nothing_to_a_carbon_that_only_this_file_names() {
+fn once_sends_only_with_send_whatever_names_the_carbon() {
     let sandbox = Sandbox::start().unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     let toml = format!(
@@ -85,11 +85,21 @@ fn once_sends_nothing_to_a_carbon_that_only_this_file_names() {
     let once = run(&sandbox.folder, &["once"]).unwrap();
     assert_eq!(once.code, Some(0), "{}", once.stderr);
     assert!(once.stdout.contains("gauge-server_thread_count"), "{}", once.stdout);
-    assert!(once.stderr.contains("printed, not sent; to send it, add --config FILE"), "{}", once.stderr);
+    assert_eq!(once.stderr, "");
+    let named = run(&sandbox.folder, &["once", "--config", &file]).unwrap();
+    assert_eq!((named.code, named.stderr.as_str()), (Some(0), ""));
+    let flag = run(&sandbox.folder, &["once", "--carbon", &sink.address()]).unwrap();
+    assert!(
+        flag.code == Some(0) && flag.stderr.contains("printed, not sent; to send it, add --send"),
+        "{flag:?}"
+    );
     assert_eq!(sink.accepted(), 0);
-    let sent = run(&sandbox.folder, &["once", "--config", &file]).unwrap();
+    let sent = run(&sandbox.folder, &["once", "--send"]).unwrap();
     assert!(sent.stderr.contains("which has read them"), "{}", sent.stderr);
     assert!(sink.accepted() > 0);
+    write(&sandbox.folder, NAME, "").unwrap();
+    let nowhere = run(&sandbox.folder, &["once", "--send"]).unwrap();
+    assert!(nowhere.code == Some(78) && nowhere.stderr.contains("nowhere to send to"), "{nowhere:?}");
 }
 
 /// An attempt with --carbon must not send the daemon's backlog to another Carbon, nor leave files that the daemon

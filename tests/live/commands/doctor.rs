@@ -205,7 +205,7 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_and_its_series_count
     says(&first, "– carbon.conf (/etc/carbon/carbon.conf): ");
     says(&first, "✓ storage-schemas.conf (/etc/carbon/storage-schemas.conf): [slurm_graphite:cluster] fits");
     says(&first, "✓ storage-aggregation.conf (/etc/carbon/storage-aggregation.conf)");
-    let once = run(&sandbox.folder, &["once", "--slurm-conf", &conf, "--carbon", &carbon]).unwrap();
+    let once = run(&sandbox.folder, &["once", "--send", "--slurm-conf", &conf, "--carbon", &carbon]).unwrap();
     assert_eq!(once.code, Some(0), "{}", once.stderr);
     wait::until("as many series as Carbon makes", wait::LIMIT, || sandbox.carbon.paths().len() > 35).unwrap();
     let second = check();

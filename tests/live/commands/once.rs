@@ -40,7 +40,7 @@ fn once_says_to_whom_it_handed_over_what_and_fails_where_nobody_reads() {
     let conf = sandbox.slurm.conf().display().to_string();
     sandbox.slurm.submit(&["--begin=now+1hour", "--wrap", "true"]).unwrap();
     let carbon = sandbox.carbon.address();
-    let args = ["once", "--slurm-conf", &conf, "--interval", "1s", "--carbon", &carbon];
+    let args = ["once", "--send", "--slurm-conf", &conf, "--interval", "1s", "--carbon", &carbon];
     let once = run(&sandbox.folder, &args).unwrap();
     let count = once.stdout.lines().count();
     let said = format!("slurm-graphite: sent {count} points to {carbon}, which has read them\n");
@@ -55,6 +55,7 @@ fn once_says_to_whom_it_handed_over_what_and_fails_where_nobody_reads() {
     sandbox.carbon.process.stop().unwrap();
     let once = run(&sandbox.folder, &args).unwrap();
     assert_eq!(once.code, Some(1));
+    assert!(!once.stderr.contains("may not have read"), "nothing was sent: {}", once.stderr);
     assert!(once.stderr.contains("not delivered") && once.stderr.contains(&carbon), "{}", once.stderr);
     // It gives up after drain_timeout.
     assert!(once.took < Duration::from_secs(7), "{:?}", once.took);

@@ -29,6 +29,18 @@ fn metrics_are_found_by_a_word_and_printed_for_programs() {
     assert!(none.code == Some(1) && none.stderr.contains("no metric has \"nonsense\""), "{none:?}");
 }
 
+/// As in `stats --watch 5`. In a file a unit is needed: nobody else sees there what was meant.
+#[test]
+fn an_interval_without_a_unit_is_seconds() {
+    let folder = Folder::new().unwrap();
+    let rules = |interval: &str| run(&folder, &["carbon-rules", "--interval", interval]).unwrap();
+    assert_eq!(rules("10").stdout, rules("10s").stdout);
+    assert!(rules("10").stdout.contains("\nretentions = 10s:"));
+    for wrong in ["0", "3601", "", "1.5"] {
+        assert_eq!(rules(wrong).code, Some(78), "{wrong}");
+    }
+}
+
 #[test]
 fn output_that_nobody_reads_is_no_failure() {
     let folder = Folder::new().unwrap();

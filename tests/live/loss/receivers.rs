@@ -108,7 +108,7 @@ fn once_to_2003() -> Result<String> {
         ),
     )?;
     let program = sandbox::slurm_graphite()?;
-    let text = format!("{} once --config {} >&2", program.display(), config.display());
+    let text = format!("{} once --send --config {} >&2", program.display(), config.display());
     let inside = space.words(&text);
     let words: Vec<&str> = inside.iter().map(String::as_str).collect();
     let finished = Invocation::of(&folder, &sandbox::find_program("nsenter")?, &words)?.finish()?;

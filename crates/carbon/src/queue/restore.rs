@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::{error, info, warn};
 
+use super::clock::Moment;
 use super::provisional;
 use super::state::{DestinationState, QueueState, QueuedBatch};
+use crate::duration::in_words;
 use crate::store::{Kept, Restored};
 
 impl QueueState {
@@ -147,7 +150,10 @@ impl QueueState {
             say_removed(name, to.ledger.sums().held);
         }
         if ticks > 0 {
-            info!(ticks, oldest, "ticks of an earlier run are in the queue");
+            let age =
+                oldest.map(|oldest| u64::try_from(Moment::now().wall.saturating_sub(oldest)).unwrap_or(0));
+            let age = in_words(Duration::from_secs(age.unwrap_or_default()));
+            info!(ticks, age, "ticks of an earlier run are in the queue");
         }
     }
 }

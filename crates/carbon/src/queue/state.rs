@@ -187,6 +187,7 @@ impl QueueState {
             }
             Event::Failed { appended, error } => {
                 self.set_durable(false);
+                self.status.error = Some(error.to_string().into());
                 if !std::mem::replace(&mut self.said_undurable, true) {
                     error!(%error, "cannot write ticks to disk; keeping them in memory until the disk is writable again");
                 }
@@ -197,6 +198,9 @@ impl QueueState {
     }
 
     pub(super) fn set_durable(&mut self, durable: bool) {
+        if durable {
+            self.status.error = None;
+        }
         if std::mem::replace(&mut self.status.durable, durable) != durable {
             self.status.durable_since = Some(Moment::now().wall);
         }

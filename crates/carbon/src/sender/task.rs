@@ -86,7 +86,10 @@ impl SenderTask {
             let (destination, waits) = (&self.to.name, self.place.status());
             let (unsent_ticks, ticks_to_resend) = (waits.unsent.ticks, waits.resends());
             if self.draining {
-                return warn!(%destination, %error, "it may not have read everything");
+                return match self.connections {
+                    0 => warn!(%destination, %error, "it was never connected; nothing was sent"),
+                    _ => warn!(%destination, %error, "it may not have read everything"),
+                };
             }
             let least = if self.suspect { LEFT_ALONE } else { Duration::ZERO };
             let delay = self.backoff.next_delay().max(least);

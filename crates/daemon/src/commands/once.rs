@@ -1,5 +1,4 @@
-//! `once`: prints one tick as plaintext lines. If the command line names a Carbon, also sends it, and waits until
-//! Carbon has read it.
+//! `once`: prints one tick as plaintext lines. With `--send` also sends it, and waits until Carbon has read it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ use crate::host::host;
 use crate::source::{Restarts, recording};
 use crate::survey::{Survey, patient};
 
-pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
+pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Result<()> {
     let mut config = load_what_is_readable(options)?;
     start_quiet_log(options, &config);
     // Nobody who only looks sends anything: a series keeps the rules that Carbon had when its first point came.
-    let is_unsent = !options.names_destinations() && !config.carbon.is_empty();
-    if is_unsent {
-        config.carbon.clear();
+    match sends {
+        true => config = config.with_destination()?,
+        false => config.carbon.clear(),
     }
     if let Some(file) = replay {
         let mut ticks = Ticks::new(&config);
@@ -42,8 +41,8 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
                 "finished jobs are counted by the daemon alone; `stats --jobs --finished` has those of the last hour",
             );
         }
-        if is_unsent {
-            note("printed, not sent; to send it, add --config FILE or --carbon HOST:PORT");
+        if !sends && !options.flags.carbon.carbon.is_empty() {
+            note("printed, not sent; to send it, add --send");
         }
         send(&config, batch).await
     })

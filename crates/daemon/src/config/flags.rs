@@ -35,7 +35,7 @@ pub(crate) struct CarbonFlags {
 /// What paths and timestamps are like.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PathFlags {
-    /// Time between two readings: Carbon's finest retention [default: 30s]
+    /// Time between two readings (30 or 30s): Carbon's finest retention [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub(crate) interval: Option<String>,
     /// First part of every path; {cluster} and {host} are filled in [default: cluster]

@@ -19,6 +19,12 @@ pub(crate) fn interval(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not between 1s and 1h"))
 }
 
+/// The same on a command line, where a number alone is seconds.
+pub(crate) fn seconds(text: &str) -> Result<u32, String> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { interval(&format!("{text}s")) } else { interval(text) }
+}
+
 /// A duration as a person writes it.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     // To humantime it is a month.

@@ -43,6 +43,7 @@ impl Daemon {
                 dir: self.queue_dir.clone(),
                 durable: queue.durable,
                 since: queue.durable_since,
+                error: queue.error.map(|error| error.to_string()),
                 file_bytes: queue.file_bytes,
                 memory_bytes: queue.memory_bytes,
                 max_bytes: settings.limits.max_bytes,

@@ -68,7 +68,8 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
     let configuration = match &document.refused {
         None => (Mark::Well, file),
         Some(refused) => {
-            let why = refused.why.replace('\n', "; ");
+            // Each problem begins with the file, which is in this line already.
+            let why = refused.why.replace(&format!("{file}: "), "").replace('\n', "; ");
             (
                 Mark::NotYet,
                 format!(
@@ -176,8 +177,8 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
         Some(dir) => {
             let since = entry.since.unwrap_or(started);
             let when = judge.since(since);
-            let text =
-                format!("in memory, {memory}; {limits}: {dir} cannot be written {when}; the log says why");
+            let why = entry.error.as_deref().unwrap_or("the disk does not answer");
+            let text = format!("in memory, {memory}; {limits}; {dir} cannot be written {when}: {why}");
             (judge.mark(since), text)
         }
     };
@@ -219,7 +220,7 @@ fn moment(unix: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::SlurmctldEntry;
+    use crate::status::{RefusedEntry, SlurmctldEntry};
 
     fn document() -> StatusDocument {
         let slurmctld = SlurmctldEntry { answers: Some(true), since: Some(0), ..SlurmctldEntry::default() };
@@ -274,6 +275,29 @@ mod tests {
             let queue = QueueEntry { dir: Some("/q".into()), since: Some(since), ..QueueEntry::default() };
             assert_eq!(marks(&StatusDocument { queue, ..document() }), [("queue".to_owned(), mark)]);
         }
+    }
+
+    #[test]
+    fn why_nothing_is_on_disk_and_why_a_reload_was_refused_is_said_once() {
+        let why = "/etc/a.toml: line 1: interval: bad\n/etc/a.toml: line 2: prefx: no such key".to_owned();
+        let queue = QueueEntry {
+            dir: Some("/q".into()),
+            since: Some(990),
+            error: Some("/q/queue-1.log: No space left on device".to_owned()),
+            ..QueueEntry::default()
+        };
+        let document = StatusDocument {
+            config: Some("/etc/a.toml".into()),
+            refused: Some(RefusedEntry { at: 0, why }),
+            queue,
+            ..document()
+        };
+        let lines = lines(&document, Duration::from_secs(90));
+        let text = |subject: &str| lines.iter().find(|line| line.subject == subject).unwrap().text.clone();
+        let refused = text("configuration");
+        assert!(refused.ends_with(": line 1: interval: bad; line 2: prefx: no such key"), "{refused}");
+        assert_eq!(refused.matches("/etc/a.toml").count(), 1);
+        assert!(text("queue").ends_with(": /q/queue-1.log: No space left on device"), "{}", text("queue"));
     }
 
     /// A destination that does not read is no better than one that is away.
