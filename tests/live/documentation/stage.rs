@@ -76,8 +76,18 @@ impl Stage {
             fs::write(etc.join("group"), format!("slurm-graphite:x:{group}:\n"))?;
         }
         // A copy of the checkout made of links, so that nothing is written into the checkout by mistake.
-        let needed =
-            ["Makefile", "config", "docs", "packaging", "systemd", "README.md", "CHANGELOG.md", "LICENSE"];
+        let needed = [
+            "Makefile",
+            "config",
+            "docs",
+            "packaging",
+            "systemd",
+            "README.md",
+            "CHANGELOG.md",
+            "SECURITY.md",
+            "LICENSE",
+            "THIRD-PARTY-NOTICES",
+        ];
         for name in needed {
             symlink(top().join(name).canonicalize()?, work.join(name))?;
         }
