@@ -34,7 +34,7 @@ if [ -e "$built/slurm-graphite-reader" ]; then
     done
     cat >"$substvars" <<END
 readers:Recommends=ca-certificates, slurm-graphite-reader (= $version)
-readers:Description=What talks to slurmctld is in a package of its own for each libslurm.
+readers:Description=It reads the statistics without libslurm. What reads jobs, nodes and accounting${Newline}is in a package of its own for each libslurm.
 END
 else
     readers=slurm-graphite-rest-reader provides="slurm-graphite-reader (= $version), slurm-graphite-rest-reader (= $version)"
@@ -43,7 +43,7 @@ else
         readers="$readers, ${reader##*/}" provides="$provides, ${reader##*/} (= $version)" numbers="$numbers ${reader##*-}"
         libraries="libslurm${reader##*-} | $libraries"
     done
-    text="It has a reader for each of these: libslurm.so.N with N =$numbers, and slurmrestd. The one that fits the host is started."
+    text="It has a reader for each of these: libslurm.so.N with N =$numbers, one that needs no libslurm, and one for slurmrestd. The one that fits the host is started."
     cat >"$substvars" <<END
 shlibs:Depends=libc6 (>= ${GLIBC:?the oldest that its programs run with})
 readers:Recommends=ca-certificates, munge

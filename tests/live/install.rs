@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use sandbox::{Finished, Folder, Invocation, find_program, slurm_graphite};
 
-const PROGRAMS: [&str; 3] = ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-rest-reader"];
+const PROGRAMS: [&str; 4] =
+    ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-native-reader", "slurm-graphite-rest-reader"];
 
 #[test]
 fn under_a_prefix_of_its_own() {
@@ -17,6 +18,7 @@ fn under_a_prefix_of_its_own() {
     for (file, mode) in [
         ("bin/slurm-graphite", 0o755),
         ("libexec/slurm-graphite/slurm-graphite-reader", 0o755),
+        ("libexec/slurm-graphite/slurm-graphite-native-reader", 0o755),
         ("libexec/slurm-graphite/slurm-graphite-rest-reader", 0o755),
         ("etc/slurm-graphite/slurm-graphite.toml", 0o644),
         ("lib/systemd/system/slurm-graphite.service", 0o644),

@@ -1,9 +1,10 @@
-//! The reader that speaks slurmctld's own protocol, by itself: nothing starts it yet. The figures are sdiag's and those of
+//! The reader that speaks slurmctld's own protocol: by itself, and under the daemon. The figures are sdiag's and those of
 //! libslurm's reader, and whatever is stopped, cut or wrong is one answer within the deadline, with the advice that
 //! helps.
 
 mod faults;
 mod figures;
+mod joined;
 mod wires;
 
 use std::path::Path;

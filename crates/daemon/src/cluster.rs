@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::follow::{Change, Follow, FollowStep, TickRole};
 use crate::self_metrics::FollowFigures;
 use crate::source::rest::Expiry;
-use crate::source::{Outcome, Restarts, Source};
+use crate::source::{Outcome, ReaderKind, ReaderMemory, Source};
 use crate::status::{ReaderEntry, SlurmctldEntry};
 use crate::survey::{START_DEADLINE, Survey, patient};
 
@@ -74,11 +74,11 @@ impl Cluster {
     pub(crate) fn replace(
         &mut self,
         config: &Config,
-        restarts: &Restarts,
+        readers: &ReaderMemory,
         memory: impl Fn(&'static str) -> Option<String>,
     ) {
         let (is_logged, finished) = (self.is_nameless(), self.finished.take());
-        *self = Self::start(config, restarts, memory);
+        *self = Self::start(config, readers, memory);
         self.name = ClusterName::Unknown { is_logged };
         self.finished = match (finished, self.finished.take()) {
             (Some(before), Some(new)) => Some(before.continued_by(new)),
@@ -89,13 +89,13 @@ impl Cluster {
     /// Starts its readers and collectors. `memory` returns what a collector has stored.
     pub(crate) fn start(
         config: &Config,
-        restarts: &Restarts,
+        readers: &ReaderMemory,
         memory: impl Fn(&'static str) -> Option<String>,
     ) -> Self {
         let mut cluster = Self {
             name: ClusterName::Unknown { is_logged: false },
-            statistics: Source::start(config.slurm.clone(), START_DEADLINE, restarts),
-            follow: Follow::start(&config.slurm, restarts),
+            statistics: Source::start(config.slurm.clone(), START_DEADLINE, readers),
+            follow: Follow::start(&config.slurm, readers),
             surveys: None,
             slurmdbd: None,
             finished: None,
@@ -104,7 +104,7 @@ impl Cluster {
             seen: SlurmctldSeen::default(),
             token: Expiry::default(),
         };
-        cluster.arrange(config, restarts);
+        cluster.arrange(config, readers);
         cluster
     }
 
@@ -114,7 +114,7 @@ impl Cluster {
         &mut self,
         config: &Config,
         changed: &[&'static str],
-        restarts: &Restarts,
+        readers: &ReaderMemory,
         memory: impl Fn(&'static str) -> Option<String>,
     ) {
         let stays = |name| !changed.contains(&name);
@@ -127,13 +127,13 @@ impl Cluster {
                 survey.forget();
             }
         }
-        self.arrange(config, restarts);
+        self.arrange(config, readers);
     }
 
     /// Starts what collectors need and is not there, and ends what none needs.
-    fn arrange(&mut self, config: &Config, restarts: &Restarts) {
+    fn arrange(&mut self, config: &Config, readers: &ReaderMemory) {
         let Collectors { max_duty, max_threads, .. } = config.collectors;
-        let patient = || patient(&config.slurm, restarts);
+        let patient = || patient(&config.slurm, readers);
         let survey = |source, follows| Survey::new(source, follows, max_duty, max_threads);
         let surveys = self.surveys.take();
         self.surveys = self
@@ -416,6 +416,16 @@ impl Cluster {
         (self.statistics.pid(), self.surveys.as_ref().and_then(|survey| survey.source().pid()))
     }
 
+    /// What the reader of the statistics is.
+    pub(crate) fn reader_kind(&self) -> Option<ReaderKind> {
+        self.statistics.last().map(|(kind, _)| kind)
+    }
+
+    /// Whether something is collected that only libslurm's reader and that of slurmrestd can read.
+    pub(crate) const fn needs_more_than_statistics(&self) -> bool {
+        self.surveys.is_some() || self.slurmdbd.is_some() || self.finished.is_some()
+    }
+
     /// The counters of each expensive reply that was ever requested.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (ReplyKind, ReplyCounters)> + '_ {
         let surveys = self.surveys.iter().chain(&self.slurmdbd).flat_map(Survey::counters);
@@ -426,7 +436,8 @@ impl Cluster {
     pub(crate) fn readers(&self) -> Vec<ReaderEntry> {
         let entry = |role: &str, source: &Source| ReaderEntry {
             role: role.to_owned(),
-            release: source.release().map(|release| release.to_string()),
+            kind: source.last().map(|(kind, _)| kind.name().to_owned()),
+            release: source.last().and_then(|(_, release)| release).map(|release| release.to_string()),
             pid: source.pid(),
             restarts: source.restarts(),
         };

@@ -29,7 +29,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
 use crate::config::{Config, ConfigFile, Problems, SlurmSettings};
-use crate::source::{Restarts, Source, SourceError};
+use crate::source::{ReaderMemory, Source, SourceError};
 use crate::telemetry::{Logging, has_colours};
 
 /// libslurm looks for a configuration for up to a minute; a user at a terminal gets an answer sooner.
@@ -134,7 +134,7 @@ fn note(text: &str) {
 
 /// One reading, for a command that ends afterwards.
 async fn read_once(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>, SourceError> {
-    let mut source = Source::start(slurm, IMPATIENT, &Restarts::default());
+    let mut source = Source::start(slurm, IMPATIENT, &ReaderMemory::default());
     source.ask(request);
     source.outcome().await
 }

@@ -27,7 +27,7 @@ pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
 use self::value::interval;
 use self::value::{
-    between, bytes, destination_name, follow, log_format, log_level, path, protocol_name, rate,
+    between, bytes, destination_name, follow, log_format, log_level, path, protocol_name, rate, reader,
 };
 pub(crate) use self::value::{duration, seconds};
 use crate::host::host;
@@ -74,14 +74,24 @@ pub(crate) struct QueueSettings {
 pub(crate) struct SlurmSettings {
     /// `slurm.conf`; `None`: `SLURM_CONF`, then libslurm's own search, configless included.
     pub(crate) conf: Option<PathBuf>,
-    /// The reader program; `None`: the one installed with this program that fits the host's libslurm, or slurmrestd's.
-    pub(crate) reader: Option<PathBuf>,
+    pub(crate) reader: ReaderChoice,
     /// slurmrestd instead of libslurm.
     pub(crate) rest: RestSettings,
     /// How long a reader may be silent before it is killed.
     pub(crate) timeout: Duration,
     /// Figures are published only where the active slurmctld runs.
     pub(crate) follow: bool,
+}
+
+/// Which reader asks slurmctld.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ReaderChoice {
+    /// That of slurmrestd with `rest`; else the one that fits this host's libslurm, and the native one where none does.
+    #[default]
+    Auto,
+    Libslurm,
+    Native,
+    Program(PathBuf),
 }
 
 /// What is logged, and how.
@@ -107,7 +117,7 @@ impl Default for Config {
             drain_timeout: Duration::from_secs(5),
             slurm: SlurmSettings {
                 conf: None,
-                reader: None,
+                reader: ReaderChoice::Auto,
                 rest: RestSettings::default(),
                 timeout: Duration::from_secs(30),
                 follow: false,
@@ -171,9 +181,13 @@ impl Config {
         config.apply_flags(flags, list);
         config.check_lengths(list);
         config.check_file(list);
-        config.slurm.rest.check(config.slurm.conf.is_some(), list);
+        config.slurm.rest.check(config.slurm.conf.is_some(), &config.slurm.reader, list);
         if config.slurm.follow && config.slurm.rest.endpoint.is_some() {
             let text = "cannot be used with slurm.rest: slurmrestd does not say which slurmctld has answered";
+            list.push(Problem::whole("slurm.follow", text));
+        }
+        if config.slurm.follow && config.slurm.reader == ReaderChoice::Native {
+            let text = "cannot be used with reader = \"native\", which does not ping the other controllers";
             list.push(Problem::whole("slurm.follow", text));
         }
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
@@ -188,7 +202,7 @@ impl Config {
 
         if let Some(mut slurm) = top.section("slurm") {
             slurm.set_some("conf", path, &mut self.slurm.conf);
-            slurm.set_some("reader", path, &mut self.slurm.reader);
+            slurm.set("reader", reader, &mut self.slurm.reader);
             self.slurm.rest.apply(&mut slurm);
             slurm.set("timeout", between(SECOND, MINUTE * 10), &mut self.slurm.timeout);
             slurm.set("follow", follow, &mut self.slurm.follow);

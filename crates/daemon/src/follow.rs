@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::config::SlurmSettings;
 use crate::isolation::{Isolation, Verdict};
 use crate::self_metrics::FollowFigures;
-use crate::source::{Outcome, Restarts, Source};
+use crate::source::{Outcome, ReaderMemory, Source};
 use crate::survey::START_DEADLINE;
 
 /// How long a tick waits for a ping: far longer than a slurmctld that is healthy takes.
@@ -73,9 +73,9 @@ struct FollowState {
 
 impl Follow {
     /// Starts its reader, if the configuration says so.
-    pub(crate) fn start(slurm: &SlurmSettings, restarts: &Restarts) -> Option<Self> {
+    pub(crate) fn start(slurm: &SlurmSettings, readers: &ReaderMemory) -> Option<Self> {
         slurm.follow.then(|| Self {
-            source: Source::start(slurm.clone(), START_DEADLINE, restarts),
+            source: Source::start(slurm.clone(), START_DEADLINE, readers),
             pinged: false,
             state: FollowState::default(),
             figures: None,

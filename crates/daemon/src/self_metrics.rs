@@ -49,6 +49,8 @@ pub(crate) struct SelfMetrics {
     pub(crate) timelines: u64,
     pub(crate) points_refused: u64,
     pub(crate) reader_restarts: u64,
+    /// `ReaderKind::number`; `None` until one has been started.
+    pub(crate) reader: Option<u32>,
     /// The last reload was refused.
     pub(crate) reload_refused: bool,
     /// Seconds until the token for slurmrestd ends.
@@ -97,6 +99,8 @@ const METRICS: &[Metric<SelfMetrics>] = &[
     last("points_refused", "count", |h| number(h.points_refused), "points that no Carbon could have stored: illegal path, NaN, infinity"),
     last("reader_restarts", "count", |h| number(h.reader_restarts),
         "readers started again, because one was killed or crashed, or slurm.conf changed"),
+    max("reader", "0, 1, 2", |h| number(h.reader),
+        "which reader reads the statistics: 0 libslurm's, 1 the native one, which reads nothing else, 2 that of slurmrestd"),
     average("reload_refused", "0 or 1", |h| number(h.reload_refused),
         "whether the last reload was refused, so that the previous configuration is still in use. Alert: 1"),
     average("token_expires_in", "s", |h| number(h.token_expires_in),
@@ -261,7 +265,7 @@ mod tests {
         assert!(!batch.points().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
             batch.points().len(),
-            METRICS.len() - 8 + QUEUE_METRICS.len() + DESTINATION_METRICS.len() - 1,
+            METRICS.len() - 9 + QUEUE_METRICS.len() + DESTINATION_METRICS.len() - 1,
             "nothing read, looked at, checked or delivered yet"
         );
     }

@@ -13,7 +13,7 @@ pub(crate) mod rest;
 mod stderr;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,9 +25,10 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use self::conf::ConfWatch;
+pub(crate) use self::locate::ReaderKind;
 use self::process::{Process, ProcessError};
-use self::stderr::{LastLines, LogDedup, Speaker};
-use crate::config::SlurmSettings;
+use self::stderr::{LastLines, LogDedup};
+use crate::config::{ReaderChoice, RestSettings, SlurmSettings};
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
 /// controller may have moved.
@@ -79,6 +80,7 @@ impl SourceError {
             Self::NoReader(locate::NoReader::NoRest { .. }) => {
                 "It is a separate package, which needs no Slurm."
             }
+            Self::NoReader(locate::NoReader::NoNative { .. }) => "It comes with this program.",
             Self::NoReader(_) => {
                 "Each reader is built for one libslurm; install the one for this host's Slurm release."
             }
@@ -126,13 +128,24 @@ impl Drop for ReaderTask {
     }
 }
 
-/// Readers started again since the daemon's start, also by sources that are gone.
+/// What outlives readers, and the sources that started them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Restarts(Arc<AtomicU64>);
+pub(crate) struct ReaderMemory {
+    /// Readers started again since the daemon's start.
+    restarts: Arc<AtomicU64>,
+    /// Where the native reader keeps the protocol numbers of controllers; only the daemon has a place for them.
+    numbers: Option<PathBuf>,
+}
 
-impl Restarts {
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+impl ReaderMemory {
+    /// That of a daemon with this queue.
+    pub(crate) fn new(queue_dir: Option<&Path>) -> Self {
+        Self { numbers: queue_dir.map(|dir| dir.join("protocol-numbers.json")), ..Self::default() }
+    }
+
+    /// Readers started again.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
     }
 }
 
@@ -141,28 +154,25 @@ impl Restarts {
 struct ReaderStatus {
     restarts: AtomicU64,
     pid: AtomicU32,
-    /// Of the last one's libslurm.
-    release: Mutex<Option<Release>>,
+    /// The last one, with the release of its libslurm, where it has one.
+    last: Mutex<Option<(ReaderKind, Option<Release>)>>,
 }
 
 impl Source {
     /// Starts the task, and the first reader with it. `start_deadline` is for libslurm's initialization, which
     /// may look for its configuration for a minute.
-    pub(crate) fn start(slurm: SlurmSettings, start_deadline: Duration, restarts: &Restarts) -> Self {
+    pub(crate) fn start(slurm: SlurmSettings, start_deadline: Duration, memory: &ReaderMemory) -> Self {
         // One of each handle, and of those that are gone.
         let (requests, asked) = mpsc::channel(4);
         let (answered, outcomes) = mpsc::channel(1);
         let status = Arc::new(ReaderStatus::default());
         let supervisor = ReaderSupervisor {
             conf: ConfWatch::new(slurm.conf.as_deref()),
-            dedup: LogDedup::of(if slurm.rest.endpoint.is_some() {
-                Speaker::Reader
-            } else {
-                Speaker::Libslurm
-            }),
+            libslurm: None,
+            dedup: LogDedup::default(),
             slurm,
             start_deadline,
-            restarts: restarts.clone(),
+            memory: memory.clone(),
             status: Arc::clone(&status),
             reader: None,
             backoff: Backoff::default(),
@@ -210,9 +220,9 @@ impl Source {
         Some(self.status.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
     }
 
-    /// The release of the last reader's libslurm, where it has one.
-    pub(crate) fn release(&self) -> Option<Release> {
-        *self.status.release.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the last reader is, with the release of its libslurm, where it has one.
+    pub(crate) fn last(&self) -> Option<(ReaderKind, Option<Release>)> {
+        *self.status.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -220,10 +230,12 @@ impl Source {
 struct ReaderSupervisor {
     slurm: SlurmSettings,
     start_deadline: Duration,
-    restarts: Restarts,
+    memory: ReaderMemory,
     status: Arc<ReaderStatus>,
     reader: Option<Process>,
     conf: ConfWatch,
+    /// While the native reader is used only because no libslurm has a reader: where one would appear.
+    libslurm: Option<ConfWatch>,
     backoff: Backoff,
     pause: Option<Pause>,
     started_before: bool,
@@ -290,6 +302,7 @@ impl ReaderSupervisor {
 
     async fn answer(&mut self, request: Request) -> Outcome {
         self.notice_changed_conf(&request).await;
+        self.notice_libslurm().await;
         self.notice_stale();
         let deadline = self.slurm.timeout;
         self.id = self.id.wrapping_add(1);
@@ -338,11 +351,10 @@ impl ReaderSupervisor {
             Ok(reader) => {
                 if self.started_before {
                     self.status.restarts.fetch_add(1, Ordering::Relaxed);
-                    self.restarts.0.fetch_add(1, Ordering::Relaxed);
+                    self.memory.restarts.fetch_add(1, Ordering::Relaxed);
                 }
                 self.started_before = true;
                 self.status.pid.store(reader.pid(), Ordering::Relaxed);
-                *self.status.release.lock().unwrap_or_else(PoisonError::into_inner) = reader.release();
                 Ok(reader)
             }
             Err(error) => Err(self.lose_reader(error)),
@@ -358,14 +370,20 @@ impl ReaderSupervisor {
         let programs = locate::readers(&self.slurm)?;
         let mut unfit = Vec::new();
         for program in programs {
-            let arguments = arguments(&self.slurm);
-            match Process::start(&program, &arguments, self.start_deadline, &self.dedup).await {
+            let kind = ReaderKind::of(&program, &self.slurm);
+            let arguments = self.arguments(kind);
+            match Process::start(&program, &arguments, self.start_deadline, kind.into(), &self.dedup).await {
                 Ok(reader) => {
                     let (path, pid) = (program.display(), reader.pid());
-                    let whose = match reader.release() {
-                        Some(release) => format!("Slurm {release}"),
-                        None => "slurmrestd".to_owned(),
+                    let release = reader.release();
+                    *self.status.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((kind, release));
+                    let whose = match (kind, release) {
+                        (ReaderKind::Native, _) => "slurmctld's own protocol".to_owned(),
+                        (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
+                        (ReaderKind::Libslurm, None) => "an unknown release of Slurm".to_owned(),
+                        (ReaderKind::Libslurm, Some(release)) => format!("Slurm {release}"),
                     };
+                    self.watch_libslurm(kind, &unfit).await;
                     // Of another libslurm, it is the sign of an upgrade.
                     let same = self.program.replace(program.clone()).is_none_or(|last| last == program);
                     if self.troubled && self.started_before && same {
@@ -394,6 +412,44 @@ impl ReaderSupervisor {
         SourceError::Resting(error)
     }
 
+    /// Begins to look for a libslurm that has a reader, if the native one is used for lack of it.
+    async fn watch_libslurm(&mut self, kind: ReaderKind, unfit: &[String]) {
+        let was_watched = self.libslurm.take().is_some();
+        if kind != ReaderKind::Native || self.slurm.reader != ReaderChoice::Auto {
+            return;
+        }
+        if !was_watched && !unfit.is_empty() {
+            info!("{}", locate::NoReader::unfit(unfit));
+        }
+        self.libslurm = Some(ConfWatch::files(locate::signs_of_libslurm()).await);
+    }
+
+    /// Where something was installed, all readers are tried again: libslurm's first.
+    async fn notice_libslurm(&mut self) {
+        let Some(libslurm) = &mut self.libslurm else { return };
+        if libslurm.has_changed(false).await {
+            debug!("a library or a reader was installed; starting another reader");
+            self.replace_reader();
+        }
+    }
+
+    /// What a reader of this kind is started with.
+    fn arguments(&self, kind: ReaderKind) -> Vec<OsString> {
+        let slurm = &self.slurm;
+        let conf = ("--conf", slurm.conf.clone().map(Into::into));
+        let flags = match kind {
+            ReaderKind::Rest => return slurm.rest.arguments(slurm.timeout).unwrap_or_default(),
+            ReaderKind::Libslurm => vec![conf],
+            ReaderKind::Native => vec![
+                conf,
+                ("--timeout", Some(RestSettings::seconds(slurm.timeout).into())),
+                ("--token-file", slurm.rest.token_file.clone().map(Into::into)),
+                ("--remember", self.memory.numbers.clone().map(Into::into)),
+            ],
+        };
+        flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten().collect()
+    }
+
     /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried
     /// at once.
     async fn notice_changed_conf(&mut self, request: &Request) {
@@ -414,7 +470,8 @@ impl ReaderSupervisor {
 
     fn notice_stale(&mut self) {
         // Only libslurm keeps to the controller that it once knew.
-        let keeps = self.slurm.rest.endpoint.is_none();
+        let last = *self.status.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let keeps = last.is_some_and(|(kind, _)| kind == ReaderKind::Libslurm);
         if keeps && self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
             debug!("slurmctld has not answered for a minute; starting another reader, in case it has moved");
             self.unanswered_since = None;
@@ -428,13 +485,6 @@ impl ReaderSupervisor {
         self.pause = None;
         self.status.pid.store(0, Ordering::Relaxed);
     }
-}
-
-/// What a reader is started with.
-fn arguments(slurm: &SlurmSettings) -> Vec<OsString> {
-    slurm.rest.arguments(slurm.timeout).unwrap_or_else(|| {
-        slurm.conf.iter().flat_map(|conf| ["--conf".into(), conf.clone().into_os_string()]).collect()
-    })
 }
 
 async fn until_ended(reader: Option<&mut Process>) -> ProcessError {

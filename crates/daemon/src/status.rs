@@ -110,6 +110,8 @@ pub(crate) struct QueueEntry {
 #[serde(default)]
 pub(crate) struct ReaderEntry {
     pub(crate) role: String,
+    /// `libslurm`, `native` or `slurmrestd`; `None`: none has been started.
+    pub(crate) kind: Option<String>,
     /// Of its libslurm; `None`: that of slurmrestd, or none has been started.
     pub(crate) release: Option<String>,
     /// `None`: there is none at the moment.

@@ -26,7 +26,7 @@ pub(crate) use self::reply_state::HIDDEN_REMEDY;
 use self::reply_state::ReplyState;
 use crate::clock;
 use crate::config::SlurmSettings;
-use crate::source::{Outcome, Restarts, Source};
+use crate::source::{Outcome, ReaderMemory, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
 /// tens of seconds while thousands of jobs start.
@@ -278,11 +278,11 @@ impl Survey {
 }
 
 /// A reader whose replies may be late.
-pub(crate) fn patient(slurm: &SlurmSettings, restarts: &Restarts) -> Source {
+pub(crate) fn patient(slurm: &SlurmSettings, readers: &ReaderMemory) -> Source {
     Source::start(
         SlurmSettings { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() },
         START_DEADLINE,
-        restarts,
+        readers,
     )
 }
 

@@ -17,9 +17,6 @@ mod kangaroo_twelve;
 mod listener;
 mod message;
 mod munge;
-// One file for both readers of slurmctld.
-#[path = "../../slurm-reader/src/names.rs"]
-mod names;
 mod number;
 mod pack;
 mod problem;

@@ -4,11 +4,11 @@
 use std::io::{Read, Write};
 use std::time::Instant;
 
+use reader_process::names::{self, UserNames, rpc_user};
 use reader_process::{Conversation, ServeError, micros, stamped};
 use slurm_snapshot::{Answer, Failure, Hello, PROTOCOL, Reading, Release, ReplyKind, Request, Statistics};
 
 use crate::cluster::{Cluster, Found};
-use crate::names::{self, UserNames, rpc_user};
 use crate::problem::{Cause, NativeProblem};
 
 /// Serves requests until `input` ends.

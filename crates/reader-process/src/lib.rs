@@ -1,11 +1,12 @@
-//! What all readers have in common as processes: they end with the daemon that started them, log to stderr, and answer
-//! lines with lines.
+//! What readers have in common: they end with the daemon that started them, log to stderr, answer lines with lines, and
+//! know users by name.
 //!
 //! Knows neither libslurm nor HTTP.
 
 #![forbid(unsafe_code)]
 
 mod conversation;
+pub mod names;
 mod token;
 
 use std::fmt::Display;

@@ -23,7 +23,6 @@ mod job;
 mod jobs;
 mod lists;
 mod long_double;
-mod names;
 mod nodes;
 mod operator;
 mod own_host;

@@ -18,9 +18,9 @@ use slurm_snapshot::{
 use crate::advice::advice;
 use crate::calls::CallError;
 use crate::conf_cache::{Accepted, ConfCache};
-use crate::names::{self, UserNames, rpc_user};
 use crate::rpcs::Rpcs;
 use crate::version;
+use reader_process::names::{self, UserNames, rpc_user};
 
 /// `ESLURM_IN_STANDBY_MODE`
 const IN_STANDBY_MODE: i32 = 2027;

@@ -27,6 +27,7 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
         ("reader-44", "echo slurm-graphite-reader 1 for Slurm 25.11; exit 69"),
         ("reader-42", "echo slurm-graphite-reader 1 for Slurm 24.11"),
         ("reader-38", "echo slurm-graphite-reader 1 for Slurm 22.05"),
+        ("native-reader", "echo slurm-graphite-native-reader 1"),
         ("rest-reader", "echo slurm-graphite-rest-reader 1"),
     ] {
         script(&folder, &format!("slurm-graphite-{reader}"), text).unwrap();
@@ -39,20 +40,23 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
         ["reader-45 Slurm 26.05", "reader-44 Slurm 25.11", "reader-42 Slurm 24.11", "reader-38 Slurm 22.05"]
             .map(|line| line.split_once(' ').unwrap())
             .into_iter()
+            .chain([("native-reader", "slurmctld, for the statistics alone, of Slurm 20.11 to 26.05")])
             .chain([("rest-reader", "slurmrestd of Slurm 20.11 to 26.05")])
             .map(|(name, asks)| (format!("slurm-graphite-{name}"), format!("{asks}{}", used(name))))
             .collect::<Vec<_>>()
     };
     // Another installation on this machine comes after these.
     assert_eq!(
-        readers(&said.stdout).into_iter().take(5).collect::<Vec<_>>(),
+        readers(&said.stdout).into_iter().take(6).collect::<Vec<_>>(),
         with("reader-42"),
         "{}",
         said.stdout
     );
 
     write(&folder, "default.toml", "[slurm]\nrest = \"unix:/nowhere\"\n").unwrap();
-    assert_eq!(readers(&version().stdout).into_iter().take(5).collect::<Vec<_>>(), with("rest-reader"));
+    assert_eq!(readers(&version().stdout).into_iter().take(6).collect::<Vec<_>>(), with("rest-reader"));
+    write(&folder, "default.toml", "[slurm]\nreader = \"native\"\n").unwrap();
+    assert_eq!(readers(&version().stdout).into_iter().take(6).collect::<Vec<_>>(), with("native-reader"));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod busy;
 mod memory;
 mod peer;
 mod rest;
@@ -18,13 +19,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::{Process, Sandbox, TlsProxy, find_program};
-use tools::contender::{TURNS, contender, in_turn};
+use tools::contender::{Contender, TURNS, contender, in_turn};
 use tools::{end, say};
 
 use crate::turns::{Cost, Costs, SETTLE, collector, floor, ratio};
 
 /// Readings in a turn, one a second.
-const READINGS: u32 = 10;
+pub(crate) const READINGS: u32 = 10;
 /// The same for forking sdiag, which costs so much more that a few are enough.
 const FORKS: u32 = 4;
 
@@ -56,6 +57,8 @@ fn bench() -> Result<()> {
     let sandbox = Sandbox::start()?;
     let tick = tick(&sandbox)?;
     say(&tick.table())?;
+    let busy = busy::busy(&sandbox)?;
+    say(&busy.table())?;
     let growth = memory::growth(&sandbox)?;
     say(&growth.table())?;
     // Measured last, because slurmctld's tables stay full.
@@ -63,7 +66,7 @@ fn bench() -> Result<()> {
     say(&full.table())?;
     let rest = rest::rest()?;
     say(&rest.table())?;
-    let missed = [rest.missed(), tick.missed(), growth.missed(), full.missed()].concat();
+    let missed = [rest.missed(), tick.missed(), busy.missed(), growth.missed(), full.missed()].concat();
     ensure!(missed.is_empty(), "missed: {}", missed.join("; "));
     Ok(())
 }
@@ -77,6 +80,8 @@ pub(crate) fn unreached<const N: usize>(aims: [(bool, String); N]) -> Vec<String
 struct Tick {
     floor: Costs,
     memory: Costs,
+    /// The same with the native reader.
+    native: Costs,
     /// The same over TLS to a stunnel.
     tls: Costs,
     durable: Costs,
@@ -100,9 +105,10 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
         let toml = format!("[slurm]\nconf = {conf:?}\n[[carbon]]\n{carbon}[queue]\n");
         collector(&sandbox.folder, name, move |dir| toml.clone() + &queue(dir), settle, READINGS)
     };
-    let [floor, memory, tls, durable, window, fork] = in_turn([
+    let [floor, memory, native, tls, durable, window, fork] = in_turn([
         floor(sandbox, "floor", READINGS)?,
         ours("memory", &plain, |_| String::new(), SETTLE),
+        native(sandbox, "native", |_| String::new()),
         ours("tls", &tls, |_| String::new(), SETTLE),
         ours("durable", &plain, |dir| format!("dir = {dir:?}\n"), SETTLE),
         ours(
@@ -125,7 +131,7 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
     ])?;
     let points = sandbox.carbon.paths().len();
     ensure!(points > 0, "nothing has arrived in Carbon");
-    Ok(Tick { floor, memory, tls, durable, window, fork, points })
+    Ok(Tick { floor, memory, native, tls, durable, window, fork, points })
 }
 
 impl Tick {
@@ -138,15 +144,14 @@ impl Tick {
     }
 
     fn table(&self) -> String {
-        let Self { floor, memory, tls, durable, window, fork, points } = self;
+        let Self { floor, memory, native, tls, durable, window, fork, points } = self;
         let row = |name: &str, costs: &Costs, figure: fn(&Cost) -> f64, kib: Option<f64>| {
-            let memory = kib.map_or_else(|| "-".to_owned(), |kib| format!("{:.1} MB", mb(kib)));
-            format!("| {name} | {} | {:.2} | {memory} |\n", ms(costs, figure), ratio(costs, floor, figure))
+            row(name, costs, floor, figure, kib)
         };
         let own_kib = |costs: &Costs| Some(costs.median(|cost| cost.own_kib));
         let every = WINDOW.as_secs();
         [
-            "| a reading of | CPU | compared with the C loop | RSS |\n|---|---|---|---|\n".to_owned(),
+            HEAD.to_owned(),
             row("a bare C loop: one slurm_get_statistics, freed", floor, |cost| cost.own, own_kib(floor)),
             row(
                 "slurm-graphite-reader",
@@ -162,11 +167,24 @@ impl Tick {
             ),
             row("the same over TLS, to a stunnel in front of it", tls, |cost| cost.own, own_kib(tls)),
             row("**both together**", memory, Cost::both, Some(self.kib())),
+            row(
+                "slurm-graphite-native-reader",
+                native,
+                |cost| cost.child,
+                Some(native.median(|cost| cost.child_kib)),
+            ),
+            row("**the daemon and it**", native, Cost::both, Some(native.median(Cost::both_kib))),
             row("both, with the queue on disk", durable, Cost::both, Some(durable.median(Cost::both_kib))),
             row(&format!("the same, `resend_window = \"{every}s\"`, full"), window, Cost::both, None),
             row("forking sdiag, sdiag alone", fork, |cost| cost.child, None),
             row("forking sdiag and parsing it in Python", fork, |cost| cost.own, None),
-            format!("\nForking and parsing costs {:.1} times as much.\n\n", self.gain()),
+            format!("\nForking and parsing costs {:.1} times as much.\n", self.gain()),
+            wakes([
+                ("the C loop", floor),
+                ("libslurm's reader and the daemon", memory),
+                ("with the queue on disk", durable),
+                ("the native reader and the daemon", native),
+            ]),
         ]
         .concat()
     }
@@ -187,6 +205,38 @@ impl Tick {
             (kib <= MOST_MEMORY_KIB, format!("{:.1} MB of memory, not {:.1}", mb(kib), mb(MOST_MEMORY_KIB))),
         ])
     }
+}
+
+/// The daemon with the native reader.
+pub(crate) fn native<'a>(
+    sandbox: &'a Sandbox,
+    name: &'static str,
+    queue: impl Fn(&Path) -> String + 'a,
+) -> Contender<'a, Cost> {
+    let (conf, carbon) = (sandbox.slurm.conf(), sandbox.carbon.address());
+    let toml =
+        format!("[slurm]\nconf = {conf:?}\nreader = \"native\"\n[[carbon]]\naddress = {carbon:?}\n[queue]\n");
+    collector(&sandbox.folder, name, move |dir| toml.clone() + &queue(dir), SETTLE, READINGS)
+}
+
+pub(crate) const HEAD: &str = "| a reading of | CPU | compared with the C loop | RSS |\n|---|---|---|---|\n";
+
+/// A line of the table: what `costs` are, by this figure.
+pub(crate) fn row(
+    name: &str,
+    costs: &Costs,
+    floor: &Costs,
+    figure: fn(&Cost) -> f64,
+    kib: Option<f64>,
+) -> String {
+    let memory = kib.map_or_else(|| "-".to_owned(), |kib| format!("{:.1} MB", mb(kib)));
+    format!("| {name} | {} | {:.2} | {memory} |\n", ms(costs, figure), ratio(costs, floor, figure))
+}
+
+/// How often they sleep and are woken.
+pub(crate) fn wakes<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
+    let of = contenders.map(|(name, costs)| format!("{name} {:.1}", costs.median(|cost| cost.wakes)));
+    format!("\nWake-ups a reading: {}.\n\n", of.join(", "))
 }
 
 /// `0.363 ms (0.350 to 0.401)`.

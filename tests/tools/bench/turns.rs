@@ -11,13 +11,15 @@ use tools::contender::{Contender, Turns, compile, contender, cpu};
 /// Until the first readings have allocated their pages and buffers.
 pub(crate) const SETTLE: Duration = Duration::from_secs(2);
 
-/// What a turn cost a process and its child: CPU in µs a reading, and memory in KiB.
+/// What a turn cost a process and its child: CPU in µs and wake-ups a reading, and memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) own: f64,
     pub(crate) child: f64,
     pub(crate) own_kib: f64,
     pub(crate) child_kib: f64,
+    /// How often a thread of either has slept and was woken.
+    pub(crate) wakes: f64,
 }
 
 impl Cost {
@@ -84,7 +86,8 @@ fn measure(mut process: Process, settle: Duration, readings: u32) -> Result<Cost
     let spent = |pid: u32| -> Result<f64> { Ok(cpu(pid)?.as_secs_f64() * 1e6 / f64::from(readings)) };
     let all = || -> Result<(f64, f64)> { Ok((spent(pid)?, child.map_or(Ok(0.0), spent)?)) };
     wait::pause(Duration::from_secs_f64((start - now()).max(0.0)));
-    let before = all()?;
+    let slept = || wakes(pid) + child.map_or(0, wakes);
+    let (before, slept_before) = (all()?, slept());
     wait::pause(Duration::from_secs_f64((start + f64::from(readings) - now()).max(0.0)));
     let after = all()?;
     let kib = |pid: u32| -> Result<f64> {
@@ -95,7 +98,19 @@ fn measure(mut process: Process, settle: Duration, readings: u32) -> Result<Cost
         child: after.1 - before.1,
         own_kib: kib(pid)?,
         child_kib: child.map_or(Ok(0.0), kib)?,
+        wakes: f64::from(u32::try_from(slept() - slept_before)?) / f64::from(readings),
     };
     process.stop()?;
     Ok(cost)
+}
+
+/// How often its threads have given up the CPU by themselves so far: voluntary_ctxt_switches of proc(5).
+fn wakes(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |status: String| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())
+    };
+    tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum()
 }

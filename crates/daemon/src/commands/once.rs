@@ -15,7 +15,7 @@ use crate::accounting::Plan;
 use crate::cli::Options;
 use crate::config::Config;
 use crate::host::host;
-use crate::source::{Restarts, recording};
+use crate::source::{ReaderMemory, recording};
 use crate::survey::{Survey, patient};
 
 pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Result<()> {
@@ -74,8 +74,12 @@ impl<'a> Ticks<'a> {
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         for role in [Role::Surveys, Role::Accounting] {
             let Some(needs) = self.collecting.needs(role) else { continue };
-            let survey =
-                Survey::new(patient(&self.config.slurm, &Restarts::default()), false, max_duty, max_threads);
+            let survey = Survey::new(
+                patient(&self.config.slurm, &ReaderMemory::default()),
+                false,
+                max_duty,
+                max_threads,
+            );
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             missing.extend(failures);
             self.collecting.collect_survey(DueCollectors::All, &done, batch.timestamp(), &self.prefix, batch);

@@ -32,7 +32,7 @@ use crate::grid::{Grid, Tick};
 use crate::host::host;
 use crate::notify::Notify;
 use crate::self_metrics::SelfMetrics;
-use crate::source::{self, Restarts};
+use crate::source::{self, ReaderMemory};
 use crate::status::RefusedEntry;
 use crate::status_socket::{Asker, StatusSocket};
 use crate::telemetry::Logging;
@@ -83,7 +83,7 @@ struct Daemon {
     grid: Grid,
     alarm: Alarm,
     cluster: Cluster,
-    restarts: Restarts,
+    readers: ReaderMemory,
     queue: Queue,
     /// Of the running queue: a reload does not change it.
     queue_dir: Option<PathBuf>,
@@ -123,12 +123,12 @@ impl Daemon {
             "slurm-graphite has started"
         );
         tell_missing_conf(&config.slurm);
-        let restarts = Restarts::default();
+        let readers = ReaderMemory::new(config.queue.dir.as_deref());
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
             grid: Grid::new(config.interval, clock::now()),
-            cluster: Cluster::start(&config, &restarts, |name| remembering::memory(&queue, name)),
-            restarts,
+            cluster: Cluster::start(&config, &readers, |name| remembering::memory(&queue, name)),
+            readers,
             queue,
             queue_dir: config.queue.dir.clone(),
             senders,

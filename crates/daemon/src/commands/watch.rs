@@ -19,14 +19,14 @@ use super::stats::{Compared, all, document};
 use super::{IMPATIENT, block_on, load_what_is_readable, start_quiet_log, write_out};
 use crate::cli::Options;
 use crate::clock::or_never;
-use crate::source::{Outcome, Restarts, Source};
+use crate::source::{Outcome, ReaderMemory, Source};
 
 /// Watches until q, Ctrl-C, SIGTERM, or until nobody reads.
 pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
     let config = load_what_is_readable(options)?;
     block_on(async {
         let watch = Watch { every, before: None, now: None, trouble: None, asked: None };
-        let source = Source::start(config.slurm.clone(), IMPATIENT, &Restarts::default());
+        let source = Source::start(config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
         let mut terminal = Terminal::take().context("taking the terminal over")?;
         if terminal.is_none() {
             start_quiet_log(options, &config);

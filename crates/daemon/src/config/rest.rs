@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use slurm_snapshot::Endpoint;
 
+use super::ReaderChoice;
 use super::problem::Problem;
 use super::section::Section;
 use super::value::{path, text};
@@ -33,14 +34,23 @@ impl RestSettings {
     }
 
     /// Checks that its keys fit each other.
-    pub(super) fn check(&self, has_conf: bool, problems: &mut Vec<Problem>) {
+    pub(super) fn check(&self, has_conf: bool, reader: &ReaderChoice, problems: &mut Vec<Problem>) {
         let mut problem = |key: &str, text: &str| problems.push(Problem::whole(key, text));
         let Some(endpoint) = &self.endpoint else {
-            if self.token_file.is_some() || self.user.is_some() || self.ca_file.is_some() || self.insecure {
-                problem("slurm.rest", "is missing, but token_file, user, ca_file or insecure is set");
+            if self.user.is_some() || self.ca_file.is_some() || self.insecure {
+                problem("slurm.rest", "is missing, but user, ca_file or insecure is set");
+            }
+            if self.token_file.is_some() && matches!(reader, ReaderChoice::Auto | ReaderChoice::Libslurm) {
+                problem(
+                    "slurm.token_file",
+                    "can only be used with rest or reader = \"native\"; libslurm takes a token from SLURM_JWT",
+                );
             }
             return;
         };
+        if matches!(reader, ReaderChoice::Libslurm | ReaderChoice::Native) {
+            problem("slurm.reader", "cannot be used with slurm.rest, which has a reader of its own");
+        }
         if has_conf {
             problem(
                 "slurm.rest",
@@ -68,13 +78,17 @@ impl RestSettings {
         }
     }
 
-    /// The reader's arguments; it gives up before it would be killed.
+    /// `--timeout` of a reader, which gives up before it would be killed.
+    pub(crate) fn seconds(timeout: Duration) -> String {
+        (timeout.as_secs_f64() * 0.9).to_string()
+    }
+
+    /// The reader's arguments.
     pub(crate) fn arguments(&self, timeout: Duration) -> Option<Vec<OsString>> {
         let endpoint = self.endpoint.as_ref()?;
-        let seconds = timeout.as_secs_f64() * 0.9;
         let flags = [
             ("--rest", Some(endpoint.to_string().into())),
-            ("--timeout", Some(seconds.to_string().into())),
+            ("--timeout", Some(Self::seconds(timeout).into())),
             ("--token-file", self.token_file.clone().map(Into::into)),
             ("--user", self.user.clone().map(Into::into)),
             ("--ca-file", self.ca_file.clone().map(Into::into)),
@@ -104,7 +118,14 @@ mod tests {
             ("rest = \"unix:/s\"\nfollow = \"slurmctld\"", "slurm.follow: cannot be used with slurm.rest"),
             ("follow = \"me\"", "line 2: slurm.follow: \"me\" is not \"slurmctld\""),
             ("rest = \"https://h\"", "slurm.token_file: is missing"),
-            ("token_file = \"/t\"", "slurm.rest: is missing"),
+            ("token_file = \"/t\"", "slurm.token_file: can only be used with rest or"),
+            ("token_file = \"/t\"\nreader = \"native\"", ""),
+            ("user = \"u\"", "slurm.rest: is missing"),
+            ("rest = \"unix:/s\"\nreader = \"native\"", "slurm.reader: cannot be used with slurm.rest"),
+            ("rest = \"unix:/s\"\nreader = \"/r\"", ""),
+            ("reader = \"rest\"", "line 2: slurm.reader: \"rest\" is neither"),
+            ("follow = \"slurmctld\"\nreader = \"native\"", "slurm.follow: cannot be used with reader"),
+            ("follow = \"slurmctld\"", ""),
             ("rest = \"unix:/s\"\nca_file = \"/c\"", "only be used with https://"),
             ("rest = \"unix:/s\"\nuser = \"a b\"", "slurm.user"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),

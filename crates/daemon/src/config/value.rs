@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carbon::Protocol;
 
-use super::LogFormat;
+use super::{LogFormat, ReaderChoice};
 
 /// Seconds, as Carbon's slots are no finer.
 pub(crate) fn interval(text: &str) -> Result<u32, String> {
@@ -67,6 +67,17 @@ pub(super) fn rate(text: &str) -> Result<u32, String> {
 pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
+}
+
+pub(super) fn reader(text: &str) -> Result<ReaderChoice, String> {
+    match text {
+        "auto" => Ok(ReaderChoice::Auto),
+        "libslurm" => Ok(ReaderChoice::Libslurm),
+        "native" => Ok(ReaderChoice::Native),
+        _ => path(text).map(ReaderChoice::Program).map_err(|_| {
+            format!("{text:?} is neither \"auto\", \"libslurm\", \"native\" nor an absolute path")
+        }),
+    }
 }
 
 pub(super) fn text(text: &str) -> Result<String, String> {

@@ -46,6 +46,14 @@ impl ConfWatch {
         Self::with(named, move || paths.iter().map(|path| fingerprint(path)).collect())
     }
 
+    /// Watches these files and folders, as they are now.
+    pub(super) async fn files(paths: Vec<PathBuf>) -> Self {
+        let mut watch = Self::with(None, move || paths.iter().map(|path| fingerprint(path)).collect());
+        // Nothing is named, so that nothing can be missing.
+        let _ = watch.note().await;
+        watch
+    }
+
     fn with(named: Option<PathBuf>, look: impl Fn() -> ConfFingerprint + Send + Sync + 'static) -> Self {
         Self { look: Arc::new(look), named, seen: None, looked: None, looking: None }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use slurm_snapshot::{LIBRARIES, Release};
 
-use super::locate;
+use super::locate::{self, ReaderKind};
 use super::process::Process;
 use crate::config::SlurmSettings;
 
@@ -42,10 +42,15 @@ pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Opt
 
 /// `version` is what a reader says about itself; without its libslurm it says nothing, and its name must do.
 fn asks(program: &Path, version: Option<&str>) -> String {
-    if locate::is_rest(program) {
+    let asked = match ReaderKind::named(program) {
+        ReaderKind::Libslurm => None,
+        ReaderKind::Native => Some("slurmctld, for the statistics alone,"),
+        ReaderKind::Rest => Some("slurmrestd"),
+    };
+    if let Some(asked) = asked {
         let releases = LIBRARIES.first().zip(LIBRARIES.last());
         return releases.map_or_else(String::new, |((_, first), (_, last))| {
-            format!("slurmrestd of Slurm {first} to {last}")
+            format!("{asked} of Slurm {first} to {last}")
         });
     }
     let said: Option<Release> = version.and_then(|version| version.rsplit(' ').next()?.parse().ok());

@@ -1,11 +1,12 @@
-//! Which reader program to start: one is installed for each libslurm, and the host has one libslurm.
+//! Which reader program to start: one is installed for each libslurm, and the host has one libslurm, or none.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::config::SlurmSettings;
+use crate::config::{ReaderChoice, SlurmSettings};
 
 const NAME: &str = "slurm-graphite-reader";
+const NATIVE_NAME: &str = "slurm-graphite-native-reader";
 /// The one of slurmrestd.
 const REST_NAME: &str = "slurm-graphite-rest-reader";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
@@ -26,6 +27,52 @@ const LIBRARY_FOLDERS: [&str; 7] = [
     "/opt/slurm/lib",
 ];
 
+/// Whom a reader asks, and by what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ReaderKind {
+    /// slurmctld, by libslurm.
+    #[default]
+    Libslurm,
+    /// slurmctld, in its own protocol: only the statistics.
+    Native,
+    /// slurmrestd.
+    Rest,
+}
+
+impl ReaderKind {
+    /// Of a reader with these settings.
+    pub(super) fn of(program: &Path, slurm: &SlurmSettings) -> Self {
+        if slurm.rest.endpoint.is_some() { Self::Rest } else { Self::named(program) }
+    }
+
+    /// As its name tells.
+    pub(super) fn named(program: &Path) -> Self {
+        match program.file_name() {
+            Some(name) if name == REST_NAME => Self::Rest,
+            Some(name) if name == NATIVE_NAME => Self::Native,
+            _ => Self::Libslurm,
+        }
+    }
+
+    /// In `status`, and in the daemon's memory.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Libslurm => "libslurm",
+            Self::Native => "native",
+            Self::Rest => "slurmrestd",
+        }
+    }
+
+    /// In the figure `reader`.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Libslurm => 0,
+            Self::Native => 1,
+            Self::Rest => 2,
+        }
+    }
+}
+
 /// There is no reader to start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,17 +83,20 @@ pub(crate) enum NoReader {
         "there is no {REST_NAME} in {folders}; install the package {REST_NAME}, or name its path with [slurm] reader"
     )]
     NoRest { folders: String },
+    #[error("there is no {NATIVE_NAME} in {folders}; install the package slurm-graphite again")]
+    NoNative { folders: String },
     #[error("no reader fits this host's libslurm ({tried}); {advice}")]
     Unfit { tried: String, advice: String },
 }
 
 impl NoReader {
-    fn nowhere(over_rest: bool, folders: &[PathBuf]) -> Self {
+    fn nowhere(kind: ReaderKind, folders: &[PathBuf]) -> Self {
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         let folders = folders.join(", ");
-        match over_rest {
-            true => Self::NoRest { folders },
-            false => Self::Nowhere { folders, advice: install(&libraries(&loaders_path())) },
+        match kind {
+            ReaderKind::Rest => Self::NoRest { folders },
+            ReaderKind::Native => Self::NoNative { folders },
+            ReaderKind::Libslurm => Self::Nowhere { folders, advice: install(&libraries(&loaders_path())) },
         }
     }
 
@@ -108,30 +158,42 @@ fn libraries_in(folders: impl IntoIterator<Item = impl AsRef<Path>>) -> Vec<u32>
     sonames
 }
 
-/// The programs to try, in that order: the newest libslurm first.
+/// The programs to try, in that order: the newest libslurm first, and the native one where no libslurm has a reader.
 pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
-    if let Some(reader) = &slurm.reader {
-        return Ok(vec![reader.clone()]);
-    }
-    let over_rest = slurm.rest.endpoint.is_some();
     let folders = folders();
-    let found = if over_rest { rest_in(&folders).into_iter().collect() } else { found_in(&folders) };
-    if found.is_empty() { Err(NoReader::nowhere(over_rest, &folders)) } else { Ok(found) }
+    let native = || one_in(NATIVE_NAME, &folders);
+    let (kind, found) = match &slurm.reader {
+        ReaderChoice::Program(program) => return Ok(vec![program.clone()]),
+        _ if slurm.rest.endpoint.is_some() => {
+            (ReaderKind::Rest, one_in(REST_NAME, &folders).into_iter().collect())
+        }
+        ReaderChoice::Native => (ReaderKind::Native, native().into_iter().collect()),
+        // Only libslurm's pings the other controllers.
+        ReaderChoice::Auto if !slurm.follow => {
+            (ReaderKind::Libslurm, found_in(&folders).into_iter().chain(native()).collect())
+        }
+        ReaderChoice::Auto | ReaderChoice::Libslurm => (ReaderKind::Libslurm, found_in(&folders)),
+    };
+    let found: Vec<PathBuf> = found;
+    if found.is_empty() { Err(NoReader::nowhere(kind, &folders)) } else { Ok(found) }
 }
 
-/// Every reader that is installed: of libslurm, the newest first, and of slurmrestd.
+/// Every reader that is installed: of libslurm, the newest first, the native one, and that of slurmrestd.
 pub(super) fn installed() -> Vec<PathBuf> {
     let folders = folders();
-    found_in(&folders).into_iter().chain(rest_in(&folders)).collect()
+    let others = [NATIVE_NAME, REST_NAME].into_iter().filter_map(|name| one_in(name, &folders));
+    found_in(&folders).into_iter().chain(others).collect()
 }
 
-fn rest_in(folders: &[PathBuf]) -> Option<PathBuf> {
-    folders.iter().map(|folder| folder.join(REST_NAME)).find(|path| path.is_file())
+/// What changes when a libslurm or a reader of one is installed.
+pub(super) fn signs_of_libslurm() -> Vec<PathBuf> {
+    let path = loaders_path();
+    let loaders = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
+    loaders.chain(["/etc/ld.so.cache".into()]).chain(folders()).collect()
 }
 
-/// Whether it is the reader of slurmrestd.
-pub(super) fn is_rest(program: &Path) -> bool {
-    program.file_name() == Some(REST_NAME.as_ref())
+fn one_in(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+    folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// N of its libslurm.so.N, as its name tells.

@@ -58,7 +58,7 @@ impl ProcessError {
             Self::Gone { said, .. } | Self::NotReady { said, .. } | Self::Silent { said, .. }
                 if matches!(said.speaker, Speaker::Reader) =>
             {
-                "slurmrestd has not failed; the reader would have reported that. Is this host short of memory or CPU? \
+                "Slurm has not failed; the reader would have reported that. Is this host short of memory or CPU? \
                  `slurm-graphite check --connect` starts another reader."
             }
             Self::NotInitialized { .. } | Self::NotReady { .. } => {
@@ -89,6 +89,7 @@ impl Process {
         program: &Path,
         arguments: &[OsString],
         deadline: Duration,
+        speaker: Speaker,
         dedup: &LogDedup,
     ) -> Result<Self, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
@@ -110,7 +111,7 @@ impl Process {
             stdout: BufReader::with_capacity(16 << 10, stdout),
             line: Vec::new(),
             release: None,
-            stderr: Stderr::follow(stderr, dedup.clone()),
+            stderr: Stderr::follow(stderr, speaker, dedup.clone()),
         };
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
@@ -270,9 +271,9 @@ mod tests {
     #[tokio::test]
     async fn what_the_reader_of_slurmrestd_says_is_not_called_libslurms() {
         let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
-        let dedup = LogDedup::of(Speaker::Reader);
+        let (deadline, dedup) = (Duration::from_secs(10), LogDedup::default());
         let shell = Path::new("/bin/sh");
-        let error = Process::start(shell, &script, Duration::from_secs(10), &dedup).await.unwrap_err();
+        let error = Process::start(shell, &script, deadline, Speaker::Reader, &dedup).await.unwrap_err();
         let text = error.to_string();
         assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
     }
@@ -306,8 +307,8 @@ mod tests {
         )
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let error =
-            Process::start(&script, &[], Duration::from_secs(1), &LogDedup::default()).await.unwrap_err();
+        let (deadline, dedup) = (Duration::from_secs(1), LogDedup::default());
+        let error = Process::start(&script, &[], deadline, Speaker::Libslurm, &dedup).await.unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
         assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");

@@ -10,6 +10,7 @@ use tokio::process::ChildStderr;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::locate::ReaderKind;
 use crate::printable::printable;
 
 /// How many of the last lines of its stderr go into an error.
@@ -21,12 +22,18 @@ pub(crate) enum Speaker {
     /// It logs there.
     #[default]
     Libslurm,
-    /// The reader of slurmrestd, which has no libslurm.
+    /// A reader that has no libslurm.
     Reader,
 }
 
+impl From<ReaderKind> for Speaker {
+    fn from(kind: ReaderKind) -> Self {
+        if kind == ReaderKind::Libslurm { Self::Libslurm } else { Self::Reader }
+    }
+}
+
 impl Speaker {
-    /// What may hang if a reader does: the reader of slurmrestd has a deadline of its own for each request.
+    /// What may hang if a reader does: the others have deadlines of their own for each request.
     pub(super) const fn may_hang(self) -> &'static str {
         match self {
             Self::Libslurm => ": munged or slurmctld may hang",
@@ -72,18 +79,12 @@ impl fmt::Display for LastLines {
 /// at its start, is logged once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogDedup {
-    speaker: Speaker,
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl LogDedup {
     /// Different lines remembered.
     const REMEMBERED: usize = 16;
-
-    /// Nothing has been said yet.
-    pub(crate) fn of(speaker: Speaker) -> Self {
-        Self { speaker, ..Self::default() }
-    }
 
     /// Remembers a line; whether it is news.
     fn is_news(&self, text: &str) -> bool {
@@ -110,6 +111,7 @@ impl LogDedup {
 /// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
 #[derive(Debug)]
 pub(super) struct Stderr {
+    pub(super) speaker: Speaker,
     /// The last lines of this reader.
     tail: Arc<Mutex<VecDeque<String>>>,
     pub(super) dedup: LogDedup,
@@ -117,13 +119,18 @@ pub(super) struct Stderr {
 }
 
 impl Stderr {
-    pub(super) fn follow(stderr: ChildStderr, dedup: LogDedup) -> Self {
+    pub(super) fn follow(stderr: ChildStderr, speaker: Speaker, dedup: LogDedup) -> Self {
         let tail = Arc::new(Mutex::new(VecDeque::new()));
-        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&tail), dedup.clone()));
-        Self { tail, dedup, task }
+        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&tail), speaker, dedup.clone()));
+        Self { speaker, tail, dedup, task }
     }
 
-    async fn carry(stderr: ChildStderr, tail: Arc<Mutex<VecDeque<String>>>, dedup: LogDedup) {
+    async fn carry(
+        stderr: ChildStderr,
+        tail: Arc<Mutex<VecDeque<String>>>,
+        speaker: Speaker,
+        dedup: LogDedup,
+    ) {
         // Small: it stays for the reader's whole life.
         let mut stderr = BufReader::with_capacity(512, stderr);
         let mut line = Vec::new();
@@ -142,7 +149,7 @@ impl Stderr {
             if is_of_the_loader(&text) {
                 debug!("{text}");
             } else {
-                match (dedup.speaker, dedup.is_news(&text)) {
+                match (speaker, dedup.is_news(&text)) {
                     (Speaker::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
                     (Speaker::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
                     (Speaker::Reader, true) => warn!("the reader: {text}"),
@@ -160,7 +167,7 @@ impl Stderr {
 
     pub(super) fn said(&self) -> LastLines {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        LastLines { speaker: self.dedup.speaker, lines: tail.iter().cloned().collect() }
+        LastLines { speaker: self.speaker, lines: tail.iter().cloned().collect() }
     }
 
     /// Another request: what was said before is not about it.

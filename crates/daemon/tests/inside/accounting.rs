@@ -4,9 +4,8 @@ use slurm_points::finished::Levels;
 use slurm_snapshot::Visibility;
 
 use super::*;
-use crate::config::Config;
-use crate::config::SlurmSettings;
-use crate::source::Restarts;
+use crate::config::{Config, ReaderChoice, SlurmSettings};
+use crate::source::ReaderMemory;
 use crate::survey::patient;
 
 const NOW: i64 = 1_700_000_000;
@@ -30,8 +29,9 @@ pub(super) type Disk = BTreeMap<String, Arc<[u8]>>;
 
 /// An accounting that has read `disk`; what it keeps is there at once, but reported only by `commit`.
 pub(super) fn accounting(disk: &mut Disk, now: i64) -> Accounting {
-    let slurm = SlurmSettings { reader: Some("/nonexistent".into()), ..Config::default().slurm };
-    let mut accounting = Accounting::new(patient(&slurm, &Restarts::default()), plan(), false);
+    let slurm =
+        SlurmSettings { reader: ReaderChoice::Program("/nonexistent".into()), ..Config::default().slurm };
+    let mut accounting = Accounting::new(patient(&slurm, &ReaderMemory::default()), plan(), false);
     open(&mut accounting, disk, now);
     accounting
 }

@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use super::{CheckLine, Report};
 use crate::commands::once::Ticks;
-use crate::commands::read_once;
-use crate::config::Config;
+use crate::commands::{IMPATIENT, read_once};
+use crate::config::{Config, ReaderChoice};
 use crate::follow::{Follow, ahead_of};
-use crate::source::{SourceError, conf};
+use crate::source::{ReaderKind, ReaderMemory, Source, SourceError, conf};
 
 /// Where munged listens when slurm.conf says nothing else.
 const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
@@ -63,9 +63,13 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
         report.add(CheckLine::unknown("slurmctld: not asked, because libslurm would wait for munged"));
         return None;
     }
-    match read_once(config.slurm.clone(), Ticks::new(config).request()).await {
+    let mut source = Source::start(config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
+    source.ask(Ticks::new(config).request());
+    let outcome = source.outcome().await;
+    let kind = source.last().map(|(kind, _)| kind).unwrap_or_default();
+    match outcome {
         Ok(reading) => {
-            report.add(CheckLine::good(format!("libslurm: release {}", reading.release)));
+            report.add(reader(kind, &reading, config));
             report.add(match conf.munge {
                 true => CheckLine::good("munge: slurmctld accepts this host's credentials"),
                 false => CheckLine::unknown(
@@ -81,10 +85,29 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
             Some(*reading)
         }
         Err(error) => {
-            report.add_all(failed(&error, &conf, munge.as_ref()));
+            report.add_all(failed(&error, kind, &conf, munge.as_ref()));
             None
         }
     }
+}
+
+/// What has read, and what that cannot read.
+fn reader(kind: ReaderKind, reading: &Reading, config: &Config) -> CheckLine {
+    if kind != ReaderKind::Native {
+        return CheckLine::good(format!("libslurm: release {}", reading.release));
+    }
+    let lacking: Vec<&str> = config.collectors.survey_replies().iter().map(|kind| kind.name()).collect();
+    let text = format!("reader: the native one, in the protocol of Slurm {}", reading.release);
+    if !lacking.is_empty() {
+        let advice = "Install libslurm and its reader (`slurm-graphite --version` names it), use [slurm] rest, or switch the collectors off.";
+        return CheckLine::wrong(format!("{text}; it cannot read {}", lacking.join(", ")), advice);
+    }
+    if config.slurm.reader == ReaderChoice::Auto {
+        return CheckLine::unknown(format!(
+            "{text}, because no reader fits this host's libslurm; it reads only the statistics"
+        ));
+    }
+    CheckLine::good(text)
 }
 
 /// Whether this host is one of SlurmctldHost.
@@ -110,7 +133,7 @@ async fn follow(config: &Config) -> CheckLine {
     }
 }
 
-fn failed(error: &SourceError, conf: &SlurmConf, munge: Option<&Munge>) -> Vec<CheckLine> {
+fn failed(error: &SourceError, kind: ReaderKind, conf: &SlurmConf, munge: Option<&Munge>) -> Vec<CheckLine> {
     let wrong = |what: &str| CheckLine::wrong(format!("{what}: {error}"), error.advice());
     match error.root() {
         SourceError::NoReader(_) => vec![
@@ -118,18 +141,21 @@ fn failed(error: &SourceError, conf: &SlurmConf, munge: Option<&Munge>) -> Vec<C
             munge_alone(conf, munge),
             CheckLine::unknown("slurmctld: not asked, because there is no reader"),
         ],
-        SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL => vec![
-            match munge {
-                Some(Munge::Answers) => CheckLine::wrong(
-                    format!("munge: munged is running, but slurmctld rejects its credentials: {error}"),
-                    "Do both hosts have the same munge.key and the same time? Is munged running on slurmctld's host? Try \
+        // The native reader knows more causes of it.
+        SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL && kind != ReaderKind::Native => {
+            vec![
+                match munge {
+                    Some(Munge::Answers) => CheckLine::wrong(
+                        format!("munge: munged is running, but slurmctld rejects its credentials: {error}"),
+                        "Do both hosts have the same munge.key and the same time? Is munged running on slurmctld's host? Try \
                      `munge -n | ssh CONTROLLER unmunge`.",
-                ),
-                Some(_) if conf.certain => munge_alone(conf, munge),
-                _ => wrong("credentials"),
-            },
-            CheckLine::unknown("slurmctld: not asked, because it answers only with valid credentials"),
-        ],
+                    ),
+                    Some(_) if conf.certain => munge_alone(conf, munge),
+                    _ => wrong("credentials"),
+                },
+                CheckLine::unknown("slurmctld: not asked, because it answers only with valid credentials"),
+            ]
+        }
         _ => vec![munge_alone(conf, munge), wrong("slurmctld")],
     }
 }

@@ -73,8 +73,9 @@ impl Daemon {
             _ => Some(reading.is_some()),
         };
         self.health.reading_duration = reading.map(|reading| reading.elapsed);
-        self.health.reader_restarts = self.restarts.count();
+        self.health.reader_restarts = self.readers.restarts();
         self.health.reload_refused = self.refused.is_some();
+        self.note_reader();
         self.health.token_expires_in = self.cluster.token_expires_in();
         let (reader, second_reader) = self.cluster.pids();
         self.health.look_at_memory(reader, second_reader);

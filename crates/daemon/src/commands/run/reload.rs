@@ -146,11 +146,11 @@ impl Daemon {
         }
         self.change_destinations(&config, plan.destinations);
         self.remember(i64::MAX);
-        let Self { cluster, queue, restarts, .. } = self;
+        let Self { cluster, queue, readers, .. } = self;
         let memory = |name| remembering::memory(queue, name);
         match plan.cluster {
-            ClusterChange::Another => cluster.replace(&config, restarts, memory),
-            ClusterChange::Collectors(changed) => cluster.reconfigure(&config, &changed, restarts, memory),
+            ClusterChange::Another => cluster.replace(&config, readers, memory),
+            ClusterChange::Collectors(changed) => cluster.reconfigure(&config, &changed, readers, memory),
         }
         self.config = config;
         info!(

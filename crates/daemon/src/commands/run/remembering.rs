@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use carbon::Queue;
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::Daemon;
+use crate::config::ReaderChoice;
+use crate::source::ReaderKind;
 
 /// How long a start waits until the queue's files, which may be 256 MiB, have been read.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,7 +35,34 @@ pub(super) fn memory(queue: &Queue, collector: &str) -> Option<String> {
     String::from_utf8(queue.stored(&key(collector))?.to_vec()).ok()
 }
 
+/// Where the log says which reader was used last.
+const READER: &str = "reader";
+
 impl Daemon {
+    /// Notes which reader is used, and warns where `auto` does not use libslurm's any more: surveys and accounting need it.
+    pub(super) fn note_reader(&mut self) {
+        let Some(kind) = self.cluster.reader_kind() else { return };
+        // Before the log has been read it is not known what was used before the daemon's start.
+        if self.health.reader == Some(kind.number()) || !self.queue.is_read() {
+            return;
+        }
+        self.health.reader = Some(kind.number());
+        let before = self.queue.stored(READER);
+        if before.as_deref() == Some(kind.name().as_bytes()) {
+            return;
+        }
+        self.queue.keep([(READER.to_owned(), kind.name().as_bytes().into())]);
+        let is_change = before.is_some() || self.cluster.needs_more_than_statistics();
+        if kind == ReaderKind::Native && self.config.slurm.reader == ReaderChoice::Auto && is_change {
+            warn!(
+                "no reader fits this host's libslurm, so the native reader is used: it reads only the statistics, and collectors of \
+                 surveys and accounting fail until libslurm and its reader are installed"
+            );
+        } else if before.is_some() {
+            info!(reader = kind.name(), "another reader than before is used");
+        }
+    }
+
     /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds, or the end of time
     /// for what must not wait.
     pub(super) fn remember(&mut self, now: i64) {

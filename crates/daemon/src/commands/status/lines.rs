@@ -196,7 +196,8 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
         1 => ", started again once".to_owned(),
         many => format!(", started again {many} times"),
     };
-    let role = &entry.role;
+    let kind = entry.kind.as_deref().filter(|kind| *kind != "libslurm");
+    let role = format!("{}{}", entry.role, kind.map_or_else(String::new, |kind| format!(", {kind}")));
     match entry.pid {
         Some(pid) => (Mark::Well, format!("{role}{release}, process {pid}{restarts}")),
         None => (Mark::NotYet, format!("{role}: none now{restarts}")),

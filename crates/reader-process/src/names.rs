@@ -28,27 +28,36 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const MOST: usize = 65_536;
 
 /// The name of a user; `None` if there is no such user. Error: it cannot be known now.
-type NameLookup = Result<Option<String>, ()>;
+pub type NameLookup = Result<Option<String>, NoAnswer>;
+
+/// Name services that do not answer now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoAnswer;
 
 /// Asks the host's name services.
-pub(crate) fn host(id: u32) -> NameLookup {
+///
+/// # Errors
+/// They do not answer.
+pub fn host(id: u32) -> NameLookup {
     match User::from_uid(Uid::from_raw(id)) {
         Ok(user) => Ok(user.map(|user| user.name)),
         // Some name services return this, although POSIX requires success without a result.
         Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
-        Err(_) => Err(()),
+        Err(_) => Err(NoAnswer),
     }
 }
 
 /// A user in a reply: the id; the name, if there is one; and whether it is still being looked up.
-pub(crate) type UserRow<'a> = (u32, &'a mut Option<String>, &'a mut bool);
+pub type UserRow<'a> = (u32, &'a mut Option<String>, &'a mut bool);
 
-pub(crate) const fn rpc_user(user: &mut RpcUser) -> UserRow<'_> {
+/// A user of the RPC tables.
+pub const fn rpc_user(user: &mut RpcUser) -> UserRow<'_> {
     (user.id, &mut user.name, &mut user.looking_up)
 }
 
 /// Remembers user names.
-pub(crate) struct UserNames {
+#[derive(Debug)]
+pub struct UserNames {
     known: HashMap<u32, KnownUser>,
     look_up: fn(u32) -> NameLookup,
     helper: Option<Helper>,
@@ -57,7 +66,7 @@ pub(crate) struct UserNames {
     patience: Duration,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct KnownUser {
     /// `None` until there is an answer.
     answer: Option<Option<String>>,
@@ -66,6 +75,7 @@ struct KnownUser {
     due: Option<Instant>,
 }
 
+#[derive(Debug)]
 struct Helper {
     ids: Sender<u32>,
     found: Receiver<(u32, NameLookup)>,
@@ -73,12 +83,13 @@ struct Helper {
 
 impl UserNames {
     /// Knows no names yet. The thread starts with the first lookup.
-    pub(crate) fn new(look_up: fn(u32) -> NameLookup) -> Self {
+    #[must_use]
+    pub fn new(look_up: fn(u32) -> NameLookup) -> Self {
         Self { known: HashMap::new(), look_up, helper: None, pending: 0, patience: PATIENCE }
     }
 
     /// Gives `users` the names that are known, and starts looking up the others.
-    pub(crate) fn give_names<'a>(&mut self, users: impl Iterator<Item = UserRow<'a>>, now: Instant) {
+    pub fn give_names<'a>(&mut self, users: impl Iterator<Item = UserRow<'a>>, now: Instant) {
         let users: Vec<UserRow<'a>> = users.collect();
         self.take_answers(now);
         let _all_requested = users.iter().all(|(id, ..)| self.request(*id, now));
@@ -264,9 +275,9 @@ mod tests {
     fn a_name_is_asked_for_again_after_ten_minutes_and_kept_when_nobody_answers_or_knows() {
         static LOOKUPS: AtomicU32 = AtomicU32::new(0);
         let mut names = UserNames::new(|_| match LOOKUPS.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(()),
+            0 => Err(NoAnswer),
             1 => Ok(Some("ann".into())),
-            2 => Err(()),
+            2 => Err(NoAnswer),
             3 => Ok(None),
             _ => Ok(Some("bob".into())),
         });
@@ -290,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_user_of_whom_nobody_could_be_asked_is_not_one_without_a_name() {
-        let mut names = UserNames::new(|_| Err(()));
+        let mut names = UserNames::new(|_| Err(NoAnswer));
         assert_eq!(read(&mut names, 7, Instant::now()), (None, true));
     }
 
