@@ -122,7 +122,8 @@ impl Stage {
         let expected = Expected::of(&self.accounting, &truth)?;
         let (figures, zeros) = (sent.compare(&expected), sent.no_false_zero());
         let figures = match zeros {
-            Ok(()) => figures?,
+            Ok(()) => figures
+                .with_context(|| format!("nodes listed and counted differ in {:#?}", truth.unlike()))?,
             Err(zeros) => {
                 bail!("{zeros}{}", figures.err().map_or(String::new(), |error| format!("; {error}")))
             }

@@ -58,6 +58,8 @@ pub(super) struct Started {
     gpu: u64,
     node: u64,
     billing: u64,
+    /// For the message if something differs: Slurm may store a list of nodes and a number that do not fit.
+    node_of_tres: u64,
 }
 
 impl Row {
@@ -104,6 +106,7 @@ impl Row {
                     cpu: cpu.parse()?,
                     gpu: run * count(tres, "gres/gpu"),
                     node: run * nodes,
+                    node_of_tres: run * count(tres, "node"),
                     billing: run * count(tres, "billing"),
                 })
             }
@@ -184,6 +187,7 @@ impl Row {
                 cpu: run * count(tres, "1"),
                 gpu: run * count(tres, "1001"),
                 node: run * nodes,
+                node_of_tres: run * count(tres, "4"),
                 billing: run * count(tres, "5"),
             }
         });
@@ -305,6 +309,12 @@ impl Truth {
             *states.entry(row.state.clone()).or_default() += row.tasks;
         }
         states
+    }
+
+    /// Rows whose list of nodes and number of nodes differ, which Slurm stores in columns of their own.
+    pub(super) fn unlike(&self) -> Vec<&Row> {
+        let is_unlike = |row: &&Row| row.started.as_ref().is_some_and(|job| job.node != job.node_of_tres);
+        self.rows.iter().filter(is_unlike).collect()
     }
 
     /// Only the jobs that were not there `before`.
