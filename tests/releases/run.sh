@@ -90,6 +90,8 @@ for suite in $wanted; do
     # Nothing in the daemon's clock depends on the release.
     attempt "Slurm $release: every figure, live" "$logs/figures.log" \
         live "$suite" "$suite" figures:: --test-threads=2 --skip rest:: --skip ticks_fill_as_many_slots
+    attempt "Slurm $release: the statistics without libslurm" "$logs/native.log" \
+        live "$suite" "$suite" native::figures --test-threads=2
     # What needs a slurmdbd: of these only that of 23.02 needs to have a database, which takes libmariadb-dev to build.
     case $suite in slurm-*) skip='--skip associations::shares' ;; *) skip= ;; esac
     # shellcheck disable=SC2086
