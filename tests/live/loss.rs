@@ -11,6 +11,7 @@ mod damage;
 mod destinations;
 mod disk;
 mod flow;
+mod full;
 mod hangs;
 mod memory;
 mod moves;

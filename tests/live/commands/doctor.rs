@@ -223,7 +223,10 @@ fn each_type_of_rpc_counts_with_its_six_figures_at_the_default_interval() {
         let counted: usize = before.rsplit(' ').next().unwrap().parse().unwrap();
         let sdiag = sandbox.slurm.run("sdiag", &[]).unwrap();
         let (types, _) = sdiag.split_once("statistics by user").unwrap();
-        counted == 6 * types.matches("ave_time:").count() + 7 + 2
+        let types = types.matches("ave_time:").count();
+        let (_, all) = said.split_once("✓ series: ").unwrap();
+        // docs/operations.md, "How many series".
+        counted == 6 * types + 7 + 2 && all.starts_with(&format!("{} now", 130 + 6 * types))
     })
     .unwrap();
 }

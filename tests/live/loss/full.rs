@@ -1,0 +1,42 @@
+//! Carbon's disk is full: Carbon reads points that it cannot write, and tells nobody. When there is room, a restart of
+//! Carbon within `resend_window` brings them back.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use anyhow::{Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::{Carbon, Folder, Space, Stage, now, wait};
+
+use super::{SKIPPED, side_by_side};
+
+#[test]
+fn what_carbon_could_not_write_comes_back_when_it_is_started_again() {
+    side_by_side(&[("Carbon's disk full, then room, then a restart", full)]);
+}
+
+fn full() -> Result<String> {
+    let folder = Folder::new()?;
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk)?;
+    let mount = |options: &str| format!("mount -t tmpfs -o {options} tmpfs {}", disk.display());
+    // Room for some 20 files of more than a hundred.
+    let Some(space) = Space::new(&folder, &mount("size=1m"))? else { return Ok(SKIPPED.to_owned()) };
+    fs::create_dir(folder.path().join("carbon"))?;
+    symlink(space.path("disk"), folder.path().join("carbon/whisper"))?;
+    let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
+    carbon.process.start()?;
+    let mut stage = Stage::with(folder, carbon)?;
+    stage.daemon.spawn()?;
+    let is_full = |line: &String| line.contains("No space left on device");
+    wait::until("an error of Carbon's", wait::LIMIT, || stage.carbon.process.lines().iter().any(is_full))?;
+    stage.ticks(4)?;
+    let missing = stage.collected.compare(&[&stage.carbon])?.missing();
+    ensure!(missing > 100, "only {missing} points are missing");
+    space.run(&stage.folder, &mount("remount,size=64m"))?;
+    stage.carbon.process.stop()?;
+    let since = now();
+    stage.carbon.process.start()?;
+    stage.connected(since)?;
+    Ok(format!("{missing} points were missing, {}", stage.finish()?.clean()?))
+}
