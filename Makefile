@@ -104,9 +104,11 @@ golden: ## write the golden files, docs/metrics.md and THIRD-PARTY-NOTICES again
 dashboards: ## write config/grafana again: the dashboards and the alert rules
 	cargo run --quiet --locked -p tools --bin dashboards -- config/grafana
 
-grafana: ## the dashboards against Grafana's own types, 10 to 13: needs node and npm
-	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later' >&2; exit 1; }
+grafana: packages ## every panel of every dashboard, drawn by Grafana's own components from a real cluster's points, and the files against Grafana's types, 10 to 13: needs node, npm and chromium
+	@sh tests/tools/grafana/build.sh $(TARGET)/grafana/panels
 	@node tests/live/dashboards/types.mjs config/grafana $(TARGET)/grafana
+	cargo build --locked --workspace
+	GRAFANA_PANELS=$(abspath $(TARGET))/grafana/panels cargo test --locked -p live-tests -- dashboards::panels:: --ignored --nocapture
 
 scale-out: packages ## 100,000 points a tick through relays and vmagent over three stores, of which one is stopped and one killed; targets on VictoriaMetrics (needs a mirror of Debian)
 	sh tests/scale_out/run.sh

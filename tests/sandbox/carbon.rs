@@ -35,6 +35,8 @@ pub struct Options {
     pub limits: Limits,
     /// The port of the graphite-web to which it announces series with tags.
     pub graphite_web: Option<u16>,
+    /// Whether it stores figures about itself, once a second, until its limits are changed.
+    pub own_figures: bool,
 }
 
 impl Default for Options {
@@ -45,6 +47,7 @@ impl Default for Options {
             aggregation: String::new(),
             limits: Limits::Wide,
             graphite_web: None,
+            own_figures: false,
         }
     }
 }
@@ -110,15 +113,17 @@ impl Carbon {
         fs::write(home.join("storage-schemas.conf"), &options.schemas)?;
         fs::write(home.join("storage-aggregation.conf"), &options.aggregation)?;
         let conf = home.join("carbon.conf");
-        fs::write(
-            &conf,
-            carbon_conf(&home, [line_port, pickle_port, query_port], options.limits, options.graphite_web),
-        )?;
+        let ports = [line_port, pickle_port, query_port];
+        let mut text = carbon_conf(&home, ports, options.limits, options.graphite_web);
+        if options.own_figures {
+            text = text.replace("CARBON_METRIC_INTERVAL = 0", "CARBON_METRIC_INTERVAL = 1");
+        }
+        fs::write(&conf, text)?;
         let process = start(&find_program("carbon-cache")?)?
             .args([format!("--config={}", conf.display())])
             .args(["--nodaemon", "--logfile=-", "start"])
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .ready(move || [line_port, pickle_port, query_port].into_iter().all(&listening));
+            .ready(move || ports.into_iter().all(&listening));
         let graphite_web = options.graphite_web;
         Ok(Self { process, line_port, pickle_port, query_port, graphite_web, whisper })
     }

@@ -69,6 +69,12 @@ impl Dashboard {
         panels
     }
 
+    /// The panels that are not in collapsed rows.
+    pub fn open_panels(&self) -> Vec<Panel> {
+        let is_row = |panel: &&Value| panel.get("type").and_then(Value::as_str) == Some("row");
+        list(&self.json, "panels").filter(|panel| !is_row(panel)).map(Panel::new).collect()
+    }
+
     /// The names and targets of its annotations.
     pub fn annotations(&self) -> Vec<(String, String)> {
         let all = self.json.get("annotations").map(|annotations| list(annotations, "list"));
@@ -115,7 +121,7 @@ impl Dashboard {
 }
 
 impl Panel {
-    fn new(json: &Value) -> Self {
+    pub(crate) fn new(json: &Value) -> Self {
         Self {
             title: text(json, "title").unwrap_or_default(),
             kind: text(json, "type").unwrap_or_default(),

@@ -97,6 +97,16 @@ impl GraphiteWeb {
         render(self.port, target, &format!("from={}&until=now&maxDataPoints=1000", encoded(from)))
     }
 
+    /// The same between two moments, with at most this many points for each series, as for a panel of so many pixels.
+    pub fn render_between(
+        &self,
+        target: &str,
+        (from, until): (u64, u64),
+        points: u64,
+    ) -> Result<Vec<Rendered>> {
+        render(self.port, target, &format!("from={from}&until={until}&maxDataPoints={points}"))
+    }
+
     /// A picture, as PNG: `parameters` are those of /render.
     pub fn picture(&self, parameters: &[(&str, String)]) -> Result<Vec<u8>> {
         let pairs = parameters.iter().map(|(key, value)| format!("{key}={}", encoded(value)));

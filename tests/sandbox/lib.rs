@@ -32,6 +32,7 @@ pub mod log;
 pub mod metrics;
 mod notify;
 pub mod pair;
+pub mod panels;
 mod ports;
 pub mod proc;
 mod process;

@@ -23,6 +23,8 @@ pub(crate) struct Rule {
     reducer: String,
     limit: (String, f64),
     nothing: String,
+    /// How long its condition must last, in seconds.
+    lasts: u64,
     pub(crate) summary: String,
     /// `severity`, `cluster`, `prefix`.
     pub(crate) labels: BTreeMap<String, String>,
@@ -139,6 +141,7 @@ impl Rule {
                 number("/data/2/model/conditions/0/evaluator/params/0")?,
             ),
             nothing: text("/noDataState")?,
+            lasts: seconds(&text("/for")?)?,
             summary,
             labels,
             page,
@@ -146,13 +149,56 @@ impl Rule {
         })
     }
 
-    /// Whether it fires now, for the cluster with this prefix.
-    pub(crate) fn fires(&self, web: &GraphiteWeb, prefix: &str) -> Result<bool> {
+    /// Its query for the cluster with this prefix, which here has a Carbon of its own.
+    fn target(&self, prefix: &str) -> String {
         let target = self.target.replace("cluster.", &format!("{prefix}."));
+        target.replace("carbon.agents.", &format!("{prefix}.agents."))
+    }
+
+    /// Whether its condition is true now, for the cluster with this prefix.
+    pub(crate) fn fires(&self, web: &GraphiteWeb, prefix: &str) -> Result<bool> {
+        let target = self.target(prefix);
         let series = web.render(&target, &format!("-{}s", self.window)).with_context(|| target)?;
+        self.is_true(&series.iter().map(|one| one.values().collect()).collect::<Vec<_>>())
+    }
+
+    /// The moments between these two at which it fires, as Grafana evaluates it: once a minute, and only after the condition has been
+    /// true for as long as the rule says.
+    pub(crate) fn fires_between(
+        &self,
+        web: &GraphiteWeb,
+        prefix: &str,
+        (from, until): (u64, u64),
+    ) -> Result<Vec<u64>> {
+        let target = self.target(prefix);
+        let series =
+            web.render_between(&target, (from - self.window, until), 43_200).with_context(|| target)?;
+        let (mut since, mut firing) = (None, Vec::new());
+        for moment in (from..=until).step_by(60) {
+            let in_window = |at: &u64| (moment - self.window..=moment).contains(at);
+            let windows: Vec<Vec<f64>> = series
+                .iter()
+                .map(|one| {
+                    one.points
+                        .iter()
+                        .filter(|(at, _)| in_window(at))
+                        .filter_map(|(_, value)| *value)
+                        .collect()
+                })
+                .collect();
+            since = self.is_true(&windows)?.then(|| since.unwrap_or(moment));
+            if since.is_some_and(|since| moment - since >= self.lasts) {
+                firing.push(moment);
+            }
+        }
+        Ok(firing)
+    }
+
+    /// Whether the condition is true for these values of the window.
+    fn is_true(&self, series: &[Vec<f64>]) -> Result<bool> {
         let mut numbers = Vec::new();
-        for one in &series {
-            numbers.extend(self.reduced(&one.values().collect::<Vec<_>>())?);
+        for values in series {
+            numbers.extend(self.reduced(values)?);
         }
         if numbers.is_empty() {
             return Ok(self.nothing == "Alerting");
@@ -178,14 +224,36 @@ impl Rule {
 /// A leaf, and a function that returns its value this many seconds ago, if it had one.
 pub(crate) type Leaf<'a> = (&'a str, &'a dyn Fn(f64) -> Option<f64>);
 
+/// Grafana's time spans.
+fn seconds(span: &str) -> Result<u64> {
+    let (number, unit) = span.split_at(span.len() - 1);
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => bail!("no time: {span}"),
+    };
+    Ok(number.parse::<u64>()? * unit)
+}
+
 /// Stores ninety points for one cluster, `step` seconds apart, the newest at the current time.
 pub(crate) fn invent(carbon: &Carbon, prefix: &str, step: u32, leaves: &[Leaf<'_>]) -> Result<()> {
+    invent_many(carbon, prefix, (step, 90), leaves)
+}
+
+/// The same for any number of points.
+pub(crate) fn invent_many(
+    carbon: &Carbon,
+    prefix: &str,
+    (step, number): (u32, u32),
+    leaves: &[Leaf<'_>],
+) -> Result<()> {
     let newest = now().floor() - 2.0;
     let (mut lines, mut counts) = (String::new(), Vec::new());
     for (leaf, value) in leaves {
         let before = lines.len();
         let mut count = 0;
-        for ago in (0..90).rev().map(|number| f64::from(number * step)) {
+        for ago in (0..number).rev().map(|number| f64::from(number * step)) {
             if let Some(value) = value(ago) {
                 count += 1;
                 writeln!(lines, "{prefix}.{leaf} {value} {}", newest - ago)?;

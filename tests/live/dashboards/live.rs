@@ -4,12 +4,13 @@
 //! is correct, but not that anybody sends such points.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::grafana::{Variables, replaced};
-use sandbox::{Bustle, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
+use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
 
 use super::alerts::{Leaf, invent};
 use super::paths::paths;
@@ -35,7 +36,10 @@ const EXCUSED: [(&str, &str); 11] = [
     ("slurm_rpc_stats.pending.", "only while messages to nodes wait, which here takes none a second"),
 ];
 
-/// A cluster that has done some work, collected under both prefixes.
+/// The prefix of a daemon with the shipped configuration.
+pub(crate) const SHIPPED: &str = "shipped";
+
+/// A cluster that has done some work, collected under both prefixes, and with the shipped configuration.
 pub(crate) struct Worked {
     web: GraphiteWeb,
     _daemons: Vec<Process>,
@@ -46,12 +50,14 @@ impl Worked {
     pub(crate) fn start() -> Result<Self> {
         // Some targets look back further than an hour.
         let schemas = "[everything]\npattern = .*\nretentions = 1s:4h\n".to_owned();
-        let sandbox = Sandbox::with(&carbon::Options { schemas, ..carbon::Options::default() })?;
+        let options = carbon::Options { schemas, own_figures: true, ..carbon::Options::default() };
+        let sandbox = Sandbox::with(&options)?;
         let web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
         let daemons: Result<Vec<Process>> = PREFIXES
             .iter()
             .enumerate()
             .map(|(index, (prefix, _))| collect(&sandbox, &format!("daemon{index}"), prefix))
+            .chain([as_shipped(&sandbox)])
             .collect();
         let mut worked = Self { web, _daemons: daemons?, sandbox };
         let (start, mut bustle) = (Instant::now(), Bustle::default());
@@ -64,6 +70,32 @@ impl Worked {
         }
         worked.web.process.wait_ready()?;
         Ok(worked)
+    }
+
+    pub(crate) fn web(&self) -> &GraphiteWeb {
+        &self.web
+    }
+
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.sandbox.folder
+    }
+
+    /// The open panels of a dashboard that have nothing to show with the shipped configuration, with their targets, and how many
+    /// targets were requested.
+    pub(crate) fn empty_as_shipped(&self, dashboard: &Dashboard) -> Result<(Vec<String>, usize)> {
+        let given = Variables::from([("prefix".to_owned(), SHIPPED.to_owned())]);
+        let variables = dashboard.variables(&given, |query| self.web.find(query))?;
+        let (mut empty, mut asked) = (Vec::new(), 0);
+        for panel in dashboard.open_panels() {
+            for target in &panel.targets {
+                asked += 1;
+                let series = self.web.render(&replaced(target, &variables)?, "-2min")?;
+                if !series.iter().any(|one| one.values().next().is_some()) {
+                    empty.push(format!("{}, {:?}: {target}", dashboard.name, panel.title));
+                }
+            }
+        }
+        Ok((empty, asked))
     }
 
     /// The problems of a dashboard's targets as text, and how many targets were requested.
@@ -179,6 +211,25 @@ pub(crate) fn collect(sandbox: &Sandbox, name: &str, prefix: &str) -> Result<Pro
             COLLECTORS
         ),
     )
+}
+
+/// A daemon with the shipped configuration, except that it ticks once a second and knows where the sandbox is.
+fn as_shipped(sandbox: &Sandbox) -> Result<Process> {
+    let mut text = fs::read_to_string(shipped().join("../slurm-graphite.toml"))?;
+    for (line, instead) in [
+        ("interval = \"30s\"", "interval = \"1s\"".to_owned()),
+        ("prefix = \"cluster\"", format!("prefix = \"{SHIPPED}\"")),
+        ("#conf = \"/etc/slurm/slurm.conf\"", format!("conf = \"{}\"", sandbox.slurm.conf().display())),
+        ("address = \"localhost:2004\"", format!("address = \"{}\"", sandbox.carbon.address())),
+        (
+            "dir = \"/var/lib/slurm-graphite\"",
+            format!("dir = \"{}\"", sandbox.path("shipped.queue").display()),
+        ),
+    ] {
+        ensure!(text.matches(&format!("\n{line}\n")).count() == 1, "the shipped file has no line {line}");
+        text = text.replace(&format!("\n{line}\n"), &format!("\n{instead}\n"));
+    }
+    daemon::spawn_daemon(&sandbox.folder, "daemon-as-shipped", &text)
 }
 
 /// Everything that a dashboard shows.

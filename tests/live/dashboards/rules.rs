@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::alerts::{self, Leaf, Rule};
 use super::live::shipped;
 use super::paths::paths_behind;
-use super::{RULES, dashboards, documented};
+use super::{RULES, dashboards, documented, is_carbons};
 
 /// A Carbon for invented points, its graphite-web, and the rules.
 struct Court {
@@ -79,6 +79,10 @@ const AGENTS: &str = "slurm_sched_stats.gauge-agent_queue_size";
 const DBD: &str = "slurm_sched_stats.gauge-dbd_agent_queue_size";
 const ROLLUP: &str = "slurm_slurmdbd.rollup.hour.gauge-age";
 const RPC_TIME: &str = "slurm_rpc_stats.total.gauge-interval_mean_time";
+const NOT_LAUNCHED: &str = "slurm_sched_stats.gauge-jobs_failed";
+const RECORDS: &str = "slurm_jobs.total.gauge-records";
+const ERRORS: &str = "agents.carbon-a.errors";
+const ACTIVE: &str = "slurm_sched_stats.gauge-bf_active";
 const THREADS: &str = "slurm_health.gauge-threads_fraction";
 
 #[test]
@@ -88,14 +92,12 @@ fn alert_rules_fire_when_they_should_and_only_then() {
     for path in court.rules.iter().flat_map(|rule| paths_behind(&rule.target, "cluster.")) {
         assert!(documented.has(&path), "{path} is not in docs/metrics.md");
     }
-    let account = "slurm_associations.account.physics";
-    let of = |leaf: &str| format!("{account}.gauge-{leaf}");
-    let (running, submitted, limit) = (of("jobs_running"), of("submit_jobs"), of("grp_jobs"));
     let quiet: Vec<Leaf<'_>> = vec![
         (UP, &one),
         ("slurm_health.gauge-up", &one),
         // The last backfill was long ago, but nothing is pending.
         (BACKFILL, &|_| Some(9000.0)),
+        (ACTIVE, &zero),
         (PENDING, &zero),
         (QUEUE, &zero),
         (SUBMITTED, &one),
@@ -104,16 +106,15 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         ("slurm_sched_interval.gauge-main_mean_cycle", &|_| Some(300_000.0)),
         ("slurm_sched_interval.gauge-main_busy_fraction", &|ago| Some(if ago < 60.0 { 1.0 } else { 0.2 })),
         ("slurm_sched_interval.gauge-job_states_age", &|ago| Some(ago % 31.0)),
-        ("slurm_sched_interval.gauge-jobs_failed_per_minute", &|ago| {
-            Some(if ago < 10.0 { 6.0 } else { 0.0 })
-        }),
+        // Five jobs at once.
+        (NOT_LAUNCHED, &|ago| Some(if ago < 100.0 { 45.0 } else { 40.0 })),
         // A burst.
         (AGENTS, &|ago| Some(if ago < 500.0 { 3000.0 } else { 0.0 })),
         (DBD, &|ago| Some(if ago > 60.0 { 5000.0 } else { 0.0 })),
         (THREADS, &|ago| Some(if ago < 20.0 { 1.0 } else { 0.3 })),
         (RPC_TIME, &|ago| Some(if ago < 20.0 { 3e6 } else { 2000.0 })),
         ("slurm_rpc_stats.total.gauge-types", &|_| Some(60.0)),
-        ("slurm_rpc_stats.total.gauge-users", &|_| Some(150.0)),
+        ("slurm_rpc_stats.total.gauge-users", &|_| Some(200.0)),
         // One of a hundred nodes is down, and ten were drained on purpose.
         ("slurm_nodes.state.down.gauge-nodes", &one),
         ("slurm_nodes.state.drained.gauge-nodes", &|_| Some(10.0)),
@@ -123,11 +124,10 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         // All jobs of the hour, but that is only three.
         ("slurm_jobs_finished.total.state.failed.gauge-jobs", &|ago| Some(f64::from(ago < 25.0))),
         ("slurm_jobs_finished.total.work.gauge-jobs", &|ago| Some(f64::from(ago < 25.0))),
-        // At the limit, but nobody waits.
-        (&running, &|_| Some(10.0)),
-        (&submitted, &|_| Some(10.0)),
-        (&limit, &|_| Some(10.0)),
         (ROLLUP, &|ago| Some(3500.0 - ago)),
+        // MaxJobCount is larger here.
+        (RECORDS, &|ago| Some(if ago > 600.0 { 14_000.0 } else { 9500.0 })),
+        (ERRORS, &zero),
         // Lost before the quarter of an hour that the rule looks at.
         (LOST, &|_| Some(500.0)),
         (AGE, &zero),
@@ -149,6 +149,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
     let trouble: Vec<Leaf<'_>> = vec![
         ("slurm_health.gauge-up", &|ago| Some(f64::from(ago > 200.0))),
         (BACKFILL, &|ago| Some(1000.0 - ago)),
+        (ACTIVE, &zero),
         (PENDING, &|_| Some(40.0)),
         (QUEUE, &|_| Some(40.0)),
         (SUBMITTED, &one),
@@ -157,22 +158,21 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         ("slurm_sched_interval.gauge-main_mean_cycle", &|_| Some(1_300_000.0)),
         ("slurm_sched_interval.gauge-main_busy_fraction", &|_| Some(0.7)),
         ("slurm_sched_interval.gauge-job_states_age", &|_| Some(80.0)),
-        ("slurm_sched_interval.gauge-jobs_failed_per_minute", &one),
+        (NOT_LAUNCHED, &|ago| Some(500.0 - ago / 30.0)),
         (AGENTS, &|ago| Some(2000.0 - ago)),
-        (DBD, &|ago| Some(2000.0 - ago)),
+        (DBD, &|ago| Some(7000.0 - ago)),
         (THREADS, &|_| Some(0.98)),
         (RPC_TIME, &|_| Some(2e6)),
-        ("slurm_rpc_stats.total.gauge-types", &|_| Some(60.0)),
-        ("slurm_rpc_stats.total.gauge-users", &|_| Some(200.0)),
+        ("slurm_rpc_stats.total.gauge-types", &|_| Some(100.0)),
         ("slurm_nodes.state.down.gauge-nodes", &|_| Some(8.0)),
+        ("slurm_nodes.state.drained.gauge-nodes", &|ago| Some(if ago < 200.0 { 80.0 } else { 10.0 })),
+        (RECORDS, &|_| Some(9900.0)),
+        (ERRORS, &one),
         ("slurm_nodes.total.gauge-nodes_total", &|_| Some(100.0)),
         ("slurm_controllers.primary.gauge-up", &one),
         ("slurm_controllers.backup1.gauge-up", &zero),
         ("slurm_jobs_finished.total.state.failed.gauge-jobs", &|_| Some(3.0)),
         ("slurm_jobs_finished.total.work.gauge-jobs", &|_| Some(5.0)),
-        (&running, &|_| Some(10.0)),
-        (&submitted, &|_| Some(14.0)),
-        (&limit, &|_| Some(10.0)),
         (ROLLUP, &|ago| Some(8500.0 - ago)),
         (LOST, &|ago| Some(if ago < 300.0 { 30.0 } else { 0.0 })),
         (AGE, &|ago| Some(2000.0 - ago)),
@@ -206,13 +206,20 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     };
     let age = |ago: f64| Some(9000.0 - ago);
     // A weekend with one held job. Nothing else happens, and slurmctld runs no cycle for it.
-    let held: [Leaf<'_>; 5] =
-        [(BACKFILL, &age), (PENDING, &one), (QUEUE, &zero), (SUBMITTED, &zero), (STARTED, &zero)];
+    let held: [Leaf<'_>; 6] = [
+        (BACKFILL, &age),
+        (ACTIVE, &zero),
+        (PENDING, &one),
+        (QUEUE, &zero),
+        (SUBMITTED, &zero),
+        (STARTED, &zero),
+    ];
     assert!(!fires("held", "backfill", &held));
     // The same while others' jobs arrive and start at once: the main scheduler sees one now and then, backfill never
     // does.
-    let stream: [Leaf<'_>; 5] = [
+    let stream: [Leaf<'_>; 6] = [
         (BACKFILL, &age),
+        (ACTIVE, &zero),
         (PENDING, &one),
         (QUEUE, &|ago| Some(f64::from(ago % 20.0 < 10.0))),
         (SUBMITTED, &one),
@@ -220,12 +227,34 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     ];
     assert!(!fires("stream", "backfill", &stream));
     // A job that could run, in a cluster in which nothing changes.
-    let still: [Leaf<'_>; 5] =
-        [(BACKFILL, &age), (PENDING, &one), (QUEUE, &one), (SUBMITTED, &zero), (STARTED, &zero)];
+    let still: [Leaf<'_>; 6] = [
+        (BACKFILL, &age),
+        (ACTIVE, &zero),
+        (PENDING, &one),
+        (QUEUE, &one),
+        (SUBMITTED, &zero),
+        (STARTED, &zero),
+    ];
     assert!(!fires("still", "backfill", &still));
-    let stuck: [Leaf<'_>; 5] =
-        [(BACKFILL, &age), (PENDING, &one), (QUEUE, &one), (SUBMITTED, &one), (STARTED, &zero)];
+    let stuck: [Leaf<'_>; 6] = [
+        (BACKFILL, &age),
+        (ACTIVE, &zero),
+        (PENDING, &one),
+        (QUEUE, &one),
+        (SUBMITTED, &one),
+        (STARTED, &zero),
+    ];
     assert!(fires("stuck", "backfill", &stuck));
+    // The cycle that began so long ago is still running: bf_max_time is large.
+    let long: [Leaf<'_>; 6] = [
+        (BACKFILL, &age),
+        (ACTIVE, &one),
+        (PENDING, &one),
+        (QUEUE, &one),
+        (SUBMITTED, &one),
+        (STARTED, &zero),
+    ];
+    assert!(!fires("long", "backfill", &long));
     // Nobody waits, and the main scheduler does not run: sched_interval = -1.
     assert!(!fires("rest", "main", &[(PENDING, &zero), (CYCLES, &zero)]));
 
@@ -268,7 +297,9 @@ fn two_clusters_are_told_apart_by_title_labels_and_summary() {
         assert_eq!(other.uid, format!("alpha-{}", rule.uid));
         assert_eq!((&other.panel, &other.page), (&rule.panel, &rule.page));
         assert_eq!(other.target, rule.target.replace("cluster.slurm_", "cluster.alpha.slurm_"));
-        assert!(!paths_behind(&other.target, "cluster.alpha.slurm_").is_empty(), "{}", other.target);
+        // Carbon is the same for all.
+        let is_of_alpha = !paths_behind(&other.target, "cluster.alpha.slurm_").is_empty();
+        assert!(is_of_alpha || is_carbons(&other.target), "{}", other.target);
         for (rule, cluster, prefix) in [(rule, "cluster", "cluster"), (other, "alpha", "cluster.alpha")] {
             let start = format!("Slurm {cluster}: ");
             assert!(rule.title.starts_with(&start) && rule.summary.starts_with(&start), "{}", rule.title);

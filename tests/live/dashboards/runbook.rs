@@ -12,7 +12,7 @@ use super::dashboards;
 use super::rules::shipped_rules;
 
 /// Metrics whose meaning names a threshold that no rule watches, and why.
-const UNWATCHED: [(&str, &str); 11] = [
+const UNWATCHED: [(&str, &str); 12] = [
     (
         "agent_queue_per_minute",
         "the rule watches agent_queue_size, which goes on telling when the queue grows no more",
@@ -27,6 +27,7 @@ const UNWATCHED: [(&str, &str); 11] = [
     ("main_cycles_per_minute", "main_cycles is watched"),
     ("seconds_since_reading", "up is watched"),
     ("unparsed", "a figure is incomplete, and nothing is broken; the log tells it"),
+    ("users", "with more than 200 users the table is always full; the RPC load dashboard says so"),
 ];
 
 fn document(name: &str) -> String {

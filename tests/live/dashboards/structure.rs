@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::states::{JOBS, NODES, REASONS};
 
 /// Grafana's ids of the units that are used here; `make grafana` checks that @grafana/data has them.
-pub(crate) const UNITS: [&str; 9] =
-    ["bytes", "percent", "percentunit", "reqpm", "s", "short", "suffix: /s", "suffix: CPU-h", "µs"];
+pub(crate) const UNITS: [&str; 10] =
+    ["bytes", "locale", "percent", "percentunit", "reqpm", "s", "short", "suffix: /s", "suffix: CPU-h", "µs"];
 
 const DASHBOARD: &[&str] = &[
     "__inputs",
@@ -74,6 +74,7 @@ const CUSTOM: &[&str] = &[
     "spanNulls",
     "stacking",
     "thresholdsStyle",
+    "width",
 ];
 const REDUCE: &[&str] = &["calcs", "fields", "values"];
 /// The options of each panel type; all types are built in.
@@ -102,7 +103,7 @@ const OPTIONS: [(&str, &[&str]); 6] = [
 const HUES: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
 const SHADES: [&str; 5] = ["", "dark-", "semi-dark-", "light-", "super-light-"];
 /// The columns of a table after the first, as the transformation names the reducers.
-const COLUMNS: [&str; 3] = ["Now", "Mean", "Trend"];
+const COLUMNS: [&str; 2] = ["Now", "Trend"];
 
 /// Everything that is wrong, as text.
 pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
@@ -207,7 +208,8 @@ impl Found {
                 self.say(format!("{title:?}: no curve {curve:?} to override"));
             }
         }
-        if kind == "table" && columns.iter().filter(|column| COLUMNS.contains(&column.as_str())).count() != 3
+        if kind == "table"
+            && columns.iter().filter(|column| COLUMNS.contains(&column.as_str())).count() != COLUMNS.len()
         {
             self.say(format!("{title:?}: a table without its columns"));
         }
@@ -251,10 +253,13 @@ impl Found {
                 .pointer("/fieldConfig/defaults")
                 .map(|defaults| list(defaults, "mappings").collect())
                 .unwrap_or_default();
-            let is_null = |one: &&Value| one.pointer("/options/match") == Some(&Value::from("null"));
+            let is_null = |one: &&Value| one.pointer("/options/match") == Some(&Value::from("null+nan"));
             let colour =
                 mappings.iter().copied().find(is_null).and_then(|one| one.pointer("/options/result/color"));
-            if colour != Some(&Value::from("purple")) || panel.get("timeFrom").is_none() {
+            // A whole tile in that colour would be taken for an alarm.
+            let is_tile = panel.pointer("/options/colorMode").is_some_and(|mode| mode == "background");
+            let expected = if is_tile { "panel-bg" } else { "purple" };
+            if colour != Some(&Value::from(expected)) || panel.get("timeFrom").is_none() {
                 self.say(format!("{title:?} does not tell no data from a value"));
             }
         }

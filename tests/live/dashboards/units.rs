@@ -6,15 +6,16 @@ use sandbox::Dashboard;
 use sandbox::grafana::Panel;
 use serde_json::Value;
 
+use super::is_carbons;
 use super::paths::{Documented, paths};
 
 /// The units in docs/metrics.md, and Grafana's units for them. A figure that is 0 or 1 is shown as a word.
 const SHOWN: [(&str, &[&str]); 9] = [
     ("0 or 1", &[""]),
     ("0-1", &["percentunit"]),
-    ("1/min", &["reqpm", "short"]),
+    ("1/min", &["locale", "reqpm", "short"]),
     ("bytes", &["bytes"]),
-    ("count", &["short"]),
+    ("count", &["locale", "short"]),
     ("fraction", &["percentunit", "short"]),
     // It may be above 1.
     ("ratio", &["percentunit", "short"]),
@@ -22,8 +23,9 @@ const SHOWN: [(&str, &[&str]); 9] = [
     ("µs", &["µs"]),
 ];
 /// Functions whose result has another unit than their input, with Grafana's unit for it.
-const CHANGING: [(&str, &str); 6] = [
+const CHANGING: [(&str, &str); 7] = [
     ("asPercent", "percent"),
+    ("busy", "percentunit"),
     ("divideSeries", "percentunit"),
     ("perSecond", "suffix: /s"),
     // Seconds as CPU-hours.
@@ -93,6 +95,9 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
     if let Some((_, unit)) = changed {
         return Ok(BTreeSet::from([*unit]));
     }
+    if is_carbons(target) {
+        return Ok(BTreeSet::from(["locale"]));
+    }
     let units: BTreeSet<&str> = paths(target).iter().flat_map(|path| documented.units(path)).collect();
     let [unit] = Vec::from_iter(&units)[..] else {
         return Err(format!("its paths have the units {units:?}"));
@@ -108,7 +113,9 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
 fn without_guards(target: &str) -> String {
     let mut left = target
         .replace("divideSeriesLists(", "group(")
-        .replace("divideSeries(divideSeries(", "divideSeries(group(");
+        .replace("divideSeries(divideSeries(", "divideSeries(group(")
+        // Seconds of RPCs per second.
+        .replace("scale(perSecond(", "busy(group(");
     while let Some(start) = left.find("isNonNull(") {
         let mut depth = 0;
         let inside = left[start..].char_indices().find(|(_, letter)| {

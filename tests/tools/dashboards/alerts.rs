@@ -1,7 +1,7 @@
 //! The alert rules, as a provisioning file for Grafana, with their thresholds and the reasons for them.
 //!
 //! Every rule is a Graphite query, a reduction to one number and a threshold. A rule without data is silent. Only one
-//! rule watches for missing data, so it fires once and not eight times.
+//! rule watches for missing data, so that it fires once and not each of them.
 
 use std::fmt::Write;
 
@@ -58,6 +58,11 @@ fn where_at_least(series: &str, guards: &[(&str, f64)]) -> String {
         .collect();
     let all = all.join(", ");
     format!("sumSeries(group(scale({series}, 0), divideSeries({series}, minSeries(group({all})))))")
+}
+
+/// The largest of these series at each time.
+fn any_of(series: &[String]) -> String {
+    format!("maxSeries(group({}))", series.join(", "))
 }
 
 /// How much counters grew in each interval. If a point is missing, the one before it is used.

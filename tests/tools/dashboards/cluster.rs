@@ -1,9 +1,10 @@
 //! *Cluster*: what are the nodes doing, how much of the cluster is in use, and which partition is full?
 
 use crate::colours::NODES;
-use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
-use crate::overview::{age_of_data, nodes_out};
-use crate::panel::{Panel, series, stat, text};
+use crate::grafana::{Dashboard, Row, closed, query_variable, row};
+use crate::needs::{self, needs};
+use crate::overview::{age_of_data, nodes_out, pending_and_running};
+use crate::panel::{Panel, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -11,29 +12,15 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Cluster",
         description: "What are the nodes doing, how much of the machine is in use, and which partition is full?",
         variables: vec![query_variable("partition", "Partition", "$prefix.slurm_partitions.*")],
-        rows: vec![note(), load(), nodes(), use_of(), gpus(), partitions()],
+        rows: vec![load(), nodes(), use_of(), gpus(), partitions()],
     }
-}
-
-fn note() -> Row {
-    top(vec![text(
-        "",
-        "Jobs and messages come with every reading. The rows below that are closed need the collectors **nodes**, **partitions** and **jobs**, \
-         which ask slurmctld for more than its statistics and are off by default.",
-    )])
 }
 
 fn load() -> Row {
     row(
         "Jobs and messages",
         vec![
-            series("Jobs", "Pending and running jobs, as slurmctld last counted them.")
-                .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
-                .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
-                .unit("short")
-                .min(0.0)
-                .colour("pending", "yellow")
-                .colour("running", "blue"),
+            pending_and_running(),
             series(
                 "Messages to nodes",
                 "Messages that are waiting for an agent, and agents that are running. Both numbers rise when nodes do not answer, for \
@@ -41,7 +28,7 @@ fn load() -> Row {
             )
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
             .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
-            .unit("short")
+            .whole()
             .min(0.0)
             .colour("waiting", "red")
             .colour("agents", "blue"),
@@ -68,6 +55,7 @@ fn nodes() -> Row {
     closed(
         "Nodes (collectors.nodes)",
         vec![
+            needs(needs::NODES),
             age_of_data().sized(4, 4),
             nodes_out().sized(5, 4),
             out(
@@ -97,8 +85,8 @@ fn nodes() -> Row {
                 "Each node is in exactly one state. Drained and down nodes run no jobs.",
             )
             .each("$prefix.slurm_nodes.state.*.gauge-nodes")
-            .unit("short")
             .stacked()
+            .whole()
             .survey()
             .coloured(&NODES)
             .sized(24, 9),
@@ -111,12 +99,13 @@ fn use_of() -> Row {
     closed(
         "CPUs and memory (collectors.nodes)",
         vec![
+            needs(needs::NODES),
             series("CPUs", "\"other\" counts the CPUs of nodes that cannot run jobs.")
                 .curve("allocated", &total("cpus_allocated"))
                 .curve("idle", &total("cpus_idle"))
                 .curve("other", &total("cpus_other"))
-                .unit("short")
                 .stacked()
+                .whole()
                 .colour("allocated", "blue")
                 .colour("idle", "green")
                 .colour("other", "red")
@@ -141,15 +130,16 @@ fn gpus() -> Row {
     closed(
         "GPUs (collectors.nodes)",
         vec![
+            needs(needs::NODES),
             series("GPUs in use", "GPUs allocated to jobs, by type.")
                 .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
-                .unit("short")
                 .stacked()
+                .whole()
                 .survey(),
             series("GPUs installed", "GPUs on all nodes, by type.")
                 .each("$prefix.slurm_nodes.gpu.*.gauge-total")
-                .unit("short")
                 .stacked()
+                .whole()
                 .survey(),
         ],
     )
@@ -159,14 +149,15 @@ fn partitions() -> Row {
     let each = |title: &str, description: &str, leaf: &str| -> Panel {
         series(title, description)
             .each(&format!("$prefix.slurm_partitions.$partition.gauge-{leaf}"))
-            .unit("short")
             .min(0.0)
+            .whole()
             .survey()
             .leads_to("Jobs of this partition", "jobs", "partition")
     };
     closed(
         "Partitions (collectors.partitions)",
         vec![
+            needs(needs::PARTITIONS),
             series(
                 "CPUs in use",
                 "Share of the partition's CPUs that is allocated to jobs. A node that belongs to several partitions counts in each of \

@@ -2,7 +2,7 @@
 
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
 use crate::overview::age_of_data;
-use crate::panel::{series, stat};
+use crate::panel::{series, stat, text};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -10,7 +10,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Collector",
         description: "Does slurm-graphite read at every interval, deliver everything, and stay small?",
         variables: vec![query_variable("host", "Collector's host", "$prefix.slurm_graphite.*")],
-        rows: vec![health(), readings(), delivery(), surveys(), upkeep()],
+        rows: vec![health(), readings(), delivery(), upkeep(), surveys(), sometimes()],
     }
 }
 
@@ -104,7 +104,7 @@ fn delivery() -> Row {
             series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
                     again are in queue_resend.")
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
-                .unit("short")
+                .whole()
                 .min(0.0),
             series("Points lost by reason", "Points lost per interval, by reason. If any are lost, see the log for details.")
                 .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
@@ -168,11 +168,38 @@ fn upkeep() -> Row {
                 .curve("too small", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)")
                 .min(0.0)
                 .colour("too small", "orange"),
+            series("Queue's size", "Disk space and memory used by the queue.")
+                .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
+                .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
+                .unit("bytes")
+                .min(0.0),
+            series("Carbon's own errors", "Files that Carbon could not create or write, and points that it threw away because its cache was \
+                    full, as Carbon counts them itself (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of them: \
+                    Carbon has read these points.")
+                .curve("errors", "sumSeries(carbon.agents.*.errors)")
+                .curve("thrown away", "sumSeries(carbon.agents.*.cache.overflow)")
+                .min(0.0)
+                .whole()
+                .colour("errors", "red")
+                .colour("thrown away", "orange"),
             series("Refused reload", "1 if the last reload failed because of an error in the configuration. The previous configuration \
                     stays in use.")
                 .curve("refused", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)")
                 .min(0.0)
                 .colour("refused", "orange"),
+        ],
+    )
+}
+
+fn sometimes() -> Row {
+    closed(
+        "Several controllers, and slurmrestd ([slurm] follow and rest)",
+        vec![
+            text(
+                "",
+                "**Needs** `follow` in `[slurm]` for the first curve, `rest` with a token for the second. **Costs** nothing more.",
+            )
+            .sized(24, 2),
             series(
                 "Hosts on standby",
                 "With [slurm] follow: 0 on the active slurmctld's host, which publishes the figures, and 1 on the other hosts.",
@@ -185,11 +212,6 @@ fn upkeep() -> Row {
             )
             .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
             .unit("s"),
-            series("Queue's size", "Disk space and memory used by the queue.")
-                .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
-                .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
-                .unit("bytes")
-                .min(0.0),
         ],
     )
 }

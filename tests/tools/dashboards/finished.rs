@@ -2,6 +2,7 @@
 
 use crate::colours::JOBS;
 use crate::grafana::{Row, closed};
+use crate::needs::{self, needs};
 use crate::overview::FAILING;
 use crate::panel::{bars, series, stat};
 
@@ -18,6 +19,7 @@ pub(crate) fn ends() -> Row {
     closed(
         "How jobs end (collectors.finished)",
         vec![
+            needs(needs::FINISHED),
             stat(
                 "Failed, last hour",
                 "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
@@ -29,7 +31,7 @@ pub(crate) fn ends() -> Row {
             stat("Reported late", "Jobs of the last round that reached slurmdbd late. If this happens often, slurmdbd is slow or its queue \
                   is long.")
                 .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")
-                .unit("short")
+                .whole()
                 .worry(10.0, 1000.0)
                 .sized(4, 4),
             series("Jobs ended per minute, by state", "Finished jobs from slurmdbd. Each job is counted once, in the state that sacct \
@@ -71,6 +73,7 @@ pub(crate) fn work() -> Row {
     closed(
         "Resources of finished jobs (collectors.finished)",
         vec![
+            needs(needs::FINISHED),
             series(
                 "CPU-hours, by account",
                 "CPU-hours of the jobs that ended in each hour. A job's whole run time counts in the hour in which it ended. Requires \
@@ -87,14 +90,14 @@ pub(crate) fn work() -> Row {
                 .leads_to("This partition alone", "jobs", "partition"),
             series("Wait of finished jobs", "How long the jobs of each round waited between becoming eligible and starting.")
                 .curve("median", &waited("p50"))
-                .curve("9 of 10", &waited("p90"))
-                .curve("99 of 100", &waited("p99"))
+                .curve("nine of ten", &waited("p90"))
+                .curve("99 of a hundred", &waited("p99"))
                 .unit("s")
                 .log()
                 .survey()
                 .colour("median", "green")
-                .colour("9 of 10", "orange")
-                .colour("99 of 100", "red"),
+                .colour("nine of ten", "orange")
+                .colour("99 of a hundred", "red"),
             series(
                 "Use of time limits",
                 "Share of their time limits that finished jobs used. If it is far below one half, backfill plans with unrealistic run \
@@ -119,7 +122,7 @@ pub(crate) fn work() -> Row {
             bars("Jobs ended since the first start, by state", "Jobs counted since slurm-graphite first ran with this queue.dir.")
                 .each("$prefix.slurm_jobs_finished.total.state.*.gauge-jobs_total")
                 .coloured(&JOBS)
-                .unit("short"),
+                .whole(),
         ],
     )
 }

@@ -70,7 +70,7 @@ impl Dashboard {
             "uid": format!("slurm-graphite-{}", self.name), "title": format!("Slurm / {}", self.title),
             "description": self.description, "tags": ["slurm", "slurm-graphite"], "editable": true, "graphTooltip": 1,
             "schemaVersion": 38, "version": 1, "timezone": "browser", "refresh": "1m", "weekStart": "", "fiscalYearStartMonth": 0,
-            "time": { "from": "now-6h", "to": "now" }, "timepicker": {},
+            "time": { "from": "now-3h", "to": "now" }, "timepicker": {},
             "templating": { "list": variables }, "annotations": { "list": annotations() }, "panels": grid(self.rows),
             "links": [{
                 "type": "dashboards", "title": "Slurm", "tags": ["slurm-graphite"], "asDropdown": false, "icon": "external link",

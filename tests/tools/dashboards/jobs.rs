@@ -5,6 +5,8 @@ use serde_json::Value;
 use crate::colours::{JOBS, REASONS};
 use crate::finished;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
+use crate::needs::{self, needs};
+use crate::overview::pending_and_running;
 use crate::panel::{Panel, bars, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -31,7 +33,7 @@ fn now() -> Row {
     let figure = |title: &str, leaf: &str, when: &str| {
         stat(title, &format!("Jobs {leaf} {when}."))
             .curve(leaf, &format!("$prefix.slurm_sched_stats.gauge-jobs_{leaf}"))
-            .unit("short")
+            .whole()
             .neutral()
     };
     let now = "when slurmctld last counted them, which it does about every 30 seconds";
@@ -48,7 +50,7 @@ fn now() -> Row {
              Programs that exit with an error are not counted here; see How jobs end, below.",
         )
         .curve("failed", "$prefix.slurm_sched_stats.gauge-jobs_failed")
-        .unit("short")
+        .whole()
         .worry(10.0, 100.0),
     ])
 }
@@ -73,13 +75,7 @@ fn flow() -> Row {
                 .min(0.0),
             )
             .sized(24, 9),
-            series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
-                .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
-                .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
-                .unit("short")
-                .min(0.0)
-                .colour("pending", "yellow")
-                .colour("running", "blue"),
+            pending_and_running(),
             series(
                 "Jobs started by backfill",
                 "Jobs started per minute, and how many of them were started by backfill. If backfill starts nearly all of them, the \
@@ -125,16 +121,17 @@ fn states() -> Row {
     closed(
         "States and reasons (collectors.jobs)",
         vec![
+            needs(needs::JOBS),
             series("Jobs by state", "Jobs that have not finished, by state.")
                 .each(&live("jobs"))
-                .unit("short")
                 .stacked()
+                .whole()
                 .survey()
                 .coloured(&JOBS),
             series("CPUs by state", "CPUs that the jobs have allocated, or request while they are pending.")
                 .each(&live("cpus"))
-                .unit("short")
                 .stacked()
+                .whole()
                 .survey()
                 .coloured(&JOBS),
             bars(
@@ -145,14 +142,23 @@ fn states() -> Row {
             .each("highestCurrent($prefix.slurm_jobs.reason.*.gauge-jobs, 12)")
             .colour_of_others("orange")
             .coloured(&REASONS)
-            .unit("short"),
+            .whole(),
             series("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.")
                 .each(&live("gpus"))
-                .unit("short")
                 .stacked()
+                .whole()
                 .survey()
                 .coloured(&JOBS)
                 .sized(12, 9),
+            series(
+                "Job records",
+                "Jobs that slurmctld holds in its memory, also ended ones for MinJobAge; the waiting tasks of an array are one record. At \
+                 MaxJobCount (10,000 unless slurm.conf sets it) sbatch is refused.",
+            )
+            .curve("records", "$prefix.slurm_jobs.total.gauge-records")
+            .min(0.0)
+            .whole()
+            .survey(),
         ],
     )
 }
@@ -161,6 +167,7 @@ fn waiting() -> Row {
     closed(
         "Waiting times (collectors.jobs)",
         vec![
+            needs(needs::JOBS),
             waits(
                 "Wait so far, pending jobs",
                 "Time since the pending jobs were submitted. Half of the jobs have waited less than the median.",
@@ -189,13 +196,13 @@ fn waits(title: &str, description: &str, leaf: &str) -> Panel {
     let path = |end: &str| format!("$prefix.slurm_jobs.waiting.gauge-{leaf}_{end}");
     series(title, description)
         .curve("median", &path("p50"))
-        .curve("9 of 10", &path("p90"))
+        .curve("nine of ten", &path("p90"))
         .curve("longest", &path("max"))
         .unit("s")
         .log()
         .survey()
         .colour("median", "green")
-        .colour("9 of 10", "orange")
+        .colour("nine of ten", "orange")
         .colour("longest", "red")
 }
 
@@ -204,8 +211,8 @@ fn who() -> Row {
         let chosen = format!("$prefix.slurm_jobs.{dimension}.${dimension}.state.{leaf}");
         series(title, description)
             .nodes(&format!("highestAverage({chosen}, 10)"), -4)
-            .unit("short")
             .stacked()
+            .whole()
             .survey()
             .leads_to("This one alone", "jobs", dimension)
     };
@@ -217,5 +224,6 @@ fn who() -> Row {
         ]
     };
     let all = [both("partition", "partitions"), both("account", "accounts"), both("user", "users")];
-    closed("By partition, account and user (collectors.jobs)", all.concat())
+    let panels = std::iter::once(needs(needs::WHO)).chain(all.into_iter().flatten());
+    closed("By partition, account and user (collectors.jobs)", panels.collect())
 }

@@ -11,6 +11,7 @@ mod colours;
 mod finished;
 mod grafana;
 mod jobs;
+mod needs;
 mod overview;
 mod panel;
 mod rpc;

@@ -1,7 +1,10 @@
 //! *Overview*: is the cluster healthy, and if not, where should one look next?
+//!
+//! What is open has data with the shipped configuration. Other collectors have rows of their own, which are closed.
 
-use crate::grafana::{Dashboard, Row, closed, row, top};
-use crate::panel::{Panel, alerts, series, stat, table, text};
+use crate::grafana::{Dashboard, Row, closed, top};
+use crate::needs::{self, needs};
+use crate::panel::{Panel, alerts, series, stat, table};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -9,7 +12,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Overview",
         description: "Is the cluster healthy? If not, where should you look next?",
         variables: Vec::new(),
-        rows: vec![now(), lately(), worst(), clusters()],
+        rows: vec![now(), lately(), nodes(), partitions(), users(), finished(), clusters()],
     }
 }
 
@@ -23,9 +26,10 @@ pub(crate) fn age_of_data() -> Panel {
     )
     .curve(
         "age",
-        // Per minute, a step at which both series have points: VictoriaMetrics subtracts only where there is a point.
-        "maxSeries(group(diffSeries(summarize(timeFunction('now', 1), '1min', 'max'), \
-         keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max'))), \
+        // Per minute, a step at which both series have points: VictoriaMetrics subtracts only where there is a point, and
+        // graphite-web subtracts nothing where the second series has none, which would be the age of 1970.
+        "maxSeries(group(removeAboveValue(diffSeries(summarize(timeFunction('now', 1), '1min', 'max'), \
+         keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max'))), 1000000000), \
          scale(keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max')), 0)))",
     )
     .unit("s")
@@ -39,59 +43,78 @@ pub(crate) fn answers() -> Panel {
         .switch("answers", "silent")
 }
 
-/// Nodes in these states as a share of all nodes; 0 instead of nothing if no node was ever in one of them.
-pub(crate) fn nodes_in(states: &str) -> String {
+/// The two numbers that slurmctld has of jobs.
+pub(crate) fn jobs() -> Panel {
+    stat("Jobs", "Pending and running jobs. slurmctld counts them about every 30 seconds.")
+        .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
+        .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
+        .whole()
+        .neutral()
+}
+
+/// The same over time.
+pub(crate) fn pending_and_running() -> Panel {
+    series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
+        .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
+        .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
+        .min(0.0)
+        .whole()
+        .colour("pending", "yellow")
+        .colour("running", "blue")
+}
+
+/// Nodes in these states; 0 instead of nothing if no node was ever in one of them.
+pub(crate) fn number_in(states: &str) -> String {
     format!(
-        "divideSeries(sumSeries(group($prefix.slurm_nodes.state.{{{states}}}.gauge-nodes, \
-         scale($prefix.slurm_nodes.total.gauge-nodes_total, 0))), sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))"
+        "sumSeries(group($prefix.slurm_nodes.state.{{{states}}}.gauge-nodes, scale($prefix.slurm_nodes.total.gauge-nodes_total, 0)))"
     )
+}
+
+/// The same as a share of all nodes.
+pub(crate) fn nodes_in(states: &str) -> String {
+    format!("divideSeries({}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))", number_in(states))
 }
 
 pub(crate) const DOWN: &str = "down,fail,inval,unknown";
 pub(crate) const DRAINED: &str = "drained,draining";
 
 fn now() -> Row {
-    let used = |title: &str, what: &str, description: &str| {
-        stat(title, description)
-            .curve(
-                what,
-                &format!(
-                    "divideSeries($prefix.slurm_nodes.total.gauge-{what}_allocated, \
-                     sumSeries($prefix.slurm_nodes.total.gauge-{what}_total))"
-                ),
-            )
-            .unit("percentunit")
-            .max(1.0)
-            .min(0.0)
-            .sized(3, 4)
-            .neutral()
-    };
     top(vec![
         age_of_data().sized(3, 4),
         answers().sized(3, 4),
-        stat("Jobs", "Pending and running jobs. slurmctld counts them about every 30 seconds.")
-            .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
-            .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
-            .unit("short")
-            .sized(4, 4)
-            .neutral(),
-        used(
-            "CPUs in use",
-            "cpus",
-            "Share of all CPUs that is allocated to jobs. Requires the nodes collector, as do the next two panels.",
-        ),
-        used("GPUs in use", "gpus", "Share of all GPUs that is allocated to jobs. A cluster without GPUs has no data here."),
-        nodes_out().sized(5, 4),
         stat(
-            "RPCs at a time",
-            "Average number of RPCs that slurmctld was serving at the same time. RPCs that only read run side by side; if this rises together with \
-             the mean time of an RPC, they wait for locks. See the RPC load dashboard.",
+            "RPC time",
+            "Mean time of an RPC in the last interval: how long a user waits for squeue or sbatch. Milliseconds are normal; at a second, \
+             commands hang.",
         )
-        .curve("at a time", "$prefix.slurm_rpc_stats.total.gauge-busy")
-        .unit("short")
-        .decimals(2)
-        .sized(3, 4)
-        .neutral(),
+        .curve("mean", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+        .unit("µs")
+        .worry(100_000.0, 1_000_000.0)
+        .sized(3, 4),
+        stat(
+            "Main cycle",
+            "How long the last cycle of the main scheduler took. It holds slurmctld's locks, so above a second users have to wait.",
+        )
+        .curve("last", "$prefix.slurm_sched_stats.gauge-main_last_cycle")
+        .unit("µs")
+        .worry(1_000_000.0, 5_000_000.0)
+        .sized(3, 4),
+        stat("Started per minute", "Jobs started per minute, in the last interval. If it is 0 while jobs wait, see why with squeue.")
+            .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
+            .unit("locale")
+            .decimals(0)
+            .neutral()
+            .sized(4, 4),
+        jobs().sized(4, 4),
+        stat(
+            "Carbon waits",
+            "How long the oldest tick has waited to be sent to a Carbon. Above 0, a destination is down or slow; nothing is lost before \
+             queue.max_age. If the Carbon of this Graphite is down, only Age of data shows it.",
+        )
+        .curve("oldest tick", "maxSeries($prefix.slurm_graphite.*.carbon.*.gauge-queue_age)")
+        .unit("s")
+        .worry(60.0, 3600.0)
+        .sized(4, 4),
     ])
 }
 
@@ -114,20 +137,26 @@ pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(
     isNonNull($prefix.slurm_jobs_finished.total.work.gauge-jobs))";
 
 fn lately() -> Row {
+    let rate = |leaf: &str| format!("$prefix.slurm_sched_interval.gauge-jobs_{leaf}_per_minute");
     top(vec![
         alerts(
             "Alerts",
             "Alerts that are firing or pending. Each one links to its page of the runbook. The list is also empty if the alert rules \
              are not provisioned.",
         ),
-        series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
-            .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
-            .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
-            .unit("short")
-            .min(0.0)
-            .colour("pending", "yellow")
-            .colour("running", "blue")
-            .sized(8, 8),
+        pending_and_running().sized(8, 8),
+        series(
+            "Jobs per minute",
+            "Do jobs arrive, start and end? \"not launched\" is what sdiag calls failed: jobs that slurmd could not start.",
+        )
+        .curve("submitted", &rate("submitted"))
+        .curve("started", &rate("started"))
+        .curve("completed", &rate("completed"))
+        .curve("not launched", &rate("failed"))
+        .unit("short")
+        .min(0.0)
+        .coloured(&[("submitted", "yellow"), ("started", "blue"), ("completed", "green"), ("not launched", "red")])
+        .sized(8, 8),
         series(
             "slurmctld at work",
             "Share of the time that the main and backfill schedulers were running. If the main scheduler runs more than half of the \
@@ -141,20 +170,34 @@ fn lately() -> Row {
         .colour("main", "blue")
         .colour("backfill", "orange")
         .sized(8, 8),
-        stat(
-            "Jobs failing",
-            "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node. Requires the finished \
-             collector.",
+        series(
+            "How long slurmctld takes",
+            "Mean time of an RPC, and of a cycle of the main scheduler, in each interval. Both wait for the same locks.",
         )
-        .curve("failed", FAILING)
+        .curve("RPC", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+        .curve("main cycle", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
+        .unit("µs")
+        .log()
+        .worry(100_000.0, 1_000_000.0)
+        .colour("RPC", "purple")
+        .colour("main cycle", "blue")
+        .sized(8, 8),
+        table(
+            "RPC types by slurmctld's time",
+            "Which requests keep slurmctld busy. 100% is one thread that does nothing else. Click a name to see how often they come, \
+             and who sends them.",
+            "Type",
+        )
+        .each(&busiest("type"))
         .unit("percentunit")
-        .worry(0.2, 0.5)
-        .sized(6, 4),
+        .decimals(1)
+        .leads_to("RPCs of this type", "rpc", "type")
+        .sized(8, 8),
         stat(
             "Jobs not launched",
             "Jobs per minute that slurmd could not start. The cause is a broken node or file system, not a failing program.",
         )
-        .curve("a minute", "$prefix.slurm_sched_interval.gauge-jobs_failed_per_minute")
+        .curve("a minute", &rate("failed"))
         .unit("short")
         .worry(0.5, 5.0)
         .sized(6, 4),
@@ -167,86 +210,147 @@ fn lately() -> Row {
         .unit("s")
         .neutral()
         .sized(6, 4),
+        stat("Messages for nodes", "Messages that are waiting to be sent to nodes. If there are hundreds and the number does not fall, \
+              nodes do not answer.")
+            .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+            .whole()
+            .worry(500.0, 2000.0)
+            .sized(6, 4),
         stat("Messages for slurmdbd", "Messages that slurmctld has not yet been able to send to slurmdbd. When this queue is full, \
               accounting records are lost.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
-            .unit("short")
+            .whole()
             .worry(100.0, 2000.0)
             .sized(6, 4),
-        text(
-            "",
-            "\"no data\" in purple means that points no longer arrive (then *Age of data* grows), or that a collector is disabled, as \
-             those that cost slurmctld work are by default. CPUs, GPUs and nodes need **nodes**; the partition tables need \
-             **partitions**; the user tables need `users` in **jobs** and **rpc_stats**; *Jobs failing* needs **finished**.",
-        ),
     ])
 }
 
-fn worst() -> Row {
-    let most = |what: &str| format!("highestAverage($prefix.{what}, 10)");
-    row(
-        "Top partitions, users and RPC types",
+/// The ten types or users that take most of slurmctld's time: seconds of RPCs per second. A share of all RPCs would accuse whoever
+/// asks an idle slurmctld, which is often slurm-graphite itself.
+fn busiest(what: &str) -> String {
+    format!(
+        "highestCurrent(scale(perSecond($prefix.slurm_rpc_stats.{what}.*.gauge-total_time), 0.000001), 10)"
+    )
+}
+
+fn most(what: &str) -> String {
+    format!("highestCurrent($prefix.{what}, 10)")
+}
+
+fn nodes() -> Row {
+    let used = |title: &str, what: &str, description: &str| {
+        stat(title, description)
+            .curve(
+                what,
+                &format!(
+                    "divideSeries($prefix.slurm_nodes.total.gauge-{what}_allocated, \
+                     sumSeries($prefix.slurm_nodes.total.gauge-{what}_total))"
+                ),
+            )
+            .unit("percentunit")
+            .max(1.0)
+            .min(0.0)
+            .sized(6, 4)
+            .neutral()
+    };
+    closed(
+        "Nodes (collectors.nodes)",
         vec![
+            needs(needs::NODES),
+            used("CPUs in use", "cpus", "Share of all CPUs that is allocated to jobs."),
+            used(
+                "GPUs in use",
+                "gpus",
+                "Share of all GPUs that is allocated to jobs. A cluster without GPUs has no data here.",
+            ),
+            nodes_out().sized(12, 4),
+        ],
+    )
+}
+
+fn partitions() -> Row {
+    closed(
+        "Partitions (collectors.partitions)",
+        vec![
+            needs(needs::PARTITIONS),
             table(
                 "Partitions by pending jobs",
-                "Partitions with the most pending jobs. Click a name to see its jobs. Requires the partitions collector.",
+                "Partitions with the most pending jobs. Click a name to see its jobs.",
                 "Partition",
             )
             .each(&most("slurm_partitions.*.gauge-jobs_pending"))
-            .unit("short")
-            .leads_to("Jobs of this partition", "jobs", "partition"),
-            table(
-                "Users by CPUs",
-                "Users whose jobs have the most CPUs. Click a name to see that user's jobs. Requires users in the jobs collector.",
-                "User",
-            )
-            .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
-            .unit("short")
-            .leads_to("Jobs of this user", "jobs", "user"),
-            table(
-                "RPC types by slurmctld's time",
-                "Message types that take the largest share of slurmctld's RPC time. Click a name to see who sends them and how often.",
-                "Type",
-            )
-            .each(&most("slurm_rpc_stats.type.*.gauge-time_share"))
-            .unit("percentunit")
-            .max(1.0)
-            .leads_to("RPCs of this type", "rpc", "type"),
+            .whole()
+            .leads_to("Jobs of this partition", "jobs", "partition")
+            .sized(12, 9),
             table(
                 "Partitions by CPUs in use",
-                "Share of each partition's CPUs that is allocated to jobs. Requires the partitions collector.",
+                "Share of each partition's CPUs that is allocated to jobs.",
                 "Partition",
             )
             .each("asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, $prefix.slurm_partitions.*.gauge-cpus_total, -2)")
             .unit("percent")
             .max(100.0)
-            .leads_to("This partition", "cluster", "partition"),
+            .leads_to("This partition", "cluster", "partition")
+            .sized(12, 9),
+        ],
+    )
+}
+
+fn users() -> Row {
+    closed(
+        "Users (users = N in collectors.jobs and collectors.rpc_stats)",
+        vec![
+            needs(needs::USERS),
             table(
-                "Users by pending jobs",
-                "Users with the most pending jobs. Requires users in the jobs collector.",
+                "Users by CPUs",
+                "Users whose jobs have the most CPUs. Click a name to see that user's jobs.",
                 "User",
             )
-            .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
-            .unit("short")
+            .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
+            .whole()
             .leads_to("Jobs of this user", "jobs", "user"),
+            table("Users by pending jobs", "Users with the most pending jobs.", "User")
+                .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
+                .whole()
+                .leads_to("Jobs of this user", "jobs", "user"),
             table(
                 "Users by slurmctld's time",
-                "Users whose RPCs take the most of slurmctld's time. Click a name to see what that user requests. Requires users in the \
-                 rpc_stats collector.",
+                "Users whose RPCs keep slurmctld busy. 100% is one thread that does nothing else. Click a name to see what that user \
+                 requests.",
                 "User",
             )
-            .each(&most("slurm_rpc_stats.user.*.gauge-time_share"))
+            .each(&busiest("user"))
             .unit("percentunit")
-            .max(1.0)
+            .decimals(1)
             .leads_to("RPCs of this user", "rpc", "user"),
+        ],
+    )
+}
+
+fn finished() -> Row {
+    closed(
+        "Jobs that fail (collectors.finished)",
+        vec![
+            needs(needs::FINISHED),
+            stat(
+                "Jobs failing",
+                "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
+            )
+            .curve("failed", FAILING)
+            .unit("percentunit")
+            .worry(0.2, 0.5)
+            .sized(6, 4),
         ],
     )
 }
 
 /// Curves here are named by their prefix, which tells clusters apart.
 fn clusters() -> Row {
-    let both =
-        |leaf: &str| format!("aliasSub(group(*.{leaf}, *.*.{leaf}), '^(.+)[.]slurm_[a-z_]+[.].*', '\\1')");
+    let both = |leaf: &str| {
+        format!(
+            "aliasSub(consolidateBy(group(*.{leaf}, *.*.{leaf}), 'max'), '^.*?([-_.a-zA-Z0-9]+)[.]slurm_[a-z_]+[.].*', '\\1')"
+        )
+    };
     let each = |title: &str, description: &str, leaf: &str| {
         series(title, description).named(&both(leaf)).min(0.0).sized(8, 8)
     };
@@ -258,13 +362,15 @@ fn clusters() -> Row {
                 "All clusters that have data in this Graphite.",
                 "slurm_sched_stats.gauge-jobs_pending",
             )
-            .unit("short"),
+            .unit("locale")
+            .decimals(0),
             each(
                 "Jobs running, by cluster",
                 "All clusters that have data in this Graphite.",
                 "slurm_sched_stats.gauge-jobs_running",
             )
-            .unit("short"),
+            .unit("locale")
+            .decimals(0),
             each(
                 "Main scheduler at work, by cluster",
                 "Share of the time that each cluster's main scheduler was running.",

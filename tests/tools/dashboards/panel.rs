@@ -59,6 +59,8 @@ pub(crate) struct Panel {
     links: Vec<Value>,
     /// Whether only the newest value is shown, if it is fresh.
     is_now: bool,
+    /// What a curve shows of the points that it has no room for.
+    merged: Option<&'static str>,
 }
 
 impl Panel {
@@ -77,6 +79,7 @@ impl Panel {
             transformations: Vec::new(),
             links: Vec::new(),
             is_now: false,
+            merged: None,
         }
     }
 
@@ -113,6 +116,17 @@ impl Panel {
     /// Digits after the point.
     pub(crate) fn decimals(self, digits: u8) -> Self {
         self.default("decimals", json!(digits))
+    }
+
+    /// Its values are numbers of things, of which there is never a half. Over a long time range a curve shows the largest number of
+    /// those that are merged, and a stack the last, so that its sum stays what it was at one time. Graphite's coarser archives have
+    /// means, which are rounded.
+    pub(crate) fn whole(mut self) -> Self {
+        let is_stack =
+            self.custom.get("stacking").and_then(|stacking| stacking.get("mode")) == Some(&json!("normal"));
+        self.merged = (self.kind == Kind::TimeSeries).then_some(if is_stack { "last" } else { "max" });
+        // "short" would make 3 K of 2,500.
+        self.unit("locale").decimals(0)
     }
 
     /// The axis begins at this value.
@@ -181,7 +195,7 @@ impl Panel {
             json!([{ "type": "value", "options": {
                 "1": { "text": one, "color": "green", "index": 0 },
                 "0": { "text": zero, "color": "red", "index": 1 },
-            } }, no_data(2)]),
+            } }, no_data(2, "panel-bg")]),
         )
     }
 
@@ -299,8 +313,11 @@ impl Panel {
             return Value::Object(panel);
         }
         let targets = self.targets.iter().zip('A'..).map(|((target, name), id)| {
-            let fresh =
-                if self.is_now { format!("keepLastValue({target}, {FRESH})") } else { target.clone() };
+            let fresh = match self.merged {
+                _ if self.is_now => format!("keepLastValue({target}, {FRESH})"),
+                Some(function) => format!("consolidateBy({target}, '{function}')"),
+                None => target.clone(),
+            };
             let target = match name {
                 Name::Alias(name) => format!("alias({fresh}, '{name}')"),
                 Name::Node(node) => format!("aliasByNode({fresh}, {node})"),

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::grafana::{Dashboard, Row, choice, closed, query_variable, row, top};
+use crate::needs::{self, needs};
 use crate::panel::{bars, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -49,7 +50,7 @@ fn totals() -> Row {
         stat("Threads", "RPCs being served right now, one thread each. Up to Slurm 24.05, new RPCs wait when there are 256 \
               (max_server_threads).")
             .curve("threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
-            .unit("short")
+            .whole()
             .sized(6, 4)
             .worry(128.0, 230.0),
     ])
@@ -92,14 +93,23 @@ fn types() -> Row {
                 .unit("µs")
                 .log()
                 .worry(100_000.0, 1_000_000.0),
+            series("Tables", "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; further types and users are not \
+                    counted at all. That the table of users is full is normal where there are many: only sdiag --reset, which begins all \
+                    counters again, or a restart of slurmctld empties it.")
+                .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
+                .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
+                .min(0.0)
+                .whole()
+                .sized(24, 6),
         ],
     )
 }
 
 fn users() -> Row {
-    row(
+    closed(
         "By user (collectors.rpc_stats, users = N)",
         vec![
+            needs(needs::RPC_USERS),
             series("RPC time by user", "Each user's share of slurmctld's RPC time. \"others\" is the sum of all users without \
                     their own path.")
                 .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-time_share, $most)")
@@ -116,13 +126,6 @@ fn users() -> Row {
                 .min(0.0)
                 .leads_to("This user alone", "rpc", "user")
                 .colour("others", "text"),
-            series("Tables", "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; further types and users are not \
-                    counted at all.")
-                .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
-                .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
-                .unit("short")
-                .min(0.0)
-                .worry(100.0, 200.0),
         ],
     )
 }
@@ -133,7 +136,7 @@ fn queue() -> Row {
         vec![
             series("Queued", "RPCs that are waiting in slurmctld's queue, by type.")
                 .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-queued, $most)")
-                .unit("short")
+                .whole()
                 .min(0.0),
             series("Dropped", "RPCs that slurmctld refused because the queue of their type was full.")
                 .each(
@@ -143,7 +146,7 @@ fn queue() -> Row {
                 .min(0.0),
             series("Pending", "RPCs to nodes that are waiting for an agent, by type.")
                 .each("highestAverage($prefix.slurm_rpc_stats.pending.*.gauge-count, $most)")
-                .unit("short")
+                .whole()
                 .min(0.0),
             series(
                 "Pending, all",
@@ -151,7 +154,7 @@ fn queue() -> Row {
             )
             .curve("pending", "$prefix.slurm_rpc_stats.pending_total.gauge-count")
             .curve("listed", "$prefix.slurm_rpc_stats.pending_total.gauge-dumped")
-            .unit("short")
+            .whole()
             .min(0.0),
         ],
     )
@@ -163,6 +166,7 @@ fn slurmdbd() -> Row {
     closed(
         "slurmdbd (collectors.slurmdbd)",
         vec![
+            needs(needs::SLURMDBD),
             series(
                 "Age of the roll-ups",
                 "Time since the end of the last hour, day and month that slurmdbd has rolled up for sreport. The hourly figure is \

@@ -1,7 +1,8 @@
 //! *Scheduler*: is slurmctld healthy, how long do its cycles take, how far do they get, and why do they end?
 
 use crate::grafana::{Dashboard, Row, closed, row, top};
-use crate::overview::{age_of_data, answers};
+use crate::needs::{self, needs};
+use crate::overview::{age_of_data, answers, jobs};
 use crate::panel::{Panel, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -10,7 +11,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Scheduler",
         description: "Is slurmctld healthy? How long do its scheduling cycles take, how far do they get, and why do they end?",
         variables: Vec::new(),
-        rows: vec![health(), cycles(), depth(), server(), ends()],
+        rows: vec![health(), cycles(), depth(), server(), controllers(), ends()],
     }
 }
 
@@ -34,28 +35,23 @@ fn health() -> Row {
              and commands hang. Later releases have no such limit; look at the RPC times on the RPC load dashboard instead.",
         )
         .curve("threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
-        .unit("short")
+        .whole()
         .min(0.0)
         .sized(3, 4)
         .worry(128.0, 230.0),
         stat("Agent queue", "Messages to nodes that are waiting for an agent. If there are thousands and the number does not fall, some \
               nodes do not answer.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
-            .unit("short")
+            .whole()
             .sized(3, 4)
             .worry(500.0, 2000.0),
         stat("DBD queue", "Messages that are waiting for slurmdbd. If the queue only grows, slurmdbd is down or slow. When it is full, \
               accounting records are lost.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
-            .unit("short")
+            .whole()
             .sized(4, 4)
             .worry(100.0, 2000.0),
-        stat("Jobs", "Pending and running jobs. slurmctld counts them about every 30 seconds.")
-            .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
-            .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
-            .unit("short")
-            .sized(4, 4)
-            .neutral(),
+        jobs().sized(4, 4),
     ])
 }
 
@@ -134,7 +130,8 @@ fn depth() -> Row {
             )
             .curve("queue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
             .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
-            .unit("short")
+            .unit("locale")
+            .decimals(0)
             .min(0.0)
             .colour("queue", "blue")
             .colour("looked at, interval", "orange"),
@@ -171,13 +168,13 @@ fn server() -> Row {
             .curve("RPC threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
             .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
             .curve("agent threads", "$prefix.slurm_sched_stats.gauge-agent_thread_count")
-            .unit("short")
+            .whole()
             .min(0.0)
             .worry(128.0, 230.0),
             series("Queues", "Messages that are waiting to be sent to nodes and to slurmdbd.")
                 .curve("to nodes", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
                 .curve("to slurmdbd", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
-                .unit("short")
+                .whole()
                 .min(0.0)
                 .worry(500.0, 2000.0),
             series(
@@ -195,8 +192,16 @@ fn server() -> Row {
                 .unit("µs")
                 .log()
                 .worry(100_000.0, 1_000_000.0),
-            series("Controllers", "1 if the host in SlurmctldHost answers a ping, as with scontrol ping. Requires the controllers \
-                    collector.")
+        ],
+    )
+}
+
+fn controllers() -> Row {
+    closed(
+        "Controllers (collectors.controllers)",
+        vec![
+            needs(needs::CONTROLLERS),
+            series("Controllers", "1 if the host in SlurmctldHost answers a ping, as with scontrol ping.")
                 .each("$prefix.slurm_controllers.*.gauge-up")
                 .min(0.0)
                 .max(1.0)

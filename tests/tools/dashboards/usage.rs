@@ -1,8 +1,9 @@
 //! *Usage*: who has used more than their share, who has reached a limit, and what does each QOS run? From the collector
 //! `associations`.
 
-use crate::grafana::{Dashboard, Row, query_variable, row, top};
-use crate::panel::{series, stat, table, text};
+use crate::grafana::{Dashboard, Row, closed, query_variable};
+use crate::needs::{self, needs};
+use crate::panel::{series, stat, table};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -13,15 +14,8 @@ pub(crate) fn dashboard() -> Dashboard {
             query_variable("account", "Account", "$prefix.slurm_associations.account.*"),
             query_variable("qos", "QOS", "$prefix.slurm_associations.qos.*"),
         ],
-        rows: vec![note(), now(), fairshare(), limits(), qos()],
+        rows: vec![now(), fairshare(), limits(), qos()],
     }
-}
-
-fn note() -> Row {
-    top(vec![text(
-        "",
-        "Requires the **associations** collector, which is disabled by default. Limits that are not set are not drawn.",
-    )])
 }
 
 /// More than any number of jobs.
@@ -67,33 +61,35 @@ fn share(of: &str, used: &str, limit: &str, nodes: &str) -> String {
 }
 
 fn now() -> Row {
-    top(vec![
+    let panels = vec![
+        needs(needs::ASSOCIATIONS),
         stat(
             "Jobs waiting at an account's limit",
             "Pending jobs of an account that has reached its limit: GrpJobs, or nine tenths of GrpTRES for CPUs, nodes or GPUs. The \
              account with the most such jobs is shown.",
         )
         .curve("jobs", &waiting_at_limit("$prefix", "account"))
-        .unit("short")
+        .whole()
         .sized(8, 4)
         .worry(1.0, 1000.0),
         stat("Jobs waiting at a QOS's limit", "Pending jobs of a QOS that has reached its limit. The QOS with the most such jobs is shown.")
             .curve("jobs", &waiting_at_limit("$prefix", "qos"))
-            .unit("short")
+            .whole()
             .sized(8, 4)
             .worry(1.0, 1000.0),
         stat("Associations", "Number of associations in slurmctld: accounts, and users in accounts.")
             .curve("records", "$prefix.slurm_associations.total.gauge-records")
-            .unit("short")
             .sized(8, 4)
+            .whole()
             .neutral(),
-    ])
+    ];
+    closed("Limits that are reached (collectors.associations)", panels)
 }
 
 fn fairshare() -> Row {
     let account = |leaf: &str| format!("$prefix.slurm_associations.account.$account.gauge-{leaf}");
-    row(
-        "Fairshare",
+    closed(
+        "Fairshare (collectors.associations)",
         vec![
             series(
                 "Level of fairshare, by account",
@@ -122,7 +118,7 @@ fn fairshare() -> Row {
                 .sized(8, 9),
             table("Jobs running, by account", "The ten accounts with the highest values.", "Account")
                 .each(&format!("highestAverage({}, 10)", account("jobs_running")))
-                .unit("short")
+                .whole()
                 .leads_to("Jobs of this account", "jobs", "account"),
         ],
     )
@@ -132,8 +128,8 @@ fn limits() -> Row {
     let tres = |used: &str, limit: &str| {
         format!("aliasByNode({}, -4, -2)", share("account.$account.tres.*", used, limit, "-4, -2"))
     };
-    row(
-        "Use against limits",
+    closed(
+        "Use against limits (collectors.associations)",
         vec![
             series(
                 "Running jobs of GrpJobs",
@@ -174,13 +170,13 @@ fn limits() -> Row {
 
 fn qos() -> Row {
     let qos = |leaf: &str| format!("$prefix.slurm_associations.qos.$qos.{leaf}");
-    row(
-        "QOS",
+    closed(
+        "QOS (collectors.associations)",
         vec![
             series("Jobs running, by QOS", "Number of running jobs in each QOS.")
                 .each(&qos("gauge-jobs_running"))
-                .unit("short")
                 .stacked()
+                .whole()
                 .survey(),
             series(
                 "Running jobs of a QOS's GrpJobs",

@@ -1,30 +1,72 @@
 //! Rules about nodes, jobs and accounts. Each needs a collector that is off by default, and is silent without it.
 
-use super::{Limit, Rule, where_at_least};
-use crate::{overview, usage};
+use super::{Limit, Rule, any_of, where_at_least};
+use crate::overview::{self, DOWN, DRAINED};
 
 /// The panels' targets, for the cluster in the file.
 fn of_cluster(target: &str) -> String {
     target.replace("$prefix", "cluster")
 }
 
+/// By how much a number of nodes grew within 15 minutes, at any time of the last hour. The first number ever is no growth.
+fn lately(nodes: &str) -> String {
+    format!("movingMax(diffSeries({nodes}, minSeries(group({nodes}, movingMin({nodes}, '15min')))), '1hour')")
+}
+
 pub(super) fn rules() -> Vec<Rule> {
+    let [down, drained] = [DOWN, DRAINED].map(|states| of_cluster(&overview::number_in(states)));
+    let share_down = of_cluster(&overview::nodes_in(DOWN));
+    let records = "cluster.slurm_jobs.total.gauge-records";
     let ended = "movingSum(cluster.slurm_jobs_finished.total.work.gauge-jobs, '1hour')";
     vec![
         Rule {
             name: "nodes",
             title: "Nodes are down",
             severity: "warning",
-            reason: "A share, because a large cluster always has a few broken nodes. Drained nodes do not count, because somebody \
-                     drained them on purpose. Requires the nodes collector.",
-            summary: "{{ humanizePercentage .Values.B.Value }} of the nodes are down.",
+            reason: "More than a twentieth of the nodes, and at least two, or 20 that went down within 15 minutes and stay down: a rack \
+                     of a large cluster is a small share. A large cluster always has a few broken nodes. Requires the nodes collector.",
+            summary: "{{ .Values.B }} nodes are down.",
             advice: "Check with sinfo -R and sinfo -N -t down whether the nodes share a rack, a switch or a file system. Then read \
             slurmd's log on one of them.",
-            target: of_cluster(&overview::nodes_in(overview::DOWN)),
+            target: any_of(&[
+                where_at_least(&down, &[(&share_down, 0.05), (&down, 2.0)]),
+                where_at_least(&down, &[(&lately(&down), 20.0), (&down, 20.0)]),
+            ]),
             window: 600,
             reducer: "last",
-            limit: Limit::Above(0.05),
+            limit: Limit::Above(0.0),
             lasts: "5m",
+            panel: ("overview", "Nodes out"),
+            nothing: "OK",
+        },
+        Rule {
+            name: "drained",
+            title: "Many nodes were drained",
+            severity: "warning",
+            reason: "Within 15 minutes a tenth of the nodes was drained, and at least three, and some still are. This is what a health \
+                     check does when a file system hangs: schedulers and RPCs look well, and no job starts. Growth counts, not the \
+                     number: nodes that were drained one after the other for maintenance do not. Silence it before you drain more at \
+                     once. It fires for an hour at most. Requires the nodes collector.",
+            summary: "{{ .Values.B }} nodes are drained, many of them since less than an hour.",
+            advice: "sinfo -R shows who drained them, and why. If it was the health check, find the file system or the service that it \
+            tests, then resume the nodes.",
+            target: where_at_least(
+                &drained,
+                &[
+                    (
+                        &format!(
+                            "divideSeries({}, sumSeries(cluster.slurm_nodes.total.gauge-nodes_total))",
+                            lately(&drained)
+                        ),
+                        0.1,
+                    ),
+                    (&lately(&drained), 3.0),
+                ],
+            ),
+            window: 600,
+            reducer: "last",
+            limit: Limit::Above(0.0),
+            lasts: "2m",
             panel: ("overview", "Nodes out"),
             nothing: "OK",
         },
@@ -62,20 +104,27 @@ pub(super) fn rules() -> Vec<Rule> {
             nothing: "OK",
         },
         Rule {
-            name: "limit",
-            title: "Jobs wait at an account's limit",
+            name: "job-count",
+            title: "slurmctld has nearly MaxJobCount jobs",
             severity: "warning",
-            reason: "For an hour, jobs of an account have been waiting while it runs all the jobs that it may run (GrpJobs), or uses \
-                     nine tenths of the CPUs, nodes or GPUs that it may use (GrpTRES). If your limits are meant to be reached, remove \
-                     this rule. Requires the associations collector.",
-            summary: "{{ .Values.B }} jobs are waiting in an account that has reached its limit.",
-            advice: "The Usage dashboard shows the account and the limit. Inform its users, or raise the limit with sacctmgr.",
-            target: usage::waiting_at_limit("cluster", "account"),
+            reason: "Nine tenths of 10,000, which is MaxJobCount unless slurm.conf sets it. If there were more than 10,000 within three hours, \
+                     yours is larger, and the rule is silent until you replace 9000 and 10000 by nine tenths of it and by it. An array's \
+                     waiting tasks are one record. Requires the jobs collector.",
+            summary: "slurmctld holds {{ .Values.B }} job records. At MaxJobCount, sbatch is refused for everybody.",
+            advice: "squeue shows who has so many jobs. Ask for job arrays, set MaxSubmitJobs for the association or the QOS, or raise \
+            MaxJobCount in slurm.conf (a restart of slurmctld).",
+            target: where_at_least(
+                records,
+                &[
+                    (&format!("removeAboveValue(movingMax({records}, '3hours'), 10000)"), 9000.0),
+                    (records, 9000.0),
+                ],
+            ),
             window: 600,
             reducer: "last",
             limit: Limit::Above(0.0),
-            lasts: "1h",
-            panel: ("usage", "Jobs waiting at an account's limit"),
+            lasts: "5m",
+            panel: ("jobs", "Job records"),
             nothing: "OK",
         },
         Rule {

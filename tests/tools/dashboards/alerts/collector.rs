@@ -64,6 +64,25 @@ fn delivery() -> Vec<Rule> {
             panel: ("collector", "Oldest unsent tick"),
             nothing: "OK",
         },
+        Rule {
+            name: "carbon-errors",
+            title: "Carbon loses what it has read",
+            severity: "warning",
+            reason: "carbon-cache counts files that it could not create or write, and points that it threw away because its cache was \
+                     full. slurm-graphite has delivered these points and cannot know. The figures are Carbon's own, once a minute under \
+                     CARBON_METRIC_PREFIX; carbon-c-relay and VictoriaMetrics have others. They are about everything that this Carbon \
+                     stores.",
+            summary: "In the last 15 minutes, carbon-cache failed {{ .Values.B }} times to store points.",
+            advice: "Carbon's log has the errors; df on its host. When it can write again, restart carbon-cache within \
+            queue.resend_window (10 minutes): slurm-graphite then sends again what Carbon lost.",
+            target: "sumSeries(group(carbon.agents.*.errors, carbon.agents.*.cache.overflow))".to_owned(),
+            window: 900,
+            reducer: "sum",
+            limit: Limit::Above(0.0),
+            lasts: "0s",
+            panel: ("collector", "Carbon's own errors"),
+            nothing: "OK",
+        },
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Rules about slurmctld and its schedulers, from its statistics only.
 
-use super::{Limit, Rule, where_at_least};
+use super::{Limit, Rule, any_of, growth, where_at_least};
 
 /// Every tick has exactly one reading of slurmctld's statistics.
 pub(super) fn rules() -> Vec<Rule> {
@@ -13,18 +13,19 @@ fn alive() -> Vec<Rule> {
             name: "no-data",
             title: "No Slurm metrics arrive",
             severity: "critical",
-            reason: "Fires after ten minutes without a single point, or if Graphite does not answer. isNonNull turns a slot without a \
-                     point into 0, so existing files that receive nothing count too. If there are no files, or Graphite does not \
-                     answer, Grafana's states for no data and for errors are set to Alerting. slurm-graphite sends its own figures even \
-                     while slurmctld is down, so this rule and \"slurmctld does not answer\" never fire together.",
-            summary: "Graphite has received no points from slurm-graphite for ten minutes.",
+            reason: "Fires after ten minutes without a single point, or if Graphite has not answered for five. A restart of Graphite \
+                     takes less. isNonNull turns a slot without a point into 0, so existing files that receive nothing count too. If \
+                     there are no files, or Graphite does not answer, Grafana's states for no data and for errors are set to Alerting. \
+                     slurm-graphite sends its own figures even while slurmctld is down, so this rule and \"slurmctld does not answer\" \
+                     never fire together.",
+            summary: "Graphite has received no points from slurm-graphite for ten minutes, or has not answered for five.",
             advice: "Check whether slurm-graphite (systemctl status slurm-graphite), Carbon and Graphite are running. slurm-graphite \
             keeps what it cannot send (queue.dir) and sends it later.",
             target: "sumSeries(isNonNull(cluster.slurm_graphite.*.gauge-slurmctld_up))".to_owned(),
-            window: 600,
+            window: 300,
             reducer: "sum",
             limit: Limit::Below(1.0),
-            lasts: "1m",
+            lasts: "5m",
             panel: ("collector", "slurmctld"),
             nothing: "Alerting",
         },
@@ -53,6 +54,9 @@ fn scheduling() -> Vec<Rule> {
     let changes = "movingSum(sumSeries(\
                    cluster.slurm_sched_interval.gauge-jobs_{submitted,started,completed,canceled}_per_minute), '10min')";
     let backfill = "cluster.slurm_sched_interval.gauge-bf_last_cycle_age";
+    let between_cycles = "offset(scale(cluster.slurm_sched_stats.gauge-bf_active, -1), 1)";
+    let not_launched =
+        format!("movingSum({}, '15min')", growth("cluster.slurm_sched_stats.gauge-jobs_failed"));
     vec![
         Rule {
             name: "backfill",
@@ -62,12 +66,15 @@ fn scheduling() -> Vec<Rule> {
                      lasts up to bf_max_time. Ten minutes are twenty missed cycles. A held job, or one that waits for another job, \
                      needs no cycle, so the rule requires that the main scheduler's queue, which has only jobs that could start, was \
                      never empty in these ten minutes. It also requires that jobs were submitted, started or ended, because slurmctld \
-                     runs no cycle while nothing changes. If bf_interval or bf_max_time is several minutes, raise the limit to ten \
-                     times the larger one.",
+                     runs no cycle while nothing changes, and that no cycle is running, which with a large bf_max_time may take long. \
+                     If bf_interval is several minutes, raise the limit to ten times of it.",
             summary: "Jobs that could start are waiting, and the last backfill cycle began {{ humanizeDuration .Values.B.Value }} ago.",
             advice: "The Scheduler dashboard shows whether the last cycle ended. Backfill stops if the number of RPCs exceeds \
             max_rpc_cnt, or if the main scheduler is always busy.",
-            target: where_at_least(backfill, &[(could_run, 1.0), (changes, 0.01), (pending, 1.0)]),
+            target: where_at_least(
+                backfill,
+                &[(could_run, 1.0), (changes, 0.01), (pending, 1.0), (between_cycles, 1.0)],
+            ),
             window: 600,
             reducer: "last",
             limit: Limit::Above(600.0),
@@ -79,18 +86,21 @@ fn scheduling() -> Vec<Rule> {
             name: "main",
             title: "The main scheduler does not run",
             severity: "critical",
-            reason: "It runs at least once a minute (sched_interval). The rule applies only while jobs are pending: the division has \
-                     no point if there are none. If sched_interval is several minutes, raise \"for\".",
-            summary: "Jobs are pending, and the main scheduler has completed {{ .Values.B }} cycles in ten minutes.",
+            reason: "It runs at least once a minute (sched_interval), so five minutes are five missed cycles. The rule applies only \
+                     if jobs were pending all the time: the division leaves no point if there were none. If sched_interval is \
+                     several minutes, replace each '5min' by five times of it. If it is -1, remove the rule: then a cycle begins only \
+                     when a job is submitted or ends.",
+            summary: "Jobs are pending, and the main scheduler has completed {{ .Values.B }} cycles in five minutes.",
             advice: "Check SchedulerParameters (scontrol show config). Too many RPCs (max_rpc_cnt, defer) or jobs that stay in \
             COMPLETING stop the scheduler. The Scheduler dashboard shows its cycles.",
             target: format!(
-                "divideSeries(cluster.slurm_sched_interval.gauge-main_cycles, isNonNull(removeBelowValue({pending}, 1)))"
+                "divideSeries(movingSum(cluster.slurm_sched_interval.gauge-main_cycles, '5min'), \
+                 isNonNull(removeBelowValue(movingMin({pending}, '5min'), 1)))"
             ),
             window: 600,
-            reducer: "max",
+            reducer: "last",
             limit: Limit::Below(1.0),
-            lasts: "5m",
+            lasts: "2m",
             panel: ("scheduler", "Cycles per minute"),
             nothing: "OK",
         },
@@ -148,15 +158,22 @@ fn scheduling() -> Vec<Rule> {
             name: "launch",
             title: "Jobs are not launched",
             severity: "warning",
-            reason: "Jobs that slurmd could not start, which sdiag counts as failed. A single job with a bad working directory is \
-                     harmless. One every two minutes points to a node or a file system.",
-            summary: "In the last ten minutes, slurmd could not start {{ .Values.B }} jobs per minute on average.",
+            reason: "Jobs that slurmd could not start, which sdiag counts as failed: a twentieth of all that were started in 15 \
+                     minutes, and at least six. A single job with a bad working directory is harmless, and where 100,000 jobs run a \
+                     day, so are some dozens. A broken node takes one job after the other.",
+            summary: "In the last 15 minutes, slurmd could not start {{ humanizePercentage .Values.B.Value }} of the jobs.",
             advice: "Find the node with sinfo -R and slurmctld's log, and drain it. The usual causes are a full disk, a missing mount \
             and a failing prolog.",
-            target: "cluster.slurm_sched_interval.gauge-jobs_failed_per_minute".to_owned(),
+            target: where_at_least(
+                &format!(
+                    "divideSeries({not_launched}, movingSum({}, '15min'))",
+                    growth("cluster.slurm_sched_stats.gauge-jobs_{started,failed}")
+                ),
+                &[(&not_launched, 6.0)],
+            ),
             window: 600,
-            reducer: "mean",
-            limit: Limit::Above(0.5),
+            reducer: "last",
+            limit: Limit::Above(0.05),
             lasts: "0s",
             panel: ("overview", "Jobs not launched"),
             nothing: "OK",
@@ -202,6 +219,27 @@ fn load() -> Vec<Rule> {
             nothing: "OK",
         },
         Rule {
+            name: "dbd-full",
+            title: "Accounting records will be lost",
+            severity: "critical",
+            reason: "The same queue, when it is urgent: more than 5,000 messages for ten minutes, which is half of the smallest \
+                     MaxDBDMsgs (10,000), or more than 100 for an hour, which is longer than a backup or a purge of the database \
+                     should hold it.",
+            summary: "{{ .Values.B }} messages to slurmdbd are waiting. At MaxDBDMsgs, slurmctld discards accounting records.",
+            advice: "Start slurmdbd and its database now; sacctmgr show cluster needs both. slurmctld's log says when it begins to \
+            discard records.",
+            target: any_of(&[("'10min'", 5000.0), ("'1hour'", 100.0)].map(|(time, least)| {
+                let queue = "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size";
+                where_at_least(queue, &[(&format!("movingMin({queue}, {time})"), least)])
+            })),
+            window: 600,
+            reducer: "last",
+            limit: Limit::Above(0.0),
+            lasts: "2m",
+            panel: ("scheduler", "DBD queue"),
+            nothing: "OK",
+        },
+        Rule {
             name: "threads",
             title: "slurmctld runs out of threads",
             severity: "critical",
@@ -237,18 +275,17 @@ fn load() -> Vec<Rule> {
         },
         Rule {
             name: "rpc-tables",
-            title: "A table of slurmctld's RPCs is full",
+            title: "slurmctld's table of RPC types is full",
             severity: "warning",
-            reason: "The tables hold 100 types and 200 users. Further ones are not counted anywhere, not even in sdiag.",
-            summary: "slurmctld's table of RPC types or users is {{ humanizePercentage .Values.B.Value }} full.",
-            advice: "Run sdiag --reset once, which empties both tables. The figures per interval then have one gap, and those since the \
+            reason: "The table holds 100 types. Further ones are not counted anywhere, not even in sdiag. No cluster uses that many \
+                     in ordinary work. The table of users has 200 rows and is always full at a large site, so no rule watches it.",
+            summary: "slurmctld's table of RPC types has {{ .Values.B }} of 100 rows.",
+            advice: "Run sdiag --reset once, which empties it. The figures per interval then have one gap, and those since the \
             start begin again at zero.",
-            target: "maxSeries(group(scale(cluster.slurm_rpc_stats.total.gauge-types, 0.01), \
-                     scale(cluster.slurm_rpc_stats.total.gauge-users, 0.005)))"
-                .to_owned(),
+            target: "cluster.slurm_rpc_stats.total.gauge-types".to_owned(),
             window: 600,
             reducer: "last",
-            limit: Limit::Above(0.995),
+            limit: Limit::Above(99.5),
             lasts: "10m",
             panel: ("rpc", "Tables"),
             nothing: "OK",

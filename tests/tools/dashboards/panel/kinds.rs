@@ -35,7 +35,7 @@ pub(crate) fn stat(title: &str, description: &str) -> Panel {
         "reduceOptions": { "calcs": ["last"], "fields": "", "values": false },
     }));
     panel.defaults = object(json!({
-        "color": { "mode": "thresholds" }, "noValue": "no data", "mappings": [no_data(0)],
+        "color": { "mode": "thresholds" }, "noValue": "no data", "mappings": [no_data(0, UNKNOWN)],
     }));
     panel.is_now = true;
     panel
@@ -48,34 +48,36 @@ pub(crate) fn bars(title: &str, description: &str) -> Panel {
         "displayMode": "gradient", "orientation": "horizontal", "showUnfilled": true, "valueMode": "color",
         "reduceOptions": { "calcs": ["last"], "fields": "", "values": false },
     }));
-    panel.defaults = object(json!({ "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0 }));
+    panel.defaults = object(json!({
+        "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0, "noValue": "no data", "mappings": [no_data(0, UNKNOWN)],
+    }));
     panel.is_now = true;
     panel
 }
 
-/// A line for each series: the newest value, the mean over the time range, and a sparkline. `what` is the heading of
-/// the column of names.
+/// A line for each series: the newest value and a sparkline. `what` is the heading of the column of names.
 pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
     let mut panel = Panel::new(Kind::Table, title, description, (8, 9));
     panel.custom = object(json!({ "align": "auto", "cellOptions": { "type": "auto" }, "inspect": false }));
     panel.options = object(json!({
         "showHeader": true, "cellHeight": "sm", "sortBy": [{ "displayName": "Now", "desc": true }],
     }));
-    panel.defaults =
-        object(json!({ "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0, "noValue": "no data" }));
+    panel.defaults = object(json!({
+        "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0, "noValue": "no data", "mappings": [no_data(0, UNKNOWN)],
+    }));
     panel.transformations = vec![
-        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last", "mean", "allValues"] } }),
+        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last", "allValues"] } }),
         json!({ "id": "organize", "options": {
-            "renameByName": { "Field": what, "Last": "Now", "Mean": "Mean", "All values": "Trend" },
-            "indexByName": {}, "excludeByName": {},
+            "renameByName": { "Field": what, "Last": "Now", "All values": "Trend" }, "indexByName": {}, "excludeByName": {},
         } }),
     ];
     panel.is_now = true;
-    panel.property("Now", "custom.cellOptions", &json!({ "type": "gauge", "mode": "basic" })).property(
-        "Trend",
-        "custom.cellOptions",
-        &json!({ "type": "sparkline", "hideValue": true }),
-    )
+    // A third of the page has no room for Grafana's widths.
+    panel
+        .property("Now", "custom.cellOptions", &json!({ "type": "gauge", "mode": "basic" }))
+        .property("Now", "custom.width", &json!(150))
+        .property("Trend", "custom.cellOptions", &json!({ "type": "sparkline", "hideValue": true }))
+        .property("Trend", "custom.width", &json!(110))
 }
 
 /// The alerts that fire now, or soon will, for the selected cluster.
@@ -89,10 +91,11 @@ pub(crate) fn alerts(title: &str, description: &str) -> Panel {
     panel
 }
 
-/// If there is no value, the panel shows a word instead of the last known value.
-pub(super) fn no_data(index: u32) -> Value {
+/// If there is no value, the panel shows a word instead of the last known value. The colour is that of the word, or of the panel
+/// behind it.
+pub(super) fn no_data(index: u32, colour: &str) -> Value {
     json!({ "type": "special", "options": {
-        "match": "null", "result": { "text": "no data", "color": UNKNOWN, "index": index },
+        "match": "null+nan", "result": { "text": "no data", "color": colour, "index": index },
     } })
 }
 

@@ -1,0 +1,243 @@
+//! `make grafana`: every panel of every dashboard, drawn by Grafana's component library from a real cluster's points, and again when these
+//! have stopped.
+//!
+//! It needs what tests/tools/grafana/build.sh makes, and Chromium, so `make test` leaves it out.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::grafana::Variables;
+use sandbox::panels::{Drawn, Given, Page, Panels};
+use sandbox::{Dashboard, unix_seconds};
+use serde_json::{Value, json};
+
+use super::dashboards;
+use super::live::Worked;
+
+/// The span that is drawn, in seconds: a bit more than [`Worked`] works.
+const SPAN: u64 = 60;
+
+/// The series of panels for which this Slurm or the sandbox has none: live.rs invents their points under this prefix.
+const INVENTED: &str = "invented";
+
+/// What is wrong with a panel as it was drawn.
+fn problems(drawn: &Drawn) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if drawn.text.contains("failed:") {
+        wrong.push(drawn.text.clone());
+    }
+    let axis: Vec<&String> = drawn.canvases.iter().flat_map(|canvas| &canvas.texts).collect();
+    let odd = ["NaN", "undefined", "null", "Infinity"];
+    for text in
+        axis.iter().copied().chain([&drawn.text]).filter(|text| odd.iter().any(|odd| text.contains(odd)))
+    {
+        wrong.push(format!("shows {text:?}"));
+    }
+    match drawn.kind.as_str() {
+        "timeseries" => curves(drawn, &mut wrong),
+        "table" => table(drawn, &mut wrong),
+        _ => figures(drawn, &mut wrong),
+    }
+    wrong.into_iter().map(|problem| format!("{}, {:?}: {problem}", drawn.kind, drawn.title)).collect()
+}
+
+/// Each series with points has its line and its name in the legend, and the axis has the unit.
+fn curves(drawn: &Drawn, wrong: &mut Vec<String>) {
+    let shown: Vec<_> = drawn.series.iter().filter(|series| series.points > 1).collect();
+    let lines: usize = drawn.canvases.iter().map(|canvas| canvas.strokes.len()).sum();
+    if lines < shown.len() {
+        wrong.push(format!("{lines} lines of {} series", shown.len()));
+    }
+    for series in shown.iter().filter(|series| !drawn.text.contains(&series.name)) {
+        wrong.push(format!("{} is not in the legend", series.name));
+    }
+    if drawn.series.is_empty() {
+        return says_no_data(drawn, wrong);
+    }
+    // The other texts are clock times.
+    let values = drawn.canvases.iter().flat_map(|canvas| &canvas.texts).filter(|text| !text.contains(':'));
+    let values: Vec<&String> = values.collect();
+    if values.is_empty() && !shown.is_empty() {
+        wrong.push("no axis".to_owned());
+    }
+    for text in values {
+        has_unit(drawn, text, wrong);
+    }
+}
+
+/// Each series has its line, with its newest value or "no data", nothing is wider than the panel, and there is no empty cell.
+fn table(drawn: &Drawn, wrong: &mut Vec<String>) {
+    if drawn.series.is_empty() {
+        return says_no_data(drawn, wrong);
+    }
+    if drawn.is_cut {
+        wrong.push("has to be scrolled sideways".to_owned());
+    }
+    for series in &drawn.series {
+        let Some(cells) = drawn.cells.iter().find(|cells| cells.first() == Some(&series.name)) else {
+            wrong.push(format!("{} has no line in {:?}", series.name, drawn.cells));
+            continue;
+        };
+        let now = cells.get(1).map_or("", String::as_str);
+        match series.last {
+            Some(_) => has_unit(drawn, now, wrong),
+            None if now.to_lowercase() == "no data" => {}
+            None => wrong.push(format!("{} has stopped and shows {now:?}", series.name)),
+        }
+    }
+}
+
+/// A single figure, or one for each series, with its unit; "no data" for those that have stopped.
+fn figures(drawn: &Drawn, wrong: &mut Vec<String>) {
+    if drawn.series.is_empty() {
+        return says_no_data(drawn, wrong);
+    }
+    let is_total = drawn.calc == "sum";
+    let has_stopped = |series: &&Given| if is_total { series.points == 0 } else { series.last.is_none() };
+    let stopped = drawn.series.iter().filter(has_stopped).count();
+    let said = drawn.text.to_lowercase().matches("no data").count();
+    if said != stopped {
+        wrong.push(format!("{stopped} of {} have stopped: {:?}", drawn.series.len(), drawn.text));
+    }
+    if stopped < drawn.series.len() && drawn.series.len() > 1 {
+        for series in drawn.series.iter().filter(|series| !drawn.text.contains(&series.name)) {
+            wrong.push(format!("{} is not named in {:?}", series.name, drawn.text));
+        }
+    }
+    // The lines are those of the title, of names, and of values, which may be words.
+    let values =
+        drawn.text.lines().skip(1).filter(|line| line.starts_with(|c: char| c.is_ascii_digit() || c == '-'));
+    values.for_each(|text| has_unit(drawn, text, wrong));
+}
+
+fn says_no_data(drawn: &Drawn, wrong: &mut Vec<String>) {
+    if !drawn.text.to_lowercase().contains("no data") {
+        wrong.push(format!("without a series: {:?}", drawn.text));
+    }
+}
+
+/// A number with one of the suffixes of the panel's units.
+fn has_unit(drawn: &Drawn, text: &str, wrong: &mut Vec<String>) {
+    let number = |c: char| c.is_ascii_digit() || "-.,".contains(c);
+    let unit = text.trim_start_matches(number).trim();
+    let is_number = text.starts_with(number);
+    if !is_number || !drawn.suffixes.iter().any(|suffix| suffix == unit) {
+        wrong.push(format!("{text:?} is no number in one of {:?}", drawn.suffixes));
+    }
+}
+
+/// The dashboards with their points; panels that have none with those that were invented for them.
+fn pages(worked: &Worked) -> Result<Vec<(Dashboard, Page)>> {
+    let invented_at = unix_seconds();
+    worked.invented(&dashboards())?;
+    let page = |dashboard: &Dashboard, prefix: &str, until: u64| {
+        let given = Variables::from([("prefix".to_owned(), prefix.to_owned())]);
+        let variables = dashboard.variables(&given, |query| worked.web().find(query))?;
+        Page::of(dashboard, worked.web(), &variables, (until - SPAN, until), |_| true)
+    };
+    let pages = dashboards().into_iter().map(|dashboard| {
+        let mut real = page(&dashboard, "cluster", unix_seconds())?;
+        let invented = page(&dashboard, INVENTED, invented_at)?;
+        for (part, other) in real.parts.iter_mut().zip(invented.parts) {
+            if part.series.iter().all(Vec::is_empty) {
+                *part = other;
+            }
+        }
+        Ok((dashboard, real))
+    });
+    pages.collect()
+}
+
+/// The same without the later half of their points, as if they had stopped.
+fn stopped(page: Page) -> Page {
+    page.with_series(|series| {
+        let left = series.values().count() / 2;
+        let points = series.points.iter_mut().filter(|(_, value)| value.is_some());
+        points.skip(left).for_each(|(_, value)| *value = None);
+    })
+}
+
+#[test]
+#[ignore = "it needs npm and Chromium: make grafana"]
+fn every_panel_is_drawn_by_grafanas_own_components() {
+    let library = std::env::var_os("GRAFANA_PANELS").map(PathBuf::from).unwrap();
+    let panels = Panels::find(&library).unwrap();
+    let worked = Worked::start().unwrap();
+    let (mut wrong, mut empty, mut seen) = (Vec::new(), BTreeSet::new(), 0);
+    let pages = pages(&worked).unwrap();
+    for (dashboard, page) in &pages {
+        for (page, state) in [(page.clone(), "real"), (stopped(page.clone()), "stopped")] {
+            for drawn in panels.draw(worked.folder(), &page, None).unwrap() {
+                seen += 1;
+                if drawn.series.is_empty() {
+                    empty.insert(format!("{}, {:?}", dashboard.name, drawn.title));
+                }
+                wrong
+                    .extend(problems(&drawn).iter().map(|one| format!("{}, {state}: {one}", dashboard.name)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "of {seen} panels:\n{}", wrong.join("\n"));
+    assert!(seen > 200, "only {seen} panels");
+    assert_eq!(empty, BTreeSet::new(), "panels without a series");
+    breaks(&panels, &worked, &pages).unwrap();
+}
+
+/// And the check works: it finds one broken panel of each kind, with its points and when they have stopped.
+fn breaks(panels: &Panels, worked: &Worked, pages: &[(Dashboard, Page)]) -> Result<()> {
+    let broken = [
+        (
+            "timeseries",
+            "/fieldConfig/defaults/unit",
+            json!("suffix: parsec"),
+            false,
+            "is no number in one of",
+        ),
+        (
+            "timeseries",
+            "/fieldConfig/defaults/custom/hideFrom",
+            json!({ "viz": true, "legend": false, "tooltip": false }),
+            false,
+            "lines of",
+        ),
+        ("timeseries", "/options/legend/showLegend", json!(false), false, "is not in the legend"),
+        ("stat", "/options/reduceOptions/calcs", json!(["lastNotNull"]), true, "have stopped"),
+        ("bargauge", "/options/reduceOptions/calcs", json!(["lastNotNull"]), true, "have stopped"),
+        ("table", "/fieldConfig/defaults/mappings", json!([]), true, "NaN"),
+        ("table", "/transformations", json!([]), false, "has no line"),
+        ("table", "/fieldConfig/defaults/custom/minWidth", json!(400), false, "sideways"),
+    ];
+    let mut unseen = Vec::new();
+    for (kind, pointer, value, is_stopped, words) in broken {
+        let mut found = BTreeSet::new();
+        for (dashboard, page) in pages {
+            let mut page = if is_stopped { stopped(page.clone()) } else { page.clone() };
+            page.parts.retain(|part| part.panel.kind == kind);
+            page.parts.truncate(2);
+            for part in &mut page.parts {
+                set(&mut part.panel.json, pointer, &value)?;
+            }
+            if page.parts.is_empty() {
+                continue;
+            }
+            let drawn = panels.draw(worked.folder(), &page, None)?;
+            found.extend(
+                drawn.iter().flat_map(problems).map(|problem| format!("{}: {problem}", dashboard.name)),
+            );
+            break;
+        }
+        if !found.iter().any(|problem| problem.contains(words)) {
+            unseen.push(format!("{kind} with {pointer} = {value}: {words:?} is not in {found:?}"));
+        }
+    }
+    ensure!(unseen.is_empty(), "{}", unseen.join("\n"));
+    Ok(())
+}
+
+fn set(panel: &mut Value, pointer: &str, value: &Value) -> Result<()> {
+    let (parent, key) = pointer.rsplit_once('/').context("no pointer")?;
+    let parent = panel.pointer_mut(parent).and_then(Value::as_object_mut).context("no such parent")?;
+    parent.insert(key.to_owned(), value.clone());
+    Ok(())
+}
