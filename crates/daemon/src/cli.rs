@@ -45,7 +45,7 @@ pub(crate) enum Command {
     /// Check the configuration, and with --connect everything that it names
     Check {
         /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each Carbon, to which it sends one point; count
-        /// the series, for which it asks slurmctld once for everything that is enabled
+        /// the series, for which it asks slurmctld once for everything that is enabled; and once for its nodes, to say what they would cost
         #[arg(long)]
         connect: bool,
         /// Print one line of JSON

@@ -19,7 +19,7 @@ use carbon::{Address, Destination, Limits, MetricNames, Protocol, Timeouts};
 use slurm_points::configured::Collectors;
 use slurm_points::prefix::Prefix;
 
-pub(crate) use self::file::{ConfigFile, default_paths};
+pub(crate) use self::file::{ConfigFile, VARIABLE, default_paths};
 pub(crate) use self::flags::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags};
 pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};

@@ -81,6 +81,9 @@ impl SourceError {
                 "It is a separate package, which needs no Slurm."
             }
             Self::NoReader(locate::NoReader::NoNative { .. }) => "It comes with this program.",
+            Self::NoReader(locate::NoReader::NoLibrary) => {
+                "If Slurm is in a directory of its own, name the one of its libslurm in LD_LIBRARY_PATH."
+            }
             Self::NoReader(_) => {
                 "Each reader is built for one libslurm; install the one for this host's Slurm release."
             }

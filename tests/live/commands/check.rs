@@ -81,6 +81,31 @@ fn a_shipped_configuration_is_good() {
     assert!(good.stdout.contains(shipped), "{}", good.stdout);
 }
 
+/// A reload checks the file first, and must not be prevented by a file system that is away.
+#[test]
+fn what_a_check_without_connection_can_know_is_a_note() {
+    let folder = Folder::new().unwrap();
+    let check = |text: &str| {
+        let text = format!("{text}[[carbon]]\naddress = \"192.0.2.1:2004\"\n");
+        let file = write(&folder, "noted.toml", &text).unwrap();
+        let checked = run(&folder, &["check", "--config", &file]).unwrap();
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+        checked.stdout
+    };
+    let conf = check("[slurm]\nconf = \"/nowhere/slurm.conf\"\n");
+    assert!(conf.contains("\n– slurm.conf: there is no /nowhere/slurm.conf, which [slurm] conf"), "{conf}");
+    let queue = check("[queue]\nmax_age = \"3d\"\n");
+    assert!(
+        queue.contains("\n– queue: max_age is 3days; Carbon must keep the finest points as long"),
+        "{queue}"
+    );
+    assert_eq!(check("[queue]\nmax_age = \"1d\"\n").lines().count(), 1);
+    // The default file's name is given, and there is no such file.
+    let absent = run(&folder, &["check"]).unwrap().stdout;
+    assert!(absent.starts_with("– configuration: flags and defaults only; there is no "), "{absent}");
+    assert!(absent.lines().next().unwrap().ends_with("which SLURM_GRAPHITE_CONFIG names"), "{absent}");
+}
+
 #[test]
 fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
     let folder = Folder::new().unwrap();
@@ -88,7 +113,7 @@ fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
     let [line] = checked.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{}", checked.stdout) };
     let document: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!((checked.code, document["ok"].as_bool()), (Some(0), Some(true)), "{line}");
-    assert_eq!(document["lines"][0]["mark"], "✓", "{line}");
+    assert_eq!(document["lines"][0]["mark"], "–", "{line}");
     let flags = ["--json", "--connect", "--slurm-conf", "/nowhere/slurm.conf", "--carbon", "127.0.0.1:9"];
     let checked = run(&folder, &[&["check"][..], &flags].concat()).unwrap();
     let document: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();

@@ -61,17 +61,27 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
     let queue = sandbox.path("queue").display().to_string();
     fs::create_dir(&queue).unwrap();
     let schemas = sandbox.path("carbon/storage-schemas.conf").display().to_string();
+    sandbox.slurm.submit(&["--begin=now+1hour", "--wrap", "true"]).unwrap();
+    let nodes = sandbox.slurm.run("sinfo", &["--noheader", "--Node", "--format=%n"]).unwrap();
+    let nodes = nodes.lines().collect::<std::collections::BTreeSet<_>>().len();
+    // slurmctld counts jobs every 30 s at most.
+    wait::until("a job in its statistics", Duration::from_secs(60), || {
+        sandbox.slurm.sdiag().is_ok_and(|sdiag| sdiag.get(sandbox::section::TOP, "Jobs pending") == Some(1))
+    })
+    .unwrap();
     let good = check(&sandbox, &["--queue-dir", &queue, "--storage-schemas", &schemas]).unwrap();
     assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""), "{}", good.stdout);
     let carbon = sandbox.carbon.address();
     for (line, start) in good.stdout.lines().zip([
-        "✓ configuration: flags",
+        "– configuration: flags",
         "✓ slurm.conf: ",
         "✓ libslurm: release ",
         "✓ munge: slurmctld accepts",
         "✓ slurmctld: cluster sandbox answers in ",
         "✓ queue: ",
         "✓ series: ",
+        &format!("✓ nodes: {nodes}; [collectors.nodes] is off and would cost one request every 60 s that takes the lock of its nodes, "),
+        "✓ jobs: 1; [collectors.jobs] is off and would cost one request every 60 s that takes the lock of its jobs",
         "✓ storage-schemas.conf (",
         "✓ storage-aggregation.conf (",
         "✓ carbon.conf (",
@@ -80,7 +90,15 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
     ]) {
         assert!(line.starts_with(start), "{line}, not {start}");
     }
-    assert_eq!(good.stdout.lines().count(), 12, "{}", good.stdout);
+    assert_eq!(good.stdout.lines().count(), 14, "{}", good.stdout);
+    let on = write(
+        &sandbox.folder,
+        "on.toml",
+        "[collectors.nodes]\nenabled = true\n[collectors.jobs]\nenabled = true\n",
+    )
+    .unwrap();
+    let on = check(&sandbox, &["--config", &on]).unwrap();
+    assert!(on.code == Some(0) && !on.stdout.contains("is off"), "{}", on.stdout);
     // The queue's folder is unchanged, and Carbon has one new series, whose value is the time of the check.
     assert_eq!(fs::read_dir(&queue).unwrap().count(), 0);
     wait::until("the canary", wait::LIMIT, || !sandbox.carbon.paths().is_empty()).unwrap();
@@ -201,6 +219,8 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_and_its_series_count
         let args = ["--map-root-user", "--mount", "sh", "-c", &script];
         Invocation::of(&sandbox.folder, &unshare, &args).unwrap().finish().unwrap()
     };
+    // The check asks for the nodes too, and each type of RPC that slurmctld has seen makes more series.
+    sandbox.slurm.run("scontrol", &["show", "node"]).unwrap();
     let first = check();
     says(&first, "– carbon.conf (/etc/carbon/carbon.conf): ");
     says(&first, "✓ storage-schemas.conf (/etc/carbon/storage-schemas.conf): [slurm_graphite:cluster] fits");

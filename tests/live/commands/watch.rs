@@ -57,7 +57,7 @@ impl Watched {
     fn screen(&self) -> Vec<String> {
         let drawn = self.drawn();
         let last = drawn.rsplit("\x1b[H").nth(1).unwrap_or_default();
-        let looks = ["\x1b[7m", "\x1b[1m", "\x1b[0m", "\x1b[K", "\x1b[J"];
+        let looks = ["\x1b[7m", "\x1b[1m", "\x1b[2m", "\x1b[0m", "\x1b[K", "\x1b[J"];
         last.split("\r\n")
             .map(|line| looks.iter().fold(line.to_owned(), |line, look| line.replace(look, "")))
             .map(|line| line.trim_end_matches('\r').to_owned())
@@ -112,6 +112,19 @@ fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends() {
         screen.len() == 8 && screen.iter().all(|line| line.chars().count() <= 40)
     });
 
+    // It hangs: the wait is counted while it lasts, and the time without a reading from the last one.
+    slurm.slurmctld.freeze().unwrap();
+    let hung = std::time::Instant::now();
+    let waits = |screen: &[String]| -> Option<u64> {
+        screen.get(1)?.strip_prefix("waiting for slurmctld for ")?.strip_suffix(" s")?.parse().ok()
+    };
+    watched.until("a wait of three seconds", |screen| waits(screen) >= Some(3));
+    let waited = waits(&watched.screen()).unwrap();
+    assert!(waited <= hung.elapsed().as_secs(), "{waited} s are more than it hung");
+    slurm.slurmctld.thaw().unwrap();
+    watched
+        .until("an answer", |screen| screen.get(1).is_some_and(|line| line.starts_with("server threads ")));
+
     slurm.slurmctld.stop().unwrap();
     watched
         .until("the outage", |screen| screen.get(1).is_some_and(|line| line.starts_with("no reading for ")));
@@ -126,6 +139,20 @@ fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends() {
         watched.signal(signal);
         watched.ends();
     }
+}
+
+#[test]
+fn into_a_pipe_it_says_how_long_it_has_waited() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::start(&folder).unwrap();
+    slurm.slurmctld.freeze().unwrap();
+    let conf = slurm.conf().display().to_string();
+    let graphite = slurm_graphite().unwrap().display().to_string();
+    let text = format!("'{graphite}' stats --watch 1 --slurm-conf '{conf}' | sed '/for [3-9] s/q'");
+    let run = Invocation::of(&folder, "/bin/sh".as_ref(), &["-c", &text]).unwrap().finish().unwrap();
+    slurm.slurmctld.thaw().unwrap();
+    let last = run.stdout.lines().last().unwrap_or_default();
+    assert!(last.starts_with("waiting for slurmctld for "), "{run:?}");
 }
 
 #[test]

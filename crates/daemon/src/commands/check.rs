@@ -5,6 +5,7 @@
 
 mod accounting;
 mod carbon_conf;
+mod costs;
 mod delivery;
 mod ini;
 mod neighbors;
@@ -25,7 +26,7 @@ use slurm_snapshot::Reading;
 
 use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
-use crate::config::{Config, ONLY_NAME, default_paths};
+use crate::config::{Config, ONLY_NAME, VARIABLE, default_paths};
 use crate::host::host;
 use crate::{clock, self_metrics};
 
@@ -46,8 +47,19 @@ fn without_connection(options: &Options, report: &mut Report) -> Result<()> {
         ));
     }
     report.add_all(neighbors::lines(&config, false));
+    report.add_all(absent_slurm_conf(&config));
+    report.add_all(storage::long_queue(&config));
     report.add_all(files(&config, false));
     Ok(())
+}
+
+/// A daemon waits for its slurm.conf, so a missing one must not prevent a reload.
+fn absent_slurm_conf(config: &Config) -> Option<CheckLine> {
+    let path = config.slurm.conf.as_ref().filter(|path| !path.exists())?.display();
+    Some(CheckLine::costs(
+        format!("slurm.conf: there is no {path}, which [slurm] conf or --slurm-conf names"),
+        "The daemon waits until the file is there.",
+    ))
 }
 
 /// What other files the configuration names that can be checked without a connection.
@@ -63,7 +75,7 @@ pub(super) fn connect(options: &Options, json: bool, storage_schemas: Option<&Pa
     let mut report = Report::new(json);
     let checked = block_on(everything(options, storage_schemas, &mut report));
     report.end(checked)?;
-    print(report.summary())
+    print(&report.summary())
 }
 
 async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &mut Report) -> Result<()> {
@@ -82,28 +94,41 @@ async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &
         Some(reading) => series::check(&config, reading, finished.as_ref(), report).await,
         None => None,
     };
+    if let Some(reading) = &reading {
+        report.add_all(costs::lines(&config, reading).await);
+    }
     // A Carbon's rules come before its canary, which is a series too.
     let cluster = reading.as_ref().and_then(|reading| reading.cluster.as_deref());
-    report.add_all(storage::lines(&config, cluster, series.as_ref(), storage_schemas).await);
+    match storage::place(&config, storage_schemas).await {
+        Ok(Some(place)) => report.add_all(storage::lines(&config, cluster, series.as_ref(), &place)),
+        Ok(None) => {
+            report.rules_elsewhere = true;
+            report.add_all(storage::long_queue(&config));
+        }
+        Err(why) => report.add(CheckLine::unknown(format!("storage-schemas.conf: {why}"))),
+    }
     delivery::check(&config, canary(&config, reading.as_ref()).as_ref(), report).await;
     Ok(())
 }
 
 fn configuration(config: &Config) -> CheckLine {
-    let from = config.file.as_ref().map_or_else(
-        || {
-            let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
-            format!("flags and defaults only; there is no {}", missing.join(" or "))
-        },
-        |file| file.display().to_string(),
-    );
-    CheckLine::good(format!("configuration: {from}"))
+    if let Some(file) = &config.file {
+        return CheckLine::good(format!("configuration: {}", file.display()));
+    }
+    let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
+    let text = format!("configuration: flags and defaults only; there is no {}", missing.join(" or "));
+    match std::env::var_os(VARIABLE) {
+        Some(_) => CheckLine::unknown(format!("{text}, which {VARIABLE} names")),
+        None => CheckLine::good(text),
+    }
 }
 
 /// The lines. Each is printed as soon as it is known; with `json` all of them at the end.
 struct Report {
     json: bool,
     lines: Vec<CheckLine>,
+    /// Carbon's rules could not be read, because Carbon is on another host, as mostly.
+    rules_elsewhere: bool,
     /// Whether every line could be printed.
     printed: Result<()>,
 }
@@ -140,7 +165,7 @@ impl CheckLine {
 
 impl Report {
     const fn new(json: bool) -> Self {
-        Self { json, lines: Vec::new(), printed: Ok(()) }
+        Self { json, lines: Vec::new(), rules_elsewhere: false, printed: Ok(()) }
     }
 
     fn add(&mut self, line: CheckLine) {
@@ -156,12 +181,19 @@ impl Report {
     }
 
     /// The last line, if nothing is wrong.
-    fn summary(&self) -> &'static str {
-        match self.lines.iter().any(|line| line.mark == "–") {
-            _ if self.json => "",
-            true => "no problem found; see the notes with –\n",
-            false => "no problem found\n",
+    fn summary(&self) -> String {
+        if self.json {
+            return String::new();
         }
+        let notes =
+            if self.lines.iter().any(|line| line.mark == "–") { "; see the notes with –" } else { "" };
+        let rules = match self.rules_elsewhere {
+            true => {
+                "; Carbon's rules, on another host, were not checked (--storage-schemas FILE checks a copy)"
+            }
+            false => "",
+        };
+        format!("no problem found{notes}{rules}\n")
     }
 
     /// Prints the JSON, also where the checks could not be completed. An error if something is wrong.

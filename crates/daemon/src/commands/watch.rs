@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use slurm_snapshot::Reading;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, sleep};
 
-use self::screen::{View, screen};
+use self::screen::{Trouble, View, screen};
 use self::terminal::Terminal;
 use super::stats::{Compared, all, document};
 use super::{IMPATIENT, block_on, load_what_is_readable, start_quiet_log, write_out};
@@ -21,11 +21,14 @@ use crate::cli::Options;
 use crate::clock::or_never;
 use crate::source::{Outcome, ReaderMemory, Source};
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// Watches until q, Ctrl-C, SIGTERM, or until nobody reads.
 pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
     let config = load_what_is_readable(options)?;
     block_on(async {
-        let watch = Watch { every, before: None, now: None, trouble: None, asked: None };
+        let watch =
+            Watch { every, before: None, now: None, answered: Instant::now(), trouble: None, asked: None };
         let source = Source::start(config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
         let mut terminal = Terminal::take().context("taking the terminal over")?;
         if terminal.is_none() {
@@ -46,8 +49,10 @@ struct Watch {
     every: u32,
     before: Option<Box<Reading>>,
     now: Option<Box<Reading>>,
-    /// Why there is no newer reading, and since when.
-    trouble: Option<(String, Instant)>,
+    /// When the last reading came; before the first, the start.
+    answered: Instant,
+    /// Why there is no newer one, and what to do.
+    trouble: Option<[String; 2]>,
     /// Since when a request is on its way.
     asked: Option<Instant>,
 }
@@ -55,7 +60,8 @@ struct Watch {
 enum WatchEvent {
     RefreshDue,
     Answered(Outcome),
-    Resized,
+    /// Only the drawing is old.
+    Redraw,
     End,
 }
 
@@ -71,7 +77,8 @@ impl Watch {
                 _ = terminate.recv() => WatchEvent::End,
                 _ = interrupt.recv() => WatchEvent::End,
                 () = or_never(terminal.as_deref_mut().map(Terminal::end_key)) => WatchEvent::End,
-                _ = resized.recv() => WatchEvent::Resized,
+                _ = resized.recv() => WatchEvent::Redraw,
+                () = sleep(SECOND), if self.asked.is_some() || self.trouble.is_some() => WatchEvent::Redraw,
                 outcome = source.outcome(), if self.asked.is_some() => WatchEvent::Answered(outcome),
                 _ = due.tick() => WatchEvent::RefreshDue,
             };
@@ -80,7 +87,8 @@ impl Watch {
                 WatchEvent::RefreshDue if self.asked.is_none() && source.ask(all()) => {
                     self.asked = Some(Instant::now())
                 }
-                WatchEvent::RefreshDue | WatchEvent::Resized => {}
+                WatchEvent::RefreshDue if terminal.is_none() => self.print_wait()?,
+                WatchEvent::RefreshDue | WatchEvent::Redraw => {}
                 WatchEvent::Answered(outcome) => {
                     self.asked = None;
                     self.take(outcome);
@@ -100,30 +108,39 @@ impl Watch {
         match outcome {
             Ok(reading) => {
                 self.before = self.now.replace(reading);
+                self.answered = Instant::now();
                 self.trouble = None;
             }
-            Err(error) => {
-                let since = self.trouble.take().map_or_else(Instant::now, |(_, since)| since);
-                self.trouble = Some((error.to_string(), since));
-            }
+            Err(error) => self.trouble = Some([error.to_string(), error.advice().to_owned()]),
         }
     }
 
     fn view(&self) -> View<'_> {
-        let failed = self.trouble.as_ref().map(|(why, since)| (why.as_str(), since.elapsed().as_secs()));
-        let waited = self.asked.map(|since| ("waiting for slurmctld's answer", since.elapsed().as_secs()));
         View {
             now: self.now.as_deref(),
             before: self.before.as_deref(),
-            trouble: failed.or_else(|| waited.filter(|(_, seconds)| *seconds >= self.every.into())),
+            trouble: self.trouble.as_ref().map(|[why, advice]| Trouble { why, advice }),
+            waits: self.waits(),
+            silent: self.answered.elapsed().as_secs(),
             every: self.every,
         }
+    }
+
+    /// Seconds since the request that is under way, if an ordinary answer would have come.
+    fn waits(&self) -> Option<u64> {
+        self.asked.map(|since| since.elapsed().as_secs()).filter(|seconds| *seconds > 0)
+    }
+
+    /// A line instead of a block that is due.
+    fn print_wait(&self) -> io::Result<()> {
+        self.waits()
+            .map_or(Ok(()), |seconds| write_out(&format!("waiting for slurmctld for {seconds} s\n\n")))
     }
 
     /// One block, with an empty line behind it.
     fn print(&self) -> io::Result<()> {
         let text = match (&self.trouble, &self.now) {
-            (Some((why, _)), _) => format!("no reading: {why}\n\n"),
+            (Some([why, advice]), _) => format!("no reading: {why}\n{advice}\n\n"),
             (None, Some(now)) => {
                 let before = self.before.as_deref();
                 let compared = before.and_then(|before| Compared::new(before, now, self.every));
@@ -138,5 +155,5 @@ impl Watch {
 /// A drawing of these, thrown away.
 #[cfg(test)]
 pub(super) fn draw_somehow(before: Option<&Reading>, now: &Reading, every: u32) {
-    screen(&View { now: Some(now), before, trouble: None, every }, screen::USUAL);
+    screen(&View { now: Some(now), before, trouble: None, waits: None, silent: 0, every }, screen::USUAL);
 }

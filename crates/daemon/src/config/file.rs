@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::problem::{KeyLocation, Problem, Problems};
 
 /// Names another default file.
-const VARIABLE: &str = "SLURM_GRAPHITE_CONFIG";
+pub(crate) const VARIABLE: &str = "SLURM_GRAPHITE_CONFIG";
 /// The default file, below the folder for configurations.
 const BELOW: &str = "slurm-graphite/slurm-graphite.toml";
 

@@ -73,6 +73,9 @@ impl ReaderKind {
     }
 }
 
+/// The dynamic loader's words about a library that it does not find.
+const ABSENT: &str = "cannot open shared object file";
+
 /// There is no reader to start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -87,6 +90,12 @@ pub(crate) enum NoReader {
     NoNative { folders: String },
     #[error("no reader fits this host's libslurm ({tried}); {advice}")]
     Unfit { tried: String, advice: String },
+    /// Every reader is there, and what it needs is not.
+    #[error(
+        "this host has no libslurm (Debian, Ubuntu: apt-get install slurm-wlm-basic-plugins and what `apt-cache search --names-only \
+         '^libslurm[0-9]'` shows; RHEL, Rocky, Alma: dnf install slurm)"
+    )]
+    NoLibrary,
 }
 
 impl NoReader {
@@ -100,9 +109,17 @@ impl NoReader {
         }
     }
 
+    /// The same on a host with these libslurm.so.N. One that is elsewhere is no missing one: then a reader says more.
+    fn unfit_with(tried: &[String], sonames: &[u32]) -> Self {
+        if sonames.is_empty() && tried.iter().all(|text| text.contains(ABSENT)) {
+            return Self::NoLibrary;
+        }
+        Self::Unfit { tried: summary(tried), advice: install(sonames) }
+    }
+
     /// `tried` are the readers that the dynamic loader refused, each with its words.
     pub(super) fn unfit(tried: &[String]) -> Self {
-        Self::Unfit { tried: summary(tried), advice: install(&libraries(&loaders_path())) }
+        Self::unfit_with(tried, &libraries(&loaders_path()))
     }
 }
 
@@ -111,7 +128,7 @@ fn summary(tried: &[String]) -> String {
     let number = |text: &str| {
         let (_, library) = text.rsplit_once("libslurm.so.")?;
         let (number, why) = library.split_once(':')?;
-        why.contains("cannot open shared object file").then(|| number.to_owned())
+        why.contains(ABSENT).then(|| number.to_owned())
     };
     let numbers: Vec<String> = tried.iter().filter_map(|text| number(text)).collect();
     if numbers.len() < 2 {
@@ -295,6 +312,13 @@ mod tests {
             format!("{other}; the dynamic loader finds no libslurm.so.45, 36")
         );
         assert_eq!(summary(&[said(38)]), said(38));
+        // Nothing is said of the readers where no libslurm is installed, and they are not to be installed again.
+        let none = NoReader::unfit_with(&[said(45), said(38)], &[]).to_string();
+        assert!(none.starts_with("this host has no libslurm (") && none.len() < 220, "{none}");
+        assert!(!none.contains("slurm-graphite-reader"), "{none}");
+        for (tried, sonames) in [(said(38), &[39][..]), (other.to_owned(), &[])] {
+            assert!(matches!(NoReader::unfit_with(&[tried], sonames), NoReader::Unfit { .. }));
+        }
     }
 
     /// The host may have another one that nobody uses.

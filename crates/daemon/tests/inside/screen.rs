@@ -95,6 +95,7 @@ fn drawn(view: &View<'_>, size: Size) -> Vec<String> {
             Look::Plain => ' ',
             Look::Reverse => '#',
             Look::Bold => '!',
+            Look::Faint => '.',
         };
         format!("{mark}{}", line.text).trim_end().to_owned()
     };
@@ -104,7 +105,7 @@ fn drawn(view: &View<'_>, size: Size) -> Vec<String> {
 #[test]
 fn the_screen_of_80_by_24_is_what_it_was() {
     let (before, now) = two_readings();
-    let view = View { now: Some(&now), before: Some(&before), trouble: None, every: 10 };
+    let view = View { before: Some(&before), ..fine(&now) };
     let mut text = drawn(&view, USUAL).join("\n") + "\n";
     // Local time is the test's host's.
     let at = text.find("2023-").unwrap();
@@ -116,19 +117,36 @@ fn the_screen_of_80_by_24_is_what_it_was() {
 #[test]
 fn an_outage_is_said_above_the_last_figures() {
     let (_, now) = two_readings();
-    let trouble = Some(("slurm_get_statistics: Unable to contact slurm controller (errno 1800)", 42));
-    let lines = drawn(&View { now: Some(&now), before: None, trouble, every: 5 }, USUAL);
+    let (why, advice) = (
+        "slurm_get_statistics: Unable to contact slurm controller (connect failure) (errno 1800), libslurm: error: nothing",
+        "Is slurmctld running? Try `scontrol ping`.",
+    );
+    let down = View { trouble: Some(Trouble { why, advice }), silent: 42, ..fine(&now) };
+    let lines = drawn(&down, USUAL);
     assert!(lines[1].starts_with("!no reading for 42 s: slurm_get_statistics"), "{lines:#?}");
-    assert!(lines.iter().any(|line| line.starts_with("#RPCs by type, all")), "{lines:#?}");
-    let never = View { now: None, before: None, trouble, every: 5 };
-    assert_eq!(drawn(&never, USUAL).len(), 2);
+    // The end of the error and the advice were cut off.
+    assert!(lines[2].ends_with("libslurm: error: nothing"), "{lines:#?}");
+    assert_eq!(lines[3], format!(" {advice}"));
+    assert!(
+        lines[4].starts_with(".server threads")
+            && lines.iter().any(|line| line.starts_with("#RPCs by type, all"))
+    );
+    let waits = drawn(&View { waits: Some(7), silent: 12, ..fine(&now) }, USUAL);
+    assert_eq!(waits[1], "!waiting for slurmctld for 7 s");
+    assert!(waits.iter().skip(2).all(|line| !line.starts_with(['!', ' '])), "{waits:#?}");
+    assert_eq!(drawn(&View { now: None, ..down }, USUAL).len(), 4);
+}
+
+/// Nothing is wrong.
+fn fine(now: &Reading) -> View<'_> {
+    View { now: Some(now), before: None, trouble: None, waits: None, silent: 0, every: 10 }
 }
 
 #[test]
 fn every_size_is_kept_to() {
     let (before, now) = two_readings();
-    for trouble in [None, Some(("no\u{9b}thing", 3))] {
-        let view = View { now: Some(&now), before: Some(&before), trouble, every: 10 };
+    for trouble in [None, Some(Trouble { why: "no\u{9b}thing", advice: "many words in a row" })] {
+        let view = View { before: Some(&before), trouble, waits: Some(3), ..fine(&now) };
         for height in 0..60 {
             for width in [0, 1, 20, 79, 200] {
                 let lines = drawn(&view, Size { width, height });

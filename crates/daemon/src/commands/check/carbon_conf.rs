@@ -25,8 +25,8 @@ pub(super) struct CarbonConf {
     pub(super) is_carbons: bool,
 }
 
-/// The folder of the destination's Carbon, or why it is not known.
-pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
+/// The folder of the destination's Carbon, or why it is not known; `None`: on another host.
+pub(super) async fn usual(config: &Config) -> Result<Option<CarbonConf>, String> {
     if config.carbon.is_empty() {
         return Err("there is no destination".to_owned());
     }
@@ -38,7 +38,10 @@ pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
         for folder in USUAL.map(Path::new) {
             let Ok(text) = std::fs::read_to_string(folder.join("carbon.conf")) else { continue };
             if ports(&text, to.protocol).contains(&to.address.port) {
-                return Ok(CarbonConf { schemas: folder.join("storage-schemas.conf"), is_carbons: true });
+                return Ok(Some(CarbonConf {
+                    schemas: folder.join("storage-schemas.conf"),
+                    is_carbons: true,
+                }));
             }
             others = Some(format!(
                 "the Carbon of {} does not listen on port {}; give --storage-schemas FILE",
@@ -48,10 +51,7 @@ pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
         }
         others.get_or_insert_with(|| format!("not in {}; give --storage-schemas FILE", USUAL.join(" or ")));
     }
-    Err(others.unwrap_or_else(|| {
-        "Carbon is on another host; copy its configuration directory here and give --storage-schemas FILE"
-            .to_owned()
-    }))
+    others.map_or(Ok(None), Err)
 }
 
 /// Whether it is an address of this host: only such can be bound to.
@@ -76,6 +76,15 @@ fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As mostly: that is no note, because everybody would get it.
+    #[tokio::test]
+    async fn a_carbon_on_another_host_has_its_files_there() {
+        let of = |address: &str| Config::of(&format!("[[carbon]]\naddress = \"{address}\""));
+        // An address of documentation.
+        assert!(matches!(usual(&of("192.0.2.1:2004")).await, Ok(None)));
+        assert!(matches!(usual(&of("127.0.0.1:9")).await, Err(why) if why.contains("--storage-schemas")));
+    }
 
     #[test]
     fn only_the_ports_of_a_cache_are_those_of_its_rules() {

@@ -17,6 +17,9 @@ use crate::host::host;
 use crate::self_metrics;
 use crate::tagged::tagged;
 
+/// For how long the rules of the defaults keep the finest points, s.
+const DAY: u64 = 86_400;
+
 /// A figure at a declared level, under its path, or its name with tags where no destination gets paths.
 struct Figure {
     /// What varies is the documentation's word for it: the rules are for every user or partition alike.
@@ -26,28 +29,50 @@ struct Figure {
     every: u32,
 }
 
+/// Where Carbon's rules are: in `named`, or in the usual place of a Carbon on this host. `None`: on another host.
+pub(super) async fn place(config: &Config, named: Option<&Path>) -> Result<Option<CarbonConf>, String> {
+    match named {
+        Some(file) => Ok(Some(CarbonConf { schemas: file.to_owned(), is_carbons: false })),
+        None => usual(config).await,
+    }
+}
+
+/// A note about a queue whose ticks may be older than the rules of the defaults keep their finest points, where the rules are not
+/// known.
+pub(super) fn long_queue(config: &Config) -> Option<CheckLine> {
+    let (key, needed) = longest(config);
+    (needed > DAY).then(|| {
+        CheckLine::costs(
+            format!("queue: {key} is {}; Carbon must keep the finest points as long", span(needed)),
+            "`slurm-graphite carbon-rules` prints such rules; whisper files that exist already keep their archives until \
+             whisper-auto-resize.",
+        )
+    })
+}
+
+/// How late a tick may be sent, s, and the key that says so.
+fn longest(config: &Config) -> (&'static str, u64) {
+    let limits = &config.queue.limits;
+    let keys = [("max_age", limits.max_age), ("resend_window", limits.resend_window)];
+    let [age, window] = keys.map(|(key, duration)| (key, duration.as_secs()));
+    if age.1 >= window.1 { age } else { window }
+}
+
 /// The lines of storage-schemas.conf, storage-aggregation.conf and carbon.conf.
-pub(super) async fn lines(
+pub(super) fn lines(
     config: &Config,
     cluster: Option<&str>,
     series: Option<&Series>,
-    named: Option<&Path>,
+    place: &CarbonConf,
 ) -> Vec<CheckLine> {
-    let place = match named {
-        Some(file) => CarbonConf { schemas: file.to_owned(), is_carbons: false },
-        None => match usual(config).await {
-            Ok(place) => place,
-            Err(why) => return vec![CheckLine::unknown(format!("storage-schemas.conf: {why}"))],
-        },
-    };
     let Some(figures) = figures(config, cluster) else {
         return vec![CheckLine::unknown(
             "storage-schemas.conf: not checked, because the prefix needs the cluster's name, which is not known",
         )];
     };
-    let mut lines = schemas(config, &place, &figures);
-    lines.extend(aggregation(config, &place, &figures));
-    lines.push(creates(config, &place, series));
+    let mut lines = schemas(config, place, &figures);
+    lines.extend(aggregation(config, place, &figures));
+    lines.push(creates(config, place, series));
     lines
 }
 
@@ -183,18 +208,13 @@ fn misfit(config: &Config, rule: &Rule<Archives>, every: u32) -> Option<(String,
             format!("{above} Or set interval to {step} s."),
         ));
     }
-    let limits = &config.queue.limits;
-    let (key, needed) = if limits.max_age >= limits.resend_window {
-        ("max_age", limits.max_age)
-    } else {
-        ("resend_window", limits.resend_window)
-    };
-    (kept < needed.as_secs()).then(|| {
+    let (key, needed) = longest(config);
+    (kept < needed).then(|| {
         (
             format!(
                 "it keeps its finest points for {}, less than queue.{key} ({})",
                 span(kept),
-                span(needed.as_secs())
+                span(needed)
             ),
             format!(
                 "Keep them longer, or lower queue.{key}: an older point would overwrite a rolled-up value."

@@ -13,6 +13,8 @@ use crate::printable::cell;
 const NARROWEST: usize = 56;
 const WIDEST: usize = 100;
 const FIGURES: usize = 38;
+/// Of a text that is wrapped.
+const MOST_LINES: usize = 4;
 
 /// A terminal without a size.
 pub(super) const USUAL: Size = Size { width: 80, height: 24 };
@@ -29,10 +31,21 @@ pub(super) struct View<'a> {
     pub(super) now: Option<&'a Reading>,
     /// The one before it.
     pub(super) before: Option<&'a Reading>,
-    /// Why there is no newer one, and for how many seconds.
-    pub(super) trouble: Option<(&'a str, u64)>,
+    /// Why there is no newer one.
+    pub(super) trouble: Option<Trouble<'a>>,
+    /// For how many seconds a request has been under way, if that is unusual.
+    pub(super) waits: Option<u64>,
+    /// Seconds since the last reading, or since the start.
+    pub(super) silent: u64,
     /// Seconds between two readings.
     pub(super) every: u32,
+}
+
+/// What has failed, and what to do.
+#[derive(Clone, Copy)]
+pub(super) struct Trouble<'a> {
+    pub(super) why: &'a str,
+    pub(super) advice: &'a str,
 }
 
 /// One line, without its end.
@@ -49,22 +62,57 @@ pub(super) enum Look {
     Reverse,
     /// What somebody should see.
     Bold,
+    /// What may no longer be so.
+    Faint,
 }
 
 /// The lines, cut to the size of the terminal.
 pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<ScreenLine> {
     let mut lines = vec![head(view)];
-    if let Some((why, seconds)) = view.trouble {
-        lines.push(ScreenLine::bold(format!("no reading for {seconds} s: {why}")));
-    }
+    lines.extend(silence(view, size.width));
+    let fresh = lines.len();
     if let Some((reading, statistics)) = view.now.and_then(|now| Some((now, now.statistics.as_ref()?))) {
         let compared = view.before.and_then(|before| Compared::new(before, reading, view.every));
         summary(&mut lines, reading, statistics, compared.as_ref());
         let room = Size { height: size.height.saturating_sub(lines.len()), ..size };
         tables(&mut lines, room, reading, compared.as_ref());
     }
+    if fresh > 1 {
+        let old = lines.iter_mut().skip(fresh).filter(|line| line.look != Look::Reverse);
+        old.for_each(|line| line.look = Look::Faint);
+    }
     lines.truncate(size.height);
     lines.iter_mut().for_each(|line| line.fit(size.width));
+    lines
+}
+
+/// Why the figures below are old.
+fn silence(view: &View<'_>, width: usize) -> Vec<ScreenLine> {
+    let mut lines = Vec::new();
+    if let Some(Trouble { why, advice }) = view.trouble {
+        let said = wrapped(&format!("no reading for {} s: {why}", view.silent), width);
+        lines.extend(said.into_iter().map(ScreenLine::bold));
+        lines.extend(wrapped(advice, width).into_iter().map(ScreenLine::plain));
+    }
+    lines
+        .extend(view.waits.map(|seconds| ScreenLine::bold(format!("waiting for slurmctld for {seconds} s"))));
+    lines
+}
+
+/// Words in lines of this width: as many lines as leave most of a screen to the figures.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let fits = |line: &&mut String| line.chars().count().saturating_add(word.chars().count()) < width;
+        match lines.last_mut().filter(fits) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines.truncate(MOST_LINES);
     lines
 }
 

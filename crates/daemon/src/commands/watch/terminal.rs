@@ -1,6 +1,6 @@
 //! A terminal while it is drawn on: no echo, no scrollback. It is restored at the end, however the program ends.
 //!
-//! The sequences are those of ECMA-48 and of xterm that every terminal in use knows; there are seven of them.
+//! The sequences are those of ECMA-48 and of xterm that every terminal in use knows; there are eight of them.
 
 use std::io::{self, IsTerminal, Read};
 
@@ -96,6 +96,7 @@ fn drawing(lines: &[ScreenLine]) -> String {
             Look::Plain => ("", ""),
             Look::Reverse => ("\x1b[7m", "\x1b[0m"),
             Look::Bold => ("\x1b[1m", "\x1b[0m"),
+            Look::Faint => ("\x1b[2m", "\x1b[0m"),
         };
         // Erased before the text: after 80 characters of 80 the cursor is still on the last of them. With the last line go those
         // below.
