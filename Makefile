@@ -113,9 +113,10 @@ grafana: packages ## every panel of every dashboard, drawn by Grafana's own comp
 scale-out: packages ## 100,000 points a tick through relays and vmagent over three stores, of which one is stopped and one killed; targets on VictoriaMetrics (needs a mirror of Debian)
 	sh tests/scale_out/run.sh
 
-screenshots: packages ## draw docs/images again: five minutes of a busy cluster, through graphite-web
+screenshots: packages ## draw docs/images again, with Grafana's own components from a simulated night; INCIDENTS=DIR draws what three incidents look like instead
+	@sh tests/tools/grafana/build.sh $(TARGET)/grafana/panels
 	cargo build --locked --workspace
-	@cargo run --quiet --locked -p tools --bin screenshots
+	@GRAFANA_PANELS=$(abspath $(TARGET))/grafana/panels cargo run --quiet --locked -p tools --bin screenshots
 
 audit: ## known vulnerabilities of the dependencies: needs cargo-audit, and RustSec's database in ADVISORIES=DIR
 	@command -v cargo-audit >/dev/null || { echo 'audit: cargo-audit is missing: cargo install --locked cargo-audit' >&2; exit 1; }

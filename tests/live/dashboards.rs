@@ -98,7 +98,10 @@ fn one_wrong_letter_is_seen() {
     let good = dashboards().into_iter().find(|dashboard| dashboard.name == "scheduler").unwrap();
     let curves = (0..).find(|index| good.json["panels"][index]["type"] == "timeseries").unwrap();
     let at = |key: &str| format!("/panels/{curves}/{key}");
-    let mutations: [(String, Value, &str); 18] = [
+    let closed = (0..).find(|index| good.json["panels"][index]["collapsed"] == true).unwrap();
+    let needs = format!("/panels/{closed}/panels/0/options/content");
+    let mutations: [(String, Value, &str); 19] = [
+        (needs, json!("Controllers."), "does not say what it needs"),
         ("/panels/0/options/reduceOptions/calcs/0".to_owned(), json!("lastNotNull"), "an old value"),
         (
             "/panels/0/targets/0/target".to_owned(),

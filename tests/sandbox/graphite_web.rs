@@ -1,11 +1,11 @@
-//! graphite-web for a [`Carbon`]'s whisper files and cache: it answers Grafana, and draws pictures.
+//! graphite-web for a [`Carbon`]'s whisper files and cache: it answers Grafana.
 //!
 //! It is Debian's package, run by the system's python3 with Python's own small web server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::http::{self, encoded};
@@ -105,15 +105,6 @@ impl GraphiteWeb {
         points: u64,
     ) -> Result<Vec<Rendered>> {
         render(self.port, target, &format!("from={from}&until={until}&maxDataPoints={points}"))
-    }
-
-    /// A picture, as PNG: `parameters` are those of /render.
-    pub fn picture(&self, parameters: &[(&str, String)]) -> Result<Vec<u8>> {
-        let pairs = parameters.iter().map(|(key, value)| format!("{key}={}", encoded(value)));
-        let body = format!("{}&format=png", pairs.collect::<Vec<_>>().join("&"));
-        let picture = http::ask(self.port, "POST", "/render", &body)?;
-        ensure!(picture.starts_with(b"\x89PNG"), "no picture but {:?}", String::from_utf8_lossy(&picture));
-        Ok(picture)
     }
 }
 

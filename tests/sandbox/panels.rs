@@ -106,12 +106,15 @@ impl Page {
     ) -> Result<Self> {
         let (mut parts, mut lower) = (Vec::new(), 0);
         for json in list(&dashboard.json, "panels") {
-            let outer = Panel::new(json);
+            let mut outer = Panel::new(json);
             let y = number(json, "y") + lower;
             let inside: Vec<Panel> = match list(json, "panels") {
                 all if is_opened(&outer.title) => all.iter().map(Panel::new).collect(),
                 _ => Vec::new(),
             };
+            if let (Some(collapsed), false) = (outer.json.get_mut("collapsed"), inside.is_empty()) {
+                *collapsed = json!(false);
+            }
             let bottom = |panel: &Panel| number(&panel.json, "y") + number(&panel.json, "h");
             let inner = inside.iter().map(bottom).max().map_or(0, |end| end - bottom(&outer));
             let inside = inside.into_iter().map(|panel| (number(&panel.json, "y") + lower, panel));

@@ -132,6 +132,15 @@ pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
                 found
                     .say(format!("the row {:?} is closed and empty, or open and full", text(panel, "title")));
             }
+            // What is closed because a collector is off says how to turn it on.
+            let first = inside
+                .first()
+                .map(|panel| panel.pointer("/options/content").unwrap_or(&Value::Null).to_string());
+            let explains =
+                first.is_some_and(|text| text.contains("**Needs:** ") && text.contains("**Costs:** "));
+            if text(panel, "title").contains("collectors.") && !explains {
+                found.say(format!("the row {:?} does not say what it needs", text(panel, "title")));
+            }
             inside.iter().for_each(|panel| found.panel(panel));
             found.grid(&inside);
         } else {

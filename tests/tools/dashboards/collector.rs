@@ -122,7 +122,8 @@ fn delivery() -> Row {
             series("Not yet acknowledged", "Bytes that were sent but not yet acknowledged by the destination's kernel.")
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")
                 .unit("bytes")
-                .min(0.0),
+                .min(0.0)
+                .sized(24, 6),
         ],
     )
 }
@@ -197,7 +198,7 @@ fn sometimes() -> Row {
         vec![
             text(
                 "",
-                "**Needs** `follow` in `[slurm]` for the first curve, `rest` with a token for the second. **Costs** nothing more.",
+                "**Needs:** `follow` in `[slurm]` for the first curve, `rest` with a token for the second. **Costs:** nothing more.",
             )
             .sized(24, 2),
             series(

@@ -158,7 +158,8 @@ fn states() -> Row {
             .curve("records", "$prefix.slurm_jobs.total.gauge-records")
             .min(0.0)
             .whole()
-            .survey(),
+            .survey()
+            .sized(24, 7),
         ],
     )
 }

@@ -13,29 +13,29 @@ pub(crate) struct Need {
 
 pub(crate) const NODES: Need = Need {
     keys: "`[collectors.nodes]` with `enabled = true`",
-    cost: "One request a minute for all nodes, for which slurmctld holds its lock for nodes: milliseconds for some hundred nodes.",
+    cost: "one request a minute for all nodes, for which slurmctld holds its lock for nodes: milliseconds for some hundred nodes.",
 };
 
 pub(crate) const PARTITIONS: Need = Need {
     keys: "`[collectors.partitions]` with `enabled = true`",
-    cost: "One request a minute for all nodes and one for all jobs, which the collectors nodes and jobs share: slurmctld walks them while \
+    cost: "one request a minute for all nodes and one for all jobs, which the collectors nodes and jobs share: slurmctld walks them while \
            it holds its locks.",
 };
 
 pub(crate) const JOBS: Need = Need {
     keys: "`[collectors.jobs]` with `enabled = true`",
-    cost: "One request a minute for all jobs, as squeue makes it: slurmctld walks them while it holds its lock for jobs, for some \
+    cost: "one request a minute for all jobs, as squeue makes it: slurmctld walks them while it holds its lock for jobs, for some \
            hundred milliseconds if there are 100,000.",
 };
 
 pub(crate) const WHO: Need = Need {
     keys: "`[collectors.jobs]` with `enabled = true`, and `accounts` and `users` there for theirs",
-    cost: "The same request as for the rows above. Each account and user gets files in Graphite that stay.",
+    cost: "the same request as for the rows above. Each account and user gets files in Graphite that stay.",
 };
 
 pub(crate) const USERS: Need = Need {
     keys: "`users = 10` in `[collectors.rpc_stats]` for the last table, and in `[collectors.jobs]`, with `enabled = true`, for the others",
-    cost: "Each user gets files in Graphite that stay. rpc_stats costs slurmctld nothing more; jobs costs one request a minute for all \
+    cost: "each user gets files in Graphite that stay. rpc_stats costs slurmctld nothing more; jobs costs one request a minute for all \
            jobs, as squeue makes it.",
 };
 
@@ -51,13 +51,13 @@ pub(crate) const FINISHED: Need = Need {
 
 pub(crate) const ASSOCIATIONS: Need = Need {
     keys: "`[collectors.associations]` with `enabled = true`",
-    cost: "One request a minute for all associations, for which slurmctld holds its locks for associations, but not those for jobs or \
+    cost: "one request a minute for all associations, for which slurmctld holds its locks for associations, but not those for jobs or \
            nodes. Limits that are not set are not drawn.",
 };
 
 pub(crate) const CONTROLLERS: Need = Need {
     keys: "`[collectors.controllers]` with `enabled = true`",
-    cost: "One ping a minute to each host of SlurmctldHost.",
+    cost: "one ping a minute to each host of SlurmctldHost.",
 };
 
 pub(crate) const SLURMDBD: Need = Need {
@@ -68,5 +68,5 @@ pub(crate) const SLURMDBD: Need = Need {
 /// The first panel of the row.
 pub(crate) fn needs(need: Need) -> Panel {
     let Need { keys, cost } = need;
-    text("", &format!("**Needs** {keys}. **Costs** {cost}")).sized(24, 2)
+    text("", &format!("**Needs:** {keys}. **Costs:** {cost}")).sized(24, 2)
 }

@@ -100,7 +100,7 @@ fn types() -> Row {
                 .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
                 .min(0.0)
                 .whole()
-                .sized(24, 6),
+                .sized(24, 7),
         ],
     )
 }

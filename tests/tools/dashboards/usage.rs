@@ -91,6 +91,7 @@ fn fairshare() -> Row {
     closed(
         "Fairshare (collectors.associations)",
         vec![
+            needs(needs::ASSOCIATIONS),
             series(
                 "Level of fairshare, by account",
                 "Share divided by usage, compared with sibling accounts (LevelFS). Below 1, the account has used more than its share, \
@@ -131,6 +132,7 @@ fn limits() -> Row {
     closed(
         "Use against limits (collectors.associations)",
         vec![
+            needs(needs::ASSOCIATIONS),
             series(
                 "Running jobs of GrpJobs",
                 "At 100%, the account's other jobs wait because of this limit.",
@@ -173,6 +175,7 @@ fn qos() -> Row {
     closed(
         "QOS (collectors.associations)",
         vec![
+            needs(needs::ASSOCIATIONS),
             series("Jobs running, by QOS", "Number of running jobs in each QOS.")
                 .each(&qos("gauge-jobs_running"))
                 .stacked()

@@ -1,94 +1,203 @@
-//! `make screenshots`: the dashboards in docs/images, drawn by graphite-web from a few minutes of a busy sandbox.
+//! `make screenshots`: the dashboards in docs/images, and with INCIDENTS=DIR what an administrator sees of three incidents there, drawn by
+//! Grafana's component library.
 //!
-//! The panels, their positions, units, colours and targets are read from config/grafana, so the pictures show what is
-//! imported, although Grafana draws it better. Collapsed rows are opened if their collectors are on, and left out
-//! otherwise.
+//! The cluster is simulated: nothing else has hours at 30 s, hundreds of nodes and a file system that hangs. slurm-graphite derives the
+//! figures from its statistics (`run --replay`), Carbon stores them, and graphite-web returns what the panels ask for.
 
 #![forbid(unsafe_code)]
 
-mod page;
-mod town;
+mod cluster;
+mod figures;
 
+use std::fs;
 use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, daemon, find_program, wait};
+use sandbox::grafana::Variables;
+use sandbox::panels::{Page, Panels};
+use sandbox::{Carbon, Dashboard, Folder, GraphiteWeb, carbon, command, slurm_graphite, unix_seconds, wait};
+use slurm_snapshot::{Answer, Reading, Release};
 
-use crate::page::Page;
+use crate::cluster::{Cluster, Incident, TICK};
 
-/// Long enough for a few waves of jobs and the faults; if it were shorter, the axis would show seconds.
-const LENGTH: u32 = 400;
-
-/// When Carbon is killed and when it is started again. Only *Collector* shows it, because there is no hole.
-const CARBON_AWAY: (u32, u32) = (230, 260);
-
-/// Which dashboards are drawn, and the row at which each picture ends.
+/// What is drawn, and the heading at which each picture ends.
 const PICTURES: [(&str, &str); 6] = [
-    ("overview", "All clusters side by side"),
+    ("overview", "Users (users = N in collectors.jobs and collectors.rpc_stats)"),
     ("scheduler", "slurmctld"),
-    ("rpc", ""),
+    ("rpc", "Queued and pending RPCs (the queue: Slurm 24.05 and later, where enabled)"),
     ("jobs", "By partition, account and user (collectors.jobs)"),
     ("cluster", ""),
-    ("collector", "Upkeep"),
+    ("collector", "Surveys (collectors that are off by default)"),
 ];
 
+/// Rows whose collectors are off.
+const CLOSED: [&str; 3] = ["collectors.finished", "collectors.slurmdbd", "collectors.controllers"];
+
+/// The incidents, and how many seconds after 02:50 each begins.
+const INCIDENTS: [(&str, Incident, i64); 3] = [
+    ("file-system", Incident::FileSystem, 420),
+    ("flood", Incident::Flood, 420),
+    ("slurmdbd", Incident::Slurmdbd, 0),
+];
+
+/// Hours that have passed at 03:00.
+const HOURS: i64 = 6;
+
+/// The hours that a dashboard shows.
+const SHOWN: i64 = 3;
+
 fn main() -> Result<()> {
-    find_program("graphite-manage")?;
-    let (mut sandbox, mut slurmds) = town::start()?;
-    let mut web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
-    let (conf, queue) = (sandbox.slurm.conf().display(), sandbox.path("queue"));
-    let carbon = sandbox.carbon.address();
-    let toml = format!(
-        "[slurm]\nconf = \"{conf}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\nname = \"carbon\"\naddress = \"{carbon}\"\n\
-         {}[collectors.rpc_stats]\nusers = 5\n",
-        queue.display(),
-        town::COLLECTORS
-    );
-    let _daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
-    let (start, mut bustle, mut done) = (Instant::now(), Bustle::default(), 0);
-    // On a busy machine a second's jobs may take longer. The seconds in between are then skipped, except for their
-    // events.
-    while done < LENGTH {
-        let second = u32::try_from(start.elapsed().as_secs())?;
-        let passed = |moment: u32| (done..second).contains(&moment);
-        // There must be no hole afterwards.
-        if passed(CARBON_AWAY.0) {
-            sandbox.carbon.process.kill()?;
-        }
-        if passed(CARBON_AWAY.1) {
-            sandbox.carbon.process.spawn()?;
-        }
-        if second > done {
-            bustle.second(&sandbox.slurm, second)?;
-            town::second(&sandbox.slurm, done..second, &mut slurmds)?;
-            if done / 30 < second / 30 {
-                writeln!(std::io::stderr(), "screenshots: {second} of {LENGTH} s")?;
-            }
-            done = second;
-        }
-        wait::pause(Duration::from_secs(u64::from(second + 1)).saturating_sub(start.elapsed()));
+    let library = std::env::var_os("GRAFANA_PANELS").context("GRAFANA_PANELS: run `make screenshots`")?;
+    let panels = Panels::find(Path::new(&library))?;
+    match std::env::var_os("INCIDENTS").filter(|folder| !folder.is_empty()) {
+        Some(folder) => incidents(&panels, Path::new(&folder)),
+        None => documentation(&panels),
     }
-    web.process.wait_ready()?;
-    draw(&sandbox.folder, &web)
 }
 
-fn draw(folder: &Folder, web: &GraphiteWeb) -> Result<()> {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    for dashboard in Dashboard::all(&root.join("config/grafana"))? {
-        let Some((name, end)) = PICTURES.iter().find(|(name, _)| *name == dashboard.name) else { continue };
-        let folder = folder.path().join(format!("picture-{name}"));
-        std::fs::create_dir_all(&folder)?;
-        let page = Page::draw(dashboard, web, end, LENGTH, &folder)?;
-        std::fs::write(folder.join("page.json"), page.json().to_string())?;
-        let picture = root.join(format!("docs/images/{name}.png"));
-        std::fs::write(folder.join("compose.py"), include_str!("compose.py"))?;
-        let mut python = sandbox::command(&folder, Path::new("/usr/bin/python3"));
-        let output = python.args(["compose.py", "page.json"]).arg(&picture).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let size = std::fs::metadata(&picture).with_context(|| picture.display().to_string())?.len();
-        writeln!(std::io::stderr(), "screenshots: docs/images/{name}.png, {} KB", size / 1000)?;
+/// Three o'clock in the last night that is over.
+fn three() -> i64 {
+    let now = i64::try_from(unix_seconds()).unwrap_or_default();
+    now - now % 86_400 + 3 * 3600 - if now % 86_400 < 4 * 3600 { 86_400 } else { 0 }
+}
+
+fn documentation(panels: &Panels) -> Result<()> {
+    let night = Night::of("flood", Incident::Flood, 420)?;
+    let until = three() + 15 * 60;
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images"));
+    for (name, end) in PICTURES {
+        let is_opened = |title: &str| {
+            !CLOSED.iter().any(|closed| title.contains(closed)) && title.contains("collectors.")
+        };
+        night.draw(
+            panels,
+            name,
+            end,
+            (until - SHOWN * 3600, until),
+            is_opened,
+            &folder.join(format!("{name}.png")),
+        )?;
     }
     Ok(())
+}
+
+fn incidents(panels: &Panels, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    for (incident, kind, begins) in INCIDENTS {
+        let night = Night::of(incident, kind, begins)?;
+        for (clock, seconds) in [("0259", -60), ("0300", 0), ("0305", 300)] {
+            for dashboard in ["overview", "scheduler", "jobs"] {
+                let until = three() + seconds;
+                let picture = folder.join(format!("{incident}-{clock}-{dashboard}.png"));
+                night.draw(panels, dashboard, "", (until - SHOWN * 3600, until), |_| false, &picture)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A night in Carbon.
+struct Night {
+    web: GraphiteWeb,
+    _carbon: Carbon,
+    folder: Folder,
+}
+
+impl Night {
+    fn of(name: &str, incident: Incident, begins: i64) -> Result<Self> {
+        writeln!(std::io::stderr(), "screenshots: the night of {name}")?;
+        fastrand::seed(7);
+        let folder = Folder::new()?;
+        let schemas = "[surveys]\npattern = slurm_(nodes|jobs|partitions)\\.\nretentions = 60s:2d\n\
+                       [everything]\npattern = .*\nretentions = 30s:2d\n"
+            .to_owned();
+        let mut carbon =
+            Carbon::spawn(&folder, "carbon", &carbon::Options { schemas, ..carbon::Options::default() })?;
+        let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
+        let (recording, lines) = simulate(incident, begins)?;
+        let file = folder.path().join("night.jsonl");
+        fs::write(&file, recording)?;
+        carbon.process.wait_ready()?;
+        let config = folder.path().join("night.toml");
+        let address = carbon.address();
+        fs::write(
+            &config,
+            format!(
+                "[[carbon]]\nname = \"carbon\"\naddress = \"{address}\"\n[collectors.rpc_stats]\nusers = 7\n"
+            ),
+        )?;
+        let mut daemon = command(folder.path(), &slurm_graphite()?);
+        let output = daemon
+            .args(["run", "--prefix", "cluster", "--replay"])
+            .arg(&file)
+            .arg("--config")
+            .arg(&config)
+            .output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        TcpStream::connect(("127.0.0.1", carbon.line_port))?.write_all(lines.as_bytes())?;
+        let newest = u64::try_from(three() + 20 * 60)?;
+        for path in [
+            "cluster.slurm_jobs.total.gauge-records",
+            "carbon.agents.graphite1-a.errors",
+            "cluster.slurm_health.gauge-up",
+        ] {
+            wait::until(path, wait::LIMIT, || {
+                carbon.series(path).is_ok_and(|series| series.at(newest).is_some())
+            })?;
+        }
+        web.process.wait_ready()?;
+        Ok(Self { web, _carbon: carbon, folder })
+    }
+
+    fn draw(
+        &self,
+        panels: &Panels,
+        dashboard: &str,
+        end: &str,
+        (from, until): (i64, i64),
+        is_opened: impl Fn(&str) -> bool,
+        picture: &Path,
+    ) -> Result<()> {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/grafana"));
+        let all = Dashboard::all(root)?;
+        let dashboard = all.into_iter().find(|one| one.name == dashboard).context("no such dashboard")?;
+        let mut given = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
+        given.insert("most".to_owned(), "10".to_owned());
+        let variables = dashboard.variables(&given, |query| self.web.find(query))?;
+        let seconds = (u64::try_from(from)?, u64::try_from(until)?);
+        let page = Page::of(&dashboard, &self.web, &variables, seconds, is_opened)?.above(end);
+        panels.draw(&self.folder, &page, Some(picture))?;
+        writeln!(std::io::stderr(), "screenshots: {}", picture.display())?;
+        Ok(())
+    }
+}
+
+/// The recording of a night's statistics, and lines with the other figures.
+fn simulate(incident: Incident, begins: i64) -> Result<(String, String)> {
+    let (start, end) = (three() - HOURS * 3600, three() + 20 * 60);
+    let begins = three() - 600 + begins;
+    let mut cluster = Cluster::new(start);
+    let (mut recording, mut lines) = (String::new(), String::new());
+    for number in 0..(end - start) / i64::from(TICK) {
+        let since = cluster.statistics.req_time + i64::from(TICK) - begins;
+        cluster.step(incident, u32::try_from(since).ok().map(f64::from));
+        let time = cluster.statistics.req_time as f64;
+        let reading = Reading {
+            id: number.unsigned_abs(),
+            time,
+            uptime: Some(time - 1e9),
+            elapsed: 2100,
+            release: Release::new(23, 11),
+            cluster: Some("cluster".to_owned()),
+            max_server_threads: Some(256),
+            statistics: Some(cluster.statistics.clone()),
+            ..Reading::default()
+        };
+        recording += &serde_json::to_string(&Answer::Reading(Box::new(reading)))?;
+        recording.push('\n');
+        lines += &figures::lines(&cluster, u32::try_from(number)?);
+    }
+    Ok((recording, lines))
 }

@@ -1,0 +1,201 @@
+//! Figures that are not in slurmctld's statistics: those of the collectors for nodes, jobs and partitions, the daemon's own, and Carbon's.
+//! They are written as lines of Carbon's plaintext protocol, under the paths of docs/metrics.md.
+
+use std::fmt::Write;
+
+use crate::cluster::{CPUS, Cluster, GPU_NODES, Job, NODES, TICK};
+
+/// The lines of one tick. Surveys come once a minute. `total` is how many ticks there have been.
+pub(crate) fn lines(cluster: &Cluster, total: u32) -> String {
+    let mut lines = Lines { at: cluster.statistics.req_time, text: String::new() };
+    own(&mut lines, total);
+    if cluster.statistics.req_time % 60 == 0 {
+        nodes(&mut lines, cluster);
+        jobs(&mut lines, cluster);
+    }
+    lines.text
+}
+
+struct Lines {
+    at: i64,
+    text: String,
+}
+
+impl Lines {
+    fn add(&mut self, path: &str, value: impl Into<f64>) {
+        // Writing to a String cannot fail.
+        let _ok = writeln!(self.text, "{path} {} {}", value.into(), self.at);
+    }
+
+    fn all(&mut self, level: &str, figures: &[(&str, f64)]) {
+        figures.iter().for_each(|(leaf, value)| self.add(&format!("cluster.{level}.gauge-{leaf}"), *value));
+    }
+}
+
+fn sum(jobs: &[Job], of: impl Fn(&Job) -> u32) -> f64 {
+    jobs.iter().map(|job| f64::from(of(job))).sum()
+}
+
+fn own(lines: &mut Lines, total: u32) {
+    let (ticks, wave) = (f64::from(total), f64::from(total % 20));
+    lines.all(
+        "slurm_graphite.head1",
+        &[
+            ("slurmctld_up", 1.0),
+            ("reading_duration", 1800.0 + 900.0 * fastrand::f64()),
+            ("readings_failed", 0.0),
+            ("ticks_skipped", 0.0),
+            ("ticks_late", 0.0),
+            ("reader_restarts", 0.0),
+            ("reload_refused", 0.0),
+            ("daemon_memory", 11.2e6),
+            ("reader_memory", 5.4e6),
+        ],
+    );
+    lines.all(
+        "slurm_graphite.head1.queue",
+        &[
+            ("durable", 1.0),
+            ("undurable", 0.0),
+            ("window_short", 0.0),
+            ("points_dropped_removed", 0.0),
+            ("file_bytes", 300e3 + wave * 11e3),
+            ("memory_bytes", 220e3),
+        ],
+    );
+    lines.all(
+        "slurm_graphite.head1.carbon.carbon",
+        &[
+            ("connected", 1.0),
+            ("points_sent", ticks * 231.0),
+            ("points_resent", 0.0),
+            ("points_dropped_full", 0.0),
+            ("points_dropped_age", 0.0),
+            ("points_dropped_damaged", 0.0),
+            ("points_superseded", 0.0),
+            ("points_unproved", 0.0),
+            ("in_doubt", 0.0),
+            ("unacked_bytes", 0.0),
+            ("queue_ticks", 0.0),
+            ("queue_age", 0.0),
+        ],
+    );
+    lines.add("carbon.agents.graphite1-a.errors", 0);
+    lines.add("carbon.agents.graphite1-a.cache.overflow", 0);
+    for (reply, micros) in [("nodes", 3100.0), ("jobs", 14_000.0)] {
+        let micros = micros * (0.8 + 0.5 * fastrand::f64());
+        lines.all(&format!("slurm_graphite.head1.reply.{reply}"), &[("duration", micros), ("hidden", 0.0)]);
+    }
+}
+
+fn nodes(lines: &mut Lines, cluster: &Cluster) {
+    let used = sum(&cluster.running, |job| job.cpus);
+    let nodes = f64::from(NODES);
+    // Two nodes are down and five were drained days ago; a node with a job that is drained is draining.
+    let (down, old) = (2.0, 5.0);
+    let busy = (used / f64::from(CPUS)).min(nodes - down - old).floor();
+    let drained = f64::from(cluster.drained).min(nodes - down - old);
+    let draining = (drained * busy / (nodes - down - old)).floor();
+    let (at_work, free) = (busy - draining, nodes - down - old - busy - (drained - draining));
+    let mixed = (at_work * 0.22).floor();
+    for (state, count) in [
+        ("allocated", at_work - mixed),
+        ("mixed", mixed),
+        ("idle", free),
+        ("draining", draining),
+        ("drained", old + drained - draining),
+        ("down", down),
+    ] {
+        lines.add(&format!("cluster.slurm_nodes.state.{state}.gauge-nodes"), count);
+    }
+    for (kind, counts) in [("drained", [old, old, 3.0]), ("down", [2.0, 2.0, 1.0])] {
+        let leaves = ["over_1h", "over_1d", "over_7d"];
+        leaves
+            .iter()
+            .zip(counts)
+            .for_each(|(leaf, count)| lines.add(&format!("cluster.slurm_nodes.{kind}.gauge-{leaf}"), count));
+    }
+    let (cpus, out) = (nodes * f64::from(CPUS), (down + old + drained - draining) * f64::from(CPUS));
+    let all_gpus = f64::from(GPU_NODES * 4);
+    let gpus = (sum(&cluster.running, |job| job.gpus) * 0.55).min(all_gpus);
+    let memory = cpus * 4e9;
+    lines.all(
+        "slurm_nodes.total",
+        &[
+            ("nodes_total", nodes),
+            ("nodes_allocated", busy),
+            ("nodes_idle", free),
+            ("cpus_total", cpus),
+            ("cpus_allocated", used),
+            ("cpus_other", out),
+            ("cpus_idle", (cpus - used - out).max(0.0)),
+            ("gpus_total", all_gpus),
+            ("gpus_allocated", gpus),
+            ("memory_real", memory),
+            ("memory_allocated", memory * used / cpus * 0.8),
+            ("memory_free", memory * (1.0 - used / cpus * 0.55)),
+        ],
+    );
+    lines.all("slurm_nodes.gpu.a100", &[("allocated", (gpus * 0.7).floor()), ("total", all_gpus * 0.7)]);
+    lines.all("slurm_nodes.gpu.h100", &[("allocated", (gpus * 0.3).floor()), ("total", all_gpus * 0.3)]);
+    let waiting = cluster.pending.len() as f64;
+    for (name, share, jobs) in [("compute", 0.82, 0.7), ("gpu", 0.08, 0.2), ("long", 0.1, 0.1)] {
+        let use_of = (used / cpus * (0.9 + 0.3 * jobs)).min(1.0);
+        lines.all(
+            &format!("slurm_partitions.{name}"),
+            &[
+                ("cpus_total", cpus * share),
+                ("cpus_allocated", (cpus * share * use_of).floor()),
+                ("nodes_idle", (free * share).floor()),
+                ("jobs_pending", (waiting * jobs).floor()),
+                ("gpus_allocated", if name == "gpu" { gpus } else { 0.0 }),
+            ],
+        );
+    }
+}
+
+fn jobs(lines: &mut Lines, cluster: &Cluster) {
+    let (pending, running) = (&cluster.pending, &cluster.running);
+    let ended = f64::from(cluster.statistics.jobs_completed % 40) + 30.0;
+    lines.add("cluster.slurm_jobs.total.gauge-records", (pending.len() + running.len()) as f64 + ended);
+    for (state, jobs) in [("pending", pending), ("running", running)] {
+        lines.all(
+            &format!("slurm_jobs.state.{state}"),
+            &[
+                ("jobs", jobs.len() as f64),
+                ("cpus", sum(jobs, |job| job.cpus)),
+                ("gpus", sum(jobs, |job| job.gpus)),
+            ],
+        );
+    }
+    let completing = if cluster.drained > 0 { f64::from(cluster.drained) / 6.0 } else { 2.0 };
+    lines.all(
+        "slurm_jobs.state.completing",
+        &[("jobs", completing.floor()), ("cpus", completing.floor() * 16.0), ("gpus", 0.0)],
+    );
+    let all = pending.len() as f64;
+    let held = (all * 0.05).min(14.0).floor();
+    let limit = (all * 0.1).min(60.0).floor();
+    let dependency = (all * 0.1).min(35.0).floor();
+    let resources = (all - held - limit - dependency).min(4.0);
+    for (reason, count) in [
+        ("Resources", resources),
+        ("Priority", all - held - limit - dependency - resources),
+        ("QOSMaxCpuPerUserLimit", limit),
+        ("Dependency", dependency),
+        ("JobHeldUser", held),
+    ] {
+        lines.add(&format!("cluster.slurm_jobs.reason.{reason}.gauge-jobs"), count);
+    }
+    let waits = cluster.waits();
+    let rank = |part: usize| waits.get(waits.len() * part / 10_000).map(|wait| f64::from(wait + TICK));
+    let moments = [("p50", 5000), ("p90", 9000), ("max", 9999)];
+    for (end, part) in moments {
+        if let Some(wait) = rank(part) {
+            lines.add(&format!("cluster.slurm_jobs.waiting.gauge-wait_{end}"), wait);
+            lines.add(&format!("cluster.slurm_jobs.waiting.gauge-started_wait_{end}"), wait * 0.7);
+            lines.add(&format!("cluster.slurm_jobs.partition.compute.waiting.gauge-wait_{end}"), wait);
+            lines.add(&format!("cluster.slurm_jobs.partition.gpu.waiting.gauge-wait_{end}"), wait * 0.4);
+        }
+    }
+}
