@@ -57,7 +57,7 @@ fn what_the_tarball_s_readme_links_to_is_in_the_tarball() {
         readme.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).collect();
     let files: Vec<&str> =
         links.into_iter().filter(|link| !link.is_empty() && !link.contains("://")).collect();
-    assert!(files.contains(&"CONTRIBUTING.md") && files.contains(&"docs/images/rpc.png"), "{files:?}");
+    assert!(files.contains(&"CONTRIBUTING.md") && files.contains(&"docs/images/scheduler.png"), "{files:?}");
     for file in files {
         assert!(folder.path().join(file).exists(), "{file}");
     }
