@@ -77,7 +77,7 @@ adapt() {
 links() {
     sed -i -e '/](docs\/images\//d' -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
         -e 's|](\(\.\./\)*config/slurm-graphite\.toml)|](slurm-graphite.toml)|g' -e 's|](\(\.\./\)*config/|](../../slurm-graphite/|g' \
-        -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|development/[^)]*\))#\1#g' "$1"
+        -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|development/[^)]*\|images/[^)]*\))#\1#g' "$1"
 }
 
 $action 755 "$built/slurm-graphite" "$bin/slurm-graphite"
