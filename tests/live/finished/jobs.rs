@@ -222,6 +222,11 @@ impl Cast {
         let place = random.usize(..self.endless.len());
         let id = self.endless.get(place).copied().unwrap_or_default();
         if random.u8(..4) == 0 && self.submitted.get(&id).is_some_and(|tasks| *tasks > 1) {
+            // Tasks that were waiting have no row of their own until slurmctld has sent it, and squeue does not show them: a slurmctld that
+            // is killed before that has forgotten them.
+            if self.is_long {
+                self.disturbed.insert(id);
+            }
             return accounting.slurm.run("scancel", &[&format!("{id}_[1-2]")]).map(drop);
         }
         self.cancel(accounting, &[id]);
