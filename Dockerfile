@@ -2,12 +2,13 @@
 #
 #   docker build --file Dockerfile --tag slurm-graphite --build-arg SLURM='libslurm42 slurm-wlm-basic-plugins' target/dist
 #
-# SLURM: Debian's packages of the library, of the cluster's release or up to two before; without them it asks slurmrestd.
+# SLURM: Debian's packages of the library, of the cluster's release or up to two before. Without them it reads the statistics if slurm.conf and
+# munge's socket are mounted (`--volume /etc/slurm:/etc/slurm:ro --volume /run/munge:/run/munge`), or asks slurmrestd.
 ARG DEBIAN=trixie
 
 FROM debian:${DEBIAN}-slim AS files
 ADD slurm-graphite-*-linux-*.tar.gz /
-RUN DESTDIR=/files sh /slurm-graphite-*/install.sh --prefix /usr
+RUN DESTDIR=/files sh /slurm-graphite-*-linux-$(uname -m)/install.sh --prefix /usr
 
 FROM debian:${DEBIAN}-slim
 ARG SLURM=

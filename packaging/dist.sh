@@ -1,7 +1,8 @@
 #!/bin/sh
 # `make dist`: what is downloaded, in target/dist: a tarball, a .deb and an .rpm for every distribution, each with a reader
 # for every Slurm release whose headers are at hand, their checksums, and what the programs are made of (CycloneDX). The
-# programs run from glibc 2.28 on: EL 8, Debian 11, Ubuntu 20.04.
+# programs run from glibc 2.28 on: EL 8, Debian 11, Ubuntu 20.04. A second tarball, for aarch64, has the programs that need no
+# libslurm.
 #
 # zig's compiler driver, from PyPI, links against that old a glibc on any host. Nothing of Slurm is linked: a library
 # without code stands in for each release's libslurm, and the host's own one is loaded at run time.
@@ -31,18 +32,22 @@ say() { echo "dist: $*" >&2; }
     say "cargo-cyclonedx, into $tools"
     cargo install --quiet --debug --locked --root "$tools" cargo-cyclonedx@0.5.9
 }
-cat >"$dist/cc" <<END
+# compiler MACHINE: what links programs for it.
+compiler() {
+    cat >"$dist/cc-$1" <<END
 #!/bin/sh
-PATH=$tools/bin:\$PATH exec cargo-zigbuild zig cc -- -target $machine-linux-gnu.$glibc "\$@"
+PATH=$tools/bin:\$PATH exec cargo-zigbuild zig cc -- -target $1-linux-gnu.$glibc "\$@"
 END
-chmod 755 "$dist/cc"
+    chmod 755 "$dist/cc-$1"
+    export "CC_$1_unknown_linux_gnu=$dist/cc-$1"
+    export "CARGO_TARGET_$(echo "$1" | tr 'a-z' 'A-Z')_UNKNOWN_LINUX_GNU_LINKER=$dist/cc-$1"
+}
+compiler "$machine"
 
 # The same programs from the same sources: no path of this machine, and the time of the last commit.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
 export SOURCE_DATE_EPOCH
 export RUSTFLAGS="--remap-path-prefix=$top=. --remap-path-prefix=$target=target --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
-export "CC_$(echo "$triple" | tr - _)=$dist/cc"
-export "CARGO_TARGET_$(echo "$triple" | tr 'a-z-' 'A-Z_')_LINKER=$dist/cc"
 build() { cargo build --quiet --release --locked --target "$triple" --target-dir "$dist/build" "$@"; }
 out=$dist/build/$triple/release
 
@@ -57,7 +62,7 @@ releases=
 stub() {
     mkdir -p "$dist/stub-$1"
     sed -n '/^const FUNCTIONS/,/^]/s/^    "\(slurm[a-z_]*\)",$/void \1(void) {}/p' crates/slurm-sys/build/bindings.rs >"$dist/stub-$1/stub.c"
-    "$dist/cc" -shared -Wl,-soname,libslurm.so."$1" -o "$dist/stub-$1/libslurm.so" "$dist/stub-$1/stub.c"
+    "$dist/cc-$machine" -shared -Wl,-soname,libslurm.so."$1" -o "$dist/stub-$1/libslurm.so" "$dist/stub-$1/stub.c"
 }
 sh tests/releases/include.sh >"$dist/headers"
 while read -r release soname include; do
@@ -69,11 +74,15 @@ while read -r release soname include; do
 done <"$dist/headers"
 [ -n "$releases" ] || { say "no headers of any Slurm release are at hand"; exit 1; }
 
-for program in "$tree"/bin/slurm-graphite*; do
-    newest=$(objdump -T "$program" | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
-    [ "$(printf '%s\n' "$newest" "$glibc" | sort -V | tail -n 1)" = "$glibc" ] ||
-        { say "$program needs glibc $newest"; exit 1; }
-done
+# old_enough PROGRAM...: none needs a newer glibc.
+old_enough() {
+    for program in "$@"; do
+        newest=$(readelf -V "$program" | sed -n 's/.*Name: GLIBC_\([0-9.]*\) .*/\1/p' | sort -Vu | tail -n 1)
+        [ "$(printf '%s\n' "$newest" "$glibc" | sort -V | tail -n 1)" = "$glibc" ] ||
+            { say "$program needs glibc $newest"; exit 1; }
+    done
+}
+old_enough "$tree"/bin/slurm-graphite*
 
 # cargo-cyclonedx writes beside each Cargo.toml.
 rm -rf "$dist/source"
@@ -87,11 +96,36 @@ for program in slurm-graphite slurm-graphite-reader slurm-graphite-native-reader
 done
 rm -rf "$dist/source"
 
-"$out/manual-pages" "$tree/bin/manual"
-cp -R config docs systemd README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE THIRD-PARTY-NOTICES packaging/install.sh "$tree"
-tar --create --use-compress-program='gzip -9n' --file "$dist/$name.tar.gz" --directory "$dist" --sort=name --owner=0 \
-    --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode=u+w,go-w "$name"
+# tarball NAME: of the folder with this name, in which the programs are.
+tarball() {
+    "$out/manual-pages" "$dist/$1/bin/manual"
+    cp -R config docs systemd README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE THIRD-PARTY-NOTICES \
+        packaging/install.sh "$dist/$1"
+    tar --create --use-compress-program='gzip -9n' --file "$dist/$1.tar.gz" --directory "$dist" --sort=name --owner=0 \
+        --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode=u+w,go-w "$1"
+}
+tarball "$name"
 cp "$tree"/sbom/* "$dist"
+
+# Of the same parts, whose lists are in the other one.
+other=aarch64
+if [ "$machine" = "$other" ]; then
+    :
+elif rustc --print target-libdir --target "$other-unknown-linux-gnu" 2>/dev/null | xargs test -d; then
+    say "the daemon and the readers that need no libslurm, for $other"
+    compiler "$other"
+    cargo build --quiet --release --locked --target "$other-unknown-linux-gnu" --target-dir "$dist/build" \
+        -p slurm-graphite -p native-reader -p rest-reader
+    folder=slurm-graphite-$version-linux-$other
+    mkdir -p "$dist/$folder/bin"
+    for program in slurm-graphite slurm-graphite-native-reader slurm-graphite-rest-reader; do
+        cp "$dist/build/$other-unknown-linux-gnu/release/$program" "$dist/$folder/bin"
+    done
+    old_enough "$dist/$folder"/bin/slurm-graphite*
+    tarball "$folder"
+else
+    say "NOTHING for $other: \`rustup target add $other-unknown-linux-gnu\` first"
+fi
 
 # Where neither is at hand, there is the tarball.
 if command -v dpkg-buildpackage >/dev/null && command -v dh >/dev/null; then

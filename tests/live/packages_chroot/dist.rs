@@ -149,7 +149,11 @@ fn user_and_state_exist_after_install_sh(chroot: &Chroot<'_>) -> Result<()> {
 
 /// The file in target/dist with this ending.
 fn artefact(ending: &str) -> Result<PathBuf> {
-    let mut found = artefacts()?.into_iter().filter(|path| path.display().to_string().ends_with(ending));
+    let is_it = |path: &PathBuf| {
+        let path = path.display().to_string();
+        path.ends_with(ending) && !path.contains("-linux-aarch64")
+    };
+    let mut found = artefacts()?.into_iter().filter(is_it);
     found.next().with_context(|| format!("no {ending} in target/dist: run `make dist`"))
 }
 
