@@ -100,7 +100,7 @@ const METRICS: &[Metric<SelfMetrics>] = &[
     last("reader_restarts", "count", |h| number(h.reader_restarts),
         "readers started again, because one was killed or crashed, or slurm.conf changed"),
     max("reader", "0, 1, 2", |h| number(h.reader),
-        "which reader reads the statistics: 0 libslurm's, 1 the native one, which reads nothing else, 2 that of slurmrestd"),
+        "which reader reads the statistics: 0 libslurm's, 1 the native reader (statistics only), 2 that of slurmrestd"),
     average("reload_refused", "0 or 1", |h| number(h.reload_refused),
         "whether the last reload was refused, so that the previous configuration is still in use. Alert: 1"),
     average("token_expires_in", "s", |h| number(h.token_expires_in),

@@ -80,7 +80,7 @@ impl SourceError {
             Self::NoReader(locate::NoReader::NoRest { .. }) => {
                 "It is a separate package, which needs no Slurm."
             }
-            Self::NoReader(locate::NoReader::NoNative { .. }) => "It comes with this program.",
+            Self::NoReader(locate::NoReader::NoNative { .. }) => "Install the package slurm-graphite again.",
             Self::NoReader(locate::NoReader::NoLibrary) => {
                 "If Slurm is in a directory of its own, name the one of its libslurm in LD_LIBRARY_PATH."
             }
@@ -372,6 +372,7 @@ impl ReaderSupervisor {
     async fn start(&mut self) -> Result<Process, SourceError> {
         let programs = locate::readers(&self.slurm)?;
         let mut unfit = Vec::new();
+        let has_native = programs.iter().any(|program| ReaderKind::named(program) == ReaderKind::Native);
         for program in programs {
             let kind = ReaderKind::of(&program, &self.slurm);
             let arguments = self.arguments(kind);
@@ -398,6 +399,12 @@ impl ReaderSupervisor {
                 }
                 // The dynamic loader's answer: this host has another libslurm.
                 Err(ProcessError::Unloadable(text)) => unfit.push(format!("{}: {text}", program.display())),
+                // A libslurm without its plugins ends at its start; the native reader needs none of it.
+                Err(error @ ProcessError::NotInitialized { .. })
+                    if has_native && kind == ReaderKind::Libslurm =>
+                {
+                    unfit.push(format!("{}: {error}", program.display()));
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use reader_process::{TokenFile, log};
 
 use crate::args::NativeArguments;
-use crate::credential::Identity;
+use crate::credential::{Identity, unknown};
 use crate::exchange::{Exchange, NAME, Outcome, Reply, Share};
 use crate::hosts::Hosts;
 use crate::listener;
@@ -106,10 +106,12 @@ impl Cluster {
                 }
             }
         }
+        // A file that slurm.conf includes may have changed.
+        self.conf = None;
         Err(told(&problems))
     }
 
-    /// slurm.conf, read once: the daemon starts another reader when it changes.
+    /// slurm.conf, read again after a failure: the daemon starts another reader only when the file itself changes.
     fn conf(&mut self) -> Result<SlurmConf, NativeProblem> {
         if self.conf.is_none() {
             let path = slurm_conf::find(self.path.as_deref())?;
@@ -186,10 +188,8 @@ impl Cluster {
                 }
             }
         }
-        if *self.remembered.of(&key) != before
-            && let Err(error) = self.remembered.write()
-        {
-            log(&error);
+        if *self.remembered.of(&key) != before {
+            self.remembered.write();
         }
         found.ok_or(problem)
     }
@@ -203,8 +203,9 @@ impl Cluster {
         match listener::owner(address) {
             Some(uid) if uid != 0 && Some(uid) != slurm_user => {
                 let text = format!(
-                    "port {} of this host belongs to user {uid}, neither root nor SlurmUser",
-                    address.port()
+                    "port {} of this host belongs to user {uid}, neither root nor SlurmUser{}",
+                    address.port(),
+                    unknown(slurm_user)
                 );
                 Err(NativeProblem::new(Cause::Imposter, text))
             }

@@ -75,7 +75,9 @@ impl<'a> Identity<'a> {
             Err(error) => return Some(Err(of_munge(munge, error))),
         };
         if decoded.uid != 0 && Some(decoded.uid) != slurm_user {
-            let text = format!("the reply is from user {}, who is neither root nor SlurmUser", decoded.uid);
+            let unknown = unknown(slurm_user);
+            let text =
+                format!("the reply is from user {}, who is neither root nor SlurmUser{unknown}", decoded.uid);
             return Some(Err(NativeProblem::new(Cause::Imposter, text)));
         }
         if !message.is_bound_by(&decoded.payload) {
@@ -84,6 +86,11 @@ impl<'a> Identity<'a> {
         }
         Some(Ok(()))
     }
+}
+
+/// What to add where a user is compared with SlurmUser, if that has no number here.
+pub(crate) const fn unknown(slurm_user: Option<u32>) -> &'static str {
+    if slurm_user.is_some() { "" } else { " (this host does not know slurm.conf's SlurmUser)" }
 }
 
 fn of_munge(munge: &Munge, error: MungeError) -> NativeProblem {

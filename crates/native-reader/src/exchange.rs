@@ -206,7 +206,7 @@ fn of_transfer(error: &io::Error) -> NativeProblem {
 
 fn of_code(code: u32) -> NativeProblem {
     match code {
-        STANDBY => NativeProblem::new(Cause::Standby, "it is a backup that waits"),
+        STANDBY => NativeProblem::new(Cause::Standby, "it is a backup controller that is not active"),
         BACK_OFF | HARD_DROP => {
             NativeProblem::new(Cause::Busy, "it answers that there are too many requests")
         }

@@ -1,4 +1,5 @@
-//! Whose program listens on a port of this host: /proc/net/tcp and tcp6, which everybody may read.
+//! Whose program listens on a port of this host: net/tcp and net/tcp6 of /proc/self, which everybody may read, also where /proc has
+//! nothing but processes (`ProcSubset=pid`, as in the units).
 //!
 //! From 23.02 on slurmctld signs no reply. Anyone may bind its port while it is down, so on the controller's own host the
 //! kernel is asked.
@@ -10,10 +11,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// `TCP_LISTEN`, as it is written there.
 const LISTEN: &str = "0A";
 
+/// Not /proc/net, which is absent with `ProcSubset=pid`.
+const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+
 /// The user of the socket that accepts connections to this address; `None` if there is none here, because packets are
 /// forwarded, or if the kernel does not say.
 pub(crate) fn owner(address: SocketAddr) -> Option<u32> {
-    ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|path| {
+    TABLES.into_iter().find_map(|path| {
         let lines = BufReader::new(File::open(path).ok()?).lines().map_while(Result::ok);
         find(lines, address)
     })

@@ -4,11 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use reader_process::log;
 
 use crate::number::Numbers;
 
 /// Of the file.
 const MOST: u64 = 64 << 10;
+
+/// How long a start waits for the file.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Controllers that are remembered: those of one cluster, and of some before it.
 const CONTROLLERS: usize = 64;
@@ -21,10 +29,16 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// What the file says. One that is absent or damaged says nothing: then numbers are found again.
+    /// What the file says. One that is absent or damaged says nothing: then numbers are found again. So does one on a disk that
+    /// hangs.
     pub(crate) fn new(path: Option<PathBuf>) -> Self {
-        let mut controllers = path.as_deref().and_then(read).unwrap_or_default();
-        controllers.retain(|_, numbers| numbers.is_plausible());
+        let (answer, found) = mpsc::channel();
+        if let Some(path) = path.clone() {
+            // The receiver may have given up.
+            thread::spawn(move || drop(answer.send(read(&path))));
+        }
+        let mut controllers = found.recv_timeout(PATIENCE).ok().flatten().unwrap_or_default();
+        controllers.retain(|_, numbers: &mut Numbers| numbers.is_plausible());
         Self { path, controllers }
     }
 
@@ -36,13 +50,17 @@ impl Remembered {
         self.controllers.entry(controller.to_owned()).or_default()
     }
 
-    /// Writes the file. Without it readings go on, so that an error is only returned to be logged.
-    pub(crate) fn write(&self) -> Result<(), String> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let text = serde_json::to_vec(&self.controllers).map_err(|error| error.to_string())?;
-        let new = path.with_extension("new");
-        let written = fs::File::create(&new).and_then(|mut file| file.write_all(&text));
-        written.and_then(|()| fs::rename(&new, path)).map_err(|error| format!("{}: {error}", path.display()))
+    /// Writes the file, without waiting for the disk. Without it readings go on.
+    pub(crate) fn write(&self) {
+        let Some(path) = self.path.clone() else { return };
+        let Ok(text) = serde_json::to_vec(&self.controllers) else { return };
+        thread::spawn(move || {
+            let new = path.with_extension("new");
+            let written = fs::File::create(&new).and_then(|mut file| file.write_all(&text));
+            if let Err(error) = written.and_then(|()| fs::rename(&new, &path)) {
+                log(&format_args!("{}: {error}", path.display()));
+            }
+        });
     }
 }
 
@@ -62,7 +80,11 @@ mod tests {
         let path = folder.path().join("numbers");
         let mut remembered = Remembered::new(Some(path.clone()));
         remembered.of("ctl:6817").accept(38, 1000);
-        remembered.write().unwrap();
+        remembered.write();
+        let begin = std::time::Instant::now();
+        while !path.exists() && begin.elapsed() < Duration::from_secs(60) {
+            thread::yield_now();
+        }
         let mut again = Remembered::new(Some(path.clone()));
         assert_eq!(again.of("ctl:6817"), remembered.of("ctl:6817"));
         for text in ["", "{", "[]", "{\"ctl\":{\"accepted\":\"x\"}}"] {

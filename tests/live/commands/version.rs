@@ -40,7 +40,7 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
         ["reader-45 Slurm 26.05", "reader-44 Slurm 25.11", "reader-42 Slurm 24.11", "reader-38 Slurm 22.05"]
             .map(|line| line.split_once(' ').unwrap())
             .into_iter()
-            .chain([("native-reader", "slurmctld, for the statistics alone, of Slurm 20.11 to 26.05")])
+            .chain([("native-reader", "statistics only, slurmctld of Slurm 20.11 to 26.05")])
             .chain([("rest-reader", "slurmrestd of Slurm 20.11 to 26.05")])
             .map(|(name, asks)| (format!("slurm-graphite-{name}"), format!("{asks}{}", used(name))))
             .collect::<Vec<_>>()

@@ -1,6 +1,7 @@
 //! The native reader under the daemon: used where no libslurm has a reader, which is said, and left when one is installed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 use super::refusals;
 
 const SOON: Duration = wait::LIMIT;
-const WARNED: &str = "no reader fits this host's libslurm, so the native reader is used";
+const WARNED: &str = "this host has no libslurm with a matching reader, so the native reader is used";
 
 /// An installation with these programs.
 fn install(folder: &Folder, programs: &[(&str, &str)]) {
@@ -70,6 +71,11 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
         log::entries(process).iter().filter(|entry| entry.message.contains(WARNED)).count()
     };
 
+    // A libslurm without its plugins ends at its start.
+    let broken = folder.path().join("bin/slurm-graphite-reader-38");
+    fs::write(&broken, "#!/bin/sh\necho fatal: no plugins >&2\nexit 1\n").unwrap();
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
+
     let (mut process, mut collected) = daemon(&folder, "first", &toml);
     until(&mut collected, ".gauge-reader", |number| number == 1.0);
     until(&mut collected, ".gauge-slurmctld_up", |up| up == 1.0);
@@ -84,12 +90,15 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     };
     let status: Value = serde_json::from_str(&run(&["status", "--json"]).stdout).unwrap();
     assert_eq!(status["readers"][0]["kind"], "native", "{status}");
+    assert!(run(&["status"]).stdout.contains("it can read only the statistics"));
+    // Each search for a number writes lines into slurmctld's log, and `check` makes one of its own.
+    assert!(refusals(&slurm) <= 2, "{:#?}", slurm.slurmctld.lines());
     let check = run(&["check", "--connect", "--interval", "1s", "--config", &toml.display().to_string()]);
-    assert!(check.stdout.contains("✗ reader: the native one"), "{check:?}");
+    assert!(check.stdout.contains("✗ native reader: in the protocol of Slurm"), "{check:?}");
     assert!(check.stdout.contains("it cannot read nodes"), "{}", check.stdout);
 
     let before = refusals(&slurm);
-    assert!(before <= 8, "{:#?}", slurm.slurmctld.lines());
+    fs::remove_file(&broken).unwrap();
     install(&folder, &[("slurm-graphite-reader", "slurm-graphite-reader-38")]);
     until(&mut collected, ".gauge-reader", |number| number == 0.0);
     until(&mut collected, "slurm_nodes.total.gauge-nodes_total", |nodes| nodes > 0.0);

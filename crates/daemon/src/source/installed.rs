@@ -44,7 +44,7 @@ pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Opt
 fn asks(program: &Path, version: Option<&str>) -> String {
     let asked = match ReaderKind::named(program) {
         ReaderKind::Libslurm => None,
-        ReaderKind::Native => Some("slurmctld, for the statistics alone,"),
+        ReaderKind::Native => Some("statistics only, slurmctld"),
         ReaderKind::Rest => Some("slurmrestd"),
     };
     if let Some(asked) = asked {

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use super::conf;
 use crate::config::{ReaderChoice, SlurmSettings};
 
 const NAME: &str = "slurm-graphite-reader";
@@ -185,14 +186,23 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
             (ReaderKind::Rest, one_in(REST_NAME, &folders).into_iter().collect())
         }
         ReaderChoice::Native => (ReaderKind::Native, native().into_iter().collect()),
-        // Only libslurm's pings the other controllers.
-        ReaderChoice::Auto if !slurm.follow => {
+        ReaderChoice::Auto if may_be_native(slurm) => {
             (ReaderKind::Libslurm, found_in(&folders).into_iter().chain(native()).collect())
         }
         ReaderChoice::Auto | ReaderChoice::Libslurm => (ReaderKind::Libslurm, found_in(&folders)),
     };
     let found: Vec<PathBuf> = found;
     if found.is_empty() { Err(NoReader::nowhere(kind, &folders)) } else { Ok(found) }
+}
+
+/// Whether the native reader can take the place of libslurm's. Only libslurm's pings the other controllers, asks slurmctld for a
+/// slurm.conf that is not here, and takes a token from SLURM_JWT.
+fn may_be_native(slurm: &SlurmSettings) -> bool {
+    let has_conf = || {
+        conf::named(slurm.conf.as_deref()).is_some()
+            || conf::USUAL.iter().any(|path| Path::new(path).exists())
+    };
+    !slurm.follow && std::env::var_os("SLURM_JWT").is_none() && has_conf()
 }
 
 /// Every reader that is installed: of libslurm, the newest first, the native one, and that of slurmrestd.
@@ -206,7 +216,9 @@ pub(super) fn installed() -> Vec<PathBuf> {
 pub(super) fn signs_of_libslurm() -> Vec<PathBuf> {
     let path = loaders_path();
     let loaders = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
-    loaders.chain(["/etc/ld.so.cache".into()]).chain(folders()).collect()
+    // Not this program's own folder, such as /usr/bin, which changes with each package.
+    let readers = folders().into_iter().filter(|folder| folder.join(NATIVE_NAME).is_file());
+    loaders.chain(["/etc/ld.so.cache".into()]).chain(readers).collect()
 }
 
 fn one_in(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {

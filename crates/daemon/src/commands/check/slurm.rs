@@ -53,12 +53,15 @@ impl Munge {
 
 /// Returns the reading that slurmctld gave.
 pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Reading> {
-    let Some(conf) = slurm_conf(config, report).await else {
+    let Some(mut conf) = slurm_conf(config, report).await else {
         report.add(CheckLine::unknown("munge, slurmctld: not asked, because there is no slurm.conf"));
         return None;
     };
+    // A token takes its place; with slurmrestd this is not run.
+    conf.munge &= config.slurm.rest.token_file.is_none();
     let munge = if conf.munge { Some(ask_munge(&conf.socket).await) } else { None };
-    if conf.certain && munge.as_ref().is_some_and(Munge::holds_up) {
+    let waits = config.slurm.reader != ReaderChoice::Native;
+    if waits && conf.certain && munge.as_ref().is_some_and(Munge::holds_up) {
         report.add(munge_alone(&conf, munge.as_ref()));
         report.add(CheckLine::unknown("slurmctld: not asked, because libslurm would wait for munged"));
         return None;
@@ -73,7 +76,7 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
             report.add(match conf.munge {
                 true => CheckLine::good("munge: slurmctld accepts this host's credentials"),
                 false => CheckLine::unknown(
-                    "munge: not used (see AuthType in slurm.conf); slurmctld accepts this host's credentials",
+                    "munge: not used (see AuthType in slurm.conf, and token_file); slurmctld accepts this host's credentials",
                 ),
             });
             let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
@@ -97,14 +100,14 @@ fn reader(kind: ReaderKind, reading: &Reading, config: &Config) -> CheckLine {
         return CheckLine::good(format!("libslurm: release {}", reading.release));
     }
     let lacking: Vec<&str> = config.collectors.survey_replies().iter().map(|kind| kind.name()).collect();
-    let text = format!("reader: the native one, in the protocol of Slurm {}", reading.release);
+    let text = format!("native reader: in the protocol of Slurm {}", reading.release);
     if !lacking.is_empty() {
         let advice = "Install libslurm and its reader (`slurm-graphite --version` names it), use [slurm] rest, or switch the collectors off.";
         return CheckLine::wrong(format!("{text}; it cannot read {}", lacking.join(", ")), advice);
     }
     if config.slurm.reader == ReaderChoice::Auto {
         return CheckLine::unknown(format!(
-            "{text}, because no reader fits this host's libslurm; it reads only the statistics"
+            "{text}, because this host has no libslurm with a matching reader; it reads only the statistics"
         ));
     }
     CheckLine::good(text)

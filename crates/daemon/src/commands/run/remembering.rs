@@ -48,17 +48,18 @@ impl Daemon {
         }
         self.health.reader = Some(kind.number());
         let before = self.queue.stored(READER);
-        if before.as_deref() == Some(kind.name().as_bytes()) {
-            return;
+        let is_same = before.as_deref() == Some(kind.name().as_bytes());
+        if !is_same {
+            self.queue.keep([(READER.to_owned(), kind.name().as_bytes().into())]);
         }
-        self.queue.keep([(READER.to_owned(), kind.name().as_bytes().into())]);
-        let is_change = before.is_some() || self.cluster.needs_more_than_statistics();
-        if kind == ReaderKind::Native && self.config.slurm.reader == ReaderChoice::Auto && is_change {
+        let is_change = before.is_some() && !is_same;
+        let is_lacking = is_change || self.cluster.needs_more_than_statistics();
+        if kind == ReaderKind::Native && self.config.slurm.reader == ReaderChoice::Auto && is_lacking {
             warn!(
-                "no reader fits this host's libslurm, so the native reader is used: it reads only the statistics, and collectors of \
-                 surveys and accounting fail until libslurm and its reader are installed"
+                "this host has no libslurm with a matching reader, so the native reader is used; it reads only the statistics: jobs, nodes \
+                 and accounting are missing until libslurm and its reader are installed"
             );
-        } else if before.is_some() {
+        } else if is_change {
             info!(reader = kind.name(), "another reader than before is used");
         }
     }

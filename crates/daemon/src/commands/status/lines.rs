@@ -199,6 +199,9 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
     let kind = entry.kind.as_deref().filter(|kind| *kind != "libslurm");
     let role = format!("{}{}", entry.role, kind.map_or_else(String::new, |kind| format!(", {kind}")));
     match entry.pid {
+        Some(pid) if kind == Some("native") && entry.role != "statistics" => {
+            (Mark::Wrong, format!("{role}, process {pid}{restarts}: it can read only the statistics"))
+        }
         Some(pid) => (Mark::Well, format!("{role}{release}, process {pid}{restarts}")),
         None => (Mark::NotYet, format!("{role}: none now{restarts}")),
     }
