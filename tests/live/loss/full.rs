@@ -1,12 +1,12 @@
-//! Carbon's disk is full: Carbon reads points that it cannot write, and tells nobody. When there is room, a restart of
-//! Carbon within `resend_window` brings them back.
+//! Carbon's disk is full: Carbon reads points that it cannot write, and tells nobody but its own figures, which an alert rule
+//! watches. When there is room, a restart of Carbon within `resend_window` brings them back.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Carbon, Folder, Space, Stage, now, wait};
+use sandbox::{Carbon, Folder, Series, Space, Stage, now, wait};
 
 use super::{SKIPPED, side_by_side};
 
@@ -20,16 +20,18 @@ fn full() -> Result<String> {
     let disk = folder.path().join("disk");
     fs::create_dir(&disk)?;
     let mount = |options: &str| format!("mount -t tmpfs -o {options} tmpfs {}", disk.display());
-    // Room for some 20 files of more than a hundred.
+    // Room for some 20 files of more than a hundred, of which Carbon's own are the first.
     let Some(space) = Space::new(&folder, &mount("size=1m"))? else { return Ok(SKIPPED.to_owned()) };
     fs::create_dir(folder.path().join("carbon"))?;
     symlink(space.path("disk"), folder.path().join("carbon/whisper"))?;
-    let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
+    let mut carbon = Carbon::new(&folder, "carbon", &Options { own_figures: true, ..Options::default() })?;
     carbon.process.start()?;
+    wait::until("Carbon's own figures", wait::LIMIT, || errors(&carbon).is_some())?;
     let mut stage = Stage::with(folder, carbon)?;
     stage.daemon.spawn()?;
     let is_full = |line: &String| line.contains("No space left on device");
     wait::until("an error of Carbon's", wait::LIMIT, || stage.carbon.process.lines().iter().any(is_full))?;
+    wait::until("a count of errors", wait::LIMIT, || errors(&stage.carbon).is_some_and(|count| count > 0.0))?;
     stage.ticks(4)?;
     let missing = stage.collected.compare(&[&stage.carbon])?.missing();
     ensure!(missing > 100, "only {missing} points are missing");
@@ -39,4 +41,11 @@ fn full() -> Result<String> {
     stage.carbon.process.start()?;
     stage.connected(since)?;
     Ok(format!("{missing} points were missing, {}", stage.finish()?.clean()?))
+}
+
+/// The largest of the numbers of errors that Carbon has stored about itself.
+fn errors(carbon: &Carbon) -> Option<f64> {
+    let agents = fs::read_dir(carbon.whisper().join("carbon/agents")).ok()?;
+    let series = agents.flatten().find_map(|agent| Series::read(&agent.path().join("errors.wsp")).ok())?;
+    series.points.values().copied().reduce(f64::max)
 }
