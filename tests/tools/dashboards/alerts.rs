@@ -49,20 +49,28 @@ struct Rule {
 }
 
 /// The series at the times when every guard has at least its given value; 0 at other times; nothing where the series
-/// has no point. `multiplySeries` is not used: if a factor has no point, graphite-web returns none, but VictoriaMetrics
-/// returns the other factor.
+/// has no point. It must not be negative. `multiplySeries` is not used: if a factor has no point, graphite-web returns none, but
+/// VictoriaMetrics returns the other factor.
 fn where_at_least(series: &str, guards: &[(&str, f64)]) -> String {
-    let all: Vec<String> = guards
-        .iter()
-        .map(|(guard, least)| format!("isNonNull(removeBelowValue({guard}, {least}))"))
-        .collect();
-    let all = all.join(", ");
-    format!("sumSeries(group(scale({series}, 0), divideSeries({series}, minSeries(group({all})))))")
+    where_either(series, &[guards])
 }
 
-/// The largest of these series at each time.
-fn any_of(series: &[String]) -> String {
-    format!("maxSeries(group({}))", series.join(", "))
+/// The same at the times when every guard of one of these lists has its value. A division by 0 has no point, on VictoriaMetrics after all
+/// other functions, because it is infinity.
+fn where_either(series: &str, either: &[&[(&str, f64)]]) -> String {
+    let all = |guards: &[(&str, f64)]| {
+        let all =
+            guards.iter().map(|(guard, least)| format!("isNonNull(removeBelowValue({guard}, {least}))"));
+        format!("minSeries(group({}))", all.collect::<Vec<_>>().join(", "))
+    };
+    let hold = match either {
+        [guards] => all(guards),
+        _ => format!(
+            "maxSeries(group({}))",
+            either.iter().map(|guards| all(guards)).collect::<Vec<_>>().join(", ")
+        ),
+    };
+    format!("divideSeries(minSeries(group({series}, scale({hold}, 1000000000000))), isNonNull({series}))")
 }
 
 /// How much counters grew in each interval. If a point is missing, the one before it is used.

@@ -1,6 +1,6 @@
 //! Rules about nodes, jobs and accounts. Each needs a collector that is off by default, and is silent without it.
 
-use super::{Limit, Rule, any_of, where_at_least};
+use super::{Limit, Rule, where_at_least, where_either};
 use crate::overview::{self, DOWN, DRAINED};
 
 /// The panels' targets, for the cluster in the file.
@@ -28,10 +28,10 @@ pub(super) fn rules() -> Vec<Rule> {
             summary: "{{ .Values.B }} nodes are down.",
             advice: "Check with sinfo -R and sinfo -N -t down whether the nodes share a rack, a switch or a file system. Then read \
             slurmd's log on one of them.",
-            target: any_of(&[
-                where_at_least(&down, &[(&share_down, 0.05), (&down, 2.0)]),
-                where_at_least(&down, &[(&lately(&down), 20.0), (&down, 20.0)]),
-            ]),
+            target: where_either(
+                &down,
+                &[&[(&share_down, 0.05), (&down, 2.0)], &[(&lately(&down), 20.0), (&down, 20.0)]],
+            ),
             window: 600,
             reducer: "last",
             limit: Limit::Above(0.0),

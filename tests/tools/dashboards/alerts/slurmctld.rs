@@ -1,6 +1,6 @@
 //! Rules about slurmctld and its schedulers, from its statistics only.
 
-use super::{Limit, Rule, any_of, growth, where_at_least};
+use super::{Limit, Rule, growth, where_at_least, where_either};
 
 /// Every tick has exactly one reading of slurmctld's statistics.
 pub(super) fn rules() -> Vec<Rule> {
@@ -182,6 +182,7 @@ fn scheduling() -> Vec<Rule> {
 }
 
 fn load() -> Vec<Rule> {
+    let dbd_queue = "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size";
     vec![
         Rule {
             name: "agents",
@@ -228,10 +229,13 @@ fn load() -> Vec<Rule> {
             summary: "{{ .Values.B }} messages to slurmdbd are waiting. At MaxDBDMsgs, slurmctld discards accounting records.",
             advice: "Start slurmdbd and its database now; sacctmgr show cluster needs both. slurmctld's log says when it begins to \
             discard records.",
-            target: any_of(&[("'10min'", 5000.0), ("'1hour'", 100.0)].map(|(time, least)| {
-                let queue = "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size";
-                where_at_least(queue, &[(&format!("movingMin({queue}, {time})"), least)])
-            })),
+            target: where_either(
+                dbd_queue,
+                &[
+                    &[(&format!("movingMin({dbd_queue}, '10min')"), 5000.0)],
+                    &[(&format!("movingMin({dbd_queue}, '1hour')"), 100.0)],
+                ],
+            ),
             window: 600,
             reducer: "last",
             limit: Limit::Above(0.0),
