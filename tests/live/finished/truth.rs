@@ -204,6 +204,16 @@ impl Row {
         })
     }
 
+    /// The same with the nodes of its TRES. With a job's end slurmctld sends the TRES that it has then, but not the nodes again
+    /// (`as_mysql_job_complete`): after a kill in which it forgot to report that the job was resized, the list is of more nodes.
+    pub(super) fn by_tres(&self) -> Self {
+        let mut row = self.clone();
+        if let Some(started) = &mut row.started {
+            started.node = started.node_of_tres;
+        }
+        row
+    }
+
     /// Whether it is a job, and not the part of one before it was resized.
     pub(super) fn is_job(&self) -> bool {
         self.state != "resizing"

@@ -65,7 +65,9 @@ impl Expected {
                 expected.changed += 1;
                 expected.changes += updates.get(&row.index).copied().unwrap_or(0);
             }
-            expected.add(&all.iter().map(Row::figures).collect::<Vec<_>>());
+            expected.add(
+                &all.iter().flat_map(|row| [row.figures(), row.by_tres().figures()]).collect::<Vec<_>>(),
+            );
         }
         Ok(expected)
     }
