@@ -372,7 +372,6 @@ impl ReaderSupervisor {
     async fn start(&mut self) -> Result<Process, SourceError> {
         let programs = locate::readers(&self.slurm)?;
         let mut unfit = Vec::new();
-        let has_native = programs.iter().any(|program| ReaderKind::named(program) == ReaderKind::Native);
         for program in programs {
             let kind = ReaderKind::of(&program, &self.slurm);
             let arguments = self.arguments(kind);
@@ -399,10 +398,8 @@ impl ReaderSupervisor {
                 }
                 // The dynamic loader's answer: this host has another libslurm.
                 Err(ProcessError::Unloadable(text)) => unfit.push(format!("{}: {text}", program.display())),
-                // A libslurm without its plugins ends at its start; the native reader needs none of it.
-                Err(error @ ProcessError::NotInitialized { .. })
-                    if has_native && kind == ReaderKind::Libslurm =>
-                {
+                // One that was installed without its plugins does not take the place of a native reader that works.
+                Err(error @ ProcessError::NotInitialized { .. }) if self.libslurm.is_some() => {
                     unfit.push(format!("{}: {error}", program.display()));
                 }
                 Err(error) => return Err(error.into()),

@@ -113,14 +113,15 @@ fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends() {
     });
 
     // It hangs: the wait is counted while it lasts, and the time without a reading from the last one.
-    slurm.slurmctld.freeze().unwrap();
     let hung = std::time::Instant::now();
+    slurm.slurmctld.freeze().unwrap();
     let waits = |screen: &[String]| -> Option<u64> {
         screen.get(1)?.strip_prefix("waiting for slurmctld for ")?.strip_suffix(" s")?.parse().ok()
     };
     watched.until("a wait of three seconds", |screen| waits(screen) >= Some(3));
     let waited = waits(&watched.screen()).unwrap();
-    assert!(waited <= hung.elapsed().as_secs(), "{waited} s are more than it hung");
+    // The request may have been under way before.
+    assert!(waited <= hung.elapsed().as_secs() + 2, "{waited} s are more than it hung");
     slurm.slurmctld.thaw().unwrap();
     watched
         .until("an answer", |screen| screen.get(1).is_some_and(|line| line.starts_with("server threads ")));

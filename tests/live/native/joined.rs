@@ -71,11 +71,6 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
         log::entries(process).iter().filter(|entry| entry.message.contains(WARNED)).count()
     };
 
-    // A libslurm without its plugins ends at its start.
-    let broken = folder.path().join("bin/slurm-graphite-reader-38");
-    fs::write(&broken, "#!/bin/sh\necho fatal: no plugins >&2\nexit 1\n").unwrap();
-    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
-
     let (mut process, mut collected) = daemon(&folder, "first", &toml);
     until(&mut collected, ".gauge-reader", |number| number == 1.0);
     until(&mut collected, ".gauge-slurmctld_up", |up| up == 1.0);
@@ -98,6 +93,20 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     assert!(check.stdout.contains("it cannot read nodes"), "{}", check.stdout);
 
     let before = refusals(&slurm);
+    // A libslurm without its plugins ends at its start. What works is not given up for it.
+    let broken = folder.path().join("bin/slurm-graphite-reader-38");
+    let script = "#!/bin/sh\ntouch \"$0.tried\"\necho fatal: no plugins >&2\nexit 1\n";
+    fs::write(&broken, script).unwrap();
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
+    wait::until("its start", SOON, || broken.with_extension("tried").exists()).unwrap();
+    let tried = sandbox::now();
+    wait::until("ticks after it", SOON, || {
+        collected.look().unwrap();
+        collected.newest().is_some_and(|at| at as f64 > tried + 2.0)
+    })
+    .unwrap();
+    until(&mut collected, ".gauge-slurmctld_up", |up| up == 1.0);
+    until(&mut collected, ".gauge-reader", |number| number == 1.0);
     fs::remove_file(&broken).unwrap();
     install(&folder, &[("slurm-graphite-reader", "slurm-graphite-reader-38")]);
     until(&mut collected, ".gauge-reader", |number| number == 0.0);

@@ -3,11 +3,13 @@
 //! Without `queue.dir` they last as long as the process. Only the collector knows what they mean, and ignores what it
 //! cannot read.
 
+use std::fs;
 use std::time::Duration;
 
 use carbon::Queue;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Daemon;
 use crate::config::ReaderChoice;
@@ -35,33 +37,38 @@ pub(super) fn memory(queue: &Queue, collector: &str) -> Option<String> {
     String::from_utf8(queue.stored(&key(collector))?.to_vec()).ok()
 }
 
-/// Where the log says which reader was used last.
+/// The file in queue.dir with the reader that was used last. It is not in the log, whose first segment it would hold on a full disk.
 const READER: &str = "reader";
 
 impl Daemon {
-    /// Notes which reader is used, and warns where `auto` does not use libslurm's any more: surveys and accounting need it.
+    /// Notes which reader is used, and warns where `auto` does not use libslurm's any more, or what is collected needs it.
     pub(super) fn note_reader(&mut self) {
-        let Some(kind) = self.cluster.reader_kind() else { return };
-        // Before the log has been read it is not known what was used before the daemon's start.
-        if self.health.reader == Some(kind.number()) || !self.queue.is_read() {
+        let Some(kind) = self.cluster.reader_kind().filter(|kind| self.health.reader != Some(kind.number()))
+        else {
             return;
-        }
-        self.health.reader = Some(kind.number());
-        let before = self.queue.stored(READER);
-        let is_same = before.as_deref() == Some(kind.name().as_bytes());
-        if !is_same {
-            self.queue.keep([(READER.to_owned(), kind.name().as_bytes().into())]);
-        }
-        let is_change = before.is_some() && !is_same;
-        let is_lacking = is_change || self.cluster.needs_more_than_statistics();
-        if kind == ReaderKind::Native && self.config.slurm.reader == ReaderChoice::Auto && is_lacking {
-            warn!(
-                "this host has no libslurm with a matching reader, so the native reader is used; it reads only the statistics: jobs, nodes \
-                 and accounting are missing until libslurm and its reader are installed"
-            );
-        } else if is_change {
-            info!(reader = kind.name(), "another reader than before is used");
-        }
+        };
+        let was_another = self.health.reader.replace(kind.number()).is_some();
+        let is_auto = self.config.slurm.reader == ReaderChoice::Auto;
+        let is_lacking = self.cluster.needs_more_than_statistics();
+        let path = self.queue_dir.as_ref().map(|dir| dir.join(READER));
+        // The disk may hang.
+        drop(spawn_blocking(move || {
+            let before = path.as_deref().and_then(|path| fs::read_to_string(path).ok());
+            let is_change = was_another || before.as_deref().is_some_and(|before| before != kind.name());
+            if let Some(path) = path.filter(|_| before.as_deref() != Some(kind.name()))
+                && let Err(error) = fs::write(&path, kind.name())
+            {
+                debug!(%error, path = %path.display(), "which reader is used cannot be written");
+            }
+            if kind == ReaderKind::Native && is_auto && (is_change || is_lacking) {
+                warn!(
+                    "this host has no libslurm with a matching reader, so the native reader is used; it reads only the statistics: jobs, nodes \
+                     and accounting are missing until libslurm and its reader are installed"
+                );
+            } else if is_change {
+                info!(reader = kind.name(), "another reader than before is used");
+            }
+        }));
     }
 
     /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds, or the end of time
