@@ -91,6 +91,12 @@ impl Log {
         let finished = self.finished_by(changes);
         let dropped = match self.write_changes(changes, &finished, None) {
             Err(error) if error.is_full() && self.make_room(changes, &finished) => {
+                // First the reserve, if it was used: without it the states could not leave the last segment.
+                self.keep_reserve();
+                let has_copies = !self.states.is_empty() || !self.evicted.is_empty();
+                if has_copies && self.reserve.is_none() {
+                    return Err(error);
+                }
                 self.write_changes(changes, &finished, None)?
             }
             written => written?,

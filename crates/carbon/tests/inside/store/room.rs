@@ -114,6 +114,37 @@ fn the_newest_state_and_what_is_evicted_are_copied_before_their_segment_goes() {
     }
 }
 
+/// The reserve had given its room to a state whose segment went, batches took what was left of it, and then the state could not leave
+/// the last segment: nothing that was done left any more.
+#[test]
+fn what_the_reserve_was_used_for_leaves_a_reserve_before_anything_else_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = with_disk(dir.path(), ONE_SEGMENT);
+    log.commit(&state("counts", &[5; 7900])).unwrap();
+    log.commit(&large(1000)).unwrap();
+    drop(log);
+    // What is written after a start is in another segment.
+    let mut log = open_at(dir.path(), ONE_SEGMENT).0;
+    let (mut ids, mut owed) = fill(&mut log);
+    // The first segment is done, and the state in it is copied. As much has waited as there is room for then.
+    for waiting in (1..20).rev() {
+        let more: Vec<u64> = (owed.id..owed.id + waiting).collect();
+        let append = more.iter().flat_map(|id| large(*id).append).collect();
+        let changes = Changes { append, ..all_done(&[1000], owed.clone()) };
+        if log.commit(&changes).is_ok() {
+            ids.extend(more);
+            owed = large(owed.id + waiting).append.remove(0);
+            break;
+        }
+    }
+    log.commit(&all_done(&ids, owed)).unwrap();
+    assert!(size(dir.path()) < DISK / 2, "{}", size(dir.path()));
+    faults::set_disk(None);
+    let (_, restored) = open_at(dir.path(), ONE_SEGMENT);
+    assert_eq!(*restored.states["counts"], [5; 7900]);
+    assert_eq!(restored.batches.len(), 1);
+}
+
 /// Batches, states and evictions at random on a disk that is too small, with a kill at any write, sync or removal.
 #[test]
 fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
