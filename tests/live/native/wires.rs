@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use sandbox::{Folder, Slurm};
+use sandbox::{Folder, Slurm, wait};
 
 use super::Reader;
 
@@ -55,6 +55,8 @@ fn reader(folder: &Folder, slurm: &Slurm, port: u16) -> Reader {
     let conf = slurm.changed("wire.conf", &line(slurm.slurmctld_port), &line(port)).unwrap();
     // What the first reader found, with slurmctld itself.
     let numbers = folder.path().join("numbers");
+    // The reader does not wait for the disk.
+    wait::until("the numbers", wait::LIMIT, || numbers.exists()).unwrap();
     let known = fs::read_to_string(&numbers).unwrap();
     let known = known.replace(&slurm.slurmctld_port.to_string(), &port.to_string());
     fs::write(&numbers, known).unwrap();
