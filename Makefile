@@ -64,12 +64,12 @@ releases: ## the reader of every Slurm release against its slurmctld: Debian's i
 	@sh tests/packages.sh releases
 	@sh tests/releases/run.sh
 
-bench: packages ## CPU and memory of a reading, compared with a bare C loop and a forked sdiag (9 minutes), then delivery
+bench: packages ## CPU and memory of a reading, compared with a bare C loop and a forked sdiag (15 minutes), then delivery
 	cargo build --release --locked --workspace
 	cargo build --release --locked -p slurm-graphite --features fast-clock --target-dir $(TARGET)/fast
 	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
-		cargo run --quiet --release --locked -p tools --bin bench
-	cargo run --quiet --release --locked -p tools --bin bench_delivery
+		cargo run --quiet --release --locked -p tools --bin bench; tick=$$?; \
+		cargo run --quiet --release --locked -p tools --bin bench_delivery && exit $$tick
 
 # Not in a folder on a disk: slurmctld writes a file for each job.
 bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs, and for a million finished jobs (20 minutes; SCALE_SECONDS=, SCALE=surveys or accounting alone)

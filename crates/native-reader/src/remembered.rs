@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -24,22 +24,19 @@ const CONTROLLERS: usize = 64;
 /// The numbers of every controller, by its name and port.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
-    path: Option<PathBuf>,
     controllers: BTreeMap<String, Numbers>,
+    /// To the thread that has the file: the disk may hang, and readings go on. `None`: nothing is kept.
+    file: Option<Sender<Vec<u8>>>,
 }
 
 impl Remembered {
     /// What the file says. One that is absent or damaged says nothing: then numbers are found again. So does one on a disk that
     /// hangs.
     pub(crate) fn new(path: Option<PathBuf>) -> Self {
-        let (answer, found) = mpsc::channel();
-        if let Some(path) = path.clone() {
-            // The receiver may have given up.
-            thread::spawn(move || drop(answer.send(read(&path))));
-        }
+        let Some((file, found)) = path.and_then(|path| start(path).ok()) else { return Self::default() };
         let mut controllers = found.recv_timeout(PATIENCE).ok().flatten().unwrap_or_default();
-        controllers.retain(|_, numbers: &mut Numbers| numbers.is_plausible());
-        Self { path, controllers }
+        controllers.retain(|_, numbers| numbers.is_plausible());
+        Self { controllers, file: Some(file) }
     }
 
     /// The numbers of one controller.
@@ -50,18 +47,37 @@ impl Remembered {
         self.controllers.entry(controller.to_owned()).or_default()
     }
 
-    /// Writes the file, without waiting for the disk. Without it readings go on.
+    /// Writes the file, without waiting for the disk.
     pub(crate) fn write(&self) {
-        let Some(path) = self.path.clone() else { return };
-        let Ok(text) = serde_json::to_vec(&self.controllers) else { return };
-        thread::spawn(move || {
-            let new = path.with_extension("new");
-            let written = fs::File::create(&new).and_then(|mut file| file.write_all(&text));
-            if let Err(error) = written.and_then(|()| fs::rename(&new, &path)) {
+        if let (Some(file), Ok(text)) = (&self.file, serde_json::to_vec(&self.controllers)) {
+            // The thread lives as long as this.
+            let _ = file.send(text);
+        }
+    }
+}
+
+type FoundNumbers = Receiver<Option<BTreeMap<String, Numbers>>>;
+
+/// One thread for all that is written, so that nothing older replaces something newer. It reads the file first.
+fn start(path: PathBuf) -> io::Result<(Sender<Vec<u8>>, FoundNumbers)> {
+    let (file, texts) = mpsc::channel::<Vec<u8>>();
+    let (answer, found) = mpsc::channel();
+    thread::Builder::new().name("numbers".to_owned()).spawn(move || {
+        // The receiver may have given up.
+        let _ = answer.send(read(&path));
+        for text in texts {
+            if let Err(error) = replace(&path, &text) {
                 log(&format_args!("{}: {error}", path.display()));
             }
-        });
-    }
+        }
+    })?;
+    Ok((file, found))
+}
+
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
 }
 
 fn read(path: &Path) -> Option<BTreeMap<String, Numbers>> {
@@ -79,10 +95,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("numbers");
         let mut remembered = Remembered::new(Some(path.clone()));
-        remembered.of("ctl:6817").accept(38, 1000);
-        remembered.write();
+        // What is written last stays, however often it is written.
+        for started in 0..100 {
+            remembered.of("ctl:6817").accept(38, started);
+            remembered.write();
+        }
         let begin = std::time::Instant::now();
-        while !path.exists() && begin.elapsed() < Duration::from_secs(60) {
+        while read(&path).as_ref() != Some(&remembered.controllers)
+            && begin.elapsed() < Duration::from_secs(60)
+        {
             thread::yield_now();
         }
         let mut again = Remembered::new(Some(path.clone()));

@@ -1,7 +1,11 @@
-//! munged and slurmctld killed and frozen, a port that swallows, a wrong key.
+//! munged and slurmctld killed and frozen, a port that swallows or is another user's, a wrong key.
 
-use sandbox::{Folder, Manner, Sink, Slurm, free_port};
 use std::fs;
+use std::net::TcpStream;
+
+use sandbox::{
+    Folder, Manner, NOBODY, Process, Sink, Slurm, Slurmrestd, find_program, free_port, slurm_graphite,
+};
 
 use super::{Reader, refusals};
 
@@ -114,4 +118,60 @@ fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
         fs::remove_file(&numbers).unwrap();
     }
     assert!(right(&numbers).reading().statistics.is_some());
+}
+
+/// Passes connections to the first port on to the second.
+const IMPOSTER: &str = "\
+import socket, sys, threading
+def pipe(a, b):
+    while data := a.recv(65536):
+        b.sendall(data)
+    b.shutdown(socket.SHUT_WR)
+server = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+while True:
+    a = server.accept()[0]
+    b = socket.create_connection(('127.0.0.1', int(sys.argv[2])))
+    threading.Thread(target=pipe, args=(a, b), daemon=True).start()
+    threading.Thread(target=pipe, args=(b, a), daemon=True).start()
+";
+
+/// Nobody signs what answers a token. The units hide all of /proc but processes, and with it the table in /proc/net.
+#[test]
+fn another_users_program_on_slurmctlds_port_is_refused_also_under_the_unit() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
+    slurm.start_controller().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, slurm.run("scontrol", &["token"]).unwrap()).unwrap();
+    let port = free_port().unwrap();
+    let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
+    let mut imposter = Process::new(&folder, "imposter", find_program("setpriv").unwrap())
+        .args(ids)
+        .args(["python3", "-c", IMPOSTER, &port.to_string(), &slurm.slurmctld_port.to_string()])
+        .ready(move || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    imposter.start().unwrap();
+    let line = |port| format!("SlurmctldPort={port}\n");
+    let other = slurm.changed("other.conf", &line(slurm.slurmctld_port), &line(port)).unwrap();
+    for conf in [slurm.conf(), other.as_path()] {
+        let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-native-reader");
+        let mut command = sandbox::command(folder.path(), &find_program("unshare").unwrap());
+        let hides = "mount -t proc -o subset=pid proc /proc && test ! -e /proc/net && exec \"$@\"";
+        command.args(["--mount", "--pid", "--fork", "sh", "-c", hides, "sh"]).arg(program);
+        command.arg("--conf").arg(conf).arg("--token-file").arg(&token).args(["--timeout", "4"]);
+        let mut hidden = Reader(sandbox::Reader::start(command).unwrap());
+        let mut seen = Reader::native(&folder, conf, LIMIT, &["--token-file", &token.display().to_string()]);
+        for reader in [&mut hidden, &mut seen] {
+            if conf == slurm.conf() {
+                reader.reading();
+                continue;
+            }
+            let (errno, text, _) = reader.failure(ANSWERED);
+            assert_eq!(errno, 1007, "{text}");
+            assert!(
+                text.contains(&format!("belongs to user {NOBODY}, neither root nor SlurmUser")),
+                "{text}"
+            );
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The same while a neighbour keeps every core awake.
 //!
-//! An idle core of a virtual machine is halted, and each wake-up from that is charged to somebody: to programs that sleep often
-//! more than to those that sleep seldom. With a neighbour at the lowest priority no core is halted.
+//! An idle core of a virtual machine is halted, and each wake-up from that is charged to somebody: most of all to programs that
+//! sleep often. With a neighbour at the lowest priority no core is halted.
 
 use std::process::{Child, Command, Stdio};
 
@@ -18,7 +18,7 @@ const MOST_NATIVE: f64 = 1.1;
 const MOST_LIBSLURM: f64 = 1.3;
 const MOST_NATIVE_KIB: f64 = 9e6 / 1024.0;
 
-/// What a reading costs beside a neighbour.
+/// What a reading costs while the neighbours work.
 pub(crate) struct Busy {
     floor: Costs,
     memory: Costs,
@@ -112,7 +112,7 @@ impl Busy {
             (
                 libslurm <= MOST_LIBSLURM,
                 format!(
-                    "daemon and libslurm's reader cost {libslurm:.2} times the C loop beside a neighbour, not {MOST_LIBSLURM}"
+                    "daemon and libslurm's reader cost {libslurm:.2} times the C loop while neighbours work, not {MOST_LIBSLURM}"
                 ),
             ),
             (

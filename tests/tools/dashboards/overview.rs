@@ -225,8 +225,8 @@ fn lately() -> Row {
     ])
 }
 
-/// The ten types or users that take most of slurmctld's time: seconds of RPCs per second. A share of all RPCs would accuse whoever
-/// asks an idle slurmctld, which is often slurm-graphite itself.
+/// The ten types or users that take most of slurmctld's time: seconds of RPCs per second. A share of all RPCs would accuse a program that
+/// asks an idle slurmctld: often slurm-graphite itself.
 fn busiest(what: &str) -> String {
     format!(
         "highestCurrent(scale(perSecond($prefix.slurm_rpc_stats.{what}.*.gauge-total_time), 0.000001), 10)"

@@ -180,7 +180,7 @@ fn libraries_in(folders: impl IntoIterator<Item = impl AsRef<Path>>) -> Vec<u32>
 pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
     let folders = folders();
     let native = || one_in(NATIVE_NAME, &folders);
-    let (kind, found) = match &slurm.reader {
+    let (kind, found): (_, Vec<PathBuf>) = match &slurm.reader {
         ReaderChoice::Program(program) => return Ok(vec![program.clone()]),
         _ if slurm.rest.endpoint.is_some() => {
             (ReaderKind::Rest, one_in(REST_NAME, &folders).into_iter().collect())
@@ -191,7 +191,6 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
         }
         ReaderChoice::Auto | ReaderChoice::Libslurm => (ReaderKind::Libslurm, found_in(&folders)),
     };
-    let found: Vec<PathBuf> = found;
     if found.is_empty() { Err(NoReader::nowhere(kind, &folders)) } else { Ok(found) }
 }
 
