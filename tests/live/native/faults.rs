@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpStream;
 
 use sandbox::{
-    Folder, Manner, NOBODY, Process, Sink, Slurm, Slurmrestd, find_program, free_port, slurm_graphite,
+    Folder, Manner, NOBODY, Process, Sink, Slurm, Slurmrestd, find_program, free_port, slurm_graphite, wait,
 };
 
 use super::{Reader, refusals};
@@ -98,7 +98,10 @@ fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
     // First with no number known, then with one that was accepted.
     for is_known in [false, true] {
         if is_known {
-            right(&numbers).reading();
+            let mut first = right(&numbers);
+            first.reading();
+            // The reader does not wait for the disk.
+            wait::until("the numbers", wait::LIMIT, || fs::exists(&numbers).unwrap()).unwrap();
         }
         let before = refusals(&slurm);
         for reader in 0..3 {
