@@ -9,6 +9,7 @@ mod cluster;
 mod commands;
 mod dashboards;
 mod documentation;
+mod expected_start;
 mod failover;
 mod faults_reader;
 mod faults_slurm;

@@ -109,7 +109,11 @@ fn step(slurm: &Slurm, step: u32) -> Result<()> {
             let held = submit("-H -A nobodys", "true")?;
             slurm.run("scancel", &[&held.to_string()]).map(drop)
         }
-        _ => Ok(()),
+        // At its end flags of nodes are taken away.
+        _ => control(&format!(
+            "create reservation reservationname=plain{step} starttime=now duration=1 users=root nodes=ALL flags=overlap,ignore_jobs"
+        ))
+        .and_then(|()| control(&format!("update reservationname=plain{step} endtime=now+3"))),
     }
 }
 

@@ -11,28 +11,21 @@ mod process;
 pub(crate) mod recording;
 pub(crate) mod rest;
 mod stderr;
+mod supervisor;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use carbon::Backoff;
-use slurm_snapshot::{Answer, Failure, Reading, Release, ReplyKind, Request};
+use slurm_snapshot::{Failure, Reading, Release, Request};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
-use tracing::{debug, info, warn};
 
-use self::conf::ConfWatch;
 pub(crate) use self::locate::ReaderKind;
-use self::process::{Process, ProcessError};
-use self::stderr::{LastLines, LogDedup};
-use crate::config::{ReaderChoice, RestSettings, SlurmSettings};
-
-/// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
-/// controller may have moved.
-const STALE_AFTER: Duration = Duration::from_secs(60);
+use self::process::ProcessError;
+use self::stderr::LastLines;
+use self::supervisor::ReaderSupervisor;
+use crate::config::SlurmSettings;
 
 /// The result of a request.
 pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
@@ -169,23 +162,7 @@ impl Source {
         let (requests, asked) = mpsc::channel(4);
         let (answered, outcomes) = mpsc::channel(1);
         let status = Arc::new(ReaderStatus::default());
-        let supervisor = ReaderSupervisor {
-            conf: ConfWatch::new(slurm.conf.as_deref()),
-            libslurm: None,
-            dedup: LogDedup::default(),
-            slurm,
-            start_deadline,
-            memory: memory.clone(),
-            status: Arc::clone(&status),
-            reader: None,
-            backoff: Backoff::default(),
-            pause: None,
-            started_before: false,
-            program: None,
-            unanswered_since: None,
-            troubled: false,
-            id: 0,
-        };
+        let supervisor = ReaderSupervisor::new(slurm, start_deadline, memory.clone(), Arc::clone(&status));
         let task = Arc::new(ReaderTask(tokio::spawn(supervisor.run(asked))));
         Self { requests, answered, outcomes, status, task }
     }
@@ -226,277 +203,5 @@ impl Source {
     /// What the last reader is, with the release of its libslurm, where it has one.
     pub(crate) fn last(&self) -> Option<(ReaderKind, Option<Release>)> {
         *self.status.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The task: owner of at most one reader.
-struct ReaderSupervisor {
-    slurm: SlurmSettings,
-    start_deadline: Duration,
-    memory: ReaderMemory,
-    status: Arc<ReaderStatus>,
-    reader: Option<Process>,
-    conf: ConfWatch,
-    /// While the native reader is used only because no libslurm has a reader: where one would appear.
-    libslurm: Option<ConfWatch>,
-    backoff: Backoff,
-    pause: Option<Pause>,
-    started_before: bool,
-    /// The one that was started last.
-    program: Option<PathBuf>,
-    unanswered_since: Option<Instant>,
-    /// A reader was lost and none has read since: that is said once, not at every try.
-    troubled: bool,
-    dedup: LogDedup,
-    id: u64,
-}
-
-/// No reader until then, and why.
-struct Pause {
-    until: Instant,
-    error: Arc<SourceError>,
-}
-
-enum ReaderEvent {
-    Asked(Option<Question>),
-    Gone(ProcessError),
-    PauseOver,
-}
-
-impl ReaderSupervisor {
-    async fn run(mut self, mut asked: mpsc::Receiver<Question>) {
-        self.start_ahead().await;
-        loop {
-            let pause_end = self.pause.as_ref().map(|pause| pause.until);
-            let event = tokio::select! {
-                question = asked.recv() => ReaderEvent::Asked(question),
-                error = until_ended(self.reader.as_mut()) => ReaderEvent::Gone(error),
-                () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => ReaderEvent::PauseOver,
-            };
-            match event {
-                ReaderEvent::Asked(Some((request, answered))) => {
-                    let outcome = self.answer(request).await;
-                    // Its handle may be gone, and another be left.
-                    let _ = answered.send(outcome).await;
-                }
-                ReaderEvent::Asked(None) => return,
-                ReaderEvent::Gone(error) => {
-                    if self.troubled {
-                        debug!(%error, "the reader has ended again");
-                    } else {
-                        warn!(%error, "the reader has ended; starting another");
-                    }
-                    self.lose_reader(error.into());
-                }
-                ReaderEvent::PauseOver => {
-                    self.pause = None;
-                    self.start_ahead().await;
-                }
-            }
-        }
-    }
-
-    /// Starts a reader so that the next request need not wait for it. What fails is said when it is asked.
-    async fn start_ahead(&mut self) {
-        if let Err(error) = self.ready().await {
-            debug!(%error, "no reader yet");
-        }
-    }
-
-    async fn answer(&mut self, request: Request) -> Outcome {
-        self.notice_changed_conf(&request).await;
-        self.notice_libslurm().await;
-        self.notice_stale();
-        let deadline = self.slurm.timeout;
-        self.id = self.id.wrapping_add(1);
-        let request = Request { id: self.id, ..request };
-        let answer = self.ready().await?.ask(&request, deadline).await;
-        match answer {
-            Ok(Answer::Reading(reading)) => {
-                self.backoff.reset();
-                self.unanswered_since = None;
-                self.troubled = false;
-                Ok(reading)
-            }
-            Ok(Answer::Failure(failure)) => {
-                self.unanswered_since.get_or_insert_with(Instant::now);
-                let said = match &self.reader {
-                    Some(reader) => reader.said().await,
-                    None => LastLines::default(),
-                };
-                Err(SourceError::Refused(failure, said))
-            }
-            Ok(Answer::Hello(_)) => {
-                Err(self.lose_reader(ProcessError::Nonsense("a second hello".to_owned()).into()))
-            }
-            Err(error) => Err(self.lose_reader(error.into())),
-        }
-    }
-
-    /// The reader, started if need be.
-    async fn ready(&mut self) -> Result<&mut Process, SourceError> {
-        let reader = match self.reader.take() {
-            Some(reader) => reader,
-            None => self.start_another().await?,
-        };
-        Ok(self.reader.insert(reader))
-    }
-
-    async fn start_another(&mut self) -> Result<Process, SourceError> {
-        if let Some(pause) = &self.pause {
-            return Err(SourceError::Resting(Arc::clone(&pause.error)));
-        }
-        let started = match self.note_conf().await {
-            Ok(()) => self.start().await,
-            Err(missing) => Err(SourceError::NoConf(missing)),
-        };
-        match started {
-            Ok(reader) => {
-                if self.started_before {
-                    self.status.restarts.fetch_add(1, Ordering::Relaxed);
-                    self.memory.restarts.fetch_add(1, Ordering::Relaxed);
-                }
-                self.started_before = true;
-                self.status.pid.store(reader.pid(), Ordering::Relaxed);
-                Ok(reader)
-            }
-            Err(error) => Err(self.lose_reader(error)),
-        }
-    }
-
-    /// A reader of slurmrestd has no slurm.conf.
-    async fn note_conf(&mut self) -> Result<(), PathBuf> {
-        if self.slurm.rest.endpoint.is_some() { Ok(()) } else { self.conf.note().await }
-    }
-
-    async fn start(&mut self) -> Result<Process, SourceError> {
-        let programs = locate::readers(&self.slurm)?;
-        let mut unfit = Vec::new();
-        for program in programs {
-            let kind = ReaderKind::of(&program, &self.slurm);
-            let arguments = self.arguments(kind);
-            match Process::start(&program, &arguments, self.start_deadline, kind.into(), &self.dedup).await {
-                Ok(reader) => {
-                    let (path, pid) = (program.display(), reader.pid());
-                    let release = reader.release();
-                    *self.status.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((kind, release));
-                    let whose = match (kind, release) {
-                        (ReaderKind::Native, _) => "slurmctld's own protocol".to_owned(),
-                        (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
-                        (ReaderKind::Libslurm, None) => "an unknown release of Slurm".to_owned(),
-                        (ReaderKind::Libslurm, Some(release)) => format!("Slurm {release}"),
-                    };
-                    self.watch_libslurm(kind, &unfit).await;
-                    // Of another libslurm, it is the sign of an upgrade.
-                    let same = self.program.replace(program.clone()).is_none_or(|last| last == program);
-                    if self.troubled && self.started_before && same {
-                        debug!(reader = %path, pid, "reader started again for {whose}");
-                    } else {
-                        info!(reader = %path, pid, "reader started for {whose}");
-                    }
-                    return Ok(reader);
-                }
-                // The dynamic loader's answer: this host has another libslurm.
-                Err(ProcessError::Unloadable(text)) => unfit.push(format!("{}: {text}", program.display())),
-                // One that was installed without its plugins does not take the place of a native reader that works.
-                Err(error @ ProcessError::NotInitialized { .. }) if self.libslurm.is_some() => {
-                    unfit.push(format!("{}: {error}", program.display()));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(locate::NoReader::unfit(&unfit).into())
-    }
-
-    /// Drops the reader and pauses; returns the error that requests get until then.
-    fn lose_reader(&mut self, error: SourceError) -> SourceError {
-        self.reader = None;
-        self.troubled = true;
-        self.status.pid.store(0, Ordering::Relaxed);
-        let error = Arc::new(error);
-        self.pause =
-            Some(Pause { until: Instant::now() + self.backoff.next_delay(), error: Arc::clone(&error) });
-        SourceError::Resting(error)
-    }
-
-    /// Begins to look for a libslurm that has a reader, if the native one is used for lack of it.
-    async fn watch_libslurm(&mut self, kind: ReaderKind, unfit: &[String]) {
-        let was_watched = self.libslurm.take().is_some();
-        if kind != ReaderKind::Native || self.slurm.reader != ReaderChoice::Auto {
-            return;
-        }
-        if !was_watched && !unfit.is_empty() {
-            info!("{}", locate::NoReader::unfit(unfit));
-        }
-        self.libslurm = Some(ConfWatch::files(locate::signs_of_libslurm()).await);
-    }
-
-    /// Where something was installed, all readers are tried again: libslurm's first.
-    async fn notice_libslurm(&mut self) {
-        let Some(libslurm) = &mut self.libslurm else { return };
-        if libslurm.has_changed(false).await {
-            debug!("a library or a reader was installed; starting another reader");
-            self.replace_reader();
-        }
-    }
-
-    /// What a reader of this kind is started with.
-    fn arguments(&self, kind: ReaderKind) -> Vec<OsString> {
-        let slurm = &self.slurm;
-        let conf = ("--conf", slurm.conf.clone().map(Into::into));
-        let flags = match kind {
-            ReaderKind::Rest => return slurm.rest.arguments(slurm.timeout).unwrap_or_default(),
-            ReaderKind::Libslurm => vec![conf],
-            ReaderKind::Native => vec![
-                conf,
-                ("--timeout", Some(RestSettings::seconds(slurm.timeout).into())),
-                ("--token-file", slurm.rest.token_file.clone().map(Into::into)),
-                ("--remember", self.memory.numbers.clone().map(Into::into)),
-            ],
-        };
-        flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten().collect()
-    }
-
-    /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried
-    /// at once.
-    async fn notice_changed_conf(&mut self, request: &Request) {
-        if self.slurm.rest.endpoint.is_some() {
-            return;
-        }
-        // Pings decide who publishes, and are answered whatever the order of controllers is now.
-        let is_ping = request.reply == ReplyKind::Controllers && request.options.follow;
-        let soon = is_ping || self.reader.is_none() || self.unanswered_since.is_some();
-        if !self.conf.has_changed(soon).await {
-            return;
-        }
-        if self.reader.is_some() {
-            info!("slurm.conf has changed; starting another reader");
-        }
-        self.replace_reader();
-    }
-
-    fn notice_stale(&mut self) {
-        // Only libslurm keeps to the controller that it once knew.
-        let last = *self.status.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let keeps = last.is_some_and(|(kind, _)| kind == ReaderKind::Libslurm);
-        if keeps && self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
-            debug!("slurmctld has not answered for a minute; starting another reader, in case it has moved");
-            self.unanswered_since = None;
-            self.troubled = true;
-            self.replace_reader();
-        }
-    }
-
-    fn replace_reader(&mut self) {
-        self.reader = None;
-        self.pause = None;
-        self.status.pid.store(0, Ordering::Relaxed);
-    }
-}
-
-async fn until_ended(reader: Option<&mut Process>) -> ProcessError {
-    match reader {
-        Some(reader) => reader.until_ended().await,
-        None => std::future::pending().await,
     }
 }

@@ -10,6 +10,7 @@ use crate::calls::{CallError, Libslurm};
 use crate::conf::{self, Conf};
 use crate::own_host::OwnHost;
 use crate::rpcs::Rpcs;
+use crate::survey_calls::Remembered;
 use crate::values::text;
 use crate::{accounting, operator, stats, survey_calls};
 
@@ -18,6 +19,7 @@ use crate::{accounting, operator, stats, survey_calls};
 pub struct Client {
     libslurm: Libslurm,
     own: OwnHost,
+    remembered: Remembered,
 }
 
 impl Client {
@@ -26,7 +28,7 @@ impl Client {
     /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up to a minute.
     #[must_use]
     pub fn init(conf: Option<&CStr>) -> Self {
-        Self { libslurm: Libslurm::init(conf), own: OwnHost::default() }
+        Self { libslurm: Libslurm::init(conf), own: OwnHost::default(), remembered: Remembered::default() }
     }
 }
 
@@ -60,7 +62,7 @@ impl Rpcs for Client {
     }
 
     fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
-        survey_calls::load(&mut self.libslurm, &mut self.own, request)
+        survey_calls::load(&mut self.libslurm, &mut self.own, &mut self.remembered, request)
     }
 
     fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError> {

@@ -1,7 +1,7 @@
 //! The fold over jobs: one tally for each name and state that occurs.
 //!
 //! Pure, except for libslurm's names. A job costs a few lookups and no allocation. Only the tables grow with the names,
-//! and the waiting times by 16 bytes per pending record.
+//! and the times by 24 bytes per pending record.
 
 #[cfg(test)]
 #[path = "../tests/inside/fold.rs"]
@@ -10,7 +10,8 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 use slurm_snapshot::{
-    AccountJobs, JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, Started, UserJobs, Waiting,
+    AccountJobs, Expected, Expecting, JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, Started,
+    UserJobs, Waiting,
 };
 
 use crate::job::Job;
@@ -24,6 +25,8 @@ type WordTallies = Vec<JobTally>;
 #[derive(Debug, Default)]
 pub(crate) struct JobsFold {
     now: i64,
+    /// The reply may have been written until then; an expected start that has passed was replaced by the moment of writing.
+    written_by: i64,
     /// Jobs that started at this time or later count as started.
     since: Option<i64>,
     options: ReplyOptions,
@@ -59,12 +62,15 @@ struct Times {
     submitted: Waits,
     eligible: Waits,
     started: Waits,
+    expected: Expected,
+    /// From now to the planned starts.
+    starts: Waits,
 }
 
 impl JobsFold {
-    /// `now` is the reply's `last_update`.
-    pub(crate) fn new(now: i64, since: Option<i64>, options: ReplyOptions) -> Self {
-        Self { now, since, options, ..Self::default() }
+    /// `now` is the reply's `last_update`; it was complete at `written_by`.
+    pub(crate) fn new(now: i64, written_by: i64, since: Option<i64>, options: ReplyOptions) -> Self {
+        Self { now, written_by, since, options, ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, job: &Job<'_>) {
@@ -76,15 +82,15 @@ impl JobsFold {
         if is_waiting {
             self.reasons.entry(job.reason).or_default().add(tally);
         }
-        let started = self.started(job);
-        self.total.add(job, self.now, started);
+        let (started, expects) = (self.started(job), self.expects(job));
+        self.total.add(job, self.now, started, expects);
         for name in job.partition.split(|&byte| byte == b',') {
             let row = self.partitions.row(name);
             add(&mut row.states, word, tally);
             if is_waiting {
                 row.reasons.entry(job.reason).or_default().add(tally);
             }
-            row.times.add(job, self.now, started);
+            row.times.add(job, self.now, started, expects);
         }
         if self.options.accounts {
             self.accounts.row(job.account).add(job, word, tally);
@@ -106,15 +112,32 @@ impl JobsFold {
         job.has_started() && !is_booting && self.since.is_some_and(is_new)
     }
 
+    /// What slurmctld expects of a pending job. Without a plan it sends the earliest start that the user has set, which is
+    /// the eligible time then, or nothing. A job that waits for a burst buffer gets the latest start of any job.
+    fn expects(&self, job: &Job<'_>) -> Expects {
+        let has_no_plan = job.held
+            || job.start_time <= 0
+            || job.start_time == job.eligible_time
+            || slurm_names::waits_for_burst_buffer(job.reason);
+        if has_no_plan {
+            Expects::Unplanned
+        } else if job.start_time <= self.written_by.saturating_add(1) {
+            Expects::Overdue
+        } else {
+            Expects::Planned
+        }
+    }
+
     pub(crate) fn finish(self) -> Jobs {
         let words = &self.states.words;
         let since = self.since;
-        let (waiting, started) = self.total.finish(self.now, since);
+        let (waiting, started, expected) = self.total.finish(self.now, since);
         let mut jobs = Jobs {
             last_update: self.now,
             records: self.records,
             waiting,
             started,
+            expected: Some(expected),
             accounts: by_name(self.accounts, |NamedRow { states, has_started }| AccountJobs {
                 states: tallies(&states, words),
                 has_started,
@@ -125,10 +148,11 @@ impl JobsFold {
             ..Jobs::default()
         };
         for (name, PartitionRow { states, reasons, times }) in self.partitions.rows {
-            let (waiting, started) = times.finish(self.now, since);
+            let (waiting, started, expected) = times.finish(self.now, since);
             let (states, pending_reasons) = (tallies(&states, words), by_reason(reasons));
-            jobs.partitions
-                .insert(readable(&name), PartitionJobs { states, pending_reasons, waiting, started });
+            let partition =
+                PartitionJobs { states, pending_reasons, waiting, started, expected: Some(expected) };
+            jobs.partitions.insert(readable(&name), partition);
         }
         let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {
             let states = tallies(&states, words);
@@ -148,10 +172,27 @@ impl NamedRow {
     }
 }
 
+/// What slurmctld expects of a pending job.
+#[derive(Clone, Copy, Debug)]
+enum Expects {
+    Planned,
+    Overdue,
+    Unplanned,
+}
+
 impl Times {
-    fn add(&mut self, job: &Job<'_>, now: i64, started: bool) {
+    fn add(&mut self, job: &Job<'_>, now: i64, started: bool, expects: Expects) {
         let jobs = job.tally.jobs;
         if slurm_names::is_waiting(job.state) {
+            let Expecting { records, jobs: tasks } = match expects {
+                Expects::Planned => &mut self.expected.planned,
+                Expects::Overdue => &mut self.expected.overdue,
+                Expects::Unplanned => &mut self.expected.unplanned,
+            };
+            (*records, *tasks) = (records.saturating_add(1), tasks.saturating_add(jobs));
+            if matches!(expects, Expects::Planned) {
+                self.starts.add(now, job.start_time, 1);
+            }
             self.submitted.add(job.submit_time, now, jobs);
             if !job.held && (1..=now).contains(&job.eligible_time) {
                 self.eligible.add(job.eligible_time, now, jobs);
@@ -163,10 +204,11 @@ impl Times {
         }
     }
 
-    fn finish(self, now: i64, since: Option<i64>) -> (Waiting, Option<Started>) {
+    fn finish(self, now: i64, since: Option<i64>) -> (Waiting, Option<Started>, Expected) {
         let waiting =
             Waiting { submitted: self.submitted.moments(now), eligible: self.eligible.moments(now) };
-        (waiting, since.map(|_| self.started.started()))
+        let expected = Expected { starts: self.starts.starts(now), ..self.expected };
+        (waiting, since.map(|_| self.started.started()), expected)
     }
 }
 

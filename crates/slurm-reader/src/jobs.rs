@@ -2,6 +2,8 @@
 //!
 //! A [`Job`] borrows from the reply. The fold over jobs is safe code without C.
 
+use std::time::Duration;
+
 use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, GpuCount, Unparsed};
 use slurm_snapshot::tres;
@@ -14,13 +16,16 @@ use crate::slurm_names;
 use crate::unpacked::Unpacked;
 use crate::values::{number, wide};
 
-/// Counts the reply. Jobs that started at `since` or later count as started.
+/// Counts the reply. Jobs that started at `since` or later count as started. slurmctld needed at most `elapsed` to write it.
 pub(crate) fn from_reply(
     reply: Unpacked<'_, job_info_msg_t>,
     since: Option<i64>,
+    elapsed: Duration,
     options: ReplyOptions,
 ) -> Jobs {
-    let mut fold = JobsFold::new(reply.last_update, since, options);
+    let elapsed = i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX);
+    let written_by = reply.last_update.saturating_add(elapsed);
+    let mut fold = JobsFold::new(reply.last_update, written_by, since, options);
     reply.job_array().for_each(|record| fold.add(&job(record)));
     fold.finish()
 }
@@ -129,6 +134,8 @@ fn sockets(record: &slurm_job_info_t, nodes: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use std::ffi::{CStr, c_char};
+
+    use slurm_snapshot::Expected;
 
     use super::*;
     use crate::unpacked::made;
@@ -249,7 +256,8 @@ mod tests {
     #[test]
     fn a_reply_of_nothing_has_no_jobs() {
         let reply = job_info_msg_t { record_count: u32::MAX, ..Default::default() };
-        let jobs = from_reply(made(&reply), None, ReplyOptions::default());
-        assert_eq!(jobs, Jobs::default());
+        let jobs = from_reply(made(&reply), None, Duration::ZERO, ReplyOptions::default());
+        let expected = Some(Expected::default());
+        assert_eq!(jobs, Jobs { expected, ..Jobs::default() });
     }
 }

@@ -24,9 +24,23 @@ pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
             free: number(record.available),
             reserved: number(record.reserved).unwrap_or(0),
             remote: record.remote != 0,
+            last_consumed: of_remote(record).map(|[consumed, _]| consumed),
+            last_deficit: of_remote(record).map(|[_, deficit]| deficit),
         });
     });
     licenses
+}
+
+/// What the server of a remote licence said was consumed, and how much of that is not explained.
+#[cfg(slurm_ge_2302)]
+fn of_remote(record: Unpacked<'_, slurm_license_info_t>) -> Option<[u32; 2]> {
+    let known = number(record.last_consumed).zip(number(record.last_deficit));
+    known.map(|(consumed, deficit)| [consumed, deficit]).filter(|_| record.remote != 0)
+}
+
+#[cfg(not(slurm_ge_2302))]
+fn of_remote(_: Unpacked<'_, slurm_license_info_t>) -> Option<[u32; 2]> {
+    None
 }
 
 /// The nodes of a hierarchical resource's layer.

@@ -75,6 +75,7 @@ impl CountedNodes {
             gpus,
             unparsed,
             reason_time: moment(record.reason_time),
+            slurmd: lossy(record.version()),
         };
         let counted = CountedNode {
             tally: nodes.add(&found),

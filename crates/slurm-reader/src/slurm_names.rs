@@ -52,6 +52,11 @@ pub(crate) const fn is_waiting(state: u32) -> bool {
     job_base(state) == 0 && state & JOB_REVOKED == 0
 }
 
+/// Whether a pending job waits for a burst buffer, by its reason.
+pub(crate) const fn waits_for_burst_buffer(reason: u32) -> bool {
+    matches!(reason, slurm_sys::WAIT_BURST_BUFFER_RESOURCE | slurm_sys::WAIT_BURST_BUFFER_STAGING)
+}
+
 /// A job's state as squeue's `%T` shows it, in lower case.
 pub(crate) fn job_state(state: u32) -> String {
     word_or_number(job_state_word(state), job_base(state))

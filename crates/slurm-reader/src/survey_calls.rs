@@ -15,12 +15,25 @@ use crate::own_host::OwnHost;
 use crate::unpacked::Unpacked;
 use crate::{associations, conf, dbd_statistics, jobs, lists, nodes, partitions, version};
 
+/// What is remembered of the last replies.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    /// Whether no job waited. Backfill makes plans again in every cycle, and the scheduler gives another reason (BeginTime),
+    /// and slurmctld calls the jobs unchanged all the same.
+    none_waits: bool,
+}
+
 /// The reply to a survey's `request`.
-pub(crate) fn load(libslurm: &mut Libslurm, own: &mut OwnHost, request: &Request) -> CallResult<Reply> {
+pub(crate) fn load(
+    libslurm: &mut Libslurm,
+    own: &mut OwnHost,
+    remembered: &mut Remembered,
+    request: &Request,
+) -> CallResult<Reply> {
     let Request { reply, since: known, options, .. } = *request;
     let since = known.unwrap_or(0);
     let loaded = match reply {
-        ReplyKind::Jobs => jobs(libslurm, known, options)?,
+        ReplyKind::Jobs => jobs(libslurm, remembered, known, options)?,
         ReplyKind::Nodes => nodes(libslurm, since, options)?,
         ReplyKind::Licenses => {
             libslurm.licenses(since)?.map(|reply| Reply::Licenses(lists::licenses(reply.get())))
@@ -45,12 +58,20 @@ pub(crate) fn load(libslurm: &mut Libslurm, own: &mut OwnHost, request: &Request
     Ok(loaded.unwrap_or(Reply::Unchanged))
 }
 
-/// `None` if nothing has changed since `known`.
-fn jobs(libslurm: &mut Libslurm, known: Option<i64>, options: ReplyOptions) -> CallResult<Option<Reply>> {
-    let Some(reply) = libslurm.jobs(known.unwrap_or(0))? else { return Ok(None) };
-    let jobs = jobs::from_reply(reply.get(), known, options);
+/// `None` if nothing has changed since `known`, and nothing can have that is no change for slurmctld.
+fn jobs(
+    libslurm: &mut Libslurm,
+    remembered: &mut Remembered,
+    known: Option<i64>,
+    options: ReplyOptions,
+) -> CallResult<Option<Reply>> {
+    let asked = Instant::now();
+    let since = known.filter(|_| remembered.none_waits).unwrap_or(0);
+    let Some(reply) = libslurm.jobs(since)? else { return Ok(None) };
+    let jobs = jobs::from_reply(reply.get(), known, asked.elapsed(), options);
     drop(reply);
     calls::give_memory_back();
+    remembered.none_waits = jobs.waiting.submitted.is_none();
     Ok(Some(Reply::Jobs(Box::new(jobs))))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Pure. A wait takes eight bytes, however many array tasks it represents.
 
-use slurm_snapshot::{Moments, Started};
+use slurm_snapshot::{Moments, Started, Starts};
 
 /// Waits in seconds, and how many jobs have each.
 #[derive(Debug, Default)]
@@ -16,6 +16,7 @@ struct Ranks {
     jobs: u64,
     p50: u32,
     p90: u32,
+    p99: u32,
     max: u32,
 }
 
@@ -39,6 +40,17 @@ impl Waits {
         })
     }
 
+    /// When jobs will start, if each wait is from `now` to its start.
+    pub(crate) fn starts(self, now: i64) -> Option<Starts> {
+        let start = |wait: u32| now.saturating_add(wait.into());
+        self.ranks().map(|ranks| Starts {
+            p50: start(ranks.p50),
+            p90: start(ranks.p90),
+            p99: start(ranks.p99),
+            max: start(ranks.max),
+        })
+    }
+
     /// How long the jobs had waited when they started.
     pub(crate) fn started(self) -> Started {
         self.ranks().map_or_else(Started::default, |ranks| Started {
@@ -53,9 +65,10 @@ impl Waits {
     fn ranks(mut self) -> Option<Ranks> {
         self.packed.sort_unstable();
         let jobs = self.packed.iter().fold(0_u64, |sum, &packed| sum.saturating_add(jobs_of(packed)));
-        // Nine tenths, rounded up, without a product that could overflow.
+        // Rounded up, without a product that could overflow.
         let (half, nine_tenths) = (jobs.div_ceil(2), jobs.saturating_sub(jobs / 10));
-        let mut ranks = Ranks { jobs, p50: 0, p90: 0, max: 0 };
+        let ninety_nine = jobs.saturating_sub(jobs / 100);
+        let mut ranks = Ranks { jobs, p50: 0, p90: 0, p99: 0, max: 0 };
         let mut before = 0_u64;
         for &packed in self.packed.iter().filter(|&&packed| jobs_of(packed) > 0) {
             ranks.max = wait_of(packed);
@@ -64,6 +77,9 @@ impl Waits {
             }
             if before < nine_tenths {
                 ranks.p90 = ranks.max;
+            }
+            if before < ninety_nine {
+                ranks.p99 = ranks.max;
             }
             before = before.saturating_add(jobs_of(packed));
         }
@@ -94,7 +110,7 @@ mod tests {
     #[test]
     fn ranks_are_those_of_the_list_in_which_every_task_stands_by_itself() {
         for seed in 0..200_u64 {
-            let of: Vec<(i64, u64)> = (0..seed % 17 + 1)
+            let of: Vec<(i64, u64)> = (0..seed % 250 + 1)
                 .map(|n| {
                     let random = (seed * 31 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
                     (i64::try_from(random % 50).unwrap(), random % 4)
@@ -106,13 +122,17 @@ mod tests {
                 .collect();
             list.sort_unstable();
             let started = waits(&of).started();
-            let rank = |tenths: usize| list[(list.len() * tenths).div_ceil(10) - 1];
+            let rank = |percent: usize| list[(list.len() * percent).div_ceil(100) - 1];
             if list.is_empty() {
                 assert_eq!(started, Started::default());
                 assert_eq!(waits(&of).moments(5), None);
+                assert_eq!(waits(&of).starts(5), None);
             } else {
-                let expected = (list.len() as u64, rank(5), rank(9), rank(10));
+                let expected = (list.len() as u64, rank(50), rank(90), rank(100));
                 assert_eq!((started.jobs, started.p50, started.p90, started.max), expected, "{of:?}");
+                let starts = waits(&of).starts(0).unwrap();
+                let ranks = [50, 90, 99, 100].map(|percent| i64::try_from(rank(percent)).unwrap());
+                assert_eq!([starts.p50, starts.p90, starts.p99, starts.max], ranks, "{of:?}");
             }
         }
     }

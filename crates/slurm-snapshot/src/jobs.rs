@@ -91,6 +91,9 @@ pub struct Jobs {
     pub waiting: Waiting,
     /// Jobs that have started since the previous reading; `None` if the request had no `since`.
     pub started: Option<Started>,
+    /// When pending jobs are expected to start; `None` if slurmrestd was asked, which does not report it.
+    #[serde(default)]
+    pub expected: Option<Expected>,
     /// By partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account and state as in `states`, if requested. The empty name: jobs without an account.
@@ -123,6 +126,9 @@ pub struct PartitionJobs {
     pub waiting: Waiting,
     /// As for [`Jobs::started`].
     pub started: Option<Started>,
+    /// As for [`Jobs::expected`]: a job that waits in several partitions has one plan, in that which lets it start first.
+    #[serde(default)]
+    pub expected: Option<Expected>,
 }
 
 /// The jobs of one account.
@@ -195,4 +201,43 @@ pub struct Started {
     pub p90: u64,
     /// The longest.
     pub max: u64,
+}
+
+/// When pending jobs are expected to start, by the start time that the backfill scheduler writes into them. It makes them
+/// again in each of its cycles, and slurmctld does not call that a change of the jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expected {
+    /// Jobs with a plan.
+    pub planned: Expecting,
+    /// Jobs whose planned start has passed: slurmctld sends the present moment instead.
+    pub overdue: Expecting,
+    /// All other pending jobs: held, not eligible, waiting for a burst buffer, or not reached by backfill.
+    pub unplanned: Expecting,
+    /// When the planned ones will start; `None` if there are none.
+    pub starts: Option<Starts>,
+}
+
+/// Pending jobs of which the same is expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expecting {
+    /// Records: all waiting tasks of an array are one, because they have one start time, that of the next task.
+    pub records: u64,
+    /// Jobs: each of those tasks is one.
+    pub jobs: u64,
+}
+
+/// When planned jobs will start, by record: Unix seconds on slurmctld's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Starts {
+    /// Half of the records start by then (nearest rank).
+    pub p50: i64,
+    /// Nine tenths of them.
+    pub p90: i64,
+    /// 99 of 100.
+    pub p99: i64,
+    /// The last one.
+    pub max: i64,
 }

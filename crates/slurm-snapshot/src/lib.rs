@@ -49,8 +49,8 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS};
 pub use finished::{FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used};
 pub use jobs::{
-    AccountJobs, JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting,
-    running,
+    AccountJobs, Expected, Expecting, JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs,
+    Started, Starts, UserJobs, Waiting, running,
 };
 pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,

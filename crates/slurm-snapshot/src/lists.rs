@@ -38,6 +38,12 @@ pub struct License {
     pub reserved: u32,
     /// Counted by slurmdbd for several clusters.
     pub remote: bool,
+    /// Of a remote one: how many were in use in total when its server was asked last; `None` before 23.02.
+    #[serde(default)]
+    pub last_consumed: Option<u32>,
+    /// Of a remote one: how many of these neither this cluster nor what is kept for others explains; `None` before 23.02.
+    #[serde(default)]
+    pub last_deficit: Option<u32>,
 }
 
 impl Licenses {

@@ -9,6 +9,9 @@ use crate::shares::Shares;
 /// Base states of a node in lower case, by number: the same in every release.
 pub const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
 
+/// Texts that may be releases of slurmds and are counted each; more than a rolling upgrade of any cluster has.
+const MOST_RELEASES: usize = 32;
+
 const BASE: u32 = 0xf;
 const UNKNOWN: u32 = 0;
 const DOWN: u32 = 1;
@@ -183,6 +186,8 @@ pub struct FoundNode {
     pub unparsed: u64,
     /// Since when it has its reason.
     pub reason_time: Option<i64>,
+    /// The release of its slurmd; empty if it has never registered.
+    pub slurmd: String,
 }
 
 impl FoundNode {
@@ -230,6 +235,17 @@ impl Nodes {
         for (kind, shares) in &node.gpus {
             self.gpus.entry(kind.clone()).or_default().add(*shares);
         }
+        if node.state.has(MAINT) {
+            self.maintenance.add(&tally);
+        } else if node.state.has(RESERVED) {
+            self.reserved.add(&tally);
+        }
+        if !node.slurmd.is_empty() {
+            let known = self.slurmds.len() < MOST_RELEASES || self.slurmds.contains_key(&node.slurmd);
+            let release = if known && is_release(&node.slurmd) { &node.slurmd } else { "other" };
+            let nodes = self.slurmds.entry(release.to_owned()).or_default();
+            *nodes = nodes.saturating_add(1);
+        }
         // A drained node that goes down keeps its reason, and the reason's time.
         if node.state.has(DRAIN) {
             self.drain_since.extend(node.reason_time);
@@ -244,6 +260,12 @@ impl Nodes {
         self.drain_since.sort_unstable();
         self.down_since.sort_unstable();
     }
+}
+
+/// Whether a text is a release of Slurm, such as `22.05.8` or `24.11.0-0rc1`. A node's slurmd sends it, and may send anything.
+fn is_release(text: &str) -> bool {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    text.len() <= 24 && text.starts_with(|first: char| first.is_ascii_digit()) && text.bytes().all(is_legal)
 }
 
 /// The words of the bits that are set; `bit_N` for one that has none.
@@ -312,6 +334,7 @@ mod tests {
             gpus: vec![(String::new(), Shares::new(0, 1, state.is_usable()))],
             unparsed: 0,
             reason_time: Some(9),
+            slurmd: "22.05.8".to_owned(),
         }
     }
 
@@ -340,6 +363,36 @@ mod tests {
         assert_eq!((&nodes.drain_since[..], &nodes.down_since[..]), (&[9][..], &[][..]));
         nodes.add(&found(DOWN));
         assert_eq!((nodes.drain_since.len(), nodes.down_since.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_node_in_maintenance_is_not_among_those_that_are_reserved_otherwise() {
+        let mut nodes = Nodes::default();
+        for number in [IDLE, IDLE | RESERVED, ALLOCATED | RESERVED, IDLE | RESERVED | MAINT, DOWN | RESERVED]
+        {
+            nodes.add(&found(number));
+        }
+        assert_eq!(nodes.reserved.nodes, Shares { allocated: 1, idle: 1, other: 1, total: 3 });
+        assert_eq!(nodes.reserved.cpus.total, 24);
+        assert_eq!(nodes.maintenance.nodes, Shares { allocated: 0, idle: 1, other: 0, total: 1 });
+    }
+
+    /// The text comes from the node, and makes a path.
+    #[test]
+    fn what_a_node_calls_its_release_makes_no_paths_without_end() {
+        let mut nodes = Nodes::default();
+        for slurmd in
+            ["22.05.8", "22.05.8", "24.11.0-0rc1", "", "a.b", "24.11.0 ", "1.2.3.4.5.6.7.8.9.10.11.12.13"]
+        {
+            nodes.add(&FoundNode { slurmd: slurmd.to_owned(), ..found(IDLE) });
+        }
+        let seen: Vec<_> = nodes.slurmds.iter().map(|(release, nodes)| (release.as_str(), *nodes)).collect();
+        assert_eq!(seen, [("22.05.8", 2), ("24.11.0-0rc1", 1), ("other", 3)]);
+        for number in 0..1000 {
+            nodes.add(&FoundNode { slurmd: format!("1.{number}"), ..found(IDLE) });
+        }
+        assert_eq!(nodes.slurmds.len(), MOST_RELEASES);
+        assert_eq!(nodes.slurmds.values().sum::<u64>(), 1006, "all but the one that never registered");
     }
 
     #[test]

@@ -72,6 +72,16 @@ pub struct Nodes {
     pub flags: NodeTallies,
     /// GPUs by type; the empty name: those without a type.
     pub gpus: BTreeMap<String, Shares>,
+    /// Nodes in active reservations that are not for maintenance.
+    #[serde(default)]
+    pub reserved: NodeTally,
+    /// Nodes in active reservations for maintenance.
+    #[serde(default)]
+    pub maintenance: NodeTally,
+    /// Nodes by the release of their slurmd, as it was when it registered (`22.05.8`); `other` for a text that is no release. A
+    /// node that has never registered is not included.
+    #[serde(default)]
+    pub slurmds: BTreeMap<String, u64>,
     /// Since when each drained or draining node has been in that state (its `reason_time`): Unix seconds, oldest first.
     /// Nodes without a reason have no time.
     pub drain_since: Vec<i64>,

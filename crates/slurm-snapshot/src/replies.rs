@@ -101,6 +101,7 @@ pub const REPLIES: [ReplyRow; 10] = [
     ReplyRow { unchanged: true, private: &["nodes"], ..row(ReplyKind::Nodes, "nodes") },
     // Every submission, start, end and change of a job sets last_job_update. Not always set by it: the reason and the
     // eligible time, when a dependency or a begin time is over; the scheduler then tries the job, and the result is a change.
+    // Backfill's plans never do, and some reasons not (BeginTime), so a reader does not ask while a job waits.
     ReplyRow {
         unchanged: true,
         tells_news: true,

@@ -54,6 +54,7 @@ const FUNCTIONS: &[&str] = &[
     "slurmdb_users_get",
 ];
 const TYPES: &[&str] = &[
+    "job_state_reason",
     "slurm_list_pointer",
     "slurm_selected_step_t",
     "slurmdb_admin_level_t",

@@ -8,6 +8,7 @@ use std::path::Path;
 /// (first release, cfg that is true from then on). slurm-reader's conversions use these cfgs.
 const CHANGES: &[(HeaderRelease, &str)] = &[
     (HeaderRelease(22, 5), "slurm_ge_2205"),  // a node's cpus_efctv
+    (HeaderRelease(23, 2), "slurm_ge_2302"),  // last_consumed and last_deficit of licences
     (HeaderRelease(23, 11), "slurm_ge_2311"), // schedule_exit, bf_exit
     (HeaderRelease(24, 5), "slurm_ge_2405"),  // the RPC queue's columns
     (HeaderRelease(24, 11), "slurm_ge_2411"), // the flags of a request for QOS

@@ -82,13 +82,15 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     Ok(())
 }
 
-/// A reply that has not changed is not sent again.
+/// A reply that has not changed is not sent again; jobs always are while one waits.
 pub(crate) fn compare_unchanged(cast: &Cast) -> Result<()> {
-    wait::until("a second without a change of any job", wait::LIMIT, || {
-        let Ok(Reply::Jobs(jobs)) = reply(cast, r#"{"jobs":{"id":1}}"#) else { return false };
-        let since = jobs.last_update;
-        let again = reply(cast, &format!("{{\"jobs\":{{\"id\":2,\"since\":{since}}}}}"));
-        matches!(again, Ok(Reply::Unchanged))
+    wait::until("a second without a change of any reservation", wait::LIMIT, || {
+        let Ok(Reply::Reservations(known)) = reply(cast, r#"{"reservations":{"id":1}}"#) else {
+            return false;
+        };
+        let again =
+            |kind| reply(cast, &format!("{{\"{kind}\":{{\"id\":2,\"since\":{}}}}}", known.last_update));
+        matches!((again("reservations"), again("jobs")), (Ok(Reply::Unchanged), Ok(Reply::Jobs(_))))
     })
     .map(drop)
 }
@@ -159,6 +161,19 @@ fn waits(rows: &[Row], jobs: &Jobs) {
         assert_eq!(partition.waiting.submitted, of(Some(name), "submittime"), "{name}");
         assert_eq!(partition.waiting.eligible, of(Some(name), "eligibletime"), "{name}");
     }
+
+    let plan = |job: &&Row| {
+        let start = time(&job["starttime"])?;
+        (job["prioritylong"] != "0" && time(&job["eligibletime"]) != Some(start)).then_some(start)
+    };
+    let plans: Vec<i64> = rows.iter().filter(|job| pending(job)).filter_map(|job| plan(&job)).collect();
+    let (planned, overdue): (Vec<i64>, Vec<i64>) = plans.into_iter().partition(|start| *start > now + 1);
+    let expected = jobs.expected.unwrap();
+    let tasks = [expected.planned.jobs, expected.overdue.jobs, expected.unplanned.jobs];
+    let waiting = jobs.waiting.submitted.unwrap().jobs;
+    let counts = [planned.len(), overdue.len()].map(|count| u64::try_from(count).unwrap());
+    assert_eq!(tasks, [counts[0], counts[1], waiting - counts[0] - counts[1]], "{expected:?}");
+    assert_eq!(expected.starts.map(|starts| starts.max), planned.into_iter().max());
 
     // The nodes of configuring jobs are booting, so these jobs start when their nodes are up.
     let is_booting = |job: &&Row| job["state"] == "CONFIGURING";

@@ -75,6 +75,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     ensure!((nodes.future, nodes.records, nodes.unparsed) == (Some(2), records, 0), "{nodes:?}");
     ensure!(nodes.blank == records - shown - 2, "{nodes:?}");
     totals(&rows, &nodes);
+    reserved(cast, &rows, &nodes)?;
     flags(&states, &nodes);
     for (_, flag) in FLAGS.iter().filter(|(since, _)| cast.knows(since)) {
         ensure!(nodes.flags.contains_key(*flag), "no node is {flag}");
@@ -101,6 +102,28 @@ fn totals(rows: &[Row], nodes: &Nodes) {
     for row in &nodes.rows {
         assert_eq!(row.tally, tally(once[row.name.as_str()]), "{}", row.name);
     }
+}
+
+/// By the nodes of the active reservations, and by sinfo's column of releases.
+fn reserved(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
+    let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
+    let (mut maintenance, mut others) = (NodeTally::default(), NodeTally::default());
+    for line in cast.slurm.run("scontrol", &["-o", "show", "res"])?.lines() {
+        let of = |key| value(line, key).with_context(|| line.to_owned());
+        if of("State")? == "ACTIVE" {
+            let tallies = if of("Flags")?.contains("MAINT") { &mut maintenance } else { &mut others };
+            tallies.add(&tally(once.get(of("Nodes")?).context("a reservation of one node")?));
+        }
+    }
+    assert_eq!((nodes.maintenance, nodes.reserved), (maintenance, others));
+    assert_eq!((maintenance.nodes.total, others.nodes.total), (1, 1));
+    let mut slurmds: BTreeMap<String, u64> = BTreeMap::new();
+    for row in once.values().filter(|row| row["version"].starts_with(|first: char| first.is_ascii_digit())) {
+        *slurmds.entry(row["version"].clone()).or_default() += 1;
+    }
+    assert_eq!(nodes.slurmds, slurmds);
+    assert_eq!(slurmds.len(), 1, "{slurmds:?}");
+    Ok(())
 }
 
 fn flags(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {

@@ -31,7 +31,7 @@ const JOB_COLUMNS: [&str; 16] = [
     "tres-alloc",
 ];
 
-const NODE_COLUMNS: [&str; 10] = [
+const NODE_COLUMNS: [&str; 11] = [
     "nodelist",
     "partitionname",
     "statelong",
@@ -42,6 +42,7 @@ const NODE_COLUMNS: [&str; 10] = [
     "freemem",
     "gres",
     "gresused",
+    "version",
 ];
 
 /// A row: column → text.

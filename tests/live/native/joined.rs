@@ -119,6 +119,8 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     let (mut process, mut collected) = daemon(&folder, "second", &toml);
     until(&mut collected, ".gauge-reader", |number| number == 1.0);
     until(&mut collected, ".gauge-slurmctld_up", |up| up == 1.0);
+    // A thread writes it, which looks at the disk before.
+    wait::until("the warning", SOON, || warnings(&process) > 0).unwrap();
     assert_eq!(warnings(&process), 1);
     // The number is remembered across restarts of the daemon.
     assert_eq!(refusals(&slurm), before, "{:#?}", slurm.slurmctld.lines());

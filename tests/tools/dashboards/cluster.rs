@@ -12,7 +12,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Cluster",
         description: "What are the nodes doing, how much of the machine is in use, and which partition is full?",
         variables: vec![query_variable("partition", "Partition", "$prefix.slurm_partitions.*")],
-        rows: vec![load(), nodes(), use_of(), gpus(), partitions()],
+        rows: vec![load(), nodes(), use_of(), reservations(), gpus(), partitions()],
     }
 }
 
@@ -122,6 +122,40 @@ fn use_of() -> Row {
                 .colour("allocated", "blue")
                 .colour("free", "green")
                 .survey(),
+        ],
+    )
+}
+
+fn reservations() -> Row {
+    let of = |leaf: &str| format!("$prefix.slurm_nodes.reserved.gauge-nodes_{leaf}");
+    closed(
+        "Reservations and upgrades (collectors.nodes)",
+        vec![
+            needs(needs::NODES),
+            series(
+                "Nodes in reservations",
+                "Nodes in active reservations. Only those for whom they are reserved may use what is idle. Maintenance: nodes in \
+                 reservations with the flag MAINT, whatever they do.",
+            )
+            .curve("allocated", &of("allocated"))
+            .curve("idle", &of("idle"))
+            .curve("down or drained", &of("other"))
+            .curve("maintenance", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
+            .stacked()
+            .whole()
+            .survey()
+            .colour("allocated", "blue")
+            .colour("idle", "green")
+            .colour("down or drained", "red")
+            .colour("maintenance", "purple"),
+            series(
+                "Nodes by release of slurmd",
+                "As it was when the node registered last. During a rolling upgrade one curve falls while another rises.",
+            )
+            .each("$prefix.slurm_nodes.slurmd.*.gauge-nodes")
+            .stacked()
+            .whole()
+            .survey(),
         ],
     )
 }

@@ -15,7 +15,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Jobs",
         description: "How many jobs are submitted, start and end, how do they end, and how many are waiting, for what and for how long?",
         variables: variables(),
-        rows: vec![now(), flow(), finished::ends(), finished::work(), states(), waiting(), who()],
+        rows: vec![now(), flow(), finished::ends(), finished::work(), states(), waiting(), starts(), who()],
     }
 }
 
@@ -205,6 +205,54 @@ fn waits(title: &str, description: &str, leaf: &str) -> Panel {
         .colour("median", "green")
         .colour("nine of ten", "orange")
         .colour("longest", "red")
+}
+
+fn starts() -> Row {
+    let path = |leaf: &str| format!("$prefix.slurm_jobs.expected_start.gauge-{leaf}");
+    closed(
+        "When jobs will start (collectors.jobs)",
+        vec![
+            needs(needs::JOBS),
+            series(
+                "Time until pending jobs start",
+                "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
+                 goes first. The waiting tasks of an array have one start, that of the next task.",
+            )
+            .curve("median", &path("start_in_p50"))
+            .curve("nine of ten", &path("start_in_p90"))
+            .curve("last", &path("start_in_max"))
+            .unit("s")
+            .log()
+            .survey()
+            .colour("median", "green")
+            .colour("nine of ten", "orange")
+            .colour("last", "red"),
+            series(
+                "Pending records with and without a plan",
+                "Planned: backfill expects a start. Overdue: it should have started. Not planned: held, waiting for something else than \
+                 resources, or further down the queue than backfill looks (bf_max_job_test, bf_window).",
+            )
+            .curve("planned", &path("planned"))
+            .curve("overdue", &path("overdue"))
+            .curve("not planned", &path("unplanned"))
+            .stacked()
+            .whole()
+            .survey()
+            .colour("planned", "green")
+            .colour("overdue", "orange")
+            .colour("not planned", "text"),
+            series(
+                "Time until start, by partition",
+                "Half of the partition's planned records start sooner.",
+            )
+            .nodes("$prefix.slurm_jobs.partition.$partition.expected_start.gauge-start_in_p50", -3)
+            .unit("s")
+            .log()
+            .survey()
+            .leads_to("This partition alone", "jobs", "partition")
+            .sized(24, 8),
+        ],
+    )
 }
 
 fn who() -> Row {

@@ -108,6 +108,15 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
     ] {
         lines.add(&format!("cluster.slurm_nodes.state.{state}.gauge-nodes"), count);
     }
+    let (reserved, upgraded) = (12.0, (nodes / 3.0).floor());
+    lines.all(
+        "slurm_nodes.reserved",
+        &[("nodes_allocated", 7.0), ("nodes_idle", reserved - 8.0), ("nodes_other", 1.0)],
+    );
+    lines.add("cluster.slurm_nodes.maintenance.gauge-nodes_total", 4.0);
+    for (release, count) in [("24_11_4", nodes - upgraded), ("25_05_3", upgraded)] {
+        lines.add(&format!("cluster.slurm_nodes.slurmd.{release}.gauge-nodes"), count);
+    }
     for (kind, counts) in [("drained", [old, old, 3.0]), ("down", [2.0, 2.0, 1.0])] {
         let leaves = ["over_1h", "over_1d", "over_7d"];
         leaves
@@ -190,8 +199,20 @@ fn jobs(lines: &mut Lines, cluster: &Cluster) {
     let waits = cluster.waits();
     let rank = |part: usize| waits.get(waits.len() * part / 10_000).map(|wait| f64::from(wait + TICK));
     let moments = [("p50", 5000), ("p90", 9000), ("max", 9999)];
+    // Jobs that do not wait for resources have no plan, nor has what comes after the first 500.
+    let planned = (all - held - dependency - limit).clamp(0.0, 500.0);
+    lines.all(
+        "slurm_jobs.expected_start",
+        &[("planned", planned), ("overdue", (planned / 40.0).floor()), ("unplanned", all - planned)],
+    );
     for (end, part) in moments {
         if let Some(wait) = rank(part) {
+            let start = (planned * 11.0 + 60.0) * (part as f64 / 10_000.0);
+            lines.add(&format!("cluster.slurm_jobs.expected_start.gauge-start_in_{end}"), start);
+            for (partition, share) in [("compute", 1.0), ("gpu", 1.7)] {
+                let level = format!("cluster.slurm_jobs.partition.{partition}.expected_start");
+                lines.add(&format!("{level}.gauge-start_in_{end}"), start * share);
+            }
             lines.add(&format!("cluster.slurm_jobs.waiting.gauge-wait_{end}"), wait);
             lines.add(&format!("cluster.slurm_jobs.waiting.gauge-started_wait_{end}"), wait * 0.7);
             lines.add(&format!("cluster.slurm_jobs.partition.compute.waiting.gauge-wait_{end}"), wait);

@@ -18,13 +18,28 @@ impl Payload for Licenses {
     const MOST_NAMES: usize = 1 << 20;
 
     fn needs(&self, name: &str) -> bool {
-        matches!(name, "LicenseName" | "Remote" | "Nodes" | "Total" | "Free" | "Used" | "Reserved")
+        matches!(
+            name,
+            "LicenseName"
+                | "Remote"
+                | "Nodes"
+                | "Total"
+                | "Free"
+                | "Used"
+                | "Reserved"
+                | "LastConsumed"
+                | "LastDeficit"
+        )
     }
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
+        let remote = item.flag("Remote").unwrap_or(false);
+        let of_remote = |name| item.value32(name).map(|number| number.filter(|_| remote));
         self.add(License {
             name: item.name("LicenseName")?,
-            remote: item.flag("Remote").unwrap_or(false),
+            remote,
+            last_consumed: of_remote("LastConsumed")?,
+            last_deficit: of_remote("LastDeficit")?,
             nodes: Some(item.kept_text("Nodes")?).filter(|nodes| !nodes.is_empty()),
             total: item.value32("Total")?,
             free: item.value32("Free")?,

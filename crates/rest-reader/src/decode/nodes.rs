@@ -53,7 +53,7 @@ impl Payload for NodesAnswer {
     const MOST_NAMES: usize = 16 << 20;
 
     fn needs(&self, name: &str) -> bool {
-        const ALWAYS: [&str; 14] = [
+        const ALWAYS: [&str; 16] = [
             "name",
             "state",
             "state_flags",
@@ -68,6 +68,8 @@ impl Payload for NodesAnswer {
             "gres_used",
             "partitions",
             "reason_changed_at",
+            "version",
+            "slurmd_version",
         ];
         ALWAYS.contains(&name) || (self.rows && matches!(name, "cpu_load" | "reason"))
     }
@@ -134,6 +136,7 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
     }
     // Up to v0.0.38 the first name, later the second.
     let free = node.value64("free_memory")?.or(node.value64("free_mem")?);
+    let slurmd = node.text("slurmd_version").or_else(|| node.text("version"));
     Ok(FoundNode {
         state,
         word: state.word(),
@@ -147,6 +150,7 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
         gpus,
         unparsed,
         reason_time: node.moment("reason_changed_at")?,
+        slurmd: slurmd.unwrap_or_default().into_owned(),
     })
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
-    AccountJobs, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Reply, ReplyKind, ReplyOptions, Started,
-    UserJobs, Waiting,
+    AccountJobs, Expected, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Reply, ReplyKind,
+    ReplyOptions, Started, Starts, UserJobs, Waiting,
 };
 
 use super::{Begin, Collect, Collector, Start};
@@ -88,6 +88,13 @@ levels! {
          administrator. From the first job with a reason on there is a point in every round.");
     PARTITION_WAITING: Level<Table<LevelWaits>, 1> = ("slurm_jobs.partition.<partition>.waiting", WAITS,
         "The waiting times of one partition.");
+    EXPECTED_START: Level<Table<Expectations>, 0> = ("slurm_jobs.expected_start", EXPECTED,
+        "When pending jobs will start, by the plan that the backfill scheduler makes again in every cycle: it moves with each \
+         job that ends early, is submitted or changes its priority. While a cycle is running, jobs that it has not \
+         reached have no plan; if bf_max_job_test or bf_window is small, most never have one. All waiting tasks of an \
+         array have one start, that of the next task, so they are one record here; percentiles are exact, by record.");
+    PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", EXPECTED,
+        "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
     QOS_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
         "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
     NO_QOS_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.no_qos.state.<state>", TALLY, "Jobs without a QOS, by state.");
@@ -140,6 +147,11 @@ struct LevelWaits {
     now: i64,
 }
 
+struct Expectations {
+    expected: Expected,
+    now: i64,
+}
+
 /// The part of [`TALLY`] that is known with `states_only`.
 const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
 
@@ -189,6 +201,28 @@ const WAITS: &[Metric<LevelWaits>] = &[
     max("started_wait_max", "s", |w| w.had_waited(|s| s.max), "longest time that one of them had been eligible"),
 ];
 
+#[rustfmt::skip]
+const EXPECTED: &[Metric<Expectations>] = &[
+    average("planned", "count", |e| number(e.expected.planned.records), "records of pending jobs that have a plan"),
+    average("planned_jobs", "count", |e| number(e.expected.planned.jobs), "jobs in these records; each task of an array counts"),
+    average("overdue", "count", |e| number(e.expected.overdue.records),
+        "records whose planned start has passed; the next cycle starts them or makes another plan"),
+    average("overdue_jobs", "count", |e| number(e.expected.overdue.jobs), "jobs in these records"),
+    average("unplanned", "count", |e| number(e.expected.unplanned.records),
+        "all other records of pending jobs: held, waiting for another job, a begin time or a burst buffer, or not reached by backfill"),
+    average("unplanned_jobs", "count", |e| number(e.expected.unplanned.jobs), "jobs in these records"),
+    average("start_in_p50", "s", |e| e.until(|starts| starts.p50), "median time until the planned records start; absent if there is none"),
+    average("start_in_p90", "s", |e| e.until(|starts| starts.p90), "90th percentile of the same"),
+    average("start_in_p99", "s", |e| e.until(|starts| starts.p99), "99th percentile of the same"),
+    max("start_in_max", "s", |e| e.until(|starts| starts.max), "time until the last planned record starts"),
+];
+
+impl Expectations {
+    fn until(&self, which: fn(&Starts) -> i64) -> Option<f64> {
+        number(which(self.expected.starts.as_ref()?).saturating_sub(self.now).max(0))
+    }
+}
+
 impl Collect<SurveyReplies> for JobsCollector {
     fn options(&self) -> ReplyOptions {
         self.options
@@ -215,12 +249,19 @@ impl Collect<SurveyReplies> for JobsCollector {
         self.states_seen.push(points, &STATE, [], ALWAYS, &jobs.states);
         self.states_seen.push(points, &REASON, [], &[], &jobs.pending_reasons);
         points.push(&WAITING, [], &waits(&jobs.waiting, jobs.started));
+        let expectations = |expected| Expectations { expected, now };
+        if let Some(expected) = jobs.expected.map(expectations) {
+            points.push(&EXPECTED_START, [], &expected);
+        }
         for (name, partition) in &jobs.partitions {
-            let PartitionJobs { states, pending_reasons, waiting, started, .. } = partition;
+            let PartitionJobs { states, pending_reasons, waiting, started, expected } = partition;
             let name = || [Name::of(name)];
             self.states_seen.push(points, &PARTITION_STATE, name(), ALWAYS, states);
             self.states_seen.push(points, &PARTITION_REASON, name(), &[], pending_reasons);
             points.push(&PARTITION_WAITING, name(), &waits(waiting, *started));
+            if let Some(expected) = expected.map(expectations) {
+                points.push(&PARTITION_EXPECTED_START, name(), &expected);
+            }
         }
         for (name, states) in &jobs.qos {
             match name.as_str() {

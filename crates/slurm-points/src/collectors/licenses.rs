@@ -37,6 +37,10 @@ const METRICS: &[Metric<License>] = &[
     average("used", "count", |l| number(l.used), "licences in use by jobs"),
     average("free", "count", |l| number(l.free), "free licences; not published if there is no limit"),
     average("reserved", "count", |l| number(l.reserved), "licences in reservations"),
+    average("last_consumed", "count", |l| number(l.last_consumed),
+        "licences of a remote resource that its server said were in use when it was asked last (`sacctmgr modify resource … lastconsumed=`); from 23.02 on"),
+    average("last_deficit", "count", |l| number(l.last_deficit),
+        "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares explain; slurmctld keeps as many free"),
 ];
 
 impl Collect<SurveyReplies> for LicensesCollector {
@@ -80,10 +84,12 @@ mod tests {
             free: Some(10),
             reserved: 3,
             remote: true,
+            last_consumed: Some(15),
+            last_deficit: Some(2),
         };
         let points = points(vec![matlab]);
         let below = format!("c.slurm_licenses.{}", carbon_wire::path::component("matlab@site"));
-        let expected = ["total 20", "used 7", "free 10", "reserved 3"];
+        let expected = ["total 20", "used 7", "free 10", "reserved 3", "last_consumed 15", "last_deficit 2"];
         assert_eq!(points, expected.map(|point| format!("{below}.gauge-{point}")));
     }
 

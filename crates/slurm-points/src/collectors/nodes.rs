@@ -44,6 +44,13 @@ levels! {
          `powered_down`, `powering_up` and so on. A node may have several.");
     GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", GPUS, "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.");
     UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", GPUS, "GPUs without a type.");
+    RESERVED: Level<Table<NodeTally>, 0> = ("slurm_nodes.reserved", SHARES,
+        "Nodes in active reservations that are not for maintenance: what is idle there may be used by those for whom it is \
+         reserved, and by nobody else. A reservation of some cores of a node has the whole node here.");
+    MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", SHARES, "Nodes in active reservations with the flag MAINT.");
+    SLURMD: WordLevel<u64, 0> = ("slurm_nodes.slurmd.<release>", SLURMDS,
+        "Nodes by the release of their slurmd, with `_` for each point (`22_05_8`), as it was when it registered last: a \
+         rolling upgrade. `other` has texts that are no release. A node that has never registered is in none.");
     DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", OUT, "How long nodes have been drained or draining.");
     DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", OUT,
         "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
@@ -72,6 +79,8 @@ const OF_RECORDS: &[Metric<Nodes>] = &[
     average("unparsed", "count", |n| number(n.unparsed),
         "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures"),
 ];
+
+const SLURMDS: &[Metric<u64>] = &[average("nodes", "count", |&nodes| number(nodes), "nodes")];
 
 #[rustfmt::skip]
 const OUT: &[Metric<Out>] = &[
@@ -106,6 +115,10 @@ impl Collect<SurveyReplies> for NodesCollector {
                 kind => points.push(&GPU, [Name::of(kind)], shares),
             }
         }
+        points.push(&RESERVED, [], &nodes.reserved);
+        points.push(&MAINTENANCE, [], &nodes.maintenance);
+        let slurmds = nodes.slurmds.iter().map(|(release, nodes)| (release.replace('.', "_"), *nodes));
+        self.states_seen.push(points, &SLURMD, [], &[], &slurmds.collect());
         let now = replies.there(ReplyKind::Nodes, timestamp);
         let out = |since: &[i64]| Out { since: since.to_owned(), now };
         points.push(&DRAINED, [], &out(&nodes.drain_since));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use carbon_wire::Batch;
 use slurm_snapshot::{
-    Association, Associations, Jobs, Moments, Nodes, PartitionJobs, Reply, ReplyKind, Reservation,
-    Reservations, Started, UseAndLimits, Waiting,
+    Association, Associations, Expected, Jobs, Moments, Nodes, PartitionJobs, Reply, ReplyKind, Reservation,
+    Reservations, Started, Starts, UseAndLimits, Waiting,
 };
 
 use super::tests::started;
@@ -25,12 +25,15 @@ fn replies() -> SurveyReplies {
     let moments = Some(Moments { jobs: 3, p50: NOW - 50, p90: NOW - 90, max: NOW - 100 });
     let waiting = Waiting { submitted: moments, eligible: moments };
     let started = Some(Started { jobs: 2, p50: 5, p90: 9, max: 10 });
-    let partition = PartitionJobs { waiting: waiting.clone(), started, ..PartitionJobs::default() };
+    let starts = Some(Starts { p50: NOW + 500, p90: NOW + 900, p99: NOW + 990, max: NOW + 1000 });
+    let expected = Some(Expected { starts, ..Expected::default() });
+    let partition = PartitionJobs { waiting: waiting.clone(), started, expected, ..PartitionJobs::default() };
     let mut replies = SurveyReplies::of(
         ReplyKind::Jobs,
         Reply::Jobs(Box::new(Jobs {
             waiting,
             started,
+            expected,
             partitions: [("debug".to_owned(), partition)].into(),
             last_update: NOW,
             ..Jobs::default()

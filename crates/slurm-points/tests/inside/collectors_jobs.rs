@@ -1,6 +1,6 @@
 //! The points of jobs.
 
-use slurm_snapshot::{PartitionJobs, Reply};
+use slurm_snapshot::{Expecting, PartitionJobs, Reply};
 
 use super::super::tests::{has_all, started, surveyed};
 use super::*;
@@ -15,11 +15,19 @@ fn queue() -> Jobs {
     let submitted = Moments { jobs: 3, p50: 940, p90: 400, max: 100 };
     let started = Started { jobs: 2, p50: 5, p90: 7, max: 7 };
     let waiting = Waiting { submitted: Some(submitted), eligible: None };
+    let starts = Starts { p50: 1090, p90: 1400, p99: 1500, max: 2000 };
+    let expected = Expected {
+        planned: Expecting { records: 2, jobs: 9 },
+        unplanned: Expecting { records: 1, jobs: 1 },
+        starts: Some(starts),
+        ..Expected::default()
+    };
     let partition = PartitionJobs {
         states: tallies(&[("pending", 3)]),
         pending_reasons: tallies(&[("Priority", 3)]),
         waiting: waiting.clone(),
         started: Some(started),
+        expected: Some(expected),
     };
     Jobs {
         last_update: 990,
@@ -27,6 +35,7 @@ fn queue() -> Jobs {
         pending_reasons: tallies(&[("Dependency", 3)]),
         waiting,
         started: Some(started),
+        expected: Some(expected),
         partitions: BTreeMap::from([("gpu.a".to_owned(), partition)]),
         qos: BTreeMap::from([("".to_owned(), tallies(&[("pending", 3)]))]),
         ..Jobs::default()
@@ -66,6 +75,12 @@ fn a_queue_becomes_paths_by_state_reason_and_partition() {
         "c.slurm_jobs.reason.Dependency.gauge-jobs 3",
         "c.slurm_jobs.waiting.gauge-wait_max 900",
         "c.slurm_jobs.waiting.gauge-started 2",
+        "c.slurm_jobs.expected_start.gauge-planned 2",
+        "c.slurm_jobs.expected_start.gauge-planned_jobs 9",
+        "c.slurm_jobs.expected_start.gauge-overdue 0",
+        "c.slurm_jobs.expected_start.gauge-unplanned 1",
+        "c.slurm_jobs.expected_start.gauge-start_in_p50 90",
+        "c.slurm_jobs.expected_start.gauge-start_in_max 1000",
         "c.slurm_jobs.no_qos.state.pending.gauge-jobs 3",
     ];
     has_all(&points, &expected);

@@ -18,7 +18,7 @@ const OPTIONS: ReplyOptions = ReplyOptions {
 };
 
 fn counted(jobs: &[Job<'_>]) -> Jobs {
-    let mut fold = JobsFold::new(NOW, Some(NOW - 60), OPTIONS);
+    let mut fold = JobsFold::new(NOW, NOW + 2, Some(NOW - 60), OPTIONS);
     for job in jobs {
         fold.add(job);
     }
@@ -66,6 +66,50 @@ fn who_may_not_run_yet_has_waited_since_submission_only() {
     }
     assert_eq!(counted(&[one()]).waiting.eligible.unwrap().max, NOW - 90);
     assert_eq!(counted(&[Job { state: 1, ..one() }]).waiting, Waiting::default());
+}
+
+/// slurmctld sends the present moment for a plan that has passed, and while it writes a long reply, that moment moves on; a
+/// user's `--begin` for a job without a plan; and the latest start of any job for one that waits for a burst buffer.
+#[test]
+fn an_expected_start_is_a_plan_only_if_backfill_made_it() {
+    const STAGING: u32 = slurm_sys::WAIT_BURST_BUFFER_STAGING;
+    const RESOURCES: u32 = slurm_sys::WAIT_BURST_BUFFER_RESOURCE;
+    let (planned, overdue, unplanned) = (0, 1, 2);
+    let later = Job { start_time: NOW + 500, ..one() };
+    for (job, class) in [
+        (later, planned),
+        (Job { start_time: NOW + 4, ..later }, planned),
+        (Job { start_time: NOW + 3, ..later }, overdue),
+        (Job { start_time: NOW, ..later }, overdue),
+        (Job { start_time: NOW - 100, ..later }, overdue),
+        (Job { start_time: 0, ..later }, unplanned),
+        (Job { eligible_time: NOW + 500, ..later }, unplanned),
+        (Job { eligible_time: 0, ..later }, planned),
+        (Job { held: true, ..later }, unplanned),
+        (Job { reason: STAGING, ..later }, unplanned),
+        (Job { reason: RESOURCES, ..later }, unplanned),
+    ] {
+        let jobs = counted(&[job]);
+        let expected = jobs.expected.unwrap();
+        let records = [expected.planned, expected.overdue, expected.unplanned].map(|class| class.records);
+        assert_eq!(records.iter().position(|&records| records > 0), Some(class), "{job:?}");
+        assert_eq!(records.iter().sum::<u64>(), 1);
+        assert_eq!(expected.starts.map(|starts| starts.max), (class == planned).then_some(job.start_time));
+        assert_eq!(jobs.partitions["debug"].expected, Some(expected));
+    }
+    let others = [Job { state: 1, ..later }, Job { state: 1 << 19, ..later }];
+    assert_eq!(counted(&others).expected, Some(Expected::default()), "they do not wait");
+}
+
+/// An array's record has one start time, that of its next task.
+#[test]
+fn the_waiting_tasks_of_an_array_are_one_plan() {
+    let array = Job { tally: JobTally { jobs: 1000, ..one().tally }, start_time: NOW + 900, ..one() };
+    let single = |start| Job { start_time: NOW + start, ..one() };
+    let expected = counted(&[array, single(100), single(200)]).expected.unwrap();
+    assert_eq!(expected.planned, Expecting { records: 3, jobs: 1002 });
+    let starts = expected.starts.unwrap();
+    assert_eq!((starts.p50, starts.p90, starts.p99), (NOW + 200, NOW + 900, NOW + 900));
 }
 
 #[test]
@@ -185,6 +229,11 @@ proptest! {
         let pending = sum(list.iter().filter(|job| is_pending(job)).map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
         prop_assert_eq!(jobs.waiting.submitted.map_or(0, |waits| waits.jobs), pending.jobs);
+        let Expected { planned, overdue, unplanned, starts } = jobs.expected.unwrap();
+        prop_assert_eq!(planned.jobs + overdue.jobs + unplanned.jobs, pending.jobs);
+        let records = list.iter().filter(|job| is_pending(job)).count() as u64;
+        prop_assert_eq!(planned.records + overdue.records + unplanned.records, records);
+        prop_assert_eq!(starts.is_some(), planned.records > 0);
         let (mut in_partitions, mut pending) = (JobTally::default(), JobTally::default());
         for job in &list {
             for _ in job.partition.split(|&byte| byte == b',') {

@@ -176,7 +176,7 @@ mod tests {
         {
             assert!(paths.contains(&format!("slurm_jobs.{path}")), "{path} of {paths:#?}");
         }
-        assert_eq!(paths.len(), 3 + 10 + 5 + 10 + 1, "and nothing that is off: {paths:#?}");
+        assert_eq!(paths.len(), 3 + 20 + 5 + 20 + 1, "and nothing that is off: {paths:#?}");
     }
 
     #[test]

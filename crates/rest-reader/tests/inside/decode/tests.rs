@@ -280,6 +280,33 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
+/// The first name is that of 22.05.
+#[test]
+fn the_release_of_a_nodes_slurmd_has_two_names() {
+    for (more, release) in [
+        (r#","slurmd_version":"22.05.8""#, Some("22.05.8")),
+        (r#","version":"26.05.0-0rc1""#, Some("26.05.0-0rc1")),
+        (r#","version":"""#, None),
+        ("", None),
+    ] {
+        let nodes = nodes_of(node(json!(["IDLE"]), more)).unwrap().nodes;
+        assert_eq!(nodes.slurmds.keys().map(String::as_str).next(), release, "{more}");
+    }
+}
+
+/// Of one that is counted here alone both are 0, which says nothing.
+#[test]
+fn only_a_remote_licence_has_a_server_that_counts() {
+    let answer = json!({"licenses": [
+        {"LicenseName": "a@b", "Total": 20, "Used": 3, "Remote": true, "LastConsumed": 9, "LastDeficit": 4},
+        {"LicenseName": "c", "Total": 20, "Used": 3, "Remote": false, "LastConsumed": 0, "LastDeficit": 0},
+    ]});
+    let read = read(answer.to_string().as_bytes(), Licenses::default()).unwrap();
+    let seen: Vec<_> =
+        read.payload.licenses.iter().map(|one| (one.last_consumed, one.last_deficit)).collect();
+    assert_eq!(seen, [(Some(9), Some(4)), (None, None)]);
+}
+
 /// From v0.0.44 on; 4294967295 means unlimited.
 #[test]
 fn a_licence_without_end_has_no_number_and_a_layer_its_nodes() {
