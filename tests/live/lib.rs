@@ -20,6 +20,7 @@ mod install;
 mod leaks;
 mod loss;
 mod native;
+mod node_events;
 mod one_thread;
 mod packages_chroot;
 mod releases;

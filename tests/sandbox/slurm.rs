@@ -138,9 +138,14 @@ impl Slurm {
 
     /// Starts the slurmd of another node in slurm.conf, without waiting for it.
     pub fn spawn_slurmd(&self, folder: &Folder, node: &str) -> Result<Process> {
-        let mut slurmd = self.client.slurmd(folder, node, node)?;
+        let mut slurmd = self.slurmd_process(folder, node)?;
         slurmd.spawn()?;
         Ok(slurmd)
+    }
+
+    /// The same, not started yet.
+    pub fn slurmd_process(&self, folder: &Folder, node: &str) -> Result<Process> {
+        self.client.slurmd(folder, node, node)
     }
 
     /// The slurmd of another node, not started yet; it is ready when its node can run jobs.
@@ -186,8 +191,8 @@ impl Slurm {
         self.client.root.start(&self.client.folder, program)
     }
 
-    /// One of Slurm's commands, to be run in a readiness check.
-    pub(crate) fn question(&self, words: Vec<String>) -> impl Fn() -> Result<String> + Send + Sync + 'static {
+    /// One of Slurm's commands, to be run in a readiness check, or by another thread.
+    pub fn question(&self, words: Vec<String>) -> impl Fn() -> Result<String> + Send + Sync + 'static {
         let client = self.client.clone();
         move || {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -80,7 +80,7 @@ fn read(api: &mut Api, request: &Request, reading: &mut Reading) -> Result<(), R
             return Ok(());
         }
         ReplyKind::Nodes => {
-            let new = |_, release| NodesAnswer::new(release, options.rows);
+            let new = |_, release| NodesAnswer::new(release, options);
             let NodesAnswer { mut nodes, partitions, .. } = get(api, reading, NODES, new)?;
             if options.partitions {
                 nodes.partitions = Some(joined(list(api, reading, PARTITIONS)?, partitions));

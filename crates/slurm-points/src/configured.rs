@@ -7,7 +7,7 @@ use slurm_snapshot::ReplyKind;
 use crate::collectors::{COLLECTORS, Collector, FinishedSettings, Start};
 #[cfg(test)]
 use crate::settings::Value;
-use crate::settings::{STATES_ONLY, Settings};
+use crate::settings::{EVENTS, STATES_ONLY, Settings};
 
 /// Which metrics are published: `[collectors.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,11 +65,12 @@ impl Collectors {
         self.settings.get(name) == other.settings.get(name)
     }
 
-    /// Whether any of them must know after a restart which users and accounts have paths. Finished jobs have their own
-    /// memory.
+    /// Whether any of them must know after a restart which users and accounts have paths, or what it has counted. Finished
+    /// jobs have their own memory.
     pub fn remember(&self) -> bool {
         self.enabled().any(|(collector, settings)| {
-            settings.bounds_paths() && !matches!(collector.start, Start::Finished)
+            let remembers = settings.bounds_paths() || settings.flag(&EVENTS);
+            remembers && !matches!(collector.start, Start::Finished)
         })
     }
 

@@ -24,6 +24,7 @@ mod finished_sources;
 pub mod levels;
 pub mod metric;
 mod name_paths;
+mod node_events;
 mod node_metrics;
 pub mod prefix;
 pub mod replies;

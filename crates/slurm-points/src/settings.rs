@@ -22,6 +22,15 @@ to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 53 MB); each t
 that. accounts, qos and users have no effect then. Needs Slurm 24.05 or newer.",
 };
 
+/// Of nodes: counted from one reply to the next, and remembered.
+pub const EVENTS: Setting = Setting {
+    key: "events",
+    default: Value::Flag(false),
+    comment: "\
+Also outages and repairs, reboots, and restarts of slurmd, in all and by partition: slurm_nodes.events. About fifty paths for each
+partition. Their sums are remembered in queue.dir.",
+};
+
 /// The value of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {

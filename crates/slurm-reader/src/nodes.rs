@@ -3,7 +3,7 @@
 //! This file depends on the release: up to 24.11, a node's allocation comes from `slurm_get_select_nodeinfo`; in 26.05
 //! it is in the record.
 
-use slurm_snapshot::{FoundNode, Memory, NodeState, NodeTally, Nodes, Shares, gres};
+use slurm_snapshot::{FoundNode, Memory, NodeMark, NodeState, NodeTally, Nodes, ReplyOptions, Shares, gres};
 use slurm_sys::{node_info_msg_t, node_info_t};
 
 use crate::unpacked::Unpacked;
@@ -22,6 +22,8 @@ pub(crate) struct CountedNode {
     pub(crate) tally: NodeTally,
     /// Its GPUs, by the index of their type in [`CountedNodes::gpu_types`].
     pub(crate) gpus: Box<[(usize, Shares)]>,
+    /// Its index in [`Nodes::marks`], if those are requested.
+    pub(crate) mark: Option<usize>,
 }
 
 /// The reply, counted.
@@ -34,13 +36,13 @@ pub(crate) struct CountedNodes {
     pub(crate) gpu_types: Vec<String>,
 }
 
-/// Counts the reply; each node by itself only with `rows`.
-pub(crate) fn from_reply(reply: Unpacked<'_, node_info_msg_t>, rows: bool) -> CountedNodes {
+/// Counts the reply; each node by itself only with `rows` or `marks`.
+pub(crate) fn from_reply(reply: Unpacked<'_, node_info_msg_t>, options: ReplyOptions) -> CountedNodes {
     let mut counted = CountedNodes::default();
     counted.nodes.last_update = reply.last_update;
     counted.nodes.future = Some(0);
     for record in reply.node_array() {
-        let member = counted.add(record, rows);
+        let member = counted.add(record, options);
         counted.members.push(member);
     }
     counted.nodes.sort_times();
@@ -48,7 +50,7 @@ pub(crate) fn from_reply(reply: Unpacked<'_, node_info_msg_t>, rows: bool) -> Co
 }
 
 impl CountedNodes {
-    fn add(&mut self, record: Unpacked<'_, node_info_t>, rows: bool) -> Option<CountedNode> {
+    fn add(&mut self, record: Unpacked<'_, node_info_t>, options: ReplyOptions) -> Option<CountedNode> {
         let nodes = &mut self.nodes;
         nodes.records = nodes.records.saturating_add(1);
         if record.name().is_empty() {
@@ -85,8 +87,17 @@ impl CountedNodes {
                 .iter()
                 .map(|(kind, shares)| (index(&mut self.gpu_types, kind), *shares))
                 .collect(),
+            mark: options.marks.then_some(nodes.marks.len()),
         };
-        if rows {
+        if options.marks {
+            nodes.marks.push(NodeMark {
+                name: lossy(record.name()),
+                state: state.number,
+                boot_time: moment(record.boot_time),
+                slurmd_start_time: moment(record.slurmd_start_time),
+            });
+        }
+        if options.rows {
             let (name, reason) = (lossy(record.name()), text(record.reason()));
             nodes.rows.push(found.row(name, number(record.cpu_load), reason));
         }
@@ -147,7 +158,7 @@ pub(crate) mod tests {
     pub(crate) fn counted(records: &mut [node_info_t], rows: bool) -> CountedNodes {
         let record_count = u32::try_from(records.len()).unwrap();
         let reply = node_info_msg_t { last_update: 5, record_count, node_array: records.as_mut_ptr() };
-        from_reply(made(&reply), rows)
+        from_reply(made(&reply), ReplyOptions { rows, marks: rows, ..ReplyOptions::default() })
     }
 
     fn sum<'a>(tallies: impl IntoIterator<Item = &'a NodeTally>) -> NodeTally {

@@ -38,6 +38,7 @@ fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Pa
         let last = last.min(nodes.members.len().saturating_sub(1));
         for member in nodes.members.get(first..=last).unwrap_or_default().iter().flatten() {
             partition.total.add(&member.tally);
+            member.mark.into_iter().for_each(|mark| partition.add_member(mark));
             let word = nodes.words.get(member.word).cloned().unwrap_or_default();
             partition.states.entry(word).or_default().add(&member.tally);
             for (kind, shares) in &member.gpus {

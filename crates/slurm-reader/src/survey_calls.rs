@@ -77,13 +77,13 @@ fn jobs(
 
 /// Nodes, and their partitions if `options` ask for them; `None` if nothing has changed since `since`.
 fn nodes(libslurm: &mut Libslurm, since: i64, options: ReplyOptions) -> CallResult<Option<Reply>> {
-    let ReplyOptions { partitions, rows, .. } = options;
+    let ReplyOptions { partitions, .. } = options;
     let nodes_since = if saves_power_silently(libslurm) { 0 } else { since };
-    let mut counted = count_nodes(libslurm, nodes_since, rows)?;
+    let mut counted = count_nodes(libslurm, nodes_since, options)?;
     if counted.is_none() {
         let moved = partitions && count_partitions(libslurm, since, &CountedNodes::default())?.is_some();
         if moved {
-            counted = count_nodes(libslurm, 0, rows)?;
+            counted = count_nodes(libslurm, 0, options)?;
         }
     }
     let Some(mut counted) = counted else { return Ok(None) };
@@ -94,8 +94,12 @@ fn nodes(libslurm: &mut Libslurm, since: i64, options: ReplyOptions) -> CallResu
     Ok(Some(Reply::Nodes(Box::new(counted.nodes))))
 }
 
-fn count_nodes(libslurm: &mut Libslurm, since: i64, rows: bool) -> CallResult<Option<CountedNodes>> {
-    Ok(libslurm.nodes(since)?.map(|reply| nodes::from_reply(reply.get(), rows)))
+fn count_nodes(
+    libslurm: &mut Libslurm,
+    since: i64,
+    options: ReplyOptions,
+) -> CallResult<Option<CountedNodes>> {
+    Ok(libslurm.nodes(since)?.map(|reply| nodes::from_reply(reply.get(), options)))
 }
 
 fn count_partitions(

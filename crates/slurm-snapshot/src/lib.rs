@@ -56,8 +56,9 @@ pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,
 };
 pub use lists::*;
+pub use node_state::service::{OutageClass, Service, changes_power, service};
 pub use node_state::{FoundNode, NODE_STATES, NodeState, flag_words, node_flag, numbered_word};
-pub use nodes::{Memory, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
+pub use nodes::{Memory, NodeMark, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
 pub use release::{LIBRARIES, Release, ReleaseError};
 pub use replies::*;
 pub use rpc::rpc_name;

@@ -2,6 +2,8 @@
 //!
 //! A state is libslurm's number: a base state, and flags by bit. slurmrestd's words are made into it.
 
+pub(crate) mod service;
+
 use crate::nodes::{Memory, NodeRow, NodeTally, Nodes};
 use crate::release::Release;
 use crate::shares::Shares;
@@ -99,7 +101,7 @@ impl NodeState {
     }
 
     const fn is_working(self) -> bool {
-        matches!(self.base(), ALLOCATED | MIXED)
+        is_working(self.base())
     }
 
     /// Whether it is only configured: it is in no total.
@@ -266,6 +268,10 @@ impl Nodes {
 fn is_release(text: &str) -> bool {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     text.len() <= 24 && text.starts_with(|first: char| first.is_ascii_digit()) && text.bytes().all(is_legal)
+}
+
+const fn is_working(base: u32) -> bool {
+    matches!(base, ALLOCATED | MIXED)
 }
 
 /// The words of the bits that are set; `bit_N` for one that has none.

@@ -90,6 +90,9 @@ pub struct Nodes {
     /// Each node by itself, if requested.
     #[serde(default)]
     pub rows: Vec<NodeRow>,
+    /// The state and the starts of each node, if requested, in slurmctld's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<NodeMark>,
     /// The partitions, if requested.
     pub partitions: Option<Partitions>,
     /// Texts that could not be understood (a GRES count). Their nodes are counted, but the values in those texts are
@@ -118,6 +121,34 @@ pub struct NodeRow {
     pub reason: Option<String>,
     /// Since when it is down or drained: Unix seconds.
     pub reason_time: Option<i64>,
+}
+
+/// The state of a node and its last starts, from which its outages and reboots are found. A line has it as a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "MarkInLine", into = "MarkInLine")]
+pub struct NodeMark {
+    /// Its name.
+    pub name: String,
+    /// libslurm's number of its state: [`crate::service`].
+    pub state: u32,
+    /// When it was booted, computed by slurmctld at each of its registrations: Unix seconds.
+    pub boot_time: Option<i64>,
+    /// When its slurmd started, by its own clock: Unix seconds.
+    pub slurmd_start_time: Option<i64>,
+}
+
+type MarkInLine = (String, u32, Option<i64>, Option<i64>);
+
+impl From<MarkInLine> for NodeMark {
+    fn from((name, state, boot_time, slurmd_start_time): MarkInLine) -> Self {
+        Self { name, state, boot_time, slurmd_start_time }
+    }
+}
+
+impl From<NodeMark> for MarkInLine {
+    fn from(mark: NodeMark) -> Self {
+        (mark.name, mark.state, mark.boot_time, mark.slurmd_start_time)
+    }
 }
 
 /// All partitions, including hidden ones.
@@ -149,4 +180,18 @@ pub struct Partition {
     /// Its GPUs by type, as in [`Nodes::gpus`].
     #[serde(default)]
     pub gpus: BTreeMap<String, Shares>,
+    /// Its nodes among [`Nodes::marks`]: the first and the last index of each range.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<(usize, usize)>,
+}
+
+impl Partition {
+    /// Adds the node with this index, in ascending order.
+    pub fn add_member(&mut self, index: usize) {
+        match self.members.last_mut() {
+            Some((_, last)) if *last >= index => {}
+            Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
+            _ => self.members.push((index, index)),
+        }
+    }
 }

@@ -97,7 +97,7 @@ pub const REPLIES: [ReplyRow; 10] = [
     ReplyRow { unchanged: true, private: &["reservations"], ..row(ReplyKind::Reservations, "reservations") },
     // States, reasons, allocations, load, memory and GRES set last_node_update; partitions, which are requested as well, set
     // last_part_update. Power saving does not up to 22.05, so a reader of such a release does not ask whether nodes have
-    // changed where power saving is configured.
+    // changed where power saving is configured. When a node or its slurmd started may be seen only with the next change.
     ReplyRow { unchanged: true, private: &["nodes"], ..row(ReplyKind::Nodes, "nodes") },
     // Every submission, start, end and change of a job sets last_job_update. Not always set by it: the reason and the
     // eligible time, when a dependency or a begin time is over; the scheduler then tries the job, and the result is a change.
@@ -192,6 +192,8 @@ pub struct ReplyOptions {
     pub partitions: bool,
     /// Include each node by itself.
     pub rows: bool,
+    /// Include the state and the starts of each node, and with `partitions` which nodes are in each.
+    pub marks: bool,
     /// Only how many jobs are in each state: slurmrestd is asked for no more.
     pub states_only: bool,
     /// For `[slurm] follow`. Statistics: ask only this host's own slurmctld. Controllers: where this host is among
@@ -213,6 +215,7 @@ impl BitOr for ReplyOptions {
             qos: self.qos || other.qos,
             partitions: self.partitions || other.partitions,
             rows: self.rows || other.rows,
+            marks: self.marks || other.marks,
             states_only: self.states_only || other.states_only,
             follow: self.follow || other.follow,
             steps: self.steps || other.steps,

@@ -67,7 +67,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     })
     .with_context(|| format!("{:?}", look().map(|(rows, _)| rows)))?;
 
-    let request = r#"{"nodes":{"id":1,"options":{"partitions":true,"rows":true}}}"#;
+    let request = r#"{"nodes":{"id":1,"options":{"partitions":true,"rows":true,"marks":true}}}"#;
     let ((rows, states), reply) = between(cast, request, look)?;
     let Reply::Nodes(nodes) = reply else { anyhow::bail!("{reply:?}") };
     let shown = u64::try_from(states.len())?;
@@ -159,7 +159,10 @@ fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
             "{name}"
         );
         let here = rows.iter().filter(|row| row["partitionname"] == name);
-        assert_eq!(partition.total, sum(here), "{name}");
+        assert_eq!(partition.total, sum(here.clone()), "{name}");
+        let marks = partition.members.iter().flat_map(|&(first, last)| &nodes.marks[first..=last]);
+        let marked: BTreeSet<&str> = marks.map(|mark| mark.name.as_str()).collect();
+        assert_eq!(marked, here.map(|row| row["nodelist"].as_str()).collect(), "{name}");
         let mut parts = NodeTally::default();
         partition.states.values().for_each(|tally| parts.add(tally));
         assert_eq!(partition.total, parts, "{name}");

@@ -213,7 +213,7 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
 
 /// What a reader returns about everything but the statistics.
 fn replies(mut reader: Reader) -> Vec<Reply> {
-    let options = ReplyOptions { partitions: true, rows: true, ..ReplyOptions::default() };
+    let options = ReplyOptions { partitions: true, rows: true, marks: true, ..ReplyOptions::default() };
     [ReplyKind::Nodes, ReplyKind::Licenses, ReplyKind::Reservations, ReplyKind::Controllers]
         .into_iter()
         .filter_map(|kind| reader.reading(&Request::new(kind, options)).ok()?.reply)

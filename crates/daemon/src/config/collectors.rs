@@ -191,6 +191,7 @@ mod tests {
         assert!(!remember("[collectors.jobs]\nusers = 3"), "it is off");
         assert!(remember("[collectors.rpc_stats]\nusers = 3"));
         assert!(remember("[collectors.jobs]\nenabled = true\naccounts = 3"));
+        assert!(remember("[collectors.nodes]\nenabled = true\nevents = true"), "its sums");
         assert!(!remember("queue.dir = \"/q\"\n[collectors.finished]\nenabled = true\naccounts = 3"));
     }
 

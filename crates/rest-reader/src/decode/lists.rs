@@ -120,8 +120,9 @@ impl Payload for Partitions {
 /// Each partition with the totals of its nodes.
 pub(crate) fn joined(mut all: Partitions, mut totals: BTreeMap<String, Partition>) -> Partitions {
     for partition in &mut all.partitions {
-        let Partition { total, states, gpus, .. } = totals.remove(&partition.name).unwrap_or_default();
-        (partition.total, partition.states, partition.gpus) = (total, states, gpus);
+        let found = totals.remove(&partition.name).unwrap_or_default();
+        let Partition { total, states, gpus, members, .. } = found;
+        *partition = Partition { total, states, gpus, members, ..std::mem::take(partition) };
     }
     all
 }

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{FoundNode, Memory, NODE_STATES, NodeState, Partition, Release, gres, node_flag};
+use slurm_snapshot::{
+    FoundNode, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release, ReplyOptions, gres, node_flag,
+};
 
 use super::Payload;
 use super::item::{Item, LONGEST_NAME};
@@ -18,7 +20,7 @@ const MOST_FOLDED: usize = 2 << 20;
 /// Bytes of an entry in addition to its name.
 const NAME_COST: usize = 300;
 
-/// Bytes of a flag of a row in addition to its name.
+/// Bytes of a flag of a row, and of a node's mark, in addition to its name; more than those of a range of nodes.
 const ENTRY: usize = 48;
 
 /// Characters of a reason that are kept.
@@ -34,7 +36,7 @@ const PAIRS: [&str; 2] = ["POWER_DOWN_ASAP", "POWER_DOWN_FORCE"];
 #[derive(Debug)]
 pub(crate) struct NodesAnswer {
     release: Release,
-    rows: bool,
+    options: ReplyOptions,
     pub(crate) nodes: slurm_snapshot::Nodes,
     /// Of each partition only what its nodes add up to.
     pub(crate) partitions: BTreeMap<String, Partition>,
@@ -42,9 +44,9 @@ pub(crate) struct NodesAnswer {
 }
 
 impl NodesAnswer {
-    pub(crate) fn new(release: Release, rows: bool) -> Self {
+    pub(crate) fn new(release: Release, options: ReplyOptions) -> Self {
         let nodes = slurm_snapshot::Nodes::default();
-        Self { release, rows, nodes, partitions: BTreeMap::new(), names: 0 }
+        Self { release, options, nodes, partitions: BTreeMap::new(), names: 0 }
     }
 }
 
@@ -71,7 +73,9 @@ impl Payload for NodesAnswer {
             "version",
             "slurmd_version",
         ];
-        ALWAYS.contains(&name) || (self.rows && matches!(name, "cpu_load" | "reason"))
+        ALWAYS.contains(&name)
+            || (self.options.rows && matches!(name, "cpu_load" | "reason"))
+            || (self.options.marks && matches!(name, "boot_time" | "slurmd_start_time"))
     }
 
     fn item(&mut self, _: &str, node: Item<'_>) -> Result<(), String> {
@@ -98,6 +102,11 @@ impl Payload for NodesAnswer {
         for name in node.words("partitions")? {
             let partition = named(&mut self.partitions, name, &mut self.names);
             partition.total.add(&tally);
+            if self.options.marks {
+                let ranges = partition.members.len();
+                partition.add_member(nodes.marks.len());
+                node.charge(if partition.members.len() > ranges { ENTRY } else { 0 })?;
+            }
             named(&mut partition.states, &found.word, &mut self.names).add(&tally);
             for (kind, shares) in &found.gpus {
                 named(&mut partition.gpus, kind, &mut self.names).add(*shares);
@@ -105,7 +114,16 @@ impl Payload for NodesAnswer {
             bounded(self.names)?;
         }
         bounded(self.names)?;
-        if self.rows {
+        if self.options.marks {
+            node.charge(name.len().saturating_add(ENTRY))?;
+            nodes.marks.push(NodeMark {
+                name: name.clone(),
+                state: state.number,
+                boot_time: node.moment("boot_time")?,
+                slurmd_start_time: node.moment("slurmd_start_time")?,
+            });
+        }
+        if self.options.rows {
             let reason = node.text("reason").unwrap_or_default();
             let reason: String = reason.chars().take(LONGEST_REASON).collect();
             let flags = found.flags.iter().map(|flag| flag.len() + ENTRY);

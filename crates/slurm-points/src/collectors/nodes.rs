@@ -4,13 +4,14 @@
 
 use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares};
 
-use super::{Collect, Collector, Start};
+use super::{Begin, Collect, Collector, Start};
 use crate::levels;
 use crate::levels::{Name, Points, Table};
 use crate::metric::{Metric, average, number};
+use crate::node_events::{self, NodeEvents};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
-use crate::settings::{Setting, Value};
+use crate::settings::{EVENTS, Setting, Value};
 use crate::zero_fill::SeenStates;
 
 const EACH: Setting =
@@ -22,11 +23,16 @@ const DAY: i64 = 24 * HOUR;
 pub(super) const COLLECTOR: Collector = Collector {
     name: "nodes",
     comment: "Nodes by state, CPUs, memory, GPUs: slurm_nodes.",
-    settings: &[EACH],
-    levels: &[LEVELS],
+    settings: &[EACH, EVENTS],
+    levels: &[LEVELS, node_events::LEVELS],
     replies: &[ReplyKind::Nodes],
-    start: Start::Survey(|begin| {
-        Box::new(NodesCollector { each: begin.settings.flag(&EACH), states_seen: SeenStates::default() })
+    start: Start::Survey(|Begin { interval, settings, memory }| {
+        let events = || NodeEvents::new(settings.interval(*interval), *memory);
+        Box::new(NodesCollector {
+            each: settings.flag(&EACH),
+            states_seen: SeenStates::default(),
+            events: settings.flag(&EVENTS).then(events),
+        })
     }),
 };
 
@@ -64,6 +70,7 @@ levels! {
 struct NodesCollector {
     each: bool,
     states_seen: SeenStates,
+    events: Option<NodeEvents>,
 }
 
 /// The times since when nodes have been down or drained, oldest first.
@@ -100,7 +107,8 @@ const ROW: &[Metric<NodeRow>] = &[
 
 impl Collect<SurveyReplies> for NodesCollector {
     fn options(&self) -> ReplyOptions {
-        ReplyOptions { rows: self.each, ..ReplyOptions::default() }
+        let events = self.events.is_some();
+        ReplyOptions { rows: self.each, marks: events, partitions: events, ..ReplyOptions::default() }
     }
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
@@ -127,6 +135,13 @@ impl Collect<SurveyReplies> for NodesCollector {
             points.push(&NODE, [Name::of(&row.name)], &row.tally);
             points.push(&NODE_STATE, [Name::of(&row.name)], row);
         }
+        if let Some(events) = &mut self.events {
+            node_events::push(points, &events.round(timestamp, nodes));
+        }
+    }
+
+    fn changed_memory(&mut self) -> Option<String> {
+        self.events.as_mut()?.changed_memory()
     }
 }
 

@@ -85,7 +85,10 @@ fn no_figure_that_ages_stands_still_while_slurmctld_says_that_nothing_has_change
             batch.points().map(|point| (point.path().to_owned(), point.value())).collect()
         };
         let (before, after) = (round(NOW), round(NOW + 200));
-        let leaves = collector.every_level().flat_map(AnyLevel::leaves);
+        // Node events are what happened between two replies.
+        let levels =
+            collector.every_level().filter(|level| !level.below().starts_with("slurm_nodes.events."));
+        let leaves = levels.flat_map(AnyLevel::leaves);
         for leaf in leaves.filter(|leaf| leaf.unit == "s" || leaf.leaf.starts_with("over_1")) {
             let end = format!(".gauge-{}", leaf.leaf);
             let points: Vec<_> = before.iter().filter(|(path, _)| path.ends_with(&end)).collect();

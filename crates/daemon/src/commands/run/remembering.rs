@@ -28,7 +28,7 @@ fn key(collector: &str) -> String {
 /// Waits until the queue's files have been read. If the disk hangs, collectors start without a memory.
 pub(super) async fn wait(queue: &Queue) {
     if timeout(PATIENCE, queue.read()).await.is_err() {
-        warn!("the queue's files cannot be read yet, so the list of users with paths is made again");
+        warn!("the queue's files cannot be read yet, so what collectors remember begins again");
     }
 }
 

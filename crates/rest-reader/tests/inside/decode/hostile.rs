@@ -1,7 +1,7 @@
 //! Answers that no slurmrestd gives: each is refused, and the error says what was refused in words that are not the answer's.
 
 use serde_json::json;
-use slurm_snapshot::{Licenses, Partitions, Release, Reservations};
+use slurm_snapshot::{Licenses, Partitions, Release, ReplyOptions, Reservations};
 
 use super::super::diag::Diag;
 use super::super::{NodesAnswer, Nothing, Payload, complaint, read};
@@ -15,7 +15,7 @@ fn refused<T: Payload>(text: &str, payload: T) -> String {
 }
 
 fn nodes(rows: bool) -> NodesAnswer {
-    NodesAnswer::new(Release::new(24, 11), rows)
+    NodesAnswer::new(Release::new(24, 11), ReplyOptions { rows, ..ReplyOptions::default() })
 }
 
 fn node(name: &str, more: &str) -> String {

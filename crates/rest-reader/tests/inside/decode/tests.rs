@@ -5,7 +5,7 @@ mod versions;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use slurm_snapshot::{Controller, Licenses, Partitions, Release, Reservations, Statistics};
+use slurm_snapshot::{Controller, Licenses, Partitions, Release, ReplyOptions, Reservations, Statistics};
 
 use super::diag::Diag;
 use super::{NodesAnswer, read};
@@ -216,9 +216,14 @@ fn node(state: Value, more: &str) -> String {
     )
 }
 
+/// Every node by itself.
+fn each() -> ReplyOptions {
+    ReplyOptions { rows: true, marks: true, ..ReplyOptions::default() }
+}
+
 fn nodes_of(node: String) -> serde_json::Result<NodesAnswer> {
     let text = format!(r#"{{"nodes":[{node}],"last_update":7}}"#);
-    read(text.as_bytes(), NodesAnswer::new(Release::new(24, 11), true)).map(|envelope| envelope.payload)
+    read(text.as_bytes(), NodesAnswer::new(Release::new(24, 11), each())).map(|envelope| envelope.payload)
 }
 
 /// Slurm keeps one time for both, that of the reason, which a drained node that goes down keeps.
@@ -361,7 +366,7 @@ proptest! {
     fn any_json_is_no_panic_for_any_answer(value in anything(), key in "nodes|partitions|licenses|reservations|pings|statistics") {
         let text = serde_json::to_vec(&json!({key: [value.clone(), {"name": value, "state": "UP"}]})).unwrap();
         let release = Release::new(24, 11);
-        let _ = read(&text[..], NodesAnswer::new(release, true));
+        let _ = read(&text[..], NodesAnswer::new(release, each()));
         let _ = read(&text[..], Partitions::default());
         let _ = read(&text[..], Licenses::default());
         let _ = read(&text[..], Reservations::default());

@@ -180,7 +180,7 @@ fn nodes_of_every_version_that_tells_them_are_the_same_nodes() {
         let mut drained = json!({"name": "n1", "cpus": 8, "alloc_cpus": 2, "real_memory": 100, "alloc_memory": 10,
             "cpu_load": number(version, if version == 39 { 39 } else { 99 }, 0xffff_fffe),
             "gres": "gpu:a100:4(S:0-1)", "gres_used": "gpu:a100:1(IDX:0)", "partitions": ["a", "b"], "reason": "r",
-            "reason_changed_at": moment(9), "boot_time": moment(1), "tres_weighted": 1.5, "owner": null,
+            "reason_changed_at": moment(9), "boot_time": moment(1), "slurmd_start_time": moment(2), "tres_weighted": 1.5, "owner": null,
             "energy": {"average_watts": 0}, "comment": "\u{fffd}"});
         let mut up = json!({"name": "n2", "cpus": 8, "alloc_cpus": 0, "real_memory": 100, "alloc_memory": 0,
             "gres": "", "gres_used": "", "partitions": [], "reason": "", "reason_changed_at": moment(0)});
@@ -195,12 +195,16 @@ fn nodes_of_every_version_that_tells_them_are_the_same_nodes() {
             drained["effective_cpus"] = json!(8);
         }
         drained[free.0] = free.1;
-        let found = listed(version, &json!([drained, up]), NodesAnswer::new(release(version), true));
+        let found = listed(version, &json!([drained, up]), NodesAnswer::new(release(version), super::each()));
         let states: Vec<_> = found.nodes.states.keys().collect();
         assert_eq!(states, ["draining", "idle"], "v0.0.{version}");
         assert_eq!(found.nodes.flags.keys().collect::<Vec<_>>(), ["drain"]);
         assert_eq!((found.nodes.total.cpus.total, found.nodes.total.gpus.allocated), (16, 1));
         assert_eq!((&found.nodes.drain_since[..], found.nodes.total.memory.free), (&[9][..], 0));
+        let marks: Vec<_> =
+            found.nodes.marks.iter().map(|mark| (mark.boot_time, mark.slurmd_start_time)).collect();
+        assert_eq!(marks, [(Some(1), Some(2)), (None, None)], "v0.0.{version}");
+        assert_eq!(found.partitions["b"].members, [(0, 0)]);
         assert_eq!((found.nodes.rows[0].cpu_load, found.nodes.rows[1].reason_time), (None, None));
         assert_eq!(found.nodes.last_update, if version < 40 { 0 } else { 7 });
     }

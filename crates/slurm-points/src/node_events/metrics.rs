@@ -1,0 +1,87 @@
+//! The paths of node events.
+
+use super::EventsOfRound;
+use super::counts::{ClassCounts, EventCounts};
+use crate::levels;
+use crate::levels::{Name, Points, Table};
+use crate::metric::{Metric, MetricTotals, average, max, number};
+
+/// Of a round, and since the first start.
+type Sums<T> = (Table<T>, MetricTotals<T>);
+
+/// The same, and the longest outage of a round.
+type OfClass = (Table<ClassCounts>, Sums<ClassCounts>);
+
+levels! {
+    pub(crate) LEVELS:
+    TOTAL: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", (EVENTS, MetricTotals(EVENTS)),
+        "Outages, reboots and restarts of slurmd: `events = true` in `[collectors.nodes]`. An outage lasts from the first round in which \
+         a node is out of service to the first in which it is back; what is over within two rounds may be missed. Maintenance, power \
+         saving and draining with jobs are no outages. An outage that was there at the first start counts only when it \
+         ends, and without its time. docs/development/node-events.md has every rule.");
+    WATCH: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", (WATCHED, MetricTotals(WATCHED)), "");
+    CLASS: Level<OfClass, 1> = ("slurm_nodes.events.class.<class>", CLASSES,
+        "Outages by class: `down`; `fail` (set by an administrator, and no job left); `reboot` (told by slurmctld); `drained` (and no \
+         job left). An outage belongs to the worst class that it came to, in this order. `outage_seconds` divided by \
+         `ended_timed` is the mean time to repair; `drained` is a decision, and belongs to no such mean.");
+    PARTITION: Level<Sums<EventCounts>, 1> = ("slurm_nodes.events.partition.<partition>.total", (EVENTS, MetricTotals(EVENTS)),
+        "The same of the nodes that are in one partition when it happens. A node in two partitions counts in each.");
+    PARTITION_CLASS: Level<OfClass, 2> = ("slurm_nodes.events.partition.<partition>.class.<class>", CLASSES, "By partition and class.");
+}
+
+/// Words for [`EventCounts::classes`].
+const WORDS: [&str; 4] = ["drained", "reboot", "fail", "down"];
+
+#[rustfmt::skip]
+const EVENTS: &[Metric<EventCounts>] = &[
+    average("begun", "count", |e| number(e.begun), "outages that began since the last round"),
+    average("ended", "count", |e| number(e.ended()), "outages that ended with the node's return"),
+    average("reboots", "count", |e| number(e.reboots),
+        "nodes that were booted again, on request or not; not the first boot of a node, and not one by power saving"),
+    average("slurmd_restarts", "count", |e| number(e.slurmd_restarts),
+        "nodes whose slurmd was started again, those of the reboots included; from 23.11 on `scontrol reconfigure` starts it again too"),
+];
+
+#[rustfmt::skip]
+const WATCHED: &[Metric<EventCounts>] = &[
+    average("removed", "count", |e| number(e.removed),
+        "nodes that vanished from slurmctld's list while they were out of service; their outages do not end"),
+    average("unknown_seconds", "s", |e| number(e.unknown_seconds),
+        "time since the last round, if that is longer than two rounds: slurmctld or the daemon was away. What happened then counts when it is \
+                 seen, without its time, and no `node_seconds` are counted for it"),
+];
+
+#[rustfmt::skip]
+const OF_CLASS: &[Metric<ClassCounts>] = &[
+    average("reached", "count", |c| number(c.reached),
+        "outages that came to this class; one that gets worse counts again, in the worse class"),
+    average("ended", "count", |c| number(c.ended), "outages that ended and had no worse class"),
+    average("ended_timed", "count", |c| number(c.timed), "those of them whose beginning and end were both seen"),
+    average("outage_seconds", "s", |c| number(c.seconds), "how long these `ended_timed` lasted together"),
+    average("node_seconds", "s", |c| number(c.node_seconds),
+        "time that nodes spent in this class since the last round, of outages that last as well; all classes together are the capacity that was lost"),
+];
+
+#[rustfmt::skip]
+const LONGEST: &[Metric<ClassCounts>] = &[
+    max("outage_seconds_max", "s", |c| (c.timed > 0).then_some(c.longest).and_then(number),
+        "the longest of the `ended_timed`; not published if there are none"),
+];
+
+const CLASSES: OfClass = (LONGEST, (OF_CLASS, MetricTotals(OF_CLASS)));
+
+/// Adds the points of a round.
+pub(crate) fn push(points: &mut Points<'_>, round: &EventsOfRound<'_>) {
+    let (now, all) = &round.total;
+    points.push(&TOTAL, [], (now, all));
+    points.push(&WATCH, [], (now, all));
+    for (class, (now, all)) in WORDS.into_iter().zip(now.classes.iter().zip(&all.classes)) {
+        points.push(&CLASS, [Name::of(class)], (now, (now, all)));
+    }
+    for (partition, (now, all)) in &round.partitions {
+        points.push(&PARTITION, [Name::of(partition)], (now, all));
+        for (class, (now, all)) in WORDS.into_iter().zip(now.classes.iter().zip(&all.classes)) {
+            points.push(&PARTITION_CLASS, [Name::of(partition), Name::of(class)], (now, (now, all)));
+        }
+    }
+}

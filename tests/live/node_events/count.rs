@@ -1,0 +1,245 @@
+//! The test's own count, from what `scontrol show nodes` printed, by the words of a state.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use sandbox::Recorded;
+
+/// From the mildest to the worst.
+const CLASSES: [&str; 4] = ["drained", "reboot", "fail", "down"];
+
+/// What a look and a round may be apart at the beginning and at the end of a phase: a round a second, which asks at its beginning, and
+/// may be left out once; seconds are whole.
+const SLACK: f64 = 2.0;
+
+/// What scontrol printed at one moment.
+pub(super) struct Look {
+    at: f64,
+    nodes: BTreeMap<String, Shown>,
+}
+
+#[derive(Clone, Debug)]
+struct Shown {
+    words: Vec<String>,
+    slurmd: Option<i64>,
+    boot: Option<i64>,
+}
+
+impl Look {
+    pub(super) fn of(at: f64, text: &str) -> Self {
+        let node = |line: &str| {
+            let value = |key: &str| {
+                line.split_whitespace()
+                    .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+                    .unwrap_or_default()
+            };
+            // A star is for one that does not respond; newer releases have a word for it too.
+            let words = value("State").replace('*', "+NOT_RESPONDING");
+            let words = words
+                .split('+')
+                .map(|word| word.trim_end_matches(['~', '#', '!', '%', '$', '@', '^', '-']).to_owned())
+                .collect();
+            let moment = |key| value(key).parse().ok().filter(|at: &i64| *at > 0);
+            let shown = Shown { words, slurmd: moment("SlurmdStartTime"), boot: moment("BootTime") };
+            (value("NodeName").to_owned(), shown)
+        };
+        Self { at, nodes: text.lines().filter(|line| !line.trim().is_empty()).map(node).collect() }
+    }
+}
+
+impl Shown {
+    fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|its| its == word)
+    }
+
+    /// `Some(None)`: in service; `None`: as before.
+    fn class(&self) -> Option<Option<usize>> {
+        let has_job = ["ALLOCATED", "MIXED", "COMPLETING"].iter().any(|word| self.has(word));
+        if self.has("UNKNOWN") {
+            None
+        } else if self.has("DOWN") {
+            Some(Some(if self.has("REBOOT_ISSUED") { 1 } else { 3 }))
+        } else if self.has("FAIL") && !has_job {
+            Some(Some(2))
+        } else if self.has("DRAIN") && !has_job {
+            Some(Some(0))
+        } else if self.has("NOT_RESPONDING") && !self.has_power_flag() {
+            // No phase of the script is silent for a minute.
+            None
+        } else {
+            Some(None)
+        }
+    }
+
+    fn has_power_flag(&self) -> bool {
+        self.words.iter().any(|word| word.starts_with("POWER"))
+    }
+}
+
+/// The daemon's rounds, of which only the timestamps are believed.
+pub(super) struct Rounds(Vec<f64>);
+
+impl Rounds {
+    /// What the rounds before the SIGKILL had counted is lost, all but the first: that one was stored at once.
+    pub(super) fn of(timestamps: &[u64], killed: f64) -> Self {
+        let all = timestamps.iter().map(|&at| at as f64).enumerate();
+        Self(all.filter(|(index, at)| *index == 0 || *at > killed).map(|(_, at)| at).collect())
+    }
+
+    /// Whether the daemon has surely, and has perhaps seen when this happened. The round after it may have asked before, and
+    /// scontrol may have answered late, so the round that saw it is one of three.
+    fn saw(&self, at: f64) -> (bool, bool) {
+        let after = self.0.partition_point(|round| *round < at);
+        let is_seen = |round: usize| {
+            let pair = round.checked_sub(1).and_then(|before| self.0.get(before).zip(self.0.get(round)));
+            pair.is_some_and(|(before, after)| after - before <= 2.0)
+        };
+        let is_near = |round: usize| self.0.get(round).is_some_and(|moment| (moment - at).abs() < SLACK);
+        let others = [after.saturating_sub(1), after + 1].into_iter().filter(|round| is_near(*round));
+        let seen: Vec<bool> = others.chain([after]).map(is_seen).collect();
+        (seen.iter().all(|seen| *seen), seen.contains(&true))
+    }
+
+    /// How much of this time it saw.
+    fn seen(&self, from: f64, to: f64) -> f64 {
+        let pairs = self.0.windows(2).filter(|pair| pair[1] - pair[0] <= 2.0);
+        pairs.map(|pair| (pair[1].min(to) - pair[0].max(from)).max(0.0)).sum()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OfClass {
+    reached: u32,
+    ended: u32,
+    /// At least, and at most.
+    timed: [f64; 2],
+    seconds: [f64; 2],
+    node_seconds: f64,
+    /// Phases in it: each has a beginning and an end.
+    phases: f64,
+}
+
+/// What happened to some of the nodes.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    begun: u32,
+    restarts: u32,
+    reboots: u32,
+    classes: [OfClass; 4],
+    /// Each that ended: from when to when, and whether the daemon saw both moments, surely and perhaps.
+    ended: Vec<(f64, f64, [bool; 2])>,
+}
+
+struct Outage {
+    since: f64,
+    worst: usize,
+    /// The class of the moment, and since when.
+    now: (usize, f64),
+}
+
+impl Count {
+    pub(super) fn of(looks: &[Look], rounds: &Rounds, is_in: impl Fn(&str) -> bool) -> Self {
+        let mut count = Self::default();
+        let names = looks.first().into_iter().flat_map(|look| look.nodes.keys()).filter(|name| is_in(name));
+        for name in names {
+            let seen = looks.iter().filter_map(|look| Some((look.at, look.nodes.get(name)?)));
+            count.add_outages(rounds, seen.clone().filter_map(|(at, shown)| Some((at, shown.class()?))));
+            count.add_starts(seen.map(|(_, shown)| shown));
+        }
+        count
+    }
+
+    fn add_outages(&mut self, rounds: &Rounds, seen: impl Iterator<Item = (f64, Option<usize>)>) {
+        let mut outage: Option<Outage> = None;
+        for (at, class) in seen {
+            match (&mut outage, class) {
+                (None, None) => {}
+                (None, Some(class)) => {
+                    self.begun += 1;
+                    self.classes[class].reached += 1;
+                    outage = Some(Outage { since: at, worst: class, now: (class, at) });
+                }
+                (Some(out), class) if class != Some(out.now.0) => {
+                    let of = &mut self.classes[out.now.0];
+                    of.node_seconds += rounds.seen(out.now.1, at);
+                    of.phases += 1.0;
+                    let Some(class) = class else {
+                        let of = &mut self.classes[out.worst];
+                        of.ended += 1;
+                        let (begin, end) = (rounds.saw(out.since), rounds.saw(at));
+                        let timed = [begin.0 && end.0, begin.1 && end.1];
+                        self.ended.push((out.since, at, timed));
+                        for (bound, is_timed) in timed.into_iter().enumerate() {
+                            of.timed[bound] += f64::from(is_timed);
+                            of.seconds[bound] += f64::from(is_timed) * (at - out.since);
+                        }
+                        outage = None;
+                        continue;
+                    };
+                    self.classes[class].reached += u32::from(class > out.worst);
+                    (out.now, out.worst) = ((class, at), out.worst.max(class));
+                }
+                (Some(_), _) => {}
+            }
+        }
+    }
+
+    fn add_starts<'a>(&mut self, seen: impl Iterator<Item = &'a Shown>) {
+        let mut before = None;
+        for shown in seen {
+            if shown.has_power_flag() {
+                before = None;
+            } else if let (Some(slurmd), Some(boot)) = (shown.slurmd, shown.boot)
+                && let Some((old_slurmd, old_boot)) = before.replace((slurmd, boot))
+            {
+                self.restarts += u32::from(slurmd != old_slurmd);
+                self.reboots += u32::from(boot > old_boot + 60);
+            }
+        }
+    }
+
+    /// The script had what it is about.
+    pub(super) fn shows_the_script(&self) -> Result<()> {
+        let [drained, reboot, fail, down] = self.classes;
+        ensure!(drained.ended >= 4 && reboot.ended >= 1 && fail.ended >= 1 && down.ended >= 3, "{self:?}");
+        ensure!(self.reboots >= 1 && self.restarts > self.reboots, "{self:?}");
+        let is_mixed =
+            drained.timed[1] < drained.ended.into() && drained.timed[0] > 0.0 && down.timed[0] > 0.0;
+        ensure!(is_mixed, "ends with a time, and one without: {self:?}");
+        Ok(())
+    }
+
+    /// Compares it with what the daemon has published at this level.
+    pub(super) fn compare(&self, recorded: &Recorded, level: &str, killed: f64) -> Result<()> {
+        let total = |path: &str| -> f64 {
+            let values = recorded.series(&format!("{level}.{path}_total"));
+            let last = values.last_key_value().map_or(f64::NAN, |(_, last)| *last);
+            let rounds = recorded.series(&format!("{level}.{path}"));
+            // The first round had nothing to compare with, and what was counted until the SIGKILL is lost.
+            let sum: f64 = rounds.iter().filter(|(at, _)| **at as f64 > killed).map(|(_, value)| value).sum();
+            if (sum - last).abs() < 1e-6 { last } else { f64::NAN }
+        };
+        let within = |path: &str, [least, most]: [f64; 2], slack: f64| {
+            let found = total(path);
+            let fits = (least - slack..=most + slack).contains(&found);
+            let mut rounds = recorded.series(&format!("{level}.{path}"));
+            rounds.retain(|_, value| *value != 0.0);
+            ensure!(fits, "{level}.{path}: {found}, not {least} to {most}: {self:?} {rounds:?}");
+            Ok(())
+        };
+        let equal = |path: &str, expected: u32| within(path, [expected.into(); 2], 0.0);
+        equal("total.gauge-begun", self.begun)?;
+        equal("total.gauge-ended", self.classes.iter().map(|class| class.ended).sum())?;
+        equal("total.gauge-reboots", self.reboots)?;
+        equal("total.gauge-slurmd_restarts", self.restarts)?;
+        for (word, of) in CLASSES.iter().zip(&self.classes) {
+            let path = |leaf: &str| format!("class.{word}.gauge-{leaf}");
+            equal(&path("reached"), of.reached)?;
+            equal(&path("ended"), of.ended)?;
+            within(&path("ended_timed"), of.timed, 0.0)?;
+            within(&path("outage_seconds"), of.seconds, of.timed[1] * SLACK)?;
+            within(&path("node_seconds"), [of.node_seconds; 2], of.phases * SLACK)?;
+        }
+        Ok(())
+    }
+}
