@@ -52,6 +52,7 @@ dist-test: packages dist deb rpm ## what `make dist` made, in clean chroots of D
 demo: ## half a minute of a real cluster and a real Carbon, which is killed in between, shown as a table
 	@sh tests/packages.sh demo
 	cargo build --locked -p slurm-graphite -p slurm-reader
+	cargo build --locked -p tools --bin demo
 	@cargo run --quiet --locked -p tools --bin demo
 
 test: packages ## everything CI runs: format, lints, unit and live tests, documentation

@@ -34,7 +34,7 @@ if [ -e "$built/slurm-graphite-reader" ]; then
     done
     cat >"$substvars" <<END
 readers:Recommends=ca-certificates, slurm-graphite-reader (= $version)
-readers:Description=It reads the statistics without libslurm. What reads jobs, nodes and accounting${Newline}is in a package of its own for each libslurm.
+readers:Description=It reads the statistics without libslurm. What reads jobs, nodes and accounting\${Newline}is in a package of its own for each libslurm.
 END
 else
     readers=slurm-graphite-rest-reader provides="slurm-graphite-reader (= $version), slurm-graphite-rest-reader (= $version)"

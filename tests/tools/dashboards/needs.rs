@@ -16,6 +16,11 @@ pub(crate) const NODES: Need = Need {
     cost: "one request a minute for all nodes, for which slurmctld holds its lock for nodes: milliseconds for some hundred nodes.",
 };
 
+pub(crate) const EVENTS: Need = Need {
+    keys: "`[collectors.nodes]` with `enabled = true` and `events = true`",
+    cost: "slurmctld: the same request for all nodes, and one for the partitions.",
+};
+
 pub(crate) const PARTITIONS: Need = Need {
     keys: "`[collectors.partitions]` with `enabled = true`",
     cost: "one request a minute for all nodes and one for all jobs, which the collectors nodes and jobs share: slurmctld walks them while \

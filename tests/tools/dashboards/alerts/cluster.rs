@@ -13,6 +13,10 @@ fn lately(nodes: &str) -> String {
     format!("movingMax(diffSeries({nodes}, minSeries(group({nodes}, movingMin({nodes}, '15min')))), '1hour')")
 }
 
+/// Nodes that went down or failed within 15 minutes.
+const FAILED: &str =
+    "movingSum(sumSeries(cluster.slurm_nodes.events.class.{down,fail}.gauge-reached), '15min')";
+
 pub(super) fn rules() -> Vec<Rule> {
     let [down, drained] = [DOWN, DRAINED].map(|states| of_cluster(&overview::number_in(states)));
     let share_down = of_cluster(&overview::nodes_in(DOWN));
@@ -37,6 +41,35 @@ pub(super) fn rules() -> Vec<Rule> {
             limit: Limit::Above(0.0),
             lasts: "5m",
             panel: ("overview", "Nodes out"),
+            nothing: "OK",
+        },
+        Rule {
+            name: "outages",
+            title: "Many nodes failed, or fail and return",
+            severity: "warning",
+            reason: "Within 15 minutes a twentieth of the nodes, and at least ten, went down or failed, also those that are back: a switch \
+                     that flaps, or a service that ends slurmd, is over before \"Nodes are down\" fires. Nodes that were only drained, \
+                     rebooted by scontrol reboot or powered down do not count. Requires the nodes collector with events.",
+            summary: "{{ .Values.B }} nodes went down within 15 minutes.",
+            advice: "slurmctld's log names them; look for what they share: a switch, a rack, a job, an update. On one of them, \
+            journalctl -u slurmd.",
+            target: where_at_least(
+                FAILED,
+                &[
+                    (FAILED, 10.0),
+                    (
+                        &format!(
+                            "divideSeries({FAILED}, sumSeries(cluster.slurm_nodes.total.gauge-nodes_total))"
+                        ),
+                        0.05,
+                    ),
+                ],
+            ),
+            window: 600,
+            reducer: "last",
+            limit: Limit::Above(0.0),
+            lasts: "1m",
+            panel: ("cluster", "Nodes that left service"),
             nothing: "OK",
         },
         Rule {
