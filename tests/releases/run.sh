@@ -92,6 +92,8 @@ for suite in $wanted; do
         live "$suite" "$suite" figures:: --test-threads=2 --skip rest:: --skip ticks_fill_as_many_slots
     attempt "Slurm $release: the statistics without libslurm" "$logs/native.log" \
         live "$suite" "$suite" native::figures --test-threads=2
+    attempt "Slurm $release: node events and expected starts, live" "$logs/events.log" \
+        live "$suite" "$suite" node_events:: expected_start:: --test-threads=2
     # What needs a slurmdbd: of these only that of 23.02 needs to have a database, which takes libmariadb-dev to build.
     case $suite in slurm-*) skip='--skip associations::shares' ;; *) skip= ;; esac
     # shellcheck disable=SC2086

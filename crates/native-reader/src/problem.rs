@@ -129,9 +129,9 @@ impl NativeProblem {
                 "slurmctld accepts connections but does not answer: is it stopped or overloaded?"
             }
             Cause::Refused | Cause::Paused => {
-                "It is a release that this reader does not know (20.11 to 26.05, and newer ones that still speak to 26.05), or \
-                 munge.key (the token, the key of auth/slurm) or the clock differs between the two hosts. See slurmctld's log, \
-                 and try `munge -n | ssh CONTROLLER unmunge`."
+                "munge.key (the token, the key of auth/slurm) or the clock differs between the two hosts: try `munge -n | ssh \
+                 CONTROLLER unmunge`. Or it is a release that this reader does not know (20.11 to 26.05, and newer ones that still \
+                 speak to 26.05): slurmctld's log says so."
             }
             Cause::Standby => {
                 "No controller is active: the backup has not taken over yet. Try `scontrol ping`."
@@ -146,8 +146,8 @@ impl NativeProblem {
                  reader, and report this."
             }
             Cause::Imposter => {
-                "Another user's program answers in slurmctld's place. Find it with `ss -ltnp`, and check SlurmUser in this host's \
-                 slurm.conf."
+                "If this host does not know slurm.conf's SlurmUser, create that user with the number that it has on slurmctld's host. \
+                 Otherwise another user's program answers in slurmctld's place: find it with `ss -ltnp`."
             }
         }
     }

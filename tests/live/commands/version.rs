@@ -41,7 +41,7 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
             .map(|line| line.split_once(' ').unwrap())
             .into_iter()
             .chain([("native-reader", "statistics only, slurmctld of Slurm 20.11 to 26.05")])
-            .chain([("rest-reader", "slurmrestd of Slurm 20.11 to 26.05")])
+            .chain([("rest-reader", "slurmrestd of Slurm 22.05 to 26.05")])
             .map(|(name, asks)| (format!("slurm-graphite-{name}"), format!("{asks}{}", used(name))))
             .collect::<Vec<_>>()
     };

@@ -122,7 +122,9 @@ fn has_unit(drawn: &Drawn, text: &str, wrong: &mut Vec<String>) {
     let number = |c: char| c.is_ascii_digit() || "-.,".contains(c);
     let unit = text.trim_start_matches(number).trim();
     let is_number = text.starts_with(number);
-    if !is_number || !drawn.suffixes.iter().any(|suffix| suffix == unit) {
+    // Of one minute: "1 min".
+    let is_one = |suffix: &str| unit.len() > 2 && suffix.strip_suffix('s') == Some(unit);
+    if !is_number || !drawn.suffixes.iter().any(|suffix| suffix == unit || is_one(suffix)) {
         wrong.push(format!("{text:?} is no number in one of {:?}", drawn.suffixes));
     }
 }

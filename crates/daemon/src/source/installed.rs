@@ -42,16 +42,11 @@ pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Opt
 
 /// `version` is what a reader says about itself; without its libslurm it says nothing, and its name must do.
 fn asks(program: &Path, version: Option<&str>) -> String {
-    let asked = match ReaderKind::named(program) {
-        ReaderKind::Libslurm => None,
-        ReaderKind::Native => Some("statistics only, slurmctld"),
-        ReaderKind::Rest => Some("slurmrestd"),
-    };
-    if let Some(asked) = asked {
-        let releases = LIBRARIES.first().zip(LIBRARIES.last());
-        return releases.map_or_else(String::new, |((_, first), (_, last))| {
-            format!("{asked} of Slurm {first} to {last}")
-        });
+    let newest = LIBRARIES.last().map_or_else(String::new, |(_, newest)| newest.to_string());
+    match ReaderKind::named(program) {
+        ReaderKind::Libslurm => {}
+        ReaderKind::Native => return format!("statistics only, slurmctld of Slurm 20.11 to {newest}"),
+        ReaderKind::Rest => return format!("slurmrestd of Slurm 22.05 to {newest}"),
     }
     let said: Option<Release> = version.and_then(|version| version.rsplit(' ').next()?.parse().ok());
     let named =
