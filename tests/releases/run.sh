@@ -111,7 +111,7 @@ for suite in $wanted; do
     # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
     attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover::who_answers
     attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \
-        live "$suite" "$suite" sandbox_itself::nothing_is_left_after_drop
+        live "$suite" "$suite" sandbox_itself::nothing_is_left_after_a_panic
     case $suite in
     slurm-*) ;;
     *) attempt "Slurm $release: readers of all releases side by side" "$logs/side.log" \

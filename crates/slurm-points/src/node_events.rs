@@ -14,6 +14,10 @@ use slurm_snapshot::{NodeMark, Nodes, OutageClass, Service, changes_power, servi
 use self::counts::{EventCounts, class_index};
 pub(crate) use self::metrics::{LEVELS, push};
 
+/// After so many seconds without a round, what began or ended meanwhile is not counted: with `follow`, another host's daemon may have
+/// counted it.
+const FORGOTTEN: i64 = 600;
+
 /// How long a node may be silent before it counts as down, s.
 const SILENCE: i64 = 60;
 
@@ -23,8 +27,9 @@ const JITTER: i64 = 60;
 /// What has happened to the nodes of one cluster.
 #[derive(Debug)]
 pub(crate) struct NodeEvents {
-    /// Seconds between two rounds.
+    /// Seconds between two rounds, as configured, and the last two distances that there were.
     every: i64,
+    spacing: [i64; 2],
     memory: Memory,
     /// Whether a reply comes first after a restart. Then each node that is not remembered was in service.
     is_resumed: bool,
@@ -86,6 +91,8 @@ struct Passed {
     unknown: u64,
     /// Whether what is seen now has begun or ended at a moment that is not known.
     is_gap: bool,
+    /// Whether that was so long that nothing is counted of what began or ended in it.
+    is_forgotten: bool,
 }
 
 impl NodeEvents {
@@ -93,13 +100,22 @@ impl NodeEvents {
     pub(crate) fn new(every: u32, memory: Option<&str>) -> Self {
         let memory: Option<Memory> = memory.and_then(|text| serde_json::from_str(text).ok());
         let memory = memory.unwrap_or_default();
-        Self { every: every.into(), is_resumed: memory.last.is_some(), memory, is_changed: false }
+        Self {
+            every: every.into(),
+            spacing: [0, 0],
+            is_resumed: memory.last.is_some(),
+            memory,
+            is_changed: false,
+        }
     }
 
     /// Takes the reply of the round at `now`, Unix seconds.
     pub(crate) fn round<'a>(&mut self, now: i64, nodes: &'a Nodes) -> EventsOfRound<'a> {
         let passed = self.pass(now);
-        let is_new = !std::mem::take(&mut self.is_resumed);
+        let is_new = !std::mem::take(&mut self.is_resumed) || passed.is_forgotten;
+        if passed.is_forgotten {
+            self.memory.nodes.clear();
+        }
         self.is_changed = true;
         let mut total = EventCounts { unknown_seconds: passed.unknown, ..EventCounts::default() };
         // What has happened to each node, by its index: to most of them nothing.
@@ -156,10 +172,14 @@ impl NodeEvents {
         if passed < 0 {
             self.memory.nodes.values_mut().for_each(|node| node.forget_future(now));
         }
-        let is_long = passed > self.every.saturating_mul(2);
+        // Rounds may be stretched all the time; one that is late stretches none.
+        let every = self.every.max(self.spacing[0].min(self.spacing[1]));
+        self.spacing = [self.spacing[1], passed];
+        let is_long = passed > every.saturating_mul(2);
+        let is_forgotten = passed > every.saturating_mul(8).max(FORGOTTEN);
         let seconds = u64::try_from(passed).unwrap_or(0);
         let (known, unknown) = if is_long { (0, seconds) } else { (seconds, 0) };
-        Passed { now, known, unknown, is_gap: is_long || passed < 0 || before.is_none() }
+        Passed { now, known, unknown, is_gap: is_long || passed < 0 || before.is_none(), is_forgotten }
     }
 
     /// Forgets nodes that the reply does not have; returns how many of them were out of service.
@@ -185,6 +205,9 @@ impl WatchedNode {
         }
         self.start(mark, counts);
         let said = service(mark.state);
+        if passed.is_gap {
+            self.silent_since = None;
+        }
         self.silent_since = (said == Service::Silent).then(|| self.silent_since.unwrap_or(passed.now));
         let is_silent = |since: i64| passed.now.saturating_sub(since) >= SILENCE;
         match said {

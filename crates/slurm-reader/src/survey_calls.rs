@@ -21,6 +21,8 @@ pub(crate) struct Remembered {
     /// Whether no job waited. Backfill makes plans again in every cycle, and the scheduler gives another reason (BeginTime),
     /// and slurmctld calls the jobs unchanged all the same.
     none_waits: bool,
+    /// Whether a node was in an active reservation. That one without the flag MAINT has ended is no change of its nodes.
+    is_reserved: bool,
 }
 
 /// The reply to a survey's `request`.
@@ -34,7 +36,7 @@ pub(crate) fn load(
     let since = known.unwrap_or(0);
     let loaded = match reply {
         ReplyKind::Jobs => jobs(libslurm, remembered, known, options)?,
-        ReplyKind::Nodes => nodes(libslurm, since, options)?,
+        ReplyKind::Nodes => nodes(libslurm, remembered, since, options)?,
         ReplyKind::Licenses => {
             libslurm.licenses(since)?.map(|reply| Reply::Licenses(lists::licenses(reply.get())))
         }
@@ -76,9 +78,15 @@ fn jobs(
 }
 
 /// Nodes, and their partitions if `options` ask for them; `None` if nothing has changed since `since`.
-fn nodes(libslurm: &mut Libslurm, since: i64, options: ReplyOptions) -> CallResult<Option<Reply>> {
+fn nodes(
+    libslurm: &mut Libslurm,
+    remembered: &mut Remembered,
+    since: i64,
+    options: ReplyOptions,
+) -> CallResult<Option<Reply>> {
     let ReplyOptions { partitions, .. } = options;
-    let nodes_since = if saves_power_silently(libslurm) { 0 } else { since };
+    let changes_silently = remembered.is_reserved || saves_power_silently(libslurm);
+    let nodes_since = if changes_silently { 0 } else { since };
     let mut counted = count_nodes(libslurm, nodes_since, options)?;
     if counted.is_none() {
         let moved = partitions && count_partitions(libslurm, since, &CountedNodes::default())?.is_some();
@@ -87,6 +95,7 @@ fn nodes(libslurm: &mut Libslurm, since: i64, options: ReplyOptions) -> CallResu
         }
     }
     let Some(mut counted) = counted else { return Ok(None) };
+    remembered.is_reserved = counted.nodes.reserved.nodes.total > 0;
     if partitions {
         counted.nodes.partitions = count_partitions(libslurm, 0, &counted)?;
     }

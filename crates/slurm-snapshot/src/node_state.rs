@@ -188,7 +188,7 @@ pub struct FoundNode {
     pub unparsed: u64,
     /// Since when it has its reason.
     pub reason_time: Option<i64>,
-    /// The release of its slurmd; empty if it has never registered.
+    /// The release of its slurmd; empty if it has not registered since slurmctld was started.
     pub slurmd: String,
 }
 
@@ -242,12 +242,14 @@ impl Nodes {
         } else if node.state.has(RESERVED) {
             self.reserved.add(&tally);
         }
-        if !node.slurmd.is_empty() {
-            let known = self.slurmds.len() < MOST_RELEASES || self.slurmds.contains_key(&node.slurmd);
-            let release = if known && is_release(&node.slurmd) { &node.slurmd } else { "other" };
-            let nodes = self.slurmds.entry(release.to_owned()).or_default();
-            *nodes = nodes.saturating_add(1);
-        }
+        let known = self.slurmds.len() < MOST_RELEASES || self.slurmds.contains_key(&node.slurmd);
+        let release = match node.slurmd.as_str() {
+            "" => "unknown",
+            text if known && is_release(text) => text,
+            _ => "other",
+        };
+        let nodes = self.slurmds.entry(release.to_owned()).or_default();
+        *nodes = nodes.saturating_add(1);
         // A drained node that goes down keeps its reason, and the reason's time.
         if node.state.has(DRAIN) {
             self.drain_since.extend(node.reason_time);
@@ -393,12 +395,12 @@ mod tests {
             nodes.add(&FoundNode { slurmd: slurmd.to_owned(), ..found(IDLE) });
         }
         let seen: Vec<_> = nodes.slurmds.iter().map(|(release, nodes)| (release.as_str(), *nodes)).collect();
-        assert_eq!(seen, [("22.05.8", 2), ("24.11.0-0rc1", 1), ("other", 3)]);
+        assert_eq!(seen, [("22.05.8", 2), ("24.11.0-0rc1", 1), ("other", 3), ("unknown", 1)]);
         for number in 0..1000 {
             nodes.add(&FoundNode { slurmd: format!("1.{number}"), ..found(IDLE) });
         }
         assert_eq!(nodes.slurmds.len(), MOST_RELEASES);
-        assert_eq!(nodes.slurmds.values().sum::<u64>(), 1006, "all but the one that never registered");
+        assert_eq!(nodes.slurmds.values().sum::<u64>(), 1007, "each node once");
     }
 
     #[test]

@@ -78,8 +78,8 @@ pub struct Nodes {
     /// Nodes in active reservations for maintenance.
     #[serde(default)]
     pub maintenance: NodeTally,
-    /// Nodes by the release of their slurmd, as it was when it registered (`22.05.8`); `other` for a text that is no release. A
-    /// node that has never registered is not included.
+    /// Nodes by the release of their slurmd, as it was when it registered (`22.05.8`); `other` for a text that is no release;
+    /// `unknown` for a node that has not registered since slurmctld was started.
     #[serde(default)]
     pub slurmds: BTreeMap<String, u64>,
     /// Since when each drained or draining node has been in that state (its `reason_time`): Unix seconds, oldest first.

@@ -97,7 +97,7 @@ pub const REPLIES: [ReplyRow; 10] = [
     ReplyRow { unchanged: true, private: &["reservations"], ..row(ReplyKind::Reservations, "reservations") },
     // States, reasons, allocations, load, memory and GRES set last_node_update; partitions, which are requested as well, set
     // last_part_update. Power saving does not up to 22.05, so a reader of such a release does not ask whether nodes have
-    // changed where power saving is configured. When a node or its slurmd started may be seen only with the next change.
+    // changed where power saving is configured, or while a node is reserved: that its reservation is over does not either. When a node or its slurmd started may be seen only with the next change.
     ReplyRow { unchanged: true, private: &["nodes"], ..row(ReplyKind::Nodes, "nodes") },
     // Every submission, start, end and change of a job sets last_job_update. Not always set by it: the reason and the
     // eligible time, when a dependency or a begin time is over; the scheduler then tries the job, and the result is a change.

@@ -129,7 +129,9 @@ fn use_of() -> Row {
 fn failures() -> Row {
     let of =
         |class: &str, leaf: &str| format!("sumSeries($prefix.slurm_nodes.events.class.{class}.gauge-{leaf})");
-    let an_hour = |series: &str| format!("movingSum({series}, '1hour')");
+    // Of totals, which roll up to the last value: those of a round roll up to their average.
+    let an_hour =
+        |series: &str| format!("movingSum(nonNegativeDerivative(keepLastValue({series})), '1hour')");
     let failed = "{down,fail}";
     closed(
         "Failures and repairs (collectors.nodes)",
@@ -140,9 +142,9 @@ fn failures() -> Row {
                 "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
                  and its jobs have ended. Rebooting: by scontrol reboot.",
             )
-            .curve("down or failing", &an_hour(&of(failed, "reached")))
-            .curve("drained", &an_hour(&of("drained", "reached")))
-            .curve("rebooting", &an_hour(&of("reboot", "reached")))
+            .curve("down or failing", &an_hour(&of(failed, "reached_total")))
+            .curve("drained", &an_hour(&of("drained", "reached_total")))
+            .curve("rebooting", &an_hour(&of("reboot", "reached_total")))
             .whole()
             .min(0.0)
             .survey()
@@ -154,7 +156,7 @@ fn failures() -> Row {
                 "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
                  jobs are not included.",
             )
-            .each("movingSum($prefix.slurm_nodes.events.class.*.gauge-node_seconds, '1hour')")
+            .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
             .stacked()
             .unit("s")
             .survey()
@@ -177,8 +179,8 @@ fn failures() -> Row {
             .survey()
             .colour("mean", "red"),
             series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
-                .curve("reboots", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots"))
-                .curve("restarts of slurmd", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts"))
+                .curve("reboots", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
+                .curve("restarts of slurmd", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
                 .whole()
                 .min(0.0)
                 .survey()

@@ -230,7 +230,7 @@ fn starts() -> Row {
             series(
                 "Pending records with and without a plan",
                 "Planned: backfill expects a start. Overdue: it should have started. Not planned: held, waiting for something else than \
-                 resources, or further down the queue than backfill looks (bf_max_job_test, bf_window).",
+                 resources, or further down the queue than backfill looks (bf_max_job_test).",
             )
             .curve("planned", &path("planned"))
             .curve("overdue", &path("overdue"))

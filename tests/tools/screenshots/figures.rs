@@ -166,26 +166,22 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
 
 /// One node after the other goes down for 40 minutes, every hour and a half.
 fn events(lines: &mut Lines, drained: f64) {
-    let (begins, ends) = (lines.at % 5400 == 0, (lines.at - 2400) % 5400 == 0);
-    let (down, up) = (f64::from(u8::from(begins)), f64::from(u8::from(ends)));
     let all = (lines.at / 5400 % 1000) as f64;
-    for (class, reached, repaired, out) in [
-        ("down", down, all, 2.0),
-        ("fail", 0.0, 0.0, 0.0),
-        ("reboot", 0.0, 0.0, 0.0),
-        ("drained", 0.0, 0.0, drained),
-    ] {
+    for (class, repaired, out) in
+        [("down", all, 2.0), ("fail", 0.0, 0.0), ("reboot", 0.0, 0.0), ("drained", 0.0, drained)]
+    {
         lines.all(
             &format!("slurm_nodes.events.class.{class}"),
             &[
-                ("reached", reached),
+                ("reached_total", repaired),
                 ("ended_timed_total", repaired),
                 ("outage_seconds_total", repaired * 2400.0),
-                ("node_seconds", 60.0 * out),
+                ("node_seconds_total", (lines.at % 10_000_000) as f64 * out),
             ],
         );
     }
-    lines.all("slurm_nodes.events.total", &[("reboots", up), ("slurmd_restarts", up)]);
+    let restarts = [("reboots_total", all), ("slurmd_restarts_total", all)];
+    lines.all("slurm_nodes.events.total", &restarts);
 }
 
 fn jobs(lines: &mut Lines, cluster: &Cluster) {

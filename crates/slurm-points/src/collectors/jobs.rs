@@ -91,7 +91,8 @@ levels! {
     EXPECTED_START: Level<Table<Expectations>, 0> = ("slurm_jobs.expected_start", EXPECTED,
         "When pending jobs will start, by the plan that the backfill scheduler makes again in every cycle: it moves with each \
          job that ends early, is submitted or changes its priority. While a cycle is running, jobs that it has not \
-         reached have no plan; if bf_max_job_test or bf_window is small, most never have one. All waiting tasks of an \
+         reached have no plan; if bf_max_job_test is small, most never have one. Some starts are rough guesses: of a job at a \
+         limit, or after bf_window. All waiting tasks of an \
          array have one start, that of the next task, so they are one record here; percentiles are exact, by record.");
     PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", EXPECTED,
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");

@@ -38,7 +38,7 @@ const METRICS: &[Metric<License>] = &[
     average("free", "count", |l| number(l.free), "free licences; not published if there is no limit"),
     average("reserved", "count", |l| number(l.reserved), "licences in reservations"),
     average("last_consumed", "count", |l| number(l.last_consumed),
-        "licences of a remote resource that its server said were in use when it was asked last (`sacctmgr modify resource … lastconsumed=`); from 23.02 on"),
+        "licences of a remote resource that its server said were in use when it was asked last (`sacctmgr modify resource … lastconsumed=`), which may be long ago; 0 if nobody has ever set it; from 23.02 on"),
     average("last_deficit", "count", |l| number(l.last_deficit),
         "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares explain; slurmctld keeps as many free"),
 ];

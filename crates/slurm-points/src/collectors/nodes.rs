@@ -56,7 +56,7 @@ levels! {
     MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", SHARES, "Nodes in active reservations with the flag MAINT.");
     SLURMD: WordLevel<u64, 0> = ("slurm_nodes.slurmd.<release>", SLURMDS,
         "Nodes by the release of their slurmd, with `_` for each point (`22_05_8`), as it was when it registered last: a \
-         rolling upgrade. `other` has texts that are no release. A node that has never registered is in none.");
+         rolling upgrade. `other` has texts that are no release; `unknown`: nodes that have not registered since slurmctld was started.");
     DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", OUT, "How long nodes have been drained or draining.");
     DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", OUT,
         "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \

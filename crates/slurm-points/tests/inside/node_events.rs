@@ -197,6 +197,35 @@ fn the_same_reply_again_is_time_in_which_nothing_changed() {
     assert_eq!(seconds, [0, 10, 10, 10]);
 }
 
+/// With `follow` another host's daemon has counted it, and after a weekend an alert about the last minutes would be wrong.
+#[test]
+fn what_happened_in_a_long_absence_is_not_counted_and_an_outage_that_was_there_is_as_at_the_start() {
+    let of = |[a, b]: [u32; 2]| nodes(vec![mark("a", a), mark("b", b)]);
+    for is_restarted in [false, true] {
+        let mut rounds = Rounds::new();
+        rounds.after(10, &of([IDLE, DOWN]));
+        rounds.after(10, &of([IDLE, DOWN]));
+        if is_restarted {
+            rounds.restart();
+        }
+        let back = rounds.after(700, &of([DOWN, IDLE]));
+        assert_eq!((back.begun, back.ended(), back.unknown_seconds), (0, 0, 700));
+        let end = rounds.after(10, &of([IDLE, IDLE]));
+        assert_eq!((end.classes[DEAD], end.begun), (class(0, 1, 0, 0, 10), 0));
+    }
+}
+
+/// `max_duty` may stretch every round: then nothing would ever have a time.
+#[test]
+fn rounds_that_are_always_late_are_no_gaps() {
+    let mut rounds = Rounds::new();
+    let down = nodes(vec![mark("a", DOWN)]);
+    let seen: Vec<_> = (0..6).map(|_| rounds.after(45, &down).classes[DEAD].node_seconds).collect();
+    assert_eq!(seen, [0, 0, 0, 45, 45, 45]);
+    let end = rounds.after(45, &nodes(vec![mark("a", IDLE)]));
+    assert_eq!((end.ended(), rounds.sum.unknown_seconds), (1, 90));
+}
+
 #[test]
 fn what_happened_while_the_daemon_was_away_counts_when_it_is_back() {
     let of = |[a, b, c]: [u32; 3]| nodes(vec![mark("a", a), mark("b", b), mark("c", c)]);

@@ -48,7 +48,8 @@ pub const fn service(state: u32) -> Service {
         if state & POWERING_UP == 0 { Service::Out(OutageClass::Down) } else { Service::Undecided }
     } else if state & FAIL != 0 && !has_jobs {
         Service::Out(OutageClass::Fail)
-    } else if state & REBOOT_ISSUED != 0 {
+    } else if state & REBOOT_ISSUED != 0 && !is_working(base) {
+        // With a job: from 26.05 on, `sbatch --reboot` boots the nodes that the job has already been given.
         Service::Out(OutageClass::Reboot)
     } else if state & DRAIN != 0 && !has_jobs {
         // `scontrol update state=power_down_asap` drains a node until it is turned off.
@@ -90,6 +91,7 @@ mod tests {
             (DOWN | POWERING_UP, Undecided),
             (DOWN | REBOOT_ISSUED, Out(Reboot)),
             (DOWN | REBOOT_ISSUED | DRAIN, Out(Reboot)),
+            (ALLOCATED | REBOOT_ISSUED | POWERING_UP, In),
             (DOWN | REBOOT_ISSUED | FAIL, Out(Fail)),
             (IDLE | FAIL, Out(Fail)),
             (IDLE | FAIL | DRAIN, Out(Fail)),

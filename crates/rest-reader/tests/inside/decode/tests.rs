@@ -291,8 +291,8 @@ fn the_release_of_a_nodes_slurmd_has_two_names() {
     for (more, release) in [
         (r#","slurmd_version":"22.05.8""#, Some("22.05.8")),
         (r#","version":"26.05.0-0rc1""#, Some("26.05.0-0rc1")),
-        (r#","version":"""#, None),
-        ("", None),
+        (r#","version":"""#, Some("unknown")),
+        ("", Some("unknown")),
     ] {
         let nodes = nodes_of(node(json!(["IDLE"]), more)).unwrap().nodes;
         assert_eq!(nodes.slurmds.keys().map(String::as_str).next(), release, "{more}");
