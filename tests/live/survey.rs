@@ -288,7 +288,7 @@ fn a_memory_whose_disk_hangs_costs_no_tick() {
     let more = format!("[queue]\ndir = \"{}\"\n[collectors.rpc_stats]\nusers = 3\n", queue.display());
     let reader = Imitation::good(&folder).unwrap();
     let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), &more).unwrap();
-    daemon.said(0.0, "the queue's files cannot be read yet, so the list of users with paths", SOON).unwrap();
+    daemon.said(0.0, "the queue's files cannot be read yet, so what collectors remember", SOON).unwrap();
     daemon.ticks(2).unwrap();
     let (since, from) = (now(), daemon.recorded().unwrap().own("ticks_run").len());
     reload(&folder, &mut daemon, |text| text.replace("users = 3", "users = 4"));
