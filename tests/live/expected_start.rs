@@ -131,7 +131,7 @@ fn expected_starts_are_squeues_and_a_begin_that_a_user_chose_is_no_plan() {
         assert!(Instant::now() < end, "no reading between two equal lists of squeue");
         let before = rows(&slurm).unwrap();
         let jobs = jobs(&mut reader).unwrap();
-        let plans = jobs.expected.unwrap().planned.records;
+        let plans = jobs.expected.planned.records;
         if before == rows(&slurm).unwrap() && plans > 100 {
             break (before, jobs);
         }
@@ -141,7 +141,7 @@ fn expected_starts_are_squeues_and_a_begin_that_a_user_chose_is_no_plan() {
     assert_eq!(begins.count(), 20, "slurmctld sends the begin of each as its start");
     let now = jobs.last_update;
     let total = expected(rows.iter(), now);
-    assert_eq!(jobs.expected, Some(total));
+    assert_eq!(jobs.expected, total);
     assert!(total.unplanned.records >= 60 && total.planned.jobs > total.planned.records, "{total:?}");
     let mut partitions: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in &rows {
@@ -149,7 +149,7 @@ fn expected_starts_are_squeues_and_a_begin_that_a_user_chose_is_no_plan() {
     }
     assert_eq!(partitions.len(), 2);
     for (name, rows) in partitions {
-        assert_eq!(jobs.partitions[name].expected, Some(expected(rows.into_iter(), now)), "{name}");
+        assert_eq!(jobs.partitions[name].expected, expected(rows.into_iter(), now), "{name}");
     }
 }
 
@@ -163,13 +163,13 @@ fn a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged() {
         slurm.submit(&["--time=1", "--wrap", "true"]).unwrap();
         // The backfill scheduler has not seen the last job yet.
         let mut last = jobs(&mut reader).unwrap();
-        let mut seen = last.expected.unwrap();
+        let mut seen = last.expected;
         let end = Instant::now() + wait::LIMIT;
         while seen.unplanned.records > 0 {
             assert!(Instant::now() < end, "{last:?}");
             wait::pause(Duration::from_millis(300));
             if let Reply::Jobs(jobs) = ask(&mut reader, Some(last.last_update)).unwrap() {
-                seen = jobs.expected.unwrap();
+                seen = jobs.expected;
                 last = *jobs;
             }
         }

@@ -7,10 +7,11 @@ mod figures;
 mod joined;
 mod wires;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sandbox::{Folder, slurm_graphite};
+use sandbox::{Folder, Slurm, Slurmrestd, slurm_graphite};
 use slurm_snapshot::{Answer, Failure, Reading, ReplyKind, ReplyOptions, Request};
 
 /// A reader that is asked for the statistics.
@@ -53,8 +54,19 @@ impl Reader {
     }
 }
 
+/// slurmctld, and a file with a token for it.
+fn with_token() -> (Folder, Slurm, PathBuf) {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
+    slurm.start_controller().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, slurm.run("scontrol", &["token"]).unwrap()).unwrap();
+    (folder, slurm, token)
+}
+
 /// The lines that tell of refused requests in slurmctld's log.
-fn refusals(slurm: &sandbox::Slurm) -> usize {
+fn refusals(slurm: &Slurm) -> usize {
     let refused =
         ["Invalid Protocol Version", "authentication error", "Munge decode failed", "Invalid HTTP method"];
     let lines = slurm.slurmctld.lines();

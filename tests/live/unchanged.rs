@@ -3,6 +3,7 @@
 mod clock;
 mod licences;
 mod power;
+mod reserved;
 
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,7 @@ pub const EVENTS: Setting = Setting {
     key: "events",
     default: Value::Flag(false),
     comment: "\
-Also outages and repairs, reboots, and restarts of slurmd, in all and by partition: slurm_nodes.events. About fifty paths for each
+Also outages and repairs, reboots, and restarts of slurmd, in total and by partition: slurm_nodes.events. About fifty paths for each
 partition. Their sums are remembered in queue.dir.",
 };
 

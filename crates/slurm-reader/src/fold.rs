@@ -137,7 +137,7 @@ impl JobsFold {
             records: self.records,
             waiting,
             started,
-            expected: Some(expected),
+            expected,
             accounts: by_name(self.accounts, |NamedRow { states, has_started }| AccountJobs {
                 states: tallies(&states, words),
                 has_started,
@@ -150,8 +150,7 @@ impl JobsFold {
         for (name, PartitionRow { states, reasons, times }) in self.partitions.rows {
             let (waiting, started, expected) = times.finish(self.now, since);
             let (states, pending_reasons) = (tallies(&states, words), by_reason(reasons));
-            let partition =
-                PartitionJobs { states, pending_reasons, waiting, started, expected: Some(expected) };
+            let partition = PartitionJobs { states, pending_reasons, waiting, started, expected };
             jobs.partitions.insert(readable(&name), partition);
         }
         let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {

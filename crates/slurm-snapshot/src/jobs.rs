@@ -91,9 +91,8 @@ pub struct Jobs {
     pub waiting: Waiting,
     /// Jobs that have started since the previous reading; `None` if the request had no `since`.
     pub started: Option<Started>,
-    /// When pending jobs are expected to start; `None` if slurmrestd was asked, which does not report it.
-    #[serde(default)]
-    pub expected: Option<Expected>,
+    /// When pending jobs are expected to start.
+    pub expected: Expected,
     /// By partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account and state as in `states`, if requested. The empty name: jobs without an account.
@@ -127,8 +126,7 @@ pub struct PartitionJobs {
     /// As for [`Jobs::started`].
     pub started: Option<Started>,
     /// As for [`Jobs::expected`]: a job that waits in several partitions has one plan, in that which lets it start first.
-    #[serde(default)]
-    pub expected: Option<Expected>,
+    pub expected: Expected,
 }
 
 /// The jobs of one account.
@@ -203,8 +201,8 @@ pub struct Started {
     pub max: u64,
 }
 
-/// When pending jobs are expected to start, by the start time that the backfill scheduler writes into them. It makes them
-/// again in each of its cycles, and slurmctld does not call that a change of the jobs.
+/// When pending jobs are expected to start, by the start times that the backfill scheduler writes into them, again in each of
+/// its cycles. slurmctld does not call that a change of the jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {

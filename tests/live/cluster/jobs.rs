@@ -168,7 +168,7 @@ fn waits(rows: &[Row], jobs: &Jobs) {
     };
     let plans: Vec<i64> = rows.iter().filter(|job| pending(job)).filter_map(|job| plan(&job)).collect();
     let (planned, overdue): (Vec<i64>, Vec<i64>) = plans.into_iter().partition(|start| *start > now + 1);
-    let expected = jobs.expected.unwrap();
+    let expected = jobs.expected;
     let tasks = [expected.planned.jobs, expected.overdue.jobs, expected.unplanned.jobs];
     let waiting = jobs.waiting.submitted.unwrap().jobs;
     let counts = [planned.len(), overdue.len()].map(|count| u64::try_from(count).unwrap());

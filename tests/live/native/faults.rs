@@ -3,11 +3,9 @@
 use std::fs;
 use std::net::TcpStream;
 
-use sandbox::{
-    Folder, Manner, NOBODY, Process, Sink, Slurm, Slurmrestd, find_program, free_port, slurm_graphite, wait,
-};
+use sandbox::{Folder, Manner, NOBODY, Process, Sink, Slurm, find_program, free_port, slurm_graphite, wait};
 
-use super::{Reader, refusals};
+use super::{Reader, refusals, with_token};
 
 /// Seconds for a request, and within how many it is answered on a busy machine.
 const LIMIT: u32 = 4;
@@ -141,12 +139,7 @@ while True:
 /// Nobody signs what answers a token. The units hide all of /proc but processes, and with it the table in /proc/net.
 #[test]
 fn another_users_program_on_slurmctlds_port_is_refused_also_under_the_unit() {
-    let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
-    slurm.start_controller().unwrap();
-    let token = folder.path().join("token");
-    fs::write(&token, slurm.run("scontrol", &["token"]).unwrap()).unwrap();
+    let (folder, slurm, token) = with_token();
     let port = free_port().unwrap();
     let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
     let mut imposter = Process::new(&folder, "imposter", find_program("setpriv").unwrap())

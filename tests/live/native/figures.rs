@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, Slurmrestd, section, wait};
+use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, section, wait};
 use slurm_snapshot::{LIBRARIES, Reading, RpcTables, Statistics};
 
-use super::{Reader, refusals};
+use super::{Reader, refusals, with_token};
 
 const SOON: Duration = wait::LIMIT;
 
@@ -57,12 +57,7 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
 
 #[test]
 fn a_token_is_as_good_as_munge_which_may_be_frozen() {
-    let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
-    slurm.start_controller().unwrap();
-    let token = folder.path().join("token");
-    fs::write(&token, slurm.run("scontrol", &["token"]).unwrap()).unwrap();
+    let (folder, mut slurm, token) = with_token();
     let file = token.display().to_string();
     let mut reader = Reader::native(&folder, slurm.conf(), 10, &["--token-file", &file]);
     assert!(reader.reading().statistics.unwrap().rpc.is_some());

@@ -90,20 +90,23 @@ impl Rounds {
     /// scontrol may have answered late, so the round that saw it is one of three.
     fn saw(&self, at: f64) -> (bool, bool) {
         let after = self.0.partition_point(|round| *round < at);
-        let is_seen = |round: usize| {
-            let pair = round.checked_sub(1).and_then(|before| self.0.get(before).zip(self.0.get(round)));
-            pair.is_some_and(|(before, after)| after - before <= 2.0)
-        };
         let is_near = |round: usize| self.0.get(round).is_some_and(|moment| (moment - at).abs() < SLACK);
         let others = [after.saturating_sub(1), after + 1].into_iter().filter(|round| is_near(*round));
-        let seen: Vec<bool> = others.chain([after]).map(is_seen).collect();
+        let seen: Vec<bool> = others.chain([after]).map(|round| self.is_in_time(round)).collect();
         (seen.iter().all(|seen| *seen), seen.contains(&true))
     }
 
     /// How much of this time it saw.
     fn seen(&self, from: f64, to: f64) -> f64 {
-        let pairs = self.0.windows(2).filter(|pair| pair[1] - pair[0] <= 2.0);
-        pairs.map(|pair| (pair[1].min(to) - pair[0].max(from)).max(0.0)).sum()
+        let pairs = self.0.windows(2).enumerate().filter(|(before, _)| self.is_in_time(before + 1));
+        pairs.map(|(_, pair)| (pair[1].min(to) - pair[0].max(from)).max(0.0)).sum()
+    }
+
+    /// Whether it came within two rounds' time: of a second, or of the shorter of the two distances before it.
+    fn is_in_time(&self, round: usize) -> bool {
+        let distance = |round: usize| Some(self.0.get(round)? - self.0.get(round.checked_sub(1)?)?);
+        let before = |back: usize| round.checked_sub(back).and_then(distance).unwrap_or(0.0);
+        distance(round).is_some_and(|seconds| seconds <= 2.0 * before(1).min(before(2)).max(1.0))
     }
 }
 

@@ -91,9 +91,9 @@ levels! {
     EXPECTED_START: Level<Table<Expectations>, 0> = ("slurm_jobs.expected_start", EXPECTED,
         "When pending jobs will start, by the plan that the backfill scheduler makes again in every cycle: it moves with each \
          job that ends early, is submitted or changes its priority. While a cycle is running, jobs that it has not \
-         reached have no plan; if bf_max_job_test is small, most never have one. Some starts are rough guesses: of a job at a \
-         limit, or after bf_window. All waiting tasks of an \
-         array have one start, that of the next task, so they are one record here; percentiles are exact, by record.");
+         reached have no plan; if bf_max_job_test is small, most never have one. The start of a job at a limit, or after the end \
+         of bf_window, is a rough guess. All waiting tasks of an array have one start, that of the next task, so they are one \
+         record here. Percentiles are exact, by record.");
     PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", EXPECTED,
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
     QOS_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
@@ -250,19 +250,15 @@ impl Collect<SurveyReplies> for JobsCollector {
         self.states_seen.push(points, &STATE, [], ALWAYS, &jobs.states);
         self.states_seen.push(points, &REASON, [], &[], &jobs.pending_reasons);
         points.push(&WAITING, [], &waits(&jobs.waiting, jobs.started));
-        let expectations = |expected| Expectations { expected, now };
-        if let Some(expected) = jobs.expected.map(expectations) {
-            points.push(&EXPECTED_START, [], &expected);
-        }
+        points.push(&EXPECTED_START, [], &Expectations { expected: jobs.expected, now });
         for (name, partition) in &jobs.partitions {
-            let PartitionJobs { states, pending_reasons, waiting, started, expected } = partition;
+            let &PartitionJobs { ref states, ref pending_reasons, ref waiting, started, expected } =
+                partition;
             let name = || [Name::of(name)];
             self.states_seen.push(points, &PARTITION_STATE, name(), ALWAYS, states);
             self.states_seen.push(points, &PARTITION_REASON, name(), &[], pending_reasons);
-            points.push(&PARTITION_WAITING, name(), &waits(waiting, *started));
-            if let Some(expected) = expected.map(expectations) {
-                points.push(&PARTITION_EXPECTED_START, name(), &expected);
-            }
+            points.push(&PARTITION_WAITING, name(), &waits(waiting, started));
+            points.push(&PARTITION_EXPECTED_START, name(), &Expectations { expected, now });
         }
         for (name, states) in &jobs.qos {
             match name.as_str() {

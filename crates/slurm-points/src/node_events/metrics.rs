@@ -21,7 +21,7 @@ levels! {
          ends, and without its time. docs/development/node-events.md has every rule.");
     WATCH: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", (WATCHED, MetricTotals(WATCHED)), "");
     CLASS: Level<OfClass, 1> = ("slurm_nodes.events.class.<class>", CLASSES,
-        "Outages by class: `down`; `fail` (set by an administrator, and no job left); `reboot` (told by slurmctld); `drained` (and no \
+        "Outages by class: `down`; `fail` (set by an administrator, and no job left); `reboot` (by `scontrol reboot`); `drained` (and no \
          job left). An outage belongs to the worst class that it came to, in this order. `outage_seconds` divided by \
          `ended_timed` is the mean time to repair; `drained` is a decision, and belongs to no such mean.");
     PARTITION: Level<Sums<EventCounts>, 1> = ("slurm_nodes.events.partition.<partition>.total", (EVENTS, MetricTotals(EVENTS)),
@@ -47,8 +47,8 @@ const WATCHED: &[Metric<EventCounts>] = &[
     average("removed", "count", |e| number(e.removed),
         "nodes that vanished from slurmctld's list while they were out of service; their outages do not end"),
     average("unknown_seconds", "s", |e| number(e.unknown_seconds),
-        "time since the last round, if that is longer than two rounds: slurmctld or the daemon was away. What happened then counts when it is \
-                 seen, without its time, and no `node_seconds` are counted for it"),
+        "time since the last round, if that is longer than two rounds: slurmctld or the daemon was away. What happened in up to ten minutes \
+                 counts when it is seen, without its time; of a longer time nothing counts. No `node_seconds` are counted for either"),
 ];
 
 #[rustfmt::skip]

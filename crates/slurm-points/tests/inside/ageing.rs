@@ -26,7 +26,7 @@ fn replies() -> SurveyReplies {
     let waiting = Waiting { submitted: moments, eligible: moments };
     let started = Some(Started { jobs: 2, p50: 5, p90: 9, max: 10 });
     let starts = Some(Starts { p50: NOW + 500, p90: NOW + 900, p99: NOW + 990, max: NOW + 1000 });
-    let expected = Some(Expected { starts, ..Expected::default() });
+    let expected = Expected { starts, ..Expected::default() };
     let partition = PartitionJobs { waiting: waiting.clone(), started, expected, ..PartitionJobs::default() };
     let mut replies = SurveyReplies::of(
         ReplyKind::Jobs,

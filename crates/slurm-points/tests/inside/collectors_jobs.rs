@@ -27,7 +27,7 @@ fn queue() -> Jobs {
         pending_reasons: tallies(&[("Priority", 3)]),
         waiting: waiting.clone(),
         started: Some(started),
-        expected: Some(expected),
+        expected,
     };
     Jobs {
         last_update: 990,
@@ -35,7 +35,7 @@ fn queue() -> Jobs {
         pending_reasons: tallies(&[("Dependency", 3)]),
         waiting,
         started: Some(started),
-        expected: Some(expected),
+        expected,
         partitions: BTreeMap::from([("gpu.a".to_owned(), partition)]),
         qos: BTreeMap::from([("".to_owned(), tallies(&[("pending", 3)]))]),
         ..Jobs::default()

@@ -91,15 +91,15 @@ fn an_expected_start_is_a_plan_only_if_backfill_made_it() {
         (Job { reason: RESOURCES, ..later }, unplanned),
     ] {
         let jobs = counted(&[job]);
-        let expected = jobs.expected.unwrap();
+        let expected = jobs.expected;
         let records = [expected.planned, expected.overdue, expected.unplanned].map(|class| class.records);
         assert_eq!(records.iter().position(|&records| records > 0), Some(class), "{job:?}");
         assert_eq!(records.iter().sum::<u64>(), 1);
         assert_eq!(expected.starts.map(|starts| starts.max), (class == planned).then_some(job.start_time));
-        assert_eq!(jobs.partitions["debug"].expected, Some(expected));
+        assert_eq!(jobs.partitions["debug"].expected, expected);
     }
     let others = [Job { state: 1, ..later }, Job { state: 1 << 19, ..later }];
-    assert_eq!(counted(&others).expected, Some(Expected::default()), "they do not wait");
+    assert_eq!(counted(&others).expected, Expected::default(), "they do not wait");
 }
 
 /// An array's record has one start time, that of its next task.
@@ -107,7 +107,7 @@ fn an_expected_start_is_a_plan_only_if_backfill_made_it() {
 fn the_waiting_tasks_of_an_array_are_one_plan() {
     let array = Job { tally: JobTally { jobs: 1000, ..one().tally }, start_time: NOW + 900, ..one() };
     let single = |start| Job { start_time: NOW + start, ..one() };
-    let expected = counted(&[array, single(100), single(200)]).expected.unwrap();
+    let expected = counted(&[array, single(100), single(200)]).expected;
     assert_eq!(expected.planned, Expecting { records: 3, jobs: 1002 });
     let starts = expected.starts.unwrap();
     assert_eq!((starts.p50, starts.p90, starts.p99), (NOW + 200, NOW + 900, NOW + 900));
@@ -230,7 +230,7 @@ proptest! {
         let pending = sum(list.iter().filter(|job| is_pending(job)).map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
         prop_assert_eq!(jobs.waiting.submitted.map_or(0, |waits| waits.jobs), pending.jobs);
-        let Expected { planned, overdue, unplanned, starts } = jobs.expected.unwrap();
+        let Expected { planned, overdue, unplanned, starts } = jobs.expected;
         prop_assert_eq!(planned.jobs + overdue.jobs + unplanned.jobs, pending.jobs);
         let records = list.iter().filter(|job| is_pending(job)).count() as u64;
         prop_assert_eq!(planned.records + overdue.records + unplanned.records, records);

@@ -15,7 +15,7 @@ const POWER: u32 = POWERED_DOWN | POWERING_UP | POWERING_DOWN | POWER_DOWN | POW
 pub enum OutageClass {
     /// By decision: it is drained, and no job is left on it.
     Drained,
-    /// slurmctld has told it to reboot.
+    /// `scontrol reboot`, and slurmctld has passed it on.
     Reboot,
     /// An administrator has set it to FAIL, and no job is left on it.
     Fail,
