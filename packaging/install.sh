@@ -127,7 +127,7 @@ if [ "$action" = copy ] && [ -z "$root" ] && [ "$(id -u)" -eq 0 ]; then
     getent group slurm-graphite >/dev/null || groupadd --system slurm-graphite
     getent passwd slurm-graphite >/dev/null || useradd --system --gid slurm-graphite --no-create-home \
         --home-dir "$state" --shell /usr/sbin/nologin --comment 'Slurm statistics to Graphite' slurm-graphite
-    [ -d "$state" ] || install -d -m 750 -o slurm-graphite -g slurm-graphite "$state"
+    [ -d "$state" ] || install -d -m 700 -o slurm-graphite -g slurm-graphite "$state"
     install -d -o slurm-graphite -g slurm-graphite /run/slurm-graphite
     [ ! -d /run/systemd/system ] || systemctl daemon-reload
     echo "install.sh: installed; next, edit $configuration and start slurm-graphite.service"

@@ -9,6 +9,7 @@ mod names;
 mod nodes;
 mod oracle;
 mod private;
+mod remote_licenses;
 mod slurmdbd;
 
 use std::fs::{self, File};

@@ -156,7 +156,7 @@ fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
     let user = chroot.run("getent passwd slurm-graphite")?;
     ensure!(user.trim_end().ends_with(&format!(":{STATE}:/usr/sbin/nologin")), "{user}");
     let state = chroot.run(&format!("stat -c '%U:%G %a' {STATE}"))?;
-    ensure!(state == "slurm-graphite:slurm-graphite 750\n", "{state}");
+    ensure!(state == "slurm-graphite:slurm-graphite 700\n", "{state}");
     let conffiles = chroot.run("dpkg-query -W -f '${Conffiles}' slurm-graphite")?;
     ensure!(conffiles.contains(CONFIGURATION), "{conffiles}");
     Ok(())

@@ -108,8 +108,7 @@ for suite in $wanted; do
     *) attempt "Slurm $release: the same figures over REST" "$logs/rest.log" \
         live "$suite" "$suite" rest:: --test-threads=2 --skip imitated:: --skip hostile:: ;;
     esac
-    # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
-    attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover::who_answers
+    attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover::
     attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \
         live "$suite" "$suite" sandbox_itself::nothing_is_left_after_a_panic
     case $suite in

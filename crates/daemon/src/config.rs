@@ -246,7 +246,7 @@ impl Config {
             if name.is_none() && count > 1 {
                 carbon.require(
                     "name",
-                    "with several destinations each needs one; what is queued belongs to it, so one that was alone keeps \"carbon\"",
+                    "with several destinations each needs one; one that was alone without a name is called \"carbon\", and keeps its queue under that name",
                 );
             }
             match address {

@@ -143,7 +143,7 @@ fn edit(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
 /// The same as a package leaves them.
 fn user_and_state_exist_after_install_sh(chroot: &Chroot<'_>) -> Result<()> {
     let state = chroot.run(&format!("getent passwd slurm-graphite; stat -c '%U:%G %a' {STATE}"))?;
-    ensure!(state.ends_with(":/usr/sbin/nologin\nslurm-graphite:slurm-graphite 750\n"), "{state}");
+    ensure!(state.ends_with(":/usr/sbin/nologin\nslurm-graphite:slurm-graphite 700\n"), "{state}");
     Ok(())
 }
 

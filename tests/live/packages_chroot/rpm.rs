@@ -68,7 +68,7 @@ fn an_edited_configuration_survives_rpm_too() {
     assert!(user.trim_end().ends_with(&format!(":{STATE}:/sbin/nologin")), "{user}");
     assert_eq!(
         chroot.run(&format!("stat -c '%U:%G %a' {STATE}")).unwrap(),
-        "slurm-graphite:slurm-graphite 750\n"
+        "slurm-graphite:slurm-graphite 700\n"
     );
     assert_eq!(rpm(&["--verify", "--nodeps", "slurm-graphite"]).unwrap(), "");
     let said = chroot

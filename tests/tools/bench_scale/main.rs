@@ -13,10 +13,11 @@ mod exporters;
 mod reader;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use sandbox::{Daemon, Folder, Slurm};
+use tools::contender::cpu;
 use tools::{end, number, say};
 
 use self::reader::{Cost, Reader};
@@ -87,6 +88,9 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
     let mut collectors = "[collectors]\nmax_threads = 1000\n".to_owned();
     for name in ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"] {
         collectors.push_str(&format!("[collectors.{name}]\nenabled = true\ninterval = \"10s\"\n"));
+        if name == "nodes" {
+            collectors.push_str("events = true\n");
+        }
     }
     let before = cluster::calls(slurm)?;
     let mut daemon = Daemon::start_surveying(folder, &toml, &collectors)?;
@@ -96,11 +100,18 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
     cluster::submit(folder, slurm, "debug", nodes)?;
     let burst = burst.elapsed().as_secs();
     daemon.ticks(half.saturating_sub(usize::try_from(burst)?).max(20))?;
+    let daemons = daemon.process.pid().context("the daemon has ended")?;
+    let daemons = cpu(daemons)?;
+    let readers: Duration = daemon.readers().into_iter().map(cpu).sum::<Result<_>>()?;
     daemon.check_ticks()?;
     let recorded = daemon.recorded()?;
     let failed = recorded.own("slurmctld_up").values().filter(|&&up| up < 0.5).count();
     let ticks = recorded.own("ticks_run").len();
-    say(&format!("{ticks} ticks of 1 s, {failed} of them without statistics.\n"))?;
+    say(&format!(
+        "{ticks} ticks of 1 s, {failed} of them without statistics; CPU: daemon {:.2} s, readers {:.2} s.\n",
+        daemons.as_secs_f64(),
+        readers.as_secs_f64()
+    ))?;
     say("| reply | readings | unchanged | late | skipped for duty |\n|---|---|---|---|---|\n")?;
     let mut asked = Vec::new();
     for reply in ["jobs", "nodes", "licenses", "reservations", "controllers"] {

@@ -45,7 +45,7 @@ impl Reader {
         self.cost(&costs)
     }
 
-    /// The same for a cluster that has not changed.
+    /// The same for a cluster that has not changed. Its jobs come whole: they wait, and a plan is no change to slurmctld.
     pub(crate) fn unchanged(&mut self, rounds: usize) -> Result<Cost> {
         let costs = (0..rounds).map(|_| self.survey(Some(self.seen), true)).collect::<Result<Vec<_>>>()?;
         self.cost(&costs)
@@ -54,8 +54,14 @@ impl Reader {
     fn survey(&mut self, since: Option<(i64, i64)>, unchanged: bool) -> Result<(f64, f64)> {
         let (before, start) = (cpu(self.pid())?, Instant::now());
         let since = (since.map(|seen| seen.0), since.map(|seen| seen.1));
-        let all =
-            ReplyOptions { users: true, accounts: true, qos: true, partitions: true, ..Default::default() };
+        let all = ReplyOptions {
+            users: true,
+            accounts: true,
+            qos: true,
+            partitions: true,
+            marks: true,
+            ..Default::default()
+        };
         let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, all) })?;
         let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, all) })?;
         let cost = ((cpu(self.pid())? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
@@ -65,7 +71,7 @@ impl Reader {
                 self.seen = (nodes.last_update.min(partitions.last_update), jobs.last_update);
             }
             // Up to Slurm 22.05 nodes that can be powered down, as these can, always come whole.
-            (Some(Reply::Unchanged | Reply::Nodes(_)), Some(Reply::Unchanged)) if unchanged => {}
+            (Some(Reply::Unchanged | Reply::Nodes(_)), Some(Reply::Jobs(_))) if unchanged => {}
             other => bail!("unexpected replies where unchanged is {unchanged}: {other:?}"),
         }
         Ok(cost)

@@ -126,5 +126,9 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
             doubt.map_or(String::new(), |doubt| format!("; but {doubt}, so it may not have stored them"));
         note(&format!("sent {} points to {}, which has read them{doubt}", batch.points().len(), to.address));
     }
-    if failed.is_empty() { Ok(()) } else { bail!("not delivered: {}", failed.join("; ")) }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        bail!("not delivered: {}; `slurm-graphite check --connect` shows why", failed.join("; "))
+    }
 }
