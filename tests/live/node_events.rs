@@ -235,7 +235,11 @@ fn a_script_of_outages_is_counted_as_scontrol_showed_it() {
 fn state(slurm: &Slurm, node: usize) -> Result<String> {
     let text = slurm.run("scontrol", &["-o", "show", "node", &format!("n{node}")])?;
     let state = text.split_whitespace().find_map(|word| word.strip_prefix("State="));
-    Ok(state.context("State")?.to_owned())
+    // Of an idle node 20.11 says no more.
+    Ok(match state.context("State")? {
+        "MAINT" => "IDLE+MAINTENANCE".to_owned(),
+        state => state.to_owned(),
+    })
 }
 
 fn until_idle(slurm: &Slurm, count: usize) -> Result<()> {

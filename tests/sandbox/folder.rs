@@ -53,7 +53,12 @@ impl Folder {
     /// The ids of all processes that belong to the sandbox, including jobs.
     pub fn processes(&self) -> Vec<u32> {
         let mark = format!("{MARK}={}", self.path.display());
-        let ours = |&pid: &u32| proc::has_environment(pid, &mark) || proc::has_mount(pid, &self.path);
+        let spool = proc::unix_sockets(&self.path.join("spool"));
+        let ours = |&pid: &u32| {
+            proc::has_environment(pid, &mark)
+                || proc::has_mount(pid, &self.path)
+                || proc::has_socket(pid, &spool)
+        };
         proc::all().filter(ours).collect()
     }
 }

@@ -13,14 +13,21 @@ marked() {
     printf '%s\n' "$mark" | grep -s -l -F -f - /proc/[0-9]*/environ | cut -d / -f 3
 }
 
-# What runs in a chroot has the folder mounted, and may have lost its mark: of a variable's place there is no knowing, and
-# slurmstepd of 24.11 wipes its whole environment. Were it mounted here too, that would be said of everybody.
+# What runs in a chroot has the folder mounted, and may have lost its mark: of a variable's place there is no knowing. Were it
+# mounted here too, that would be said of everybody.
 mounted() {
     grep -q -s -F "$folder" /proc/self/mountinfo || grep -s -l -F "$folder" /proc/[0-9]*/mountinfo | cut -d / -f 3
 }
 
+# slurmstepd of 24.11 wipes its whole environment, and listens on a socket in slurmd's folder.
+listening() {
+    grep -s -F "$folder/spool/" /proc/net/unix | while read -r _ _ _ _ _ _ inode _; do
+        find /proc/[0-9]*/fd -lname "socket:\[$inode\]" 2>/dev/null | cut -d / -f 3
+    done
+}
+
 round=0
-while pids=$(marked; mounted) && [ -n "$pids" ] && [ "$round" -lt 100 ]; do
+while pids=$(marked; mounted; listening) && [ -n "$pids" ] && [ "$round" -lt 100 ]; do
     # shellcheck disable=SC2086
     kill -9 $pids 2>/dev/null
     round=$((round + 1))

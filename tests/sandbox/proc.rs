@@ -110,6 +110,25 @@ pub(crate) fn has_environment(pid: u32, mark: &str) -> bool {
     environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
 }
 
+/// The links in a process's `fd` that mean a Unix socket below this folder.
+pub(crate) fn unix_sockets(folder: &Path) -> Vec<String> {
+    let below = format!("{}/", folder.display());
+    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let inode = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [.., inode, path] = fields.as_slice() else { return None };
+        path.starts_with(&below).then(|| format!("socket:[{inode}]"))
+    };
+    table.lines().filter_map(inode).collect()
+}
+
+/// Whether the process has one of these sockets: slurmstepd of 24.11 wipes its whole environment, and listens on one.
+pub(crate) fn has_socket(pid: u32, sockets: &[String]) -> bool {
+    let of = || fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_one = |link: &Path| sockets.iter().any(|socket| link.as_os_str() == socket.as_str());
+    !sockets.is_empty() && of().any(|entry| fs::read_link(entry.path()).is_ok_and(|link| is_one(&link)))
+}
+
 /// Whether the process sees a mount on this folder, or below it, that this process does not.
 pub(crate) fn has_mount(pid: u32, folder: &Path) -> bool {
     let sees = |pid: &str| {

@@ -310,7 +310,7 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=2,sched_interval=2
+SchedulerParameters=bf_interval=2,bf_max_job_test=500,sched_interval=2
 StateSaveLocation={path}/state
 SlurmdSpoolDir={path}/spool/%n
 SlurmctldPidFile={path}/slurmctld.pid

@@ -343,8 +343,21 @@ fn munged_dead_frozen_or_with_another_key_is_told_apart() {
     other.start().unwrap();
     let conf = conf.display().to_string();
     let stranger = check_by(&sandbox, &conf, &[]).unwrap();
-    wrong(&stranger, "slurmctld: slurm_get_statistics: Zero Bytes", "Are munge.key and the clocks the same");
-    says(&stranger, "✓ munge: munged answers at ");
+    if stranger.stdout.contains("errno 1007") {
+        // 24.11 says so; 22.05 ends the connection.
+        wrong(
+            &stranger,
+            "munge: munged is running, but slurmctld rejects its credentials",
+            "the same munge.key",
+        );
+    } else {
+        wrong(
+            &stranger,
+            "slurmctld: slurm_get_statistics: Zero Bytes",
+            "Are munge.key and the clocks the same",
+        );
+        says(&stranger, "✓ munge: munged answers at ");
+    }
 
     sandbox.slurm.munged.kill().unwrap();
     let dead = check(&sandbox, &[]).unwrap();
