@@ -74,7 +74,7 @@ impl Play {
     fn is(&self, node: usize, words: &str) -> Result<()> {
         wait::until(&format!("n{node} {words}"), wait::LIMIT, || {
             let state = state(&self.slurm, node).unwrap_or_default();
-            words.split(' ').all(|word| state.split(['+', '*']).any(|its| its == word))
+            words.split(' ').all(|word| state.iter().any(|its| its == word))
         })
         .with_context(|| format!("{:?}", state(&self.slurm, node)))?;
         wait::pause(PHASE);
@@ -232,14 +232,9 @@ fn a_script_of_outages_is_counted_as_scontrol_showed_it() {
     }
 }
 
-fn state(slurm: &Slurm, node: usize) -> Result<String> {
+fn state(slurm: &Slurm, node: usize) -> Result<Vec<String>> {
     let text = slurm.run("scontrol", &["-o", "show", "node", &format!("n{node}")])?;
-    let state = text.split_whitespace().find_map(|word| word.strip_prefix("State="));
-    // Of an idle node 20.11 says no more.
-    Ok(match state.context("State")? {
-        "MAINT" => "IDLE+MAINTENANCE".to_owned(),
-        state => state.to_owned(),
-    })
+    Ok(count::words(&text))
 }
 
 fn until_idle(slurm: &Slurm, count: usize) -> Result<()> {

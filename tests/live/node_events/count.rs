@@ -25,6 +25,31 @@ struct Shown {
     boot: Option<i64>,
 }
 
+/// The words of the state in a line of scontrol, as 22.05 has them: 20.11 has signs for some, only one word for an idle node under
+/// maintenance, and another for one that is being rebooted or will be: its reason says which.
+pub(super) fn words(line: &str) -> Vec<String> {
+    let state = line.split_whitespace().find_map(|word| word.strip_prefix("State="));
+    let of = |word: &str| -> String {
+        let mut words = match word.trim_end_matches(['*', '~', '#', '!', '%', '$', '@', '^', '-']) {
+            "MAINT" => "IDLE+MAINTENANCE",
+            "REBOOT" if line.contains("reboot issued") => "DOWN+REBOOT_ISSUED",
+            "REBOOT" => "IDLE",
+            "POWER" => "POWERED_DOWN",
+            word => word,
+        }
+        .to_owned();
+        if word.ends_with('*') {
+            words += "+NOT_RESPONDING";
+        }
+        if word.ends_with('#') {
+            words += "+POWERING_UP";
+        }
+        words
+    };
+    let all: Vec<String> = state.unwrap_or_default().split('+').map(of).collect();
+    all.join("+").split('+').map(str::to_owned).collect()
+}
+
 impl Look {
     pub(super) fn of(at: f64, text: &str) -> Self {
         let node = |line: &str| {
@@ -33,12 +58,7 @@ impl Look {
                     .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
                     .unwrap_or_default()
             };
-            // A star is for one that does not respond; newer releases have a word for it too.
-            let words = value("State").replace('*', "+NOT_RESPONDING");
-            let words = words
-                .split('+')
-                .map(|word| word.trim_end_matches(['~', '#', '!', '%', '$', '@', '^', '-']).to_owned())
-                .collect();
+            let words = words(line);
             let moment = |key| value(key).parse().ok().filter(|at: &i64| *at > 0);
             let shown = Shown { words, slurmd: moment("SlurmdStartTime"), boot: moment("BootTime") };
             (value("NodeName").to_owned(), shown)
