@@ -12,6 +12,7 @@ mod private;
 mod remote_licenses;
 mod slurmdbd;
 
+use std::fmt::Debug;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -42,15 +43,22 @@ fn reply(cast: &Cast, request: &str) -> Result<Reply> {
 }
 
 /// A reply that came while `look` returned the same before and after it.
-fn between<T: PartialEq>(cast: &Cast, request: &str, look: impl Fn() -> Result<T>) -> Result<(T, Reply)> {
+fn between<T: PartialEq + Debug>(
+    cast: &Cast,
+    request: &str,
+    look: impl Fn() -> Result<T>,
+) -> Result<(T, Reply)> {
+    let mut changes = String::new();
     for _ in 0..50 {
         let before = look()?;
         let reply = reply(cast, request)?;
-        if before == look()? {
+        let after = look()?;
+        if before == after {
             return Ok((before, reply));
         }
+        changes = format!("{before:?}\n{after:?}");
     }
-    anyhow::bail!("the cluster never stood still")
+    anyhow::bail!("the cluster never stood still: {changes}")
 }
 
 #[test]

@@ -155,10 +155,11 @@ impl Rule {
         target.replace("carbon.agents.", &format!("{prefix}.agents."))
     }
 
-    /// Whether its condition is true now, for the cluster with this prefix.
-    pub(crate) fn fires(&self, web: &GraphiteWeb, prefix: &str) -> Result<bool> {
+    /// Whether its condition is true at this moment, for the cluster with this prefix.
+    pub(crate) fn fires(&self, web: &GraphiteWeb, prefix: &str, moment: u64) -> Result<bool> {
         let target = self.target(prefix);
-        let series = web.render(&target, &format!("-{}s", self.window)).with_context(|| target)?;
+        let series =
+            web.render_between(&target, (moment - self.window, moment), 1000).with_context(|| target)?;
         self.is_true(&series.iter().map(|one| one.values().collect()).collect::<Vec<_>>())
     }
 
@@ -238,17 +239,17 @@ fn seconds(span: &str) -> Result<u64> {
 
 /// Stores ninety points for one cluster, `step` seconds apart, the newest at the current time.
 pub(crate) fn invent(carbon: &Carbon, prefix: &str, step: u32, leaves: &[Leaf<'_>]) -> Result<()> {
-    invent_many(carbon, prefix, (step, 90), leaves)
+    invent_many(carbon, prefix, now().floor() - 2.0, (step, 90), leaves)
 }
 
-/// The same for any number of points.
+/// The same for any number of points, the newest at this moment.
 pub(crate) fn invent_many(
     carbon: &Carbon,
     prefix: &str,
+    newest: f64,
     (step, number): (u32, u32),
     leaves: &[Leaf<'_>],
 ) -> Result<()> {
-    let newest = now().floor() - 2.0;
     let (mut lines, mut counts) = (String::new(), Vec::new());
     for (leaf, value) in leaves {
         let before = lines.len();

@@ -58,8 +58,9 @@ pub(super) fn rules() -> Vec<Rule> {
                 &[
                     (FAILED, 10.0),
                     (
+                        // FAILED has a value in the current slot before its points have come, so the total needs one too.
                         &format!(
-                            "divideSeries({FAILED}, sumSeries(cluster.slurm_nodes.total.gauge-nodes_total))"
+                            "divideSeries({FAILED}, movingMax(sumSeries(cluster.slurm_nodes.total.gauge-nodes_total), '15min'))"
                         ),
                         0.05,
                     ),
