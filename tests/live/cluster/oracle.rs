@@ -61,10 +61,12 @@ pub(crate) fn jobs(slurm: &Slurm) -> Result<Vec<Row>> {
     Ok(all)
 }
 
-/// A row for each node in each of its partitions.
+/// A row for each node in each of its partitions. sinfo reads each partition in a thread: they come in any order.
 pub(crate) fn nodes(slurm: &Slurm) -> Result<Vec<Row>> {
     let text = slurm.run("sinfo", &["-a", "-h", "-N", "-O", &format(&NODE_COLUMNS)])?;
-    Ok(rows(&text, &NODE_COLUMNS))
+    let mut rows = rows(&text, &NODE_COLUMNS);
+    rows.sort();
+    Ok(rows)
 }
 
 /// Base state and flags of each node, according to scontrol.
