@@ -50,7 +50,11 @@ impl Court {
         for rule in &self.rules {
             let fires = rule.fires(&self.web, cluster, newest)?;
             let before_points = rule.fires(&self.web, cluster, newest + SLOT)?;
-            ensure!(fires == before_points, "{}: {fires}, in a slot without points {before_points}", rule.uid);
+            ensure!(
+                fires == before_points,
+                "{}: {fires}, in a slot without points {before_points}",
+                rule.uid
+            );
             if fires {
                 firing.insert(rule.uid.replace("slurm-graphite-", ""));
             }
