@@ -1,49 +1,6 @@
 //! KangarooTwelve (KT128 of RFC 9861) with 32 bytes of output: Slurm's hash of a message, which its credential contains.
 //!
-//! Written here, because a crate for it brings seven more, and a message is hashed only to be compared.
-
-const ROUND_CONSTANTS: [u64; 12] = [
-    0x8000_808b,
-    0x8000_0000_0000_008b,
-    0x8000_0000_0000_8089,
-    0x8000_0000_0000_8003,
-    0x8000_0000_0000_8002,
-    0x8000_0000_0000_0080,
-    0x800a,
-    0x8000_0000_8000_000a,
-    0x8000_0000_8000_8081,
-    0x8000_0000_0000_8080,
-    0x8000_0001,
-    0x8000_0000_8000_8008,
-];
-
-/// (where a lane goes, by how many bits it turns), along the one cycle of rho and pi.
-const RHO_PI: [(usize, u32); 24] = [
-    (10, 1),
-    (7, 3),
-    (11, 6),
-    (17, 10),
-    (18, 15),
-    (3, 21),
-    (5, 28),
-    (16, 36),
-    (8, 45),
-    (21, 55),
-    (24, 2),
-    (4, 14),
-    (15, 27),
-    (23, 41),
-    (19, 56),
-    (13, 8),
-    (12, 25),
-    (2, 43),
-    (20, 62),
-    (14, 18),
-    (22, 39),
-    (9, 61),
-    (6, 20),
-    (1, 44),
-];
+//! Only the permutation is a crate's: one for all of it brings seven more.
 
 /// Bytes of a block of the sponge.
 const RATE: usize = 168;
@@ -51,28 +8,8 @@ const RATE: usize = 168;
 /// Bytes of a chunk of the tree.
 const CHUNK: usize = 8192;
 
-#[expect(clippy::indexing_slicing, reason = "every index is a constant or below 25")]
-fn keccak(lanes: &mut [u64; 25]) {
-    for constant in ROUND_CONSTANTS {
-        let mut parity = [0; 5];
-        for (index, lane) in lanes.iter().enumerate() {
-            parity[index % 5] ^= lane;
-        }
-        for (index, lane) in lanes.iter_mut().enumerate() {
-            *lane ^= parity[(index + 4) % 5] ^ parity[(index + 1) % 5].rotate_left(1);
-        }
-        let mut moved = lanes[1];
-        for (to, bits) in RHO_PI {
-            (moved, lanes[to]) = (lanes[to], moved.rotate_left(bits));
-        }
-        for row in lanes.chunks_exact_mut(5) {
-            let old = [row[0], row[1], row[2], row[3], row[4]];
-            for (index, lane) in row.iter_mut().enumerate() {
-                *lane ^= !old[(index + 1) % 5] & old[(index + 2) % 5];
-            }
-        }
-        lanes[0] ^= constant;
-    }
+fn permute(lanes: &mut [u64; 25]) {
+    keccak::Keccak::new().with_p1600::<12>(|permutation| permutation(lanes));
 }
 
 /// TurboSHAKE128 with 32 bytes of output.
@@ -87,13 +24,13 @@ fn turbo_shake(parts: &[&[u8]], domain: u8) -> [u8; 32] {
         absorb(&mut lanes, position, *byte);
         position += 1;
         if position == RATE {
-            keccak(&mut lanes);
+            permute(&mut lanes);
             position = 0;
         }
     }
     absorb(&mut lanes, position, domain);
     absorb(&mut lanes, RATE - 1, 0x80);
-    keccak(&mut lanes);
+    permute(&mut lanes);
     let mut output = [0; 32];
     for (bytes, lane) in output.chunks_exact_mut(8).zip(lanes) {
         bytes.copy_from_slice(&lane.to_le_bytes());
