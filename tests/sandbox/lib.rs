@@ -83,6 +83,7 @@ pub use programs::{command, copy_program, find_program};
 pub use reader::Reader;
 pub use recorded::{Recorded, Values};
 pub use relay::Relay;
+pub use root::prefix;
 pub use sdiag::{RpcRow, Sdiag, section};
 pub use sink::{Manner, Sink};
 pub use slurm::{CPUS, NOBODY, Slurm};

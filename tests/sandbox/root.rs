@@ -21,13 +21,17 @@ pub(crate) enum Root {
     Prefix(PathBuf),
 }
 
+/// Below what the Slurm to run is installed, if it is not this machine's own.
+pub fn prefix() -> Option<PathBuf> {
+    std::env::var_os("SANDBOX_PREFIX").map(PathBuf::from)
+}
+
 impl Root {
     /// The chroot in `SANDBOX_ROOT` or the prefix in `SANDBOX_PREFIX`, as set by `make releases`; otherwise this
     /// machine.
     pub(crate) fn wanted() -> Self {
-        let of = |variable| std::env::var_os(variable).map(PathBuf::from);
-        let prefix = of("SANDBOX_PREFIX").map(Self::Prefix);
-        of("SANDBOX_ROOT").map(Self::Chroot).or(prefix).unwrap_or(Self::Here)
+        let chroot = std::env::var_os("SANDBOX_ROOT").map(|root| Self::Chroot(root.into()));
+        chroot.or(prefix().map(Self::Prefix)).unwrap_or(Self::Here)
     }
 
     /// The command line that starts `program`, which sees `folder` under the same name.

@@ -76,9 +76,14 @@ pub fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
         return Ok(program);
     }
     fs::write(&file, source)?;
+    let of_prefix = |prefix: PathBuf| {
+        let lib = prefix.join("lib").display().to_string();
+        [format!("-I{}/include", prefix.display()), format!("-L{lib}"), format!("-Wl,-rpath,{lib}")]
+    };
     let status = sandbox::command(folder.path(), &find_program("gcc")?)
         .args(["-O2", "-o"])
         .args([&program, &file])
+        .args(sandbox::prefix().map(of_prefix).into_iter().flatten())
         .arg("-lslurm")
         .status()?;
     ensure!(status.success(), "gcc: {status}");

@@ -18,8 +18,10 @@ pub(super) type Figures = BTreeMap<(String, String), u64>;
 pub(super) const UNFINISHED: &str =
     "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 or `partition` = ''";
 
-/// Rows that have not ended.
-pub(super) const OPEN: &str = "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0";
+/// Rows that have not ended. A job that is cancelled while slurmdbd restarts may be cancelled there and have no end for
+/// ever, and `runawayjobs` leaves it alone: it is nobody's finished job.
+pub(super) const OPEN: &str =
+    "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 and state < 3";
 
 /// Rows that have ended. One of a job that a killed slurmctld has forgotten may have an end, and be pending for ever.
 pub(super) const FINAL: &str = "j.time_end > 0 and j.state > 2";

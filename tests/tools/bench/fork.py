@@ -1,7 +1,7 @@
 """What others do: fork sdiag every second and parse its text. Prints the CPU of a round in µs: all, sdiag alone."""
 import re, resource, subprocess, sys, time
 
-rounds = int(sys.argv[1])
+rounds, program = int(sys.argv[1]), sys.argv[2]
 LINE = re.compile(r"^\s*([^:]+):\s+(\d+)")
 
 
@@ -11,7 +11,7 @@ def cpu(who):
 
 
 def sdiag():
-    text = subprocess.run(["sdiag"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     return {match[1]: int(match[2]) for match in map(LINE.match, text.splitlines()) if match}
 
 

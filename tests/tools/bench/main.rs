@@ -96,6 +96,10 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
     let script = sandbox.path("fork.py");
     fs::write(&script, include_str!("fork.py"))?;
     let conf = sandbox.slurm.conf();
+    let sdiag = match sandbox::prefix() {
+        Some(prefix) => prefix.join("bin/sdiag"),
+        None => find_program("sdiag")?,
+    };
     let plain = format!("address = {:?}\n", sandbox.carbon.address());
     let mut proxy = TlsProxy::new(&sandbox.folder, sandbox.carbon.pickle_port)?;
     proxy.process.start()?;
@@ -120,7 +124,7 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
         contender(|turn| {
             let name = format!("fork{turn}");
             let mut fork = Process::new(&sandbox.folder, &name, find_program("python3")?)
-                .args([script.display().to_string(), FORKS.to_string()])
+                .args([script.display().to_string(), FORKS.to_string(), sdiag.display().to_string()])
                 .env("SLURM_CONF", conf);
             fork.spawn()?;
             fork.wait(Duration::from_secs(30 + u64::from(FORKS)))?;
