@@ -5,13 +5,14 @@
 mod faults;
 mod figures;
 mod joined;
+mod turns;
 mod wires;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sandbox::{Folder, Slurm, Slurmrestd, slurm_graphite};
+use sandbox::{Folder, Process, Slurm, Slurmrestd, slurm_graphite};
 use slurm_snapshot::{Answer, Failure, Reading, ReplyKind, ReplyOptions, Request};
 
 /// A reader that is asked for the statistics.
@@ -66,9 +67,9 @@ fn with_token() -> (Folder, Slurm, PathBuf) {
 }
 
 /// The lines that tell of refused requests in slurmctld's log.
-fn refusals(slurm: &Slurm) -> usize {
+fn refusals(slurmctld: &Process) -> usize {
     let refused =
         ["Invalid Protocol Version", "authentication error", "Munge decode failed", "Invalid HTTP method"];
-    let lines = slurm.slurmctld.lines();
+    let lines = slurmctld.lines();
     lines.iter().filter(|line| refused.iter().any(|text| line.contains(text))).count()
 }

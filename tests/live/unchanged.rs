@@ -1,6 +1,6 @@
 //! What slurmctld calls unchanged is believed only where its rule covers every figure, and only against its own clock.
 
-mod clock;
+pub(crate) mod clock;
 mod licences;
 mod power;
 mod reserved;

@@ -131,6 +131,13 @@ upgrade() (
     live forky forky --ignored replaced_by_that_of_26_05
 )
 attempt 'slurmrestd of 24.11 replaced by that of 26.05 under a running reader' "$releases/forky/upgrade.log" upgrade
+turns() (
+    export SANDBOX_OLDER_ROOT="$releases/trixie/root"
+    live forky forky --ignored native::turns
+)
+attempt 'without libslurm: slurmctld of 24.11 and of 26.05 by turns, and a pair' "$releases/forky/turns.log" turns
+attempt 'without libslurm: AuthType=auth/slurm of 24.11' "$releases/trixie/sack.log" live trixie trixie --ignored auth_slurm
+attempt 'without libslurm: AuthType=auth/slurm of 26.05' "$releases/forky/sack.log" live forky forky --ignored auth_slurm
 attempt 'on this machine: readers side by side, wrong libraries' "$releases/here.log" \
     env SLURM_GRAPHITE_BIN="$releases/readers/slurm-graphite" \
     cargo test --quiet --locked -p live-tests -- releases:: --ignored --skip too_old_for_its_controller

@@ -154,6 +154,22 @@ impl Slurm {
         Ok(self.client.slurmd(folder, node, node)?.ready(move || client.is_usable(node)))
     }
 
+    /// slurmctld of another release, in the Debian at `root`, on this port, with the same key and states of its own; not started
+    /// yet.
+    pub fn controller_of(&self, folder: &Folder, root: &Path, port: u16) -> Result<Process> {
+        let path = folder.path();
+        fs::create_dir(path.join("other-state"))?;
+        let line = |port| format!("SlurmctldPort={port}\n");
+        let conf = self.changed("other.conf", &line(self.slurmctld_port), &line(port))?;
+        let text = fs::read_to_string(&conf)?.replace("/state\n", "/other-state\n");
+        fs::write(&conf, text.replace("/slurmctld.pid", "/other.pid"))?;
+        let root = Root::Chroot(root.to_owned());
+        let words = root.start(path, "slurmctld")?;
+        let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
+        let slurmctld = Process::of(folder, "other", words).args(["-D", "-f"]).args([&conf]);
+        Ok(slurmctld.env("SLURM_CONF", &conf).ready(move || client.run("scontrol", &["ping"]).is_ok()))
+    }
+
     /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after 60 s.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         self.client.run(program, args)

@@ -161,8 +161,7 @@ impl Numbers {
     pub(crate) fn accept(&mut self, number: u16, started: i64) {
         // For a moment after its start slurmctld does not say since when it counts.
         let started = if started == 0 { self.started } else { started };
-        let is_another = ![0, started].contains(&self.started);
-        let was_restarted = is_another && started.rem_euclid(DAY) > AROUND_MIDNIGHT;
+        let was_restarted = started != self.started && started.rem_euclid(DAY) > AROUND_MIDNIGHT;
         // Another release may have come with the restart.
         let before =
             if was_restarted && self.accepted == Some(number) { Releases::ALL } else { self.possible };

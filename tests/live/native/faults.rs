@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use sandbox::{Folder, Manner, NOBODY, Process, Sink, Slurm, find_program, free_port, slurm_graphite, wait};
 
 use super::{Reader, refusals, with_token};
+use crate::unchanged::clock::libfaketime;
 
 /// Seconds for a request, and within how many it is answered on a busy machine.
 const LIMIT: u32 = 4;
@@ -47,7 +48,7 @@ fn a_frozen_or_dead_slurmctld_is_one_answer_each_and_the_next_is_a_reading() {
     let (folder, mut slurm) = controller();
     let mut reader = Reader::native(&folder, slurm.conf(), LIMIT, &[]);
     reader.reading();
-    let before = refusals(&slurm);
+    let before = refusals(&slurm.slurmctld);
     slurm.slurmctld.freeze().unwrap();
     for _ in 0..2 {
         let (errno, text, advice) = reader.failure(ANSWERED);
@@ -63,7 +64,7 @@ fn a_frozen_or_dead_slurmctld_is_one_answer_each_and_the_next_is_a_reading() {
     slurm.slurmctld.start().unwrap();
     reader.reading();
     // After a start another release may be there: its next number is tried once, which is three lines of 22.05.
-    assert!(refusals(&slurm) <= before + 2, "{:#?}", slurm.slurmctld.lines());
+    assert!(refusals(&slurm.slurmctld) <= before + 2, "{:#?}", slurm.slurmctld.lines());
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
             // The reader does not wait for the disk.
             wait::until("the numbers", wait::LIMIT, || fs::exists(&numbers).unwrap()).unwrap();
         }
-        let before = refusals(&slurm);
+        let before = refusals(&slurm.slurmctld);
         for reader in 0..3 {
             let mut reader_of = Reader::native(&folder, &wrong, LIMIT, &["--remember", &numbers]);
             for tick in 0..20 {
@@ -111,7 +112,7 @@ fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
                 assert!(advice.contains("clock"), "{advice}");
             }
         }
-        let news = refusals(&slurm) - before;
+        let news = refusals(&slurm.slurmctld) - before;
         assert!(
             (1..=2 * 3).contains(&news),
             "two refusals, of three lines at most, until a minute has passed: {news}"
@@ -119,6 +120,28 @@ fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
         fs::remove_file(&numbers).unwrap();
     }
     assert!(right(&numbers).reading().statistics.is_some());
+}
+
+#[test]
+fn a_clock_beyond_munges_limit_is_a_refusal_and_the_advice_names_the_clock() {
+    let (folder, slurm) = controller();
+    let (munged, late) = slurm.other_munged(&folder).unwrap();
+    let key = |of: &str| folder.path().join(of).join("key");
+    fs::remove_file(key("other-munge")).unwrap();
+    fs::copy(key("munge"), key("other-munge")).unwrap();
+    // Its credentials are an hour old; munge's limit is 5 minutes.
+    let mut munged = munged.env("LD_PRELOAD", libfaketime().unwrap()).env("FAKETIME", "-1h");
+    munged.start().unwrap();
+    let mut reader = Reader::native(&folder, &late, LIMIT, &[]);
+    for tick in 0..20 {
+        let (errno, text, advice) = reader.failure(ANSWERED);
+        assert_eq!(errno, 1007, "{tick}: {text}");
+        assert!(advice.contains("or the clock differs"), "{advice}");
+    }
+    let lines = slurm.slurmctld.lines();
+    assert!(lines.iter().any(|line| line.contains("Expired credential")), "{lines:#?}");
+    assert!(refusals(&slurm.slurmctld) <= 2 * 3, "as for a wrong key: {lines:#?}");
+    Reader::native(&folder, slurm.conf(), LIMIT, &[]).reading();
 }
 
 /// Passes connections to the first port on to the second.

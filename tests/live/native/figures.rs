@@ -2,10 +2,12 @@
 #![expect(clippy::print_stdout, reason = "what was compared, for --nocapture")]
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, section, wait};
+use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, section, slurm_graphite, wait};
 use slurm_snapshot::{LIBRARIES, Reading, RpcTables, Statistics};
 
 use super::{Reader, refusals, with_token};
@@ -49,7 +51,7 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
     let newest = LIBRARIES.iter().find(|(_, of)| release.starts_with(&of.to_string())).unwrap().1;
     assert_eq!(reading.release, newest, "the highest number that slurmctld speaks");
     assert_eq!(reading.cluster.as_deref(), Some("sandbox"));
-    assert!(refusals(&slurm) <= 4, "{:#?}", slurm.slurmctld.lines());
+    assert!(refusals(&slurm.slurmctld) <= 4, "{:#?}", slurm.slurmctld.lines());
     println!(
         "Slurm {release}: {with_sdiag} figures equal to sdiag's, {with_libslurm} readings to libslurm's reader's"
     );
@@ -70,6 +72,35 @@ fn a_token_is_as_good_as_munge_which_may_be_frozen() {
     assert_eq!(errno, 1007, "{text}");
     assert!(advice.contains("the token"), "{advice}");
     assert!(!format!("{text}{advice}").contains("no-token"));
+}
+
+/// slurmctld is its own sackd: below its chroot is the socket.
+#[test]
+#[ignore = "needs Slurm from 23.11 on in a chroot: SANDBOX_ROOT"]
+fn a_key_of_auth_slurm_is_as_good_as_munge() {
+    let socket = PathBuf::from(std::env::var_os("SANDBOX_ROOT").unwrap()).join("run/slurmctld/sack.socket");
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    let text = fs::read_to_string(slurm.conf()).unwrap();
+    let text = text.replace("auth/munge", "auth/slurm").replace("cred/munge", "cred/slurm");
+    fs::write(slurm.conf(), text.replace("AuthInfo=", "#AuthInfo=")).unwrap();
+    let key = folder.path().join("slurm.key");
+    fs::write(&key, [7; 64]).unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    slurm.slurmctld.start().unwrap();
+    let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-native-reader");
+    let start = |socket: &Path| {
+        let mut command = sandbox::command(folder.path(), &program);
+        command.arg("--conf").arg(slurm.conf()).args(["--timeout", "10"]).env("SLURM_SACK_SOCKET", socket);
+        Reader(sandbox::Reader::start(command).unwrap())
+    };
+    let reading = start(&socket).reading();
+    assert!(slurm.release().unwrap().starts_with(&reading.release.to_string()), "{}", reading.release);
+    // Those of the search for the number.
+    assert!(refusals(&slurm.slurmctld) <= 3, "{:#?}", slurm.slurmctld.lines());
+    let (errno, text, advice) = start(&folder.path().join("none")).failure(40);
+    assert_eq!(errno, 1007, "{text}");
+    assert!(text.contains("sack.socket") && advice.contains("sackd"), "{text} {advice}");
 }
 
 #[test]

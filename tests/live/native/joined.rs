@@ -87,12 +87,12 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     assert_eq!(status["readers"][0]["kind"], "native", "{status}");
     assert!(run(&["status"]).stdout.contains("it can read only the statistics"));
     // Each search for a number writes lines into slurmctld's log, and `check` makes one of its own.
-    assert!(refusals(&slurm) <= 2, "{:#?}", slurm.slurmctld.lines());
+    assert!(refusals(&slurm.slurmctld) <= 2, "{:#?}", slurm.slurmctld.lines());
     let check = run(&["check", "--connect", "--interval", "1s", "--config", &toml.display().to_string()]);
     assert!(check.stdout.contains("✗ native reader: in the protocol of Slurm"), "{check:?}");
     assert!(check.stdout.contains("it cannot read nodes"), "{}", check.stdout);
 
-    let before = refusals(&slurm);
+    let before = refusals(&slurm.slurmctld);
     // A libslurm without its plugins ends at its start. What works is not given up for it.
     let broken = folder.path().join("bin/slurm-graphite-reader-38");
     let script = "#!/bin/sh\ntouch \"$0.tried\"\necho fatal: no plugins >&2\nexit 1\n";
@@ -123,6 +123,6 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     wait::until("the warning", SOON, || warnings(&process) > 0).unwrap();
     assert_eq!(warnings(&process), 1);
     // The number is remembered across restarts of the daemon.
-    assert_eq!(refusals(&slurm), before, "{:#?}", slurm.slurmctld.lines());
+    assert_eq!(refusals(&slurm.slurmctld), before, "{:#?}", slurm.slurmctld.lines());
     process.stop().unwrap();
 }

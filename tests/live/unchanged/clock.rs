@@ -12,7 +12,7 @@ const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n\
     [collectors.nodes]\nenabled = true\ninterval = \"2s\"\n";
 
 /// Where Debian's libfaketime is.
-fn libfaketime() -> Result<String> {
+pub(crate) fn libfaketime() -> Result<String> {
     let folders = fs::read_dir("/usr/lib")?.filter_map(Result::ok).map(|entry| entry.path());
     let files = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
     let found = files.into_iter().find(|file| file.exists()).context("libfaketime is not installed")?;
