@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sandbox::{Folder, Process, Slurm, Slurmrestd, slurm_graphite};
+use sandbox::{Folder, Process, Slurm, Slurmrestd, slurm_graphite, wait};
 use slurm_snapshot::{Answer, Failure, Reading, ReplyKind, ReplyOptions, Request};
 
 /// A reader that is asked for the statistics.
@@ -44,6 +44,15 @@ impl Reader {
 
     fn reading(&mut self) -> Reading {
         self.ask().0.unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    /// Reads until slurmctld says since when it counts, which it does not for a moment after its start: then a higher number is
+    /// tried once more, and after that none.
+    fn settle(&mut self) {
+        let is_counting =
+            |reading: Reading| reading.statistics.is_some_and(|found| found.req_time_start != 0);
+        wait::until("since when slurmctld counts", wait::LIMIT, || self.ask().0.is_ok_and(is_counting))
+            .unwrap();
     }
 
     /// (errno, text, advice) of a failure within so many seconds.

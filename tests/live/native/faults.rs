@@ -22,7 +22,7 @@ fn controller() -> (Folder, Slurm) {
 fn a_frozen_or_dead_munged_is_named_and_slurmctld_hears_nothing_of_it() {
     let (folder, mut slurm) = controller();
     let mut reader = Reader::native(&folder, slurm.conf(), LIMIT, &[]);
-    reader.reading();
+    reader.settle();
     let before = slurm.slurmctld.lines().len();
     slurm.munged.freeze().unwrap();
     // Beyond the queue of its socket.
@@ -47,7 +47,7 @@ fn a_frozen_or_dead_munged_is_named_and_slurmctld_hears_nothing_of_it() {
 fn a_frozen_or_dead_slurmctld_is_one_answer_each_and_the_next_is_a_reading() {
     let (folder, mut slurm) = controller();
     let mut reader = Reader::native(&folder, slurm.conf(), LIMIT, &[]);
-    reader.reading();
+    reader.settle();
     let before = refusals(&slurm.slurmctld);
     slurm.slurmctld.freeze().unwrap();
     for _ in 0..2 {
