@@ -59,7 +59,7 @@ fn the_one_rpm_takes_the_place_of_the_single_ones_and_gives_it_back() {
     let user = chroot.run("getent passwd slurm-graphite").unwrap();
     assert!(user.trim_end().ends_with(&format!(":{STATE}:/sbin/nologin")), "{user}");
     let state = chroot.run(&format!("stat -c '%U:%G %a' {STATE}")).unwrap();
-    assert_eq!(state, "slurm-graphite:slurm-graphite 750\n");
+    assert_eq!(state, "slurm-graphite:slurm-graphite 700\n");
     assert_eq!(rpm(&["--verify", "--nodeps", "slurm-graphite"]), "");
     chroot.offline("slurm-graphite --version").unwrap();
     let needs = rpm(&["-q", "--requires", "slurm-graphite"]);
