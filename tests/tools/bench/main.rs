@@ -1,7 +1,8 @@
 //! `make bench`: what a reading costs, compared with a bare C loop and with forking sdiag.
 //!
 //! turns.rs explains how this is measured. It also measures how the memory of both processes changes over many ticks,
-//! what full RPC tables cost, and what slurmrestd costs compared with libslurm.
+//! what full RPC tables cost, and what slurmrestd costs compared with libslurm. `SANDBOX_PREFIX` names the folder that
+//! another Slurm is installed below, and `SLURM_GRAPHITE_BIN` a daemon with that Slurm's reader next to it.
 
 #![forbid(unsafe_code)]
 
