@@ -8,7 +8,7 @@ use reader_process::{TokenFile, log};
 
 use crate::args::NativeArguments;
 use crate::credential::{Identity, unknown};
-use crate::exchange::{Exchange, NAME, Outcome, Reply, Share};
+use crate::exchange::{Exchange, NAME, Reply, Share};
 use crate::hosts::Hosts;
 use crate::listener;
 use crate::problem::{Cause, NativeProblem};
@@ -28,7 +28,7 @@ const OWNER: Duration = Duration::from_secs(60);
 const WAITING: Duration = Duration::from_secs(60);
 
 /// The cluster that slurm.conf describes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cluster {
     path: Option<PathBuf>,
     token: Option<TokenFile>,
@@ -54,17 +54,8 @@ pub(crate) struct Found {
 impl Cluster {
     pub(crate) fn new(arguments: NativeArguments) -> Self {
         let NativeArguments { conf, token_file, remember, timeout } = arguments;
-        Self {
-            path: conf,
-            token: token_file.map(TokenFile::new),
-            timeout,
-            conf: None,
-            hosts: Hosts::default(),
-            remembered: Remembered::new(remember),
-            turns: 0,
-            owner: None,
-            waiting: HashMap::new(),
-        }
+        let (token, remembered) = (token_file.map(TokenFile::new), Remembered::new(remember));
+        Self { path: conf, token, timeout, remembered, ..Self::default() }
     }
 
     /// ClusterName.
@@ -79,8 +70,7 @@ impl Cluster {
         let mut problems: Vec<(String, NativeProblem)> = Vec::new();
         let mut others = u32::try_from(conf.controllers.len()).unwrap_or(u32::MAX);
         for controller in &conf.controllers {
-            let refuses =
-                problems.iter().any(|(_, problem)| matches!(problem.cause, Cause::Refused | Cause::Paused));
+            let refuses = problems.iter().any(|(_, problem)| matches!(problem.cause, Cause::Refused(_)));
             let waits = self.waiting.get(&controller.name).is_some_and(|since| since.elapsed() < WAITING);
             let share = Share::new(end.left() / others.max(1));
             others = others.saturating_sub(1);
@@ -144,7 +134,7 @@ impl Cluster {
         let key = format!("{}:{first}", controller.name);
         let before = self.remembered.of(&key).clone();
         let mut found: Option<Found> = None;
-        let mut problem = NativeProblem::new(Cause::Refused, "it refuses the request");
+        let mut problem = NativeProblem::new(Cause::Refused(None), "it refuses the request");
         for _ in 0..ATTEMPTS {
             let number = match self.remembered.of(&key).next(now()) {
                 Ok(number) => number,
@@ -159,7 +149,7 @@ impl Cluster {
             let mut identity = Identity::new(conf, self.token.as_mut());
             let mut exchange = Exchange { number, rpc, slurm_user, identity: &mut identity };
             match exchange.run(&addresses, port, share) {
-                Ok(Outcome::Reply(reply)) => {
+                Ok(reply) => {
                     let unsigned = !reply.is_signed && self.token.is_none() && number <= LAST_SIGNED;
                     let numbers = self.remembered.of(&key);
                     numbers.accept(number, reply.statistics.req_time_start);
@@ -175,9 +165,11 @@ impl Cluster {
                     if !reply.is_signed {
                         self.check_owner(&reply, slurm_user)?;
                     }
-                    found = Some(Found { reply: *reply, number });
+                    found = Some(Found { reply, number });
                 }
-                Ok(Outcome::Refused(how)) => self.remembered.of(&key).refuse(number, how, now()),
+                Err(NativeProblem { cause: Cause::Refused(Some(how)), .. }) => {
+                    self.remembered.of(&key).refuse(number, how, now());
+                }
                 Err(failed) => {
                     self.remembered.of(&key).interrupt();
                     if matches!(failed.cause, Cause::Connect | Cause::ConnectTimeout) {
@@ -232,7 +224,7 @@ fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
 fn paused(until: i64) -> NativeProblem {
     let minutes = until.saturating_sub(now()).max(0) / 60 + 1;
     let text = format!("it refuses this host's requests; next attempt in {minutes} min");
-    NativeProblem::new(Cause::Paused, text)
+    NativeProblem::new(Cause::Refused(None), text)
 }
 
 /// Unix seconds.

@@ -57,34 +57,33 @@ impl<'a> Identity<'a> {
         }
     }
 
-    /// Whether a reply's credential was made by root or SlurmUser for this very reply. That is more than libslurm asks
-    /// for. `None`: the reply has none that can be checked.
+    /// Whether a reply has a credential that can be checked; an error unless root or SlurmUser made it for this very reply.
+    /// That is more than libslurm asks for.
     pub(crate) fn check(
         &self,
         message: &Message<'_>,
         slurm_user: Option<u32>,
         deadline: Instant,
-    ) -> Option<Result<(), NativeProblem>> {
-        let (Self::Munge(munge), Some(credential)) = (self, message.credential) else { return None };
-        let decoded = match munge.decode(credential, deadline) {
-            Ok(decoded) => decoded,
-            Err(MungeError::Refused { number, text }) => {
+    ) -> Result<bool, NativeProblem> {
+        let (Self::Munge(munge), Some(credential)) = (self, message.credential) else { return Ok(false) };
+        let decoded = munge.decode(credential, deadline).map_err(|error| match error {
+            MungeError::Refused { number, text } => {
                 let text = format!("the reply's credential is not valid here: {text} (munge error {number})");
-                return Some(Err(NativeProblem::new(Cause::Refused, text)));
+                NativeProblem::new(Cause::Refused(None), text)
             }
-            Err(error) => return Some(Err(of_munge(munge, error))),
-        };
+            error => of_munge(munge, error),
+        })?;
         if decoded.uid != 0 && Some(decoded.uid) != slurm_user {
             let unknown = unknown(slurm_user);
             let text =
                 format!("the reply is from user {}, who is neither root nor SlurmUser{unknown}", decoded.uid);
-            return Some(Err(NativeProblem::new(Cause::Imposter, text)));
+            return Err(NativeProblem::new(Cause::Imposter, text));
         }
         if !message.is_bound_by(&decoded.payload) {
             let text = "the reply's credential was made for another message";
-            return Some(Err(NativeProblem::new(Cause::Imposter, text)));
+            return Err(NativeProblem::new(Cause::Imposter, text));
         }
-        Some(Ok(()))
+        Ok(true)
     }
 }
 

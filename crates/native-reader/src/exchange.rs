@@ -55,13 +55,6 @@ impl Share {
     }
 }
 
-/// What a request has come to.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Reply(Box<Reply>),
-    Refused(Refusal),
-}
-
 /// Statistics.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -90,35 +83,25 @@ impl Exchange<'_> {
         addresses: &[IpAddr],
         port: u16,
         share: Share,
-    ) -> Result<Outcome, NativeProblem> {
+    ) -> Result<Reply, NativeProblem> {
         // First, because slurmctld would log a connection on which nothing comes.
         let begin = Instant::now();
         let (plugin, credential) =
             self.identity.credential(self.number, self.slurm_user, share.step(CREDENTIAL))?;
         let stream = connect(addresses, port, share.step(CONNECT))?;
         let local = own_address(&stream);
-        let bytes = match self.transfer(stream, plugin, &credential, share)? {
-            Ok(bytes) => bytes,
-            Err(refusal) => return Ok(Outcome::Refused(refusal)),
-        };
+        let bytes = self.transfer(stream, plugin, &credential, share)?;
         let elapsed = begin.elapsed();
         let not_a_reply = |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
         let message = Message::read(&bytes).map_err(not_a_reply)?;
-        let is_signed = match self.identity.check(&message, self.slurm_user, share.step(CHECK)) {
-            Some(checked) => checked.map(|()| true)?,
-            None => false,
-        };
+        let is_signed = self.identity.check(&message, self.slurm_user, share.step(CHECK))?;
         match message.content(self.number).map_err(not_a_reply)? {
             Content::Statistics(body) => {
-                let statistics = statistics::unpack(body, self.number, self.rpc).map_err(|_| {
-                    NativeProblem::new(
-                        Cause::Reply,
-                        "its statistics are longer or shorter than they should be",
-                    )
-                })?;
-                Ok(Outcome::Reply(Box::new(Reply { statistics, is_signed, local, elapsed })))
+                let text = "its statistics are longer or shorter than they should be";
+                let statistics = statistics::unpack(body, self.number, self.rpc)
+                    .map_err(|_| NativeProblem::new(Cause::Reply, text))?;
+                Ok(Reply { statistics, is_signed, local, elapsed })
             }
-            Content::Code(AUTHENTICATION) => Ok(Outcome::Refused(Refusal::Code)),
             Content::Code(code) => Err(of_code(code)),
             Content::Other(kind) => {
                 Err(NativeProblem::new(Cause::Reply, format!("it answers with a message of type {kind}")))
@@ -133,28 +116,27 @@ impl Exchange<'_> {
         plugin: Plugin,
         credential: &[u8],
         share: Share,
-    ) -> Result<Result<Vec<u8>, Refusal>, NativeProblem> {
+    ) -> Result<Vec<u8>, NativeProblem> {
         let mut slurmctld = Timed::new(stream, share.step(REPLY));
         let mut length = [0; 4];
         let sent = slurmctld.send(&message::request(self.number, plugin, credential));
         match sent.and_then(|()| slurmctld.fill(&mut length)) {
-            Ok(0) => return Ok(Err(Refusal::Closed)),
+            Ok(0) => return Err(refused(Refusal::Closed)),
             Ok(4) => {}
             Ok(count) => return Err(cut(count, 4)),
-            Err(error) if is_close(&error) => return Ok(Err(Refusal::Closed)),
+            Err(error) if is_close(&error) => return Err(refused(Refusal::Closed)),
             Err(error) => return Err(of_transfer(&error)),
         }
         if &length == b"HTTP" {
-            return Ok(Err(Refusal::Http));
+            return Err(refused(Refusal::Http));
         }
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         if length > MOST {
-            let text = format!("a reply of {length} bytes is too long");
-            return Err(NativeProblem::new(Cause::Reply, text));
+            return Err(NativeProblem::new(Cause::Reply, format!("a reply of {length} bytes is too long")));
         }
         let mut bytes = vec![0; length];
         match slurmctld.fill(&mut bytes) {
-            Ok(count) if count == length => Ok(Ok(bytes)),
+            Ok(count) if count == length => Ok(bytes),
             Ok(count) => Err(cut(count, length)),
             Err(error) if is_close(&error) => Err(cut(0, length)),
             Err(error) => Err(of_transfer(&error)),
@@ -204,8 +186,13 @@ fn of_transfer(error: &io::Error) -> NativeProblem {
     NativeProblem::new(Cause::Connect, error.to_string())
 }
 
+fn refused(how: Refusal) -> NativeProblem {
+    NativeProblem::new(Cause::Refused(Some(how)), "it refuses the request")
+}
+
 fn of_code(code: u32) -> NativeProblem {
     match code {
+        AUTHENTICATION => refused(Refusal::Code),
         STANDBY => NativeProblem::new(Cause::Standby, "it is a backup controller that is not active"),
         BACK_OFF | HARD_DROP => {
             NativeProblem::new(Cause::Busy, "it answers that there are too many requests")

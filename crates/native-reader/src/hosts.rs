@@ -52,7 +52,7 @@ impl<T: Clone + Send + 'static> Lookup<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     addresses: HashMap<String, Lookup<Vec<IpAddr>>>,
-    user: Option<(String, Lookup<u32>)>,
+    users: HashMap<String, Lookup<u32>>,
 }
 
 impl Hosts {
@@ -89,11 +89,8 @@ impl Hosts {
         if let Ok(number) = name.parse() {
             return Some(number);
         }
-        if self.user.as_ref().is_none_or(|(known, _)| known != name) {
-            self.user = Some((name.to_owned(), Lookup::new()));
-        }
+        let lookup = self.users.entry(name.to_owned()).or_insert_with(Lookup::new);
         let name = name.to_owned();
-        let (_, lookup) = self.user.as_mut()?;
         lookup.get(deadline, move || User::from_name(&name).ok().flatten().map(|user| Uid::as_raw(user.uid)))
     }
 }

@@ -13,7 +13,6 @@ mod conf_lines;
 mod credential;
 mod exchange;
 mod hosts;
-mod kangaroo_twelve;
 mod listener;
 mod message;
 mod munge;

@@ -6,7 +6,8 @@
 #[path = "../tests/inside/message.rs"]
 mod tests;
 
-use crate::kangaroo_twelve::kangaroo_twelve;
+use k12::{CustomRefKt128, ExtendableOutput as _, Update as _};
+
 use crate::pack::{Short, Unpack, pack_text, pack_u32};
 
 /// `REQUEST_STATS_INFO` and its answer.
@@ -52,8 +53,13 @@ fn hash(number: u16, kind: u16, body: &[u8]) -> Vec<u8> {
         let [first, second] = kind.to_ne_bytes();
         return vec![HASH_NONE, first, second];
     }
-    let mut hash = vec![HASH_K12];
-    hash.extend_from_slice(&kangaroo_twelve(body, &kind.to_be_bytes()));
+    [&[HASH_K12][..], &kangaroo_twelve(body, &kind.to_be_bytes())].concat()
+}
+
+fn kangaroo_twelve(message: &[u8], customization: &[u8]) -> [u8; 32] {
+    let (mut hasher, mut hash) = (CustomRefKt128::new_customized(customization), [0; 32]);
+    hasher.update(message);
+    hasher.finalize_xof_into(&mut hash);
     hash
 }
 

@@ -7,6 +7,7 @@ use reader_process::TokenError;
 use slurm_snapshot::Stage;
 
 use crate::conf_lines::ConfError;
+use crate::number::Refusal;
 
 /// What failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +27,9 @@ pub(crate) enum Cause {
     ConnectTimeout,
     /// The connection stands, and nothing comes.
     Silent,
-    /// It refuses the number or the credential.
-    Refused,
-    /// Too early for another attempt after that.
-    Paused,
+    /// It refuses the number or the credential, in the way that is named if a request was just sent; or the credential of
+    /// its reply is not valid.
+    Refused(Option<Refusal>),
     /// All that answer wait to take over.
     Standby,
     /// rl_enable, or a queue that is full.
@@ -72,11 +72,7 @@ impl NativeProblem {
         match self.cause {
             Cause::Conf | Cause::Unsupported | Cause::TokenFile => 0,
             // SLURM_PROTOCOL_AUTHENTICATION_ERROR
-            Cause::NoCredential
-            | Cause::CredentialTimeout
-            | Cause::Refused
-            | Cause::Paused
-            | Cause::Imposter => 1007,
+            Cause::NoCredential | Cause::CredentialTimeout | Cause::Refused(_) | Cause::Imposter => 1007,
             // SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR
             Cause::Name | Cause::Connect | Cause::ConnectTimeout => 1800,
             // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
@@ -128,7 +124,7 @@ impl NativeProblem {
             Cause::Silent => {
                 "slurmctld accepts connections but does not answer: is it stopped or overloaded?"
             }
-            Cause::Refused | Cause::Paused => {
+            Cause::Refused(_) => {
                 "munge.key (the token, the key of auth/slurm) or the clock differs between the two hosts: try `munge -n | ssh \
                  CONTROLLER unmunge`. Or it is a release that this reader does not know (20.11 to 26.05, and newer ones that still \
                  speak to 26.05): slurmctld's log says so."

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::pack::pack_u32;
+use crate::pack::{Unpack, pack_u32};
 use crate::timed::Timed;
 
 /// `SACK_CREATE`.
@@ -59,14 +59,8 @@ fn ask(
     pack_u32(&mut request, hash.len());
     request.extend_from_slice(hash);
     sackd.send(&request)?;
-    let mut length = [0; 4];
-    if sackd.fill(&mut length)? < length.len() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-    if length == 0 || length > MOST {
-        return Err(io::Error::other("it gives no token"));
-    }
+    let length = Unpack(&sackd.exactly(4)?).u32().ok().and_then(|length| usize::try_from(length).ok());
+    let Some(length @ 1..=MOST) = length else { return Err(io::Error::other("it gives no token")) };
     let mut token = sackd.exactly(length)?;
     while token.last() == Some(&0) {
         token.pop();

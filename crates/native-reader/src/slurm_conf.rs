@@ -6,6 +6,7 @@
 #[path = "../tests/inside/slurm_conf.rs"]
 mod tests;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::conf_lines::{ConfError, ConfFiles};
@@ -58,20 +59,12 @@ pub(crate) struct SlurmConf {
     pub(crate) exposed: Vec<PathBuf>,
 }
 
-/// The keys that matter, before they are understood.
+/// What the file says, before it is understood.
 #[derive(Debug, Default)]
 struct Raw {
     hosts: Vec<String>,
-    old: [Option<String>; 4],
-    virtual_address: Option<String>,
-    port: Option<String>,
-    auth: Option<String>,
-    info: Option<String>,
-    alternatives: String,
-    cluster: Option<String>,
-    user: Option<String>,
-    tls: Option<String>,
-    communication: String,
+    /// The last value of each other key, which is in lower case.
+    values: HashMap<String, String>,
 }
 
 /// The file to read: as named, or where libslurm would find it.
@@ -95,37 +88,32 @@ pub(crate) fn read(path: &Path) -> Result<SlurmConf, ConfError> {
 
 impl Raw {
     fn take(&mut self, key: &str, value: &str) {
-        let value = value.to_owned();
-        let [machine, address, backup, backup_address] = &mut self.old;
-        match key.to_ascii_lowercase().as_str() {
-            "slurmctldhost" if self.hosts.len() < CONTROLLERS => self.hosts.push(value),
-            "controlmachine" => *machine = Some(value),
-            "controladdr" => *address = Some(value),
-            "backupcontroller" => *backup = Some(value),
-            "backupaddr" => *backup_address = Some(value),
-            "slurmctldaddr" => self.virtual_address = Some(value),
-            "slurmctldport" => self.port = Some(value),
-            "authtype" => self.auth = Some(value),
-            "authinfo" => self.info = Some(value),
-            "authalttypes" => self.alternatives = value,
-            "clustername" => self.cluster = Some(value.to_ascii_lowercase()),
-            "slurmuser" => self.user = Some(value),
-            "tlstype" => self.tls = Some(value),
-            "communicationparameters" => self.communication = value,
-            _ => {}
+        let key = key.to_ascii_lowercase();
+        if key != "slurmctldhost" {
+            self.values.insert(key, value.to_owned());
+        } else if self.hosts.len() < CONTROLLERS {
+            self.hosts.push(value.to_owned());
         }
     }
 
-    fn understood(self, exposed: Vec<PathBuf>) -> Result<SlurmConf, String> {
-        if let Some(tls) = self.tls.as_deref().filter(|tls| !matches!(plugin(tls, "tls"), "" | "none")) {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str)
+    }
+
+    /// Whether a list of words has this one.
+    fn has(&self, key: &str, word: &str) -> bool {
+        let mut words = self.value(key).unwrap_or_default().split(',');
+        words.any(|one| one.trim().eq_ignore_ascii_case(word))
+    }
+
+    fn understood(&self, exposed: Vec<PathBuf>) -> Result<SlurmConf, String> {
+        if let Some(tls) = self.value("tlstype").filter(|tls| !matches!(plugin(tls, "tls"), "" | "none")) {
             return Err(format!(
                 "TLSType={tls}: this reader does not speak TLS. Use libslurm's reader, or slurmrestd"
             ));
         }
-        let has = |words: &str, word: &str| words.split(',').any(|one| one.trim().eq_ignore_ascii_case(word));
-        let info = self.info.as_deref().unwrap_or_default();
-        let auth = match plugin(self.auth.as_deref().unwrap_or("munge"), "auth") {
-            "munge" => AuthType::Munge(munge(info)),
+        let auth = match plugin(self.value("authtype").unwrap_or("munge"), "auth") {
+            "munge" => AuthType::Munge(munge(self.value("authinfo").unwrap_or_default())),
             "slurm" => AuthType::Slurm,
             other => {
                 return Err(format!(
@@ -134,9 +122,8 @@ impl Raw {
                 ));
             }
         };
-        let ports = ports(self.port.as_deref().unwrap_or_default()).ok_or_else(|| {
-            format!("SlurmctldPort={}: not a port", self.port.as_deref().unwrap_or_default())
-        })?;
+        let port = self.value("slurmctldport").unwrap_or_default();
+        let ports = ports(port).ok_or_else(|| format!("SlurmctldPort={port}: not a port"))?;
         let controllers = self.controllers();
         if controllers.is_empty() {
             return Err("neither SlurmctldHost nor ControlMachine is set".to_owned());
@@ -145,29 +132,30 @@ impl Raw {
             controllers,
             ports,
             auth,
-            allows_tokens: has(&self.alternatives, "auth/jwt"),
-            cluster: self.cluster.filter(|name| !name.is_empty()),
-            user: self.user.unwrap_or_else(|| "root".to_owned()),
-            ipv4: !has(&self.communication, "DisableIPv4"),
-            ipv6: has(&self.communication, "EnableIPv6"),
+            allows_tokens: self.has("authalttypes", "auth/jwt"),
+            cluster: self.value("clustername").map(str::to_ascii_lowercase).filter(|name| !name.is_empty()),
+            user: self.value("slurmuser").unwrap_or("root").to_owned(),
+            ipv4: !self.has("communicationparameters", "DisableIPv4"),
+            ipv6: self.has("communicationparameters", "EnableIPv6"),
             exposed,
         })
     }
 
     /// `SlurmctldAddr` is a virtual address that belongs to whichever controller is active.
     fn controllers(&self) -> Vec<Controller> {
-        if let Some(address) = self.virtual_address.clone() {
-            return vec![Controller { name: address.clone(), address }];
+        let one =
+            |name: &str, address: &str| Controller { name: name.to_owned(), address: address.to_owned() };
+        if let Some(address) = self.value("slurmctldaddr") {
+            return vec![one(address, address)];
         }
-        let mut found: Vec<Controller> = self.hosts.iter().map(|text| controller(text)).collect();
-        let [machine, address, backup, backup_address] = self.old.clone();
-        if found.is_empty() {
-            for (name, address) in [(machine, address), (backup, backup_address)] {
-                let Some(name) = name else { continue };
-                found.push(Controller { address: address.unwrap_or_else(|| name.clone()), name });
-            }
+        if !self.hosts.is_empty() {
+            return self.hosts.iter().map(|text| controller(text)).collect();
         }
-        found
+        let old = [("controlmachine", "controladdr"), ("backupcontroller", "backupaddr")].into_iter();
+        old.filter_map(|(name, address)| {
+            self.value(name).map(|name| one(name, self.value(address).unwrap_or(name)))
+        })
+        .collect()
     }
 }
 

@@ -39,6 +39,16 @@ fn requests_of_both_headers_and_every_plugin() {
     );
 }
 
+/// A reply with full tables has more than one chunk of 8,192 bytes.
+#[test]
+fn vectors_of_rfc_9861() {
+    let pattern: Vec<u8> = (0..0xfb).cycle().take(83_521).collect();
+    let expected = bytes("8701045e22205345ff4dda05555cbb5c3af1a771c2b89baef37db43d9998b9fe");
+    assert_eq!(kangaroo_twelve(&pattern, &[])[..], expected);
+    let expected = bytes("d848c5068ced736f4462159b9867fd4c20b808acc3d5bc48e0b06ba0a3762ec4");
+    assert_eq!(kangaroo_twelve(&[0xff], &pattern[..41])[..], expected);
+}
+
 #[test]
 fn replies_with_and_without_a_credential_and_with_an_origin() {
     for (hex, number, expected) in [
