@@ -105,7 +105,8 @@ golden: ## write the golden files, docs/metrics.md and THIRD-PARTY-NOTICES again
 dashboards: ## write config/grafana again: the dashboards and the alert rules
 	cargo run --quiet --locked -p tools --bin dashboards -- config/grafana
 
-grafana: packages ## every panel of every dashboard, drawn by Grafana's own components from a real cluster's points, and the files against Grafana's types, 10 to 13: needs node, npm and chromium
+grafana: ## every panel of every dashboard, drawn by Grafana's own components from a real cluster's points, and the files against Grafana's types, 10 to 13: needs Node.js 20
+	@sh tests/packages.sh grafana
 	@sh tests/tools/grafana/build.sh $(TARGET)/grafana/panels
 	@node tests/live/dashboards/types.mjs config/grafana $(TARGET)/grafana
 	cargo build --locked --workspace
@@ -114,7 +115,8 @@ grafana: packages ## every panel of every dashboard, drawn by Grafana's own comp
 scale-out: packages ## 100,000 points a tick through relays and vmagent over three stores, of which one is stopped and one killed; targets on VictoriaMetrics (needs a mirror of Debian)
 	sh tests/scale_out/run.sh
 
-screenshots: packages ## draw docs/images again, with Grafana's own components from a simulated night; INCIDENTS=DIR draws what three incidents look like instead
+screenshots: ## draw docs/images again, with Grafana's own components from a simulated night; INCIDENTS=DIR draws what three incidents look like instead
+	@sh tests/packages.sh grafana
 	@sh tests/tools/grafana/build.sh $(TARGET)/grafana/panels
 	cargo build --locked --workspace
 	@GRAFANA_PANELS=$(abspath $(TARGET))/grafana/panels cargo run --quiet --locked -p tools --bin screenshots

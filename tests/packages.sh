@@ -2,7 +2,7 @@
 # Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
 # `packages.sh build` is for building only, `packages.sh demo` for `make demo`, `packages.sh debian`, `packages.sh rpm` and
 # `packages.sh dist` for making packages, `packages.sh chroot` for testing them. `packages.sh releases` adds what other releases
-# of Slurm need.
+# of Slurm need, `packages.sh grafana` what draws panels.
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
@@ -47,6 +47,7 @@ dist)
     ;;
 rpm) build="$(wanted) rpm" tests= programs='gcc rpmbuild' ;;
 chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
+grafana) tests="$tests chromium" ;;
 # Without the last three a Slurm that is built has no slurmrestd.
 releases) tests="$tests debootstrap make liblua5.3-dev libmariadb-dev libmunge-dev pkgconf libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
 esac

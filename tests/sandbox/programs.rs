@@ -17,7 +17,7 @@ const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 /// The variable that names the file `slurm-graphite` reads without --config.
 const DEFAULT_FILE: &str = "SLURM_GRAPHITE_CONFIG";
 
-const PACKAGES: [(&str, &str); 36] = [
+const PACKAGES: [(&str, &str); 37] = [
     ("munged", "munge"),
     ("slurmrestd", "slurmrestd"),
     ("stunnel", "stunnel4"),
@@ -54,6 +54,7 @@ const PACKAGES: [(&str, &str); 36] = [
     ("rpm", "rpm"),
     ("rpmspec", "rpm"),
     ("rpmlint", "rpmlint"),
+    ("chromium", "chromium"),
 ];
 
 /// The path of a program; an ordinary user's `PATH` often lacks `/usr/sbin`, where slurmctld is.
