@@ -27,8 +27,8 @@ pub(crate) enum Cause {
     ConnectTimeout,
     /// The connection stands, and nothing comes.
     Silent,
-    /// It refuses the number or the credential, in the way that is named if a request was just sent; or the credential of
-    /// its reply is not valid.
+    /// It refuses the number or the credential, in this way. `None`: nothing was sent, because it has refused before; or
+    /// the credential of its reply is not valid here.
     Refused(Option<Refusal>),
     /// All that answer wait to take over.
     Standby,
