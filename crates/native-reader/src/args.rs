@@ -1,8 +1,10 @@
-//! The reader's arguments, parsed by hand: there are few flags, and start-up time matters.
+//! The reader's arguments.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use lexopt::{Arg, Parser};
+use reader_process::start::{ReaderMode, seconds, value};
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -19,14 +21,6 @@ Usage: slurm-graphite-native-reader [--conf FILE]
   --help              this text
 ";
 
-/// What the reader was told to do.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ReaderMode {
-    Serve(NativeArguments),
-    Version,
-    Help,
-}
-
 /// The arguments for slurmctld.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NativeArguments {
@@ -36,35 +30,19 @@ pub(crate) struct NativeArguments {
     pub(crate) timeout: Duration,
 }
 
-/// Arguments that the reader does not accept.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum UsageError {
-    #[error("{0:?} is not an argument of the reader: see --help")]
-    Unknown(OsString),
-    #[error("{0} needs a value")]
-    Value(&'static str),
-}
-
 /// Reads the arguments after the program's name.
-pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<ReaderMode, UsageError> {
+pub(crate) fn parse(mut parser: Parser) -> Result<ReaderMode<NativeArguments>, lexopt::Error> {
     let timeout = Duration::from_secs(27);
     let mut found = NativeArguments { conf: None, token_file: None, remember: None, timeout };
-    while let Some(argument) = arguments.next() {
-        let mut value =
-            |flag| arguments.next().filter(|text| !text.is_empty()).ok_or(UsageError::Value(flag));
-        match argument.to_str() {
-            Some("--conf") => found.conf = Some(value("--conf")?.into()),
-            Some("--token-file") => found.token_file = Some(value("--token-file")?.into()),
-            Some("--remember") => found.remember = Some(value("--remember")?.into()),
-            Some("--timeout") => {
-                let seconds = value("--timeout")?.to_str().and_then(|text| text.parse::<f64>().ok());
-                let seconds = seconds.filter(|seconds| (0.1..=1e6).contains(seconds));
-                found.timeout = Duration::from_secs_f64(seconds.ok_or(UsageError::Value("--timeout"))?);
-            }
-            Some("--version" | "-V") => return Ok(ReaderMode::Version),
-            Some("--help" | "-h") => return Ok(ReaderMode::Help),
-            _ => return Err(UsageError::Unknown(argument)),
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("conf") => found.conf = Some(value(&mut parser)?.into()),
+            Arg::Long("token-file") => found.token_file = Some(value(&mut parser)?.into()),
+            Arg::Long("remember") => found.remember = Some(value(&mut parser)?.into()),
+            Arg::Long("timeout") => found.timeout = seconds(&mut parser)?,
+            Arg::Long("version") | Arg::Short('V') => return Ok(ReaderMode::Version),
+            Arg::Long("help") | Arg::Short('h') => return Ok(ReaderMode::Help),
+            other => return Err(other.unexpected()),
         }
     }
     Ok(ReaderMode::Serve(found))
@@ -74,17 +52,21 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Rea
 mod tests {
     use super::*;
 
-    fn of(arguments: &[&str]) -> Result<ReaderMode, UsageError> {
-        parse(arguments.iter().map(OsString::from))
+    fn of(arguments: &[&str]) -> Result<ReaderMode<NativeArguments>, String> {
+        parse(Parser::from_args(arguments)).map_err(|error| error.to_string())
     }
 
     #[test]
     fn what_is_wrong_is_said() {
-        assert_eq!(of(&["--conf"]), Err(UsageError::Value("--conf")));
-        assert_eq!(of(&["--remember", ""]), Err(UsageError::Value("--remember")));
-        assert_eq!(of(&["--rest"]), Err(UsageError::Unknown("--rest".into())));
-        for timeout in ["0", "-1", "nan", "x", "1e99"] {
-            assert_eq!(of(&["--timeout", timeout]), Err(UsageError::Value("--timeout")), "{timeout}");
+        for (arguments, said) in [
+            (&["--conf"][..], "--conf"),
+            (&["--remember", ""], "empty value"),
+            (&["--rest"], "--rest"),
+            (&["--timeout", "0"], "--timeout needs seconds"),
+            (&["slurm.conf"], "slurm.conf"),
+        ] {
+            let error = of(arguments).unwrap_err();
+            assert!(error.contains(said), "{arguments:?}: {error}");
         }
         assert!(matches!(of(&["--conf", "/c", "--timeout", "5"]), Ok(ReaderMode::Serve(_))));
         assert_eq!(of(&["--conf", "/c", "--version"]), Ok(ReaderMode::Version));

@@ -81,16 +81,13 @@ impl Cluster {
                 Ok(found) => return Ok(found),
                 Err(problem) => {
                     self.owner = None;
-                    if problem.cause == Cause::Standby {
+                    let cause = problem.cause;
+                    if cause == Cause::Standby {
                         self.waiting.insert(controller.name.clone(), Instant::now());
                     }
-                    let is_own = matches!(
-                        problem.cause,
-                        Cause::TokenFile | Cause::NoCredential | Cause::CredentialTimeout
-                    );
                     problems.push((controller.name.clone(), problem));
                     // No other controller can help.
-                    if is_own {
+                    if matches!(cause, Cause::TokenFile | Cause::NoCredential | Cause::CredentialTimeout) {
                         break;
                     }
                 }

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of one file.
 const MOST: u64 = 1 << 20;
 
-/// Files inside each other, and all files.
-const DEPTH: usize = 8;
+/// All files, also those inside each other.
 const FILES: usize = 64;
 
 /// Why a file cannot be used.
@@ -35,13 +34,9 @@ pub(crate) struct ConfFiles {
 impl ConfFiles {
     /// Calls `each` with the keys and values of this file and those that it includes, in order.
     pub(crate) fn read(&mut self, path: &Path, each: &mut dyn FnMut(&str, &str)) -> Result<(), ConfError> {
-        self.file(path, DEPTH, each)
-    }
-
-    fn file(&mut self, path: &Path, depth: usize, each: &mut dyn FnMut(&str, &str)) -> Result<(), ConfError> {
         let wrong = |what: String| ConfError { path: path.to_owned(), what };
         self.files = self.files.saturating_add(1);
-        if depth == 0 || self.files > FILES {
+        if self.files > FILES {
             return Err(wrong("too many files include each other".to_owned()));
         }
         let (text, is_exposed) = contents(path).map_err(|error| wrong(error.to_string()))?;
@@ -55,7 +50,7 @@ impl ConfFiles {
                 })?;
                 // An absolute name replaces the folder.
                 let inner = path.parent().unwrap_or(Path::new("/")).join(name);
-                self.file(&inner, depth.saturating_sub(1), each)?;
+                self.read(&inner, each)?;
                 continue;
             }
             // Keys after the first one belong to nodes and partitions.
@@ -95,23 +90,13 @@ fn contents(path: &Path) -> io::Result<(String, bool)> {
 
 /// Whole lines: without comments, put together where a backslash continues them, without escapes.
 fn lines(text: &str) -> impl Iterator<Item = String> {
-    let mut parts = text.lines();
-    std::iter::from_fn(move || {
-        let mut whole = String::new();
-        let mut any = false;
-        for part in parts.by_ref() {
-            any = true;
-            let part = without_comment(part);
-            let trimmed = part.trim_end();
-            match trimmed.strip_suffix('\\') {
-                Some(begun) => whole.push_str(begun),
-                None => {
-                    whole.push_str(trimmed);
-                    break;
-                }
-            }
-        }
-        any.then(|| without_escapes(&whole))
+    let mut whole = String::new();
+    // Nothing continues the last line.
+    text.lines().chain([""]).filter_map(move |part| {
+        let part = without_comment(part).trim_end();
+        let begun = part.strip_suffix('\\');
+        whole.push_str(begun.unwrap_or(part));
+        begun.is_none().then(|| without_escapes(&std::mem::take(&mut whole)))
     })
 }
 

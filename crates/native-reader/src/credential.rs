@@ -67,8 +67,8 @@ impl<'a> Identity<'a> {
     ) -> Result<bool, NativeProblem> {
         let (Self::Munge(munge), Some(credential)) = (self, message.credential) else { return Ok(false) };
         let decoded = munge.decode(credential, deadline).map_err(|error| match error {
-            MungeError::Refused { number, text } => {
-                let text = format!("the reply's credential is not valid here: {text} (munge error {number})");
+            MungeError::Refused { .. } => {
+                let text = format!("the reply's credential is not valid here: {error}");
                 NativeProblem::new(Cause::Refused(None), text)
             }
             error => of_munge(munge, error),

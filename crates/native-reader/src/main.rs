@@ -28,29 +28,12 @@ mod timed;
 
 use std::process::ExitCode;
 
-use reader_process::{USAGE, log, print};
-
-use self::args::{NativeArguments, ReaderMode};
 use self::cluster::Cluster;
 
 fn main() -> ExitCode {
-    let arguments = match args::parse(std::env::args_os().skip(1)) {
-        Ok(ReaderMode::Serve(arguments)) => arguments,
-        Ok(ReaderMode::Help) => return print(args::HELP),
-        Ok(ReaderMode::Version) => {
-            return print(concat!("slurm-graphite-native-reader ", env!("CARGO_PKG_VERSION"), "\n"));
-        }
-        Err(error) => {
-            log(&error);
-            return USAGE.into();
-        }
-    };
-    reader_process::end(run(arguments))
-}
-
-fn run(arguments: NativeArguments) -> Result<(), Box<dyn std::error::Error>> {
-    if let Some(input) = reader_process::input()? {
-        serve::serve(Cluster::new(arguments), input, std::io::stdout().lock())?;
-    }
-    Ok(())
+    let version = concat!("slurm-graphite-native-reader ", env!("CARGO_PKG_VERSION"), "\n");
+    let mode = args::parse(lexopt::Parser::from_env());
+    reader_process::start::start(args::HELP, version, mode, |arguments, input| {
+        serve::serve(Cluster::new(arguments), input, std::io::stdout().lock())
+    })
 }

@@ -8,7 +8,7 @@ mod tests;
 
 use k12::{CustomRefKt128, ExtendableOutput as _, Update as _};
 
-use crate::pack::{Short, Unpack, pack_text, pack_u32};
+use crate::pack::{Short, Unpack, packed_length, packed_text};
 
 /// `REQUEST_STATS_INFO` and its answer.
 const REQUEST: u16 = 2035;
@@ -65,28 +65,24 @@ fn kangaroo_twelve(message: &[u8], customization: &[u8]) -> [u8; 32] {
 
 /// The whole request for statistics.
 pub(crate) fn request(number: u16, plugin: Plugin, credential: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(credential.len().saturating_add(48));
-    let mut put = |number: u16| bytes.extend_from_slice(&number.to_be_bytes());
-    put(number << 8);
-    put(0);
-    if number < FIRST_WITH_K12 {
-        put(0);
-    }
-    put(REQUEST);
-    pack_u32(&mut bytes, GET.len());
-    // Nothing is forwarded or returned, and there is no address of an origin.
-    bytes.extend_from_slice(&[0; 6]);
-    bytes.extend_from_slice(&(plugin as u32).to_be_bytes());
-    pack_text(&mut bytes, credential);
-    if plugin == Plugin::Jwt {
-        // The user is in the token.
-        bytes.extend_from_slice(&[0; 4]);
-    }
-    bytes.extend_from_slice(&GET);
-    let mut message = Vec::with_capacity(bytes.len().saturating_add(4));
-    pack_u32(&mut message, bytes.len());
-    message.append(&mut bytes);
-    message
+    // No flags, and before 22.05 no index.
+    let flags: &[u8] = if number < FIRST_WITH_K12 { &[0; 4] } else { &[0; 2] };
+    // The user is in a token.
+    let user: &[u8] = if plugin == Plugin::Jwt { &[0; 4] } else { &[] };
+    let bytes = [
+        &(number << 8).to_be_bytes(),
+        flags,
+        &REQUEST.to_be_bytes(),
+        &packed_length(GET.len()),
+        // Nothing is forwarded or returned, and there is no address of an origin.
+        &[0; 6],
+        &(plugin as u32).to_be_bytes(),
+        &packed_text(credential),
+        user,
+        &GET,
+    ]
+    .concat();
+    [&packed_length(bytes.len())[..], &bytes].concat()
 }
 
 /// A reply after its length.

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::pack::{Short, Unpack, pack_u32};
+use crate::pack::{Short, Unpack, packed_length, packed_text};
 use crate::timed::Timed;
 
 const MAGIC: u32 = 0x0060_6d4b;
@@ -66,12 +66,9 @@ impl Munge {
         restricted_to: Option<u32>,
         deadline: Instant,
     ) -> Result<Vec<u8>, MungeError> {
-        let mut body = DEFAULTS.to_vec();
-        for number in [self.ttl, restricted_to.unwrap_or(ANY), ANY] {
-            body.extend_from_slice(&number.to_be_bytes());
-        }
-        pack_u32(&mut body, payload.len());
-        body.extend_from_slice(payload);
+        let numbers = [self.ttl, restricted_to.unwrap_or(ANY), ANY].map(u32::to_be_bytes);
+        let length = packed_length(payload.len());
+        let body = [&DEFAULTS, numbers.as_flattened(), &length, payload].concat();
         let answer = self.exchange(ENCODE, ENCODED, &body, deadline)?;
         let mut answer = Unpack(&answer);
         check(&mut answer)?;
@@ -85,9 +82,7 @@ impl Munge {
 
     /// What is in a credential, which has no NUL.
     pub(crate) fn decode(&self, credential: &[u8], deadline: Instant) -> Result<Decoded, MungeError> {
-        let mut body = Vec::with_capacity(credential.len().saturating_add(5));
-        crate::pack::pack_text(&mut body, credential);
-        let answer = self.exchange(DECODE, DECODED, &body, deadline)?;
+        let answer = self.exchange(DECODE, DECODED, &packed_text(credential), deadline)?;
         let mut answer = Unpack(&answer);
         check(&mut answer)?;
         let _ciphers = answer.bytes(3)?;
@@ -106,11 +101,8 @@ impl Munge {
     /// Sends a message of one type and returns the body of the answer.
     fn exchange(&self, send: u8, expect: u8, body: &[u8], deadline: Instant) -> Result<Vec<u8>, MungeError> {
         let mut munged = Timed::<UnixStream>::connect(&self.socket, deadline)?;
-        let mut message = MAGIC.to_be_bytes().to_vec();
-        message.extend_from_slice(&[VERSION, send, 0]);
-        pack_u32(&mut message, body.len());
-        message.extend_from_slice(body);
-        munged.send(&message)?;
+        let length = packed_length(body.len());
+        munged.send(&[&MAGIC.to_be_bytes()[..], &[VERSION, send, 0], &length, body].concat())?;
         let header = munged.exactly(11)?;
         let mut header = Unpack(&header);
         let (magic, version, kind, _retries) = (header.u32()?, header.u8()?, header.u8()?, header.u8()?);

@@ -60,6 +60,12 @@ const RELEASES: [(u16, u16, Refusal); 13] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Releases(u16);
 
+impl Default for Releases {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
 impl Releases {
     const ALL: Self = Self((1 << RELEASES.len()) - 1);
 
@@ -90,7 +96,7 @@ impl Releases {
 }
 
 /// What is known about one slurmctld. Times are Unix seconds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Numbers {
     /// The highest number that it has accepted.
@@ -102,27 +108,12 @@ pub(crate) struct Numbers {
     /// How often the accepted number was refused since.
     strikes: u8,
     /// Whether others are being tried in its place.
-    is_searching: bool,
+    is_in_doubt: bool,
     /// When it refused.
     refusals: Vec<i64>,
     /// How many pauses there were since something was accepted, and the end of the last.
     pauses: usize,
     retry_at: i64,
-}
-
-impl Default for Numbers {
-    fn default() -> Self {
-        Self {
-            accepted: None,
-            started: 0,
-            possible: Releases::ALL,
-            strikes: 0,
-            is_searching: true,
-            refusals: Vec::new(),
-            pauses: 0,
-            retry_at: 0,
-        }
-    }
 }
 
 impl Numbers {
@@ -153,7 +144,7 @@ impl Numbers {
             self.retry_at = oldest.saturating_add(HOUR);
             return Err(self.retry_at);
         }
-        let search = || self.possible.best().filter(|_| self.is_searching);
+        let search = || self.possible.best().filter(|_| self.is_searching());
         search().or(self.accepted).or_else(|| Releases::ALL.best()).ok_or(now)
     }
 
@@ -177,7 +168,6 @@ impl Numbers {
             accepted: Some(number),
             started,
             possible: self.possible,
-            is_searching: false,
             refusals: std::mem::take(&mut self.refusals),
             ..Self::default()
         };
@@ -194,7 +184,7 @@ impl Numbers {
         if self.accepted == Some(number) {
             self.strikes = self.strikes.saturating_add(1);
             if how == Refusal::Http || self.strikes == 3 {
-                self.is_searching = true;
+                self.is_in_doubt = true;
                 self.possible = Releases::ALL.refusing(number, how);
             }
             match self.strikes {
@@ -205,7 +195,7 @@ impl Numbers {
         } else {
             self.possible = self.possible.refusing(number, how);
         }
-        if !self.is_searching || self.possible.count() == 0 {
+        if !self.is_searching() || self.possible.count() == 0 {
             self.pause(now);
         }
     }
@@ -215,6 +205,10 @@ impl Numbers {
         if self.strikes == 1 {
             self.strikes = 0;
         }
+    }
+
+    const fn is_searching(&self) -> bool {
+        self.accepted.is_none() || self.is_in_doubt
     }
 
     /// The next attempt comes later.
@@ -228,7 +222,7 @@ impl Numbers {
     /// Forgets what refusals seemed to tell. The next attempt begins with what was accepted before; if that is refused
     /// once more, others are tried.
     fn begin_again(&mut self) {
-        self.is_searching = self.accepted.is_none();
+        self.is_in_doubt = false;
         self.possible = self.accepted.map_or(Releases::ALL, |known| Releases::ALL.accepting(known));
         self.strikes = if self.accepted.is_some() { 2 } else { 0 };
     }

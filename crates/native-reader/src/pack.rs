@@ -83,15 +83,13 @@ impl<'a> Unpack<'a> {
     }
 }
 
-/// Appends a text as Slurm packs it: its length with the NUL, the text, the NUL.
-pub(crate) fn pack_text(bytes: &mut Vec<u8>, text: &[u8]) {
-    pack_u32(bytes, text.len().saturating_add(1));
-    bytes.extend_from_slice(text);
-    bytes.push(0);
+/// A text as Slurm packs it: its length with the NUL, the text, the NUL.
+pub(crate) fn packed_text(text: &[u8]) -> Vec<u8> {
+    [&packed_length(text.len().saturating_add(1))[..], text, &[0]].concat()
 }
 
-/// Appends a length.
-pub(crate) fn pack_u32(bytes: &mut Vec<u8>, length: usize) {
+/// A length.
+pub(crate) fn packed_length(length: usize) -> [u8; 4] {
     // No message of this reader is that long.
-    bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }

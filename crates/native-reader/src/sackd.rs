@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::pack::{Unpack, pack_u32};
+use crate::pack::{Unpack, packed_length};
 use crate::timed::Timed;
 
 /// `SACK_CREATE`.
@@ -51,14 +51,11 @@ fn ask(
     hash: &[u8],
     restricted_to: Option<u32>,
 ) -> io::Result<Vec<u8>> {
-    let mut request = (number << 8).to_be_bytes().to_vec();
-    // Itself, the type, the user and the hash with its length.
-    pack_u32(&mut request, hash.len().saturating_add(16));
-    request.extend_from_slice(&CREATE.to_be_bytes());
-    request.extend_from_slice(&restricted_to.unwrap_or(u32::MAX).to_be_bytes());
-    pack_u32(&mut request, hash.len());
-    request.extend_from_slice(hash);
-    sackd.send(&request)?;
+    let user = restricted_to.unwrap_or(u32::MAX).to_be_bytes();
+    // The length of itself, the type, the user and the hash with its length.
+    let (all, own) = (packed_length(hash.len().saturating_add(16)), packed_length(hash.len()));
+    let number = (number << 8).to_be_bytes();
+    sackd.send(&[&number[..], &all, &CREATE.to_be_bytes(), &user, &own, hash].concat())?;
     let length = Unpack(&sackd.exactly(4)?).u32().ok().and_then(|length| usize::try_from(length).ok());
     let Some(length @ 1..=MOST) = length else { return Err(io::Error::other("it gives no token")) };
     let mut token = sackd.exactly(length)?;

@@ -118,17 +118,22 @@ fn tables(from: &mut Unpack<'_>, number: u16) -> Result<(RpcTables, Option<bool>
     let rows = ids.into_iter().zip(counts).zip(times);
     let users = rows.map(|((id, count), time)| RpcUser { id, count, time, ..RpcUser::default() }).collect();
 
-    let (ids, counts) = (from.list(MAX_PENDING, Unpack::u32)?, from.list(MAX_PENDING, Unpack::u32)?);
-    if ids.len() != counts.len() {
-        return Err(Short);
-    }
-    let pending = ids.into_iter().zip(counts).map(|(id, count)| PendingRpc { id, count }).collect();
-    let (ids, hosts) = (from.list(MAX_PENDING, Unpack::u32)?, from.list(MAX_PENDING, Unpack::text)?);
-    if ids.len() != hosts.len() {
-        return Err(Short);
-    }
-    let dumped = ids.into_iter().zip(hosts).map(|(id, hostlist)| DumpedRpcs { id, hostlist }).collect();
+    let pending = pairs(from, Unpack::u32, |(id, count)| PendingRpc { id, count })?;
+    let dumped = pairs(from, Unpack::text, |(id, hostlist)| DumpedRpcs { id, hostlist })?;
     Ok((RpcTables { types, users, pending: Some(pending), dumped }, enabled))
+}
+
+/// The rows of two lists that are as long as each other.
+fn pairs<'a, T, R>(
+    from: &mut Unpack<'a>,
+    each: fn(&mut Unpack<'a>) -> Result<T, Short>,
+    row: fn((u32, T)) -> R,
+) -> Result<Vec<R>, Short> {
+    let (ids, values) = (from.list(MAX_PENDING, Unpack::u32)?, from.list(MAX_PENDING, each)?);
+    if ids.len() != values.len() {
+        return Err(Short);
+    }
+    Ok(ids.into_iter().zip(values).map(row).collect())
 }
 
 fn queues(from: &mut Unpack<'_>, size: usize) -> Result<Vec<RpcQueue>, Short> {
@@ -137,14 +142,9 @@ fn queues(from: &mut Unpack<'_>, size: usize) -> Result<Vec<RpcQueue>, Short> {
     let last = from.list(size, Unpack::u16)?;
     let max = from.list(size, Unpack::u16)?;
     let rows = queued.into_iter().zip(dropped).zip(last).zip(max);
-    Ok(rows
-        .map(|(((queued, dropped), cycle_last), cycle_max)| RpcQueue {
-            queued,
-            dropped,
-            cycle_last,
-            cycle_max,
-        })
-        .collect())
+    let row =
+        |(((queued, dropped), cycle_last), cycle_max)| RpcQueue { queued, dropped, cycle_last, cycle_max };
+    Ok(rows.map(row).collect())
 }
 
 /// How many rows of a table there are: as many as slurmctld says, but no more than it can count.

@@ -7,6 +7,7 @@
 
 mod conversation;
 pub mod names;
+pub mod start;
 mod token;
 
 use std::fmt::Display;
@@ -14,7 +15,6 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt as _;
-use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
@@ -25,15 +25,12 @@ use slurm_snapshot::Reading;
 pub use self::conversation::{Conversation, ServeError};
 pub use self::token::{TokenError, TokenFile};
 
-/// The exit status for wrong usage.
-pub const USAGE: u8 = 64;
-
 /// The file to read requests from. From now on this process is killed when the program that started it ends, even if it
 /// is stuck in a call. `None`: that program has already ended.
 ///
 /// # Errors
 /// There is no standard input.
-pub fn input() -> io::Result<Option<File>> {
+fn input() -> io::Result<Option<File>> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     Ok((!is_started_by_a_program(&input)? || tie_to_parent(&input)?).then_some(input))
 }
@@ -73,25 +70,4 @@ pub fn stamped(reading: Reading) -> Reading {
 #[must_use]
 pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Prints `--help` and `--version`.
-#[must_use]
-pub fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
-/// The exit code for a conversation that ended with this result.
-#[must_use]
-pub fn end(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log(&error);
-            ExitCode::FAILURE
-        }
-    }
 }

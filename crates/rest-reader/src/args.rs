@@ -1,10 +1,11 @@
-//! The reader's arguments, parsed by hand: there are few flags, and start-up time matters.
+//! The reader's arguments.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slurm_snapshot::{Endpoint, EndpointError};
+use lexopt::{Arg, Parser, ValueExt as _};
+use reader_process::start::{ReaderMode, seconds, value};
+use slurm_snapshot::Endpoint;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -23,14 +24,6 @@ Usage: slurm-graphite-rest-reader --rest URL [--token-file FILE]
   --help              this text
 ";
 
-/// What the reader was told to do.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ReaderMode {
-    Serve(RestArguments),
-    Version,
-    Help,
-}
-
 /// The arguments for slurmrestd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RestArguments {
@@ -41,78 +34,49 @@ pub(crate) struct RestArguments {
     pub(crate) timeout: Duration,
 }
 
-/// Arguments that the reader does not accept.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum UsageError {
-    #[error("{0:?} is not an argument of the reader: see --help")]
-    Unknown(OsString),
-    #[error("{0} needs a value")]
-    Value(&'static str),
-    #[error("--rest URL is missing: see --help")]
-    NoEndpoint,
-    #[error("--rest: {0}")]
-    Endpoint(#[from] EndpointError),
-    #[error(
-        "--rest: without TLS the token would go over the network in the clear; use https://, or add --insecure"
-    )]
-    Exposed,
-}
-
 /// Reads the arguments after the program's name.
-pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<ReaderMode, UsageError> {
+pub(crate) fn parse(mut parser: Parser) -> Result<ReaderMode<RestArguments>, lexopt::Error> {
     let (mut endpoint, mut insecure) = (None, false);
     let (mut token_file, mut user, mut ca_file) = (None, None, None);
     let mut timeout = Duration::from_secs(27);
-    while let Some(argument) = arguments.next() {
-        let mut value =
-            |flag| arguments.next().filter(|text| !text.is_empty()).ok_or(UsageError::Value(flag));
-        match argument.to_str() {
-            Some("--rest") => {
-                let text = value("--rest")?;
-                endpoint = Some(text.to_str().unwrap_or_default().parse::<Endpoint>()?);
-            }
-            Some("--token-file") => token_file = Some(PathBuf::from(value("--token-file")?)),
-            Some("--ca-file") => ca_file = Some(PathBuf::from(value("--ca-file")?)),
-            Some("--user") => {
-                let name = value("--user")?.into_string().ok().filter(|name| is_plain(name));
-                user = Some(name.ok_or(UsageError::Value("--user"))?);
-            }
-            Some("--timeout") => {
-                let seconds = value("--timeout")?.to_str().and_then(|text| text.parse::<f64>().ok());
-                let seconds = seconds.filter(|seconds| (0.1..=1e6).contains(seconds));
-                timeout = Duration::from_secs_f64(seconds.ok_or(UsageError::Value("--timeout"))?);
-            }
-            Some("--insecure") => insecure = true,
-            Some("--version") => return Ok(ReaderMode::Version),
-            Some("--help") => return Ok(ReaderMode::Help),
-            _ => return Err(UsageError::Unknown(argument)),
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("rest") => endpoint = Some(parser.value()?.parse::<Endpoint>()?),
+            Arg::Long("token-file") => token_file = Some(PathBuf::from(value(&mut parser)?)),
+            Arg::Long("ca-file") => ca_file = Some(PathBuf::from(value(&mut parser)?)),
+            Arg::Long("user") => user = Some(parser.value()?.parse_with(user_name)?),
+            Arg::Long("timeout") => timeout = seconds(&mut parser)?,
+            Arg::Long("insecure") => insecure = true,
+            Arg::Long("version") | Arg::Short('V') => return Ok(ReaderMode::Version),
+            Arg::Long("help") | Arg::Short('h') => return Ok(ReaderMode::Help),
+            other => return Err(other.unexpected()),
         }
     }
-    let endpoint = endpoint.ok_or(UsageError::NoEndpoint)?;
+    let endpoint = endpoint.ok_or("--rest URL is missing")?;
     if endpoint.is_exposed() && token_file.is_some() && !insecure {
-        return Err(UsageError::Exposed);
+        return Err("--rest: without TLS the token would go over the network in the clear; use https://, or add --insecure".into());
     }
     Ok(ReaderMode::Serve(RestArguments { endpoint, token_file, user, ca_file, timeout }))
 }
 
-/// Whether a header can contain this text.
-fn is_plain(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+/// A name that a header can contain.
+fn user_name(text: &str) -> Result<String, &'static str> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_plain { Ok(text.to_owned()) } else { Err("--user needs a name without blanks") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(arguments: &[&str]) -> Result<ReaderMode, UsageError> {
-        parse(arguments.iter().map(OsString::from))
+    fn of(arguments: &[&str]) -> Result<ReaderMode<RestArguments>, String> {
+        parse(Parser::from_args(arguments)).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_token_goes_to_another_host_in_the_clear_only_where_that_is_asked_for() {
         let exposed = ["--rest", "http://192.0.2.1", "--token-file", "/t"];
-        assert_eq!(of(&exposed), Err(UsageError::Exposed));
+        assert!(of(&exposed).unwrap_err().contains("in the clear"));
         assert!(of(&[&exposed[..], &["--insecure"]].concat()).is_ok());
         assert!(of(&["--rest", "http://127.0.0.1", "--token-file", "/t"]).is_ok());
         assert!(of(&["--rest", "https://192.0.2.1", "--token-file", "/t"]).is_ok());
@@ -120,13 +84,16 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        assert_eq!(of(&[]), Err(UsageError::NoEndpoint));
-        assert_eq!(of(&["--rest"]), Err(UsageError::Value("--rest")));
-        assert!(matches!(of(&["--rest", "host"]), Err(UsageError::Endpoint(_))));
-        assert_eq!(of(&["--conf"]), Err(UsageError::Unknown("--conf".into())));
-        for timeout in ["0", "-1", "nan", "x", "1e99"] {
-            assert_eq!(of(&["--timeout", timeout]), Err(UsageError::Value("--timeout")), "{timeout}");
+        for (arguments, said) in [
+            (&[][..], "--rest URL is missing"),
+            (&["--rest"], "--rest"),
+            (&["--rest", "host"], "host"),
+            (&["--conf"], "--conf"),
+            (&["--timeout", "0"], "--timeout needs seconds"),
+            (&["--user", "a\r\nb"], "--user needs"),
+        ] {
+            let error = of(arguments).unwrap_err();
+            assert!(error.contains(said), "{arguments:?}: {error}");
         }
-        assert_eq!(of(&["--user", "a\r\nb"]), Err(UsageError::Value("--user")));
     }
 }

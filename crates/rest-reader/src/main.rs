@@ -20,30 +20,12 @@ mod tls;
 
 use std::process::ExitCode;
 
-use reader_process::{USAGE, log, print};
-
-use self::args::{ReaderMode, RestArguments};
-
 fn main() -> ExitCode {
-    let settings = match args::parse(std::env::args_os().skip(1)) {
-        Ok(ReaderMode::Serve(settings)) => settings,
-        Ok(ReaderMode::Help) => return print(args::HELP),
-        Ok(ReaderMode::Version) => {
-            return print(concat!("slurm-graphite-rest-reader ", env!("CARGO_PKG_VERSION"), "\n"));
-        }
-        Err(error) => {
-            log(&error);
-            return USAGE.into();
-        }
-    };
-    reader_process::end(run(settings))
-}
-
-fn run(settings: RestArguments) -> Result<(), Box<dyn std::error::Error>> {
-    // No core file, and no look into its memory by other processes of its user: the token is there.
-    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    if let Some(input) = reader_process::input()? {
-        serve::serve(settings, input, std::io::stdout().lock())?;
-    }
-    Ok(())
+    let version = concat!("slurm-graphite-rest-reader ", env!("CARGO_PKG_VERSION"), "\n");
+    let mode = args::parse(lexopt::Parser::from_env());
+    reader_process::start::start(args::HELP, version, mode, |settings, input| {
+        // No core file, and no look into its memory by other processes of its user: the token is there.
+        let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+        serve::serve(settings, input, std::io::stdout().lock())
+    })
 }

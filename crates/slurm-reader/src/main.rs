@@ -10,8 +10,9 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
-use reader_process::{USAGE, log, print};
-use slurm_reader::args::{self, ReaderMode};
+use reader_process::log;
+use reader_process::start::{ReaderMode, start};
+use slurm_reader::args;
 use slurm_reader::calls;
 use slurm_reader::client::Client;
 use slurm_reader::serve::serve;
@@ -19,22 +20,15 @@ use slurm_reader::version;
 use slurm_snapshot::{Hello, PROTOCOL, WRONG_LIBRARY};
 
 fn main() -> ExitCode {
-    let conf = match args::parse(std::env::args_os().skip(1)) {
-        Ok(ReaderMode::Serve(conf)) => conf,
-        Ok(ReaderMode::Help) => return print(args::HELP),
-        Ok(ReaderMode::Version) => {
-            let printed = print(&version_text());
-            return if fits() { printed } else { WRONG_LIBRARY.into() };
-        }
-        Err(error) => {
-            log(&error);
-            return USAGE.into();
-        }
-    };
-    if !fits() {
+    let mode = args::parse(lexopt::Parser::from_env());
+    let fits = matches!(mode, Ok(ReaderMode::Help) | Err(_)) || fits();
+    if !fits && matches!(mode, Ok(ReaderMode::Serve(_))) {
         return WRONG_LIBRARY.into();
     }
-    reader_process::end(run(conf, calls::api_version()))
+    let built_for = version::built_for();
+    let version = format!("slurm-graphite-reader {} for Slurm {built_for}\n", env!("CARGO_PKG_VERSION"));
+    let ended = start(args::HELP, &version, mode, run);
+    if fits { ended } else { WRONG_LIBRARY.into() }
 }
 
 /// Whether the loaded libslurm is the one that the reader was built for; if not, logs it.
@@ -42,19 +36,13 @@ fn fits() -> bool {
     version::check(calls::api_version(), version::built_for()).inspect_err(|refusal| log(refusal)).is_ok()
 }
 
-fn run(conf: Option<CString>, api_version: u32) -> Result<(), Box<dyn std::error::Error>> {
-    let Some(input) = reader_process::input()? else { return Ok(()) };
+fn run(conf: Option<CString>, input: File) -> Result<(), Box<dyn std::error::Error>> {
     // Answers go to a separate descriptor; whatever libslurm and its plugins print goes to stderr.
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdout(io::stderr())?;
 
     let mut client = Client::init(conf.as_deref());
-    let hello =
-        Hello { protocol: PROTOCOL, release: Some(version::built_for()), api_version: Some(api_version) };
-    serve(&mut client, hello, input, output)?;
+    let (release, api_version) = (Some(version::built_for()), Some(calls::api_version()));
+    serve(&mut client, Hello { protocol: PROTOCOL, release, api_version }, input, output)?;
     Ok(())
-}
-
-fn version_text() -> String {
-    format!("slurm-graphite-reader {} for Slurm {}\n", env!("CARGO_PKG_VERSION"), version::built_for())
 }

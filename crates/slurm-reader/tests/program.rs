@@ -48,7 +48,7 @@ fn hello(stdout: &mut ChildStdout) -> io::Result<Answer> {
 fn bad_usage_is_64_and_says_what_was_wrong() {
     let output = run(&["--config", "x"], "").unwrap();
     assert_eq!(output.status.code(), Some(64));
-    assert_eq!(text(&output.stderr), "\"--config\" is not an argument of the reader: see --help\n");
+    assert_eq!(text(&output.stderr), "invalid option '--config': see --help\n");
     assert_eq!(text(&output.stdout), "");
 }
 

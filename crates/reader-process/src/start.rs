@@ -1,0 +1,93 @@
+//! A reader's start: what its arguments ask for, and its exit code.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lexopt::{Parser, ValueExt as _};
+
+use crate::{input, log};
+
+/// The exit status for wrong usage.
+const USAGE: u8 = 64;
+
+/// What a reader was told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReaderMode<A> {
+    /// Answer requests, with these arguments.
+    Serve(A),
+    /// Print the version.
+    Version,
+    /// Print the help.
+    Help,
+}
+
+/// Does what the arguments ask for; `serve` reads requests from a file.
+#[must_use]
+pub fn start<A, E: Into<Box<dyn Error>>>(
+    help: &str,
+    version: &str,
+    mode: Result<ReaderMode<A>, lexopt::Error>,
+    serve: impl FnOnce(A, File) -> Result<(), E>,
+) -> ExitCode {
+    let print = |text: &str| io::stdout().write_all(text.as_bytes()).map_err(Box::from);
+    let ended = match mode {
+        Ok(ReaderMode::Help) => print(help),
+        Ok(ReaderMode::Version) => print(version),
+        Ok(ReaderMode::Serve(arguments)) => match input() {
+            Ok(input) => input.map_or(Ok(()), |input| serve(arguments, input).map_err(Into::into)),
+            Err(error) => Err(error.into()),
+        },
+        Err(error) => {
+            log(&format_args!("{error}: see --help"));
+            return USAGE.into();
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The value of an option.
+///
+/// # Errors
+/// There is none, or it is empty.
+pub fn value(parser: &mut Parser) -> Result<OsString, lexopt::Error> {
+    let value = parser.value()?;
+    if value.is_empty() { Err("an option has an empty value".into()) } else { Ok(value) }
+}
+
+/// The value of `--timeout`, in seconds.
+///
+/// # Errors
+/// There is none, or it is below 0.1 or above a million.
+pub fn seconds(parser: &mut Parser) -> Result<Duration, lexopt::Error> {
+    parser.value()?.parse_with(|text| match text.parse() {
+        Ok(seconds) if (0.1..=1e6).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("--timeout needs seconds, at least 0.1"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_a_number_of_seconds() {
+        for text in ["", "0", "-1", "nan", "x", "1e99", "inf"] {
+            let mut parser = Parser::from_args([format!("--timeout={text}")]);
+            parser.next().unwrap();
+            assert!(seconds(&mut parser).is_err(), "{text}");
+        }
+        let mut parser = Parser::from_args(["--timeout", "0.5"]);
+        parser.next().unwrap();
+        assert_eq!(seconds(&mut parser).unwrap(), Duration::from_millis(500));
+    }
+}
