@@ -9,6 +9,7 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde::Deserialize;
 use slurm_snapshot::Token;
 
@@ -136,31 +137,8 @@ fn whole(number: serde_json::Number) -> Option<i64> {
 fn claims(token: &str) -> Option<Claims> {
     let mut parts = token.split('.');
     let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
-    serde_json::from_slice(&base64url(payload)?).ok()
-}
-
-/// Base64 with - and _, with or without its padding.
-fn base64url(text: &str) -> Option<Vec<u8>> {
-    let text = text.trim_end_matches('=');
-    let mut bytes = Vec::with_capacity(text.len());
-    let (mut bits, mut count) = (0_u32, 0_u32);
-    for byte in text.bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'-' => 62,
-            b'_' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6) | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push(u8::try_from((bits >> count) & 0xff).ok()?);
-        }
-    }
-    Some(bytes)
+    let payload = Base64UrlUnpadded::decode_vec(payload.trim_end_matches('=')).ok()?;
+    serde_json::from_slice(&payload).ok()
 }
 
 #[cfg(test)]
