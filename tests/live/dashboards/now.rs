@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use sandbox::grafana::{Panel, Variables, replaced};
-use sandbox::{Carbon, Folder, GraphiteWeb, Rendered, carbon};
+use sandbox::{Carbon, Folder, GraphiteWeb, Rendered, carbon, now};
 
 use super::alerts::{Leaf, invent};
 use super::dashboards;
@@ -51,11 +51,17 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
             leaves.insert(named(&path, "alpha"));
         }
     }
-    // The newest slot is still empty, as it is for most of an interval.
+    // The newest slot is still empty, as it is for most of an interval. req_time is a moment, which has an age.
+    let moment = now();
     let alive = |ago: f64| (ago > 5.0).then_some(1.0);
     let dead = |ago: f64| (ago > 1795.0).then_some(1.0);
-    let alive_leaves: Vec<Leaf<'_>> = leaves.iter().map(|leaf| (leaf.as_str(), &alive as _)).collect();
-    let dead_leaves: Vec<Leaf<'_>> = leaves.iter().map(|leaf| (leaf.as_str(), &dead as _)).collect();
+    let alive_at = |ago: f64| alive(ago).map(|_| moment - ago);
+    let dead_at = |ago: f64| dead(ago).map(|_| moment - ago);
+    let pick = |leaf: &'_ str, value, at| if leaf.ends_with("gauge-req_time") { at } else { value };
+    let alive_leaves: Vec<Leaf<'_>> =
+        leaves.iter().map(|leaf| (leaf.as_str(), pick(leaf, &alive as _, &alive_at as _))).collect();
+    let dead_leaves: Vec<Leaf<'_>> =
+        leaves.iter().map(|leaf| (leaf.as_str(), pick(leaf, &dead as _, &dead_at as _))).collect();
     invent(&carbon, "alive", SLOT, &alive_leaves).unwrap();
     invent(&carbon, "dead", SLOT, &dead_leaves).unwrap();
     web.process.wait_ready().unwrap();

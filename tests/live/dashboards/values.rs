@@ -166,6 +166,14 @@ fn targets_return_the_values_that_their_panels_claim() {
     let minute = unix_seconds() / 60 * 60;
     let ages = web.render_between(&target, (minute - 3600, minute), 400).unwrap();
     assert!(ages[0].values().all(|age| age < 3600.0), "{ages:?}");
+    // At some seconds one of the two has no last point yet. Then the age was 0, as if slurmctld had just answered.
+    for until in minute - 60..=minute {
+        let shown = web.render_between(&target, (until - 600, until), 400).unwrap()[0].values().next_back();
+        assert!(
+            shown.is_some_and(|age| (15.0..400.0).contains(&age)),
+            "{shown:?} at {until}, the minute is {minute}"
+        );
+    }
     // 89 rounds, within one hour or two.
     let hours = shown(&web, "jobs", "CPU-hours, by account", "physics").unwrap();
     assert!(

@@ -19,19 +19,17 @@ pub(crate) fn dashboard() -> Dashboard {
 /// How long ago slurmctld's last answer was, by the clock of Graphite's host, to half an interval. Never below 0,
 /// whatever the clocks say.
 pub(crate) fn age_of_data() -> Panel {
+    // Per minute, a step at which both series have points: VictoriaMetrics subtracts only where there is a point, and
+    // graphite-web, at a full minute, subtracts nothing or from nothing, which would be the age of 1970.
+    let age = "removeAboveValue(diffSeries(summarize(timeFunction('now', 1), '1min', 'max'), \
+         keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max'))), 1000000000)";
     stat(
         "Age of data",
         "Age of slurmctld's newest answer in Graphite. If it grows, every other figure on this page is out of date: slurmctld, \
          slurm-graphite or Carbon is down.",
     )
-    .curve(
-        "age",
-        // Per minute, a step at which both series have points: VictoriaMetrics subtracts only where there is a point, and
-        // graphite-web subtracts nothing where the second series has none, which would be the age of 1970.
-        "maxSeries(group(removeAboveValue(diffSeries(summarize(timeFunction('now', 1), '1min', 'max'), \
-         keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max'))), 1000000000), \
-         scale(keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max')), 0)))",
-    )
+    // 0 where clocks differ, but not where there is no age.
+    .curve("age", &format!("maxSeries(group({age}, scale({age}, 0)))"))
     .unit("s")
     .min(0.0)
     .worry(120.0, 300.0)
