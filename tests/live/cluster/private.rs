@@ -1,5 +1,6 @@
 //! What PrivateData hides from an unprivileged user is reported as hidden, not counted as nothing.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -76,7 +77,9 @@ fn what_is_hidden_is_not_requested_and_slurmctld_logs_no_violation() {
     slurm.submit(&["-H", "--wrap", "true"]).unwrap();
     let reader = slurm.reader(Some(NOBODY)).unwrap();
     let words: Vec<_> = std::iter::once(reader.get_program()).chain(reader.get_args()).collect();
-    let words: Vec<String> = words.iter().map(|word| word.display().to_string()).collect();
+    // Quoted: one of them is a script where Slurm is below a prefix.
+    let quoted = |word: &&OsStr| format!("'{}'", word.display().to_string().replace('\'', "'\\''"));
+    let words: Vec<String> = words.iter().map(quoted).collect();
     let script = folder.path().join("as-nobody");
     fs::write(&script, format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "))).unwrap();
     fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
