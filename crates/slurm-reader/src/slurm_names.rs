@@ -130,14 +130,13 @@ mod tests {
     /// The rule for readers without libslurm, with every base state and every two flags.
     #[test]
     fn the_word_that_is_made_of_a_nodes_flags_is_libslurms() {
+        // 20.11 has other flags and words; slurmrestd is read from 22.05 on.
+        if version::built_for() < Release::new(21, 8) {
+            return;
+        }
         // Not in every release: a word for the base state error; for UNDRAIN, REBOOT_CANCEL and the two DYNAMIC where they
         // are alone; BLOCKED. RESUME is in no node's state.
-        let unknown = |bit: &u32| match bit {
-            6 | 8 | 17 | 19 | 26 => true,
-            // REBOOT_ISSUED, which Debian 11's 20.11.4 does not have, and those that came with 21.08.
-            20.. => version::built_for() < Release::new(21, 8),
-            _ => false,
-        };
+        let unknown = |bit: &u32| matches!(bit, 6 | 8 | 17 | 19 | 26);
         let bits = (5..27).filter(|bit| !unknown(bit));
         let two = bits.clone().flat_map(|one| bits.clone().map(move |other| (one, other)));
         for base in [0, 1, 2, 3, 5, 6] {
