@@ -203,7 +203,7 @@ fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
     accounting
         .sql(&format!(
             "update slurm_acct_db.sandbox_job_table set time_submit = {first} - 9, time_eligible = {first} - 9, time_start = {first} - 9, \
-             time_end = {first} order by id_job limit 1"
+             time_end = {first} where `partition` <> '' order by id_job limit 1"
         ))
         .unwrap();
     let (_, mail) = sandbox::accounting::USERS[1];
