@@ -1,7 +1,7 @@
 //! One request to one slurmctld: a connection, a message, a reply, each with its own deadline.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use slurm_snapshot::Statistics;
@@ -88,9 +88,10 @@ impl Exchange<'_> {
         let begin = Instant::now();
         let (plugin, credential) =
             self.identity.credential(self.number, self.slurm_user, share.step(CREDENTIAL))?;
-        let stream = connect(addresses, port, share.step(CONNECT))?;
-        let local = own_address(&stream);
-        let bytes = self.transfer(stream, plugin, &credential, share)?;
+        let (mut slurmctld, address) = connect(addresses, port, share.step(CONNECT))?;
+        let local = Some(address).filter(|&address| slurmctld.is_within_host(address));
+        slurmctld.until(share.step(REPLY));
+        let bytes = self.transfer(slurmctld, plugin, &credential)?;
         let elapsed = begin.elapsed();
         let not_a_reply = |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
         let message = Message::read(&bytes).map_err(not_a_reply)?;
@@ -112,12 +113,10 @@ impl Exchange<'_> {
     /// Sends the request and receives the reply, without its length.
     fn transfer(
         &self,
-        stream: TcpStream,
+        mut slurmctld: Timed,
         plugin: Plugin,
         credential: &[u8],
-        share: Share,
     ) -> Result<Vec<u8>, NativeProblem> {
-        let mut slurmctld = Timed::new(stream, share.step(REPLY));
         let mut length = [0; 4];
         let sent = slurmctld.send(&message::request(self.number, plugin, credential));
         match sent.and_then(|()| slurmctld.fill(&mut length)) {
@@ -144,15 +143,16 @@ impl Exchange<'_> {
     }
 }
 
-fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<TcpStream, NativeProblem> {
+fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<(Timed, SocketAddr), NativeProblem> {
     let mut problem = NativeProblem::new(Cause::Name, "its name has no address");
     let mut others = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     for address in addresses {
-        let left = deadline.saturating_duration_since(Instant::now()) / others.max(1);
+        let now = Instant::now();
+        let share = deadline.saturating_duration_since(now) / others.max(1);
         others = others.saturating_sub(1);
-        // A time-out of 0 is an error.
-        match TcpStream::connect_timeout(&(*address, port).into(), left.max(Duration::from_millis(1))) {
-            Ok(stream) => return Ok(stream),
+        let peer = (*address, port).into();
+        match Timed::tcp(peer, now.checked_add(share).unwrap_or(now)) {
+            Ok(slurmctld) => return Ok((slurmctld, peer)),
             Err(error) => {
                 let late = error.kind() == io::ErrorKind::TimedOut;
                 let cause = if late { Cause::ConnectTimeout } else { Cause::Connect };
@@ -161,12 +161,6 @@ fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<TcpStre
         }
     }
     Err(problem)
-}
-
-/// The other end's address, if it is on this host.
-fn own_address(stream: &TcpStream) -> Option<SocketAddr> {
-    let (near, far) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
-    (far.ip().is_loopback() || near.ip() == far.ip()).then_some(far)
 }
 
 /// Whether slurmctld has closed the connection, with the request read or not.

@@ -4,7 +4,6 @@
 //! user from the kernel.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -100,7 +99,7 @@ impl Munge {
 
     /// Sends a message of one type and returns the body of the answer.
     fn exchange(&self, send: u8, expect: u8, body: &[u8], deadline: Instant) -> Result<Vec<u8>, MungeError> {
-        let mut munged = Timed::<UnixStream>::connect(&self.socket, deadline)?;
+        let mut munged = Timed::unix(&self.socket, deadline)?;
         let length = packed_length(body.len());
         munged.send(&[&MAGIC.to_be_bytes()[..], &[VERSION, send, 0], &length, body].concat())?;
         let header = munged.exactly(11)?;

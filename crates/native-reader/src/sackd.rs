@@ -1,7 +1,6 @@
 //! The socket of sackd, or of a slurmctld or slurmdbd on this host: tokens for `AuthType=auth/slurm`.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -35,7 +34,7 @@ pub(crate) fn token(
 ) -> io::Result<Vec<u8>> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for path in sockets {
-        match Timed::<UnixStream>::connect(path, deadline) {
+        match Timed::unix(path, deadline) {
             Ok(sackd) => return ask(sackd, number, hash, restricted_to),
             // What was first found wrong tells the most, unless there was nothing at all.
             Err(error) if failure.kind() == io::ErrorKind::NotFound => failure = error,
@@ -45,12 +44,7 @@ pub(crate) fn token(
     Err(failure)
 }
 
-fn ask(
-    mut sackd: Timed<UnixStream>,
-    number: u16,
-    hash: &[u8],
-    restricted_to: Option<u32>,
-) -> io::Result<Vec<u8>> {
+fn ask(mut sackd: Timed, number: u16, hash: &[u8], restricted_to: Option<u32>) -> io::Result<Vec<u8>> {
     let user = restricted_to.unwrap_or(u32::MAX).to_be_bytes();
     // The length of itself, the type, the user and the hash with its length.
     let (all, own) = (packed_length(hash.len().saturating_add(16)), packed_length(hash.len()));

@@ -1,22 +1,30 @@
 //! Reading and writing with a deadline: a peer that is frozen, or sends a byte now and then, holds up nothing.
 
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::addr::SocketAddrArg;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// A connection that must be done with at a certain time.
 #[derive(Debug)]
-pub(crate) struct Timed<S> {
-    stream: S,
+pub(crate) struct Timed(BufReader<Socket>);
+
+#[derive(Debug)]
+struct Socket {
+    socket: OwnedFd,
     deadline: Instant,
     /// When the time-out of reads was last set.
     armed: Option<Instant>,
 }
+
+/// Most answers come with one read.
+const BUFFER: usize = 4096;
 
 /// By how much a read may end late, because its time-out is not set again for each piece.
 const SLACK: Duration = Duration::from_millis(50);
@@ -31,32 +39,50 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     if left < Duration::from_millis(1) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-impl Timed<UnixStream> {
+impl Timed {
     /// Connects to a local socket. A server that is frozen blocks this as soon as its queue is full.
-    pub(crate) fn connect(path: &Path, deadline: Instant) -> io::Result<Self> {
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&socket, Timeout::Send, Some(left(deadline)?))?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self::new(socket.into(), deadline))
+    pub(crate) fn unix(path: &Path, deadline: Instant) -> io::Result<Self> {
+        Self::connect(AddressFamily::UNIX, &SocketAddrUnix::new(path)?, deadline)
     }
-}
 
-impl<S: Read + Write + AsFd> Timed<S> {
-    pub(crate) fn new(stream: S, deadline: Instant) -> Self {
-        Self { stream, deadline, armed: None }
+    /// Connects to a port.
+    pub(crate) fn tcp(address: SocketAddr, deadline: Instant) -> io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        Self::connect(family, &address, deadline)
+    }
+
+    fn connect(family: AddressFamily, address: &impl SocketAddrArg, deadline: Instant) -> io::Result<Self> {
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // It is for connecting too: socket(7).
+        set_socket_timeout(&socket, Timeout::Send, Some(left(deadline)?))?;
+        rustix::net::connect(&socket, address).map_err(in_time)?;
+        Ok(Self(BufReader::with_capacity(BUFFER, Socket { socket, deadline, armed: None })))
+    }
+
+    /// From now on this is the deadline.
+    pub(crate) fn until(&mut self, deadline: Instant) {
+        let socket = self.0.get_mut();
+        (socket.deadline, socket.armed) = (deadline, None);
+    }
+
+    /// Whether the other end is a port of this host.
+    pub(crate) fn is_within_host(&self, peer: SocketAddr) -> bool {
+        let near =
+            || rustix::net::getsockname(&self.0.get_ref().socket).ok().and_then(|near| near.try_into().ok());
+        peer.ip().is_loopback() || near().is_some_and(|near: SocketAddr| near.ip() == peer.ip())
     }
 
     /// Writes all of it.
     pub(crate) fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let Socket { socket, deadline, .. } = self.0.get_mut();
         while !bytes.is_empty() {
             if bytes.len() > NEVER_BLOCKS {
-                set_socket_timeout(&self.stream, Timeout::Send, Some(left(self.deadline)?))?;
+                set_socket_timeout(&*socket, Timeout::Send, Some(left(*deadline)?))?;
             }
-            match self.stream.write(bytes) {
+            match rustix::net::send(&*socket, bytes, rustix::net::SendFlags::NOSIGNAL) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(in_time(error)),
             }
         }
@@ -67,33 +93,38 @@ impl<S: Read + Write + AsFd> Timed<S> {
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0_usize;
         while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
-            self.arm()?;
-            match self.stream.read(free) {
+            match self.0.read(free) {
                 Ok(0) => break,
                 Ok(count) => filled = filled.saturating_add(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(in_time(error)),
+                Err(error) => return Err(error),
             }
         }
         Ok(filled)
     }
 
-    fn arm(&mut self) -> io::Result<()> {
-        if self.armed.is_none_or(|armed| armed.elapsed() > SLACK) {
-            set_socket_timeout(&self.stream, Timeout::Recv, Some(left(self.deadline)?))?;
-            self.armed = Some(Instant::now());
-        }
-        Ok(())
-    }
-
     /// Exactly `count` bytes, which the caller has compared with a limit.
     pub(crate) fn exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; count];
-        if self.fill(&mut bytes)? == count { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        self.0.read_exact(&mut bytes)?;
+        Ok(bytes)
     }
 }
 
-/// A time-out of the socket is `EAGAIN`.
-fn in_time(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.armed.is_none_or(|armed| armed.elapsed() > SLACK) {
+            set_socket_timeout(&self.socket, Timeout::Recv, Some(left(self.deadline)?))?;
+            self.armed = Some(Instant::now());
+        }
+        rustix::io::read(&self.socket, buffer).map_err(in_time)
+    }
+}
+
+/// What a time-out of the socket is: `EINPROGRESS` where a port does not answer, otherwise `EAGAIN`.
+fn in_time(error: Errno) -> io::Error {
+    match error {
+        Errno::AGAIN | Errno::INPROGRESS => io::ErrorKind::TimedOut.into(),
+        error => error.into(),
+    }
 }
