@@ -90,6 +90,8 @@ pub struct Connection {
     unfinished: AtomicBool,
     /// Bytes that the peer has sent.
     received: AtomicUsize,
+    /// The peer's kernel has acknowledged all that was written.
+    acknowledged: AtomicBool,
 }
 
 /// Calls `open` for each address of the name, in the resolver's order, until one succeeds.
@@ -135,7 +137,15 @@ impl Connection {
             .map_err(|source| ConnectionError::Connect(peer, source))?;
         SockRef::from(&stream).set_tcp_nodelay(true)?;
         SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER)?;
-        Ok(Self { stream, peer, protocol, timeouts, unfinished: false.into(), received: 0.into() })
+        Ok(Self {
+            stream,
+            peer,
+            protocol,
+            timeouts,
+            unfinished: false.into(),
+            received: 0.into(),
+            acknowledged: false.into(),
+        })
     }
 
     /// Reads what is there and throws it away.
@@ -248,7 +258,9 @@ impl Stream for Connection {
         let mut rest = frame;
         self.begin_frame();
         while !rest.is_empty() {
-            let room = self.stream.try_io(Interest::WRITABLE, || self.has_room());
+            let is_empty = self.acknowledged.swap(false, Ordering::Relaxed);
+            let room =
+                if is_empty { Ok(()) } else { self.stream.try_io(Interest::WRITABLE, || self.has_room()) };
             match room.and_then(|()| self.stream.try_write(self.protocol.piece(rest))) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -289,6 +301,7 @@ impl Stream for Connection {
         // as TIOCOUTQ, writes one int.
         let failed =
             unsafe { libc::ioctl(self.stream.as_fd().as_raw_fd(), libc::TIOCOUTQ, from_mut(&mut bytes)) };
+        self.acknowledged.store(failed == 0 && bytes == 0, Ordering::Relaxed);
         if failed == 0 { Ok(bytes.unsigned_abs().into()) } else { Err(io::Error::last_os_error().into()) }
     }
 

@@ -99,28 +99,8 @@ impl Alarm {
             }
             self.set_for = Some(moment);
         }
-        loop {
-            let mut ready = self.timer.readable().await?;
-            let read = ready.try_io(|timer| {
-                let mut expirations = [0_u8; 8];
-                Ok(rustix::io::read(timer.get_ref(), &mut expirations)?)
-            });
-            match read {
-                // It is read to its end, which tokio would find out with another read.
-                Ok(Ok(_)) => {
-                    ready.clear_ready();
-                    break;
-                }
-                // ECANCELED: the clock was set.
-                Ok(Err(error))
-                    if error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error()) =>
-                {
-                    break;
-                }
-                Ok(Err(error)) => return Err(error),
-                Err(_would_block) => {}
-            }
-        }
+        // It is not read: setting it again clears it, and says if the clock was set.
+        self.timer.readable().await?.clear_ready();
         self.set_for = None;
         Ok(())
     }
