@@ -27,7 +27,7 @@ impl<'a> Point<'a> {
 }
 
 /// The points of one tick.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     timestamp: i64,
     /// All paths in one string: an allocation for each would cost more than the path itself.
@@ -42,6 +42,13 @@ impl Batch {
     #[must_use]
     pub const fn new(timestamp: i64) -> Self {
         Self { timestamp, paths: String::new(), points: Vec::new(), refused: 0 }
+    }
+
+    /// Empties it for another tick. It keeps its memory: a batch that grows from nothing uses three times as much.
+    pub fn restart(&mut self, timestamp: i64) {
+        (self.timestamp, self.refused) = (timestamp, 0);
+        self.paths.clear();
+        self.points.clear();
     }
 
     /// Adds a point. It is refused and counted if its path is not legal, its value is NaN or infinite, or the batch's

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use serde::{Serialize, Serializer};
 use serde_pickle::{DeOptions, SerOptions};
 
 use crate::point::{Batch, Point};
@@ -97,10 +98,9 @@ pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
     let mut points = batch.points();
     let frame = || {
         let count = fitting(points.clone());
-        let items = points.by_ref().take(count);
-        let list: Vec<Item<'_>> =
-            items.map(|point| (Cow::Borrowed(point.path()), (batch.timestamp(), point.value()))).collect();
-        (count > 0).then(|| Frame::pickle(&list))
+        let items = points.clone().map(|point| (point.path(), (batch.timestamp(), point.value())));
+        points.nth(count.checked_sub(1)?)?;
+        Some(Frame::pickle(items.take(count)))
     };
     std::iter::from_fn(frame).collect()
 }
@@ -120,24 +120,33 @@ pub fn lines(batch: &Batch) -> String {
     })
 }
 
-type Item<'a> = (Cow<'a, str>, (i64, f64));
+type Item<P> = (P, (i64, f64));
+
+/// Points that are written as they come: a list of them would be as much memory again.
+struct Items<I>(I);
+
+impl<'a, I: Iterator<Item = Item<&'a str>> + Clone> Serialize for Items<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone())
+    }
+}
 
 impl Frame {
-    fn pickle(list: &[Item<'_>]) -> Result<Self, WireError> {
-        let size: usize = list.iter().map(|(path, _)| path.len() + POINT_OVERHEAD).sum();
+    fn pickle<'a>(items: impl ExactSizeIterator<Item = Item<&'a str>> + Clone) -> Result<Self, WireError> {
+        let points = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let size: usize = items.clone().map(|(path, _)| path.len() + POINT_OVERHEAD).sum();
         let mut body = Vec::with_capacity(size + LIST_OVERHEAD);
         body.extend([0; 4]);
-        serde_pickle::to_writer(&mut body, &list, SerOptions::new().proto_v2())?;
+        serde_pickle::to_writer(&mut body, &Items(items), SerOptions::new().proto_v2())?;
         // A frame is at most 256 KiB and 500 points, far below the limits of these types.
         let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
         if let Some(field) = body.first_chunk_mut() {
             *field = length.to_be_bytes();
         }
-        let points = u32::try_from(list.len()).unwrap_or(u32::MAX);
         Ok(Self { points, body })
     }
 
-    fn items(&self) -> Result<Vec<Item<'static>>, WireError> {
+    fn items(&self) -> Result<Vec<Item<String>>, WireError> {
         Ok(serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())?)
     }
 
@@ -152,10 +161,10 @@ impl Frame {
         }
         let mut items = self.items()?;
         if let MetricNames::Tagged(tagged) = names {
-            items.iter_mut().for_each(|(path, _)| *path = Cow::Owned(tagged(path)));
+            items.iter_mut().for_each(|(path, _)| *path = tagged(path));
         }
         let bytes = match protocol {
-            Protocol::Pickle => Self::pickle(&items)?.body,
+            Protocol::Pickle => Self::pickle(items.iter().map(|(path, rest)| (path.as_str(), *rest)))?.body,
             Protocol::Plaintext => {
                 let mut lines = String::new();
                 for (path, (timestamp, value)) in items {

@@ -15,7 +15,7 @@ mod status;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use carbon::{Destination, Queue, Sender};
+use carbon::{Batch, Destination, Queue, Sender};
 use slurm_points::collectors::TickOutcome;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
@@ -90,6 +90,8 @@ struct Daemon {
     senders: Vec<(Destination, Sender)>,
     notify: Notify,
     health: SelfMetrics,
+    /// The last tick's, for its memory.
+    batch: Batch,
     host: String,
     /// The last reload, if it was refused.
     refused: Option<RefusedEntry>,
@@ -134,6 +136,7 @@ impl Daemon {
             senders,
             notify: Notify::from_env(),
             health: SelfMetrics::default(),
+            batch: Batch::default(),
             host: host(),
             refused: None,
             status_socket: StatusSocket::listen(),

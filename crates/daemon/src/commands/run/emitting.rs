@@ -1,5 +1,7 @@
 //! What is made of a tick and of a survey: batches for the queue.
 
+use std::mem;
+
 use carbon::Batch;
 use slurm_points::collectors::TickOutcome;
 use slurm_points::replies::RoundResult;
@@ -86,7 +88,8 @@ impl Daemon {
         let is_published = self.note_tick(&outcome);
         self.health.follow = self.cluster.follow_figures();
         let Some(prefix) = prefix else { return };
-        let mut batch = Batch::new(timestamp);
+        let mut batch = mem::take(&mut self.batch);
+        batch.restart(timestamp);
         // Only what another controller's host may have sent too is apart from the daemon's own figures.
         let is_isolated = is_published && self.cluster.follow().is_some_and(Follow::is_isolated);
         let mut cluster = Batch::new(timestamp);
@@ -108,6 +111,7 @@ impl Daemon {
         self.push(&batch);
         // Last, so that it is the newest.
         self.push_as(&cluster, true);
+        self.batch = batch;
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
             if is_published {
