@@ -117,26 +117,24 @@ impl Exchange<'_> {
         plugin: Plugin,
         credential: &[u8],
     ) -> Result<Vec<u8>, NativeProblem> {
-        let mut length = [0; 4];
         let sent = slurmctld.send(&message::request(self.number, plugin, credential));
-        match sent.and_then(|()| slurmctld.fill(&mut length)) {
-            Ok(0) => return Err(refused(Refusal::Closed)),
-            Ok(4) => {}
-            Ok(count) => return Err(cut(count, 4)),
+        let length = match sent.and_then(|()| slurmctld.up_to(4)) {
+            Ok(none) if none.is_empty() => return Err(refused(Refusal::Closed)),
+            Ok(length) => length,
             Err(error) if is_close(&error) => return Err(refused(Refusal::Closed)),
             Err(error) => return Err(of_transfer(&error)),
-        }
-        if &length == b"HTTP" {
+        };
+        let Ok(number) = <[u8; 4]>::try_from(&*length) else { return Err(cut(length.len(), 4)) };
+        if &number == b"HTTP" {
             return Err(refused(Refusal::Http));
         }
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        let length = usize::try_from(u32::from_be_bytes(number)).unwrap_or(usize::MAX);
         if length > MOST {
             return Err(NativeProblem::new(Cause::Reply, format!("a reply of {length} bytes is too long")));
         }
-        let mut bytes = vec![0; length];
-        match slurmctld.fill(&mut bytes) {
-            Ok(count) if count == length => Ok(bytes),
-            Ok(count) => Err(cut(count, length)),
+        match slurmctld.up_to(length) {
+            Ok(bytes) if bytes.len() == length => Ok(bytes),
+            Ok(bytes) => Err(cut(bytes.len(), length)),
             Err(error) if is_close(&error) => Err(cut(0, length)),
             Err(error) => Err(of_transfer(&error)),
         }

@@ -89,25 +89,17 @@ impl Timed {
         Ok(())
     }
 
-    /// Fills `buffer`, and returns how much of it was filled before the end of the stream.
-    pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0_usize;
-        while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
-            match self.0.read(free) {
-                Ok(0) => break,
-                Ok(count) => filled = filled.saturating_add(count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(filled)
+    /// So many bytes, which the caller has compared with a limit, or fewer if the stream ends before.
+    pub(crate) fn up_to(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(count);
+        self.0.by_ref().take(count.try_into().unwrap_or(u64::MAX)).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
-    /// Exactly `count` bytes, which the caller has compared with a limit.
+    /// Exactly so many.
     pub(crate) fn exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; count];
-        self.0.read_exact(&mut bytes)?;
-        Ok(bytes)
+        let bytes = self.up_to(count)?;
+        if bytes.len() == count { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }
 
