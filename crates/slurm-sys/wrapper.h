@@ -9,6 +9,11 @@ void slurm_free_stats_response_msg(stats_info_response_msg_t *msg);
 int slurm_bit_set_count(void *bitmap);
 char *slurm_job_state_string(uint32_t state);
 char *slurm_node_state_string(uint32_t state);
+#if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(24, 5, 0)
+char *slurm_job_reason_string(uint32_t reason);
+#else
+const char *slurm_job_state_reason_string(uint32_t reason);
+#endif
 slurm_conf_t *slurm_conf_lock(void);
 void slurm_conf_unlock(void);
 

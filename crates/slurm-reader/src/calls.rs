@@ -8,15 +8,22 @@
 #[path = "../tests/inside/calls.rs"]
 pub(crate) mod tests;
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::io;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::libc;
 use slurm_sys as c;
+#[cfg(slurm_ge_2605)]
+use slurm_sys::slurm_free_conf;
+#[cfg(not(slurm_ge_2605))]
+use slurm_sys::slurm_free_ctl_conf as slurm_free_conf;
+#[cfg(not(slurm_ge_2405))]
+use slurm_sys::slurm_job_reason_string as reason_string;
+#[cfg(slurm_ge_2405)]
+use slurm_sys::slurm_job_state_reason_string as reason_string;
 
 #[cfg(not(slurm_ge_2605))]
 use crate::unpacked::KeyPair;
@@ -53,12 +60,10 @@ const NO_CHANGE: i32 = 1900;
 /// `SLURM_SUCCESS`, as C functions return it.
 const SUCCESS: c_int = 0;
 
-const _: () = assert!(c::SLURM_SUCCESS == 0, "SUCCESS");
-
-#[expect(clippy::cast_possible_truncation, reason = "a constant of 16 bits, which C spells without a type")]
-const GET: u16 = c::STAT_COMMAND_GET as u16;
-#[expect(clippy::cast_possible_truncation, reason = "a constant of 16 bits, which C spells without a type")]
-const RESET: u16 = c::STAT_COMMAND_RESET as u16;
+/// `STAT_COMMAND_GET` and `STAT_COMMAND_RESET`.
+const GET: u16 = 1;
+const RESET: u16 = 0;
+const _: () = assert!(c::STAT_COMMAND_GET == 1 && c::STAT_COMMAND_RESET == 0, "getting is not resetting");
 
 /// The word that a function of libslurm has for a number.
 macro_rules! word {
@@ -110,7 +115,10 @@ pub(crate) type CallResult<T> = Result<T, CallError>;
 /// What a call leaves for its caller to free.
 pub(crate) trait Freed {
     /// Frees it, and all that it points to.
-    const FREE: unsafe extern "C" fn(*mut Self);
+    ///
+    /// # Safety
+    /// A call has left it, and nobody else frees it.
+    unsafe fn free(pointer: *mut Self);
 }
 
 /// The only owner of a reply.
@@ -122,7 +130,7 @@ impl<T: Freed> RawReply<T> {
     /// there, even after an error. `errno` is cleared first: libslurm does not set it at every failure.
     ///
     /// # Safety
-    /// `call` leaves NULL, or a `T` that libslurm has unpacked, that may be read until [`Freed::FREE`] is called on it
+    /// `call` leaves NULL, or a `T` that libslurm has unpacked, that may be read until [`Freed::free`] is called on it
     /// and that nobody else frees.
     unsafe fn receive(name: &'static str, call: impl FnOnce(&mut *mut T) -> c_int) -> CallResult<Self> {
         let mut pointer = ptr::null_mut();
@@ -135,7 +143,7 @@ impl<T: Freed> RawReply<T> {
     }
 
     pub(crate) fn get(&self) -> Unpacked<'_, T> {
-        // SAFETY: `receive`'s caller promised a T that may be read until FREE, which only `drop` calls.
+        // SAFETY: `receive`'s caller promised a T that may be read until it is freed, which only `drop` does.
         let reply = unsafe { self.0.as_ref() };
         // SAFETY: and that libslurm has unpacked it.
         unsafe { Unpacked::new(reply) }
@@ -144,9 +152,8 @@ impl<T: Freed> RawReply<T> {
 
 impl<T: Freed> Drop for RawReply<T> {
     fn drop(&mut self) {
-        // SAFETY: `receive`'s caller promised that FREE takes this pointer and that nobody else frees it; it is
-        // dropped once.
-        unsafe { (T::FREE)(self.0.as_ptr()) };
+        // SAFETY: `receive`'s caller promised that a call has left it and that nobody else frees it; it is dropped once.
+        unsafe { T::free(self.0.as_ptr()) };
     }
 }
 
@@ -226,14 +233,14 @@ macro_rules! reply {
     (|$out:ident| $function:ident($($argument:expr),*)) => {{
         // SAFETY: every pointer is valid during the call, which keeps none.
         let call = |$out: &mut *mut _| unsafe { c::$function($($argument),*) };
-        // SAFETY: it leaves NULL, or a reply that it has unpacked and that its caller frees with its FREE.
+        // SAFETY: it leaves NULL, or a reply that it has unpacked and that its caller frees.
         unsafe { RawReply::receive(stringify!($function), call) }
     }};
 }
 
 /// The calls that leave a reply, unless nothing has changed since a moment, each with the function that frees it.
 macro_rules! loads {
-    ($($name:ident: $reply:ty, |$since:ident, $out:ident| $function:ident($($argument:expr),*), $free:ident;)+) => {
+    ($($name:ident: $reply:ty, |$since:ident, $out:ident| $function:ident($($argument:expr),*), $free:path;)+) => {
         impl Libslurm {
             $(
                 /// `None` if nothing has changed since `since`. If that is 0, "unchanged" is not a valid answer.
@@ -249,40 +256,33 @@ macro_rules! loads {
 
 /// What is freed by which function.
 macro_rules! freed {
-    ($($reply:ty: $free:ident;)+) => {
+    ($($reply:ty: $free:path;)+) => {
         $(impl Freed for $reply {
-            const FREE: unsafe extern "C" fn(*mut Self) = c::$free;
+            unsafe fn free(pointer: *mut Self) {
+                // SAFETY: the caller's promise, and the table's: this is the function for it.
+                unsafe { $free(pointer.cast()) };
+            }
         })+
     };
 }
 
 loads! {
     conf: c::slurm_conf_t, |since, out| slurm_load_ctl_conf(since, out), slurm_free_conf;
-    jobs: c::job_info_msg_t, |since, out| slurm_load_jobs(since, out, ALL | LOCAL), slurm_free_job_info_msg;
-    licenses: c::license_info_msg_t, |since, out| slurm_load_licenses(since, out, ALL), slurm_free_license_info_msg;
+    jobs: c::job_info_msg_t, |since, out| slurm_load_jobs(since, out, ALL | LOCAL), c::slurm_free_job_info_msg;
+    licenses: c::license_info_msg_t, |since, out| slurm_load_licenses(since, out, ALL), c::slurm_free_license_info_msg;
     nodes: c::node_info_msg_t, |since, out| slurm_load_node(since, out, ALL | DETAIL | MIXED | LOCAL | FUTURE),
-        slurm_free_node_info_msg;
+        c::slurm_free_node_info_msg;
     partitions: c::partition_info_msg_t, |since, out| slurm_load_partitions(since, out, ALL | LOCAL),
-        slurm_free_partition_info_msg;
+        c::slurm_free_partition_info_msg;
     reservations: c::reserve_info_msg_t, |since, out| slurm_load_reservations(since, out),
-        slurm_free_reservation_info_msg;
+        c::slurm_free_reservation_info_msg;
 }
 
 freed! {
-    c::assoc_mgr_info_msg_t: slurm_free_assoc_mgr_info_msg;
-    c::stats_info_response_msg_t: slurm_free_stats_response_msg;
-    c::xlist: slurm_list_destroy;
-}
-
-impl Freed for c::slurmdb_stats_rec_t {
-    const FREE: unsafe extern "C" fn(*mut Self) = destroy_statistics;
-}
-
-/// # Safety
-/// `record` was made by slurmdb_get_stats, and nobody else frees it.
-unsafe extern "C" fn destroy_statistics(record: *mut c::slurmdb_stats_rec_t) {
-    // SAFETY: the caller's promise.
-    unsafe { c::slurmdb_destroy_stats_rec(record.cast()) };
+    c::assoc_mgr_info_msg_t: c::slurm_free_assoc_mgr_info_msg;
+    c::slurmdb_stats_rec_t: c::slurmdb_destroy_stats_rec;
+    c::stats_info_response_msg_t: c::slurm_free_stats_response_msg;
+    c::xlist: c::slurm_list_destroy;
 }
 
 fn unchanged_since<T>(since: i64, reply: CallResult<T>) -> CallResult<Option<T>> {
@@ -512,23 +512,7 @@ pub(crate) fn node_state_word(state: u32) -> Option<String> {
     word!(c::slurm_node_state_string, state)
 }
 
-/// Why a job is pending. The function changed its name between two releases and is looked up by name.
-pub(crate) fn reason_word(number: c_int) -> Option<String> {
-    static FUNCTION: OnceLock<Option<ReasonString>> = OnceLock::new();
-    let names = [c"slurm_job_state_reason_string", c"slurm_job_reason_string"];
-    let function = (*FUNCTION.get_or_init(|| names.into_iter().find_map(reason_string)))?;
-    word!(function, number)
-}
-
-/// The function that returns the words for reasons: `enum job_state_reason` is an int.
-type ReasonString = unsafe extern "C" fn(c_int) -> *const c_char;
-
-fn reason_string(name: &CStr) -> Option<ReasonString> {
-    // SAFETY: the name ends with a NUL; libslurm is linked, so its symbols are among the default ones.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if symbol.is_null() {
-        return None;
-    }
-    // SAFETY: in every release from 20.11 to 26.05, a function of either name takes the reason and returns a string.
-    Some(unsafe { std::mem::transmute::<*mut c_void, ReasonString>(symbol) })
+/// Why a job is pending.
+pub(crate) fn reason_word(number: u32) -> Option<String> {
+    word!(reason_string, number)
 }

@@ -1,6 +1,6 @@
 //! `slurm_load_node`, counted while the reply is walked, and each node's tally for the partitions that it is in.
 //!
-//! This file depends on the release: up to 24.11, a node's allocation comes from `slurm_get_select_nodeinfo`; in 26.05
+//! This file depends on the release: up to 24.11, a node's allocation comes from `slurm_get_select_nodeinfo`; later
 //! it is in the record.
 
 use slurm_snapshot::{FoundNode, Memory, NodeMark, NodeState, NodeTally, Nodes, ReplyOptions, Shares, gres};
@@ -11,17 +11,17 @@ use crate::values::{lossy, moment, number, number64, text};
 use crate::{slurm_names, version};
 
 /// `NODE_STATE_ALLOCATED`.
-#[cfg(slurm_select_nodeinfo)]
+#[cfg(not(slurm_ge_2505))]
 const ALLOCATED: u32 = 3;
 
 /// What its partitions need to know about a node.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedNode {
-    /// The index of its state's word in [`CountedNodes::words`].
-    pub(crate) word: usize,
+    /// Its state's word.
+    pub(crate) word: String,
     pub(crate) tally: NodeTally,
-    /// Its GPUs, by the index of their type in [`CountedNodes::gpu_types`].
-    pub(crate) gpus: Box<[(usize, Shares)]>,
+    /// Its GPUs by type.
+    pub(crate) gpus: Vec<(String, Shares)>,
     /// Its index in [`Nodes::marks`], if those are requested.
     pub(crate) mark: Option<usize>,
 }
@@ -32,8 +32,6 @@ pub(crate) struct CountedNodes {
     pub(crate) nodes: Nodes,
     /// In the reply's order, which partitions' indexes refer to; `None` for records that are not counted.
     pub(crate) members: Vec<Option<CountedNode>>,
-    pub(crate) words: Vec<String>,
-    pub(crate) gpu_types: Vec<String>,
 }
 
 /// Counts the reply; each node by itself only with `rows` or `marks`.
@@ -81,12 +79,8 @@ impl CountedNodes {
         };
         let counted = CountedNode {
             tally: nodes.add(&found),
-            word: index(&mut self.words, &found.word),
-            gpus: found
-                .gpus
-                .iter()
-                .map(|(kind, shares)| (index(&mut self.gpu_types, kind), *shares))
-                .collect(),
+            word: found.word.clone(),
+            gpus: found.gpus.clone(),
             mark: options.marks.then_some(nodes.marks.len()),
         };
         if options.marks {
@@ -105,14 +99,6 @@ impl CountedNodes {
     }
 }
 
-/// The index of a word, which is added if it is new.
-fn index(words: &mut Vec<String>, word: &str) -> usize {
-    words.iter().position(|known| known == word).unwrap_or_else(|| {
-        words.push(word.to_owned());
-        words.len().saturating_sub(1)
-    })
-}
-
 /// The CPUs that jobs may use, without those reserved for the system.
 fn cpus(record: &node_info_t) -> u64 {
     #[cfg(slurm_ge_2205)]
@@ -124,9 +110,9 @@ fn cpus(record: &node_info_t) -> u64 {
 
 /// CPUs, and MiB of memory, that jobs hold.
 fn allocated(record: Unpacked<'_, node_info_t>) -> (u64, u64) {
-    #[cfg(slurm_select_nodeinfo)]
+    #[cfg(not(slurm_ge_2505))]
     let (cpus, memory) = record.select_nodeinfo(ALLOCATED);
-    #[cfg(not(slurm_select_nodeinfo))]
+    #[cfg(slurm_ge_2505)]
     let (cpus, memory) = (record.alloc_cpus, number64(record.alloc_memory).unwrap_or(0));
     (cpus.into(), memory)
 }

@@ -39,11 +39,9 @@ fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Pa
         for member in nodes.members.get(first..=last).unwrap_or_default().iter().flatten() {
             partition.total.add(&member.tally);
             member.mark.into_iter().for_each(|mark| partition.add_member(mark));
-            let word = nodes.words.get(member.word).cloned().unwrap_or_default();
-            partition.states.entry(word).or_default().add(&member.tally);
+            partition.states.entry(member.word.clone()).or_default().add(&member.tally);
             for (kind, shares) in &member.gpus {
-                let kind = nodes.gpu_types.get(*kind).cloned().unwrap_or_default();
-                partition.gpus.entry(kind).or_default().add(*shares);
+                partition.gpus.entry(kind.clone()).or_default().add(*shares);
             }
         }
     }

@@ -3,8 +3,6 @@
 //!
 //! A number without a word becomes a name with that number.
 
-use std::ffi::c_int;
-
 use slurm_snapshot::{JOB_STATES, flag_words, numbered_word};
 
 use crate::calls::{job_state_word, node_state_word, reason_word};
@@ -88,15 +86,14 @@ pub(crate) fn job_flags(state: u32) -> Vec<String> {
 
 /// Why a job is pending, as scontrol writes it; `reason_N` if libslurm has no word for it.
 pub(crate) fn reason(number: u32) -> String {
-    let word = c_int::try_from(number).ok().and_then(reason_word);
     // If a reason has no word, some releases write the number, and others one word for all of them.
-    let is_word = |word: &String| word.starts_with(|c: char| c.is_ascii_alphabetic());
-    let word = word.filter(|word| is_word(word) && reason_word(NO_REASON).as_ref() != Some(word));
+    let word = reason_word(number).filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let word = word.filter(|word| reason_word(NO_REASON).as_ref() != Some(word));
     word.unwrap_or_else(|| format!("reason_{number}"))
 }
 
 /// A reason that no release has.
-const NO_REASON: c_int = c_int::MAX;
+const NO_REASON: u32 = u32::MAX >> 1;
 
 #[cfg(test)]
 mod tests {

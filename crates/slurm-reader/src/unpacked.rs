@@ -238,20 +238,18 @@ impl<'a> Unpacked<'a, c::slurmdb_step_rec_t> {
     }
 }
 
-#[cfg(slurm_select_nodeinfo)]
+#[cfg(not(slurm_ge_2505))]
 impl Unpacked<'_, c::node_info_t> {
     /// CPUs, and MiB of memory, in this state; 0 if `select_nodeinfo` does not say.
     pub(crate) fn select_nodeinfo(self, state: u32) -> (u16, u64) {
-        use slurm_sys::{SELECT_NODEDATA_MEM_ALLOC, SELECT_NODEDATA_SUBCNT};
-
         let (mut cpus, mut memory, info) = (0, 0, self.0.select_nodeinfo);
         let get = |what, into| {
             // SAFETY: not NULL, so that it is what the plugin of libslurm has unpacked; `into` is as wide as `what` is.
             unsafe { c::slurm_get_select_nodeinfo(info, what, state, into) }
         };
         if !info.is_null() {
-            get(SELECT_NODEDATA_SUBCNT, (&raw mut cpus).cast());
-            get(SELECT_NODEDATA_MEM_ALLOC, (&raw mut memory).cast());
+            get(c::SELECT_NODEDATA_SUBCNT, (&raw mut cpus).cast());
+            get(c::SELECT_NODEDATA_MEM_ALLOC, (&raw mut memory).cast());
         }
         (cpus, memory)
     }

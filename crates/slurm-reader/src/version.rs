@@ -6,54 +6,32 @@
 
 use slurm_snapshot::{LIBRARIES, Release};
 
-/// A libslurm of another release than the reader was built for.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the loaded libslurm is {} (API version {api_version:#x}), but this reader was built for {}: install the \
-     reader that was built for it, or build one against its headers",
-    describe(number(*api_version), release_of(*api_version)),
-    describe(number_of(*built_for), Some(*built_for))
-)]
-pub struct WrongLibrary {
-    /// The result of `slurm_api_version()`.
-    pub api_version: u32,
-    /// The release of the headers.
-    pub built_for: Release,
-}
-
 /// The release of the headers that this reader was built with.
 #[must_use]
 pub const fn built_for() -> Release {
-    Release::new(slurm_sys::RELEASE.0, slurm_sys::RELEASE.1)
+    let [_, year, month, _] = slurm_sys::SLURM_VERSION_NUMBER.to_be_bytes();
+    Release::new(year, month)
 }
 
-/// Compares the loaded library with the headers.
+/// Compares the loaded library with the headers: `slurm_api_version()` is N << 16.
 ///
 /// # Errors
 /// It is from another release. If the headers are newer than the table, any library newer than the table is accepted.
-pub fn check(api_version: u32, built_for: Release) -> Result<(), WrongLibrary> {
-    let fits = match number_of(built_for) {
-        Some(expected) => number(api_version) == Some(expected),
-        None => release_of(api_version).is_none() && number(api_version) > newest(),
-    };
-    if fits { Ok(()) } else { Err(WrongLibrary { api_version, built_for }) }
-}
-
-/// N of libslurm.so.N: `slurm_api_version()` is N << 16.
-fn number(api_version: u32) -> Option<u32> {
-    (api_version & 0xffff == 0).then_some(api_version >> 16)
-}
-
-fn number_of(release: Release) -> Option<u32> {
-    LIBRARIES.iter().find(|(_, of)| *of == release).map(|(number, _)| *number)
-}
-
-fn release_of(api_version: u32) -> Option<Release> {
-    Release::of_library(number(api_version)?)
-}
-
-fn newest() -> Option<u32> {
-    LIBRARIES.last().map(|(number, _)| *number)
+pub fn check(api_version: u32, built_for: Release) -> Result<(), String> {
+    let loaded = (api_version & 0xffff == 0).then_some(api_version >> 16);
+    let expected = LIBRARIES.iter().find(|(_, release)| *release == built_for).map(|(number, _)| *number);
+    let newest = LIBRARIES.last().map(|(number, _)| *number);
+    let fits = if expected.is_some() { loaded == expected } else { loaded > newest };
+    if fits {
+        return Ok(());
+    }
+    let (found, needed) = (loaded.and_then(Release::of_library), Some(built_for));
+    Err(format!(
+        "the loaded libslurm is {} (API version {api_version:#x}), but this reader was built for {}: install the reader \
+         that was built for it, or build one against its headers",
+        describe(loaded, found),
+        describe(expected, needed)
+    ))
 }
 
 fn describe(number: Option<u32>, release: Option<Release>) -> String {
@@ -93,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_both_libraries() {
-        let refusal = check(0x2a_0000, Release::new(22, 5)).unwrap_err().to_string();
+        let refusal = check(0x2a_0000, Release::new(22, 5)).unwrap_err();
         assert!(refusal.starts_with(
             "the loaded libslurm is libslurm.so.42 of Slurm 24.11 (API version 0x2a0000), but this reader was built \
              for libslurm.so.38 of Slurm 22.05: "

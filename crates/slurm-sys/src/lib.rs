@@ -1,6 +1,6 @@
 //! libslurm's C interface, as bindgen reads it from the installed headers; the only bindgen of the workspace.
 //!
-//! Everything here is generated and has the layout of one release, [`RELEASE`]: a library of another release gives
+//! Everything here is generated and has the layout of one release, that of `SLURM_VERSION_NUMBER`: a library of another release gives
 //! silently shifted numbers. Who may call what, and who frees what, is slurm-reader's knowledge.
 
 #[allow(
@@ -18,8 +18,4 @@ mod bindings {
     include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 }
 
-// What the build script allows, and the types in it.
 pub use bindings::*;
-
-// RELEASE, and `slurm_free_conf` under the name that this release has for it.
-include!(concat!(env!("OUT_DIR"), "/release.rs"));
