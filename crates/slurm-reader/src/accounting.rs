@@ -12,11 +12,11 @@ use slurm_snapshot::{FINAL_STATES, Finished, RESIZING, Request, Used, Visibility
 use slurm_sys::{SLURMDB_ADMIN_OPERATOR, slurmdb_job_rec_t};
 
 use crate::calls::{self, CallError, CallResult, DbdConnection, Libslurm};
-use crate::finished::{DbdJobRow, FinishedFold, GpuTres, Steps};
+use crate::finished::{FinishedFold, GpuTres, Steps, key};
 use crate::operator;
 use crate::proofs::{Statement, proofs};
 use crate::unpacked::Unpacked;
-use crate::values::{NO_VAL, lossy, number};
+use crate::values::lossy;
 
 /// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: real times, not cut off at
 /// the ends of the requested time.
@@ -145,7 +145,7 @@ fn add_rows(
 ) -> CallResult<()> {
     let running = statement.running.then(|| RUNNING.to_owned());
     let records = connection.jobs(cluster, states().chain(running), &[], FLAGS, statement.time)?;
-    records.get().into_iter().for_each(|record| fold.add(&row(record)));
+    records.get().into_iter().for_each(|record| fold.add(record));
     Ok(())
 }
 
@@ -177,38 +177,6 @@ fn not_empty<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T
     }
     let text = format!("slurmdbd returns no {what}, so its database may have failed: see slurmdbd's log");
     Err(CallError { call, errno: 0, text })
-}
-
-/// The fields of a record that are counted.
-fn row(record: Unpacked<'_, slurmdb_job_rec_t>) -> DbdJobRow<'_> {
-    DbdJobRow {
-        id: record.db_index,
-        job: key(&record),
-        end: record.end,
-        state: record.state,
-        submit: record.submit,
-        eligible: record.eligible,
-        start: record.start,
-        elapsed: record.elapsed,
-        limit: number(record.timelimit),
-        qos: record.qosid,
-        user_id: record.uid,
-        tasks: record.array_task_str(),
-        partition: record.partition(),
-        account: record.account(),
-        user: record.user(),
-        tres: record.tres_alloc_str(),
-        nodes: record.nodes(),
-    }
-}
-
-/// The id to request a job by: its job id and `NO_VAL`, or its array's id and its task. By job id alone, the task whose
-/// job id is the array's would bring all others with it.
-const fn key(record: &slurmdb_job_rec_t) -> (u32, u32) {
-    match (record.array_job_id, record.array_task_id) {
-        (0, _) | (_, NO_VAL..) => (record.jobid, NO_VAL),
-        task => task,
-    }
 }
 
 /// The sum of all of a job's steps.
@@ -245,19 +213,10 @@ fn words(list: &[u8]) -> Vec<String> {
     words.filter(|word| !word.is_empty() && word != "none").collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(slurm_ge_2605)))]
 mod tests {
     use super::*;
-    use crate::unpacked::made;
 
-    #[test]
-    fn a_record_of_nothing_is_a_row_that_never_started() {
-        let job = slurmdb_job_rec_t { timelimit: u32::MAX, ..Default::default() };
-        let row = row(made(&job));
-        assert_eq!((row.limit, row.tasks, row.partition), (None, &b""[..], &b""[..]));
-    }
-
-    #[cfg(not(slurm_ge_2605))]
     #[test]
     fn private_data_is_a_list_of_words() {
         assert_eq!(words(b"jobs,usage, USERS"), ["jobs", "usage", "users"]);

@@ -1,6 +1,6 @@
 //! Turns slurmdbd's rows into finished jobs: tasks, times and TRES.
 //!
-//! Pure: a [`DbdJobRow`] borrows from the reply.
+//! Makes no call: a row is read while the fold walks over it.
 
 #[cfg(test)]
 #[path = "../tests/inside/finished.rs"]
@@ -9,6 +9,10 @@ mod tests;
 use std::collections::BTreeMap;
 
 use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used, array};
+use slurm_sys::slurmdb_job_rec_t;
+
+use crate::unpacked::Unpacked;
+use crate::values::{NO_VAL, number};
 
 /// No time: `NO_VAL`. `INFINITE` is one more.
 const NO_TIME: i64 = 0xffff_fffe;
@@ -26,37 +30,20 @@ const NO_COUNT: u64 = u64::MAX - 1;
 /// `JOB_COMPLETE`, the first final state.
 const COMPLETE: u64 = 3;
 
-/// A row from slurmdbd.
-#[derive(Debug, Default)]
-pub(crate) struct DbdJobRow<'a> {
-    pub(crate) id: u64,
-    pub(crate) job: (u32, u32),
-    pub(crate) end: i64,
-    pub(crate) state: u32,
-    pub(crate) submit: i64,
-    pub(crate) eligible: i64,
-    pub(crate) start: i64,
-    pub(crate) elapsed: u32,
-    /// In minutes.
-    pub(crate) limit: Option<u32>,
-    pub(crate) qos: u32,
-    pub(crate) user_id: u32,
-    pub(crate) tasks: &'a [u8],
-    pub(crate) partition: &'a [u8],
-    pub(crate) account: &'a [u8],
-    pub(crate) user: &'a [u8],
-    pub(crate) tres: &'a [u8],
-    pub(crate) nodes: &'a [u8],
+/// The id to request a job by: its job id and `NO_VAL`, or its array's id and its task. By job id alone, the task whose
+/// job id is the array's would bring all others with it.
+pub(crate) const fn key(row: &slurmdb_job_rec_t) -> (u32, u32) {
+    match (row.array_job_id, row.array_task_id) {
+        (0, _) | (_, NO_VAL..) => (row.jobid, NO_VAL),
+        task => task,
+    }
 }
 
-/// Whether a node list has nodes. slurmdbd itself writes `(unknown)` if it has none.
-pub(crate) fn has_nodes(nodes: &[u8]) -> bool {
-    !matches!(nodes, b"" | b"None assigned" | b"(unknown)" | b"(null)")
-}
-
-/// Whether a job has started: docs/development/decisions.md. A job of `-N0` completes without nodes.
-pub(crate) fn has_started(start: i64, nodes: &[u8], state: u32) -> bool {
-    is_moment(start) && (has_nodes(nodes) || u64::from(state) == COMPLETE)
+/// Whether a job has started: docs/development/decisions.md. slurmdbd itself writes `(unknown)` for a job without nodes. A
+/// job of `-N0` completes without any.
+fn has_started(row: Unpacked<'_, slurmdb_job_rec_t>) -> bool {
+    let has_nodes = !matches!(row.nodes(), b"" | b"None assigned" | b"(unknown)" | b"(null)");
+    is_moment(row.start) && (has_nodes || u64::from(row.state) == COMPLETE)
 }
 
 /// A TRES of GPUs.
@@ -107,7 +94,7 @@ impl FinishedFold {
         self.has_rows
     }
 
-    pub(crate) fn add(&mut self, row: &DbdJobRow<'_>) {
+    pub(crate) fn add(&mut self, row: Unpacked<'_, slurmdb_job_rec_t>) {
         self.has_rows = true;
         let [from, to] = self.time;
         let has_ended = row.state == RESIZING || FINAL_STATES.iter().any(|(state, _)| *state == row.state);
@@ -117,8 +104,8 @@ impl FinishedFold {
             }
             return;
         }
-        let has_started = has_started(row.start, row.nodes, row.state);
-        let tasks = match row.tasks {
+        let has_started = has_started(row);
+        let tasks = match row.array_task_str() {
             _ if has_started => 1,
             b"" => 1,
             tasks => array::count_tasks(tasks).unwrap_or_else(|| {
@@ -128,31 +115,31 @@ impl FinishedFold {
         };
         let since = if is_moment(row.eligible) { row.eligible } else { row.submit };
         let wait = has_started.then(|| u64::try_from(row.start.saturating_sub(since)).unwrap_or(0));
-        let partition = row.partition.split(|byte| *byte == b',').next().unwrap_or_default();
+        let partition = row.partition().split(|byte| *byte == b',').next().unwrap_or_default();
         let mut job = FinishedJob {
-            id: row.id,
+            id: row.db_index,
             end: row.end,
             submit: row.submit,
             state: row.state,
             tasks,
             wait,
             run: row.elapsed.into(),
-            limit: row.limit.map(|minutes| u64::from(minutes).saturating_mul(60)),
+            limit: number(row.timelimit).map(|minutes| u64::from(minutes).saturating_mul(60)),
             partition: self.name(partition),
-            account: self.name(row.account),
-            qos: row.qos,
-            user: match row.user {
-                b"" => self.names.number(&row.user_id.to_string()),
+            account: self.name(row.account()),
+            qos: row.qosid,
+            user: match row.user() {
+                b"" => self.names.number(&row.uid.to_string()),
                 user => self.name(user),
             },
             ..FinishedJob::default()
         };
         if has_started && self.with_steps {
             // One whose clock was set back ended before it started, and slurmdbd finds it only by its end.
-            self.started.push((row.id, row.job, row.start.min(row.end)));
+            self.started.push((row.db_index, key(&row), row.start.min(row.end)));
         }
         let index = self.jobs.len();
-        for part in row.tres.split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
+        for part in row.tres_alloc_str().split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
             match tres(part) {
                 Some((CPU, count)) => job.cpus = count,
                 Some((NODE, count)) => job.nodes = count,

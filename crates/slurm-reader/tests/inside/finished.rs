@@ -1,33 +1,39 @@
 //! Rows as slurmdbd has written them, and what sacct says of each.
 
+use std::ffi::CStr;
+
 use super::*;
+use crate::unpacked::made;
 
 const NAMES: [&str; 3] = ["debug", "physics", "ann"];
 
-fn row() -> DbdJobRow<'static> {
-    DbdJobRow {
-        id: 1 << 63,
+fn text(text: &CStr) -> *mut std::ffi::c_char {
+    text.as_ptr().cast_mut()
+}
+
+fn row() -> slurmdb_job_rec_t {
+    slurmdb_job_rec_t {
+        db_index: 1 << 63,
         submit: 1000,
         eligible: 1010,
         start: 1040,
         end: 1100,
         elapsed: 60,
         state: 3,
-        limit: Some(2),
-        qos: 7,
-        tasks: b"",
-        partition: b"debug",
-        account: b"physics",
-        user: b"ann",
-        tres: b"1=2,3=18446744073709551614,4=1,5=9,1001=3,1002=3",
-        nodes: b"n1",
-        ..DbdJobRow::default()
+        timelimit: 2,
+        qosid: 7,
+        partition: text(c"debug"),
+        account: text(c"physics"),
+        user: text(c"ann"),
+        tres_alloc_str: text(c"1=2,3=18446744073709551614,4=1,5=9,1001=3,1002=3"),
+        nodes: text(c"n1"),
+        ..Default::default()
     }
 }
 
-fn of(row: &DbdJobRow<'_>) -> (FinishedJob, Vec<String>, u64) {
+fn of(row: &slurmdb_job_rec_t) -> (FinishedJob, Vec<String>, u64) {
     let mut fold = FinishedFold::new(false, [0, i64::MAX]);
-    fold.add(row);
+    fold.add(made(row));
     let gpus = [(1001, GpuTres::Gpus), (1002, GpuTres::Typed), (1003, GpuTres::Typed)];
     let finished = fold.finish(&gpus, &[(7, "normal".to_owned())]);
     (finished.jobs[0], finished.names, finished.unparsed)
@@ -61,16 +67,17 @@ fn a_row_is_a_job() {
 #[test]
 fn tasks_that_never_started_are_counted_and_one_that_did_is_one_whatever_its_text() {
     for (start, tasks, count) in
-        [(0, &b"0x7FF"[..], 11), (NO_TIME, b"1-20%2", 20), (0, b"", 1), (1040, b"1-20", 1)]
+        [(0, c"0x7FF", 11), (NO_TIME, c"1-20%2", 20), (0, c"", 1), (1040, c"1-20", 1)]
     {
-        let (job, _, unparsed) = of(&DbdJobRow { start, tasks, ..row() });
+        let (job, _, unparsed) = of(&slurmdb_job_rec_t { start, array_task_str: text(tasks), ..row() });
         assert_eq!((job.tasks, unparsed, job.wait.is_some()), (count, 0, start == 1040), "{tasks:?}");
     }
     // slurmctld 22.05 leaves a cancelled held array like this: its start is its end.
-    let (job, ..) =
-        of(&DbdJobRow { state: 4, start: 1100, tasks: b"0x7FE", tres: b"", nodes: b"", elapsed: 0, ..row() });
+    let held =
+        slurmdb_job_rec_t { state: 4, start: 1100, array_task_str: text(c"0x7FE"), elapsed: 0, ..row() };
+    let (job, ..) = of(&slurmdb_job_rec_t { nodes: text(c""), tres_alloc_str: text(c""), ..held });
     assert_eq!((job.tasks, job.wait), (10, None));
-    let (job, _, unparsed) = of(&DbdJobRow { start: 0, tasks: b"1,3,...", ..row() });
+    let (job, _, unparsed) = of(&slurmdb_job_rec_t { start: 0, array_task_str: text(c"1,3,..."), ..row() });
     assert_eq!((job.tasks, unparsed), (1, 1), "one at least, and it is said");
 }
 
@@ -78,25 +85,26 @@ fn tasks_that_never_started_are_counted_and_one_that_did_is_one_whatever_its_tex
 #[test]
 fn a_text_of_tres_or_a_moment_is_no_start() {
     const CANCELLED: u32 = 4;
-    const MEMORY: &[u8] = b"3=18446744073709551614";
-    const REST: &[u8] = b"1=1,3=18446744073709551614,5=1";
-    let none = b"None assigned";
+    const MEMORY: &CStr = c"3=18446744073709551614";
+    const REST: &CStr = c"1=1,3=18446744073709551614,5=1";
+    let none = c"None assigned";
     for (what, state, start, nodes, tres, started) in [
-        ("an array that was cancelled before slurmdbd knew it", CANCELLED, 1100, &none[..], MEMORY, false),
+        ("an array that was cancelled before slurmdbd knew it", CANCELLED, 1100, none, MEMORY, false),
         ("the rest of an array, after a restart of slurmctld", CANCELLED, 1100, none, REST, false),
-        ("its deadline passed while it was pending", 10, 1100, none, b"4=1", false),
-        ("slurmdbd has no node list", CANCELLED, 1100, b"(unknown)", REST, false),
-        ("the record of the start was dropped", 3, 0, none, b"1=2,4=1", false),
-        ("a runaway job that sacctmgr has repaired", 3, 0, b"n1", b"1=2,4=1", false),
-        ("cancelled while it was pending, with a planned start", CANCELLED, NO_TIME, none, b"", false),
-        ("-N0, for a burst buffer", 3, 1040, none, b"", true),
-        ("cancelled while it ran", CANCELLED, 1040, b"n[1-2]", b"1=2,4=2", true),
-        ("requeued while it ran", 1024, 1040, b"n1", b"1=2", true),
-        ("a part before a resize", RESIZING, 1040, b"n[1-2]", b"1=2", true),
-        ("its nodes did not boot", 9, 1040, b"cloud1", b"1=2", true),
+        ("its deadline passed while it was pending", 10, 1100, none, c"4=1", false),
+        ("slurmdbd has no node list", CANCELLED, 1100, c"(unknown)", REST, false),
+        ("the record of the start was dropped", 3, 0, none, c"1=2,4=1", false),
+        ("a runaway job that sacctmgr has repaired", 3, 0, c"n1", c"1=2,4=1", false),
+        ("cancelled while it was pending, with a planned start", CANCELLED, NO_TIME, none, c"", false),
+        ("-N0, for a burst buffer", 3, 1040, none, c"", true),
+        ("cancelled while it ran", CANCELLED, 1040, c"n[1-2]", c"1=2,4=2", true),
+        ("requeued while it ran", 1024, 1040, c"n1", c"1=2", true),
+        ("a part before a resize", RESIZING, 1040, c"n[1-2]", c"1=2", true),
+        ("its nodes did not boot", 9, 1040, c"cloud1", c"1=2", true),
     ] {
-        let row = DbdJobRow { state, start, nodes, tres, tasks: b"0x7FE", ..row() };
-        let (job, ..) = of(&row);
+        let (nodes, tres_alloc_str, array_task_str) = (text(nodes), text(tres), text(c"0x7FE"));
+        let (job, ..) =
+            of(&slurmdb_job_rec_t { state, start, nodes, tres_alloc_str, array_task_str, ..row() });
         assert_eq!((job.wait.is_some(), job.tasks), (started, if started { 1 } else { 10 }), "{what}");
     }
 }
@@ -108,7 +116,7 @@ fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
     {
         let mut fold = FinishedFold::new(true, [1000, 1200]);
         assert!(!fold.has_rows());
-        fold.add(&DbdJobRow { state, end, ..row() });
+        fold.add(made(&slurmdb_job_rec_t { state, end, ..row() }));
         let finished = fold.finish(&[], &[]);
         assert_eq!(
             (finished.jobs.len(), finished.started.len(), finished.unproved),
@@ -123,7 +131,7 @@ fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
 fn a_row_before_the_time_shows_since_when_nothing_ended() {
     let empty_since = |rows: &[(u32, i64)]| {
         let mut fold = FinishedFold::new(true, [1000, 1200]);
-        rows.iter().for_each(|&(state, end)| fold.add(&DbdJobRow { state, end, ..row() }));
+        rows.iter().for_each(|&(state, end)| fold.add(made(&slurmdb_job_rec_t { state, end, ..row() })));
         fold.finish(&[], &[]).empty_since
     };
     assert_eq!(empty_since(&[(3, 700), (5, 900), (4, 800)]), Some(901));
@@ -135,19 +143,23 @@ fn a_row_before_the_time_shows_since_when_nothing_ended() {
 #[test]
 fn a_job_that_was_never_eligible_waited_since_it_was_submitted() {
     for eligible in [0, NO_TIME, NO_TIME + 1] {
-        assert_eq!(of(&DbdJobRow { eligible, ..row() }).0.wait, Some(40));
+        assert_eq!(of(&slurmdb_job_rec_t { eligible, ..row() }).0.wait, Some(40));
     }
-    assert_eq!(of(&DbdJobRow { eligible: 2000, ..row() }).0.wait, Some(0), "slurmctld's clock was set back");
+    assert_eq!(
+        of(&slurmdb_job_rec_t { eligible: 2000, ..row() }).0.wait,
+        Some(0),
+        "slurmctld's clock was set back"
+    );
 }
 
 #[test]
 fn of_jobs_that_had_started_it_is_noted_how_to_ask_for_their_steps() {
     let mut fold = FinishedFold::new(true, [0, i64::MAX]);
-    fold.add(&DbdJobRow { job: (9, 3), ..row() });
-    fold.add(&DbdJobRow { job: (10, 0), start: 0, ..row() });
+    fold.add(made(&slurmdb_job_rec_t { array_job_id: 9, array_task_id: 3, ..row() }));
+    fold.add(made(&slurmdb_job_rec_t { jobid: 10, start: 0, ..row() }));
     // slurmdbd returns the steps of jobs that ended since the time in the request: this one never came.
-    fold.add(&DbdJobRow { id: 2, job: (11, 0), end: 1030, ..row() });
-    assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, (9, 3), 1040), (2, (11, 0), 1030)]);
+    fold.add(made(&slurmdb_job_rec_t { db_index: 2, jobid: 11, end: 1030, ..row() }));
+    assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, (9, 3), 1040), (2, (11, NO_VAL), 1030)]);
 }
 
 #[test]
@@ -167,13 +179,14 @@ fn steps_are_summed_as_sacct_does_and_one_whose_use_is_not_known_is_said() {
 
 #[test]
 fn gpus_of_types_are_summed_where_nobody_counts_all() {
-    assert_eq!(of(&DbdJobRow { tres: b"1002=2,1003=1", ..row() }).0.gpus, 3);
-    assert_eq!(of(&DbdJobRow { tres: b"1002=2,1003=1,1001=4", ..row() }).0.gpus, 4);
-    assert_eq!(of(&DbdJobRow { tres: b"1=x", ..row() }).2, 1);
+    assert_eq!(of(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1"), ..row() }).0.gpus, 3);
+    assert_eq!(of(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1,1001=4"), ..row() }).0.gpus, 4);
+    assert_eq!(of(&slurmdb_job_rec_t { tres_alloc_str: text(c"1=x"), ..row() }).2, 1);
 }
 
 #[test]
 fn of_several_partitions_the_first_counts_and_a_user_without_a_name_is_his_number() {
-    let (_, names, _) = of(&DbdJobRow { partition: b"debug,long", user: b"", user_id: 1234, ..row() });
+    let (_, names, _) =
+        of(&slurmdb_job_rec_t { partition: text(c"debug,long"), user: text(c""), uid: 1234, ..row() });
     assert_eq!(names, ["debug", "physics", "1234", "normal"]);
 }
