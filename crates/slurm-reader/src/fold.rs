@@ -10,8 +10,8 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 use slurm_snapshot::{
-    AccountJobs, Expected, Expecting, JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, Started,
-    UserJobs, Waiting,
+    AccountJobs, Expected, Expecting, JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, UserJobs,
+    Waiting,
 };
 
 use crate::job::Job;
@@ -33,8 +33,7 @@ pub(crate) struct JobsFold {
     records: u64,
     unparsed: u64,
     states: States,
-    reasons: BTreeMap<u32, JobTally>,
-    total: Times,
+    all: PartitionRow,
     partitions: RowsByName<PartitionRow>,
     accounts: RowsByName<NamedRow>,
     qos: RowsByName<WordTallies>,
@@ -48,17 +47,11 @@ struct NamedRow {
     has_started: bool,
 }
 
-/// The jobs of one partition.
+/// The jobs of one partition, or of all, and their waiting times.
 #[derive(Debug, Default)]
 struct PartitionRow {
     states: WordTallies,
     reasons: BTreeMap<u32, JobTally>,
-    times: Times,
-}
-
-/// Waiting times.
-#[derive(Debug, Default)]
-struct Times {
     submitted: Waits,
     eligible: Waits,
     started: Waits,
@@ -79,18 +72,10 @@ impl JobsFold {
         let is_waiting = slurm_names::is_waiting(job.state);
         let tally = JobTally { oldest: is_waiting.then_some(job.submit_time), ..job.tally };
         let word = self.states.add(job.state, tally);
-        if is_waiting {
-            self.reasons.entry(job.reason).or_default().add(tally);
-        }
-        let (started, expects) = (self.started(job), self.expects(job));
-        self.total.add(job, self.now, started, expects);
+        let (now, started, expects) = (self.now, self.started(job), self.expects(job));
+        self.all.add(job, word, tally, now, started, expects);
         for name in job.partition.split(|&byte| byte == b',') {
-            let row = self.partitions.row(name);
-            add(&mut row.states, word, tally);
-            if is_waiting {
-                row.reasons.entry(job.reason).or_default().add(tally);
-            }
-            row.times.add(job, self.now, started, expects);
+            self.partitions.row(name).add(job, word, tally, now, started, expects);
         }
         if self.options.accounts {
             self.accounts.row(job.account).add(job, word, tally);
@@ -129,37 +114,38 @@ impl JobsFold {
     }
 
     pub(crate) fn finish(self) -> Jobs {
-        let words = &self.states.words;
-        let since = self.since;
-        let (waiting, started, expected) = self.total.finish(self.now, since);
+        let (words, now, since) = (&self.states.words, self.now, self.since);
+        let PartitionJobs { states, pending_reasons, waiting, started, expected } =
+            self.all.finish(now, since, words);
+        let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {
+            let states = tallies(&states, words);
+            UserJobs { id, name: None, looking_up: false, states, has_started }
+        });
         let mut jobs = Jobs {
-            last_update: self.now,
+            last_update: now,
             records: self.records,
+            states,
+            pending_reasons,
             waiting,
             started,
             expected,
+            partitions: by_name(self.partitions, |row| row.finish(now, since, words)),
             accounts: by_name(self.accounts, |NamedRow { states, has_started }| AccountJobs {
                 states: tallies(&states, words),
                 has_started,
             }),
             qos: by_name(self.qos, |states| tallies(&states, words)),
+            users: users.collect(),
             unparsed: self.unparsed,
-            pending_reasons: by_reason(self.reasons),
             ..Jobs::default()
         };
-        for (name, PartitionRow { states, reasons, times }) in self.partitions.rows {
-            let (waiting, started, expected) = times.finish(self.now, since);
-            let (states, pending_reasons) = (tallies(&states, words), by_reason(reasons));
-            let partition = PartitionJobs { states, pending_reasons, waiting, started, expected };
-            jobs.partitions.insert(readable(&name), partition);
-        }
-        let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {
-            let states = tallies(&states, words);
-            UserJobs { id, name: None, looking_up: false, states, has_started }
-        });
-        jobs.users = users.collect();
         jobs.users.sort_unstable_by_key(|user| user.id);
-        self.states.finish(&mut jobs);
+        for (state, (_, tally)) in self.states.known {
+            jobs.base_states.entry(slurm_names::job_base_state(state)).or_default().add(tally);
+            for flag in slurm_names::job_flags(state) {
+                jobs.flags.entry(flag).or_default().add(tally);
+            }
+        }
         jobs
     }
 }
@@ -179,10 +165,20 @@ enum Expects {
     Unplanned,
 }
 
-impl Times {
-    fn add(&mut self, job: &Job<'_>, now: i64, started: bool, expects: Expects) {
-        let jobs = job.tally.jobs;
+impl PartitionRow {
+    fn add(
+        &mut self,
+        job: &Job<'_>,
+        word: usize,
+        tally: JobTally,
+        now: i64,
+        started: bool,
+        expects: Expects,
+    ) {
+        let jobs = tally.jobs;
+        add(&mut self.states, word, tally);
         if slurm_names::is_waiting(job.state) {
+            self.reasons.entry(job.reason).or_default().add(tally);
             let Expecting { records, jobs: tasks } = match expects {
                 Expects::Planned => &mut self.expected.planned,
                 Expects::Overdue => &mut self.expected.overdue,
@@ -203,11 +199,14 @@ impl Times {
         }
     }
 
-    fn finish(self, now: i64, since: Option<i64>) -> (Waiting, Option<Started>, Expected) {
-        let waiting =
-            Waiting { submitted: self.submitted.moments(now), eligible: self.eligible.moments(now) };
-        let expected = Expected { starts: self.starts.starts(now), ..self.expected };
-        (waiting, since.map(|_| self.started.started()), expected)
+    fn finish(self, now: i64, since: Option<i64>, words: &[String]) -> PartitionJobs {
+        PartitionJobs {
+            states: tallies(&self.states, words),
+            pending_reasons: by_reason(self.reasons),
+            waiting: Waiting { submitted: self.submitted.moments(now), eligible: self.eligible.moments(now) },
+            started: since.map(|_| self.started.started()),
+            expected: Expected { starts: self.starts.starts(now), ..self.expected },
+        }
     }
 }
 
@@ -232,17 +231,6 @@ impl States {
         });
         sum.add(tally);
         *word
-    }
-
-    fn finish(self, jobs: &mut Jobs) {
-        for (state, (index, tally)) in self.known {
-            let word = self.words.get(index).cloned().unwrap_or_default();
-            jobs.states.entry(word).or_default().add(tally);
-            jobs.base_states.entry(slurm_names::job_base_state(state)).or_default().add(tally);
-            for flag in slurm_names::job_flags(state) {
-                jobs.flags.entry(flag).or_default().add(tally);
-            }
-        }
     }
 }
 

@@ -11,15 +11,6 @@ pub(crate) struct Waits {
     packed: Vec<u64>,
 }
 
-/// The waits at the requested ranks, and the number of jobs.
-struct Ranks {
-    jobs: u64,
-    p50: u32,
-    p90: u32,
-    p99: u32,
-    max: u32,
-}
-
 impl Waits {
     /// Adds `jobs` that have waited from `since` to `until`; a negative wait counts as none.
     pub(crate) fn add(&mut self, since: i64, until: i64, jobs: u64) {
@@ -31,59 +22,43 @@ impl Waits {
 
     /// Since when the jobs have waited, at `now`.
     pub(crate) fn moments(self, now: i64) -> Option<Moments> {
-        let since = |wait: u32| now.saturating_sub(wait.into());
-        self.ranks().map(|ranks| Moments {
-            jobs: ranks.jobs,
-            p50: since(ranks.p50),
-            p90: since(ranks.p90),
-            max: since(ranks.max),
+        self.ranks().map(|(jobs, ranks)| {
+            let [p50, p90, _, max] = ranks.map(|wait| now.saturating_sub(wait.into()));
+            Moments { jobs, p50, p90, max }
         })
     }
 
     /// When jobs will start, if each wait is from `now` to its start.
     pub(crate) fn starts(self, now: i64) -> Option<Starts> {
-        let start = |wait: u32| now.saturating_add(wait.into());
-        self.ranks().map(|ranks| Starts {
-            p50: start(ranks.p50),
-            p90: start(ranks.p90),
-            p99: start(ranks.p99),
-            max: start(ranks.max),
+        self.ranks().map(|(_, ranks)| {
+            let [p50, p90, p99, max] = ranks.map(|wait| now.saturating_add(wait.into()));
+            Starts { p50, p90, p99, max }
         })
     }
 
     /// How long the jobs had waited when they started.
     pub(crate) fn started(self) -> Started {
-        self.ranks().map_or_else(Started::default, |ranks| Started {
-            jobs: ranks.jobs,
-            p50: ranks.p50.into(),
-            p90: ranks.p90.into(),
-            max: ranks.max.into(),
-        })
+        let (jobs, ranks) = self.ranks().unwrap_or_default();
+        let [p50, p90, _, max] = ranks.map(u64::from);
+        Started { jobs, p50, p90, max }
     }
 
-    /// Nearest rank: the smallest wait that is not less than those of the given share of the jobs.
-    fn ranks(mut self) -> Option<Ranks> {
+    /// How many jobs there are, and the waits at nearest rank of half of them, of 90 % and 99 %, and of all: the smallest
+    /// wait that is not less than those of that share of the jobs.
+    fn ranks(mut self) -> Option<(u64, [u32; 4])> {
         self.packed.sort_unstable();
         let jobs = self.packed.iter().fold(0_u64, |sum, &packed| sum.saturating_add(jobs_of(packed)));
+        let at = |rank| {
+            let mut passed = 0_u64;
+            let found = self.packed.iter().find(|&&packed| {
+                passed = passed.saturating_add(jobs_of(packed));
+                passed >= rank
+            });
+            found.map_or(0, |&packed| wait_of(packed))
+        };
         // Rounded up, without a product that could overflow.
-        let (half, nine_tenths) = (jobs.div_ceil(2), jobs.saturating_sub(jobs / 10));
-        let ninety_nine = jobs.saturating_sub(jobs / 100);
-        let mut ranks = Ranks { jobs, p50: 0, p90: 0, p99: 0, max: 0 };
-        let mut before = 0_u64;
-        for &packed in self.packed.iter().filter(|&&packed| jobs_of(packed) > 0) {
-            ranks.max = wait_of(packed);
-            if before < half {
-                ranks.p50 = ranks.max;
-            }
-            if before < nine_tenths {
-                ranks.p90 = ranks.max;
-            }
-            if before < ninety_nine {
-                ranks.p99 = ranks.max;
-            }
-            before = before.saturating_add(jobs_of(packed));
-        }
-        (jobs > 0).then_some(ranks)
+        let ranks = [jobs.div_ceil(2), jobs.saturating_sub(jobs / 10), jobs.saturating_sub(jobs / 100), jobs];
+        (jobs > 0).then(|| (jobs, ranks.map(at)))
     }
 }
 
