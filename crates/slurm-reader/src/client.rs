@@ -1,25 +1,98 @@
-//! libslurm as the conversation uses it: each request by its call, and the reply as a plain type.
+//! libslurm as the conversation uses it: each request by its calls, and the reply as a plain type.
 //!
-//! Every call may block for any time, and [`Client::init`] may end the process.
+//! Every call may block for any time, and [`Client::init`] may end the process. A reply of a survey is counted while it is
+//! walked and freed at once, and its memory is returned to the kernel. If nothing has changed since the time in the
+//! request, slurmctld sends no reply at all.
 
 use std::ffi::CStr;
+use std::time::Instant;
 
-use slurm_snapshot::{Finished, Reply, Request, Statistics, Visibility};
+use reader_process::micros;
+use slurm_snapshot::{Controller, Reading, Release, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_sys::slurm_conf_t;
 
-use crate::calls::{CallError, Libslurm};
-use crate::conf::{self, Conf};
+use crate::calls::{CallResult, Libslurm, give_memory_back};
+use crate::conf::Conf;
+use crate::nodes::CountedNodes;
 use crate::own_host::OwnHost;
 use crate::rpcs::Rpcs;
-use crate::survey_calls::Remembered;
+use crate::unpacked::Unpacked;
 use crate::values::text;
-use crate::{accounting, operator, stats, survey_calls};
+use crate::{
+    accounting, associations, conf, dbd_statistics, jobs, lists, nodes, operator, partitions, stats, version,
+};
 
-/// An initialized libslurm, and what is remembered between two calls.
+/// An initialized libslurm, and what is remembered of the last replies.
 #[derive(Debug)]
 pub struct Client {
     libslurm: Libslurm,
     own: OwnHost,
-    remembered: Remembered,
+    /// Whether no job waited. Backfill makes plans again in every cycle, and the scheduler gives another reason (BeginTime),
+    /// and slurmctld calls the jobs unchanged all the same.
+    none_waits: bool,
+    /// Whether a node was in an active reservation. That one without the flag MAINT has ended is no change of its nodes.
+    is_reserved: bool,
+}
+
+impl Rpcs for Client {
+    fn begin_own(&mut self) -> CallResult<()> {
+        self.own.begin(&mut self.libslurm)
+    }
+
+    fn end_own(&mut self, has_answered: bool) {
+        self.own.end(&mut self.libslurm, has_answered);
+    }
+
+    fn own_cluster(&mut self) -> Option<String> {
+        self.libslurm.own_conf(|conf| text(conf.cluster_name())).flatten()
+    }
+
+    fn conf(&mut self, since: i64) -> CallResult<Option<Conf>> {
+        Ok(self.libslurm.conf(since)?.map(|reply| conf::from_reply(reply.get())))
+    }
+
+    fn operator(&mut self) -> Option<bool> {
+        operator::is_operator(&mut self.libslurm)
+    }
+
+    fn load(&mut self, request: &Request, reading: &mut Reading) -> CallResult<()> {
+        let Request { reply, since: known, options, .. } = *request;
+        let (libslurm, since) = (&mut self.libslurm, known.unwrap_or(0));
+        let loaded = match reply {
+            ReplyKind::Statistics => {
+                reading.statistics = Some(stats::from_reply(libslurm.statistics()?.get(), options.rpc));
+                return Ok(());
+            }
+            ReplyKind::Reset => return libslurm.reset(),
+            ReplyKind::Finished => {
+                let (visibility, finished) = accounting::finished(libslurm, request)?;
+                reading.visibility = Some(visibility);
+                Some(Reply::Finished(Box::new(finished)))
+            }
+            ReplyKind::Jobs => self.jobs(known, options)?,
+            ReplyKind::Nodes => self.nodes(since, options)?,
+            ReplyKind::Licenses => {
+                libslurm.licenses(since)?.map(|reply| Reply::Licenses(lists::licenses(reply.get())))
+            }
+            ReplyKind::Reservations => {
+                let reply = libslurm.reservations(since)?;
+                reply.map(|reply| Reply::Reservations(lists::reservations(reply.get())))
+            }
+            // glibc may keep the reply's memory, 4 KB for each association: getting it from the kernel again would take a
+            // third of the call.
+            ReplyKind::Associations => {
+                let associations = associations::from_reply(libslurm.associations()?.get(), options.users);
+                Some(Reply::Associations(Box::new(associations)))
+            }
+            ReplyKind::Controllers if options.follow => Some(Reply::Ahead(self.own.ahead(libslurm))),
+            ReplyKind::Controllers => Some(controllers(libslurm)),
+            ReplyKind::Slurmdbd => {
+                Some(Reply::Slurmdbd(Box::new(dbd_statistics::load(libslurm, options.users)?)))
+            }
+        };
+        reading.reply = Some(loaded.unwrap_or(Reply::Unchanged));
+        Ok(())
+    }
 }
 
 impl Client {
@@ -28,44 +101,60 @@ impl Client {
     /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up to a minute.
     #[must_use]
     pub fn init(conf: Option<&CStr>) -> Self {
-        Self { libslurm: Libslurm::init(conf), own: OwnHost::default(), remembered: Remembered::default() }
+        let (libslurm, own) = (Libslurm::init(conf), OwnHost::default());
+        Self { libslurm, own, none_waits: false, is_reserved: false }
+    }
+
+    /// `None` if nothing has changed since `known`, and nothing can have that is no change for slurmctld.
+    fn jobs(&mut self, known: Option<i64>, options: ReplyOptions) -> CallResult<Option<Reply>> {
+        let asked = Instant::now();
+        let since = known.filter(|_| self.none_waits).unwrap_or(0);
+        let Some(reply) = self.libslurm.jobs(since)? else { return Ok(None) };
+        let jobs = jobs::from_reply(reply.get(), known, asked.elapsed(), options);
+        drop(reply);
+        give_memory_back();
+        self.none_waits = jobs.waiting.submitted.is_none();
+        Ok(Some(Reply::Jobs(Box::new(jobs))))
+    }
+
+    /// Nodes, and their partitions if `options` ask for them; `None` if nothing has changed since `since`.
+    fn nodes(&mut self, since: i64, options: ReplyOptions) -> CallResult<Option<Reply>> {
+        let changes_silently = self.is_reserved || self.saves_power_silently();
+        let mut counted = self.counted_nodes(if changes_silently { 0 } else { since }, options)?;
+        if counted.is_none() && options.partitions && self.libslurm.partitions(since)?.is_some() {
+            counted = self.counted_nodes(0, options)?;
+        }
+        let Some(mut counted) = counted else { return Ok(None) };
+        self.is_reserved = counted.nodes.reserved.nodes.total > 0;
+        if options.partitions {
+            let reply = self.libslurm.partitions(0)?;
+            counted.nodes.partitions = reply.map(|reply| partitions::from_reply(reply.get(), &counted));
+        }
+        give_memory_back();
+        Ok(Some(Reply::Nodes(Box::new(counted.nodes))))
+    }
+
+    fn counted_nodes(&mut self, since: i64, options: ReplyOptions) -> CallResult<Option<CountedNodes>> {
+        Ok(self.libslurm.nodes(since)?.map(|reply| nodes::from_reply(reply.get(), options)))
+    }
+
+    /// Whether nodes that are powered up or down are no change for slurmctld: up to 22.05.
+    fn saves_power_silently(&mut self) -> bool {
+        let saves_power = |conf: Unpacked<'_, slurm_conf_t>| {
+            !conf.suspend_program.is_null() || !conf.resume_program.is_null()
+        };
+        version::built_for() < Release::new(23, 2) && self.libslurm.own_conf(saves_power).unwrap_or(true)
     }
 }
 
-impl Rpcs for Client {
-    fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        Ok(stats::from_reply(self.libslurm.statistics()?.get(), rpc))
-    }
-
-    fn begin_own(&mut self) -> Result<(), CallError> {
-        self.own.begin(&mut self.libslurm)
-    }
-
-    fn end_own(&mut self, has_answered: bool) {
-        self.own.end(&mut self.libslurm, has_answered);
-    }
-
-    fn reset(&mut self) -> Result<(), CallError> {
-        self.libslurm.reset()
-    }
-
-    fn own_cluster(&mut self) -> Option<String> {
-        self.libslurm.own_conf(|conf| text(conf.cluster_name())).flatten()
-    }
-
-    fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
-        Ok(self.libslurm.conf(since)?.map(|reply| conf::from_reply(reply.get())))
-    }
-
-    fn operator(&mut self) -> Option<bool> {
-        operator::is_operator(&mut self.libslurm)
-    }
-
-    fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
-        survey_calls::load(&mut self.libslurm, &mut self.own, &mut self.remembered, request)
-    }
-
-    fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError> {
-        accounting::finished(&mut self.libslurm, request)
-    }
+/// `slurm_ping` of each controller in libslurm's own configuration, which was read when this process started.
+/// slurmctld's may name others by now.
+fn controllers(libslurm: &mut Libslurm) -> Reply {
+    let hosts = libslurm.own_conf(conf::controllers).unwrap_or_default();
+    let pinged = (0_u32..).zip(hosts).map(|(index, host)| {
+        let before = Instant::now();
+        let up = libslurm.ping(index);
+        Controller { host, index, up, elapsed: Some(micros(before.elapsed())) }
+    });
+    Reply::Controllers(pinged.collect())
 }

@@ -20,8 +20,6 @@ pub struct Conf {
     pub cluster: Option<String>,
     /// What this process's user may not see. `privileged` is `None` if slurmdbd decides.
     pub visibility: Visibility,
-    /// Whether slurmdbd's records may make this user an operator.
-    pub operators: bool,
     /// Whether AccountingStorageType is slurmdbd, so that there are associations.
     pub slurmdbd: bool,
 }
@@ -34,7 +32,7 @@ impl Conf {
 
     /// Whether slurmdbd decides what this user may see: its decision may change at any time.
     pub(crate) fn depends_on_slurmdbd(&self) -> bool {
-        self.operators && !self.visibility.private.is_empty()
+        self.visibility.privileged.is_none() && !self.visibility.private.is_empty()
     }
 }
 
@@ -46,7 +44,6 @@ pub(crate) fn from_reply(reply: Unpacked<'_, slurm_conf_t>) -> Conf {
         last_update: reply.last_update,
         cluster: text(reply.cluster_name()),
         visibility: Visibility { private: private(reply.private_data), privileged },
-        operators: privileged.is_none(),
         slurmdbd: accounting.is_some_and(|plugin| plugin.ends_with("/slurmdbd")),
     }
 }

@@ -160,7 +160,7 @@ impl ConfCache {
 mod tests {
     use std::cell::Cell;
 
-    use slurm_snapshot::{Finished, Reply, Request, Statistics};
+    use slurm_snapshot::{Reading, Request};
 
     use super::*;
 
@@ -191,19 +191,11 @@ mod tests {
     }
 
     impl Rpcs for Changing {
-        fn statistics(&mut self, _: bool) -> Result<Statistics, CallError> {
-            unreachable!()
-        }
-
         fn begin_own(&mut self) -> Result<(), CallError> {
             unreachable!()
         }
 
         fn end_own(&mut self, _: bool) {}
-
-        fn reset(&mut self) -> Result<(), CallError> {
-            unreachable!()
-        }
 
         fn own_cluster(&mut self) -> Option<String> {
             None
@@ -223,13 +215,7 @@ mod tests {
             let visibility = Visibility { private: self.private.clone(), privileged };
             let last_update = self.changed + 1;
             let cluster = Some("sandbox".to_owned());
-            Ok(Some(Conf {
-                last_update,
-                cluster,
-                visibility,
-                operators: self.slurmdbd,
-                slurmdbd: self.slurmdbd,
-            }))
+            Ok(Some(Conf { last_update, cluster, visibility, slurmdbd: self.slurmdbd }))
         }
 
         fn operator(&mut self) -> Option<bool> {
@@ -237,11 +223,7 @@ mod tests {
             self.operator
         }
 
-        fn load(&mut self, _: &Request) -> Result<Reply, CallError> {
-            unreachable!()
-        }
-
-        fn finished(&mut self, _: &Request) -> Result<(Visibility, Finished), CallError> {
+        fn load(&mut self, _: &Request, _: &mut Reading) -> Result<(), CallError> {
             unreachable!()
         }
     }

@@ -33,7 +33,6 @@ pub mod rpcs;
 pub mod serve;
 mod slurm_names;
 mod stats;
-mod survey_calls;
 #[expect(unsafe_code, reason = "it follows libslurm's pointers")]
 mod unpacked;
 mod values;

@@ -93,40 +93,38 @@ impl<R: Rpcs> ReaderServer<'_, R> {
     }
 
     fn read(&mut self, request: &Request) -> Result<Reading, CallError> {
-        let mut visibility = self.visibility(request)?;
-        let is_hidden =
-            visibility.as_ref().is_some_and(|visibility| request.reply.row().is_hidden(visibility));
+        let (kind, mut options) = (request.reply, request.options);
+        let visibility = self.visibility(request)?;
+        let is_hidden = visibility.as_ref().is_some_and(|visibility| kind.row().is_hidden(visibility));
+        // slurmctld would refuse them.
+        options.partitions &=
+            !visibility.as_ref().is_some_and(|visibility| visibility.may_hide("partitions"));
+        let (id, release) = (request.id, self.release);
+        let mut reading = Reading { id, release, visibility, ..Reading::default() };
         let before = Instant::now();
-        let (mut statistics, mut reply) = (None, None);
-        match request.reply {
-            ReplyKind::Statistics => match self.rpcs.statistics(request.options.rpc) {
-                Err(CallError { errno: IN_STANDBY_MODE, .. }) if request.options.follow => {
-                    reply = Some(Reply::Standby);
-                }
-                result => statistics = Some(result?),
-            },
-            ReplyKind::Reset => self.rpcs.reset()?,
-            ReplyKind::Finished => {
-                let (of_slurmdbd, finished) = self.rpcs.finished(request)?;
-                visibility = Some(of_slurmdbd);
-                reply = Some(Reply::Finished(Box::new(finished)));
-            }
+        match kind {
             // Not requested: nobody may use it, slurmctld would walk its lists for nothing, and for nodes it would log a
             // security violation. Of associations, a user whom slurmdbd does not know gets an empty answer from
             // slurmctld, which libslurm takes for an unreadable reply.
             _ if is_hidden => {}
             // Not requested if there are none: that may crash slurmctld.
             ReplyKind::Associations if !self.conf_cache.has_associations() => {
-                reply = Some(Reply::Associations(Box::default()));
+                reading.reply = Some(Reply::Associations(Box::default()));
             }
-            _ => reply = Some(self.rpcs.load(&without_hidden_partitions(request, visibility.as_ref()))?),
+            _ => match self.rpcs.load(&Request { options, ..request.clone() }, &mut reading) {
+                Err(CallError { errno: IN_STANDBY_MODE, .. })
+                    if options.follow && kind == ReplyKind::Statistics =>
+                {
+                    reading.reply = Some(Reply::Standby);
+                }
+                result => result?,
+            },
         }
-        let elapsed = micros(before.elapsed());
-        let reading =
-            stamped(Reading { id: request.id, elapsed, release: self.release, ..Reading::default() });
-        if request.options.users {
+        reading.elapsed = micros(before.elapsed());
+        let mut reading = stamped(reading);
+        if options.users {
             let (users, now) = (&mut self.users, Instant::now());
-            match (&mut statistics, &mut reply) {
+            match (&mut reading.statistics, &mut reading.reply) {
                 (Some(Statistics { rpc: Some(tables), .. }), _) => {
                     users.give_names(tables.users.iter_mut().map(rpc_user), now);
                 }
@@ -138,7 +136,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
                 _ => {}
             }
         }
-        Ok(Reading { cluster: self.conf_cache.cluster(), statistics, reply, visibility, ..reading })
+        reading.cluster = self.conf_cache.cluster();
+        Ok(reading)
     }
 
     /// If libslurm's own configuration has no ClusterName, slurmctld is asked for it: after an answer, because it may
@@ -166,11 +165,4 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         };
         self.conf_cache.visibility(self.rpcs, accepted)
     }
-}
-
-/// The request without partitions if slurmctld would refuse them.
-fn without_hidden_partitions(request: &Request, visibility: Option<&Visibility>) -> Request {
-    let mut permitted = request.clone();
-    permitted.options.partitions &= !visibility.is_some_and(|visibility| visibility.may_hide("partitions"));
-    permitted
 }

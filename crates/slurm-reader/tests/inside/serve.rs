@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-use slurm_snapshot::{Controller, Finished, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
+use slurm_snapshot::{Controller, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
 
 use super::*;
 use crate::conf::Conf;
@@ -37,19 +37,6 @@ fn refusal(call: &'static str) -> CallError {
 }
 
 impl Rpcs for Script {
-    fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        self.requests_rpc.push(rpc);
-        if let Some(errno) = self.own.pop_if(|_| self.is_alone) {
-            return Err(CallError { call: "slurm_get_statistics", errno, text: String::new() });
-        }
-        if !self.statistics.is_empty() && !self.statistics.remove(0) {
-            return Err(refusal("slurm_get_statistics"));
-        }
-        let user = |id| RpcUser { id, ..RpcUser::default() };
-        let tables = RpcTables { users: vec![user(0), user(u32::MAX - 7)], ..RpcTables::default() };
-        Ok(Statistics { rpc: rpc.then_some(tables), ..Statistics::default() })
-    }
-
     fn begin_own(&mut self) -> Result<(), CallError> {
         self.is_alone = true;
         Ok(())
@@ -58,11 +45,6 @@ impl Rpcs for Script {
     fn end_own(&mut self, has_answered: bool) {
         self.is_alone = false;
         self.has_answered.push(has_answered);
-    }
-
-    fn reset(&mut self) -> Result<(), CallError> {
-        self.resets += 1;
-        Ok(())
     }
 
     fn own_cluster(&mut self) -> Option<String> {
@@ -85,23 +67,42 @@ impl Rpcs for Script {
         None
     }
 
-    fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
-        self.loaded += 1;
-        self.requests_partitions.push(request.options.partitions);
-        Ok(match request.reply {
+    fn load(&mut self, request: &Request, reading: &mut Reading) -> Result<(), CallError> {
+        let loaded = match request.reply {
+            ReplyKind::Reset => {
+                self.resets += 1;
+                return Ok(());
+            }
+            ReplyKind::Statistics => {
+                reading.statistics = Some(self.statistics(request.options.rpc)?);
+                return Ok(());
+            }
             ReplyKind::Jobs => {
                 let users = vec![UserJobs::default()];
                 Reply::Jobs(Box::new(Jobs { users, ..Jobs::default() }))
             }
             ReplyKind::Controllers => Reply::Controllers(vec![Controller::default()]),
             _ => Reply::Unchanged,
-        })
-    }
-
-    fn finished(&mut self, _: &Request) -> Result<(Visibility, Finished), CallError> {
+        };
         self.loaded += 1;
-        let visibility = Visibility { private: vec!["jobs".into()], privileged: Some(true) };
-        Ok((visibility, Finished::default()))
+        self.requests_partitions.push(request.options.partitions);
+        reading.reply = Some(loaded);
+        Ok(())
+    }
+}
+
+impl Script {
+    fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
+        self.requests_rpc.push(rpc);
+        if let Some(errno) = self.own.pop_if(|_| self.is_alone) {
+            return Err(CallError { call: "slurm_get_statistics", errno, text: String::new() });
+        }
+        if !self.statistics.is_empty() && !self.statistics.remove(0) {
+            return Err(refusal("slurm_get_statistics"));
+        }
+        let user = |id| RpcUser { id, ..RpcUser::default() };
+        let tables = RpcTables { users: vec![user(0), user(u32::MAX - 7)], ..RpcTables::default() };
+        Ok(Statistics { rpc: rpc.then_some(tables), ..Statistics::default() })
     }
 }
 
