@@ -47,11 +47,8 @@ fn link_headers(include: &Path, only_slurm: &Path) -> std::io::Result<()> {
 
 /// Checks for libclang first, and says what to install, because bindgen panics without it.
 fn load_libclang() -> Result<(), String> {
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
     let loaded = panic::catch_unwind(bindgen::clang_version);
-    panic::set_hook(hook);
-    loaded.map(|_| ()).map_err(|_| {
+    loaded.map(drop).map_err(|_| {
         "libclang was not found, which bindgen reads libslurm's headers with\n\
          Debian, Ubuntu: install libclang-dev. RHEL, Rocky, Alma: install clang-devel.\n\
          Elsewhere: set LIBCLANG_PATH to the folder that contains libclang.so.\n\

@@ -19,59 +19,44 @@ pub(crate) struct SlurmFiles {
 impl SlurmFiles {
     /// Looks in `SLURM_INCLUDE_DIR` and `SLURM_LIB_DIR`, then asks pkg-config, then looks in the usual folders.
     pub(crate) fn find() -> Result<Self, String> {
-        let given_include = variable("SLURM_INCLUDE_DIR");
-        let given_lib = variable("SLURM_LIB_DIR");
-        let (includes, libs) = if given_include.is_some() || given_lib.is_some() {
-            // pkg-config may know another Slurm, and headers and library of two releases must not be mixed.
-            (Vec::new(), Vec::new())
-        } else {
-            let package = pkg_config::Config::new().cargo_metadata(false).probe("slurm");
-            package.map(|package| (package.include_paths, package.link_paths)).unwrap_or_default()
-        };
+        let (given_include, given_lib) = (variable("SLURM_INCLUDE_DIR"), variable("SLURM_LIB_DIR"));
+        let needs_library = given_lib.is_some() || given_include.is_none();
+        // pkg-config may know another Slurm, and headers and library of two releases must not be mixed.
+        let is_given = given_include.is_some() || given_lib.is_some();
+        let package = || pkg_config::Config::new().cargo_metadata(false).probe("slurm").ok();
+        let package = if is_given { None } else { package() };
+        let (includes, libs) =
+            package.map(|package| (package.include_paths, package.link_paths)).unwrap_or_default();
 
-        let has_header = |folder: &Path| folder.join("slurm/slurm.h").is_file();
-        let include = search(given_include.as_deref(), includes, usual_includes(), has_header)
-            .map_err(|looked| missing("headers were", "slurm/slurm.h", "SLURM_INCLUDE_DIR", &looked))?;
+        let usual = PREFIXES.iter().map(|prefix| Path::new(prefix).join("include"));
+        let includes = folders(given_include, includes, usual);
+        let include = includes.iter().find(|folder| folder.join("slurm/slurm.h").is_file());
+        let include = include
+            .ok_or_else(|| missing("headers were", "slurm/slurm.h", "SLURM_INCLUDE_DIR", &includes))?
+            .clone();
 
-        let beside = include.parent().map(libs_under).unwrap_or_default();
-        let has_library = |folder: &Path| folder.join("libslurm.so").exists();
-        let usual =
-            beside.into_iter().chain(PREFIXES.iter().flat_map(|prefix| libs_under(Path::new(prefix))));
-        let lib = match search(given_lib.as_deref(), libs, usual.collect(), has_library) {
-            Ok(folder) => Some(folder),
-            Err(looked) if given_lib.is_some() || given_include.is_none() => {
-                return Err(missing("library was", "libslurm.so", "SLURM_LIB_DIR", &looked));
-            }
-            Err(_) => {
-                println!(
-                    "cargo::warning=no libslurm.so was found: enough for `cargo check`, but nothing will link"
-                );
-                None
-            }
-        };
+        let prefixes = include.parent().into_iter().chain(PREFIXES.iter().map(Path::new));
+        let libs = folders(given_lib, libs, prefixes.flat_map(libs_under));
+        let lib = libs.iter().find(|folder| folder.join("libslurm.so").exists()).cloned();
+        if lib.is_none() && needs_library {
+            return Err(missing("library was", "libslurm.so", "SLURM_LIB_DIR", &libs));
+        }
+        if lib.is_none() {
+            println!(
+                "cargo::warning=no libslurm.so was found: enough for `cargo check`, but nothing will link"
+            );
+        }
         Ok(Self { include, lib })
     }
 }
 
-/// The first folder that contains the file, or else all folders that were searched.
-fn search(
-    given: Option<&Path>,
+/// The folder that was given, or else all others.
+fn folders(
+    given: Option<PathBuf>,
     package: Vec<PathBuf>,
-    usual: Vec<PathBuf>,
-    has: impl Fn(&Path) -> bool,
-) -> Result<PathBuf, Vec<PathBuf>> {
-    let looked: Vec<PathBuf> = match given {
-        Some(folder) => vec![folder.to_owned()],
-        None => package.into_iter().chain(usual).collect(),
-    };
-    match looked.iter().find(|folder| has(folder)) {
-        Some(folder) => Ok(folder.clone()),
-        None => Err(looked),
-    }
-}
-
-fn usual_includes() -> Vec<PathBuf> {
-    PREFIXES.iter().map(|prefix| Path::new(prefix).join("include")).collect()
+    usual: impl Iterator<Item = PathBuf>,
+) -> Vec<PathBuf> {
+    given.map_or_else(|| package.into_iter().chain(usual).collect(), |folder| vec![folder])
 }
 
 fn libs_under(prefix: &Path) -> Vec<PathBuf> {
