@@ -68,16 +68,19 @@ pub(crate) fn accounting_conf(libslurm: &mut Libslurm) -> CallResult<OwnConf> {
     let read = libslurm.own_conf(|conf| {
         (conf.cluster_name().to_vec(), lossy(conf.accounting_storage_type()), conf.slurm_user_id)
     });
+    let (cluster, storage, slurm_user) = read.unwrap_or_default();
     let refuse = |text: String| Err(CallError { call: ACCOUNTING_CONF, errno: 0, text });
-    match read {
-        Some((_, storage, _)) if !storage.contains("slurmdbd") => refuse(format!(
+    if !storage.contains("slurmdbd") {
+        return refuse(format!(
             "AccountingStorageType is {storage:?}, so there is no slurmdbd; [collectors.jobs] counts jobs by state without it"
-        )),
-        Some((cluster, _, slurm_user)) if !cluster.is_empty() => {
-            Ok(OwnConf { cluster: CString::new(cluster).unwrap_or_default(), slurm_user })
-        }
-        _ => refuse("it has no ClusterName, by which slurmdbd identifies the jobs of a cluster".to_owned()),
+        ));
     }
+    if cluster.is_empty() {
+        return refuse(
+            "it has no ClusterName, by which slurmdbd identifies the jobs of a cluster".to_owned(),
+        );
+    }
+    Ok(OwnConf { cluster: CString::new(cluster).unwrap_or_default(), slurm_user })
 }
 
 /// What slurmdbd.conf's PrivateData hides from this user: nothing from root, SlurmUser and operators.

@@ -169,22 +169,14 @@ impl FinishedFold {
     /// The finished jobs. `gpus` says which TRES are GPUs, `qos` has the names of QOS.
     pub(crate) fn finish(mut self, gpus: &[(u32, GpuTres)], qos: &[(u32, String)]) -> Finished {
         let kinds: BTreeMap<u32, GpuTres> = gpus.iter().copied().collect();
-        let mut typed: BTreeMap<usize, u64> = BTreeMap::new();
-        for (index, id, count) in self.others {
-            match (kinds.get(&id), self.jobs.get_mut(index)) {
-                (Some(GpuTres::Gpus), Some(job)) => job.gpus = count,
-                (Some(GpuTres::Typed), _) => {
-                    let sum = typed.entry(index).or_default();
-                    *sum = sum.saturating_add(count);
-                }
-                _ => {}
-            }
-        }
-        // AccountingStorageTRES may name only types.
-        for (index, count) in typed {
-            if let Some(job) = self.jobs.get_mut(index).filter(|job| job.gpus == 0) {
-                job.gpus = count;
-            }
+        for others in self.others.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let sum = |kind| {
+                let of_kind = others.iter().filter(|(_, id, _)| kinds.get(id) == Some(&kind));
+                of_kind.fold(0_u64, |sum, (.., count)| sum.saturating_add(*count))
+            };
+            let job = others.first().and_then(|(index, ..)| self.jobs.get_mut(*index));
+            // AccountingStorageTRES may name only types.
+            job.into_iter().for_each(|job| job.gpus = sum(GpuTres::Gpus).max(sum(GpuTres::Typed)));
         }
         let names: BTreeMap<u32, &str> = qos.iter().map(|(id, name)| (*id, name.as_str())).collect();
         for job in &mut self.jobs {

@@ -18,8 +18,8 @@ use crate::job::Job;
 use crate::slurm_names;
 use crate::waits::Waits;
 
-/// Tallies by the index of the state's word.
-type WordTallies = Vec<JobTally>;
+/// Tallies by the number of a state or reason.
+type NumberTallies = BTreeMap<u32, JobTally>;
 
 /// What has been counted so far.
 #[derive(Debug, Default)]
@@ -32,26 +32,25 @@ pub(crate) struct JobsFold {
     options: ReplyOptions,
     records: u64,
     unparsed: u64,
-    states: States,
     all: PartitionRow,
     partitions: RowsByName<PartitionRow>,
     accounts: RowsByName<NamedRow>,
-    qos: RowsByName<WordTallies>,
-    users: HashMap<u32, NamedRow>,
+    qos: RowsByName<NumberTallies>,
+    users: BTreeMap<u32, NamedRow>,
 }
 
 /// The jobs of one account or user.
 #[derive(Debug, Default)]
 struct NamedRow {
-    states: WordTallies,
+    states: NumberTallies,
     has_started: bool,
 }
 
 /// The jobs of one partition, or of all, and their waiting times.
 #[derive(Debug, Default)]
 struct PartitionRow {
-    states: WordTallies,
-    reasons: BTreeMap<u32, JobTally>,
+    states: NumberTallies,
+    reasons: NumberTallies,
     submitted: Waits,
     eligible: Waits,
     started: Waits,
@@ -71,20 +70,19 @@ impl JobsFold {
         self.unparsed = self.unparsed.saturating_add(job.unparsed);
         let is_waiting = slurm_names::is_waiting(job.state);
         let tally = JobTally { oldest: is_waiting.then_some(job.submit_time), ..job.tally };
-        let word = self.states.add(job.state, tally);
         let (now, started, expects) = (self.now, self.started(job), self.expects(job));
-        self.all.add(job, word, tally, now, started, expects);
+        self.all.add(job, tally, now, started, expects);
         for name in job.partition.split(|&byte| byte == b',') {
-            self.partitions.row(name).add(job, word, tally, now, started, expects);
+            self.partitions.row(name).add(job, tally, now, started, expects);
         }
         if self.options.accounts {
-            self.accounts.row(job.account).add(job, word, tally);
+            self.accounts.row(job.account).add(job, tally);
         }
         if self.options.qos {
-            add(self.qos.row(job.qos), word, tally);
+            self.qos.row(job.qos).entry(job.state).or_default().add(tally);
         }
         if self.options.users {
-            self.users.entry(job.user).or_default().add(job, word, tally);
+            self.users.entry(job.user).or_default().add(job, tally);
         }
     }
 
@@ -114,45 +112,39 @@ impl JobsFold {
     }
 
     pub(crate) fn finish(self) -> Jobs {
-        let (words, now, since) = (&self.states.words, self.now, self.since);
-        let PartitionJobs { states, pending_reasons, waiting, started, expected } =
-            self.all.finish(now, since, words);
-        let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {
-            let states = tallies(&states, words);
-            UserJobs { id, name: None, looking_up: false, states, has_started }
-        });
+        let (now, since) = (self.now, self.since);
         let mut jobs = Jobs {
             last_update: now,
             records: self.records,
-            states,
-            pending_reasons,
-            waiting,
-            started,
-            expected,
-            partitions: by_name(self.partitions, |row| row.finish(now, since, words)),
+            base_states: by_word(&self.all.states, slurm_names::job_base_state),
+            partitions: by_name(self.partitions, |row| row.finish(now, since)),
             accounts: by_name(self.accounts, |NamedRow { states, has_started }| AccountJobs {
-                states: tallies(&states, words),
+                states: by_word(&states, slurm_names::job_state),
                 has_started,
             }),
-            qos: by_name(self.qos, |states| tallies(&states, words)),
-            users: users.collect(),
+            qos: by_name(self.qos, |states| by_word(&states, slurm_names::job_state)),
             unparsed: self.unparsed,
             ..Jobs::default()
         };
-        jobs.users.sort_unstable_by_key(|user| user.id);
-        for (state, (_, tally)) in self.states.known {
-            jobs.base_states.entry(slurm_names::job_base_state(state)).or_default().add(tally);
-            for flag in slurm_names::job_flags(state) {
-                jobs.flags.entry(flag).or_default().add(tally);
+        for (state, tally) in &self.all.states {
+            for flag in slurm_names::job_flags(*state) {
+                jobs.flags.entry(flag).or_default().add(*tally);
             }
         }
-        jobs
+        let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {
+            let states = by_word(&states, slurm_names::job_state);
+            UserJobs { id, name: None, looking_up: false, states, has_started }
+        });
+        jobs.users = users.collect();
+        let PartitionJobs { states, pending_reasons, waiting, started, expected } =
+            self.all.finish(now, since);
+        Jobs { states, pending_reasons, waiting, started, expected, ..jobs }
     }
 }
 
 impl NamedRow {
-    fn add(&mut self, job: &Job<'_>, word: usize, tally: JobTally) {
-        add(&mut self.states, word, tally);
+    fn add(&mut self, job: &Job<'_>, tally: JobTally) {
+        self.states.entry(job.state).or_default().add(tally);
         self.has_started |= job.has_started();
     }
 }
@@ -166,17 +158,9 @@ enum Expects {
 }
 
 impl PartitionRow {
-    fn add(
-        &mut self,
-        job: &Job<'_>,
-        word: usize,
-        tally: JobTally,
-        now: i64,
-        started: bool,
-        expects: Expects,
-    ) {
+    fn add(&mut self, job: &Job<'_>, tally: JobTally, now: i64, started: bool, expects: Expects) {
         let jobs = tally.jobs;
-        add(&mut self.states, word, tally);
+        self.states.entry(job.state).or_default().add(tally);
         if slurm_names::is_waiting(job.state) {
             self.reasons.entry(job.reason).or_default().add(tally);
             let Expecting { records, jobs: tasks } = match expects {
@@ -199,38 +183,14 @@ impl PartitionRow {
         }
     }
 
-    fn finish(self, now: i64, since: Option<i64>, words: &[String]) -> PartitionJobs {
+    fn finish(self, now: i64, since: Option<i64>) -> PartitionJobs {
         PartitionJobs {
-            states: tallies(&self.states, words),
-            pending_reasons: by_reason(self.reasons),
+            states: by_word(&self.states, slurm_names::job_state),
+            pending_reasons: by_word(&self.reasons, slurm_names::reason),
             waiting: Waiting { submitted: self.submitted.moments(now), eligible: self.eligible.moments(now) },
             started: since.map(|_| self.started.started()),
             expected: Expected { starts: self.starts.starts(now), ..self.expected },
         }
-    }
-}
-
-/// Jobs by the number of their state, for all cells in common.
-#[derive(Debug, Default)]
-struct States {
-    /// For each number: the index of its word, and its jobs.
-    known: HashMap<u32, (usize, JobTally)>,
-    words: Vec<String>,
-}
-
-impl States {
-    /// Returns the index of the state's word.
-    fn add(&mut self, state: u32, tally: JobTally) -> usize {
-        let (word, sum) = self.known.entry(state).or_insert_with(|| {
-            let word = slurm_names::job_state(state);
-            let index = self.words.iter().position(|known| *known == word).unwrap_or_else(|| {
-                self.words.push(word);
-                self.words.len().saturating_sub(1)
-            });
-            (index, JobTally::default())
-        });
-        sum.add(tally);
-        *word
     }
 }
 
@@ -258,25 +218,11 @@ impl<T: Default> RowsByName<T> {
     }
 }
 
-fn add(row: &mut WordTallies, word: usize, tally: JobTally) {
-    if row.len() <= word {
-        row.resize(word.saturating_add(1), JobTally::default());
-    }
-    if let Some(sum) = row.get_mut(word) {
-        sum.add(tally);
-    }
-}
-
-/// The tallies of the states that occur.
-fn tallies(row: &WordTallies, words: &[String]) -> JobTallies {
-    words.iter().cloned().zip(row.iter().copied()).filter(|(_, tally)| tally.jobs > 0).collect()
-}
-
 /// By libslurm's word, which may be the same for several numbers.
-fn by_reason(reasons: BTreeMap<u32, JobTally>) -> JobTallies {
+fn by_word(numbers: &NumberTallies, word: fn(u32) -> String) -> JobTallies {
     let mut words = JobTallies::new();
-    for (reason, tally) in reasons {
-        words.entry(slurm_names::reason(reason)).or_default().add(tally);
+    for (number, tally) in numbers {
+        words.entry(word(*number)).or_default().add(*tally);
     }
     words
 }

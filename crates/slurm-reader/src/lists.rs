@@ -18,7 +18,11 @@ pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
     reply.lic_array().for_each(|record| {
         licenses.add(License {
             name: lossy(record.name()),
-            nodes: layer(record),
+            // Of a hierarchical resource's layer.
+            #[cfg(slurm_ge_2505)]
+            nodes: crate::values::text(record.nodes()),
+            #[cfg(not(slurm_ge_2505))]
+            nodes: None,
             total: number(record.total),
             used: number(record.in_use).unwrap_or(0),
             free: number(record.available),
@@ -40,17 +44,6 @@ fn of_remote(record: Unpacked<'_, slurm_license_info_t>) -> Option<[u32; 2]> {
 
 #[cfg(not(slurm_ge_2302))]
 fn of_remote(_: Unpacked<'_, slurm_license_info_t>) -> Option<[u32; 2]> {
-    None
-}
-
-/// The nodes of a hierarchical resource's layer.
-#[cfg(slurm_ge_2505)]
-fn layer(record: Unpacked<'_, slurm_license_info_t>) -> Option<String> {
-    crate::values::text(record.nodes())
-}
-
-#[cfg(not(slurm_ge_2505))]
-fn layer(_: Unpacked<'_, slurm_license_info_t>) -> Option<String> {
     None
 }
 

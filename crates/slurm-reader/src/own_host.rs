@@ -6,7 +6,7 @@
 //! `working_cluster_rec` would also direct a call there, but then libslurm uses slurmdbd's key, and munge's default
 //! socket regardless of AuthInfo.
 
-use std::io::ErrorKind;
+use std::io;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -55,6 +55,7 @@ impl OwnHost {
         let answers = order.find(|index| libslurm.ping(*index));
         self.last_ahead = answers.unwrap_or(self.last_ahead);
         let behind = (0..).zip(&hosts).filter(|(index, _)| own.is_some_and(|own| *index > own));
+        let behind = behind.map(|(index, (_, address))| (index, address.as_str())).collect();
         let behind = if answers.is_none() { ping_behind(libslurm, behind, port) } else { None };
         Ahead { behind, hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
     }
@@ -68,10 +69,13 @@ impl OwnHost {
         let Controllers { hosts, port, .. } = controllers(libslurm);
         let own = own_index(&hosts).and_then(|own| usize::try_from(own).ok());
         let found = own.and_then(|index| Some((index, hosts.into_iter().nth(index)?)));
-        let (index, (_, address)) = found.ok_or_else(not_one)?;
+        let (index, (_, address)) = found.ok_or_else(|| {
+            let text = "this host is none of them".to_owned();
+            CallError { call: "SlurmctldHost", errno: 0, text }
+        })?;
         // libslurm retries a closed port for MessageTimeout, sleeping a second in between. The port is not checked
         // before each call, because slurmctld logs a line for a connection on which nothing arrives.
-        if !self.has_answered && !listens(&address, port) {
+        if !self.has_answered && !connect(&address, port).any(|stream| stream.is_ok()) {
             return Err(CallError::new("SlurmctldHost", CONNECTION_ERROR));
         }
         // Otherwise libslurm would ask every controller.
@@ -89,39 +93,25 @@ impl OwnHost {
     }
 }
 
-fn ping_behind<'a>(
-    libslurm: &mut Libslurm,
-    hosts: impl Iterator<Item = (u32, &'a (String, String))>,
-    port: u16,
-) -> Option<Behind> {
-    let mut behind = None;
-    for (index, (_, address)) in hosts {
-        if libslurm.ping(index) {
-            return Some(Behind::Answers);
-        }
-        let is_refused = behind != Some(Behind::Silent) && refuses(address, port);
-        behind = Some(if is_refused { Behind::Refuses } else { Behind::Silent });
+fn ping_behind(libslurm: &mut Libslurm, hosts: Vec<(u32, &str)>, port: u16) -> Option<Behind> {
+    if hosts.iter().any(|(index, _)| libslurm.ping(*index)) {
+        return Some(Behind::Answers);
     }
-    behind
+    let is_refused = hosts.iter().all(|(_, address)| refuses(address, port));
+    (!hosts.is_empty()).then_some(if is_refused { Behind::Refuses } else { Behind::Silent })
+}
+
+/// Connects to each of its addresses.
+fn connect(address: &str, port: u16) -> impl Iterator<Item = io::Result<TcpStream>> {
+    let addresses = (address, port).to_socket_addrs().into_iter().flatten();
+    addresses.map(|address| TcpStream::connect_timeout(&address, PATIENCE))
 }
 
 /// Whether nothing listens there, by the word of the host itself.
 fn refuses(address: &str, port: u16) -> bool {
-    let mut addresses = (address, port).to_socket_addrs().into_iter().flatten().peekable();
-    let is_refused = |address| {
-        let connected = TcpStream::connect_timeout(&address, PATIENCE);
-        connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-    };
-    addresses.peek().is_some() && addresses.all(is_refused)
-}
-
-fn listens(address: &str, port: u16) -> bool {
-    let mut addresses = (address, port).to_socket_addrs().into_iter().flatten();
-    addresses.any(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
-}
-
-fn not_one() -> CallError {
-    CallError { call: "SlurmctldHost", errno: 0, text: "this host is none of them".to_owned() }
+    let mut connected = connect(address, port).peekable();
+    let is_refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    connected.peek().is_some() && connected.all(|stream| stream.is_err_and(is_refused))
 }
 
 fn controllers(libslurm: &mut Libslurm) -> Controllers {
