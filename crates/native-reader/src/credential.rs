@@ -50,7 +50,7 @@ impl<'a> Identity<'a> {
                 })
             }
             Self::Token(file) => {
-                file.refresh()?;
+                file.read().map_err(|text| NativeProblem::new(Cause::TokenFile, text))?;
                 let token = file.secret().unwrap_or_default().as_bytes();
                 Ok((Plugin::Jwt, token.to_vec()))
             }

@@ -3,7 +3,6 @@
 //! Errors have the numbers that libslurm gives them, so that both readers' failures are understood alike. Nothing that a
 //! peer has sent is repeated, but numbers and munged's own texts.
 
-use reader_process::TokenError;
 use slurm_snapshot::Stage;
 
 use crate::conf_lines::ConfError;
@@ -48,12 +47,6 @@ pub(crate) enum Cause {
 pub(crate) struct NativeProblem {
     pub(crate) cause: Cause,
     pub(crate) text: String,
-}
-
-impl From<TokenError> for NativeProblem {
-    fn from(error: TokenError) -> Self {
-        Self::new(Cause::TokenFile, error.to_string())
-    }
 }
 
 impl From<ConfError> for NativeProblem {

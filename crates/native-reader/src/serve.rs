@@ -1,29 +1,26 @@
 //! The conversation: a hello, and then for each request line a request to slurmctld and an answer line, until the input
 //! ends.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::time::Instant;
 
 use reader_process::names::{self, UserNames, rpc_user};
-use reader_process::{Conversation, ServeError, micros, stamped};
+use reader_process::{converse, micros, stamped};
 use slurm_snapshot::{Answer, Failure, Hello, PROTOCOL, Reading, Release, ReplyKind, Request, Statistics};
 
 use crate::cluster::{Cluster, Found};
 use crate::problem::{Cause, NativeProblem};
 
 /// Serves requests until `input` ends.
-pub(crate) fn serve(mut cluster: Cluster, input: impl Read, output: impl Write) -> Result<(), ServeError> {
+pub(crate) fn serve(mut cluster: Cluster, input: impl Read, output: impl Write) -> io::Result<()> {
     let mut users = UserNames::new(names::host);
-    let mut daemon = Conversation::new(input, output);
-    daemon.answer(&Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None }))?;
-    while let Some(request) = daemon.request()? {
-        let answer = match statistics(&mut cluster, &request) {
-            Ok(found) => Answer::Reading(Box::new(reading(&cluster, &mut users, &request, found))),
-            Err(problem) => Answer::Failure(failure(&request, problem)),
-        };
-        daemon.answer(&answer)?;
-    }
-    Ok(())
+    let hello = Hello { protocol: PROTOCOL, release: None, api_version: None };
+    converse(input, output, hello, |request, send| {
+        send(&match statistics(&mut cluster, request) {
+            Ok(found) => Answer::Reading(Box::new(reading(&cluster, &mut users, request, found))),
+            Err(problem) => Answer::Failure(failure(request, problem)),
+        })
+    })
 }
 
 fn statistics(cluster: &mut Cluster, request: &Request) -> Result<Found, NativeProblem> {

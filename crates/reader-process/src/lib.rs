@@ -22,8 +22,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use slurm_snapshot::Reading;
 
-pub use self::conversation::{Conversation, ServeError};
-pub use self::token::{TokenError, TokenFile};
+pub use self::conversation::converse;
+pub use self::token::TokenFile;
 
 /// The file to read requests from. From now on this process is killed when the program that started it ends, even if it
 /// is stuck in a call. `None`: that program has already ended.
@@ -32,23 +32,17 @@ pub use self::token::{TokenError, TokenFile};
 /// There is no standard input.
 fn input() -> io::Result<Option<File>> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    Ok((!is_started_by_a_program(&input)? || tie_to_parent(&input)?).then_some(input))
-}
-
-/// A terminal or a file as input does not mean that a program started this reader, so it is not tied to its parent.
-fn is_started_by_a_program(input: &File) -> io::Result<bool> {
     let kind = input.metadata()?.file_type();
-    Ok(kind.is_fifo() || kind.is_socket())
-}
-
-/// From now on this process dies with its parent; false if the parent is already gone.
-fn tie_to_parent(input: &File) -> io::Result<bool> {
+    // A terminal or a file as input does not mean that a program started this reader.
+    if !kind.is_fifo() && !kind.is_socket() {
+        return Ok(Some(input));
+    }
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let mut stdin = [PollFd::new(input, PollFlags::IN)];
+    let mut stdin = [PollFd::new(&input, PollFlags::IN)];
     rustix::event::poll(&mut stdin, Some(&Timespec::default()))?;
-    let [stdin] = stdin;
+    let [events] = stdin.map(|stdin| stdin.revents());
     // If requests are still to be read, a closed pipe is normal: `echo ... | slurm-graphite-reader`.
-    Ok(stdin.revents().contains(PollFlags::IN) || !stdin.revents().contains(PollFlags::HUP))
+    Ok((events.contains(PollFlags::IN) || !events.contains(PollFlags::HUP)).then_some(input))
 }
 
 /// Writes a line for the daemon's log. A closed stderr is no reason to stop.

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,11 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const MOST: usize = 65_536;
 
 /// The name of a user; `None` if there is no such user. Error: it cannot be known now.
-pub type NameLookup = Result<Option<String>, NoAnswer>;
-
-/// Name services that do not answer now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoAnswer;
+pub type NameLookup = Result<Option<String>, Errno>;
 
 /// Asks the host's name services.
 ///
@@ -40,10 +36,9 @@ pub struct NoAnswer;
 /// They do not answer.
 pub fn host(id: u32) -> NameLookup {
     match User::from_uid(Uid::from_raw(id)) {
-        Ok(user) => Ok(user.map(|user| user.name)),
         // Some name services return this, although POSIX requires success without a result.
         Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
-        Err(_) => Err(NoAnswer),
+        user => Ok(user?.map(|user| user.name)),
     }
 }
 
@@ -91,9 +86,12 @@ impl UserNames {
     /// Gives `users` the names that are known, and starts looking up the others.
     pub fn give_names<'a>(&mut self, users: impl Iterator<Item = UserRow<'a>>, now: Instant) {
         let users: Vec<UserRow<'a>> = users.collect();
-        self.take_answers(now);
-        let _all_requested = users.iter().all(|(id, ..)| self.request(*id, now));
-        self.wait(now);
+        self.receive(Duration::ZERO, now);
+        // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
+        let _ = users.iter().try_for_each(|(id, ..)| self.request(*id, now));
+        // Waits only once in a reader's life.
+        let patience = std::mem::take(&mut self.patience);
+        self.receive(patience, now);
         let mut present: Vec<u32> = users.iter().map(|(id, ..)| *id).collect();
         for (id, name, looking_up) in users {
             let answer = self.known.get(&id).and_then(|known| known.answer.clone());
@@ -106,58 +104,37 @@ impl UserNames {
         }
     }
 
-    /// `false` if there is no thread: then the others need not be tried.
-    fn request(&mut self, id: u32, now: Instant) -> bool {
+    fn request(&mut self, id: u32, now: Instant) -> io::Result<()> {
         let known = self.known.entry(id).or_default();
         if known.is_pending || known.due.is_some_and(|due| now < due) {
-            return true;
+            return Ok(());
         }
-        // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
-        let Some(helper) = started(&mut self.helper, self.look_up) else { return false };
-        known.is_pending = helper.ids.send(id).is_ok();
+        let helper = match self.helper.take() {
+            Some(helper) => helper,
+            None => start(self.look_up)?,
+        };
+        known.is_pending = self.helper.insert(helper).ids.send(id).is_ok();
         self.pending += usize::from(known.is_pending);
-        true
+        Ok(())
     }
 
-    /// Waits for names, but only once in a reader's life.
-    fn wait(&mut self, now: Instant) {
-        let patience = std::mem::take(&mut self.patience);
+    /// Takes the answers that there are, and waits for others.
+    fn receive(&mut self, patience: Duration, now: Instant) {
         let begin = Instant::now();
-        while self.pending > 0 && begin.elapsed() < patience {
+        while let (Some(helper), 1..) = (&self.helper, self.pending) {
             let left = patience.saturating_sub(begin.elapsed());
-            match self.helper.as_ref().map(|helper| helper.found.recv_timeout(left)) {
-                Some(Ok((id, found))) => self.take(id, found, now),
-                Some(Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected)) | None => return,
+            let Ok((id, found)) = helper.found.recv_timeout(left) else { return };
+            self.pending = self.pending.saturating_sub(1);
+            let Some(known) = self.known.get_mut(&id) else { continue };
+            known.is_pending = false;
+            known.due = now.checked_add(if found.is_ok() { REMEMBERED } else { RETRIED });
+            if let Ok(name) = found
+                && (name.is_some() || known.answer.is_none())
+            {
+                known.answer = Some(name);
             }
         }
     }
-
-    fn take_answers(&mut self, now: Instant) {
-        while let Some(Ok((id, found))) = self.helper.as_ref().map(|helper| helper.found.try_recv()) {
-            self.take(id, found, now);
-        }
-    }
-
-    fn take(&mut self, id: u32, found: NameLookup, now: Instant) {
-        self.pending = self.pending.saturating_sub(1);
-        let Some(known) = self.known.get_mut(&id) else { return };
-        known.is_pending = false;
-        let Ok(name) = found else {
-            known.due = now.checked_add(RETRIED);
-            return;
-        };
-        known.due = now.checked_add(REMEMBERED);
-        if name.is_some() || known.answer.is_none() {
-            known.answer = Some(name);
-        }
-    }
-}
-
-fn started(helper: &mut Option<Helper>, look_up: fn(u32) -> NameLookup) -> Option<&Helper> {
-    if helper.is_none() {
-        *helper = start(look_up).ok();
-    }
-    helper.as_ref()
 }
 
 /// The thread ends with its channel or with the process; nobody waits for it.
@@ -221,7 +198,7 @@ mod tests {
     fn settled(names: &mut UserNames, id: u32, now: Instant) -> Option<String> {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(10) {
-            names.take_answers(now);
+            names.receive(Duration::ZERO, now);
             if names.pending == 0 {
                 return read(names, id, now).0;
             }
@@ -275,9 +252,9 @@ mod tests {
     fn a_name_is_asked_for_again_after_ten_minutes_and_kept_when_nobody_answers_or_knows() {
         static LOOKUPS: AtomicU32 = AtomicU32::new(0);
         let mut names = UserNames::new(|_| match LOOKUPS.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(NoAnswer),
+            0 => Err(Errno::EAGAIN),
             1 => Ok(Some("ann".into())),
-            2 => Err(NoAnswer),
+            2 => Err(Errno::EAGAIN),
             3 => Ok(None),
             _ => Ok(Some("bob".into())),
         });
@@ -301,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_user_of_whom_nobody_could_be_asked_is_not_one_without_a_name() {
-        let mut names = UserNames::new(|_| Err(NoAnswer));
+        let mut names = UserNames::new(|_| Err(Errno::EAGAIN));
         assert_eq!(read(&mut names, 7, Instant::now()), (None, true));
     }
 

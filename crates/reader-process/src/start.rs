@@ -1,6 +1,5 @@
 //! A reader's start: what its arguments ask for, and its exit code.
 
-use std::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -27,20 +26,18 @@ pub enum ReaderMode<A> {
 
 /// Does what the arguments ask for; `serve` reads requests from a file.
 #[must_use]
-pub fn start<A, E: Into<Box<dyn Error>>>(
+pub fn start<A>(
     help: &str,
     version: &str,
     mode: Result<ReaderMode<A>, lexopt::Error>,
-    serve: impl FnOnce(A, File) -> Result<(), E>,
+    serve: impl FnOnce(A, File) -> io::Result<()>,
 ) -> ExitCode {
-    let print = |text: &str| io::stdout().write_all(text.as_bytes()).map_err(Box::from);
     let ended = match mode {
-        Ok(ReaderMode::Help) => print(help),
-        Ok(ReaderMode::Version) => print(version),
-        Ok(ReaderMode::Serve(arguments)) => match input() {
-            Ok(input) => input.map_or(Ok(()), |input| serve(arguments, input).map_err(Into::into)),
-            Err(error) => Err(error.into()),
-        },
+        Ok(ReaderMode::Help) => io::stdout().write_all(help.as_bytes()),
+        Ok(ReaderMode::Version) => io::stdout().write_all(version.as_bytes()),
+        Ok(ReaderMode::Serve(arguments)) => {
+            input().and_then(|input| input.map_or(Ok(()), |input| serve(arguments, input)))
+        }
         Err(error) => {
             log(&format_args!("{error}: see --help"));
             return USAGE.into();

@@ -1,6 +1,6 @@
 //! The token: its file, and what can be read from it without the key.
 //!
-//! The file is read again when it changes, and after each refusal. The token itself never appears in a log, an answer
+//! The file is read for each request, because it may have been replaced. The token itself never appears in a log, an answer
 //! or `Debug` output.
 
 use std::fmt;
@@ -16,30 +16,17 @@ use slurm_snapshot::Token;
 /// Much longer than any token.
 const MOST: u64 = 64 * 1024;
 
-/// Why there is no token.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TokenError(String);
-
 /// The file with the token.
-#[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
-    seen: Option<Fingerprint>,
-    token: Option<Secret>,
+    token: Option<String>,
     /// What may be reported about the token.
     pub claims: Token,
 }
 
-/// A file that was replaced differs in one of these: inode, times of change, size.
-type Fingerprint = (u64, [i64; 4], u64);
-
-#[derive(PartialEq, Eq)]
-struct Secret(String);
-
-impl fmt::Debug for Secret {
+impl fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
+        f.debug_struct("TokenFile").finish_non_exhaustive()
     }
 }
 
@@ -47,55 +34,35 @@ impl TokenFile {
     /// A file that was not read yet.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path, seen: None, token: None, claims: Token::default() }
-    }
-
-    /// Reads the file if it has changed.
-    ///
-    /// # Errors
-    /// It cannot be read, or has no token.
-    pub fn refresh(&mut self) -> Result<(), TokenError> {
-        let metadata = fs::metadata(&self.path).map_err(|error| self.unreadable(&error))?;
-        if self.token.is_some() && self.seen == Some(fingerprint(&metadata)) {
-            return Ok(());
-        }
-        self.read().map(drop)
+        Self { path, token: None, claims: Token::default() }
     }
 
     /// Reads the file. Returns whether the token has changed.
     ///
     /// # Errors
-    /// As for [`TokenFile::refresh`].
-    pub fn read(&mut self) -> Result<bool, TokenError> {
-        let (text, metadata) = open(&self.path).map_err(|error| self.unreadable(&error))?;
-        self.seen = Some(fingerprint(&metadata));
+    /// It cannot be read, or has no token.
+    pub fn read(&mut self) -> Result<bool, String> {
+        let wrong = |what: &dyn fmt::Display| format!("{}: {what}", self.path.display());
+        let (text, metadata) = open(&self.path).map_err(|error| wrong(&error))?;
         let text = text.trim();
         // The form that `scontrol token` prints.
         let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             self.token = None;
-            let text = format!("{}: the file has no token, only other text", self.path.display());
-            return Err(TokenError(text));
+            return Err(wrong(&"the file has no token, only other text"));
         }
-        let token = Some(Secret(token.to_owned()));
-        let is_another = self.token != token;
-        self.token = token;
-        let claims = self.token.as_ref().and_then(|token| claims(&token.0)).unwrap_or_default();
+        let claims = claims(token).unwrap_or_default();
         let exposed = metadata.mode() & 0o004 != 0;
         let writable = metadata.mode() & 0o022 != 0 || folder_is_open(&self.path);
         let user = claims.sun.or(claims.username);
         self.claims = Token { user, expires: claims.exp.and_then(whole), exposed, writable };
-        Ok(is_another)
+        Ok(self.token.replace(token.to_owned()).as_deref() != Some(token))
     }
 
     /// The token itself.
     #[must_use]
     pub fn secret(&self) -> Option<&str> {
-        self.token.as_ref().map(|token| token.0.as_str())
-    }
-
-    fn unreadable(&self, error: &std::io::Error) -> TokenError {
-        TokenError(format!("{}: {error}", self.path.display()))
+        self.token.as_deref()
     }
 }
 
@@ -111,10 +78,6 @@ fn open(path: &Path) -> std::io::Result<(String, Metadata)> {
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text)?;
     Ok((text, metadata))
-}
-
-fn fingerprint(file: &Metadata) -> Fingerprint {
-    (file.ino(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()], file.size())
 }
 
 /// The claims that matter here.
@@ -164,13 +127,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let mut file = TokenFile::new(path.clone());
-        let missing = file.refresh().unwrap_err().to_string();
+        let missing = file.read().unwrap_err();
         assert!(missing.starts_with(&path.display().to_string()), "{missing}");
         fs::write(&path, format!("SLURM_JWT={ALICE}\n")).unwrap();
-        file.refresh().unwrap();
+        file.read().unwrap();
         assert_eq!(file.secret(), Some(ALICE));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        file.refresh().unwrap();
+        file.read().unwrap();
         assert!(file.claims.exposed && !file.claims.writable && file.claims.user.as_deref() == Some("alice"));
         for (file_mode, folder_mode, writable) in [
             (0o600, 0o755, false),
@@ -190,11 +153,11 @@ mod tests {
         fs::write(&other, "opaque").unwrap();
         fs::set_permissions(&other, fs::Permissions::from_mode(0o640)).unwrap();
         fs::rename(&other, &path).unwrap();
-        file.refresh().unwrap();
+        file.read().unwrap();
         assert_eq!((file.secret(), &file.claims), (Some("opaque"), &Token::default()));
         for text in ["", "\n", "two words", "a\nb"] {
             fs::write(&path, text).unwrap();
-            assert!(file.refresh().is_err(), "{text:?}");
+            assert!(file.read().is_err(), "{text:?}");
             assert_eq!(file.secret(), None);
         }
     }

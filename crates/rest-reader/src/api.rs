@@ -4,14 +4,13 @@
 //! at once and costs slurmctld nothing, so neither a ping nor a list of paths is needed. The version is remembered
 //! until it gives 404 or another release answers.
 
-use std::collections::HashMap;
 use std::io::Read as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::StatusCode;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use reader_process::TokenFile;
-use slurm_snapshot::{LIBRARIES, Release, Rest, Stage};
+use hyper::header::{HeaderMap, HeaderValue};
+use reader_process::{TokenFile, micros};
+use slurm_snapshot::{LIBRARIES, Reading, Release, Rest, Stage};
 
 use crate::args::RestArguments;
 use crate::decode::{self, Envelope, Meta};
@@ -38,12 +37,6 @@ pub(crate) struct ApiPath {
     pub(crate) limit: u64,
 }
 
-/// For how long a path that no version has is not requested again, if the first answer was no mistake: a proxy without a backend
-/// gives 404 too.
-const LACKING: Duration = Duration::from_secs(600);
-/// After so many answers in a row.
-const LACKING_AFTER: u32 = 3;
-
 /// How much is read of a body that is not an answer.
 const GLANCE: u64 = 64 << 10;
 
@@ -53,26 +46,8 @@ pub(crate) struct Api {
     token: Option<TokenFile>,
     user: Option<String>,
     is_socket: bool,
-    known: Option<KnownApi>,
-    /// The paths that no version had: how often in a row, and when each was last requested.
-    lacking: HashMap<&'static str, (u32, Instant)>,
-}
-
-/// What is known from the last answer.
-#[derive(Clone, Copy, Debug)]
-struct KnownApi {
-    version: u32,
-    release: Release,
-}
-
-/// An answer.
-#[derive(Debug)]
-pub(crate) struct ApiReply<T> {
-    pub(crate) payload: T,
-    pub(crate) release: Release,
-    pub(crate) cluster: Option<String>,
-    /// From the request to the end of the answer.
-    pub(crate) elapsed: Duration,
+    /// The version of the API that answered last, and the release.
+    known: Option<(u32, Release)>,
 }
 
 impl Api {
@@ -82,66 +57,52 @@ impl Api {
             user: settings.user.clone(),
             is_socket: matches!(settings.endpoint, slurm_snapshot::Endpoint::Unix(_)),
             known: None,
-            lacking: HashMap::new(),
             http: HttpClient::new(settings)?,
         })
     }
 
     /// The part of every answer that describes slurmrestd.
     pub(crate) fn rest(&self) -> Rest {
+        let token = self.token.as_ref().filter(|token| token.secret().is_some());
         Rest {
-            version: self.known.map(|known| format!("v0.0.{}", known.version)),
-            token: self
-                .token
-                .as_ref()
-                .filter(|token| token.secret().is_some())
-                .map(|token| token.claims.clone()),
+            version: self.known.map(|(version, _)| format!("v0.0.{version}")),
+            token: token.map(|token| token.claims.clone()),
         }
     }
 
-    /// Requests `path`. `payload` makes the decoder of the answer, for a version of the API and its release.
+    /// Requests `path`, and adds to the reading what the answer says about slurmrestd, and the time from the request to the
+    /// end of the answer. `payload` makes the decoder of the answer, for a version of the API and its release.
     pub(crate) fn get<T: decode::Payload>(
         &mut self,
+        reading: &mut Reading,
         path: ApiPath,
         payload: impl Fn(u32, Release) -> T,
-    ) -> Result<ApiReply<T>, RestProblem> {
-        if let Some(token) = &mut self.token {
-            token.refresh()?;
-        }
-        // The paths that every version has are requested at every tick.
-        let is_lacking = |&(times, requested_at): &(u32, Instant)| {
-            path.oldest > OLDEST && times >= LACKING_AFTER && requested_at.elapsed() < LACKING
-        };
-        if self.lacking.get(path.path).is_some_and(is_lacking) {
-            return Err(RestProblem::new(Stage::Version, lacking(path)));
-        }
+    ) -> Result<T, RestProblem> {
+        self.read_token()?;
         let deadline = self.http.deadline();
-        let mut first = self.known;
-        let mut retried = false;
-        loop {
-            match self.try_versions(path, first, deadline, &payload) {
-                // The token may have been replaced at this moment.
-                Err(problem) if problem.stage == Stage::Token && !retried => {
-                    retried = true;
-                    first = self.known;
-                    let is_another = self.token.as_mut().is_some_and(|token| token.read().unwrap_or(false));
-                    if !is_another {
-                        return Err(problem);
-                    }
-                }
-                result => return result,
-            }
+        let reply = self.try_versions(reading, path, deadline, &payload);
+        let is_refused = reply.as_ref().is_err_and(|problem| problem.stage == Stage::Token);
+        // The token may have been replaced at this moment.
+        if is_refused && self.read_token().unwrap_or(false) {
+            return self.try_versions(reading, path, deadline, &payload);
         }
+        reply
+    }
+
+    /// Reads the token, if there is one. Returns whether it is another than before.
+    fn read_token(&mut self) -> Result<bool, RestProblem> {
+        let is_another = self.token.as_mut().map_or(Ok(false), TokenFile::read);
+        is_another.map_err(|text| RestProblem::new(Stage::TokenFile, text))
     }
 
     fn try_versions<T: decode::Payload>(
         &mut self,
+        reading: &mut Reading,
         path: ApiPath,
-        first: Option<KnownApi>,
         deadline: tokio::time::Instant,
         payload: &impl Fn(u32, Release) -> T,
-    ) -> Result<ApiReply<T>, RestProblem> {
-        let known = first.map(|known| (known.version, known.release));
+    ) -> Result<T, RestProblem> {
+        let known = self.known;
         let reports_all = |&(version, _): &(u32, Release)| version >= path.oldest;
         for (version, release) in known.into_iter().chain(versions()).filter(reports_all) {
             let begin = Instant::now();
@@ -150,21 +111,16 @@ impl Api {
             let Some(Envelope { meta: Meta { release: reported, cluster }, payload, .. }) = answer else {
                 continue;
             };
-            let elapsed = begin.elapsed();
+            reading.elapsed = reading.elapsed.saturating_add(micros(begin.elapsed()));
             let release = reported.unwrap_or(release);
+            (reading.release, reading.cluster) = (release, cluster);
             // Another release may have another version that reports more.
-            let is_another = first.is_some_and(|known| known.release != release);
-            self.known = if is_another { None } else { Some(KnownApi { version, release }) };
-            if self.lacking.remove(path.path).is_some() || is_another {
-                // slurmrestd was away, or is another one now: what it lacked then says nothing.
-                self.lacking.clear();
-            }
-            return Ok(ApiReply { payload, release, cluster, elapsed });
+            let is_another = known.is_some_and(|(_, known)| known != release);
+            self.known = if is_another { None } else { Some((version, release)) };
+            return Ok(payload);
         }
         // A version that is too old for this request may still exist.
-        self.known = first.filter(|known| known.version < path.oldest);
-        let (times, requested_at) = self.lacking.entry(path.path).or_insert((0, Instant::now()));
-        (*times, *requested_at) = (times.saturating_add(1), Instant::now());
+        self.known = known.filter(|(version, _)| *version < path.oldest);
         Err(RestProblem::new(Stage::Version, lacking(path)))
     }
 
@@ -181,12 +137,10 @@ impl Api {
         let result = {
             let mut answer = self.http.get(url, &headers, limit, deadline)?;
             match answer.status {
-                StatusCode::OK => match decode::read(&mut answer.body, payload) {
-                    Ok(Envelope { error: Some(refusal), .. }) => {
-                        Err(explain(refusal, "slurmrestd answers 200"))
-                    }
+                StatusCode::OK => match decode::read(&mut answer, payload) {
+                    Ok(Envelope { error: Some(errno), .. }) => Err(explain(errno, "slurmrestd answers 200")),
                     Ok(envelope) => Ok(Some(envelope)),
-                    Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
+                    Err(error) => Err(answer.problem.take().unwrap_or_else(|| {
                         RestProblem::new(
                             Stage::Http,
                             format!("not a response of slurmrestd: {}", decode::complaint(&error)),
@@ -197,7 +151,7 @@ impl Api {
                 status => {
                     let mut text = Vec::new();
                     // As much as can be read.
-                    let _ = answer.body.take(GLANCE).read_to_end(&mut text);
+                    let _ = answer.take(GLANCE).read_to_end(&mut text);
                     Err(refused(status, &text, begin.elapsed(), self.token.is_some(), self.is_socket))
                 }
             }
@@ -213,24 +167,19 @@ impl Api {
     /// The headers that identify the user. All releases accept the two together.
     fn headers(&self) -> Result<HeaderMap, RestProblem> {
         let mut headers = HeaderMap::new();
+        let problem = |text| RestProblem::new(Stage::TokenFile, text);
         let value = |text: &str| {
-            HeaderValue::from_str(text).map_err(|_| {
-                RestProblem::new(
-                    Stage::TokenFile,
-                    "the token or its user has characters that are not allowed in a header",
-                )
-            })
+            HeaderValue::from_str(text)
+                .map_err(|_| problem("the token or its user has characters that are not allowed in a header"))
         };
         let Some(token) = &self.token else { return Ok(headers) };
         let Some(secret) = token.secret() else { return Ok(headers) };
-        let Some(user) = self.user.as_deref().or(token.claims.user.as_deref()) else {
-            let text = "the token does not name its user; set [slurm] user";
-            return Err(RestProblem::new(Stage::TokenFile, text));
-        };
-        headers.insert(HeaderName::from_static("x-slurm-user-name"), value(user)?);
+        let user = self.user.as_deref().or(token.claims.user.as_deref());
+        let user = user.ok_or_else(|| problem("the token does not name its user; set [slurm] user"))?;
+        headers.insert("x-slurm-user-name", value(user)?);
         let mut secret = value(secret)?;
         secret.set_sensitive(true);
-        headers.insert(HeaderName::from_static("x-slurm-user-token"), secret);
+        headers.insert("x-slurm-user-token", secret);
         Ok(headers)
     }
 }
@@ -254,13 +203,13 @@ mod tests {
     use std::io::Write as _;
     use std::net::TcpListener;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
-    use crate::decode::Nothing;
 
     #[test]
-    fn a_path_that_no_version_has_is_not_asked_for_in_every_round() {
+    fn a_path_that_no_version_has_is_asked_for_in_each_and_the_problem_names_the_release_that_has_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let requests_sent = Arc::new(AtomicUsize::new(0));
@@ -275,67 +224,18 @@ mod tests {
         });
         let timeout = Duration::from_secs(30);
         let (token_file, user, ca_file) = (None, None, None);
+        let mut reading = Reading::default();
         let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
-        for (oldest, expected) in [(41, 5), (38, 8)] {
-            let path = ApiPath { path: if oldest == 41 { "jobs/state" } else { "diag" }, oldest, limit: 1 };
+        for (path, oldest, requests, too_old) in [
+            ("jobs/state", 41, 5, "Slurm 24.05 or newer"),
+            ("diag", 38, 8, "Slurm 22.05, newer than 26.05"),
+            // The one before may have been the answer of a proxy without a backend.
+            ("jobs/state", 41, 5, "Slurm 24.05 or newer"),
+        ] {
             requests_sent.store(0, Ordering::Relaxed);
-            let first = api.get(path, |_, _| Nothing).map(|_| ()).unwrap_err();
-            assert_eq!((first.stage, requests_sent.load(Ordering::Relaxed)), (Stage::Version, expected));
-            let too_old = format!(
-                "Slurm {}",
-                if oldest == OLDEST { "22.05, newer than 26.05" } else { "24.05 or newer" }
-            );
-            assert!(first.text.contains(&too_old), "{first}");
-            // One answer may be that of a proxy without a backend.
-            for times in 2..=5 {
-                assert_eq!(first, api.get(path, |_, _| Nothing).map(|_| ()).unwrap_err());
-                // The statistics are requested at every tick, whatever the last answer was.
-                let requests = if oldest == OLDEST { times } else { times.min(3) };
-                assert_eq!(requests_sent.load(Ordering::Relaxed), expected * requests);
-            }
+            let problem = api.get(&mut reading, ApiPath { path, oldest, limit: 1 }, |_, _| ()).unwrap_err();
+            assert_eq!((problem.stage, requests_sent.load(Ordering::Relaxed)), (Stage::Version, requests));
+            assert!(problem.text.contains(too_old), "{problem}");
         }
-    }
-
-    /// Behind a proxy that gave 404 while slurmrestd was away, surveys were not requested for ten minutes after its return.
-    #[test]
-    fn what_was_not_found_while_nothing_was_is_requested_again_once_something_is() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let (is_back, requests_sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (answers, count) = (Arc::clone(&is_back), Arc::clone(&requests_sent));
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let mut request = [0; 4096];
-                let length = stream.read(&mut request).unwrap_or(0);
-                let request = String::from_utf8_lossy(&request[..length]).into_owned();
-                count.fetch_add(usize::from(request.contains("/jobs/state")), Ordering::Relaxed);
-                let body = r#"{"errors":[],"statistics":{}}"#;
-                let is_found = request.contains("/diag") && answers.load(Ordering::Relaxed);
-                let status = if is_found { "200 OK" } else { "404 Not Found" };
-                let head = format!(
-                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                    body.len()
-                );
-                let _ = stream.write_all((head + body).as_bytes());
-            }
-        });
-        let timeout = Duration::from_secs(30);
-        let (token_file, user, ca_file) = (None, None, None);
-        let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
-        let diag = ApiPath { path: "diag", oldest: OLDEST, limit: 4096 };
-        let states = ApiPath { path: "jobs/state", oldest: 41, limit: 4096 };
-        let rounds = |api: &mut Api, count: usize| {
-            requests_sent.store(0, Ordering::Relaxed);
-            (0..count).for_each(|_| assert!(api.get(states, |_, _| Nothing).is_err()));
-            requests_sent.load(Ordering::Relaxed)
-        };
-        assert!(api.get(diag, |_, _| Nothing).is_err());
-        assert_eq!(rounds(&mut api, 5), 3 * 5);
-        is_back.store(true, Ordering::Relaxed);
-        assert!(api.get(diag, |_, _| Nothing).is_ok());
-        assert_eq!(rounds(&mut api, 5), 3 * 5 + 1, "the version that has answered first, and then all");
-        // One that is there and does not have it is believed.
-        assert!(api.get(diag, |_, _| Nothing).is_ok());
-        assert_eq!(rounds(&mut api, 5), 0);
     }
 }

@@ -5,7 +5,11 @@
 //! impossible value is an error, never a figure. Nothing is handed on before the answer's end, and nothing of an answer
 //! that has errors.
 
-mod bounded;
+/// A list of names.
+macro_rules! words {
+    ($($word:ident)*) => { &[$(stringify!($word)),*] };
+}
+
 pub(crate) mod diag;
 mod item;
 mod items;
@@ -21,13 +25,12 @@ use std::fmt;
 use std::io::{BufReader, Read};
 
 use serde::Deserializer as _;
-use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
-use serde_json::{Map, Value};
+use serde::de::{Error, MapAccess, Visitor};
+use serde_json::Value;
 use slurm_snapshot::Release;
 
-use self::bounded::Bounded;
 use self::item::Item;
-use self::items::{Items, Kept, insert, room};
+use self::items::{Items, members, room};
 pub(crate) use self::lists::joined;
 pub(crate) use self::nodes::NodesAnswer;
 use crate::lossy::Lossy;
@@ -37,14 +40,14 @@ pub(crate) trait Payload {
     /// The member that has it: a list of items, or one object. Empty: none.
     const NAME: &'static str;
 
+    /// The members of an item that are read.
+    const NEEDED: &'static [&'static str];
+
     /// The lists in that object, whose rows are items, too. The object itself is the last item.
     const LISTS: &'static [&'static str] = &[];
 
     /// More bytes than the names of all items of a list have.
     const MOST_NAMES: usize = 256 << 10;
-
-    /// Whether an item's member of this name is needed.
-    fn needs(&self, name: &str) -> bool;
 
     /// Adds an item of `list`.
     fn item(&mut self, list: &str, item: Item<'_>) -> Result<(), String>;
@@ -60,7 +63,9 @@ pub(crate) trait Payload {
 #[derive(Debug)]
 pub(crate) struct Envelope<T> {
     pub(crate) meta: Meta,
-    pub(crate) error: Option<Refusal>,
+    /// Slurm's number of the first entry of `errors`; 0 if that has none. Its text is not kept: what answers may repeat the
+    /// request's token in it.
+    pub(crate) error: Option<i32>,
     pub(crate) payload: T,
 }
 
@@ -72,15 +77,9 @@ pub(crate) struct Meta {
     pub(crate) cluster: Option<String>,
 }
 
-/// The first entry of `errors`. Its text is not kept: what answers may repeat the request's token in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) errno: Option<i32>,
-}
-
 /// Reads a whole answer.
 pub(crate) fn read<T: Payload>(body: impl Read, payload: T) -> serde_json::Result<Envelope<T>> {
-    let body = BufReader::with_capacity(8 << 10, Bounded::new(Lossy::new(body)));
+    let body = BufReader::with_capacity(8 << 10, Lossy::new(body));
     let mut json = serde_json::Deserializer::from_reader(body);
     let envelope = json.deserialize_map(Document(payload))?;
     json.end()?;
@@ -97,27 +96,20 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<T>, A::Error> {
-        let (mut payload, mut refusals, mut head) = (self.0, Refusals::default(), Map::new());
-        let room = room();
-        while let Some(name) = map.next_key::<String>()? {
-            let value = match name.as_str() {
-                "meta" | "last_update" => map.next_value_seed(Kept::all(&room))?,
-                "errors" => map.next_value_seed(Items::new(&mut refusals, "errors")).map(|()| Value::Null)?,
-                list if list == T::NAME => {
-                    map.next_value_seed(Items::new(&mut payload, list)).map(|()| Value::Null)?
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            insert(&mut head, name, value)?;
-        }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Envelope<T>, A::Error> {
+        let (mut payload, mut errors) = (self.0, Errors::default());
+        let head = members(map, &room(), Some(&["meta", "last_update"]), |name, map| {
+            match name {
+                "errors" => map.next_value_seed(Items::new(&mut errors, "errors"))?,
+                name if name == T::NAME => map.next_value_seed(Items::new(&mut payload, T::NAME))?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
         let (head, names) = (Value::Object(head), Cell::new(T::MOST_NAMES));
         let head = Item::new(&head, &names);
         // A refused answer may lack anything.
-        if refusals.first.is_none() {
+        if errors.first.is_none() {
             if !T::NAME.is_empty() && !head.has(T::NAME) {
                 return Err(Error::custom(format_args!("the response contains no {}", T::NAME)));
             }
@@ -125,7 +117,7 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
             payload.end(last_update).map_err(Error::custom)?;
         }
         let meta = head.object("meta").and_then(Meta::read).map_err(Error::custom)?;
-        Ok(Envelope { meta, error: refusals.first, payload })
+        Ok(Envelope { meta, error: errors.first, payload })
     }
 }
 
@@ -133,11 +125,8 @@ impl Meta {
     fn read(meta: Item<'_>) -> Result<Self, String> {
         // 22.05 writes it with a capital letter.
         let slurm = meta.object(if meta.has("slurm") { "slurm" } else { "Slurm" })?;
-        let version = slurm.object("version")?;
-        let of_parts = version.or_none("major").zip(version.or_none("minor"));
-        let release = slurm.text("release").as_deref().and_then(release);
         Ok(Self {
-            release: release.or(of_parts.map(|(major, minor)| Release::new(major, minor))),
+            release: slurm.text("release").as_deref().and_then(release),
             cluster: Some(slurm.name("cluster")?).filter(|name| !name.is_empty()),
         })
     }
@@ -153,33 +142,24 @@ fn release(text: &str) -> Option<Release> {
 
 /// The answer's `errors`.
 #[derive(Default)]
-struct Refusals {
-    first: Option<Refusal>,
+struct Errors {
+    first: Option<i32>,
 }
 
-impl Payload for Refusals {
+impl Payload for Errors {
     const NAME: &'static str = "errors";
-
-    fn needs(&self, name: &str) -> bool {
-        name == "error_number"
-    }
+    const NEEDED: &'static [&'static str] = words![error_number];
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
-        self.first.get_or_insert(Refusal { errno: item.or_none("error_number") });
+        self.first.get_or_insert(item.or_none("error_number").unwrap_or(0));
         Ok(())
     }
 }
 
-/// A payload that reads nothing but the answer's errors.
-#[derive(Debug, Default)]
-pub(crate) struct Nothing;
-
-impl Payload for Nothing {
+/// Nothing but the answer's errors.
+impl Payload for () {
     const NAME: &'static str = "";
-
-    fn needs(&self, _: &str) -> bool {
-        false
-    }
+    const NEEDED: &'static [&'static str] = &[];
 
     fn item(&mut self, _: &str, _: Item<'_>) -> Result<(), String> {
         Ok(())

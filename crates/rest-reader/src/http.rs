@@ -10,7 +10,7 @@ use std::time::Duration;
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{ACCEPT, HOST, HeaderMap, USER_AGENT};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use slurm_snapshot::{Endpoint, Stage};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,8 +20,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::args::RestArguments;
 use crate::problem::RestProblem;
-#[cfg(feature = "tls")]
-use crate::tls::RestTls;
+use crate::tls;
 
 /// Size of a read, and the longest header of an answer.
 const BUFFER: usize = 16 * 1024;
@@ -29,26 +28,12 @@ const BUFFER: usize = 16 * 1024;
 /// The share of the time for connecting; slurmctld needs most of it.
 const CONNECT_SHARE: u32 = 3;
 
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
-
 /// One server, and the connection to it.
 pub(crate) struct HttpClient {
     settings: RestArguments,
     runtime: Runtime,
     connection: Option<SendRequest<String>>,
-    #[cfg(feature = "tls")]
-    tls: Option<RestTls>,
 }
-
-/// An answer whose body has not been read yet.
-pub(crate) struct HttpAnswer<'a> {
-    pub(crate) status: StatusCode,
-    pub(crate) body: HttpBody<'a>,
-}
-
-/// A response, and the connection that it came on.
-type Answered = (Response<Incoming>, SendRequest<String>);
 
 impl HttpClient {
     pub(crate) fn new(settings: RestArguments) -> io::Result<Self> {
@@ -58,13 +43,7 @@ impl HttpClient {
             .max_blocking_threads(1)
             .thread_stack_size(256 << 10)
             .build()?;
-        Ok(Self {
-            settings,
-            runtime,
-            connection: None,
-            #[cfg(feature = "tls")]
-            tls: None,
-        })
+        Ok(Self { settings, runtime, connection: None })
     }
 
     /// The deadline of a request that begins now.
@@ -81,21 +60,30 @@ impl HttpClient {
         deadline: Instant,
     ) -> Result<HttpAnswer<'_>, RestProblem> {
         let request = self.request(path, headers)?;
-        let kept = self.connection.take().filter(|connection| !connection.is_closed());
-        let answer =
-            kept.map(|connection| self.exchange(connection, request.clone(), deadline)).transpose()?;
-        let answer = match answer {
-            // It was closed while idle. A GET changes nothing, so it may be sent twice.
-            Some(answer) if !answer.as_ref().is_err_and(is_closed) => answer,
-            _ => {
-                let connection = self.connect(deadline)?;
-                self.exchange(connection, request, deadline)?
+        let mut kept = self.connection.take().filter(|connection| !connection.is_closed());
+        let response = loop {
+            let is_kept = kept.is_some();
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => self.connect(deadline)?,
+            };
+            let answer = async {
+                connection.ready().await?;
+                connection.send_request(request.clone()).await
+            };
+            match within(&self.runtime, deadline, answer) {
+                Ok(Ok(response)) => {
+                    self.connection = Some(connection);
+                    break response;
+                }
+                // It was closed while idle. A GET changes nothing, so it may be sent twice.
+                Ok(Err(error)) if is_kept && is_closed(&error) => {}
+                Ok(Err(error)) => return Err(self.explain(&error)),
+                Err(_) => return Err(self.late(Stage::Http, "a response")),
             }
         };
-        let (response, connection) = answer.map_err(|error| self.explain(&error))?;
-        self.connection = Some(connection);
-        let status = response.status();
-        let body = HttpBody {
+        Ok(HttpAnswer {
+            status: response.status(),
             runtime: &self.runtime,
             incoming: response.into_body(),
             chunk: Bytes::new(),
@@ -104,23 +92,7 @@ impl HttpClient {
             deadline,
             timeout: self.settings.timeout,
             problem: None,
-        };
-        Ok(HttpAnswer { status, body })
-    }
-
-    fn exchange(
-        &self,
-        mut connection: SendRequest<String>,
-        request: Request<String>,
-        deadline: Instant,
-    ) -> Result<hyper::Result<Answered>, RestProblem> {
-        let answer = async {
-            connection.ready().await?;
-            connection.send_request(request).await
-        };
-        let response =
-            within(&self.runtime, deadline, answer).map_err(|_| self.late(Stage::Http, "a response"))?;
-        Ok(response.map(|response| (response, connection)))
+        })
     }
 
     /// Closes the connection, because it is not known what is left in it.
@@ -128,52 +100,31 @@ impl HttpClient {
         self.connection = None;
     }
 
-    fn connect(&mut self, deadline: Instant) -> Result<SendRequest<String>, RestProblem> {
+    fn connect(&self, deadline: Instant) -> Result<SendRequest<String>, RestProblem> {
         // A connection that was given up closes now, so that slurmrestd never has two.
         self.runtime.block_on(tokio::task::yield_now());
-        #[cfg(feature = "tls")]
-        if self.settings.endpoint.is_tls() && self.tls.is_none() {
-            self.tls = Some(RestTls::new(self.settings.ca_file.as_deref())?);
-        }
         let patience = deadline.min(Instant::now() + self.settings.timeout / CONNECT_SHARE);
         let opened = within(&self.runtime, patience, self.open());
-        let opened = opened.unwrap_or_else(|_| Err(self.late(Stage::Connect, "a connection")));
-        #[cfg(feature = "tls")]
-        if opened.as_ref().is_err_and(|problem| problem.stage == Stage::Tls) {
-            self.tls = None;
-        }
-        let stream = TokioIo::new(opened?);
-        let handshake = async {
-            let (sender, connection) =
-                http1::Builder::new().max_buf_size(BUFFER).handshake::<_, String>(stream).await?;
-            tokio::spawn(async move {
-                // The next request sees how it ended.
-                let _ = connection.await;
-            });
-            Ok(sender)
-        };
-        self.runtime.block_on(handshake).map_err(|error: hyper::Error| self.explain(&error))
+        opened.unwrap_or_else(|_| Err(self.late(Stage::Connect, "a connection")))
     }
 
-    async fn open(&self) -> Result<Box<dyn Duplex>, RestProblem> {
+    async fn open(&self) -> Result<SendRequest<String>, RestProblem> {
         let endpoint = &self.settings.endpoint;
         let error = |error: io::Error| RestProblem::new(Stage::Connect, format!("{endpoint}: {error}"));
-        let (host, port, _is_tls) = match endpoint {
-            Endpoint::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await.map_err(error)?)),
-            Endpoint::Tcp { host, port, tls, .. } => (host.as_str(), *port, *tls),
+        let opened = match endpoint {
+            Endpoint::Unix(path) => handshake(UnixStream::connect(path).await.map_err(error)?).await,
+            Endpoint::Tcp { host, port, tls, .. } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(error)?;
+                // A request is a single write.
+                let _ = stream.set_nodelay(true);
+                if *tls {
+                    handshake(tls::connect(self.settings.ca_file.as_deref(), host, stream).await?).await
+                } else {
+                    handshake(stream).await
+                }
+            }
         };
-        let stream = TcpStream::connect((host, port)).await.map_err(error)?;
-        // A request is a single write.
-        let _ = stream.set_nodelay(true);
-        #[cfg(feature = "tls")]
-        if let (true, Some(tls)) = (_is_tls, &self.tls) {
-            return Ok(Box::new(tls.connect(host, stream).await?));
-        }
-        #[cfg(not(feature = "tls"))]
-        if _is_tls {
-            return Err(RestProblem::new(Stage::Tls, "this reader was built without TLS"));
-        }
-        Ok(Box::new(stream))
+        opened.map_err(|error| self.explain(&error))
     }
 
     fn request(&self, path: &str, headers: &HeaderMap) -> Result<Request<String>, RestProblem> {
@@ -215,6 +166,16 @@ impl HttpClient {
     }
 }
 
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> hyper::Result<SendRequest<String>> {
+    let builder = http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream));
+    let (sender, connection) = builder.await?;
+    // The next request sees how it ended.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
 /// Runs `future` with a time-out, inside the runtime that the timer needs.
 fn within<T>(
     runtime: &Runtime,
@@ -237,8 +198,9 @@ fn is_closed(error: &hyper::Error) -> bool {
     reset || error.is_incomplete_message() || error.is_canceled() || error.is_closed()
 }
 
-/// A body that is read as it arrives.
-pub(crate) struct HttpBody<'a> {
+/// An answer, whose body is read as it arrives.
+pub(crate) struct HttpAnswer<'a> {
+    pub(crate) status: StatusCode,
     runtime: &'a Runtime,
     incoming: Incoming,
     chunk: Bytes,
@@ -250,7 +212,7 @@ pub(crate) struct HttpBody<'a> {
     pub(crate) problem: Option<RestProblem>,
 }
 
-impl HttpBody<'_> {
+impl HttpAnswer<'_> {
     fn fail(&mut self, text: String) -> io::Error {
         self.problem = Some(RestProblem::new(Stage::Http, text));
         io::Error::other("the rest of the body cannot be read")
@@ -284,7 +246,7 @@ impl HttpBody<'_> {
     }
 }
 
-impl Read for HttpBody<'_> {
+impl Read for HttpAnswer<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() || !self.fetch()? {
             return Ok(0);

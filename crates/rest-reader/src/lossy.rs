@@ -1,20 +1,63 @@
-//! Replaces bytes that are not UTF-8 with question marks. A reason or a comment may have been typed in another
-//! encoding, and slurmrestd passes it on unchanged; the rest of the answer is still good.
+//! An answer on its way to the parser. Bytes that are not UTF-8 become question marks: a reason or a comment may have been
+//! typed in another encoding, and slurmrestd passes it on unchanged; the rest of the answer is still good. What no answer of
+//! slurmrestd has is refused before it is parsed: long texts, which the parser holds whole, and depth, of which it holds each
+//! level even of a member that nobody needs.
 
 use std::io::{self, Read};
 
 /// The most bytes of an incomplete character at the end of what was read so far.
 const MOST_HELD: usize = 3;
 
-/// A reader that replaces bytes that are not UTF-8, one by one.
+/// Longer than any name or comment in Slurm.
+const LONGEST_TEXT: usize = 256 << 10;
+
+/// Deeper than any answer.
+const MOST_DEPTH: usize = 64;
+
+/// A reader that replaces bytes that are not UTF-8, one by one, and refuses what is too long or too deep.
 pub(crate) struct Lossy<R> {
     inner: R,
     held: Vec<u8>,
+    depth: usize,
+    /// The bytes since the text began in which the last one was.
+    text: Option<usize>,
+    is_escaped: bool,
 }
 
 impl<R> Lossy<R> {
     pub(crate) fn new(inner: R) -> Self {
-        Self { inner, held: Vec::with_capacity(MOST_HELD) }
+        let held = Vec::with_capacity(MOST_HELD);
+        Self { inner, held, depth: 0, text: None, is_escaped: false }
+    }
+
+    fn check(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for &byte in bytes {
+            match (&mut self.text, byte) {
+                (Some(_), _) if self.is_escaped => self.is_escaped = false,
+                (Some(_), b'\\') => self.is_escaped = true,
+                (Some(_), b'"') => self.text = None,
+                (Some(length), _) => {
+                    *length += 1;
+                    if *length > LONGEST_TEXT {
+                        return Err(io::Error::other(
+                            "the response contains a longer string than slurmrestd ever sends",
+                        ));
+                    }
+                }
+                (None, b'"') => self.text = Some(0),
+                (None, b'[' | b'{') => {
+                    self.depth += 1;
+                    if self.depth > MOST_DEPTH {
+                        return Err(io::Error::other(format!(
+                            "the response is nested deeper than {MOST_DEPTH} levels"
+                        )));
+                    }
+                }
+                (None, b']' | b'}') => self.depth = self.depth.saturating_sub(1),
+                (None, _) => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -36,10 +79,12 @@ impl<R: Read> Read for Lossy<R> {
             let (_, rest) = text.split_at_mut(good);
             if read == 0 {
                 rest.fill(b'?');
+                self.check(text)?;
                 return Ok(text.len());
             }
             self.held.extend_from_slice(rest);
             if good > 0 {
+                self.check(text.get(..good).unwrap_or_default())?;
                 return Ok(good);
             }
         }

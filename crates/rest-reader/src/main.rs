@@ -15,7 +15,7 @@ mod lossy;
 mod problem;
 mod refusal;
 mod serve;
-#[cfg(feature = "tls")]
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
 //! Why a request to slurmrestd gave no reading, and what to do about it.
 
-use reader_process::TokenError;
 use slurm_snapshot::Stage;
 
 /// `ESLURM_DB_CONNECTION`.
@@ -14,12 +13,6 @@ pub(crate) struct RestProblem {
     /// Slurm's own error number; 0 if there is none.
     pub(crate) errno: i32,
     pub(crate) text: String,
-}
-
-impl From<TokenError> for RestProblem {
-    fn from(error: TokenError) -> Self {
-        Self::new(Stage::TokenFile, error.to_string())
-    }
 }
 
 impl RestProblem {

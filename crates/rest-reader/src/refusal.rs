@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use slurm_snapshot::Stage;
 
-use crate::decode::{self, Nothing, Refusal};
+use crate::decode;
 use crate::problem::RestProblem;
 
 /// slurmrestd waits at least 9 s for a slurmctld that does not answer, but refuses a credential at once.
@@ -26,8 +26,7 @@ pub(crate) fn refused(
     is_socket: bool,
 ) -> RestProblem {
     let number = status.as_u16();
-    let refusal = decode::read(body, Nothing).ok().and_then(|envelope| envelope.error);
-    let errno = refusal.as_ref().and_then(|refusal| refusal.errno);
+    let errno = decode::read(body, ()).ok().and_then(|envelope| envelope.error);
     let contains = |word: &[u8]| body.windows(word.len()).any(|part| part == word);
     let status_line = format!("slurmrestd answers {number}");
     if status.is_redirection() {
@@ -37,10 +36,7 @@ pub(crate) fn refused(
         return RestProblem::new(Stage::Http, text);
     }
     // 22.05 gives the same answer for a refused credential and for a slurmctld that is down; only the time differs.
-    let is_unclear = number == 500
-        && errno.is_none_or(|errno| errno == UNSPECIFIED)
-        && took < AT_ONCE
-        && refusal.is_some();
+    let is_unclear = number == 500 && matches!(errno, Some(0 | UNSPECIFIED)) && took < AT_ONCE;
     let is_credential = matches!(number, 401 | 403 | 407 | 511) || errno == Some(AUTHENTICATION);
     if is_credential || (is_unclear && has_token) || (number == 500 && contains(b"uthentication")) {
         let text = match (has_token, is_socket) {
@@ -50,8 +46,8 @@ pub(crate) fn refused(
         };
         return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
     }
-    match refusal {
-        Some(refusal) => explain(refusal, &status_line),
+    match errno {
+        Some(errno) => explain(errno, &status_line),
         // slurmrestd's own errors are JSON.
         None if matches!(number, 502..=504) => RestProblem::new(
             Stage::Connect,
@@ -65,8 +61,7 @@ pub(crate) fn refused(
 }
 
 /// Slurm's own error in an answer, in our words: what answers may be anything, and may repeat the request's token.
-pub(crate) fn explain(Refusal { errno }: Refusal, before: &str) -> RestProblem {
-    let errno = errno.unwrap_or(0);
+pub(crate) fn explain(errno: i32, before: &str) -> RestProblem {
     let stage = if errno == AUTHENTICATION { Stage::Token } else { Stage::Slurmctld };
     let text = match slurm_error(errno) {
         Some(meaning) => format!("{before}, Slurm's error {errno}: {meaning}"),
@@ -80,9 +75,7 @@ pub(crate) fn explain(Refusal { errno }: Refusal, before: &str) -> RestProblem {
 const fn slurm_error(errno: i32) -> Option<&'static str> {
     Some(match errno {
         1001 | 1800 => "slurmrestd cannot connect to slurmctld",
-        1002 | 1801 => "slurmrestd cannot send to slurmctld",
-        1003 | 1802 => "slurmctld has not answered slurmrestd",
-        1004 | 1803 => "the connection to slurmctld failed when it was closed",
+        1002..=1004 | 1801..=1803 => "the connection from slurmrestd to slurmctld failed",
         1005 => "slurmctld does not speak slurmrestd's version of the protocol",
         AUTHENTICATION => "authentication failed",
         1804 | 1805 => "slurmctld is overloaded and refuses requests",
@@ -140,7 +133,7 @@ mod tests {
                     texts.push(refused(status, body.as_bytes(), Duration::ZERO, true, false).text);
                 }
                 match decode::read(body.as_bytes(), decode::diag::Diag::new(42, true, true)) {
-                    Ok(Envelope { error: Some(refusal), .. }) => texts.push(explain(refusal, "").text),
+                    Ok(Envelope { error: Some(errno), .. }) => texts.push(explain(errno, "").text),
                     Ok(_) => panic!("{body} is no reading"),
                     Err(error) => texts.push(decode::complaint(&error)),
                 }

@@ -1,14 +1,14 @@
 //! The conversation: a hello, and then for each request line a request to slurmrestd and an answer line, until the
 //! input ends.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
-use reader_process::{Conversation, micros, stamped};
+use reader_process::{converse, stamped};
 use slurm_snapshot::{
-    Answer, Failure, Hello, Jobs, PROTOCOL, Reading, Release, Reply, ReplyKind, Request, Stage, Visibility,
+    Answer, Failure, Hello, Jobs, PROTOCOL, Reading, Reply, ReplyKind, Request, Stage, Visibility,
 };
 
-use crate::api::{Api, ApiPath, ApiReply};
+use crate::api::{Api, ApiPath};
 use crate::args::RestArguments;
 use crate::decode::diag::Diag;
 use crate::decode::{NodesAnswer, Payload, joined};
@@ -30,18 +30,10 @@ const RESERVATIONS: ApiPath = ApiPath { path: "reservations", oldest: 38, limit:
 const JOB_STATES: ApiPath = ApiPath { path: "jobs/state", oldest: 41, limit: LONG };
 
 /// Serves requests until `input` ends.
-pub(crate) fn serve(
-    settings: RestArguments,
-    input: impl Read,
-    output: impl Write,
-) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn serve(settings: RestArguments, input: impl Read, output: impl Write) -> io::Result<()> {
     let mut api = Api::new(settings)?;
-    let mut daemon = Conversation::new(input, output);
-    daemon.answer(&Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None }))?;
-    while let Some(request) = daemon.request()? {
-        daemon.answer(&answer(&mut api, &request))?;
-    }
-    Ok(())
+    let hello = Hello { protocol: PROTOCOL, release: None, api_version: None };
+    converse(input, output, hello, |request, send| send(&answer(&mut api, request)))
 }
 
 fn answer(api: &mut Api, request: &Request) -> Answer {
@@ -76,12 +68,12 @@ fn read(api: &mut Api, request: &Request, reading: &mut Reading) -> Result<(), R
     let reply = match request.reply {
         ReplyKind::Statistics => {
             let new = |version, _| Diag::new(version, options.rpc, options.users);
-            reading.statistics = get(api, reading, DIAG, new)?.statistics;
+            reading.statistics = api.get(reading, DIAG, new)?.statistics;
             return Ok(());
         }
         ReplyKind::Nodes => {
             let new = |_, release| NodesAnswer::new(release, options);
-            let NodesAnswer { mut nodes, partitions, .. } = get(api, reading, NODES, new)?;
+            let NodesAnswer { mut nodes, partitions, .. } = api.get(reading, NODES, new)?;
             if options.partitions {
                 nodes.partitions = Some(joined(list(api, reading, PARTITIONS)?, partitions));
             }
@@ -113,19 +105,6 @@ fn unsupported(kind: ReplyKind) -> String {
     format!("{} cannot be read over REST: {why}", kind.name())
 }
 
-/// Requests an answer, and adds to the reading what it says about slurmrestd.
-fn get<P: Payload>(
-    api: &mut Api,
-    reading: &mut Reading,
-    path: ApiPath,
-    new: impl Fn(u32, Release) -> P,
-) -> Result<P, RestProblem> {
-    let ApiReply { payload, release, cluster, elapsed } = api.get(path, new)?;
-    (reading.release, reading.cluster) = (release, cluster);
-    reading.elapsed = reading.elapsed.saturating_add(micros(elapsed));
-    Ok(payload)
-}
-
 fn list<P: Payload + Default>(api: &mut Api, reading: &mut Reading, path: ApiPath) -> Result<P, RestProblem> {
-    get(api, reading, path, |_, _| P::default())
+    api.get(reading, path, |_, _| P::default())
 }

@@ -14,52 +14,43 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore}
 
 use crate::problem::RestProblem;
 
-/// The settings that connections share. They are made again after a failed handshake, because the file may have been
-/// replaced.
-#[derive(Clone)]
-pub(crate) struct RestTls(Arc<ClientConfig>);
+/// Opens TLS to `host` over the stream. The authorities are read each time, because the file may have been replaced.
+pub(crate) async fn connect(
+    ca_file: Option<&Path>,
+    host: &str,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, RestProblem> {
+    let problem = |text: String| RestProblem::new(Stage::Tls, text);
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| problem(format!("{host}: {error}")))?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| problem(error.to_string()))?
+        .with_root_certificates(roots(ca_file).map_err(problem)?)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| {
+        let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+        problem(tls.map_or_else(|| ended(&error), |error| explain(error, host)))
+    })
+}
 
-impl RestTls {
-    pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self, RestProblem> {
-        let problem = |text: String| RestProblem::new(Stage::Tls, text);
-        let mut roots = RootCertStore::empty();
-        if let Some(path) = ca_file {
-            let error = |error: &dyn std::fmt::Display| problem(format!("{}: {error}", path.display()));
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|why| error(&why))? {
-                roots.add(certificate.map_err(|why| error(&why))?).map_err(|why| error(&why))?;
-            }
-            if roots.is_empty() {
-                return Err(error(&"it has no certificate"));
-            }
-        } else {
-            let system = rustls_native_certs::load_native_certs();
-            // Some systems have certificates that nobody can read.
-            roots.add_parsable_certificates(system.certs);
-            if roots.is_empty() {
-                return Err(problem("this host has no trusted certificate authorities; set ca_file".into()));
-            }
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = ca_file {
+        let error = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        for certificate in CertificateDer::pem_file_iter(path).map_err(|why| error(&why))? {
+            roots.add(certificate.map_err(|why| error(&why))?).map_err(|why| error(&why))?;
         }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| problem(error.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self(Arc::new(config)))
+        if roots.is_empty() {
+            return Err(error(&"it has no certificate"));
+        }
+    } else {
+        // Some systems have certificates that nobody can read.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            return Err("this host has no trusted certificate authorities; set ca_file".to_owned());
+        }
     }
-
-    pub(crate) async fn connect(
-        &self,
-        host: &str,
-        stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, RestProblem> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|error| RestProblem::new(Stage::Tls, format!("{host}: {error}")))?;
-        let connector = TlsConnector::from(Arc::clone(&self.0));
-        connector.connect(name, stream).await.map_err(|error| {
-            let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
-            RestProblem::new(Stage::Tls, tls.map_or_else(|| ended(&error), |error| explain(error, host)))
-        })
-    }
+    Ok(roots)
 }
 
 fn ended(error: &std::io::Error) -> String {

@@ -36,13 +36,12 @@ fn fits() -> bool {
     version::check(calls::api_version(), version::built_for()).inspect_err(|refusal| log(refusal)).is_ok()
 }
 
-fn run(conf: Option<CString>, input: File) -> Result<(), Box<dyn std::error::Error>> {
+fn run(conf: Option<CString>, input: File) -> io::Result<()> {
     // Answers go to a separate descriptor; whatever libslurm and its plugins print goes to stderr.
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdout(io::stderr())?;
 
     let mut client = Client::init(conf.as_deref());
     let (release, api_version) = (Some(version::built_for()), Some(calls::api_version()));
-    serve(&mut client, Hello { protocol: PROTOCOL, release, api_version }, input, output)?;
-    Ok(())
+    serve(&mut client, Hello { protocol: PROTOCOL, release, api_version }, input, output)
 }

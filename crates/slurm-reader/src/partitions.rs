@@ -37,12 +37,8 @@ fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Pa
         let (Ok(first), Ok(last)) = (usize::try_from(*first), usize::try_from(*last)) else { continue };
         let last = last.min(nodes.members.len().saturating_sub(1));
         for member in nodes.members.get(first..=last).unwrap_or_default().iter().flatten() {
-            partition.total.add(&member.tally);
+            partition.add(&member.word, &member.tally, &member.gpus);
             member.mark.into_iter().for_each(|mark| partition.add_member(mark));
-            partition.states.entry(member.word.clone()).or_default().add(&member.tally);
-            for (kind, shares) in &member.gpus {
-                partition.gpus.entry(kind.clone()).or_default().add(*shares);
-            }
         }
     }
     partition

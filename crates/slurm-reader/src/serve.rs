@@ -7,10 +7,10 @@
 #[path = "../tests/inside/serve.rs"]
 mod tests;
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::time::Instant;
 
-use reader_process::{Conversation, ServeError, log, micros, stamped};
+use reader_process::{converse, log, micros, stamped};
 use slurm_snapshot::{
     Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Role, Statistics, Visibility,
 };
@@ -29,12 +29,7 @@ const IN_STANDBY_MODE: i32 = 2027;
 ///
 /// # Errors
 /// The input or the output broke, or a request was malformed.
-pub fn serve(
-    rpcs: &mut impl Rpcs,
-    hello: Hello,
-    input: impl Read,
-    output: impl Write,
-) -> Result<(), ServeError> {
+pub fn serve(rpcs: &mut impl Rpcs, hello: Hello, input: impl Read, output: impl Write) -> io::Result<()> {
     serve_with(rpcs, UserNames::new(names::host), hello, input, output)
 }
 
@@ -44,18 +39,16 @@ fn serve_with(
     hello: Hello,
     input: impl Read,
     output: impl Write,
-) -> Result<(), ServeError> {
-    let mut daemon = Conversation::new(input, output);
+) -> io::Result<()> {
     let conf_cache = ConfCache::new(rpcs.own_cluster(), Instant::now);
     let release = hello.release.unwrap_or_else(version::built_for);
     let mut server = ReaderServer { rpcs, release, conf_cache, users };
-    daemon.answer(&Answer::Hello(hello))?;
-    while let Some(request) = daemon.request()? {
-        let answer = server.answer(&request);
-        daemon.answer(&answer)?;
-        server.after_answer(&request, &answer);
-    }
-    Ok(())
+    converse(input, output, hello, |request, send| {
+        let answer = server.answer(request);
+        send(&answer)?;
+        server.after_answer(request, &answer);
+        Ok(())
+    })
 }
 
 struct ReaderServer<'a, R> {

@@ -186,6 +186,15 @@ pub struct Partition {
 }
 
 impl Partition {
+    /// Adds a node in the state of this word, with its GPUs by type.
+    pub fn add(&mut self, word: &str, tally: &NodeTally, gpus: &[(String, Shares)]) {
+        self.total.add(tally);
+        self.states.entry(word.to_owned()).or_default().add(tally);
+        for (kind, shares) in gpus {
+            self.gpus.entry(kind.clone()).or_default().add(*shares);
+        }
+    }
+
     /// Adds the node with this index, in ascending order.
     pub fn add_member(&mut self, index: usize) {
         match self.members.last_mut() {

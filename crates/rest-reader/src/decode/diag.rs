@@ -21,7 +21,11 @@ const LAST_TABLE_SIZE_MEAN: u32 = 38;
 /// `needed`: present in every version; an answer without it is not an answer to `diag`.
 macro_rules! members {
     (|$item:ident, $statistics:ident, $means:ident| $($read:ident $to:ident { $($name:ident $(-> $member:ident)?)+ })+) => {
-        const MEMBERS: &[&str] = &[$($(stringify!($name),)+)+];
+        /// Of the object, and of its rows.
+        const MEMBERS: &[&str] = words![
+            req_time req_time_start bf_active schedule_exit bf_exit type_id user_id count total_time user queued dropped
+            cycle_last cycle_max $($($name)+)+
+        ];
 
         fn read_members($item: Item<'_>, $statistics: &mut Statistics, $means: &mut Means) -> Result<(), String> {
             $($(*members!(@$to $name $($member)?) = $item.$read(stringify!($name))?;)+)+
@@ -48,66 +52,44 @@ members! { |item, statistics, means|
 }
 
 /// Why a scheduling cycle ended, in slurmctld's order.
-const SCHEDULE_EXITS: [&str; 6] =
-    ["end_job_queue", "default_queue_depth", "max_job_start", "licenses", "max_rpc_cnt", "max_sched_time"];
-const BF_EXITS: [&str; 6] = [
-    "end_job_queue",
-    "bf_max_job_start",
-    "bf_max_job_test",
-    "state_changed",
-    "bf_node_space_size",
-    "bf_max_time",
-];
+const SCHEDULE_EXITS: &[&str] =
+    words![end_job_queue default_queue_depth max_job_start licenses max_rpc_cnt max_sched_time];
+const BF_EXITS: &[&str] =
+    words![end_job_queue bf_max_job_start bf_max_job_test state_changed bf_node_space_size bf_max_time];
 
-/// Its other members, of which all versions have the first three.
-const OTHERS: [&str; 5] = ["req_time", "req_time_start", "bf_active", "schedule_exit", "bf_exit"];
 const TYPES: &str = "rpcs_by_message_type";
 const USERS: &str = "rpcs_by_user";
 const PENDING: &str = "pending_rpcs";
 const DUMPED: &str = "pending_rpcs_by_hostlist";
 
-/// The members of the tables' rows.
-const OF_ROWS: [&str; 9] =
-    ["type_id", "user_id", "count", "total_time", "user", "queued", "dropped", "cycle_last", "cycle_max"];
-
 /// The answer to `diag`.
 #[derive(Debug, Default)]
 pub(crate) struct Diag {
-    options: DiagOptions,
+    /// N of v0.0.N.
+    version: u32,
+    /// Whether the tables are requested, and the users' names in them.
+    rpc: bool,
+    names: bool,
     tables: RpcTables,
     pub(crate) statistics: Option<Statistics>,
 }
 
-/// How `diag` is requested.
-#[derive(Clone, Copy, Debug, Default)]
-struct DiagOptions {
-    /// N of v0.0.N.
-    version: u32,
-    rpc: bool,
-    names: bool,
-}
-
 impl Diag {
     pub(crate) fn new(version: u32, rpc: bool, names: bool) -> Self {
-        Self { options: DiagOptions { version, rpc, names }, ..Self::default() }
+        Self { version, rpc, names, ..Self::default() }
     }
 }
 
 impl Payload for Diag {
     const NAME: &'static str = "statistics";
+    const NEEDED: &'static [&'static str] = MEMBERS;
     const LISTS: &'static [&'static str] = &[TYPES, USERS, PENDING, DUMPED];
-
-    fn needs(&self, name: &str) -> bool {
-        MEMBERS.contains(&name)
-            || OTHERS.contains(&name)
-            || (self.options.rpc && (OF_ROWS.contains(&name) || Self::LISTS.contains(&name)))
-    }
 
     fn item(&mut self, list: &str, item: Item<'_>) -> Result<(), String> {
         let tables = &mut self.tables;
         match list {
             TYPES => push(&mut tables.types, MAX_TYPES, rpc_type(item)?),
-            USERS => push(&mut tables.users, MAX_USERS, rpc_user(item, self.options.names)?),
+            USERS => push(&mut tables.users, MAX_USERS, rpc_user(item, self.names)?),
             PENDING => {
                 push(
                     tables.pending.get_or_insert_default(),
@@ -147,7 +129,7 @@ impl Diag {
         read_members(item, &mut s, &mut means)?;
         let means = self.meaningful(means, &s);
         s.means = (means != Means::default()).then_some(means);
-        if item.has(TYPES) || item.has(USERS) {
+        if self.rpc && (item.has(TYPES) || item.has(USERS)) {
             let mut tables = std::mem::take(&mut self.tables);
             if item.has(PENDING) {
                 // No message waits: 0, and not an older version that does not tell.
@@ -167,7 +149,7 @@ impl Diag {
 
     /// Those means whose sums are absent, and which are what they are named after.
     fn meaningful(&self, means: Means, s: &Statistics) -> Means {
-        let sizes = means.bf_table_size.filter(|_| self.options.version <= LAST_TABLE_SIZE_MEAN);
+        let sizes = means.bf_table_size.filter(|_| self.version <= LAST_TABLE_SIZE_MEAN);
         Means {
             schedule_cycle: means.schedule_cycle.filter(|_| s.schedule_cycle_sum.is_none()),
             schedule_depth: means.schedule_depth.filter(|_| s.schedule_cycle_depth.is_none()),
@@ -187,7 +169,7 @@ fn push<T>(rows: &mut Vec<T>, most: usize, row: T) {
 }
 
 /// An object of counts by reason; `None` if it has none of them.
-fn exits(item: Item<'_>, reasons: [&str; 6]) -> Result<Option<Vec<u32>>, String> {
+fn exits(item: Item<'_>, reasons: &[&str]) -> Result<Option<Vec<u32>>, String> {
     if !reasons.iter().any(|reason| item.has(reason)) {
         return Ok(None);
     }
@@ -217,20 +199,12 @@ fn rpc_user(row: Item<'_>, names: bool) -> Result<RpcUser, String> {
     Ok(RpcUser { id, name, looking_up: false, count: row.needed("count")?, time: row.needed("total_time")? })
 }
 
-/// Messages that wait, with their nodes, which slurmrestd calls `count`.
+/// Messages that wait, with their nodes, which slurmrestd calls `count`: enough to see which.
 fn dumped(row: Item<'_>) -> Result<DumpedRpcs, String> {
-    /// Long enough to see which nodes.
-    const LONGEST: usize = 1000;
-    let mut hostlist = String::new();
-    for node in row.words("count")? {
-        if hostlist.len().saturating_add(node.len()) > LONGEST {
-            hostlist.push_str(",...");
-            break;
-        }
-        if !hostlist.is_empty() {
-            hostlist.push(',');
-        }
-        hostlist.push_str(node);
+    let nodes = row.words("count")?.join(",");
+    let mut hostlist: String = nodes.chars().take(1000).collect();
+    if hostlist.len() < nodes.len() {
+        hostlist.push_str("...");
     }
     Ok(DumpedRpcs { id: row.needed("type_id")?, hostlist })
 }

@@ -50,15 +50,15 @@ impl<'a> Item<'a> {
         self.number(name)?.ok_or_else(|| format!("{name} is missing: the response is incomplete"))
     }
 
-    /// As `number`, for an unsigned C number of 32 bits, whose two highest values mean "no value" and "infinite".
-    pub(super) fn value32(self, name: &str) -> Result<Option<u32>, String> {
-        self.amount(name).unless(&[-1, -2, 0xffff_fffe, 0xffff_ffff]).within(name)
-    }
-
-    /// The same for 64 bits; older versions write those values as negative numbers.
-    pub(super) fn value64(self, name: &str) -> Result<Option<u64>, String> {
+    /// As `number`, for an unsigned C number, whose two highest values mean "no value" and "infinite", in 64 bits those of 32
+    /// too; older versions write them as negative numbers.
+    pub(super) fn value<T: TryFrom<i128>>(self, name: &str) -> Result<Option<T>, String> {
         let last = i128::from(u64::MAX);
-        self.amount(name).unless(&[-1, -2, 0xffff_fffe, 0xffff_ffff, last, last - 1]).within(name)
+        match self.amount(name) {
+            Number::Is(-1 | -2 | 0xffff_fffe | 0xffff_ffff) => Ok(None),
+            Number::Is(number) if number == last || number == last - 1 => Ok(None),
+            number => number.within(name),
+        }
     }
 
     /// A time. 0, a negative number, "no value" and "infinite" are `None`.
@@ -163,7 +163,6 @@ fn flag(value: &Value) -> Option<bool> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Number {
     None,
-    Infinite,
     Is(i128),
     /// Not a number.
     Wrong,
@@ -181,16 +180,15 @@ impl Number {
             Value::String(text) => match text.trim() {
                 "" => Self::None,
                 // As written with the data parser's flag "complex".
-                text if text.eq_ignore_ascii_case("infinity") => Self::Infinite,
+                text if text.eq_ignore_ascii_case("infinity") => Self::None,
                 text => text.parse().map_or(Self::Wrong, Self::Is),
             },
             Value::Object(members) => {
                 let flag = |name| members.get(name).and_then(flag);
                 match (flag("set"), flag("infinite"), members.get("number").map(Self::read)) {
-                    (_, Some(true), _) => Self::Infinite,
-                    (Some(false), ..) => Self::None,
-                    // No version writes "infinite" inside "number".
-                    (.., None | Some(Self::Infinite | Self::None)) => Self::Wrong,
+                    (_, Some(true), _) | (Some(false), ..) => Self::None,
+                    // No version writes none of them inside "number".
+                    (.., None | Some(Self::None)) => Self::Wrong,
                     (.., Some(number)) => number,
                 }
             }
@@ -199,18 +197,11 @@ impl Number {
 
     fn within<T: TryFrom<i128>>(self, name: &str) -> Result<Option<T>, String> {
         match self {
-            Self::None | Self::Infinite => Ok(None),
+            Self::None => Ok(None),
             Self::Is(number) => {
                 T::try_from(number).map(Some).map_err(|_| format!("{name} is out of its range"))
             }
             Self::Wrong => Err(format!("{name} is not a whole number")),
-        }
-    }
-
-    fn unless(self, none: &[i128]) -> Self {
-        match self {
-            Self::Is(number) if none.contains(&number) => Self::None,
-            number => number,
         }
     }
 }

@@ -27,28 +27,44 @@ pub(super) const fn room() -> Cell<usize> {
     Cell::new(MOST_KEPT)
 }
 
-/// Reads the members of an object that are needed, and everything in them.
-#[derive(Clone, Copy)]
-pub(super) struct Kept<'a> {
-    room: &'a Cell<usize>,
-    needs: &'a dyn Fn(&str) -> bool,
+fn take<E: Error>(room: &Cell<usize>, bytes: usize) -> Result<(), E> {
+    let left = room.get().checked_sub(bytes);
+    room.set(left.ok_or_else(|| E::custom("larger than anything that slurmrestd sends"))?);
+    Ok(())
 }
 
-impl<'a> Kept<'a> {
-    /// Everything is needed.
-    pub(super) const fn all(room: &'a Cell<usize>) -> Self {
-        Self { room, needs: &|_| true }
+/// Reads an object's members, of which `list` may read some itself. Of the others those are kept that are `needed`, with
+/// everything in them; `None`: all. A member may occur once: whichever of two counted, the other figure would be lost.
+pub(super) fn members<'de, A: MapAccess<'de>>(
+    mut map: A,
+    room: &Cell<usize>,
+    needed: Option<&[&str]>,
+    mut list: impl FnMut(&str, &mut A) -> Result<bool, A::Error>,
+) -> Result<Map<String, Value>, A::Error> {
+    take(room, OBJECT)?;
+    let mut members = Map::new();
+    while let Some(name) = map.next_key::<String>()? {
+        let value = if list(&name, &mut map)? {
+            Value::Null
+        } else if needed.is_none_or(|needed| needed.contains(&name.as_str())) {
+            map.next_value_seed(Kept { room, needed: None })?
+        } else {
+            map.next_value::<IgnoredAny>()?;
+            continue;
+        };
+        take(room, MEMBER + name.len())?;
+        if members.insert(name, value).is_some() {
+            return Err(A::Error::custom("an object has a member twice"));
+        }
     }
+    Ok(members)
+}
 
-    fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
-        let left = self.room.get().checked_sub(bytes);
-        self.room.set(left.ok_or_else(|| E::custom("larger than anything that slurmrestd sends"))?);
-        Ok(())
-    }
-
-    const fn whole(self) -> Self {
-        Self::all(self.room)
-    }
+/// Reads a value, and of an object the members that are needed.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    room: &'a Cell<usize>,
+    needed: Option<&'static [&'static str]>,
 }
 
 impl<'de> DeserializeSeed<'de> for Kept<'_> {
@@ -83,7 +99,7 @@ impl<'de> Visitor<'de> for Kept<'_> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
-        self.take(text.len())?;
+        take(self.room, text.len())?;
         Ok(text.into())
     }
 
@@ -93,60 +109,15 @@ impl<'de> Visitor<'de> for Kept<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(self.whole())? {
-            self.take(ENTRY)?;
+        while let Some(item) = items.next_element_seed(Kept { needed: None, ..self })? {
+            take(self.room, ENTRY)?;
             list.push(item);
         }
         Ok(Value::Array(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        self.take(OBJECT)?;
-        let mut members = Map::new();
-        while let Some(name) = map.next_key_seed(Name(self.needs))? {
-            let Some(name) = name else {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            };
-            self.take(MEMBER + name.len())?;
-            insert(&mut members, name, map.next_value_seed(self.whole())?)?;
-        }
-        Ok(Value::Object(members))
-    }
-}
-
-/// Adds a member, which an object may have once: whichever of two counted, the other figure would be lost.
-pub(super) fn insert<E: Error>(
-    members: &mut Map<String, Value>,
-    name: String,
-    value: Value,
-) -> Result<(), E> {
-    if members.insert(name, value).is_some() {
-        return Err(E::custom("an object has a member twice"));
-    }
-    Ok(())
-}
-
-/// A member's name, if it is needed.
-struct Name<'a>(&'a dyn Fn(&str) -> bool);
-
-impl<'de> DeserializeSeed<'de> for Name<'_> {
-    type Value = Option<String>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<String>, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name<'_> {
-    type Value = Option<String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<Option<String>, E> {
-        Ok((self.0)(name).then(|| name.to_owned()))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+        members(map, self.room, self.needed, |_, _| Ok(false)).map(Value::Object)
     }
 }
 
@@ -191,8 +162,8 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
             let wrong = |problem: &dyn fmt::Display| {
                 A::Error::custom(format_args!("{}, item {number}: {problem}", self.list))
             };
-            let (payload, room) = (&*self.payload, room());
-            let kept = Kept { room: &room, needs: &|name| payload.needs(name) };
+            let room = room();
+            let kept = Kept { room: &room, needed: Some(T::NEEDED) };
             let Some(item) = items.next_element_seed(kept).map_err(|error| wrong(&error))? else { break };
             if !matches!(item, Value::Object(_) | Value::Null) {
                 return Err(wrong(&"it is not an object"));
@@ -202,26 +173,20 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
         Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        if self.lists.is_empty() {
-            return Err(Error::invalid_type(Unexpected::Map, &self));
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        let Self { payload, list, lists } = self;
+        if lists.is_empty() {
+            return Err(Error::invalid_type(Unexpected::Map, &"an array of objects"));
         }
         // All members are held until the end.
-        let (payload, mut members, room) = (self.payload, Map::new(), room());
-        while let Some(name) = map.next_key_seed(Name(&|name| payload.needs(name)))? {
-            let Some(name) = name else {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            };
-            let value = if self.lists.contains(&name.as_str()) {
-                map.next_value_seed(Items { payload: &mut *payload, list: &name, lists: &[] })?;
-                Value::Null
-            } else {
-                map.next_value_seed(Kept::all(&room))?
-            };
-            insert(&mut members, name, value)?;
-        }
+        let members = members(map, &room(), Some(T::NEEDED), |name, map| {
+            let is_list = lists.contains(&name);
+            if is_list {
+                map.next_value_seed(Items { payload: &mut *payload, list: name, lists: &[] })?;
+            }
+            Ok(is_list)
+        })?;
         let (members, names) = (Value::Object(members), Cell::new(T::MOST_NAMES));
-        payload.item(self.list, Item::new(&members, &names)).map_err(Error::custom)
+        payload.item(list, Item::new(&members, &names)).map_err(Error::custom)
     }
 }

@@ -15,36 +15,23 @@ const MOST_CONTROLLERS: usize = 64;
 
 impl Payload for Licenses {
     const NAME: &'static str = "licenses";
+    const NEEDED: &'static [&'static str] =
+        words![LicenseName Remote Nodes Total Free Used Reserved LastConsumed LastDeficit];
     const MOST_NAMES: usize = 1 << 20;
-
-    fn needs(&self, name: &str) -> bool {
-        matches!(
-            name,
-            "LicenseName"
-                | "Remote"
-                | "Nodes"
-                | "Total"
-                | "Free"
-                | "Used"
-                | "Reserved"
-                | "LastConsumed"
-                | "LastDeficit"
-        )
-    }
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         let remote = item.flag("Remote").unwrap_or(false);
-        let of_remote = |name| item.value32(name).map(|number| number.filter(|_| remote));
+        let of_remote = |name| item.value(name).map(|number| number.filter(|_| remote));
         self.add(License {
             name: item.name("LicenseName")?,
             remote,
             last_consumed: of_remote("LastConsumed")?,
             last_deficit: of_remote("LastDeficit")?,
             nodes: Some(item.kept_text("Nodes")?).filter(|nodes| !nodes.is_empty()),
-            total: item.value32("Total")?,
-            free: item.value32("Free")?,
-            used: item.value32("Used")?.unwrap_or(0),
-            reserved: item.value32("Reserved")?.unwrap_or(0),
+            total: item.value("Total")?,
+            free: item.value("Free")?,
+            used: item.value("Used")?.unwrap_or(0),
+            reserved: item.value("Reserved")?.unwrap_or(0),
         });
         Ok(())
     }
@@ -57,18 +44,15 @@ impl Payload for Licenses {
 
 impl Payload for Reservations {
     const NAME: &'static str = "reservations";
-
-    fn needs(&self, name: &str) -> bool {
-        matches!(name, "name" | "node_count" | "core_count" | "start_time" | "end_time" | "flags")
-    }
+    const NEEDED: &'static [&'static str] = words![name node_count core_count start_time end_time flags];
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         let flags = item.words("flags")?;
         let has = |word: &str| flags.iter().any(|flag| flag.eq_ignore_ascii_case(word));
         self.add(Reservation {
             name: item.name("name")?,
-            nodes: item.value32("node_count")?.unwrap_or(0),
-            cores: item.value32("core_count")?.unwrap_or(0),
+            nodes: item.value("node_count")?.unwrap_or(0),
+            cores: item.value("core_count")?.unwrap_or(0),
             start_time: item.moment("start_time")?,
             end_time: item.moment("end_time")?,
             maint: has("MAINT"),
@@ -85,11 +69,8 @@ impl Payload for Reservations {
 
 impl Payload for Partitions {
     const NAME: &'static str = "partitions";
+    const NEEDED: &'static [&'static str] = words![name state partition flags];
     const MOST_NAMES: usize = 64 << 10;
-
-    fn needs(&self, name: &str) -> bool {
-        matches!(name, "name" | "state" | "partition" | "flags")
-    }
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         if self.partitions.len() >= MOST_PARTITIONS {
@@ -130,10 +111,7 @@ pub(crate) fn joined(mut all: Partitions, mut totals: BTreeMap<String, Partition
 /// `ping`: whether each controller answers slurmrestd.
 impl Payload for Vec<Controller> {
     const NAME: &'static str = "pings";
-
-    fn needs(&self, name: &str) -> bool {
-        matches!(name, "hostname" | "ping" | "pinged" | "responding" | "latency")
-    }
+    const NEEDED: &'static [&'static str] = words![hostname ping pinged responding latency];
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         // "ping" up to v0.0.38, "pinged" up to v0.0.44, then "responding".

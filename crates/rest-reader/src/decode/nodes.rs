@@ -14,11 +14,8 @@ use super::item::{Item, LONGEST_NAME};
 /// slurm.conf can have no more nodes: `MAX_SLURM_NODES`.
 const MOST_NODES: u64 = 65_536;
 
-/// The most bytes, approximately, for the names of partitions, states, flags and GPU types.
-const MOST_FOLDED: usize = 2 << 20;
-
-/// Bytes of an entry in addition to its name.
-const NAME_COST: usize = 300;
+/// Bytes of a partition, state, flag or GPU type in addition to its name: a map has room for eleven with its first entry.
+const NAME_COST: usize = 2400;
 
 /// Bytes of a flag of a row, and of a node's mark, in addition to its name; more than those of a range of nodes.
 const ENTRY: usize = 48;
@@ -40,43 +37,21 @@ pub(crate) struct NodesAnswer {
     pub(crate) nodes: slurm_snapshot::Nodes,
     /// Of each partition only what its nodes add up to.
     pub(crate) partitions: BTreeMap<String, Partition>,
-    names: usize,
 }
 
 impl NodesAnswer {
     pub(crate) fn new(release: Release, options: ReplyOptions) -> Self {
         let nodes = slurm_snapshot::Nodes::default();
-        Self { release, options, nodes, partitions: BTreeMap::new(), names: 0 }
+        Self { release, options, nodes, partitions: BTreeMap::new() }
     }
 }
 
 impl Payload for NodesAnswer {
     const NAME: &'static str = "nodes";
+    const NEEDED: &'static [&'static str] = words![name state state_flags cpus effective_cpus alloc_cpus real_memory alloc_memory free_memory
+        free_mem gres gres_used partitions reason reason_changed_at version slurmd_version cpu_load boot_time
+        slurmd_start_time];
     const MOST_NAMES: usize = 16 << 20;
-
-    fn needs(&self, name: &str) -> bool {
-        const ALWAYS: [&str; 16] = [
-            "name",
-            "state",
-            "state_flags",
-            "cpus",
-            "effective_cpus",
-            "alloc_cpus",
-            "real_memory",
-            "alloc_memory",
-            "free_memory",
-            "free_mem",
-            "gres",
-            "gres_used",
-            "partitions",
-            "reason_changed_at",
-            "version",
-            "slurmd_version",
-        ];
-        ALWAYS.contains(&name)
-            || (self.options.rows && matches!(name, "cpu_load" | "reason"))
-            || (self.options.marks && matches!(name, "boot_time" | "slurmd_start_time"))
-    }
 
     fn item(&mut self, _: &str, node: Item<'_>) -> Result<(), String> {
         let nodes = &mut self.nodes;
@@ -96,24 +71,21 @@ impl Payload for NodesAnswer {
             return Ok(());
         }
         let found = found(node, state, &words)?;
-        found.flags.iter().for_each(|flag| charge(&nodes.flags, flag, &mut self.names));
-        found.gpus.iter().for_each(|(kind, _)| charge(&nodes.gpus, kind, &mut self.names));
+        found.flags.iter().try_for_each(|flag| charge(node, &mut nodes.flags, flag))?;
+        found.gpus.iter().try_for_each(|(kind, _)| charge(node, &mut nodes.gpus, kind))?;
         let tally = nodes.add(&found);
         for name in node.words("partitions")? {
-            let partition = named(&mut self.partitions, name, &mut self.names);
-            partition.total.add(&tally);
+            charge(node, &mut self.partitions, name)?;
+            let partition = self.partitions.entry(name.to_owned()).or_default();
+            charge(node, &mut partition.states, &found.word)?;
+            found.gpus.iter().try_for_each(|(kind, _)| charge(node, &mut partition.gpus, kind))?;
+            partition.add(&found.word, &tally, &found.gpus);
             if self.options.marks {
                 let ranges = partition.members.len();
                 partition.add_member(nodes.marks.len());
                 node.charge(if partition.members.len() > ranges { ENTRY } else { 0 })?;
             }
-            named(&mut partition.states, &found.word, &mut self.names).add(&tally);
-            for (kind, shares) in &found.gpus {
-                named(&mut partition.gpus, kind, &mut self.names).add(*shares);
-            }
-            bounded(self.names)?;
         }
-        bounded(self.names)?;
         if self.options.marks {
             node.charge(name.len().saturating_add(ENTRY))?;
             nodes.marks.push(NodeMark {
@@ -129,7 +101,7 @@ impl Payload for NodesAnswer {
             let flags = found.flags.iter().map(|flag| flag.len() + ENTRY);
             node.charge(flags.fold(reason.len(), usize::saturating_add))?;
             let reason = Some(reason).filter(|reason| !reason.is_empty());
-            nodes.rows.push(found.row(name, node.value32("cpu_load")?, reason));
+            nodes.rows.push(found.row(name, node.value("cpu_load")?, reason));
         }
         Ok(())
     }
@@ -153,7 +125,7 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
         return Err(format!("the name of a GPU type has more than {LONGEST_NAME} bytes"));
     }
     // Up to v0.0.38 the first name, later the second.
-    let free = node.value64("free_memory")?.or(node.value64("free_mem")?);
+    let free = node.value("free_memory")?.or(node.value("free_mem")?);
     let slurmd = node.text("slurmd_version").or_else(|| node.text("version"));
     Ok(FoundNode {
         state,
@@ -161,8 +133,8 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
         flags: flags(words, state),
         cpus: [alloc_cpus, cpus],
         memory: Memory {
-            real: node.value64("real_memory")?.unwrap_or(0),
-            allocated: node.value64("alloc_memory")?.unwrap_or(0),
+            real: node.value("real_memory")?.unwrap_or(0),
+            allocated: node.value("alloc_memory")?.unwrap_or(0),
             free: free.unwrap_or(0),
         },
         gpus,
@@ -172,22 +144,11 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
     })
 }
 
-/// The entry with this name, whose cost is counted.
-fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str, cost: &mut usize) -> &'a mut T {
-    charge(map, name, cost);
-    map.entry(name.to_owned()).or_default()
-}
-
-/// Counts what an entry with this name costs, if there is none yet.
-fn charge<T>(map: &BTreeMap<String, T>, name: &str, cost: &mut usize) {
+/// Makes an entry with this name, and counts what it costs, if there is none yet.
+fn charge<T: Default>(node: Item<'_>, map: &mut BTreeMap<String, T>, name: &str) -> Result<(), String> {
     if !map.contains_key(name) {
-        *cost = cost.saturating_add(name.len()).saturating_add(NAME_COST);
-    }
-}
-
-fn bounded(cost: usize) -> Result<(), String> {
-    if cost > MOST_FOLDED {
-        return Err("there are more partitions, states and GPU types than in any cluster".to_owned());
+        node.charge(name.len().saturating_add(NAME_COST))?;
+        map.insert(name.to_owned(), T::default());
     }
     Ok(())
 }

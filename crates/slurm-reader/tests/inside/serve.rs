@@ -1,7 +1,6 @@
 //! The conversation with a scripted slurmctld.
 
 use std::cell::RefCell;
-use std::io;
 use std::rc::Rc;
 
 use slurm_snapshot::{Controller, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
@@ -109,7 +108,7 @@ impl Script {
 const HELLO: Hello =
     Hello { protocol: PROTOCOL, release: Some(Release::new(22, 5)), api_version: Some(0x26_0000) };
 
-fn answers(script: &mut Script, input: &str) -> (Vec<Answer>, Result<(), ServeError>) {
+fn answers(script: &mut Script, input: &str) -> (Vec<Answer>, io::Result<()>) {
     let output = Shared(Rc::clone(&script.output));
     let end = serve(script, HELLO, input.as_bytes(), output);
     let output = script.output.take();

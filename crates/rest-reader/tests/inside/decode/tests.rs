@@ -113,7 +113,7 @@ fn an_answer_of_24_11_is_read_whole() {
 
 #[test]
 fn what_should_be_an_object_and_is_something_else_is_an_error() {
-    for place in ["/statistics", "/statistics/bf_exit", "/meta", "/meta/slurm", "/meta/slurm/version"] {
+    for place in ["/statistics", "/statistics/bf_exit", "/meta", "/meta/slurm"] {
         for value in [json!([]), json!(1), json!("x")] {
             let mut answer = diag();
             *answer.pointer_mut(place).unwrap() = value.clone();
@@ -184,19 +184,18 @@ fn numbers_may_be_texts_or_objects_and_nothing_else() {
 fn what_was_refused_is_no_reading_whatever_else_it_holds() {
     let text = r#"{"errors":[{"error_number":1007,"error":"refused"}],"statistics":{"rpcs_by_user":[]}}"#;
     let envelope = read(text.as_bytes(), Diag::new(38, true, true)).unwrap();
-    assert_eq!(envelope.error.map(|error| error.errno), Some(Some(1007)));
+    assert_eq!(envelope.error, Some(1007));
     assert_eq!(envelope.payload.statistics, None);
     assert!(read(&b"{\"errors\":[]}"[..], Diag::new(38, true, true)).is_err());
 }
 
 #[test]
-fn releases_are_read_of_texts_and_numbers() {
+fn a_release_is_read_of_its_text() {
     for (meta, release) in [
         (
             json!({"Slurm": {"version": {"major": 22, "micro": 8, "minor": 5}, "release": "22.05.8"}}),
             Some(Release::new(22, 5)),
         ),
-        (json!({"slurm": {"version": {"major": "25", "minor": "05"}}}), Some(Release::new(25, 5))),
         (json!({"slurm": {"release": "26.05.0-0rc1"}}), Some(Release::new(26, 5))),
         (json!({"slurm": {"release": "unknown"}}), None),
         (json!(null), None),
