@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use slurm_snapshot::Visibility;
+use slurm_snapshot::{Request, Role, Visibility};
 
 use crate::calls::CallError;
 use crate::conf::Conf;
@@ -25,17 +25,6 @@ const SELDOM: Duration = Duration::from_secs(300);
 
 /// How old slurmdbd's answer may be: it can change while slurm.conf does not.
 const OPERATOR_AGE: Duration = Duration::from_secs(60);
-
-/// Which answer of slurmctld about its configuration is good enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Accepted {
-    /// That it is unchanged, which is accepted of the reply too.
-    Unchanged,
-    /// The whole of it, unless it was confirmed a moment ago for another reply.
-    Confirmed,
-    /// The whole of it, because the reply is requested whole where it could be called unchanged.
-    Whole,
-}
 
 /// slurmctld's configuration, as far as it is known.
 pub(crate) struct ConfCache {
@@ -110,20 +99,27 @@ impl ConfCache {
         Ok(())
     }
 
-    /// What this user may not see at the moment.
+    /// What the reply to this request may lack. Nobody could use the reply without knowing that, so it is requested first.
+    /// Like the reply, the configuration is requested whole if the request has no `since`; for a reply that can never be
+    /// called unchanged, it is enough that it was confirmed a moment ago for another. slurmdbd has its own PrivateData, which
+    /// is requested with the reply.
     pub(crate) fn visibility(
         &mut self,
         rpcs: &mut impl Rpcs,
-        accepted: Accepted,
+        request: &Request,
     ) -> Result<Option<Visibility>, CallError> {
-        let read_at = if accepted == Accepted::Whole { self.sent_at } else { self.confirmed_at };
+        let (row, is_whole) = (request.reply.row(), request.since.is_none());
+        if row.role == Role::Accounting || row.private.is_empty() {
+            return Ok(None);
+        }
+        let read_at = if is_whole && row.unchanged { self.sent_at } else { self.confirmed_at };
         if read_at.is_none_or(|at| self.age(at) >= FRESH) {
             if let Some((error, at)) = &self.failed
                 && self.age(*at) < RETRIED
             {
                 return Err(error.clone());
             }
-            self.request(rpcs, accepted != Accepted::Unchanged)?;
+            self.request(rpcs, is_whole)?;
         }
         let Some(conf) = &self.conf else { return Ok(None) };
         let mut visibility = conf.visibility.clone();
@@ -160,7 +156,7 @@ impl ConfCache {
 mod tests {
     use std::cell::Cell;
 
-    use slurm_snapshot::{Reading, Request};
+    use slurm_snapshot::{Reading, ReplyKind, ReplyOptions};
 
     use super::*;
 
@@ -252,8 +248,13 @@ mod tests {
         assert_eq!(slurmctld.requests, 11, "not again");
     }
 
+    fn request(reply: ReplyKind, since: Option<i64>) -> Request {
+        Request { since, ..Request::new(reply, ReplyOptions::default()) }
+    }
+
     fn hides_jobs(conf_cache: &mut ConfCache, slurmctld: &mut Changing) -> bool {
-        conf_cache.visibility(slurmctld, Accepted::Unchanged).unwrap().unwrap().may_hide("jobs")
+        let request = request(ReplyKind::Jobs, Some(5));
+        conf_cache.visibility(slurmctld, &request).unwrap().unwrap().may_hide("jobs")
     }
 
     #[test]
@@ -286,7 +287,8 @@ mod tests {
         pass(FRESH);
         slurmctld.down = true;
         for _ in 0..3 {
-            let error = conf_cache.visibility(&mut slurmctld, Accepted::Unchanged).unwrap_err();
+            let error =
+                conf_cache.visibility(&mut slurmctld, &request(ReplyKind::Jobs, Some(5))).unwrap_err();
             assert_eq!((error.call, error.errno), ("slurm_load_ctl_conf", 5004));
         }
         assert_eq!(slurmctld.requests, 2);
@@ -308,7 +310,11 @@ mod tests {
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld), "slurmctld calls it unchanged");
         let mut whole = |pause| {
             pass(pause);
-            conf_cache.visibility(&mut slurmctld, Accepted::Whole).unwrap().unwrap().may_hide("jobs")
+            conf_cache
+                .visibility(&mut slurmctld, &request(ReplyKind::Jobs, None))
+                .unwrap()
+                .unwrap()
+                .may_hide("jobs")
         };
         assert!(whole(Duration::ZERO), "although it has just been confirmed");
         assert!((0..3).all(|_| whole(Duration::from_millis(200))));
@@ -318,11 +324,11 @@ mod tests {
             (3, 1),
             "once a round, and slurmdbd less often"
         );
-        let before = slurmctld.requests;
-        conf_cache.visibility(&mut slurmctld, Accepted::Confirmed).unwrap();
+        let (before, associations) = (slurmctld.requests, request(ReplyKind::Associations, None));
+        conf_cache.visibility(&mut slurmctld, &associations).unwrap();
         assert_eq!(slurmctld.requests, before, "a round asks once");
         pass(FRESH);
-        conf_cache.visibility(&mut slurmctld, Accepted::Confirmed).unwrap();
+        conf_cache.visibility(&mut slurmctld, &associations).unwrap();
         assert_eq!(slurmctld.sent, 4, "whole, where no other reply asks");
     }
 

@@ -11,13 +11,11 @@ use std::io::{self, Read, Write};
 use std::time::Instant;
 
 use reader_process::{converse, log, micros, stamped};
-use slurm_snapshot::{
-    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Role, Statistics, Visibility,
-};
+use slurm_snapshot::{Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Statistics};
 
 use crate::advice::advice;
 use crate::calls::CallError;
-use crate::conf_cache::{Accepted, ConfCache};
+use crate::conf_cache::ConfCache;
 use crate::rpcs::Rpcs;
 use crate::version;
 use reader_process::names::{self, UserNames, rpc_user};
@@ -87,7 +85,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
 
     fn read(&mut self, request: &Request) -> Result<Reading, CallError> {
         let (kind, mut options) = (request.reply, request.options);
-        let visibility = self.visibility(request)?;
+        let visibility = self.conf_cache.visibility(self.rpcs, request)?;
         let is_hidden = visibility.as_ref().is_some_and(|visibility| kind.row().is_hidden(visibility));
         // slurmctld would refuse them.
         options.partitions &=
@@ -141,21 +139,5 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         {
             log(&error);
         }
-    }
-
-    /// What the reply to this request may lack. Nobody could use the reply without knowing that, so it is requested
-    /// first. Like the reply, it is requested whole if the request has no `since`. slurmdbd has its own PrivateData, which
-    /// is requested with the reply.
-    fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
-        let row = request.reply.row();
-        if row.role == Role::Accounting || row.private.is_empty() {
-            return Ok(None);
-        }
-        let accepted = match request.since {
-            Some(_) => Accepted::Unchanged,
-            None if row.unchanged => Accepted::Whole,
-            None => Accepted::Confirmed,
-        };
-        self.conf_cache.visibility(self.rpcs, accepted)
     }
 }
