@@ -79,12 +79,12 @@ impl Api {
         payload: impl Fn(u32, Release) -> T,
     ) -> Result<T, RestProblem> {
         self.read_token()?;
-        let deadline = self.http.deadline();
-        let reply = self.try_versions(reading, path, deadline, &payload);
+        self.http.start();
+        let reply = self.try_versions(reading, path, &payload);
         let is_refused = reply.as_ref().is_err_and(|problem| problem.stage == Stage::Token);
         // The token may have been replaced at this moment.
         if is_refused && self.read_token().unwrap_or(false) {
-            return self.try_versions(reading, path, deadline, &payload);
+            return self.try_versions(reading, path, &payload);
         }
         reply
     }
@@ -99,7 +99,6 @@ impl Api {
         &mut self,
         reading: &mut Reading,
         path: ApiPath,
-        deadline: tokio::time::Instant,
         payload: &impl Fn(u32, Release) -> T,
     ) -> Result<T, RestProblem> {
         let known = self.known;
@@ -107,7 +106,7 @@ impl Api {
         for (version, release) in known.into_iter().chain(versions()).filter(reports_all) {
             let begin = Instant::now();
             let url = format!("/slurm/v0.0.{version}/{}", path.path);
-            let answer = self.request(&url, path.limit, deadline, payload(version, release))?;
+            let answer = self.request(&url, path.limit, payload(version, release))?;
             let Some(Envelope { meta: Meta { release: reported, cluster }, payload, .. }) = answer else {
                 continue;
             };
@@ -129,13 +128,12 @@ impl Api {
         &mut self,
         url: &str,
         limit: u64,
-        deadline: tokio::time::Instant,
         payload: T,
     ) -> Result<Option<Envelope<T>>, RestProblem> {
         let headers = self.headers()?;
         let begin = Instant::now();
         let result = {
-            let mut answer = self.http.get(url, &headers, limit, deadline)?;
+            let mut answer = self.http.get(url, &headers, limit)?;
             match answer.status {
                 StatusCode::OK => match decode::read(&mut answer, payload) {
                     Ok(Envelope { error: Some(errno), .. }) => Err(explain(errno, "slurmrestd answers 200")),

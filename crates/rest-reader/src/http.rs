@@ -2,10 +2,11 @@
 //!
 //! Knows nothing about Slurm or JSON. No redirect is followed, no body is held, and each has a limit.
 
+use std::error::Error as _;
 use std::future::poll_fn;
 use std::io::{self, Read};
+use std::iter;
 use std::pin::Pin;
-use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -16,6 +17,7 @@ use slurm_snapshot::{Endpoint, Stage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use crate::args::RestArguments;
@@ -33,6 +35,7 @@ pub(crate) struct HttpClient {
     settings: RestArguments,
     runtime: Runtime,
     connection: Option<SendRequest<String>>,
+    deadline: Instant,
 }
 
 impl HttpClient {
@@ -43,12 +46,12 @@ impl HttpClient {
             .max_blocking_threads(1)
             .thread_stack_size(256 << 10)
             .build()?;
-        Ok(Self { settings, runtime, connection: None })
+        Ok(Self { settings, runtime, connection: None, deadline: Instant::now() })
     }
 
-    /// The deadline of a request that begins now.
-    pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.settings.timeout
+    /// From now on the time of a request counts, whatever it takes.
+    pub(crate) fn start(&mut self) {
+        self.deadline = Instant::now() + self.settings.timeout;
     }
 
     /// Sends a request. If the kept connection was closed, sends it again on a new one.
@@ -57,7 +60,6 @@ impl HttpClient {
         path: &str,
         headers: &HeaderMap,
         limit: u64,
-        deadline: Instant,
     ) -> Result<HttpAnswer<'_>, RestProblem> {
         let request = self.request(path, headers)?;
         let mut kept = self.connection.take().filter(|connection| !connection.is_closed());
@@ -65,13 +67,13 @@ impl HttpClient {
             let is_kept = kept.is_some();
             let mut connection = match kept.take() {
                 Some(connection) => connection,
-                None => self.connect(deadline)?,
+                None => self.connect()?,
             };
             let answer = async {
                 connection.ready().await?;
                 connection.send_request(request.clone()).await
             };
-            match within(&self.runtime, deadline, answer) {
+            match self.within(self.deadline, answer) {
                 Ok(Ok(response)) => {
                     self.connection = Some(connection);
                     break response;
@@ -84,13 +86,11 @@ impl HttpClient {
         };
         Ok(HttpAnswer {
             status: response.status(),
-            runtime: &self.runtime,
+            client: self,
             incoming: response.into_body(),
             chunk: Bytes::new(),
             left: limit,
             limit,
-            deadline,
-            timeout: self.settings.timeout,
             problem: None,
         })
     }
@@ -100,11 +100,11 @@ impl HttpClient {
         self.connection = None;
     }
 
-    fn connect(&self, deadline: Instant) -> Result<SendRequest<String>, RestProblem> {
+    fn connect(&self) -> Result<SendRequest<String>, RestProblem> {
         // A connection that was given up closes now, so that slurmrestd never has two.
         self.runtime.block_on(tokio::task::yield_now());
-        let patience = deadline.min(Instant::now() + self.settings.timeout / CONNECT_SHARE);
-        let opened = within(&self.runtime, patience, self.open());
+        let patience = self.deadline.min(Instant::now() + self.settings.timeout / CONNECT_SHARE);
+        let opened = self.within(patience, self.open());
         opened.unwrap_or_else(|_| Err(self.late(Stage::Connect, "a connection")))
     }
 
@@ -128,13 +128,10 @@ impl HttpClient {
     }
 
     fn request(&self, path: &str, headers: &HeaderMap) -> Result<Request<String>, RestProblem> {
-        let (host, before) = match &self.settings.endpoint {
-            Endpoint::Unix(_) => ("localhost".to_owned(), ""),
-            Endpoint::Tcp { host, port, path, .. } if host.contains(':') => {
-                (format!("[{host}]:{port}"), path.as_str())
-            }
-            Endpoint::Tcp { host, port, path, .. } => (format!("{host}:{port}"), path.as_str()),
-        };
+        let url = self.settings.endpoint.to_string();
+        let (host, before) = url
+            .split_once("://")
+            .map_or(("localhost", ""), |(_, url)| url.split_at(url.find('/').unwrap_or(url.len())));
         let request = Request::get([before, path].concat())
             .header(HOST, host)
             .header(ACCEPT, "application/json")
@@ -143,6 +140,11 @@ impl HttpClient {
         let mut request = request.map_err(|error| RestProblem::new(Stage::Http, error.to_string()))?;
         request.headers_mut().extend(headers.clone());
         Ok(request)
+    }
+
+    /// Runs `future` with a time-out, inside the runtime that the timer needs.
+    fn within<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Result<T, Elapsed> {
+        self.runtime.block_on(async { timeout_at(deadline, future).await })
     }
 
     fn late(&self, stage: Stage, what: &str) -> RestProblem {
@@ -176,38 +178,24 @@ async fn handshake(
     Ok(sender)
 }
 
-/// Runs `future` with a time-out, inside the runtime that the timer needs.
-fn within<T>(
-    runtime: &Runtime,
-    deadline: Instant,
-    future: impl Future<Output = T>,
-) -> Result<T, tokio::time::error::Elapsed> {
-    runtime.block_on(async { timeout_at(deadline, future).await })
-}
-
 fn is_closed(error: &hyper::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    let mut reset = false;
-    while let Some(cause) = source {
-        reset |= cause.downcast_ref::<io::Error>().is_some_and(|error| {
-            use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-        });
-        source = cause.source();
-    }
-    reset || error.is_incomplete_message() || error.is_canceled() || error.is_closed()
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    let mut causes = iter::successors(error.source(), |&cause| cause.source());
+    let is_reset = causes.any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
+    });
+    is_reset || error.is_incomplete_message() || error.is_canceled() || error.is_closed()
 }
 
 /// An answer, whose body is read as it arrives.
 pub(crate) struct HttpAnswer<'a> {
     pub(crate) status: StatusCode,
-    runtime: &'a Runtime,
+    client: &'a HttpClient,
     incoming: Incoming,
     chunk: Bytes,
     left: u64,
     limit: u64,
-    deadline: Instant,
-    timeout: Duration,
     /// Why reading failed; serde would lose it.
     pub(crate) problem: Option<RestProblem>,
 }
@@ -223,12 +211,12 @@ impl HttpAnswer<'_> {
         while self.chunk.is_empty() {
             let incoming = &mut self.incoming;
             let frame = poll_fn(|context| Pin::new(&mut *incoming).poll_frame(context));
-            let chunk = match within(self.runtime, self.deadline, frame) {
+            let chunk = match self.client.within(self.client.deadline, frame) {
                 Ok(None) => return Ok(false),
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(_))) => return Err(self.fail("the response ended before it was complete".into())),
                 Err(_) => {
-                    let seconds = self.timeout.as_secs_f64();
+                    let seconds = self.client.settings.timeout.as_secs_f64();
                     return Err(self.fail(format!("the response was not complete within {seconds} s")));
                 }
             };
