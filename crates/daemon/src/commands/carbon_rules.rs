@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-pub(super) use self::block::{Block, Found};
+pub(super) use self::block::Block;
 use self::replace::Staged;
 pub(super) use self::rules::{aggregation, schemas};
 use super::print;
@@ -49,7 +49,7 @@ pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: 
         Change::of(&folder.join(AGGREGATION), Some(&schemas), |old| Ok(aggregation().put_into(old)?))?;
     let mut changes = vec![schemas, aggregation];
     if let Some(most) = max_creates {
-        changes.push(Change::of(&folder.join(CARBON), None, |old| Ok(creates::raised(old, most)))?);
+        changes.push(Change::of(&folder.join(CARBON), None, |old| creates::raised(old, most))?);
     }
     if dry_run {
         return print(&changes.iter().map(Change::preview).collect::<String>());
@@ -61,15 +61,9 @@ pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: 
         file.commit()?;
     }
     print(&changes.iter().map(Change::report).collect::<String>())?;
-    print(match &changes[..] {
-        [_, _, carbon] if carbon.is_needed() => {
-            "Restart Carbon, which reads carbon.conf only then: `systemctl restart carbon-cache`\n"
-        }
-        all if all.iter().any(Change::is_needed) => {
-            "Restart Carbon before the first start of slurm-graphite: `systemctl restart carbon-cache` (without it, Carbon reads the rules \
-             within a minute)\n"
-        }
-        _ => "Nothing to restart\n",
+    print(match changes.iter().any(Change::is_needed) {
+        true => "Restart Carbon before the first start of slurm-graphite: `systemctl restart carbon-cache`\n",
+        false => "Nothing to restart\n",
     })
 }
 
@@ -143,25 +137,18 @@ impl Change {
         if !self.is_needed() {
             return format!("{path}: nothing to change\n");
         }
-        let (old, new) = (lines(self.old.as_deref().unwrap_or_default()), lines(&self.new));
-        let same = |one: &mut dyn Iterator<Item = (&String, &String)>| {
-            one.take_while(|(old, new)| old == new).count()
-        };
-        let head = same(&mut old.iter().zip(&new));
-        let rest = |lines: &[String]| lines.iter().skip(head).rev().cloned().collect::<Vec<_>>();
-        let (old, new) = (rest(&old), rest(&new));
-        let tail = same(&mut old.iter().zip(&new));
+        let [old, new] = [self.old.as_deref().unwrap_or_default(), &self.new].map(String::from_utf8_lossy);
+        let [mut old, mut new] = [&old, &new].map(|text| text.lines().collect::<Vec<_>>());
+        let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+        (old, new) = (old.split_off(head), new.split_off(head));
+        let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
         let mut text = format!("{path}: from line {} on\n", head.saturating_add(1));
         for (sign, lines) in [('-', old), ('+', new)] {
-            for line in lines.iter().skip(tail).rev() {
+            for line in lines.iter().take(lines.len() - tail) {
                 // Writing to a String cannot fail.
                 let _ = writeln!(text, "{sign}{line}");
             }
         }
         text
     }
-}
-
-fn lines(text: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(text).lines().map(str::to_owned).collect()
 }

@@ -35,8 +35,8 @@ fn it_is_above_the_sites_rules_which_stay_byte_for_byte() {
         let new = put(&ours, site);
         assert!(new.starts_with("# BEGIN slurm-graphite carbon-rules cluster"), "{new}");
         assert!(new.ends_with(site), "{site:?}: {new:?}");
-        assert_eq!(ours.find_in(site.as_bytes()), Ok(Found::Absent));
-        assert_eq!(ours.find_in(new.as_bytes()), Ok(Found::Same), "{new:?}");
+        assert_eq!(ours.is_outdated_in(site.as_bytes()), Ok(false));
+        assert_eq!(ours.is_outdated_in(new.as_bytes()), Ok(false), "{new:?}");
     }
     // Not UTF-8: somebody's name in a comment.
     let latin = b"# f\xfcr uns\n[a]\npattern = x\n";
@@ -49,10 +49,10 @@ fn a_second_time_changes_nothing_and_other_rules_replace_it_where_it_is() {
         let first = put(&ours(), site);
         assert_eq!(put(&ours(), &first), first);
         let other = block("[slurm_graphite:cluster]\npattern = ^cluster\nretentions = 10s:1d\n");
-        assert_eq!(other.find_in(first.as_bytes()), Ok(Found::Other));
+        assert_eq!(other.is_outdated_in(first.as_bytes()), Ok(true));
         let second = put(&other, &first);
         assert_eq!(second, first.replace("# ours\r\n", "").replace("# ours\n", "").replace("30s", "10s"));
-        assert_eq!(other.find_in(second.as_bytes()), Ok(Found::Same));
+        assert_eq!(other.is_outdated_in(second.as_bytes()), Ok(false));
     }
 }
 
@@ -89,13 +89,13 @@ fn each_prefix_has_a_block_and_they_do_not_change_places_for_ever() {
     let both = put(&beta, &put(&ours(), DEBIAN));
     assert!(both.contains(&ours().text) && both.contains(&beta.text) && both.ends_with(DEBIAN), "{both}");
     assert_eq!(put(&beta, &put(&ours(), &both)), both);
-    assert_eq!(ours().find_in(both.as_bytes()), Ok(Found::Same));
+    assert_eq!(ours().is_outdated_in(both.as_bytes()), Ok(false));
 }
 
 #[test]
 fn a_block_that_is_there_twice_is_one_again() {
     let twice = format!("{}\n{}", ours().text, put(&ours(), DEBIAN));
-    assert_eq!(ours().find_in(twice.as_bytes()), Ok(Found::Other));
+    assert_eq!(ours().is_outdated_in(twice.as_bytes()), Ok(true));
     let once = put(&ours(), &twice);
     assert_eq!(once.matches("[slurm_graphite:cluster]").count(), 1, "{once}");
     assert!(once.starts_with(&ours().text) && once.ends_with(DEBIAN), "{once}");
@@ -116,8 +116,8 @@ fn a_damaged_marker_is_refused_with_its_line() {
     );
     // Both: the block is no longer one, but its sections are.
     let without = good.replace(begin, "").replace(end, "");
-    assert_eq!(refused(&without), BlockError::Twice(2, "slurm_graphite:cluster".to_owned()));
-    assert!(ours().find_in(good.replace(end, "").as_bytes()).is_err());
+    assert_eq!(refused(&without), BlockError::Twice(2, "[slurm_graphite:cluster]".to_owned()));
+    assert!(ours().is_outdated_in(good.replace(end, "").as_bytes()).is_err());
 }
 
 /// Python would read the line as a part of the block's last rule.

@@ -28,7 +28,7 @@ pub(crate) enum BlockError {
     )]
     NoBegin(usize),
     #[error(
-        "line {0}: [{1}] is also in the block, and Carbon does not start if a section occurs twice; remove it by hand"
+        "line {0}: {1} is also in the block, and Carbon does not start if a section occurs twice; remove it by hand"
     )]
     Twice(usize, String),
     #[error(
@@ -38,27 +38,12 @@ pub(crate) enum BlockError {
     NoSection(usize),
 }
 
-/// Whether a file has the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    Absent,
-    Same,
-    /// One with other rules, or several.
-    Other,
-}
-
-/// Consecutive lines: a block, or the site's.
-struct Part<'a> {
-    /// The block's; `None`: the site's lines.
-    block: Option<&'a [u8]>,
-    lines: Vec<&'a [u8]>,
-    /// The number of the first line.
-    from: usize,
-}
-
-enum Marker<'a> {
-    Begin(&'a [u8]),
-    End(&'a [u8]),
+/// A line of a file.
+struct Line<'a> {
+    number: usize,
+    text: &'a [u8],
+    /// The name of the block that it is in, and the number of its first line; `None`: the site's.
+    block: Option<(&'a [u8], usize)>,
 }
 
 impl Block {
@@ -75,14 +60,16 @@ impl Block {
 
     /// The file with this block instead of the one with its name: above all rules of the site, and otherwise unchanged.
     pub(crate) fn put_into(&self, file: &[u8]) -> Result<Vec<u8>, BlockError> {
-        let parts = parts(file)?;
-        for part in parts.iter().filter(|part| !self.is(part)) {
-            part.check(self)?;
-        }
-        let end: &[u8] = if parts.first().is_some_and(Part::has_crlf) { b"\r\n" } else { b"\n" };
+        let lines = lines(file)?;
+        let parts: Vec<&[Line<'_>]> = lines.chunk_by(|line, next| line.block == next.block).collect();
+        parts.iter().filter(|part| !self.is(part)).try_for_each(|part| self.check(part))?;
+        let has_crlf = lines.first().is_some_and(|line| line.text.ends_with(b"\r\n"));
+        let end: &[u8] = if has_crlf { b"\r\n" } else { b"\n" };
         let own: Vec<u8> = self.text.lines().flat_map(|line| [line.as_bytes(), end].concat()).collect();
+        let is_site =
+            |part: &[Line<'_>]| part.iter().any(|line| line.block.is_none() && line.is_significant());
         // With a block for each of several prefixes, each stays where it is.
-        let place = parts.iter().take_while(|part| !part.has_site_rules()).position(|part| self.is(part));
+        let place = parts.iter().take_while(|part| !is_site(part)).position(|part| self.is(part));
         let mut new = Vec::new();
         if place.is_none() {
             new.extend_from_slice(&own);
@@ -92,102 +79,70 @@ impl Block {
             if Some(index) == place {
                 new.extend_from_slice(&own);
             } else if !self.is(part) {
-                new.extend(part.lines.concat());
+                new.extend(part.iter().flat_map(|line| line.text));
             }
         }
         Ok(new)
     }
 
-    /// Whether the file has this block.
-    pub(crate) fn find_in(&self, file: &[u8]) -> Result<Found, BlockError> {
-        let parts = parts(file)?;
-        let own: Vec<&Part<'_>> = parts.iter().filter(|part| self.is(part)).collect();
-        Ok(match own[..] {
-            [] => Found::Absent,
-            [one]
-                if one
-                    .lines
-                    .iter()
-                    .map(|line| line.trim_ascii_end())
-                    .eq(self.text.lines().map(str::as_bytes)) =>
-            {
-                Found::Same
-            }
-            _ => Found::Other,
-        })
+    /// Whether the file has this block with other rules, or several times.
+    pub(crate) fn is_outdated_in(&self, file: &[u8]) -> Result<bool, BlockError> {
+        let mut lines = lines(file)?;
+        lines.retain(|line| self.is(std::slice::from_ref(line)));
+        let found = lines.iter().map(|line| line.text.trim_ascii_end());
+        Ok(!lines.is_empty() && !found.eq(self.text.lines().map(str::as_bytes)))
     }
 
-    fn is(&self, part: &Part<'_>) -> bool {
-        part.block == Some(self.name.as_bytes())
+    fn is(&self, part: &[Line<'_>]) -> bool {
+        part.first().and_then(|line| line.block).is_some_and(|(name, _)| name == self.name.as_bytes())
+    }
+
+    /// Whether these lines can be below this block.
+    fn check(&self, part: &[Line<'_>]) -> Result<(), BlockError> {
+        let mut significant = part.iter().filter(|line| line.is_significant()).peekable();
+        if let Some(first) = significant.next_if(|first| !first.text.starts_with(b"[")) {
+            return Err(BlockError::NoSection(first.number));
+        }
+        let is_ours =
+            |line: &[u8]| line.starts_with(b"[") && self.text.lines().any(|own| own.as_bytes() == line);
+        match significant.find(|line| is_ours(line.text.trim_ascii())) {
+            Some(line) => {
+                let name = String::from_utf8_lossy(line.text.trim_ascii());
+                Err(BlockError::Twice(line.number, name.into_owned()))
+            }
+            None => Ok(()),
+        }
     }
 }
 
-impl<'a> Part<'a> {
-    /// Lines that are neither empty nor comments, with their numbers.
-    fn significant(&self) -> impl Iterator<Item = (usize, &'a [u8])> {
-        let is_comment = |line: &[u8]| matches!(line.trim_ascii().first(), None | Some(b'#' | b';'));
-        (self.from..).zip(self.lines.iter().copied()).filter(move |(_, line)| !is_comment(line))
-    }
-
-    fn has_site_rules(&self) -> bool {
-        self.block.is_none() && self.significant().next().is_some()
-    }
-
-    fn has_crlf(&self) -> bool {
-        self.lines.first().is_some_and(|line| line.ends_with(b"\r\n"))
-    }
-
-    /// Whether it can be below `block`.
-    fn check(&self, block: &Block) -> Result<(), BlockError> {
-        if let Some((number, line)) = self.significant().next()
-            && !line.starts_with(b"[")
-        {
-            return Err(BlockError::NoSection(number));
-        }
-        for (number, line) in self.significant() {
-            let line = line.trim_ascii();
-            if line.starts_with(b"[") && block.text.lines().any(|own| own.as_bytes() == line) {
-                let name = String::from_utf8_lossy(line).trim_matches(['[', ']']).to_owned();
-                return Err(BlockError::Twice(number, name));
-            }
-        }
-        Ok(())
+impl Line<'_> {
+    /// Whether it is neither empty nor a comment.
+    fn is_significant(&self) -> bool {
+        !matches!(self.text.trim_ascii().first(), None | Some(b'#' | b';'))
     }
 }
 
-fn parts(file: &[u8]) -> Result<Vec<Part<'_>>, BlockError> {
-    let mut parts: Vec<Part<'_>> = Vec::new();
-    let mut open = None;
-    for (number, line) in (1..).zip(file.split_inclusive(|byte| *byte == b'\n')) {
-        let marker = marker(line);
-        match (&marker, open) {
-            (Some(Marker::Begin(_)), Some((_, from))) => return Err(BlockError::NoEnd(from)),
-            (Some(Marker::Begin(name)), None) => open = Some((*name, number)),
-            (Some(Marker::End(name)), Some((begun, _))) if *name == begun => {}
-            (Some(Marker::End(_)), _) => return Err(BlockError::NoBegin(number)),
-            (None, _) => {}
-        }
-        let block = open.map(|(name, _)| name);
-        match parts.last_mut() {
-            Some(part) if part.block == block && !matches!(marker, Some(Marker::Begin(_))) => {
-                part.lines.push(line)
+fn lines(file: &[u8]) -> Result<Vec<Line<'_>>, BlockError> {
+    let mut lines = Vec::new();
+    let mut block = None;
+    for (number, text) in (1..).zip(file.split_inclusive(|byte| *byte == b'\n')) {
+        let named = |marker: &str| Some(text.trim_ascii().strip_prefix(marker.as_bytes())?.trim_ascii());
+        let end = named(END);
+        match (named(BEGIN), block) {
+            (Some(_), Some((_, from))) => return Err(BlockError::NoEnd(from)),
+            (Some(name), None) => block = Some((name, number)),
+            (None, _) if end.is_some() && end != block.map(|(name, _)| name) => {
+                return Err(BlockError::NoBegin(number));
             }
-            _ => parts.push(Part { block, lines: vec![line], from: number }),
+            _ => {}
         }
-        if matches!(marker, Some(Marker::End(_))) {
-            open = None;
-        }
+        lines.push(Line { number, text, block });
+        block = block.filter(|_| end.is_none());
     }
-    match open {
+    match block {
         Some((_, from)) => Err(BlockError::NoEnd(from)),
-        None => Ok(parts),
+        None => Ok(lines),
     }
-}
-
-fn marker(line: &[u8]) -> Option<Marker<'_>> {
-    let line = line.trim_ascii();
-    let name = |marker: &str| line.strip_prefix(marker.as_bytes()).map(<[u8]>::trim_ascii);
-    name(BEGIN).map(Marker::Begin).or_else(|| name(END).map(Marker::End))
 }
 
 #[cfg(test)]

@@ -2,37 +2,27 @@
 //!
 //! Pure: bytes in, bytes out. Only the number is changed, in every section of a carbon-cache. Without the key there is no limit.
 
-/// The file with at least `most` wherever it has a smaller number.
-pub(super) fn raised(file: &[u8], most: u32) -> Vec<u8> {
-    let mut new = Vec::new();
-    let mut is_cache = false;
-    for line in file.split_inclusive(|byte| *byte == b'\n') {
-        let trimmed = line.trim_ascii();
-        if trimmed.starts_with(b"[") {
-            is_cache = trimmed.starts_with(b"[cache");
-        }
-        match smaller(line, most).filter(|_| is_cache) {
-            Some(number) => {
-                let (before, after) = number;
-                new.extend([before, most.to_string().as_bytes(), after].concat());
-            }
-            None => new.extend_from_slice(line),
-        }
-    }
-    new
-}
+use anyhow::Result;
+use regex::bytes::Regex;
 
-/// What is before and after the number in a line that limits the series to fewer than `most`.
-fn smaller(line: &[u8], most: u32) -> Option<(&[u8], &[u8])> {
-    let (key, value) = line.split_at(line.iter().position(|byte| matches!(byte, b'=' | b':'))?);
-    let blanks = value.iter().skip(1).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-    let start = key.len().checked_add(blanks)?.checked_add(1)?;
-    let (before, rest) = line.split_at_checked(start)?;
-    let number = rest.trim_ascii_end();
-    let after = rest.get(number.len()..)?;
-    let limit: f64 = std::str::from_utf8(number).ok()?.parse().ok()?;
-    let is_it = key.trim_ascii().eq_ignore_ascii_case(b"MAX_CREATES_PER_MINUTE");
-    (is_it && limit < f64::from(most)).then_some((before, after))
+/// The file with at least `most` wherever it has a smaller number.
+pub(super) fn raised(file: &[u8], most: u32) -> Result<Vec<u8>> {
+    let limit = Regex::new(r"(?i-u)^(\s*MAX_CREATES_PER_MINUTE\s*[=:]\s*)(\S+)(\s*)$")?;
+    let higher = format!("${{1}}{most}${{3}}");
+    let mut is_cache = false;
+    let line = |line: &[u8]| {
+        if line.trim_ascii().starts_with(b"[") {
+            is_cache = line.trim_ascii().starts_with(b"[cache");
+        }
+        let number = limit.captures(line).and_then(|found| std::str::from_utf8(&found[2]).ok()?.parse().ok());
+        match number {
+            Some(number) if is_cache && f64::from(most) > number => {
+                limit.replace(line, higher.as_bytes()).into_owned()
+            }
+            _ => line.to_vec(),
+        }
+    };
+    Ok(file.split_inclusive(|byte| *byte == b'\n').flat_map(line).collect())
 }
 
 #[cfg(test)]
@@ -47,7 +37,7 @@ mod tests {
         let expected = "# MAX_CREATES_PER_MINUTE = 1\n[cache]\nMAX_CREATES_PER_MINUTE = 1000\r\nMAX_UPDATES_PER_SECOND = 500\n\
                         [cache:b]\nmax_creates_per_minute:1000\n[cache:c]\nMAX_CREATES_PER_MINUTE = inf\n[cache:d]\n\
                         MAX_CREATES_PER_MINUTE = 2000\n[relay]\nMAX_CREATES_PER_MINUTE = 5\n[cache:e]\nMAX_CREATES_PER_MINUTE = 1000";
-        let text = |file: &[u8]| String::from_utf8_lossy(&raised(file, 1000)).into_owned();
+        let text = |file: &[u8]| String::from_utf8_lossy(&raised(file, 1000).unwrap()).into_owned();
         assert_eq!(text(file.as_bytes()), expected);
         assert_eq!(text(expected.as_bytes()), expected, "and once is enough");
         for odd in

@@ -19,26 +19,20 @@ impl Staged {
     pub(super) fn new(target: &Path, text: &[u8], like: &Metadata) -> Result<Self> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let temporary = target.with_file_name(format!(".{name}.{}", std::process::id()));
-        let place = || temporary.display().to_string();
+        let place = temporary.display().to_string();
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
             .open(&temporary)
-            .with_context(place)?;
-        let staged = Self { temporary: temporary.clone(), target: target.to_owned() };
-        staged.fill(&mut file, text, like).with_context(place)?;
+            .with_context(|| place.clone())?;
+        let staged = Self { temporary, target: target.to_owned() };
+        file.write_all(text)
+            .and_then(|()| fchown(&file, Some(like.uid()), Some(like.gid())))
+            .and_then(|()| file.set_permissions(like.permissions()))
+            .and_then(|()| file.sync_all())
+            .context(place)?;
         Ok(staged)
-    }
-
-    fn fill(&self, file: &mut File, text: &[u8], like: &Metadata) -> std::io::Result<()> {
-        file.write_all(text)?;
-        let made = file.metadata()?;
-        if (made.uid(), made.gid()) != (like.uid(), like.gid()) {
-            fchown(&*file, Some(like.uid()), Some(like.gid()))?;
-        }
-        file.set_permissions(like.permissions())?;
-        file.sync_all()
     }
 
     /// Takes the file's place.

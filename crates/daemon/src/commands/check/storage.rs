@@ -11,7 +11,7 @@ use super::carbon_conf::{CarbonConf, usual};
 use super::rules::{self, Archives, Rule};
 use super::series::Series;
 use super::{CheckLine, ini};
-use crate::commands::carbon_rules::{self, AGGREGATION, Block, Found, SCHEMAS};
+use crate::commands::carbon_rules::{self, AGGREGATION, Block, SCHEMAS};
 use crate::config::{Config, default_paths};
 use crate::host::host;
 use crate::self_metrics;
@@ -78,11 +78,9 @@ pub(super) fn lines(
 
 /// A note if the file has a block of `carbon-rules` that is not the one that this configuration needs.
 fn outdated(config: &Config, title: &str, file: &Path, text: &str, block: &Block) -> Option<CheckLine> {
-    let what = match block.find_in(text.as_bytes()) {
-        Ok(Found::Absent | Found::Same) => return None,
-        Ok(Found::Other) => {
-            "its block of slurm-graphite is not the one that this configuration needs".to_owned()
-        }
+    let what = match block.is_outdated_in(text.as_bytes()) {
+        Ok(false) => return None,
+        Ok(true) => "its block of slurm-graphite is not the one that this configuration needs".to_owned(),
         Err(error) => error.to_string(),
     };
     let folder = file.parent().unwrap_or(Path::new("/")).display();
