@@ -5,9 +5,9 @@ mod compared;
 mod document;
 mod finished;
 mod jobs;
+mod table;
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 use slurm_snapshot::{Answer, Reading, ReplyKind, ReplyOptions, Request, Role};
 
 pub(super) use self::compared::{Compared, RankedRow, Served};
@@ -47,19 +47,6 @@ fn read_whole(options: &Options, request: Request) -> Result<Box<Reading>> {
     let reading = block_on(read_or_advise(config.slurm, request))?;
     whole(&reading, kind)?;
     Ok(reading)
-}
-
-/// As one line of JSON, or as text.
-fn print_table<T: Serialize + ?Sized>(json: bool, table: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
-    print(&if json { serde_json::to_string(table)? + "\n" } else { text(table) })
-}
-
-/// How many rows were left out.
-fn and_more(rows_in_all: usize, shown: usize) -> String {
-    match rows_in_all.saturating_sub(shown) {
-        0 => String::new(),
-        more => format!("and {more} more\n"),
-    }
 }
 
 /// Refuses a reply of which a part may be hidden from this user.

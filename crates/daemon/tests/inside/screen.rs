@@ -85,7 +85,7 @@ fn two_readings() -> (Reading, Reading) {
     (reading(1_700_006_400.5, old), reading(1_700_006_410.5, new))
 }
 
-fn drawn(view: &View<'_>, size: Size) -> Vec<String> {
+fn drawn(view: &View, size: Size) -> Vec<String> {
     let lines = screen(view, size);
     assert!(lines.len() <= size.height, "{lines:#?}");
     assert!(lines.iter().all(|line| line.text.chars().count() <= size.width), "{lines:#?}");
@@ -105,7 +105,7 @@ fn drawn(view: &View<'_>, size: Size) -> Vec<String> {
 #[test]
 fn the_screen_of_80_by_24_is_what_it_was() {
     let (before, now) = two_readings();
-    let view = View { before: Some(&before), ..fine(&now) };
+    let view = View { before: Some(Box::new(before)), ..fine(&now) };
     let mut text = drawn(&view, USUAL).join("\n") + "\n";
     // Local time is the test's host's.
     let at = text.find("2023-").unwrap();
@@ -121,7 +121,7 @@ fn an_outage_is_said_above_the_last_figures() {
         "slurm_get_statistics: Unable to contact slurm controller (connect failure) (errno 1800), libslurm: error: nothing",
         "Is slurmctld running? Try `scontrol ping`.",
     );
-    let down = View { trouble: Some(Trouble { why, advice }), silent: 42, ..fine(&now) };
+    let down = View { trouble: Some([why, advice].map(str::to_owned)), silent: 42, ..fine(&now) };
     let lines = drawn(&down, USUAL);
     assert!(lines[1].starts_with("!no reading for 42 s: slurm_get_statistics"), "{lines:#?}");
     // The end of the error and the advice were cut off.
@@ -138,15 +138,15 @@ fn an_outage_is_said_above_the_last_figures() {
 }
 
 /// Nothing is wrong.
-fn fine(now: &Reading) -> View<'_> {
-    View { now: Some(now), before: None, trouble: None, waits: None, silent: 0, every: 10 }
+fn fine(now: &Reading) -> View {
+    View { now: Some(Box::new(now.clone())), every: 10, ..View::default() }
 }
 
 #[test]
 fn every_size_is_kept_to() {
     let (before, now) = two_readings();
-    for trouble in [None, Some(Trouble { why: "no\u{9b}thing", advice: "many words in a row" })] {
-        let view = View { before: Some(&before), trouble, waits: Some(3), ..fine(&now) };
+    for trouble in [None, Some(["no\u{9b}thing", "many words in a row"].map(str::to_owned))] {
+        let view = View { before: Some(Box::new(before.clone())), trouble, waits: Some(3), ..fine(&now) };
         for height in 0..60 {
             for width in [0, 1, 20, 79, 200] {
                 let lines = drawn(&view, Size { width, height });

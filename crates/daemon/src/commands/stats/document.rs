@@ -6,7 +6,8 @@ use std::fmt::{Display, Write};
 
 use slurm_points::derive::{self, Cycles};
 use slurm_snapshot::{
-    BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, Statistics,
+    BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, RpcType, RpcUser,
+    Statistics,
 };
 
 use super::compared::{Compared, RankedRow, type_name, user_name};
@@ -36,9 +37,14 @@ impl SdiagText<'_> {
         let _ = writeln!(self.text, "{line}");
     }
 
-    /// A line with its figure of the interval, where there is one.
-    fn with(&mut self, line: impl Display, beside: impl FnOnce(&Compared<'_>) -> Option<f64>) {
-        let mut line = line.to_string();
+    /// A figure, with that of the interval next to it, where there is one.
+    fn with(
+        &mut self,
+        label: impl Display,
+        value: impl Display,
+        beside: impl FnOnce(&Compared<'_>) -> Option<f64>,
+    ) {
+        let mut line = format!("{label}{value}");
         if let Some(value) = self.compared.as_ref().and_then(beside) {
             let width: usize = line.chars().map(|c| if c == '\t' { 8 } else { 1 }).sum();
             let _ = write!(line, " {value:>room$.2}", room = BESIDE.saturating_sub(width + 1));
@@ -46,29 +52,22 @@ impl SdiagText<'_> {
         self.line(line);
     }
 
-    /// A line that sdiag prints only where there is something to say.
+    /// A figure that sdiag prints only where there is something to say, or that not every reader knows.
     fn optional(
         &mut self,
         label: &str,
-        value: Option<u64>,
+        value: Option<impl Display>,
         beside: impl FnOnce(&Compared<'_>) -> Option<f64>,
     ) {
         if let Some(value) = value {
-            self.with(format_args!("\t{label}{value}"), beside);
+            self.with(label, value, beside);
         }
     }
 
     /// A figure that sdiag does not have.
     fn own(&mut self, label: &str, value: impl FnOnce(&Compared<'_>) -> Option<f64>) {
         if let Some(value) = self.compared.as_ref().and_then(value) {
-            self.with(format_args!("\t{label}"), |_| Some(value));
-        }
-    }
-
-    /// A figure that not every reader knows.
-    fn told(&mut self, label: &str, value: Option<u32>) {
-        if let Some(value) = value {
-            self.line(format_args!("\t{label}{value}"));
+            self.with(label, "", |_| Some(value));
         }
     }
 
@@ -81,18 +80,16 @@ impl SdiagText<'_> {
             self.line(format_args!("On the right    the last {seconds:.2} s; jobs per minute"));
         }
         self.line(format_args!("{line}\nServer thread count:  {}", s.server_thread_count));
-        if let Some(enabled) = s.rpc_queue_enabled {
-            self.line(format_args!("RPC queue enabled:    {}", u8::from(enabled)));
-        }
+        self.optional("RPC queue enabled:    ", s.rpc_queue_enabled.map(u8::from), |_| None);
         self.line(format_args!("Agent queue size:     {}", s.agent_queue_size));
         self.line(format_args!("Agent count:          {}", s.agent_count));
         self.line(format_args!("Agent thread count:   {}", s.agent_thread_count));
         self.line(format_args!("DBD Agent queue size: {}\n", s.dbd_agent_queue_size));
-        self.with(format_args!("Jobs submitted: {}", s.jobs_submitted), |c| c.jobs(|jobs| jobs.submitted));
-        self.with(format_args!("Jobs started:   {}", s.jobs_started), |c| c.jobs(|jobs| jobs.started));
-        self.with(format_args!("Jobs completed: {}", s.jobs_completed), |c| c.jobs(|jobs| jobs.completed));
-        self.with(format_args!("Jobs canceled:  {}", s.jobs_canceled), |c| c.jobs(|jobs| jobs.canceled));
-        self.with(format_args!("Jobs failed:    {}", s.jobs_failed), |c| c.jobs(|jobs| jobs.failed));
+        self.with("Jobs submitted: ", s.jobs_submitted, |c| c.jobs(|jobs| jobs.submitted));
+        self.with("Jobs started:   ", s.jobs_started, |c| c.jobs(|jobs| jobs.started));
+        self.with("Jobs completed: ", s.jobs_completed, |c| c.jobs(|jobs| jobs.completed));
+        self.with("Jobs canceled:  ", s.jobs_canceled, |c| c.jobs(|jobs| jobs.canceled));
+        self.with("Jobs failed:    ", s.jobs_failed, |c| c.jobs(|jobs| jobs.failed));
         self.line(format_args!("\nJob states ts:  {}", moment(s.job_states_ts.unwrap_or(0))));
         self.line(format_args!("Jobs pending:   {}", s.jobs_pending));
         self.line(format_args!("Jobs running:   {}", s.jobs_running));
@@ -110,112 +107,94 @@ impl SdiagText<'_> {
         self.line(format_args!("\tLast cycle:   {}", s.schedule_cycle_last));
         self.line(format_args!("\tMax cycle:    {}", s.schedule_cycle_max));
         let total = s.schedule_cycle_counter;
-        self.with(format_args!("\tTotal cycles: {total}"), |c| Some(c.interval.main.count.into()));
+        self.with("\tTotal cycles: ", total, |c| Some(c.interval.main.count.into()));
         let means = derive::means(s);
-        self.optional("Mean cycle:   ", means.schedule_cycle, |c| c.interval.main.mean_time());
-        self.optional("Mean depth cycle:  ", means.schedule_depth, |c| c.interval.main.mean_depth());
-        let a_minute = derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start);
-        self.optional("Cycles per minute: ", a_minute.map(u64::from), |c| c.cycles(&c.interval.main));
+        self.optional("\tMean cycle:   ", means.schedule_cycle, |c| c.interval.main.mean_time());
+        self.optional("\tMean depth cycle:  ", means.schedule_depth, |c| c.interval.main.mean_depth());
+        let a_minute = derive::cycles_per_minute(total, s.req_time, s.req_time_start);
+        self.optional("\tCycles per minute: ", a_minute, |c| c.cycles(&c.interval.main));
         self.line(format_args!("\tLast queue length: {}", s.schedule_queue_len));
-        self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.main));
-        let exits = |s: &Statistics| s.schedule_exit.clone();
-        self.exits("Main scheduler exit:", s, exits, MAIN_EXITS);
+        self.own("\tBusy fraction:", |c| c.interval.busy_fraction(&c.interval.main));
+        self.exits("Main scheduler exit:", s, |s| s.schedule_exit.as_deref(), MAIN_EXITS);
     }
 
     fn backfill(&mut self, s: &Statistics) {
-        let active = if s.bf_active == 0 {
-            ""
-        } else {
-            " (WARNING: data obtained in the middle of backfilling execution.)"
+        let active = match s.bf_active {
+            0 => "",
+            _ => " (WARNING: data obtained in the middle of backfilling execution.)",
         };
         self.line(format_args!("\nBackfilling stats{active}"));
         let since_start = s.bf_backfilled_jobs;
         self.line(format_args!("\tTotal backfilled jobs (since last slurm start): {since_start}"));
-        self.with(
-            format_args!(
-                "\tTotal backfilled jobs (since last stats cycle start): {}",
-                s.bf_last_backfilled_jobs
-            ),
-            |c| c.jobs(|jobs| jobs.backfilled),
-        );
+        let label = "\tTotal backfilled jobs (since last stats cycle start): ";
+        self.with(label, s.bf_last_backfilled_jobs, |c| c.jobs(|jobs| jobs.backfilled));
         let het = s.bf_backfilled_het_jobs;
         self.line(format_args!("\tTotal backfilled heterogeneous job components: {het}"));
-        let total = s.bf_cycle_counter;
-        self.with(format_args!("\tTotal cycles: {total}"), |c| Some(c.interval.bf.count.into()));
-        self.line(format_args!(
-            "\tLast cycle when: {}",
-            s.bf_when_last_cycle.map_or("N/A".to_owned(), moment)
-        ));
+        self.with("\tTotal cycles: ", s.bf_cycle_counter, |c| Some(c.interval.bf.count.into()));
+        let last = s.bf_when_last_cycle.map_or("N/A".to_owned(), moment);
+        self.line(format_args!("\tLast cycle when: {last}"));
         self.line(format_args!("\tLast cycle: {}", s.bf_cycle_last));
-        self.told("Max cycle:  ", s.bf_cycle_max);
+        self.optional("\tMax cycle:  ", s.bf_cycle_max, |_| None);
         let means = derive::means(s);
-        self.optional("Mean cycle: ", means.bf_cycle, |c| c.interval.bf.mean_time());
-        self.told("Last depth cycle: ", s.bf_last_depth);
-        self.told("Last depth cycle (try sched): ", s.bf_last_depth_try);
-        self.optional("Depth Mean: ", means.bf_depth, |c| c.interval.bf.mean_depth());
-        self.optional("Depth Mean (try depth): ", means.bf_depth_try, |c| {
-            c.interval.bf.mean_of(c.interval.bf_depth_try?)
-        });
+        let mean = |c: &Compared<'_>, sum: Option<_>| c.interval.bf.mean_of(sum?);
+        self.optional("\tMean cycle: ", means.bf_cycle, |c| c.interval.bf.mean_time());
+        self.optional("\tLast depth cycle: ", s.bf_last_depth, |_| None);
+        self.optional("\tLast depth cycle (try sched): ", s.bf_last_depth_try, |_| None);
+        self.optional("\tDepth Mean: ", means.bf_depth, |c| c.interval.bf.mean_depth());
+        self.optional("\tDepth Mean (try depth): ", means.bf_depth_try, |c| mean(c, c.interval.bf_depth_try));
         self.line(format_args!("\tLast queue length: {}", s.bf_queue_len));
-        self.optional("Queue length mean: ", means.bf_queue_len, |c| {
-            c.interval.bf.mean_of(c.interval.bf_queue_len?)
-        });
-        self.told("Last table size: ", s.bf_table_size);
-        self.optional("Mean table size: ", means.bf_table_size, |c| {
-            c.interval.bf.mean_of(c.interval.bf_table_size?)
-        });
-        self.own("Cycles per minute:", |c| c.cycles(&c.interval.bf));
-        self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.bf));
-        self.own("Coverage of the queue (last cycle):", |_| derive::bf_coverage(s));
-        self.exits("Backfill exit", s, |s| s.bf_exit.clone(), BACKFILL_EXITS);
+        self.optional("\tQueue length mean: ", means.bf_queue_len, |c| mean(c, c.interval.bf_queue_len));
+        self.optional("\tLast table size: ", s.bf_table_size, |_| None);
+        self.optional("\tMean table size: ", means.bf_table_size, |c| mean(c, c.interval.bf_table_size));
+        self.own("\tCycles per minute:", |c| c.cycles(&c.interval.bf));
+        self.own("\tBusy fraction:", |c| c.interval.busy_fraction(&c.interval.bf));
+        self.own("\tCoverage of the queue (last cycle):", |_| derive::bf_coverage(s));
+        self.exits("Backfill exit", s, |s| s.bf_exit.as_deref(), BACKFILL_EXITS);
     }
 
     fn exits(
         &mut self,
         title: &str,
         s: &Statistics,
-        of: fn(&Statistics) -> Option<Vec<u32>>,
+        of: fn(&Statistics) -> Option<&[u32]>,
         reasons: ExitReasons,
     ) {
         let Some(exits) = of(s) else { return };
         self.line(format_args!("\n{title}"));
         for (index, &count) in exits.iter().enumerate() {
-            self.with(format_args!("\t{}:{count:>2}", reasons.text(index)), |c| {
-                let before = of(c.before)?.get(index).copied()?;
-                count.checked_sub(before).map(f64::from)
+            self.with(format_args!("\t{}:", reasons.text(index)), format_args!("{count:>2}"), |c| {
+                count.checked_sub(*of(c.before)?.get(index)?).map(f64::from)
             });
         }
     }
 
     fn rpc(&mut self, tables: &RpcTables, release: Release) {
-        let ave = |time: u64, count: u32| derive::mean(time, count).unwrap_or(0);
-        self.line("\nRemote Procedure Call statistics by message type");
+        let type_name = |id| type_name(id, release);
         let grown = self.compared.as_ref().map(Compared::served).unwrap_or_default();
+        self.line("\nRemote Procedure Call statistics by message type");
         for rpc in by_count(&tables.types, release, |rpc| rpc.count) {
-            let (name, average) = (type_name(rpc.id.into(), release), ave(rpc.time, rpc.count));
-            let mut row =
-                format!("\t{name:<40}({:>5}) count:{:<6} ave_time:{average:<6} ", rpc.id, rpc.count);
-            match &rpc.queue {
-                Some(RpcQueue { queued, dropped, cycle_last, cycle_max }) => {
-                    let _ = write!(row, "total_time:{:<12} queued:{queued:<6} ", rpc.time);
-                    let _ =
-                        write!(row, "cycle_last:{cycle_last:<6} cycle_max:{cycle_max:<6} dropped:{dropped}");
-                }
-                None => {
-                    let _ = write!(row, "total_time:{}", rpc.time);
-                }
-            }
-            add_growth(&mut row, &grown.types, rpc.id.into());
-            self.line(row);
+            let (id, RpcType { count, time, .. }) = (u32::from(rpc.id), rpc);
+            let total = match &rpc.queue {
+                Some(RpcQueue { queued, dropped, cycle_last, cycle_max }) => format!(
+                    "{time:<12} queued:{queued:<6} cycle_last:{cycle_last:<6} cycle_max:{cycle_max:<6} dropped:{dropped}"
+                ),
+                None => time.to_string(),
+            };
+            let (name, grown) = (type_name(id), growth(&grown.types, id));
+            let average = derive::mean(*time, *count).unwrap_or(0);
+            self.line(format_args!(
+                "\t{name:<40}({id:>5}) count:{count:<6} ave_time:{average:<6} total_time:{total}{grown}"
+            ));
         }
         self.line("\nRemote Procedure Call statistics by user");
         for user in by_count(&tables.users, release, |user| user.count) {
-            let (name, average) = (printable(&user_name(user)).into_owned(), ave(user.time, user.count));
-            let mut row =
-                format!("\t{name:<16}({:>8}) count:{:<6} ave_time:{average:<6} ", user.id, user.count);
-            let _ = write!(row, "total_time:{}", user.time);
-            add_growth(&mut row, &grown.users, user.id);
-            self.line(row);
+            let RpcUser { id, count, time, .. } = user;
+            let name = user_name(user);
+            let (name, grown) = (printable(&name), growth(&grown.users, *id));
+            let average = derive::mean(*time, *count).unwrap_or(0);
+            self.line(format_args!(
+                "\t{name:<16}({id:>8}) count:{count:<6} ave_time:{average:<6} total_time:{time}{grown}"
+            ));
         }
         let Some(pending) = &tables.pending else { return };
         self.line("\nPending RPC statistics");
@@ -223,17 +202,18 @@ impl SdiagText<'_> {
             self.line("\tNo pending RPCs");
         }
         for pending in pending {
-            let name = type_name(pending.id, release);
+            let name = type_name(pending.id);
             self.line(format_args!("\t{name:<40}({:>5}) count:{:<6}", pending.id, pending.count));
         }
         if !tables.dumped.is_empty() {
             self.line("\nPending RPCs");
         }
-        for (index, dumped) in tables.dumped.iter().enumerate() {
-            let name = type_name(dumped.id, release);
-            let hosts: String = dumped.hostlist.chars().take(longest_hosts(release)).collect();
-            let hosts = printable(&hosts);
-            self.line(format_args!("\t{:>2}: {name:<36} {hosts}", index + 1));
+        // How many characters of a host list sdiag shows.
+        let longest = if release >= Release::new(25, 11) { 80 } else { usize::MAX };
+        for (number, dumped) in (1..).zip(&tables.dumped) {
+            let hosts: String = dumped.hostlist.chars().take(longest).collect();
+            let (name, hosts) = (type_name(dumped.id), printable(&hosts));
+            self.line(format_args!("\t{number:>2}: {name:<36} {hosts}"));
         }
     }
 }
@@ -250,11 +230,11 @@ impl Compared<'_> {
     }
 }
 
-fn add_growth(line: &mut String, grown: &[RankedRow], id: u32) {
-    if let Some(row) = grown.iter().find(|row| row.id == id) {
-        let (rate, share) = (row.per_minute, row.share);
-        let _ = write!(line, " per_minute:{rate:.2} interval_time:{:.0} share:{share:.3}", row.mean);
-    }
+fn growth(grown: &[RankedRow], id: u32) -> String {
+    let row = grown.iter().find(|row| row.id == id);
+    row.map_or_else(String::new, |RankedRow { per_minute, mean, share, .. }| {
+        format!(" per_minute:{per_minute:.2} interval_time:{mean:.0} share:{share:.3}")
+    })
 }
 
 /// The most frequent first, as sdiag sorts: up to 23.11 with exchanges, which leave equals in an order of their own.
@@ -276,11 +256,6 @@ fn by_count<T>(rows: &[T], release: Release, count: impl Fn(&T) -> u32) -> Vec<&
     rows
 }
 
-/// How many characters of a host list sdiag shows.
-fn longest_hosts(release: Release) -> usize {
-    if release >= Release::new(25, 11) { 80 } else { usize::MAX }
-}
-
 /// As ctime(3) writes it in local time, with the Unix seconds behind it.
 fn moment(unix: i64) -> String {
     format!("{} ({unix})", clock::local(unix, "%a %b %d %H:%M:%S %Y"))
@@ -288,7 +263,7 @@ fn moment(unix: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{DumpedRpcs, RpcType, RpcUser};
+    use slurm_snapshot::DumpedRpcs;
 
     use super::*;
 

@@ -1,18 +1,16 @@
 //! `stats --jobs --finished`: whose jobs ended in the last hour, and how. One reply of slurmdbd.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_points::finished::{HOUR, Tally};
 use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Reply, ReplyKind, Request};
 
-use super::jobs::{MOST_ROWS, duration};
-use super::{and_more, print_table, read_whole};
+use super::read_whole;
+use super::table::{Moment, Row, Table, duration};
 use crate::cli::{By, Options};
 use crate::clock::unix_now;
-use crate::printable::cell;
 
 /// The states that have a column; the others are one together.
 const COLUMNS: [&str; 4] = ["completed", "failed", "cancelled", "timeout"];
@@ -22,23 +20,11 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
         bail!("--by reason: jobs that have ended have none; use --by user, account, partition or qos");
     }
     let until = unix_now();
-    let (since, until) = (Some(until.saturating_sub(HOUR)), Some(until));
-    let request = Request { since, until, ..Request::new(ReplyKind::Finished, by.options()) };
+    let since = until.saturating_sub(HOUR);
+    let request = Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, by.options()) };
     let reading = read_whole(options, request)?;
     let Some(Reply::Finished(finished)) = &reading.reply else { bail!("no jobs in slurmdbd's reply") };
-    print_table(json, &FinishedTable::new(by, since, finished), FinishedTable::text)
-}
-
-/// What is printed.
-#[derive(Debug, Serialize)]
-struct FinishedTable {
-    /// Jobs that have ended since then: Unix seconds.
-    since: Option<i64>,
-    by: &'static str,
-    /// All there are.
-    rows_in_all: usize,
-    /// The first of them by CPU-seconds.
-    rows: Vec<FinishedRow>,
+    table(by, since, finished).print(json)
 }
 
 /// The jobs of one name.
@@ -57,47 +43,41 @@ struct FinishedRow {
     mean_run: Option<u64>,
 }
 
-impl FinishedTable {
-    fn new(by: By, since: Option<i64>, finished: &Finished) -> Self {
-        let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
-        for job in &finished.jobs {
-            if let Some(tally) = Tally::of(job) {
-                tallies.entry(finished.name(by.number(job))).or_default().add(&tally);
-            }
+/// The first rows by CPU-seconds.
+fn table(by: By, since: i64, finished: &Finished) -> Table<FinishedRow> {
+    let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+    for job in &finished.jobs {
+        if let Some(tally) = Tally::of(job) {
+            tallies.entry(finished.name(by.number(job))).or_default().add(&tally);
         }
-        let mut rows: Vec<FinishedRow> =
-            tallies.iter().map(|(name, tally)| FinishedRow::new(name, tally)).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse((row.cpu_seconds, row.jobs())));
-        let rows_in_all = rows.len();
-        rows.truncate(MOST_ROWS);
-        Self { since, by: by.word(), rows_in_all, rows }
+    }
+    let rows = tallies.iter().map(|(name, tally)| FinishedRow::new(name, tally)).collect();
+    Table::new(Moment::Since(since), by, rows)
+}
+
+impl Row for FinishedRow {
+    const WIDTHS: &[usize] = &[9, 10, 10, 10, 10, 10, 10, 10, 10, 10];
+    const HEADS: &[&[&str]] = &[&[
+        "jobs", "completed", "failed", "cancelled", "timeout", "other", "CPU-hours", "GPU-hours", "mean wait", "mean run",
+    ]];
+
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn text(&self) -> String {
-        let mut text = format!("{:<20} {:>9}", self.by, "jobs");
-        // Writing to a String cannot fail.
-        for heading in COLUMNS.into_iter().chain(["other", "CPU-hours", "GPU-hours", "mean wait", "mean run"])
-        {
-            let _ = write!(text, " {heading:>10}");
-        }
-        text.push('\n');
-        for row in &self.rows {
-            let name = cell(if row.name.is_empty() { "(none)" } else { &row.name }, 20);
-            let _ = write!(text, "{name:<20} {:>9}", row.jobs());
-            let mut other = row.jobs();
-            for state in COLUMNS {
-                let jobs = row.states.get(state).copied().unwrap_or(0);
-                other = other.saturating_sub(jobs);
-                let _ = write!(text, " {jobs:>10}");
-            }
-            let _ =
-                write!(text, " {other:>10} {:>10} {:>10}", hours(row.cpu_seconds), hours(row.gpu_seconds));
-            for seconds in [row.mean_wait, row.mean_run] {
-                let _ = write!(text, " {:>10}", seconds.map(duration).unwrap_or_default());
-            }
-            text.push('\n');
-        }
-        text + &and_more(self.rows_in_all, self.rows.len())
+    fn weight(&self) -> (u64, u64) {
+        (self.cpu_seconds, self.jobs())
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let states = COLUMNS.map(|state| self.states.get(state).copied().unwrap_or(0));
+        let other = states.iter().fold(self.jobs(), |other, jobs| other.saturating_sub(*jobs));
+        let jobs = [self.jobs()].into_iter().chain(states).chain([other]);
+        let times = [self.mean_wait, self.mean_run].map(|seconds| seconds.map(duration).unwrap_or_default());
+        jobs.map(|jobs| jobs.to_string())
+            .chain([self.cpu_seconds, self.gpu_seconds].map(hours))
+            .chain(times)
+            .collect()
     }
 }
 
@@ -164,7 +144,7 @@ mod tests {
             names: vec!["ann".to_owned(), "bob".to_owned()],
             ..Finished::default()
         };
-        let table = FinishedTable::new(By::User, Some(0), &finished);
+        let table = table(By::User, 0, &finished);
         let text = table.text();
         let words = |name: &str| -> Vec<String> {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();

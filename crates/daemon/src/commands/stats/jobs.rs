@@ -1,36 +1,21 @@
 //! `stats --jobs`: whose jobs run and wait, at the moment of an alert. One reply of slurmctld, counted by the reader.
 
-use std::fmt::Write;
-
 use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_points::derive::seconds_since;
-use slurm_snapshot::{JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{JobTallies, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
-use super::{and_more, print_table, read_whole};
+use super::read_whole;
+use super::table::{Moment, Row, Table, duration};
 use crate::cli::{By, Options};
-use crate::printable::cell;
-
-/// Further rows are only counted.
-pub(super) const MOST_ROWS: usize = 20;
 
 pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
     let reading = read_whole(options, Request::new(ReplyKind::Jobs, by.options()))?;
     let Some(Reply::Jobs(jobs)) = &reading.reply else { bail!("no jobs in slurmctld's reply") };
-    print_table(json, &JobsTable::new(by, jobs), JobsTable::text)
+    table(by, jobs).print(json)
 }
 
 impl By {
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Account => "account",
-            Self::Partition => "partition",
-            Self::Reason => "reason",
-            Self::Qos => "qos",
-        }
-    }
-
     pub(super) fn options(self) -> ReplyOptions {
         ReplyOptions {
             users: self == Self::User,
@@ -39,18 +24,6 @@ impl By {
             ..ReplyOptions::default()
         }
     }
-}
-
-/// What is printed.
-#[derive(Debug, PartialEq, Serialize)]
-struct JobsTable {
-    /// Unix seconds on slurmctld's clock.
-    time: i64,
-    by: &'static str,
-    /// All there are.
-    rows_in_all: usize,
-    /// The first of them by the CPUs that their jobs have and ask for.
-    rows: Vec<JobsRow>,
 }
 
 /// The jobs of one name; a job that waits in several partitions counts in each.
@@ -74,66 +47,59 @@ struct JobsResources {
     memory: u64,
 }
 
-impl JobsTable {
-    fn new(by: By, jobs: &Jobs) -> Self {
-        let time = jobs.last_update;
-        let row = |name: &str, states: &_| JobsRow::new(name, states, time);
-        let mut rows: Vec<JobsRow> = match by {
-            By::User => jobs
-                .users
-                .iter()
-                .map(|user| match &user.name {
-                    Some(name) => row(name, &user.states),
-                    None => row(&user.id.to_string(), &user.states),
-                })
-                .collect(),
-            By::Account => jobs.accounts.iter().map(|(name, account)| row(name, &account.states)).collect(),
-            By::Qos => jobs.qos.iter().map(|(name, states)| row(name, states)).collect(),
-            By::Partition => {
-                jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
-            }
-            By::Reason => jobs
-                .pending_reasons
-                .iter()
-                .map(|(name, tally)| JobsRow::of(name, JobTally::default(), *tally, time))
-                .collect(),
-        };
-        rows.retain(|row| row.running.jobs > 0 || row.pending.jobs > 0);
-        rows.sort_by_key(|row| std::cmp::Reverse((row.both(|held| held.cpus), row.both(|held| held.jobs))));
-        let rows_in_all = rows.len();
-        rows.truncate(MOST_ROWS);
-        Self { time, by: by.word(), rows_in_all, rows }
-    }
-
-    fn text(&self) -> String {
-        let mut text = format!(
-            "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}\n{:<20} {RP:>15} {RP:>17} {RP:>13} {RP:>15} {:>13}\n",
-            "", "jobs", "CPUs", "GPUs", "memory", "oldest wait", self.by, "",
-        );
-        for row in &self.rows {
-            let JobsRow { name, running, pending, oldest_wait } = row;
-            let pair = |running: u64, pending: u64| format!("{running}/{pending}");
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}",
-                cell(if name.is_empty() { "(none)" } else { name }, 20),
-                pair(running.jobs, pending.jobs),
-                pair(running.cpus, pending.cpus),
-                pair(running.gpus, pending.gpus),
-                format!("{}/{}", amount(running.memory), amount(pending.memory)),
-                oldest_wait.map(duration).unwrap_or_default(),
-            );
+/// The first rows by the CPUs that their jobs have and ask for.
+fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
+    let time = jobs.last_update;
+    let row = |name: &str, states: &_| JobsRow::new(name, states, time);
+    let mut rows: Vec<JobsRow> = match by {
+        By::User => {
+            let name = |id: u32, name: &Option<String>| name.clone().unwrap_or_else(|| id.to_string());
+            jobs.users.iter().map(|user| row(&name(user.id, &user.name), &user.states)).collect()
         }
-        text + &and_more(self.rows_in_all, self.rows.len())
-    }
+        By::Account => jobs.accounts.iter().map(|(name, account)| row(name, &account.states)).collect(),
+        By::Qos => jobs.qos.iter().map(|(name, states)| row(name, states)).collect(),
+        By::Partition => {
+            jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
+        }
+        By::Reason => {
+            let of = |(name, tally): (&String, &_)| JobsRow::of(name, JobTally::default(), *tally, time);
+            jobs.pending_reasons.iter().map(of).collect()
+        }
+    };
+    rows.retain(|row| row.running.jobs > 0 || row.pending.jobs > 0);
+    Table::new(Moment::Time(time), by, rows)
 }
 
 /// Above the columns of two figures.
 const RP: &str = "running/pending";
 
+impl Row for JobsRow {
+    const WIDTHS: &[usize] = &[15, 17, 13, 15, 13];
+    const HEADS: &[&[&str]] = &[&["jobs", "CPUs", "GPUs", "memory", "oldest wait"], &[RP, RP, RP, RP, ""]];
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn weight(&self) -> (u64, u64) {
+        let Self { running, pending, .. } = self;
+        (running.cpus.saturating_add(pending.cpus), running.jobs.saturating_add(pending.jobs))
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let both = |of: fn(&JobsResources) -> String| format!("{}/{}", of(&self.running), of(&self.pending));
+        vec![
+            both(|held| held.jobs.to_string()),
+            both(|held| held.cpus.to_string()),
+            both(|held| held.gpus.to_string()),
+            both(|held| amount(held.memory)),
+            self.oldest_wait.map(duration).unwrap_or_default(),
+        ]
+    }
+}
+
 impl JobsRow {
-    fn new(name: &str, states: &slurm_snapshot::JobTallies, time: i64) -> Self {
+    fn new(name: &str, states: &JobTallies, time: i64) -> Self {
         let mut pending = states.get("pending").copied().unwrap_or_default();
         // Some of those that wait have a flag that squeue shows instead.
         pending.oldest = states.values().filter_map(|tally| tally.oldest).min();
@@ -141,17 +107,12 @@ impl JobsRow {
     }
 
     fn of(name: &str, running: JobTally, pending: JobTally, time: i64) -> Self {
-        let oldest_wait = pending.oldest.map(|since| seconds_since(since, time));
         Self {
             name: name.to_owned(),
             running: JobsResources::of(running),
             pending: JobsResources::of(pending),
-            oldest_wait,
+            oldest_wait: pending.oldest.map(|since| seconds_since(since, time)),
         }
-    }
-
-    fn both(&self, of: fn(&JobsResources) -> u64) -> u64 {
-        of(&self.running).saturating_add(of(&self.pending))
     }
 }
 
@@ -174,20 +135,9 @@ fn amount(bytes: u64) -> String {
     format!("{}{unit}", mebibytes >> power)
 }
 
-/// As squeue prints times: `1-02:03:04`, `02:03:04`, `03:04`.
-pub(super) fn duration(seconds: u64) -> String {
-    let (days, hours, minutes, rest) =
-        (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    match (days, hours) {
-        (0, 0) => format!("{minutes}:{rest:02}"),
-        (0, _) => format!("{hours}:{minutes:02}:{rest:02}"),
-        _ => format!("{days}-{hours:02}:{minutes:02}:{rest:02}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{JobTallies, UserJobs};
+    use slurm_snapshot::UserJobs;
 
     use super::*;
 
@@ -205,7 +155,7 @@ mod tests {
         let user =
             |id: u32| UserJobs { id, states: states(id.into(), (id % 2).into()), ..UserJobs::default() };
         let jobs = Jobs { last_update: 1000 + 93_784, users: (0..25).map(user).collect(), ..Jobs::default() };
-        let table = JobsTable::new(By::User, &jobs);
+        let table = table(By::User, &jobs);
         // Number 0 has no job at all.
         assert_eq!((table.rows.len(), table.rows_in_all), (20, 24));
         assert_eq!((table.rows[0].name.as_str(), table.rows[1].name.as_str()), ("23", "24"));
@@ -225,7 +175,7 @@ mod tests {
             pending_reasons: [("Priority".to_owned(), tally)].into(),
             ..Jobs::default()
         };
-        let rows = JobsTable::new(By::Reason, &jobs).rows;
+        let rows = table(By::Reason, &jobs).rows;
         assert_eq!((rows[0].running.jobs, rows[0].pending.jobs, rows[0].oldest_wait), (0, 3, Some(100)));
     }
 

@@ -26,26 +26,26 @@ pub(super) struct Size {
 }
 
 /// What is to be seen.
-pub(super) struct View<'a> {
+#[derive(Clone, Default)]
+pub(super) struct View {
+    /// Seconds between two readings.
+    pub(super) every: u32,
     /// The last reading that succeeded.
-    pub(super) now: Option<&'a Reading>,
+    pub(super) now: Option<Box<Reading>>,
     /// The one before it.
-    pub(super) before: Option<&'a Reading>,
-    /// Why there is no newer one.
-    pub(super) trouble: Option<Trouble<'a>>,
+    pub(super) before: Option<Box<Reading>>,
+    /// Why there is no newer one, and what to do.
+    pub(super) trouble: Option<[String; 2]>,
     /// For how many seconds a request has been under way, if that is unusual.
     pub(super) waits: Option<u64>,
     /// Seconds since the last reading, or since the start.
     pub(super) silent: u64,
-    /// Seconds between two readings.
-    pub(super) every: u32,
 }
 
-/// What has failed, and what to do.
-#[derive(Clone, Copy)]
-pub(super) struct Trouble<'a> {
-    pub(super) why: &'a str,
-    pub(super) advice: &'a str,
+impl View {
+    pub(super) fn compared(&self) -> Option<Compared<'_>> {
+        Compared::new(self.before.as_deref()?, self.now.as_deref()?, self.every)
+    }
 }
 
 /// One line, without its end.
@@ -66,13 +66,23 @@ pub(super) enum Look {
     Faint,
 }
 
+impl Look {
+    fn line(self, text: String) -> ScreenLine {
+        ScreenLine { text, look: self }
+    }
+
+    fn bold_if(is_bold: bool) -> Self {
+        if is_bold { Self::Bold } else { Self::Plain }
+    }
+}
+
 /// The lines, cut to the size of the terminal.
-pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<ScreenLine> {
-    let mut lines = vec![head(view)];
-    lines.extend(silence(view, size.width));
+pub(super) fn screen(view: &View, size: Size) -> Vec<ScreenLine> {
+    let mut lines = silence(view, size.width);
     let fresh = lines.len();
-    if let Some((reading, statistics)) = view.now.and_then(|now| Some((now, now.statistics.as_ref()?))) {
-        let compared = view.before.and_then(|before| Compared::new(before, reading, view.every));
+    let statistics = view.now.as_ref().and_then(|now| now.statistics.as_ref());
+    if let Some((reading, statistics)) = view.now.as_ref().zip(statistics) {
+        let compared = view.compared();
         summary(&mut lines, reading, statistics, compared.as_ref());
         let room = Size { height: size.height.saturating_sub(lines.len()), ..size };
         tables(&mut lines, room, reading, compared.as_ref());
@@ -82,20 +92,26 @@ pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<ScreenLine> {
         old.for_each(|line| line.look = Look::Faint);
     }
     lines.truncate(size.height);
-    lines.iter_mut().for_each(|line| line.fit(size.width));
+    lines.iter_mut().for_each(|line| line.text = cell(&line.text, size.width));
     lines
 }
 
-/// Why the figures below are old.
-fn silence(view: &View<'_>, width: usize) -> Vec<ScreenLine> {
-    let mut lines = Vec::new();
-    if let Some(Trouble { why, advice }) = view.trouble {
-        let said = wrapped(&format!("no reading for {} s: {why}", view.silent), width);
-        lines.extend(said.into_iter().map(ScreenLine::bold));
-        lines.extend(wrapped(advice, width).into_iter().map(ScreenLine::plain));
+/// The head, and why the figures below it are old.
+fn silence(view: &View, width: usize) -> Vec<ScreenLine> {
+    let now = view.now.as_ref();
+    let cluster = now.and_then(|now| now.cluster.as_deref()).unwrap_or("the cluster");
+    let statistics = now.and_then(|now| now.statistics.as_ref());
+    let at = statistics.map(|s| clock::local(s.req_time, "%Y-%m-%d %H:%M:%S")).unwrap_or_default();
+    let head = format!("slurmctld of {cluster:<24} {at:<19} every {} s, q to end", view.every);
+    let mut lines = vec![Look::Bold.line(head)];
+    if let Some([why, advice]) = &view.trouble {
+        let why = format!("no reading for {} s: {why}", view.silent);
+        for (text, look) in [(&why, Look::Bold), (advice, Look::Plain)] {
+            lines.extend(wrapped(text, width).into_iter().map(|line| look.line(line)));
+        }
     }
-    lines
-        .extend(view.waits.map(|seconds| ScreenLine::bold(format!("waiting for slurmctld for {seconds} s"))));
+    let waits = view.waits.map(|seconds| format!("waiting for slurmctld for {seconds} s"));
+    lines.extend(waits.map(|text| Look::Bold.line(text)));
     lines
 }
 
@@ -116,32 +132,24 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn head(view: &View<'_>) -> ScreenLine {
-    let cluster = view.now.and_then(|now| now.cluster.as_deref()).unwrap_or("the cluster");
-    let at = view
-        .now
-        .and_then(|now| now.statistics.as_ref())
-        .map(|s| clock::local(s.req_time, "%Y-%m-%d %H:%M:%S"))
-        .unwrap_or_default();
-    ScreenLine::bold(format!("slurmctld of {cluster:<24} {at:<19} every {} s, q to end", view.every))
-}
-
 fn summary(lines: &mut Vec<ScreenLine>, reading: &Reading, s: &Statistics, compared: Option<&Compared<'_>>) {
-    let busy = derive::threads_fraction(reading, s).unwrap_or(0.0) > 0.5;
-    let threads = format!(
+    let is_busy = derive::threads_fraction(reading, s) > Some(0.5);
+    lines.push(Look::bold_if(is_busy).line(format!(
         "server threads {:<5} agents {:<5} agent queue {:<7} DBD queue {:<8}",
         s.server_thread_count, s.agent_count, s.agent_queue_size, s.dbd_agent_queue_size
-    );
-    lines.push(ScreenLine { text: threads, look: if busy { Look::Bold } else { Look::Plain } });
-    lines.push(ScreenLine::plain(format!(
+    )));
+    let seconds = |since: Option<i64>| {
+        since.map_or_else(|| "-".to_owned(), |since| s.req_time.saturating_sub(since).to_string())
+    };
+    lines.push(Look::Plain.line(format!(
         "jobs           pending {:<9} running {:<9} counted {} s ago",
         s.jobs_pending,
         s.jobs_running,
-        s.job_states_ts.map_or_else(|| "-".to_owned(), |at| s.req_time.saturating_sub(at).to_string())
+        seconds(s.job_states_ts)
     )));
-    let jobs = compared.map(|c| (c.interval, c.interval.jobs));
-    let rate = |of: fn(&derive::JobCounts) -> u32| number(jobs.map(|(i, jobs)| i.per_minute(of(&jobs))));
-    lines.push(ScreenLine::plain(format!(
+    let interval = compared.map(|c| c.interval);
+    let rate = |of: fn(&derive::JobCounts) -> u32| number(interval.map(|i| i.per_minute(of(&i.jobs))));
+    lines.push(Look::Plain.line(format!(
         "  per minute   submit {:<5} start {:<5} complete {:<5} cancel {:<5} fail {}",
         rate(|j| j.submitted),
         rate(|j| j.started),
@@ -149,31 +157,26 @@ fn summary(lines: &mut Vec<ScreenLine>, reading: &Reading, s: &Statistics, compa
         rate(|j| j.canceled),
         rate(|j| j.failed)
     )));
-    lines.push(ScreenLine::plain(String::new()));
-    lines.push(ScreenLine::heading(format!(
-        "{:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{:>16}",
-        "scheduler", "last", "mean", "max", "/min", "busy", "depth", "queue"
-    )));
-    let interval = compared.map(|c| c.interval);
+    lines.push(Look::Plain.line(String::new()));
+    let columns = |[name, last, mean, max, rate, busy, depth, queue]: [&str; 8]| {
+        format!("{name:<10}{last:>9}{mean:>9}{max:>9}{rate:>10}{busy:>8}{depth:>9}{queue:>16}")
+    };
+    let heading = columns(["scheduler", "last", "mean", "max", "/min", "busy", "depth", "queue"]);
+    lines.push(Look::Reverse.line(heading));
     let mut scheduler =
         |name: &str, last: u32, max: Option<u32>, depth: Option<u64>, queue: u32, cycles: Option<Cycles>| {
             let both = interval.zip(cycles);
-            let mean = cycles.and_then(|cycles| cycles.mean_time());
-            let a_minute = both.map(|(interval, cycles)| interval.per_minute(cycles.count));
-            let fraction = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
-            let depth = cycles.map_or(depth.map(derive::exact_f64), |cycles| cycles.mean_depth());
-            lines.push(ScreenLine {
-                text: format!(
-                    "{name:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{queue:>16}",
-                    duration(Some(last.into())),
-                    duration(mean),
-                    duration(max.map(f64::from)),
-                    number(a_minute),
-                    percent(fraction),
-                    number(depth)
-                ),
-                look: if fraction > Some(0.5) { Look::Bold } else { Look::Plain },
-            });
+            let busy = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
+            lines.push(Look::bold_if(busy > Some(0.5)).line(columns([
+                name,
+                &duration(Some(last.into())),
+                &duration(cycles.and_then(|cycles| cycles.mean_time())),
+                &duration(max.map(f64::from)),
+                &number(both.map(|(interval, cycles)| interval.per_minute(cycles.count))),
+                &percent(busy),
+                &number(cycles.map_or(depth.map(derive::exact_f64), |cycles| cycles.mean_depth())),
+                &queue.to_string(),
+            ])));
         };
     let main_depth = derive::means(s).schedule_depth.or_else(|| s.schedule_cycle_depth.map(|_| 0));
     let main = interval.map(|interval| interval.main);
@@ -181,12 +184,11 @@ fn summary(lines: &mut Vec<ScreenLine>, reading: &Reading, s: &Statistics, compa
     scheduler("main", s.schedule_cycle_last, main_max, main_depth, s.schedule_queue_len, main);
     let backfill = interval.map(|interval| interval.bf);
     scheduler("backfill", s.bf_cycle_last, s.bf_cycle_max, bf_depth, s.bf_queue_len, backfill);
-    let age = s.bf_when_last_cycle.map(|at| s.req_time.saturating_sub(at));
-    lines.push(ScreenLine::plain(format!(
+    lines.push(Look::Plain.line(format!(
         "          last began {} ago{}, covered {} of its queue",
-        age.map_or_else(|| "-".to_owned(), |age| format!("{age} s")),
+        s.bf_when_last_cycle.map_or_else(|| "-".to_owned(), |since| seconds(Some(since)) + " s"),
         if s.bf_active == 0 { "" } else { " and is running" },
-        percent(derive::bf_coverage(s)).trim_start()
+        percent(derive::bf_coverage(s))
     )));
 }
 
@@ -207,45 +209,22 @@ fn tables(lines: &mut Vec<ScreenLine>, room: Size, reading: &Reading, compared: 
 
 /// The name takes what the figures leave, and is cut with a sign.
 fn table(lines: &mut Vec<ScreenLine>, title: &str, of: &str, rows: &[RankedRow], room: Size) {
-    let name = room.width.clamp(NARROWEST, WIDEST).saturating_sub(FIGURES);
-    lines.push(ScreenLine::plain(String::new()));
-    lines.push(ScreenLine::heading(format!(
-        "{:<name$}{:>10}{:>10}{:>10}{:>8}",
-        format!("{title}, {of}"),
-        "/min",
-        "mean",
-        "time",
-        "share"
-    )));
-    for row in rows.iter().take(room.height) {
-        let a_minute = (row.per_minute > 0.0).then_some(row.per_minute);
-        lines.push(ScreenLine::plain(format!(
-            "{:<name$}{:>10}{:>10}{:>10}{:>8}",
-            &cell(&row.name, name.saturating_sub(1)),
-            number(a_minute),
-            duration(Some(row.mean)),
-            duration(Some(derive::exact_f64(row.time))),
-            percent(Some(row.share))
-        )));
-    }
-}
-
-impl ScreenLine {
-    fn plain(text: String) -> Self {
-        Self { text, look: Look::Plain }
-    }
-
-    fn heading(text: String) -> Self {
-        Self { text, look: Look::Reverse }
-    }
-
-    fn bold(text: String) -> Self {
-        Self { text, look: Look::Bold }
-    }
-
-    fn fit(&mut self, width: usize) {
-        self.text = cell(&self.text, width);
-    }
+    let width = room.width.clamp(NARROWEST, WIDEST).saturating_sub(FIGURES);
+    let columns = |[name, rate, mean, time, share]: [&str; 5]| {
+        format!("{name:<width$}{rate:>10}{mean:>10}{time:>10}{share:>8}")
+    };
+    lines.push(Look::Plain.line(String::new()));
+    let heading = columns([&format!("{title}, {of}"), "/min", "mean", "time", "share"]);
+    lines.push(Look::Reverse.line(heading));
+    lines.extend(rows.iter().take(room.height).map(|row| {
+        Look::Plain.line(columns([
+            &cell(&row.name, width.saturating_sub(1)),
+            &number(Some(row.per_minute).filter(|rate| *rate > 0.0)),
+            &duration(Some(row.mean)),
+            &duration(Some(derive::exact_f64(row.time))),
+            &percent(Some(row.share)),
+        ]))
+    }));
 }
 
 /// In the unit that leaves up to three digits before the point.
