@@ -23,7 +23,7 @@ use crate::page::ManualPage;
 
 /// What cli.rs takes from the daemon: its flags, and parsers of values, of which there are none here.
 mod config {
-    pub(crate) use crate::flags::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags};
+    pub(crate) use crate::flags::{Flags, OnceFlags, PathFlags, StatsFlags};
 
     pub(crate) fn duration(_: &str) -> Result<std::time::Duration, String> {
         Err(String::new())
@@ -68,7 +68,7 @@ fn command() -> Command {
 /// slurm-graphite(1): one page for all commands, with the options that they share once.
 fn program() -> Result<String> {
     let command = command();
-    let shared = Options::augment_args(Command::new(NAME));
+    let shared = <Options>::augment_args(Command::new(NAME));
     let is_shared = |arg: &clap::Arg| shared.get_arguments().any(|other| other.get_id() == arg.get_id());
 
     let mut page = ManualPage::new(NAME, 1, &about(&command));
@@ -132,7 +132,7 @@ mod tests {
             assert_eq!(page.matches(&heading).count(), 1, "{heading}{page}");
             options.extend(command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)));
         }
-        for shared in Options::augment_args(Command::new(NAME)).get_arguments() {
+        for shared in <Options>::augment_args(Command::new(NAME)).get_arguments() {
             let long = format!("\n\\fB\\-\\-{}\\fR", shared.get_long().unwrap().replace('-', "\\-"));
             assert_eq!(page.matches(&long).count(), 1, "{long}");
         }

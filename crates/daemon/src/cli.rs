@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags, duration, seconds};
+use crate::config::{Flags, OnceFlags, PathFlags, StatsFlags, duration, seconds};
 
 /// Sends slurmctld's scheduler statistics to Graphite.
 ///
@@ -40,7 +40,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE")]
         replay: Option<PathBuf>,
         #[command(flatten, next_help_heading = "Configuration")]
-        options: OnceOptions,
+        options: Options<OnceFlags>,
     },
     /// Check the configuration, and with --connect everything that it names
     Check {
@@ -78,7 +78,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TIME", conflicts_with_all = ["json", "reset"], value_parser = seconds)]
         watch: Option<u32>,
         #[command(flatten, next_help_heading = "Configuration")]
-        options: StatsOptions,
+        options: Options<StatsFlags>,
     },
     /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue, the readers
     ///
@@ -125,7 +125,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NUMBER", requires = "write")]
         max_creates: Option<u32>,
         #[command(flatten, next_help_heading = "Configuration")]
-        options: RulesOptions,
+        options: Options<PathFlags>,
     },
 }
 
@@ -157,79 +157,26 @@ pub(crate) enum MetricsFormat {
     Json,
 }
 
-/// The source of the configuration. A flag overrides the file's value. These are all options; a command has only those
-/// that it uses.
+/// The source of the configuration. A flag overrides the file's value. A command has only the flags that it uses.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    pub(crate) file: FileOption,
-    #[command(flatten)]
-    pub(crate) flags: Flags,
-}
-
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct FileOption {
+pub(crate) struct Options<F: Args = Flags> {
     /// The configuration file [default: /etc/slurm-graphite/slurm-graphite.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flags: F,
 }
 
-/// The options of `once`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct OnceOptions {
-    #[command(flatten)]
-    file: FileOption,
-    #[command(flatten)]
-    carbon: CarbonFlags,
-    #[command(flatten)]
-    paths: PathFlags,
-    #[command(flatten)]
-    slurm: SlurmFlags,
-    #[command(flatten)]
-    log: LogFlags,
-}
-
-/// The options of commands that only ask slurmctld.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct StatsOptions {
-    #[command(flatten)]
-    file: FileOption,
-    #[command(flatten)]
-    slurm: SlurmFlags,
-    #[command(flatten)]
-    log: LogFlags,
-}
-
-/// The options of commands that ask no other program.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct RulesOptions {
-    #[command(flatten)]
-    file: FileOption,
-    #[command(flatten)]
-    paths: PathFlags,
-}
-
-impl From<OnceOptions> for Options {
-    fn from(OnceOptions { file, carbon, paths, slurm, log }: OnceOptions) -> Self {
-        Self { file, flags: Flags { carbon, paths, slurm, log, ..Flags::default() } }
-    }
-}
-
-impl From<StatsOptions> for Options {
-    fn from(StatsOptions { file, slurm, log }: StatsOptions) -> Self {
-        Self { file, flags: Flags { slurm, log, ..Flags::default() } }
-    }
-}
-
-impl From<RulesOptions> for Options {
-    fn from(RulesOptions { file, paths }: RulesOptions) -> Self {
-        Self { file, flags: Flags { paths, ..Flags::default() } }
+impl<F: Args + Into<Flags>> Options<F> {
+    /// As those of a command that has every flag.
+    pub(crate) fn all(self) -> Options {
+        Options { config: self.config, flags: self.flags.into() }
     }
 }
 
 impl Options {
     /// Whether --carbon takes the place of the default file's destinations.
     pub(crate) const fn goes_elsewhere(&self) -> bool {
-        self.file.config.is_none() && !self.flags.carbon.carbon.is_empty()
+        self.config.is_none() && !self.flags.carbon.carbon.is_empty()
     }
 }

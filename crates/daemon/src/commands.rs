@@ -16,6 +16,7 @@ mod watch;
 
 pub(crate) use self::version::version;
 
+use std::fmt::Display;
 use std::future::Future;
 use std::io::{IsTerminal, Write};
 use std::pin::pin;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use carbon::Destination;
+use serde::Serialize;
 use slurm_snapshot::{Reading, Request};
 use tokio::time::timeout;
 use tracing::level_filters::LevelFilter;
@@ -43,31 +45,28 @@ pub(crate) fn execute(command: Command) -> Result<()> {
     match command {
         Command::Run { options, replay: None } => run::run(&options),
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
-        Command::Once { options, replay, send } => once::once(&options.into(), replay.as_deref(), send),
-        Command::Check { options, connect: false, json, .. } => check::check(&options, json),
-        Command::Check { options, connect: true, json, storage_schemas } => {
-            check::connect(&options, json, storage_schemas.as_deref())
+        Command::Once { options, replay, send } => once::once(&options.all(), replay.as_deref(), send),
+        Command::Check { options, connect, json, storage_schemas } => {
+            check::check(&options, json, connect, storage_schemas.as_deref())
         }
-        Command::Stats { options, watch: Some(every), .. } => watch::watch(&options.into(), every),
-        Command::Stats { options, finished: true, by, json, .. } => {
-            stats::finished(&options.into(), by, json)
-        }
-        Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options.into(), by, json),
-        Command::Stats { options, json, reset, .. } => stats::stats(&options.into(), json, reset),
+        Command::Stats { options, watch: Some(every), .. } => watch::watch(&options.all(), every),
+        Command::Stats { options, finished: true, by, json, .. } => stats::finished(&options.all(), by, json),
+        Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options.all(), by, json),
+        Command::Stats { options, json, reset, .. } => stats::stats(&options.all(), json, reset),
         Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
         Command::Metrics { filter, format } => print(&metrics::text(filter.as_deref(), format)?),
         Command::CarbonRules { options, write: Some(folder), dry_run, max_creates, .. } => {
-            carbon_rules::write(&load(&options.into())?, &folder, dry_run, max_creates)
+            carbon_rules::write(&load(&options.all())?, &folder, dry_run, max_creates)
         }
         Command::CarbonRules { options, file, .. } => {
-            print(&carbon_rules::text(&load(&options.into())?, file))
+            print(&carbon_rules::text(&load(&options.all())?, file))
         }
     }
 }
 
 /// The configuration.
 fn load(options: &Options) -> Result<Config, Problems> {
-    let mut config = Config::load(ConfigFile::read(options.file.config.as_deref())?, &options.flags)?;
+    let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags)?;
     if options.goes_elsewhere() {
         // What is kept there is for the default file's destinations, and its daemon's alone.
         config.queue.dir.clone_from(&options.flags.queue_dir);
@@ -77,7 +76,7 @@ fn load(options: &Options) -> Result<Config, Problems> {
 
 /// The same, for commands that any user of this host may look at: a default file that this user may not read is reported and left out.
 fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
-    let file = match ConfigFile::read(options.file.config.as_deref()) {
+    let file = match ConfigFile::read(options.config.as_deref()) {
         Err(error) if error.is_denied_default() => {
             note(&format!("{error}; using flags and defaults"));
             ConfigFile::default()
@@ -116,14 +115,33 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// A mark, in its colour on a terminal.
-fn painted(mark: &str) -> String {
-    let colour = match mark {
-        "✓" => 32,
-        "✗" => 31,
-        _ => 33,
-    };
-    if has_colours(&std::io::stdout()) { format!("\x1b[{colour}m{mark}\x1b[m") } else { mark.to_owned() }
+/// What is thought of one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Mark {
+    #[serde(rename = "✓")]
+    Good,
+    /// Not checked, not OK for no longer than `--max-age`, or without harm yet.
+    #[serde(rename = "–")]
+    Note,
+    #[serde(rename = "✗")]
+    Wrong,
+}
+
+impl Mark {
+    /// In its colour on a terminal.
+    fn painted(self) -> String {
+        let (mark, colour) = match self {
+            Self::Good => ("✓", 32),
+            Self::Note => ("–", 33),
+            Self::Wrong => ("✗", 31),
+        };
+        if has_colours(&std::io::stdout()) { format!("\x1b[{colour}m{mark}\x1b[m") } else { mark.to_owned() }
+    }
+}
+
+/// A count with its unit.
+fn number<N: Display + PartialEq + From<u8>>(count: N, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == N::from(1) { one } else { many })
 }
 
 /// A line on stderr, for a person.

@@ -20,7 +20,9 @@ use slurm_points::configured::Collectors;
 use slurm_points::prefix::Prefix;
 
 pub(crate) use self::file::{ConfigFile, VARIABLE, default_paths};
-pub(crate) use self::flags::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags};
+#[cfg(test)]
+pub(crate) use self::flags::{CarbonFlags, SlurmFlags};
+pub(crate) use self::flags::{Flags, OnceFlags, PathFlags, StatsFlags};
 pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;

@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// The way to systemd, what it must still be told, and the last status that it has accepted.
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
-    systemd: Option<Systemd>,
+    systemd: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Watchdog>,
     pending: VecDeque<&'static str>,
     status: String,
@@ -34,18 +34,12 @@ struct Watchdog {
     feed_at: Duration,
 }
 
-#[derive(Debug)]
-struct Systemd {
-    socket: UnixDatagram,
-    address: SocketAddr,
-}
-
 impl Notify {
     /// From the environment that systemd made.
     pub(crate) fn from_env() -> Self {
         let named = std::env::var_os("NOTIFY_SOCKET");
         let systemd = named.and_then(|name| {
-            let opened = Systemd::open(&name);
+            let opened = open(&name);
             opened.inspect_err(|error| debug!(%error, "systemd cannot be notified")).ok()
         });
         let watchdog = patience().map(|patience| Watchdog { patience, feed_at: Duration::ZERO });
@@ -55,16 +49,6 @@ impl Notify {
     /// When the watchdog must be fed at the latest, Unix time.
     pub(crate) fn feed_at(&self) -> Option<Duration> {
         self.watchdog.as_ref().map(|watchdog| watchdog.feed_at)
-    }
-
-    /// Tells systemd that the daemon has started.
-    pub(crate) fn ready(&mut self) {
-        self.insist("READY=1");
-    }
-
-    /// Tells systemd that the daemon is stopping.
-    pub(crate) fn stopping(&mut self) {
-        self.insist("STOPPING=1");
     }
 
     /// Feeds the watchdog: the tick loop is alive. It is fed again after a third of its patience at the latest.
@@ -94,7 +78,8 @@ impl Notify {
         std::future::pending().await
     }
 
-    fn insist(&mut self, message: &'static str) {
+    /// Tells systemd what it must know: READY=1 or STOPPING=1.
+    pub(crate) fn insist(&mut self, message: &'static str) {
         if self.systemd.is_some() {
             self.pending.push_back(message);
             self.flush();
@@ -114,7 +99,7 @@ impl Notify {
 
     /// Returns whether systemd has it, or will never have it.
     fn send(&self, message: &str) -> bool {
-        let Some(Systemd { socket, address }) = &self.systemd else { return true };
+        let Some((socket, address)) = &self.systemd else { return true };
         match socket.send_to_addr(message.as_bytes(), address) {
             Ok(_) => true,
             Err(error) => {
@@ -125,17 +110,15 @@ impl Notify {
     }
 }
 
-impl Systemd {
-    /// The socket of this path, or of this abstract name behind an @.
-    fn open(name: &OsString) -> io::Result<Self> {
-        let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
-        let address = match name.as_bytes().strip_prefix(b"@") {
-            Some(name) => SocketAddr::from_abstract_name(name)?,
-            None => SocketAddr::from_pathname(name)?,
-        };
-        Ok(Self { socket, address })
-    }
+/// The socket of this path, or of this abstract name behind an @.
+fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    Ok((socket, address))
 }
 
 /// The watchdog's patience, if it watches this process.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::status::StatusDocument;
@@ -31,9 +31,6 @@ const LONGEST: u64 = 16 << 20;
 pub(crate) struct StatusSocket {
     /// With the lock on its folder.
     listener: Option<(UnixListener, File)>,
-    /// The system has refused to give the last connection, most likely for lack of file descriptors: until the next tick
-    /// nobody is answered.
-    rests: bool,
 }
 
 /// A client that has asked.
@@ -69,26 +66,22 @@ impl StatusSocket {
                 })
                 .ok()
         });
-        Self { listener, rests: false }
+        Self { listener }
     }
 
     /// Waits for the next client; never returns if none can connect. Safe to cancel.
-    pub(crate) async fn asked(&mut self) -> Asker {
-        if let Some((listener, _)) = self.listener.as_ref().filter(|_| !self.rests) {
+    pub(crate) async fn asked(&self) -> Asker {
+        while let Some((listener, _)) = &self.listener {
             match listener.accept().await {
                 Ok((stream, _)) => return Asker(stream),
                 Err(error) => {
-                    debug!(%error, "status requests will not be answered until the next tick");
-                    self.rests = true;
+                    debug!(%error, "status requests are not answered now");
+                    // Most likely there are no file descriptors left.
+                    sleep(Duration::from_secs(1)).await;
                 }
             }
         }
         std::future::pending().await
-    }
-
-    /// Accepts clients again; called at each tick.
-    pub(crate) const fn go_on(&mut self) {
-        self.rests = false;
     }
 }
 

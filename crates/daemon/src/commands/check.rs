@@ -19,21 +19,30 @@ mod tls;
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use carbon::{Batch, Destination};
 use serde::Serialize;
 use slurm_snapshot::Reading;
 
-use super::{block_on, load, painted, print, slot, start_quiet_log};
+use super::{Mark, block_on, load, number, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, ONLY_NAME, VARIABLE, default_paths};
 use crate::host::host;
 use crate::{clock, self_metrics};
 
-pub(super) fn check(options: &Options, json: bool) -> Result<()> {
+pub(super) fn check(
+    options: &Options,
+    json: bool,
+    connects: bool,
+    storage_schemas: Option<&Path>,
+) -> Result<()> {
     let mut report = Report::new(json);
-    let checked = without_connection(options, &mut report);
-    report.end(checked)
+    let checked = match connects {
+        true => block_on(everything(options, storage_schemas, &mut report)),
+        false => without_connection(options, &mut report),
+    };
+    report.end(checked)?;
+    if connects && !json { print(&report.summary()) } else { Ok(()) }
 }
 
 /// A file is for a daemon, which would refuse one without a destination.
@@ -70,14 +79,6 @@ fn files(_config: &Config, _connects: bool) -> Vec<CheckLine> {
     Vec::new()
 }
 
-/// The same, and everything that the configuration names.
-pub(super) fn connect(options: &Options, json: bool, storage_schemas: Option<&Path>) -> Result<()> {
-    let mut report = Report::new(json);
-    let checked = block_on(everything(options, storage_schemas, &mut report));
-    report.end(checked)?;
-    print(&report.summary())
-}
-
 async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &mut Report) -> Result<()> {
     let config = load(options)?;
     start_quiet_log(options, &config);
@@ -99,7 +100,7 @@ async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &
     }
     // A Carbon's rules come before its canary, which is a series too.
     let cluster = reading.as_ref().and_then(|reading| reading.cluster.as_deref());
-    match storage::place(&config, storage_schemas).await {
+    match carbon_conf::find(&config, storage_schemas).await {
         Ok(Some(place)) => report.add_all(storage::lines(&config, cluster, series.as_ref(), &place)),
         Ok(None) => {
             report.rules_elsewhere = true;
@@ -136,7 +137,7 @@ struct Report {
 /// One line, for a person and for a script.
 #[derive(Serialize)]
 struct CheckLine {
-    mark: &'static str,
+    mark: Mark,
     text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
@@ -144,22 +145,22 @@ struct CheckLine {
 
 impl CheckLine {
     fn good(text: impl Into<String>) -> Self {
-        Self { mark: "✓", text: text.into(), advice: None }
+        Self { mark: Mark::Good, text: text.into(), advice: None }
     }
 
     /// What is wrong, and what to do about it.
     fn wrong(text: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { mark: "✗", text: text.into(), advice: Some(advice.into()) }
+        Self { mark: Mark::Wrong, text: text.into(), advice: Some(advice.into()) }
     }
 
     /// Not checked, and why.
     fn unknown(text: impl Into<String>) -> Self {
-        Self { mark: "–", text: text.into(), advice: None }
+        Self { mark: Mark::Note, text: text.into(), advice: None }
     }
 
     /// What costs something and passes by itself, and how to avoid it.
     fn costs(text: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { mark: "–", ..Self::wrong(text, advice) }
+        Self { mark: Mark::Note, ..Self::wrong(text, advice) }
     }
 }
 
@@ -171,7 +172,7 @@ impl Report {
     fn add(&mut self, line: CheckLine) {
         if !self.json && self.printed.is_ok() {
             let advice = line.advice.as_ref().map_or_else(String::new, |advice| format!("  {advice}\n"));
-            self.printed = print(&format!("{} {}\n{advice}", painted(line.mark), line.text));
+            self.printed = print(&format!("{} {}\n{advice}", line.mark.painted(), line.text));
         }
         self.lines.push(line);
     }
@@ -182,11 +183,8 @@ impl Report {
 
     /// The last line, if nothing is wrong.
     fn summary(&self) -> String {
-        if self.json {
-            return String::new();
-        }
-        let notes =
-            if self.lines.iter().any(|line| line.mark == "–") { "; see the notes with –" } else { "" };
+        let has_notes = self.lines.iter().any(|line| line.mark == Mark::Note);
+        let notes = if has_notes { "; see the notes with –" } else { "" };
         let rules = match self.rules_elsewhere {
             true => {
                 "; Carbon's rules, on another host, were not checked (--storage-schemas FILE checks a copy)"
@@ -200,21 +198,19 @@ impl Report {
     fn end(&mut self, checked: Result<()>) -> Result<()> {
         if self.json {
             let failure = checked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
-            self.lines
-                .extend(failure.lines().map(|text| CheckLine { mark: "✗", ..CheckLine::unknown(text) }));
+            self.lines.extend(
+                failure.lines().map(|text| CheckLine { mark: Mark::Wrong, ..CheckLine::unknown(text) }),
+            );
         }
-        let wrong = self.lines.iter().filter(|line| line.mark == "✗").count();
+        let wrong = self.lines.iter().filter(|line| line.mark == Mark::Wrong).count();
         if self.json {
             let document = serde_json::json!({ "ok": checked.is_ok() && wrong == 0, "lines": self.lines });
             self.printed = print(&format!("{document}\n"));
         }
         std::mem::replace(&mut self.printed, Ok(()))?;
         checked?;
-        match wrong {
-            0 => Ok(()),
-            1 => bail!("1 check failed; see the advice above"),
-            many => bail!("{many} checks failed; see the advice above"),
-        }
+        ensure!(wrong == 0, "{} failed; see the advice above", number(wrong, "check", "checks"));
+        Ok(())
     }
 }
 

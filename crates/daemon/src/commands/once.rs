@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use carbon::{Batch, Queue, Sender};
 use slurm_points::collecting::{Collecting, DueCollectors};
 use slurm_points::collectors::TickOutcome;
@@ -114,21 +114,35 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
     // Never the daemon's own queue: that is the daemon's alone.
     let queue = Queue::open(None, config.queue.limits.clone(), &names(&config.carbon));
     queue.push(&batch);
-    let mut failed = Vec::new();
+    drain(config, start_senders(config, &queue)).await?;
     for to in &config.carbon {
-        let left = Sender::start(to.clone(), &queue).drain(config.drain_timeout).await;
-        if !left.is_complete() {
-            failed.push(format!("{}: {left}", to.address));
-            continue;
-        }
         let doubt = to.protocol.unusual_port(to.address.port);
         let doubt =
             doubt.map_or(String::new(), |doubt| format!("; but {doubt}, so it may not have stored them"));
         note(&format!("sent {} points to {}, which has read them{doubt}", batch.points().len(), to.address));
     }
-    if failed.is_empty() {
-        Ok(())
-    } else {
-        bail!("not delivered: {}; `slurm-graphite check --connect` shows why", failed.join("; "))
+    Ok(())
+}
+
+/// A sender for each destination.
+pub(super) fn start_senders(config: &Config, queue: &Queue) -> Vec<Sender> {
+    config.carbon.iter().map(|to| Sender::start(to.clone(), queue)).collect()
+}
+
+/// Waits until every destination has read what is in the queue.
+pub(super) async fn drain(config: &Config, senders: Vec<Sender>) -> Result<()> {
+    let mut failed = Vec::new();
+    for (to, sender) in config.carbon.iter().zip(senders) {
+        let full = sender.status().dropped.full;
+        if full > 0 {
+            failed.push(format!("{}: {full} points were dropped because of queue.max_bytes", to.address));
+        }
+        let left = sender.drain(config.drain_timeout).await;
+        if !left.is_complete() {
+            failed.push(format!("{}: {left}", to.address));
+        }
     }
+    let failed = failed.join("; ");
+    ensure!(failed.is_empty(), "not delivered: {failed}; `slurm-graphite check --connect` shows why");
+    Ok(())
 }

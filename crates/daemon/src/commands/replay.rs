@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use carbon::{Dropped, Limits, Queue, Sender};
+use anyhow::Result;
+use carbon::{Limits, Queue};
 use tracing::info;
 
 use super::{block_on, load, names, once};
@@ -22,7 +22,7 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
         // The timestamps are the recording's: nothing in it is too old.
         let limits = Limits { max_age: Duration::MAX, ..config.queue.limits.clone() };
         let queue = Queue::open(None, limits, &names(&config.carbon));
-        let senders: Vec<Sender> = config.carbon.iter().map(|to| Sender::start(to.clone(), &queue)).collect();
+        let senders = once::start_senders(&config, &queue);
         let mut ticks = once::Ticks::new(&config);
         let mut sent = 0_u64;
         for reading in recording::readings(file)? {
@@ -32,23 +32,7 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
             queue.push(&ticks.batch(reading?)?);
             sent += 1;
         }
-        let mut failed = Vec::new();
-        for (to, sender) in config.carbon.iter().zip(senders) {
-            let dropped = sender.status().dropped;
-            if dropped != Dropped::default() {
-                failed.push(format!(
-                    "{}: {} points were dropped because of queue.max_bytes",
-                    to.name, dropped.full
-                ));
-            }
-            let left = sender.drain(config.drain_timeout).await;
-            if !left.is_complete() {
-                failed.push(format!("{}: {left}", to.name));
-            }
-        }
-        if !failed.is_empty() {
-            bail!("not delivered: {}", failed.join("; "));
-        }
+        once::drain(&config, senders).await?;
         info!(ticks = sent, "the recording was sent, and every destination has read it");
         Ok(())
     })

@@ -51,7 +51,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
 async fn handle_events(config: Config, options: Options, logging: Logging) -> Result<()> {
     let mut signals = Signals::new().context("listening for signals")?;
     let mut daemon = Daemon::start(config).await?;
-    daemon.notify.ready();
+    daemon.notify.insist("READY=1");
     loop {
         match daemon.select(&mut signals).await {
             DaemonEvent::Alarm(rung) => {
@@ -174,7 +174,6 @@ impl Daemon {
 
     fn tick(&mut self, tick: Tick) {
         self.last_tick = Some(tick.timestamp);
-        self.status_socket.go_on();
         if tick.new_timeline {
             warn!(tick = tick.timestamp, "the clock was set back; a new timeline begins");
             self.health.timelines += 1;
@@ -245,7 +244,7 @@ impl Daemon {
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(mut self, signals: &mut StopSignals) -> Result<()> {
-        self.notify.stopping();
+        self.notify.insist("STOPPING=1");
         self.remember(i64::MAX);
         drop((self.cluster, self.status_socket));
         self.queue.publish();

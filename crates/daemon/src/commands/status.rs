@@ -8,11 +8,11 @@ mod lines;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use self::lines::{Mark, StatusLine, lines};
-use super::{block_on, painted, print};
+use self::lines::{StatusLine, lines};
+use super::{Mark, block_on, number, print};
 use crate::printable::printable;
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
@@ -38,22 +38,19 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
     let count = problems.len();
     if json {
         let judged = Judged { ok: count == 0, problems, document: &document };
-        print(&format!("{}\n", serde_json::to_string(&judged)?))?;
+        print(&(serde_json::to_string(&judged)? + "\n"))?;
     } else {
         print(&text(&lines))?;
     }
-    match count {
-        0 => Ok(()),
-        1 => bail!("1 problem; see the lines with ✗"),
-        many => bail!("{many} problems; see the lines with ✗"),
-    }
+    ensure!(count == 0, "{}; see the lines with ✗", number(count, "problem", "problems"));
+    Ok(())
 }
 
 fn text(lines: &[StatusLine]) -> String {
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
     let line = |StatusLine { mark, subject, text }: &StatusLine| {
         let (subject, text) = (printable(subject), printable(text));
-        format!("{} {subject:<width$}  {text}\n", painted(&mark.to_string()))
+        format!("{} {subject:<width$}  {text}\n", mark.painted())
     };
     lines.iter().map(line).collect()
 }

@@ -21,6 +21,44 @@ pub(crate) struct Flags {
     pub(crate) log: LogFlags,
 }
 
+/// Those of `once`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OnceFlags {
+    #[command(flatten)]
+    carbon: CarbonFlags,
+    #[command(flatten)]
+    paths: PathFlags,
+    #[command(flatten)]
+    asking: StatsFlags,
+}
+
+/// Those of commands that only ask slurmctld.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StatsFlags {
+    #[command(flatten)]
+    slurm: SlurmFlags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+impl From<OnceFlags> for Flags {
+    fn from(OnceFlags { carbon, paths, asking }: OnceFlags) -> Self {
+        Self { carbon, paths, ..asking.into() }
+    }
+}
+
+impl From<StatsFlags> for Flags {
+    fn from(StatsFlags { slurm, log }: StatsFlags) -> Self {
+        Self { slurm, log, ..Self::default() }
+    }
+}
+
+impl From<PathFlags> for Flags {
+    fn from(paths: PathFlags) -> Self {
+        Self { paths, ..Self::default() }
+    }
+}
+
 /// Where points go.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CarbonFlags {

@@ -25,8 +25,12 @@ pub(super) struct CarbonConf {
     pub(super) is_carbons: bool,
 }
 
-/// The folder of the destination's Carbon, or why it is not known; `None`: on another host.
-pub(super) async fn usual(config: &Config) -> Result<Option<CarbonConf>, String> {
+/// Where Carbon's rules are: in `named`, or in the usual place of a destination's Carbon on this host, or why that is not known.
+/// `None`: on another host.
+pub(super) async fn find(config: &Config, named: Option<&Path>) -> Result<Option<CarbonConf>, String> {
+    if let Some(file) = named {
+        return Ok(Some(CarbonConf { schemas: file.to_owned(), is_carbons: false }));
+    }
     if config.carbon.is_empty() {
         return Err("there is no destination".to_owned());
     }
@@ -82,8 +86,10 @@ mod tests {
     async fn a_carbon_on_another_host_has_its_files_there() {
         let of = |address: &str| Config::of(&format!("[[carbon]]\naddress = \"{address}\""));
         // An address of documentation.
-        assert!(matches!(usual(&of("192.0.2.1:2004")).await, Ok(None)));
-        assert!(matches!(usual(&of("127.0.0.1:9")).await, Err(why) if why.contains("--storage-schemas")));
+        assert!(matches!(find(&of("192.0.2.1:2004"), None).await, Ok(None)));
+        assert!(
+            matches!(find(&of("127.0.0.1:9"), None).await, Err(why) if why.contains("--storage-schemas"))
+        );
     }
 
     #[test]

@@ -53,66 +53,49 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         Ok(()) => return read(to, canary),
         Err(error) => error,
     };
-    let wrong = |text: String, advice| CheckLine::wrong(format!("{}: {text}", title(to)), advice);
-    match (&error, advice(&error)) {
-        (ConnectionError::Unread(_), _) => wrong(
-            "accepts connections, but does not read".to_owned(),
-            "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
-        ),
-        (_, Some(advice)) => wrong(error.to_string(), advice),
-        _ if speaks_tls(to).await => plain_to_tls(to),
-        (ConnectionError::NotCarbon | ConnectionError::Talked, _) => {
-            wrong(error.to_string(), "Is this the address and the port of Carbon? Carbon never sends data.")
+    let advice = match (&error, error.advice()) {
+        (ConnectionError::Tls(_) | ConnectionError::NoHandshake(_), _) => {
+            "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates."
         }
-        _ => wrong(
-            format!("accepts connections, but closes them at once: {error}"),
-            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
-        ),
-    }
+        (ConnectionError::Truncated, _) => {
+            "Without close_notify its response proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false."
+        }
+        (ConnectionError::Unread(_) | ConnectionError::Lookup(..), Some(advice)) => advice,
+        (ConnectionError::Connect(..) | ConnectionError::Alone(_), Some(advice)) => advice,
+        _ if speaks_tls(to).await => return plain_to_tls(to),
+        (_, Some(advice)) => advice,
+        _ => {
+            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?"
+        }
+    };
+    let text = match &error {
+        ConnectionError::Unread(_) => "accepts connections, but does not read".to_owned(),
+        ConnectionError::Closed | ConnectionError::Socket(_) => {
+            format!("accepts connections, but closes them at once: {error}")
+        }
+        error => error.to_string(),
+    };
+    CheckLine::wrong(format!("{}: {text}", title(to)), advice)
 }
 
 /// The line of a Carbon that has read the canary, or would have.
 fn read(to: &Destination, canary: Option<&Batch>) -> CheckLine {
-    let what = canary.and_then(|canary| canary.points().next()).map_or_else(
-        || "accepts connections and reads".to_owned(),
-        |point| format!("accepted and read the test point, {}", name(point.path(), to)),
-    );
+    let what = match canary.and_then(|canary| canary.points().next()).map(|point| point.path().to_owned()) {
+        None => "accepts connections and reads".to_owned(),
+        Some(path) => {
+            let name = match to.names {
+                MetricNames::Paths => path,
+                MetricNames::Tagged(tagged) => tagged(&path),
+            };
+            format!("accepted and read the test point, {name}")
+        }
+    };
     let text = format!("{}: {what}", title(to));
     match to.protocol.unusual_port(to.address.port) {
         Some(doubt) => {
             CheckLine::unknown(format!("{text}, but {doubt}; ask graphite-web whether the point was stored"))
         }
         None => CheckLine::good(text),
-    }
-}
-
-/// What to do about an error that says enough itself.
-const fn advice(error: &ConnectionError) -> Option<&'static str> {
-    match error {
-        ConnectionError::Lookup(..) => {
-            Some("Does the name resolve on this host? Try `getent hosts` with it.")
-        }
-        ConnectionError::Connect(..) => {
-            Some("Is carbon-cache running, and is its PICKLE_RECEIVER_PORT open to this host?")
-        }
-        ConnectionError::Alone(_) => Some(
-            "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon opens the next before it closes the last.",
-        ),
-        ConnectionError::Tls(_) | ConnectionError::NoHandshake(_) => Some(
-            "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates.",
-        ),
-        ConnectionError::Truncated => Some(
-            "Without close_notify its response proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false.",
-        ),
-        _ => None,
-    }
-}
-
-/// What this Carbon calls `path`.
-fn name(path: &str, to: &Destination) -> String {
-    match to.names {
-        MetricNames::Paths => path.to_owned(),
-        MetricNames::Tagged(tagged) => tagged(path),
     }
 }
 
@@ -176,37 +159,29 @@ pub(super) fn queue(config: &Config) -> CheckLine {
             "queue: in memory, because queue.dir is not set; unsent ticks are lost when the daemon ends",
         );
     };
-    let (name, file) = (dir.display(), config.file.as_deref());
-    let user = if rustix::process::geteuid().is_root() {
-        "root (run this check as the daemon's user)"
-    } else {
-        "this user"
+    let (name, unit) = (dir.display(), unit(dir, config.file.as_deref()));
+    let user = match rustix::process::geteuid().is_root() {
+        true => "root (run this check as the daemon's user)",
+        false => "this user",
     };
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
-        return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
-            CheckLine::good(format!(
-                "queue: {name} does not exist yet; {user} can create it{}",
-                unit(dir, file)
-            ))
-        } else {
-            CheckLine::wrong(
-                format!("queue: {name} does not exist, and this user cannot create it"),
-                "Create it for the daemon's user; the unit's StateDirectory creates /var/lib/slurm-graphite.",
-            )
-        };
-    }
-    if let Err(error) = try_writing(dir) {
+        if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
+            return CheckLine::good(format!("queue: {name} does not exist yet; {user} can create it{unit}"));
+        }
         return CheckLine::wrong(
-            format!("queue: {name} cannot be written to: {error}"),
-            "It must belong to the daemon's user; run this check as that user, `sudo -u slurm-graphite slurm-graphite check …`.",
+            format!("queue: {name} does not exist, and this user cannot create it"),
+            "Create it for the daemon's user; the unit's StateDirectory creates /var/lib/slurm-graphite.",
         );
     }
-    let Some(free) = free(dir) else {
-        return CheckLine::good(format!(
-            "queue: {name} can be written to by {user}; its free space is not known{}",
-            unit(dir, file)
-        ));
+    let free = match try_writing(dir).and_then(|()| free(dir)) {
+        Ok(free) => free,
+        Err(error) => {
+            return CheckLine::wrong(
+                format!("queue: {name} cannot be written to: {error}"),
+                "It must belong to the daemon's user; run this check as that user, `sudo -u slurm-graphite slurm-graphite check …`.",
+            );
+        }
     };
     let most = config.queue.limits.max_bytes;
     let room = format!("{} free, max_bytes is {}", Size::from_bytes(free), Size::from_bytes(most));
@@ -216,7 +191,7 @@ pub(super) fn queue(config: &Config) -> CheckLine {
             "Lower queue.max_bytes or free some space: on a full disk the daemon keeps ticks in memory only.",
         );
     }
-    CheckLine::good(format!("queue: {name} is writable by {user}; {room}{}", unit(dir, file)))
+    CheckLine::good(format!("queue: {name} is writable by {user}; {room}{unit}"))
 }
 
 /// What the systemd unit needs in addition: this program was not started by it. `file` is the configuration, whose name is that of
@@ -252,9 +227,9 @@ fn try_writing(dir: &Path) -> Result<(), Error> {
 }
 
 /// Bytes that an ordinary user may still take.
-fn free(dir: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(dir).ok()?;
-    found.f_bavail.checked_mul(found.f_frsize)
+fn free(dir: &Path) -> Result<u64, Error> {
+    let found = rustix::fs::statvfs(dir)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// The daemon's own files.

@@ -8,17 +8,16 @@ use slurm_points::metric::Rollup;
 
 use super::ini::{self, IniSection};
 
-/// The archives of a rule, the finest first: seconds a point, and seconds kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Archives(Vec<(u64, u64)>);
-
 /// A rule, what it says, and where it applies.
 pub(super) struct Rule<T> {
-    /// Its section; `None` where no rule matches, and Carbon's own default applies.
-    pub(super) name: Option<String>,
-    pattern: Option<Regex>,
+    /// `[section]`, or `no rule`, where Carbon's own default applies.
+    pub(super) title: String,
+    pattern: Regex,
     pub(super) says: T,
 }
+
+/// Seconds a point, and seconds kept.
+type Archive = (u64, u64);
 
 /// A rule that cannot be followed.
 #[derive(Debug, thiserror::Error)]
@@ -29,42 +28,30 @@ pub(super) enum RuleError {
     Retentions(String, String),
 }
 
-impl Archives {
-    /// Carbon's own, for what no rule matches.
-    fn default_rule() -> Self {
-        Self(vec![(60, 7 * 86_400)])
-    }
-
-    /// `60s:1d,5m:30d`; a bare number of the second kind counts points.
-    fn parse(text: &str) -> Option<Self> {
-        let archive = |text: &str| {
-            let (step, kept) = text.trim().split_once(':')?;
-            let step = seconds(step)?;
-            let kept = match kept.parse::<u64>() {
-                Ok(points) => points.checked_mul(step)?,
-                Err(_) => seconds(kept)?,
-            };
-            Some((step, kept))
+/// `60s:1d,5m:30d`, the finest first; a bare number of the second kind counts points.
+fn archives(text: &str) -> Option<Vec<Archive>> {
+    let archive = |text: &str| {
+        let (step, kept) = text.trim().split_once(':')?;
+        let step = seconds(step)?;
+        let kept = match kept.parse::<u64>() {
+            Ok(points) => points.checked_mul(step)?,
+            Err(_) => seconds(kept)?,
         };
-        let mut archives: Vec<(u64, u64)> = text.split(',').map(archive).collect::<Option<_>>()?;
-        archives.sort_unstable();
-        Some(Self(archives))
-    }
+        Some((step, kept))
+    };
+    let mut archives: Vec<Archive> = text.split(',').map(archive).collect::<Option<_>>()?;
+    archives.sort_unstable();
+    Some(archives)
+}
 
-    /// Whether whisper takes them; Carbon passes over a rule whose archives it does not.
-    fn is_valid(&self) -> bool {
-        self.0.windows(2).all(|pair| match *pair {
-            [(step, kept), (coarser, longer)] => {
-                step > 0 && step < coarser && coarser % step == 0 && longer > kept && kept >= coarser
-            }
-            _ => true,
-        })
-    }
-
-    /// The finest archive: seconds a point, seconds kept.
-    pub(super) fn finest(&self) -> (u64, u64) {
-        self.0.first().copied().unwrap_or_default()
-    }
+/// Whether whisper takes them; Carbon passes over a rule whose archives it does not.
+fn are_valid(archives: &[Archive]) -> bool {
+    archives.windows(2).all(|pair| match *pair {
+        [(step, kept), (coarser, longer)] => {
+            step > 0 && step < coarser && coarser % step == 0 && longer > kept && kept >= coarser
+        }
+        _ => true,
+    })
 }
 
 fn seconds(text: &str) -> Option<u64> {
@@ -84,57 +71,51 @@ fn seconds(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The rules of storage-schemas.conf, followed by Carbon's own.
-pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archives>>, RuleError> {
-    let mut rules = Vec::new();
-    for section in &ini::parse(text) {
-        let (Some(pattern), Some(retentions)) = (section.get("pattern"), section.get("retentions")) else {
-            continue;
-        };
+/// The finest archives that storage-schemas.conf says, followed by Carbon's own.
+pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archive>>, RuleError> {
+    rules(text, (60, 7 * 86_400), |section| {
+        let Some(retentions) = section.get("retentions") else { return Ok(None) };
         let wrong = || RuleError::Retentions(section.name.clone(), retentions.to_owned());
-        let says = Archives::parse(retentions).ok_or_else(wrong)?;
-        if says.is_valid() {
-            rules.push(rule(section, pattern, says)?);
-        }
-    }
-    rules.push(Rule { name: None, pattern: None, says: Archives::default_rule() });
-    Ok(rules)
+        let archives = archives(retentions).ok_or_else(wrong)?;
+        Ok(archives.first().copied().filter(|_| are_valid(&archives)))
+    })
 }
 
 /// The rules of storage-aggregation.conf, followed by Carbon's own; `None` is a method that fits none of our figures.
 pub(super) fn aggregations(text: &str) -> Result<Vec<Rule<Option<Rollup>>>, RuleError> {
-    let mut rules = Vec::new();
-    for section in &ini::parse(text) {
-        let Some(pattern) = section.get("pattern") else { continue };
-        let method = match section.get("aggregationmethod").unwrap_or("average") {
+    rules(text, Some(Rollup::Average), |section| {
+        Ok(Some(match section.get("aggregationmethod").unwrap_or("average") {
             "average" | "avg" | "avg_zero" => Some(Rollup::Average),
             "last" => Some(Rollup::Last),
             "max" => Some(Rollup::Max),
             _ => None,
-        };
-        rules.push(rule(section, pattern, method)?);
+        }))
+    })
+}
+
+fn rules<T>(
+    text: &str,
+    otherwise: T,
+    says: impl Fn(&IniSection) -> Result<Option<T>, RuleError>,
+) -> Result<Vec<Rule<T>>, RuleError> {
+    // Paths are ASCII; tables of Unicode would only make the program larger.
+    let regex = |pattern: &str| RegexBuilder::new(pattern).unicode(false).build();
+    let mut rules = Vec::new();
+    for section in &ini::parse(text) {
+        let Some(pattern) = section.get("pattern") else { continue };
+        let Some(says) = says(section)? else { continue };
+        let wrong = |_| RuleError::Pattern(section.name.clone(), pattern.to_owned());
+        let pattern = regex(pattern).map_err(wrong)?;
+        rules.push(Rule { title: format!("[{}]", section.name), pattern, says });
     }
-    rules.push(Rule { name: None, pattern: None, says: Some(Rollup::Average) });
+    // An empty pattern is found everywhere.
+    rules.extend(regex("").map(|pattern| Rule { title: "no rule".to_owned(), pattern, says: otherwise }));
     Ok(rules)
 }
 
-fn rule<T>(section: &IniSection, pattern: &str, says: T) -> Result<Rule<T>, RuleError> {
-    // Paths are ASCII; tables of Unicode would only make the program larger.
-    let pattern = RegexBuilder::new(pattern)
-        .unicode(false)
-        .build()
-        .map_err(|_| RuleError::Pattern(section.name.clone(), pattern.to_owned()))?;
-    Ok(Rule { name: Some(section.name.clone()), pattern: Some(pattern), says })
-}
-
 impl<T> Rule<T> {
-    /// `[name]`, or what stands for none.
-    pub(super) fn title(&self) -> String {
-        self.name.as_ref().map_or_else(|| "no rule".to_owned(), |name| format!("[{name}]"))
-    }
-
     pub(super) fn matches(&self, path: &str) -> bool {
-        self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(path.as_bytes()))
+        self.pattern.is_match(path.as_bytes())
     }
 }
 
@@ -147,16 +128,16 @@ pub(super) fn first<'a, T>(rules: &'a [Rule<T>], path: &str) -> Option<&'a Rule<
 mod tests {
     use super::*;
 
-    fn name_of(text: &str, path: &str) -> Option<String> {
-        first(&schemas(text).unwrap(), path).unwrap().name.clone()
+    fn title_of(text: &str, path: &str) -> String {
+        first(&schemas(text).unwrap(), path).unwrap().title.clone()
     }
 
     #[test]
     fn the_first_in_the_file_wins_and_patterns_are_searched_for() {
         let text = "[b]\npattern = sched\nretentions = 60:1440\n[a]\npattern = .*\nretentions = 10s:1d\n";
-        assert_eq!(name_of(text, "cluster.slurm_sched_stats.gauge-x").as_deref(), Some("b"));
-        assert_eq!(name_of(text, "x").as_deref(), Some("a"));
-        assert_eq!(name_of("", "x"), None);
+        assert_eq!(title_of(text, "cluster.slurm_sched_stats.gauge-x"), "[b]");
+        assert_eq!(title_of(text, "x"), "[a]");
+        assert_eq!(title_of("", "x"), "no rule");
     }
 
     #[test]
@@ -168,10 +149,10 @@ mod tests {
             ("1h:3y", (3600, 94_608_000)),
             ("10:6h", (10, 21_600)),
         ] {
-            assert_eq!(Archives::parse(text).unwrap().finest(), finest, "{text}");
+            assert_eq!(archives(text).unwrap()[0], finest, "{text}");
         }
         for text in ["", "60", "60s:", "x:1d", "60:1fortnight", ":1d"] {
-            assert_eq!(Archives::parse(text), None, "{text}");
+            assert_eq!(archives(text), None, "{text}");
         }
     }
 
@@ -180,7 +161,7 @@ mod tests {
         for bad in ["30s:1d,45s:2d", "30s:1d,60s:1d", "30s:1d,30s:2d", "30s:5m,1h:1y"] {
             let text =
                 format!("[bad]\npattern = x\nretentions = {bad}\n[good]\npattern = x\nretentions = 1s:1d\n");
-            assert_eq!(name_of(&text, "x").as_deref(), Some("good"), "{bad}");
+            assert_eq!(title_of(&text, "x"), "[good]", "{bad}");
         }
     }
 

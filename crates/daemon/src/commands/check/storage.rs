@@ -7,8 +7,8 @@ use std::time::Duration;
 use slurm_points::levels::AnyLevel;
 use slurm_points::metric::{Leaf, Rollup};
 
-use super::carbon_conf::{CarbonConf, usual};
-use super::rules::{self, Archives, Rule};
+use super::carbon_conf::CarbonConf;
+use super::rules::{self, Rule};
 use super::series::Series;
 use super::{CheckLine, ini};
 use crate::commands::carbon_rules::{self, AGGREGATION, Block, SCHEMAS};
@@ -27,14 +27,6 @@ struct Figure {
     rollup: Rollup,
     /// Seconds between two points.
     every: u32,
-}
-
-/// Where Carbon's rules are: in `named`, or in the usual place of a Carbon on this host. `None`: on another host.
-pub(super) async fn place(config: &Config, named: Option<&Path>) -> Result<Option<CarbonConf>, String> {
-    match named {
-        Some(file) => Ok(Some(CarbonConf { schemas: file.to_owned(), is_carbons: false })),
-        None => usual(config).await,
-    }
 }
 
 /// A note about a queue whose ticks may be older than the rules of the defaults keep their finest points, where the rules are not
@@ -161,7 +153,7 @@ struct Judgement {
     misfits: Vec<(String, String)>,
 }
 
-fn judge(config: &Config, rules: &[Rule<Archives>], figures: &[Figure]) -> Judgement {
+fn judge(config: &Config, rules: &[Rule<(u64, u64)>], figures: &[Figure]) -> Judgement {
     let mut matched = BTreeMap::<_, Vec<&str>>::new();
     for Figure { path, every, .. } in figures {
         let first = rules.iter().position(|rule| rule.matches(path));
@@ -171,7 +163,7 @@ fn judge(config: &Config, rules: &[Rule<Archives>], figures: &[Figure]) -> Judge
     for ((first, every), paths) in &matched {
         let Some(rule) = first.and_then(|first| rules.get(first)) else { continue };
         let Some((what, advice)) = misfit(config, rule, *every) else {
-            judged.fitting.entry(*every).or_default().push(rule.title());
+            judged.fitting.entry(*every).or_default().push(rule.title.clone());
             continue;
         };
         let of = match (paths.len(), figures.len(), paths.first()) {
@@ -180,14 +172,14 @@ fn judge(config: &Config, rules: &[Rule<Archives>], figures: &[Figure]) -> Judge
             }
             _ => "every path".to_owned(),
         };
-        judged.misfits.push((format!("{} is the first to match {of}: {what}", rule.title()), advice));
+        judged.misfits.push((format!("{} is the first to match {of}: {what}", rule.title), advice));
     }
     judged
 }
 
 /// What does not fit about a rule, and what to do.
-fn misfit(config: &Config, rule: &Rule<Archives>, every: u32) -> Option<(String, String)> {
-    let (step, kept) = rule.says.finest();
+fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(String, String)> {
+    let (step, kept) = rule.says;
     let interval = u64::from(every);
     let above = format!(
         "Put the rules that `slurm-graphite carbon-rules{}` prints above it before the first start; whisper files that exist already keep \
@@ -244,7 +236,7 @@ fn aggregation(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Vec<C
 fn roll_ups(title: &str, rules: &[Rule<Option<Rollup>>], figures: &[Figure]) -> CheckLine {
     let misfits = figures.iter().filter_map(|figure| {
         let rule = rules::first(rules, &figure.path).filter(|rule| rule.says != Some(figure.rollup))?;
-        Some((&figure.path, rule.title()))
+        Some((&figure.path, &rule.title))
     });
     let misfits: Vec<_> = misfits.collect();
     let Some((example, rule)) = misfits.first() else {
@@ -276,17 +268,14 @@ fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> Chec
     if limit.is_infinite() {
         return CheckLine::good(format!("{title}: Carbon creates new series without a limit"));
     }
-    let Some(series) = series else {
-        return CheckLine::unknown(format!(
-            "{title}: {limit} new series a minute; how many it must create is not known, because the series were not counted"
-        ));
+    let unknown = |why| {
+        let text =
+            format!("{title}: {limit} new series a minute; how many it must create is not known, {why}");
+        CheckLine::unknown(text)
     };
+    let Some(series) = series else { return unknown("because the series were not counted") };
     if config.has_tags_only() {
-        return CheckLine::unknown(format!(
-            "{title}: {limit} new series a minute; how many of these {} exist is not checked, because the files of series with \
-             tags are named by hashes",
-            series.len()
-        ));
+        return unknown("because the files of series with tags are named by hashes");
     }
     let whisper = caches.iter().find_map(|section| section.get("local_data_dir")).map(Path::new);
     let new = match whisper.filter(|whisper| whisper.is_dir() && place.is_carbons) {
@@ -325,7 +314,7 @@ mod tests {
             rules::schemas(include_str!("../../../../../config/carbon/storage-schemas.conf")).unwrap();
         for Figure { path, .. } in &figures {
             let rule = rules::first(&rules, path).unwrap();
-            assert!(rule.name.is_some() && misfit(&config, rule, 30).is_none(), "{path}");
+            assert!(rule.title != "no rule" && misfit(&config, rule, 30).is_none(), "{path}");
         }
     }
 
@@ -340,7 +329,7 @@ mod tests {
             let config = Config::of(&format!("prefix = {prefix:?}\n{more}"));
             for Figure { path, rollup, .. } in &figures(&config, None).unwrap() {
                 let rule = rules::first(&rules, path).unwrap();
-                assert!(rule.name.is_some() && rule.says == Some(*rollup), "{path}");
+                assert!(rule.title != "no rule" && rule.says == Some(*rollup), "{path}");
             }
         }
         for other in [
@@ -350,7 +339,7 @@ mod tests {
             "servers.slurmctld.jobs_started",
             "my_slurm_jobs.gauge-jobs",
         ] {
-            assert_eq!(rules::first(&rules, other).unwrap().name, None, "{other}");
+            assert_eq!(rules::first(&rules, other).unwrap().title, "no rule", "{other}");
         }
     }
 
@@ -418,7 +407,7 @@ mod tests {
             let text = format!("[a]\npattern = .*\nretentions = {retentions}\n");
             rules::schemas(&text).unwrap().remove(0)
         };
-        let misfit_of = |config: &Config, rule: &Rule<Archives>| misfit(config, rule, 30);
+        let misfit_of = |config: &Config, rule: &Rule<(u64, u64)>| misfit(config, rule, 30);
         assert!(misfit_of(&config, &says("30s:1d")).is_none());
         assert!(
             misfit_of(&config, &says("30s:6h"))

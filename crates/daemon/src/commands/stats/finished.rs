@@ -21,7 +21,8 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
     }
     let until = unix_now();
     let since = until.saturating_sub(HOUR);
-    let request = Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, by.options()) };
+    let request =
+        Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, by.options()) };
     let reading = read_whole(options, request)?;
     let Some(Reply::Finished(finished)) = &reading.reply else { bail!("no jobs in slurmdbd's reply") };
     table(by, since, finished).print(json)
@@ -58,7 +59,16 @@ fn table(by: By, since: i64, finished: &Finished) -> Table<FinishedRow> {
 impl Row for FinishedRow {
     const WIDTHS: &[usize] = &[9, 10, 10, 10, 10, 10, 10, 10, 10, 10];
     const HEADS: &[&[&str]] = &[&[
-        "jobs", "completed", "failed", "cancelled", "timeout", "other", "CPU-hours", "GPU-hours", "mean wait", "mean run",
+        "jobs",
+        "completed",
+        "failed",
+        "cancelled",
+        "timeout",
+        "other",
+        "CPU-hours",
+        "GPU-hours",
+        "mean wait",
+        "mean run",
     ]];
 
     fn name(&self) -> &str {

@@ -1,29 +1,10 @@
 //! The daemon's status as lines for a person, each with a mark.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::clock;
+use crate::commands::{Mark, number};
 use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, StatusDocument};
-
-/// The state of one thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
-    Well,
-    /// Not OK, but for no longer than `--max-age`, or without harm yet.
-    NotYet,
-    Wrong,
-}
-
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Well => "✓",
-            Self::NotYet => "–",
-            Self::Wrong => "✗",
-        })
-    }
-}
 
 /// A line about one thing.
 #[derive(Debug)]
@@ -43,7 +24,7 @@ struct Judge {
 impl Judge {
     /// The mark of what has not been OK since then.
     fn mark(self, since: i64) -> Mark {
-        if self.age(since) > self.max_age { Mark::Wrong } else { Mark::NotYet }
+        if self.age(since) > self.max_age { Mark::Wrong } else { Mark::Note }
     }
 
     /// Zero for a moment that is in the future, because the clock was set back.
@@ -66,12 +47,12 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
     let file = document.config.as_ref().map(|file| file.display().to_string());
     let file = file.unwrap_or_else(|| "flags and defaults only".to_owned());
     let configuration = match &document.refused {
-        None => (Mark::Well, file),
+        None => (Mark::Good, file),
         Some(refused) => {
             // Each problem begins with the file, which is in this line already.
             let why = refused.why.replace(&format!("{file}: "), "").replace('\n', "; ");
             (
-                Mark::NotYet,
+                Mark::Note,
                 format!(
                     "{file}, as it was before the reload of {}, which was refused: {why}",
                     moment(refused.at)
@@ -80,7 +61,7 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
         }
     };
     let mut lines = vec![
-        line("daemon", (Mark::Well, format!("{version}, process {pid}, {}", judge.since(*started)))),
+        line("daemon", (Mark::Good, format!("{version}, process {pid}, {}", judge.since(*started)))),
         line("configuration", configuration),
         line("last tick", last_tick(document, judge)),
         line("slurmctld", slurmctld(document, judge)),
@@ -97,7 +78,7 @@ fn last_tick(document: &StatusDocument, judge: Judge) -> (Mark, String) {
         return (judge.mark(document.started), format!("none yet; {every}"));
     };
     let age = judge.age(last);
-    let mark = if age > judge.max_age { Mark::Wrong } else { Mark::Well };
+    let mark = if age > judge.max_age { Mark::Wrong } else { Mark::Good };
     (mark, format!("{}, {} ago; {every}", moment(last), humantime::format_duration(age)))
 }
 
@@ -121,10 +102,10 @@ fn slurmctld(document: &StatusDocument, judge: Judge) -> (Mark, String) {
             (judge.mark(since), format!("answers {}, {text}", judge.since(since)))
         }
         Some(true) if entry.standby => (
-            Mark::Well,
+            Mark::Good,
             format!("standby {}{cluster}: a controller before this host's is active", judge.since(since)),
         ),
-        Some(true) => (Mark::Well, format!("answers {}{cluster}", judge.since(since))),
+        Some(true) => (Mark::Good, format!("answers {}{cluster}", judge.since(since))),
         Some(false) => {
             let error = entry.error.as_deref().unwrap_or_default();
             (judge.mark(since), format!("does not answer {}: {error}", judge.since(since)))
@@ -136,7 +117,7 @@ fn slurmctld(document: &StatusDocument, judge: Judge) -> (Mark, String) {
 fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
     let (mark, state) = match (to.connected, to.in_doubt) {
         _ if to.not_carbon => (Mark::Wrong, "what answers is not Carbon: it sends data;"),
-        (true, false) => (Mark::Well, "connected"),
+        (true, false) => (Mark::Good, "connected"),
         (true, true) => (judge.mark(to.since), "has not shown that it reads"),
         // A peer that accepts and closes at once is connected every now and then; what waits tells how long it has been so.
         (false, _) => {
@@ -170,9 +151,9 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
     let limits = format!("at most {} and {max_age}", mebibytes(entry.max_bytes));
     let memory = mebibytes(u64::try_from(entry.memory_bytes).unwrap_or(u64::MAX));
     let (mark, mut text) = match entry.dir.as_ref().map(|dir| dir.display()) {
-        None => (Mark::Well, format!("in memory, {memory}; {limits}; lost at a restart")),
+        None => (Mark::Good, format!("in memory, {memory}; {limits}; lost at a restart")),
         Some(dir) if entry.durable => {
-            (Mark::Well, format!("{dir}, {}; {limits}", mebibytes(entry.file_bytes)))
+            (Mark::Good, format!("{dir}, {}; {limits}", mebibytes(entry.file_bytes)))
         }
         Some(dir) => {
             let since = entry.since.unwrap_or(started);
@@ -202,13 +183,9 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
         Some(pid) if kind == Some("native") && entry.role != "statistics" => {
             (Mark::Wrong, format!("{role}, process {pid}{restarts}: it can read only the statistics"))
         }
-        Some(pid) => (Mark::Well, format!("{role}{release}, process {pid}{restarts}")),
-        None => (Mark::NotYet, format!("{role}: none now{restarts}")),
+        Some(pid) => (Mark::Good, format!("{role}{release}, process {pid}{restarts}")),
+        None => (Mark::Note, format!("{role}: none now{restarts}")),
     }
-}
-
-fn number(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Such as "0.2 MiB", rounded up: a queue that holds something is not empty.
@@ -239,13 +216,13 @@ mod tests {
 
     fn marks(document: &StatusDocument) -> Vec<(String, Mark)> {
         let lines = lines(document, Duration::from_secs(90)).into_iter();
-        lines.filter(|line| line.mark != Mark::Well).map(|line| (line.subject, line.mark)).collect()
+        lines.filter(|line| line.mark != Mark::Good).map(|line| (line.subject, line.mark)).collect()
     }
 
     #[test]
     fn what_is_away_is_wrong_after_max_age_and_a_young_daemon_is_given_that_time() {
         let to = |since| DestinationEntry { name: "a".to_owned(), since, ..DestinationEntry::default() };
-        for (since, mark) in [(910, Mark::NotYet), (909, Mark::Wrong)] {
+        for (since, mark) in [(910, Mark::Note), (909, Mark::Wrong)] {
             let away = StatusDocument { destinations: vec![to(since)], ..document() };
             assert_eq!(marks(&away), [("a".to_owned(), mark)]);
             let starts = StatusDocument {
@@ -264,7 +241,7 @@ mod tests {
     /// A load balancer without a backend does this: each connection ends after a moment, and nothing is delivered.
     #[test]
     fn a_peer_that_accepts_and_closes_at_once_is_wrong_when_what_waits_is_older_than_max_age() {
-        for (oldest, mark) in [(910, Mark::NotYet), (909, Mark::Wrong)] {
+        for (oldest, mark) in [(910, Mark::Note), (909, Mark::Wrong)] {
             let to =
                 DestinationEntry { since: 999, waits_since: Some(oldest), ..DestinationEntry::default() };
             let closing = StatusDocument { destinations: vec![to], ..document() };
@@ -275,7 +252,7 @@ mod tests {
     /// One that has been up for a week is not failed by a disk that does not answer for a second.
     #[test]
     fn a_disk_is_wrong_when_it_has_been_away_for_max_age_however_old_the_daemon_is() {
-        for (since, mark) in [(910, Mark::NotYet), (909, Mark::Wrong)] {
+        for (since, mark) in [(910, Mark::Note), (909, Mark::Wrong)] {
             let queue = QueueEntry { dir: Some("/q".into()), since: Some(since), ..QueueEntry::default() };
             assert_eq!(marks(&StatusDocument { queue, ..document() }), [("queue".to_owned(), mark)]);
         }
@@ -329,7 +306,7 @@ mod tests {
     #[test]
     fn a_slurmctld_whose_last_answer_is_older_than_two_intervals_does_not_answer() {
         for standby in [false, true] {
-            for (last, expected) in [(940, None), (939, Some(Mark::NotYet)), (909, Some(Mark::Wrong))] {
+            for (last, expected) in [(940, None), (939, Some(Mark::Note)), (909, Some(Mark::Wrong))] {
                 let slurmctld = SlurmctldEntry { last_answer: Some(last), standby, ..document().slurmctld };
                 let hangs = StatusDocument { slurmctld, ..document() };
                 let expected: Vec<_> =
@@ -364,7 +341,7 @@ mod tests {
             ..DestinationEntry::default()
         };
         let (mark, text) = destination(&to, Judge { now: 0, max_age: Duration::ZERO });
-        assert_eq!(mark, Mark::Well);
+        assert_eq!(mark, Mark::Good);
         assert!(
             text.contains("; 7 points lost since") && text.contains("; 3 points sent, not known to be read"),
             "{text}"
