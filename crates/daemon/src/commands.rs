@@ -18,15 +18,13 @@ pub(crate) use self::version::version;
 
 use std::fmt::Display;
 use std::future::Future;
-use std::io::{IsTerminal, Write};
-use std::pin::pin;
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use carbon::Destination;
 use serde::Serialize;
 use slurm_snapshot::{Reading, Request};
-use tokio::time::timeout;
 use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
@@ -36,9 +34,6 @@ use crate::telemetry::{Logging, has_colours};
 
 /// libslurm looks for a configuration for up to a minute; a user at a terminal gets an answer sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
-
-/// After this time a command that still waits says what it waits for.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
 /// Executes a command.
 pub(crate) fn execute(command: Command) -> Result<()> {
@@ -157,23 +152,19 @@ async fn read_once(slurm: SlurmSettings, request: Request) -> Result<Box<Reading
     source.outcome().await
 }
 
-/// The same, with what to do about a failure, and a line that says what it waits for.
+/// The same, with what to do about a failure.
 async fn read_or_advise(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>> {
-    let mut reading = pin!(read_once(slurm, request));
-    let outcome = match timeout(SIGN_OF_LIFE, &mut reading).await {
-        Ok(outcome) => outcome,
-        Err(_) => {
-            if std::io::stderr().is_terminal() {
-                note("waiting for slurmctld's answer");
-            }
-            reading.await
-        }
-    };
+    let outcome = read_once(slurm, request).await;
     outcome.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))
 }
 
 fn names(destinations: &[Destination]) -> Vec<String> {
     destinations.iter().map(|to| to.name.clone()).collect()
+}
+
+/// What a command that only looks starts with.
+fn load_quietly(options: &Options) -> Result<Config, Problems> {
+    load_what_is_readable(options).inspect(|config| start_quiet_log(options, config))
 }
 
 /// Errors alone, unless more is asked for: what libslurm warns of comes with the error.

@@ -39,20 +39,8 @@ pub(crate) struct Asker(UnixStream);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StatusError {
-    #[error(
-        "no daemon answers at {}: {error}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
-         listens in the directory that {VARIABLE} names.", .path.display()
-    )]
-    Unreachable { path: PathBuf, error: io::Error },
-    #[error(
-        "the daemon at {} has not answered within {} s: it is stopped or hangs, or its host is overloaded", .path.display(),
-        DEADLINE.as_secs()
-    )]
-    Silent { path: PathBuf },
-    #[error("the program that answers at {} is not slurm-graphite of this version: {text}", .path.display())]
-    Nonsense { path: PathBuf, text: String },
-}
+#[error("{0}")]
+pub(crate) struct StatusError(String);
 
 impl StatusSocket {
     /// Listens where RUNTIME_DIRECTORY says. Without it, if that fails, or if another daemon listens there, no client is answered.
@@ -106,14 +94,24 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusE
         let stream = UnixStream::connect(&path).await?;
         stream.take(LONGEST).read_to_end(&mut bytes).await
     };
-    match timeout(DEADLINE, read).await {
+    let read = timeout(DEADLINE, read).await.unwrap_or_else(|elapsed| Err(elapsed.into()));
+    let at = path.display();
+    let why = match read.map(|_| serde_json::from_slice(&bytes)) {
+        Ok(Ok(document)) => return Ok(document),
+        Ok(Err(error)) => {
+            format!("the program that answers at {at} is not slurm-graphite of this version: {error}")
+        }
         // As many wait for a daemon that answers nobody as the kernel lets.
-        Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(StatusError::Silent { path }),
-        Ok(Err(error)) => Err(StatusError::Unreachable { path, error }),
-        Ok(Ok(_)) => serde_json::from_slice(&bytes)
-            .map_err(|error| StatusError::Nonsense { path, text: error.to_string() }),
-        Err(_) => Err(StatusError::Silent { path }),
-    }
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => format!(
+            "the daemon at {at} has not answered within {} s: it is stopped or hangs, or its host is overloaded",
+            DEADLINE.as_secs()
+        ),
+        Err(error) => format!(
+            "no daemon answers at {at}: {error}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
+             listens in the directory that {VARIABLE} names."
+        ),
+    };
+    Err(StatusError(why))
 }
 
 /// systemd names several folders with colons between.
@@ -134,15 +132,11 @@ fn lock(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// Under another name first, so that a socket which an earlier run has left is replaced, and none is there before its mode.
+/// In the place of a socket that an earlier run has left.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    let new = path.with_extension("new");
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&new)?;
-    std::fs::set_permissions(&new, Permissions::from_mode(0o666))?;
-    std::fs::rename(&new, path)?;
+    // If it is still there, the next line says so.
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
     Ok(listener)
 }

@@ -58,7 +58,8 @@ fn without_connection(options: &Options, report: &mut Report) -> Result<()> {
     report.add_all(neighbors::lines(&config, false));
     report.add_all(absent_slurm_conf(&config));
     report.add_all(storage::long_queue(&config));
-    report.add_all(files(&config, false));
+    #[cfg(feature = "tls")]
+    report.add_all(tls::files(&config, false));
     Ok(())
 }
 
@@ -69,14 +70,6 @@ fn absent_slurm_conf(config: &Config) -> Option<CheckLine> {
         format!("slurm.conf: there is no {path}, which [slurm] conf or --slurm-conf names"),
         "The daemon waits until the file is there.",
     ))
-}
-
-/// What other files the configuration names that can be checked without a connection.
-fn files(_config: &Config, _connects: bool) -> Vec<CheckLine> {
-    #[cfg(feature = "tls")]
-    return tls::files(_config, _connects);
-    #[cfg(not(feature = "tls"))]
-    Vec::new()
 }
 
 async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &mut Report) -> Result<()> {
@@ -90,7 +83,8 @@ async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &
     };
     let finished = accounting::check(&config, reading.as_ref(), report).await;
     report.add(delivery::queue(&config));
-    report.add_all(files(&config, true));
+    #[cfg(feature = "tls")]
+    report.add_all(tls::files(&config, true));
     let series = match &reading {
         Some(reading) => series::check(&config, reading, finished.as_ref(), report).await,
         None => None,

@@ -10,7 +10,7 @@ use slurm_points::collectors::TickOutcome;
 use slurm_points::configured::Collectors;
 use slurm_snapshot::{Reading, ReplyKind, Request, Role};
 
-use super::{block_on, load_what_is_readable, names, note, print, read_or_advise, slot, start_quiet_log};
+use super::{block_on, load_quietly, names, note, print, read_or_advise, slot};
 use crate::accounting::Plan;
 use crate::cli::Options;
 use crate::config::Config;
@@ -19,8 +19,7 @@ use crate::source::{ReaderMemory, recording};
 use crate::survey::{Survey, patient};
 
 pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Result<()> {
-    let mut config = load_what_is_readable(options)?;
-    start_quiet_log(options, &config);
+    let mut config = load_quietly(options)?;
     // Nobody who only looks sends anything: a series keeps the rules that Carbon had when its first point came.
     match sends {
         true => config = config.with_destination()?,

@@ -14,7 +14,7 @@ pub(super) use self::compared::{Compared, RankedRow, Served};
 pub(super) use self::document::document;
 pub(super) use self::finished::finished;
 pub(super) use self::jobs::jobs;
-use super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
+use super::{block_on, load_quietly, print, read_or_advise};
 use crate::cli::Options;
 use crate::survey::HIDDEN_REMEDY;
 
@@ -25,8 +25,7 @@ pub(super) fn all() -> Request {
 }
 
 pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
-    let config = load_what_is_readable(options)?;
-    start_quiet_log(options, &config);
+    let config = load_quietly(options)?;
     let request = if reset { Request::new(ReplyKind::Reset, ReplyOptions::default()) } else { all() };
     let reading = block_on(read_or_advise(config.slurm, request))?;
     if reset {
@@ -41,10 +40,8 @@ pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
 
 /// One reading, without a part that may be hidden from this user.
 fn read_whole(options: &Options, request: Request) -> Result<Box<Reading>> {
-    let config = load_what_is_readable(options)?;
-    start_quiet_log(options, &config);
     let kind = request.reply;
-    let reading = block_on(read_or_advise(config.slurm, request))?;
+    let reading = block_on(read_or_advise(load_quietly(options)?.slurm, request))?;
     whole(&reading, kind)?;
     Ok(reading)
 }

@@ -56,23 +56,22 @@ async fn finished(
     let now = reading.time as i64;
     let since = now.saturating_sub(plan.window.max(HOUR));
     let answer = read_once(config.slurm.clone(), plan.request(since, now, Vec::new())).await;
-    match answer.map(|reading| (reading.visibility, reading.reply)) {
-        Ok((visibility, _)) if visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) => {
-            Err(CheckLine::wrong(
-                "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",
-                HIDDEN_REMEDY,
-            ))
-        }
-        Ok((_, Some(Reply::Finished(finished)))) => {
-            let last_hour = finished.jobs.iter().filter(|job| job.end >= now.saturating_sub(HOUR));
-            Ok((ids(config, plan, last_hour.count()), *finished))
-        }
-        Ok(_) => Err(CheckLine::wrong(
-            "slurmdbd: it did not answer with finished jobs",
-            "Is the reader of this version?",
-        )),
-        Err(error) => Err(CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice())),
+    let answer = answer
+        .map_err(|error| CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice()))?;
+    if answer.visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) {
+        return Err(CheckLine::wrong(
+            "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",
+            HIDDEN_REMEDY,
+        ));
     }
+    let Some(Reply::Finished(finished)) = answer.reply else {
+        return Err(CheckLine::wrong(
+            "slurmdbd: no finished jobs in its reply",
+            "Is the reader of this version?",
+        ));
+    };
+    let last_hour = finished.jobs.iter().filter(|job| job.end >= now.saturating_sub(HOUR));
+    Ok((ids(config, plan, last_hour.count()), *finished))
 }
 
 /// Whether the queue has room for the ids of all jobs that are read again, if every hour has as many `jobs` as the last one.
@@ -80,16 +79,15 @@ fn ids(config: &Config, plan: Plan, jobs: usize) -> CheckLine {
     let hours = usize::try_from(plan.kept_seconds() / HOUR).unwrap_or(usize::MAX).saturating_add(1);
     let ids = jobs.saturating_mul(hours);
     let size = |ids: usize| Size::from_bytes(u64::try_from(ids).unwrap_or(u64::MAX).saturating_mul(ID_BYTES));
+    let (needed, most, max_bytes) = (size(ids), size(plan.most_ids), config.queue.limits.max_bytes);
     let text = format!(
-        "{jobs} jobs ended in the last hour; the numbers of as many in each hour of catch_up take {}",
-        size(ids)
+        "slurmdbd: {jobs} jobs ended in the last hour; the numbers of as many in each hour of catch_up take {needed}"
     );
-    let max_bytes = Size::from_bytes(config.queue.limits.max_bytes);
     if ids > plan.most_ids {
         return CheckLine::wrong(
-            format!("slurmdbd: {text}, more than {}, an eighth of queue.max_bytes", size(plan.most_ids)),
+            format!("{text}, more than {most}, an eighth of queue.max_bytes"),
             "Raise queue.max_bytes or lower catch_up: jobs of which slurmdbd learns very late are not counted.",
         );
     }
-    CheckLine::good(format!("slurmdbd: {text} of queue.max_bytes ({max_bytes})"))
+    CheckLine::good(format!("{text} of queue.max_bytes ({})", Size::from_bytes(max_bytes)))
 }

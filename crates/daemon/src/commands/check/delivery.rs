@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use carbon::{Batch, Connection, ConnectionError, Destination, MetricNames, Stream};
 use size::Size;
+use tokio::time::timeout;
 
 use super::{CheckLine, Report, title};
 use crate::config::Config;
@@ -18,32 +19,26 @@ const REFUSAL: Duration = Duration::from_secs(1);
 
 /// Every Carbon in turn.
 pub(super) async fn check(config: &Config, canary: Option<&Batch>, report: &mut Report) {
+    for to in &config.carbon {
+        let line = carbon(to, canary, report).await;
+        report.add(line);
+    }
     if config.carbon.is_empty() {
         report.add(CheckLine::wrong(
             "carbon: no destination",
             "Give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file.",
         ));
     }
-    for to in &config.carbon {
-        let line = carbon(to, canary, report).await;
-        report.add(line);
-    }
 }
 
 async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> CheckLine {
     let passed = match &to.tls {
-        None => match Connection::open(to).await {
-            Ok(connection) => within_time(connection, to, canary).await,
-            Err(error) => Err(error),
-        },
+        None => passes::<Connection>(to, canary, |_| {}).await,
         #[cfg(feature = "tls")]
-        Some(_) => match carbon::TlsConnection::open(to).await {
-            Ok(connection) => {
-                report.add_all(super::tls::connected(&connection, to));
-                within_time(connection, to, canary).await
-            }
-            Err(error) => Err(error),
-        },
+        Some(_) => {
+            let connected = |with: &carbon::TlsConnection| report.add_all(super::tls::connected(with, to));
+            passes(to, canary, connected).await
+        }
         #[cfg(not(feature = "tls"))]
         Some(never) => match *never {},
     };
@@ -116,19 +111,21 @@ async fn speaks_tls(_: &Destination) -> bool {
     false
 }
 
-async fn within_time<C: Stream>(
-    connection: C,
+/// Sends the canary, where there is one, over a connection that `connected` has seen, within the time that Carbon gets.
+async fn passes<C: Stream>(
     to: &Destination,
     canary: Option<&Batch>,
+    connected: impl FnOnce(&C),
 ) -> Result<(), ConnectionError> {
+    let connection = C::open(to).await?;
+    connected(&connection);
     let patience = to.timeouts.connect;
-    tokio::time::timeout(patience + REFUSAL, send(connection, to, canary))
-        .await
-        .unwrap_or(Err(ConnectionError::Unread(patience)))
+    let sent = timeout(patience + REFUSAL, send(connection, to, canary)).await;
+    sent.unwrap_or(Err(ConnectionError::Unread(patience)))
 }
 
-/// The canary, where there is one, and the proof that it was read: the receiver closes the connection in answer to our
-/// half-close, and there is another connection to it.
+/// The canary and the proof that it was read: the receiver closes the connection in answer to our half-close, and there
+/// is another connection to it.
 async fn send<C: Stream>(
     connection: C,
     to: &Destination,
@@ -139,12 +136,12 @@ async fn send<C: Stream>(
         connection.write(&frame.bytes(to.protocol, to.names).unwrap_or_default()).await?;
     }
     // A receiver keeps a connection whose bytes it understands.
-    if let Ok(error) = tokio::time::timeout(REFUSAL, connection.ended()).await {
+    if let Ok(error) = timeout(REFUSAL, connection.ended()).await {
         return Err(error);
     }
     let alone = |error: ConnectionError| ConnectionError::Alone(error.to_string());
     let next = connection.open_again().await.map_err(alone)?;
-    if let Ok(error) = tokio::time::timeout(REFUSAL / 10, next.ended()).await {
+    if let Ok(error) = timeout(REFUSAL / 10, next.ended()).await {
         return Err(alone(error));
     }
     connection.half_close()?;
@@ -214,16 +211,14 @@ fn try_writing(dir: &Path) -> Result<(), Error> {
     // Where it could not be made there is nothing to remove.
     let _ = fs::remove_file(&path);
     written?;
-    for file in files(dir) {
-        match OpenOptions::new().write(true).open(&file) {
-            // The daemon may have removed it since.
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::new(error.kind(), format!("{}: {error}", file.display())));
-            }
-            _ => {}
+    let open = |file: PathBuf| match OpenOptions::new().write(true).open(&file) {
+        // The daemon may have removed it since.
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::new(error.kind(), format!("{}: {error}", file.display())))
         }
-    }
-    Ok(())
+        _ => Ok(()),
+    };
+    files(dir).try_for_each(open)
 }
 
 /// Bytes that an ordinary user may still take.

@@ -1,6 +1,7 @@
 //! The other configurations in the folder of the default one. Each belongs to another daemon, and no two may share
 //! paths. A queue that two would share is refused by its lock.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,27 +20,20 @@ pub(super) fn lines(config: &Config, connects: bool) -> Vec<CheckLine> {
     let line = |other: PathBuf| {
         let name = other.display();
         let text = ConfigFile::read(Some(&other)).map_err(Into::into);
-        match text.and_then(|text| Config::load(text, &Flags::default())) {
-            Err(_) => {
-                Some(CheckLine::unknown(format!("configuration: {name} is not compared: it has problems")))
-            }
-            Ok(other) if share_paths(config, &other) => {
-                let text = format!("configuration: {name} has the same prefix, {}", config.prefix);
-                Some(if connects { CheckLine::wrong(text, ADVICE) } else { CheckLine::costs(text, ADVICE) })
-            }
-            Ok(_) => None,
-        }
+        let Ok(other) = text.and_then(|text| Config::load(text, &Flags::default())) else {
+            return Some(CheckLine::unknown(format!(
+                "configuration: {name} is not compared: it has problems"
+            )));
+        };
+        let text = format!("configuration: {name} has the same prefix, {}", config.prefix);
+        let of_problem = if connects { CheckLine::wrong } else { CheckLine::costs };
+        share_paths(config, &other).then(|| of_problem(text, ADVICE))
     };
-    others(folder, file).into_iter().filter_map(line).collect()
-}
-
-/// Every file of the folder that `slurm-graphite@NAME.service` could start, except for `file`.
-fn others(folder: &Path, file: &Path) -> Vec<PathBuf> {
+    // Every file that `slurm-graphite@NAME.service` could start.
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut others: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|end| end == "toml") && path != file).collect();
-    others.sort();
-    others
+    let is_other = |path: &PathBuf| path.extension().is_some_and(|end| end == "toml") && path != file;
+    let others: BTreeSet<PathBuf> = entries.filter(is_other).collect();
+    others.into_iter().filter_map(line).collect()
 }
 
 /// Whether both would write the same paths. The cluster's name tells them apart only if each asks another Slurm.

@@ -14,49 +14,49 @@ use crate::source::SourceError;
 
 /// Returns the reading that slurmctld gave.
 pub(super) async fn check(config: &Config, endpoint: &Endpoint, report: &mut Report) -> Option<Reading> {
-    match read_once(config.slurm.clone(), Ticks::new(config).request()).await {
+    let outcome = read_once(config.slurm.clone(), Ticks::new(config).request()).await;
+    let wrong =
+        |what: &str, error: &SourceError| CheckLine::wrong(format!("{what}: {error}"), error.advice());
+    let (stage, rest, line) = match &outcome {
         Ok(reading) => {
-            let rest = reading.rest.clone().unwrap_or_default();
-            report.add_all(before(Stage::Slurmctld, endpoint, &rest));
-            report.add(token(&rest));
             let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
             let (release, took) = (&reading.release, milliseconds(reading.elapsed));
-            report.add(CheckLine::good(format!(
-                "slurmctld: cluster {cluster}, Slurm {release}, answers in {took} ms"
-            )));
-            Some(*reading)
+            let text = format!("slurmctld: cluster {cluster}, Slurm {release}, answers in {took} ms");
+            (Stage::Slurmctld, reading.rest.clone(), CheckLine::good(text))
         }
-        Err(error) => {
-            report.add_all(failed(&error, endpoint));
-            None
-        }
+        Err(error) => match error.root() {
+            SourceError::Refused(Failure { stage: Some(stage), rest, .. }, _) => {
+                (*stage, rest.as_deref().cloned(), wrong(subject(*stage), error))
+            }
+            _ => {
+                report.add(wrong("slurmrestd", error));
+                return None;
+            }
+        },
+    };
+    let rest = rest.unwrap_or_default();
+    report.add_all(before(stage, endpoint, &rest));
+    if stage == Stage::Slurmctld {
+        report.add(token(&rest));
     }
+    report.add(line);
+    if stage < Stage::Slurmctld {
+        report.add(CheckLine::unknown("slurmctld: not reached"));
+    }
+    outcome.ok().map(|reading| *reading)
 }
 
-fn failed(error: &SourceError, endpoint: &Endpoint) -> Vec<CheckLine> {
-    let wrong = |what: &str| CheckLine::wrong(format!("{what}: {error}"), error.advice());
-    let SourceError::Refused(Failure { stage: Some(stage), rest, .. }, _) = error.root() else {
-        return vec![wrong("slurmrestd")];
-    };
-    let rest = rest.as_deref().cloned().unwrap_or_default();
-    let mut lines = before(*stage, endpoint, &rest);
-    let what = match stage {
+/// What has failed at this stage.
+const fn subject(stage: Stage) -> &'static str {
+    match stage {
         Stage::Unsupported => "request",
         Stage::TokenFile | Stage::Token => "token",
         Stage::Connect => "connection",
         Stage::Tls => "TLS",
         Stage::Http => "slurmrestd",
         Stage::Version => "version",
-        Stage::Slurmctld => {
-            lines.push(token(&rest));
-            "slurmctld"
-        }
-    };
-    lines.push(wrong(what));
-    if *stage < Stage::Slurmctld {
-        lines.push(CheckLine::unknown("slurmctld: not reached"));
+        Stage::Slurmctld => "slurmctld",
     }
-    lines
 }
 
 /// What is known to work when a request comes as far as `stage`.
@@ -82,17 +82,15 @@ fn token(rest: &Rest) -> CheckLine {
     let end =
         left.map_or_else(|| "does not expire".to_owned(), |left| format!("expires in {} min", left / 60));
     let text = format!("token: for user {user}, {end}");
-    if token.exposed {
-        return CheckLine::wrong(
+    match (token.exposed, token.writable) {
+        (true, _) => CheckLine::wrong(
             format!("{text}; every user of this host can read its file"),
             "Use `chmod 600`, or 640 with the daemon's group.",
-        );
-    }
-    if token.writable {
-        return CheckLine::wrong(
+        ),
+        (_, true) => CheckLine::wrong(
             format!("{text}; others than its owner may replace its file"),
             "Use `chmod go-w` for the file and for its directory.",
-        );
+        ),
+        _ => CheckLine::good(text),
     }
-    CheckLine::good(text)
 }

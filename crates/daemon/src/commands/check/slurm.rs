@@ -3,6 +3,7 @@
 //! munged is tested without its library: a working munged closes a connection on which nothing was requested, and a
 //! stopped one does not. Only slurmctld's answer shows whether the key is the cluster's.
 
+use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
 const PATIENCE: Duration = Duration::from_secs(2);
 /// SLURM_PROTOCOL_AUTHENTICATION_ERROR
 const NO_CREDENTIAL: i32 = 1007;
+const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf, and token_file)";
 
 /// What was read of slurm.conf.
 struct SlurmConf {
@@ -33,22 +35,14 @@ struct SlurmConf {
     certain: bool,
 }
 
-enum Munge {
-    Answers,
-    Silent,
-    Absent(std::io::Error),
-}
+/// Whether munged answers; `TimedOut` if it is silent. `None`: munge is not used.
+type Munge = Option<Result<()>>;
 
-impl Munge {
-    /// libslurm would wait for ever for a munged that is stopped, and most of a minute for one that was killed and left
-    /// its socket behind; where there is no socket it gives up after two seconds.
-    fn holds_up(&self) -> bool {
-        match self {
-            Self::Answers => false,
-            Self::Silent => true,
-            Self::Absent(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
-        }
-    }
+/// libslurm would wait for ever for a munged that is stopped, and most of a minute for one that was killed and left
+/// its socket behind; where there is no socket it gives up after two seconds.
+fn holds_up(munge: &Munge) -> bool {
+    let error = munge.as_ref().and_then(|answer| answer.as_ref().err());
+    error.is_some_and(|error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionRefused))
 }
 
 /// Returns the reading that slurmctld gave.
@@ -60,9 +54,8 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
     // A token takes its place; with slurmrestd this is not run.
     conf.munge &= config.slurm.rest.token_file.is_none();
     let munge = if conf.munge { Some(ask_munge(&conf.socket).await) } else { None };
-    let waits = config.slurm.reader != ReaderChoice::Native;
-    if waits && conf.certain && munge.as_ref().is_some_and(Munge::holds_up) {
-        report.add(munge_alone(&conf, munge.as_ref()));
+    if config.slurm.reader != ReaderChoice::Native && conf.certain && holds_up(&munge) {
+        report.add(munge_alone(&conf, &munge));
         report.add(CheckLine::unknown("slurmctld: not asked, because libslurm would wait for munged"));
         return None;
     }
@@ -73,11 +66,10 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
     match outcome {
         Ok(reading) => {
             report.add(reader(kind, &reading, config));
+            let accepted = "slurmctld accepts this host's credentials";
             report.add(match conf.munge {
-                true => CheckLine::good("munge: slurmctld accepts this host's credentials"),
-                false => CheckLine::unknown(
-                    "munge: not used (see AuthType in slurm.conf, and token_file); slurmctld accepts this host's credentials",
-                ),
+                true => CheckLine::good(format!("munge: {accepted}")),
+                false => CheckLine::unknown(format!("{NO_MUNGE}; {accepted}")),
             });
             let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
             let took = milliseconds(reading.elapsed);
@@ -88,7 +80,7 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
             Some(*reading)
         }
         Err(error) => {
-            report.add_all(failed(&error, kind, &conf, munge.as_ref()));
+            report.add_all(failed(&error, kind, &conf, &munge));
             None
         }
     }
@@ -99,18 +91,18 @@ fn reader(kind: ReaderKind, reading: &Reading, config: &Config) -> CheckLine {
     if kind != ReaderKind::Native {
         return CheckLine::good(format!("libslurm: release {}", reading.release));
     }
-    let lacking: Vec<&str> = config.collectors.survey_replies().iter().map(|kind| kind.name()).collect();
     let text = format!("native reader: in the protocol of Slurm {}", reading.release);
-    if !lacking.is_empty() {
-        let advice = "Install libslurm and its reader (`slurm-graphite --version` names it), use [slurm] rest, or switch the collectors off.";
-        return CheckLine::wrong(format!("{text}; it cannot read {}", lacking.join(", ")), advice);
-    }
-    if config.slurm.reader == ReaderChoice::Auto {
-        return CheckLine::unknown(format!(
+    let lacking: Vec<&str> = config.collectors.survey_replies().iter().map(|kind| kind.name()).collect();
+    match config.slurm.reader {
+        _ if !lacking.is_empty() => CheckLine::wrong(
+            format!("{text}; it cannot read {}", lacking.join(", ")),
+            "Install libslurm and its reader (`slurm-graphite --version` names it), use [slurm] rest, or switch the collectors off.",
+        ),
+        ReaderChoice::Auto => CheckLine::unknown(format!(
             "{text}, because this host has no libslurm with a matching reader; it reads only the statistics"
-        ));
+        )),
+        _ => CheckLine::good(text),
     }
-    CheckLine::good(text)
 }
 
 /// Whether this host is one of SlurmctldHost.
@@ -119,65 +111,59 @@ async fn follow(config: &Config) -> CheckLine {
         return CheckLine::unknown("follow: the reader did not report which controller this host is");
     };
     let name = |index: Option<u32>| ahead.hosts.get(usize::try_from(index?).ok()?);
-    match (name(ahead.own), name(ahead.answers)) {
-        (None, _) => {
-            let problems = config.not_a_controller(&ahead.hosts).to_string();
-            CheckLine::wrong(
-                problems,
-                "`scontrol show config | grep SlurmctldHost` and `hostname` show both.",
-            )
+    let Some(own) = name(ahead.own) else {
+        return CheckLine::wrong(
+            config.not_a_controller(&ahead.hosts).to_string(),
+            "`scontrol show config | grep SlurmctldHost` and `hostname` show both.",
+        );
+    };
+    CheckLine::good(match name(ahead.answers) {
+        None => format!("follow: this host is {own}, and none before it in SlurmctldHost answers"),
+        Some(other) => {
+            format!("follow: this host is {own}; {other} comes before it in SlurmctldHost, and answers")
         }
-        (Some(own), None) => CheckLine::good(format!(
-            "follow: this host is {own}, and none before it in SlurmctldHost answers"
-        )),
-        (Some(own), Some(other)) => CheckLine::good(format!(
-            "follow: this host is {own}; {other} comes before it in SlurmctldHost, and answers"
-        )),
-    }
+    })
 }
 
-fn failed(error: &SourceError, kind: ReaderKind, conf: &SlurmConf, munge: Option<&Munge>) -> Vec<CheckLine> {
+fn failed(error: &SourceError, kind: ReaderKind, conf: &SlurmConf, munge: &Munge) -> Vec<CheckLine> {
     let wrong = |what: &str| CheckLine::wrong(format!("{what}: {error}"), error.advice());
+    let not_asked = |why: &str| CheckLine::unknown(format!("slurmctld: not asked, because {why}"));
     match error.root() {
-        SourceError::NoReader(_) => vec![
-            wrong("libslurm"),
-            munge_alone(conf, munge),
-            CheckLine::unknown("slurmctld: not asked, because there is no reader"),
-        ],
+        SourceError::NoReader(_) => {
+            vec![wrong("libslurm"), munge_alone(conf, munge), not_asked("there is no reader")]
+        }
         // The native reader knows more causes of it.
         SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL && kind != ReaderKind::Native => {
-            vec![
-                match munge {
-                    Some(Munge::Answers) => CheckLine::wrong(
-                        format!("munge: munged is running, but slurmctld rejects its credentials: {error}"),
-                        "Do both hosts have the same munge.key and the same time? Is munged running on slurmctld's host? Try \
+            let credentials = match munge {
+                Some(Ok(())) => CheckLine::wrong(
+                    format!("munge: munged is running, but slurmctld rejects its credentials: {error}"),
+                    "Do both hosts have the same munge.key and the same time? Is munged running on slurmctld's host? Try \
                      `munge -n | ssh CONTROLLER unmunge`.",
-                    ),
-                    Some(_) if conf.certain => munge_alone(conf, munge),
-                    _ => wrong("credentials"),
-                },
-                CheckLine::unknown("slurmctld: not asked, because it answers only with valid credentials"),
-            ]
+                ),
+                Some(_) if conf.certain => munge_alone(conf, munge),
+                _ => wrong("credentials"),
+            };
+            vec![credentials, not_asked("it answers only with valid credentials")]
         }
         _ => vec![munge_alone(conf, munge), wrong("slurmctld")],
     }
 }
 
 /// What is known of munge when slurmctld has said nothing of it.
-fn munge_alone(conf: &SlurmConf, munge: Option<&Munge>) -> CheckLine {
+fn munge_alone(conf: &SlurmConf, munge: &Munge) -> CheckLine {
     let socket = conf.socket.display();
     match munge {
-        None => CheckLine::unknown("munge: not used (see AuthType in slurm.conf)"),
-        Some(Munge::Answers) => CheckLine::good(format!("munge: munged answers at {socket}")),
-        Some(Munge::Silent) => CheckLine::wrong(
+        None => CheckLine::unknown(NO_MUNGE),
+        Some(Ok(())) => CheckLine::good(format!("munge: munged answers at {socket}")),
+        Some(Err(error)) if error.kind() == ErrorKind::TimedOut => CheckLine::wrong(
             format!("munge: munged accepts connections at {socket}, but does not answer"),
             "Is it stopped or overloaded? Try `munge -n | unmunge`, then `systemctl restart munge`.",
         ),
         // Without a slurm.conf nobody knows where munged should be, or whether.
-        Some(Munge::Absent(error)) if !conf.certain => CheckLine::unknown(format!(
+        Some(Err(error)) if !conf.certain => CheckLine::unknown(format!(
             "munge: nothing answers at {socket} ({error}); slurm.conf may name another socket"
         )),
-        Some(Munge::Absent(error)) => CheckLine::wrong(
+        Some(Err(error)) => CheckLine::wrong(
             format!("munge: nothing answers at {socket}: {error}"),
             "Is munged running here? `systemctl status munge`; it needs the cluster's /etc/munge/munge.key.",
         ),
@@ -191,41 +177,32 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
         None => (conf::USUAL.map(PathBuf::from).to_vec(), String::new()),
     };
     for path in candidates {
-        let name = path.display().to_string();
         match read(&path).await {
             Ok(text) => {
-                report.add(CheckLine::good(format!("slurm.conf: {name}{how}")));
+                report.add(CheckLine::good(format!("slurm.conf: {}{how}", path.display())));
                 return Some(SlurmConf::of(&text));
             }
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound && how.is_empty() => {}
+            Err(error) => {
                 report.add(CheckLine::wrong(
-                    format!("slurm.conf: {name}: {error}{how}"),
-                    "The user that the daemon runs as needs read permission on it and search permission (x) on every parent directory.",
+                    format!("slurm.conf: {}: {error}{how}", path.display()),
+                    "The user that the daemon runs as must be able to read it, and to search every parent directory (x).",
                 ));
-                return None;
-            }
-            Err(_) if how.is_empty() => {}
-            Err(_) => {
-                let error = SourceError::NoConf(path);
-                report.add(CheckLine::wrong(format!("slurm.conf: {error}"), error.advice()));
                 return None;
             }
         }
     }
-    let server = std::env::var("SLURM_CONF_SERVER").ok();
-    let from = server.map_or_else(|| "DNS".to_owned(), |server| format!("SLURM_CONF_SERVER ({server})"));
-    let usual = conf::USUAL.join(" or ");
     report.add(CheckLine::unknown(format!(
-        "slurm.conf: there is no {usual}; libslurm looks in its own place, then asks a configless slurmctld, found by {from}"
+        "slurm.conf: there is no {}; libslurm looks in its own place, then asks a configless slurmctld (SLURM_CONF_SERVER, or DNS)",
+        conf::USUAL.join(" or ")
     )));
     Some(SlurmConf { munge: true, socket: MUNGE_SOCKET.into(), certain: false })
 }
 
 /// It may be on a file system that hangs.
-async fn read(path: &Path) -> std::io::Result<String> {
+async fn read(path: &Path) -> Result<String> {
     let path = path.to_owned();
-    let reading = tokio::task::spawn_blocking(move || std::fs::read(path));
-    let bytes = timeout(PATIENCE, reading).await??;
+    let bytes = timeout(PATIENCE, tokio::task::spawn_blocking(move || std::fs::read(path))).await??;
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -252,17 +229,13 @@ impl SlurmConf {
 }
 
 /// The half-close barrier, as with Carbon.
-async fn ask_munge(socket: &Path) -> Munge {
+async fn ask_munge(socket: &Path) -> Result<()> {
     let ask = async {
         let mut stream = UnixStream::connect(socket).await?;
         stream.shutdown().await?;
-        stream.read(&mut [0]).await
+        stream.read(&mut [0]).await.map(drop)
     };
-    match timeout(PATIENCE, ask).await {
-        Ok(Ok(_)) => Munge::Answers,
-        Ok(Err(error)) => Munge::Absent(error),
-        Err(_) => Munge::Silent,
-    }
+    timeout(PATIENCE, ask).await?
 }
 
 /// µs in ms, to the tenth.

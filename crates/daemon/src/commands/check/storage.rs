@@ -1,6 +1,7 @@
 //! Carbon's own configuration, if it can be read: whether its rules fit what the daemon sends.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use slurm_points::levels::AnyLevel;
 use slurm_points::metric::{Leaf, Rollup};
 
 use super::carbon_conf::CarbonConf;
-use super::rules::{self, Rule};
+use super::rules::{self, Rule, RuleError};
 use super::series::Series;
 use super::{CheckLine, ini};
 use crate::commands::carbon_rules::{self, AGGREGATION, Block, SCHEMAS};
@@ -62,10 +63,17 @@ pub(super) fn lines(
             "storage-schemas.conf: not checked, because the prefix needs the cluster's name, which is not known",
         )];
     };
-    let mut lines = schemas(config, place, &figures);
-    lines.extend(aggregation(config, place, &figures));
-    lines.push(creates(config, place, series));
-    lines
+    let files = [
+        schemas(config, place, &figures),
+        aggregation(config, place, &figures),
+        creates(config, place, series).map(|line| vec![line]),
+    ];
+    files.into_iter().flat_map(|file| file.unwrap_or_else(|line| vec![line])).collect()
+}
+
+/// What a line about one of Carbon's files begins with, and its text.
+fn read(name: &str, path: &Path) -> (String, std::io::Result<String>) {
+    (format!("{name} ({})", path.display()), std::fs::read_to_string(path))
 }
 
 /// A note if the file has a block of `carbon-rules` that is not the one that this configuration needs.
@@ -117,23 +125,17 @@ fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
     Some(collectors.chain(own).flat_map(figure).collect())
 }
 
-fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Vec<CheckLine> {
-    let title = format!("{SCHEMAS} ({})", place.schemas.display());
-    let wrong = |text: String, advice: &str| vec![CheckLine::wrong(format!("{title}: {text}"), advice)];
-    let text = match std::fs::read_to_string(&place.schemas) {
-        Ok(text) => text,
-        Err(error) => return wrong(error.to_string(), "May this user read it?"),
-    };
-    let rules = match rules::schemas(&text) {
-        Ok(rules) => rules,
-        Err(error @ rules::RuleError::Pattern(..)) => {
-            return vec![CheckLine::unknown(format!("{title}: {error}"))];
-        }
-        Err(error) => return wrong(error.to_string(), "Correct it: Carbon does not start with it."),
-    };
+/// The lines of storage-schemas.conf; the error is the line of a file that cannot be judged.
+fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Result<Vec<CheckLine>, CheckLine> {
+    let (title, text) = read(SCHEMAS, &place.schemas);
+    let wrong = |text: &dyn Display, advice: &str| CheckLine::wrong(format!("{title}: {text}"), advice);
+    let text = text.map_err(|error| wrong(&error, "May this user read it?"))?;
+    let rules = rules::schemas(&text).map_err(|error| match error {
+        RuleError::Pattern(..) => CheckLine::unknown(format!("{title}: {error}")),
+        RuleError::Retentions(..) => wrong(&error, "Correct it: Carbon does not start with it."),
+    })?;
     let Judgement { fitting, misfits } = judge(config, &rules, figures);
-    let mut lines: Vec<CheckLine> =
-        misfits.into_iter().flat_map(|(text, advice)| wrong(text, &advice)).collect();
+    let mut lines: Vec<CheckLine> = misfits.iter().map(|(text, advice)| wrong(text, advice)).collect();
     if lines.is_empty() {
         let fitting = fitting
             .iter()
@@ -141,7 +143,7 @@ fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Vec<Check
         lines.push(CheckLine::good(format!("{title}: {}", fitting.collect::<Vec<_>>().join(", "))));
     }
     lines.extend(outdated(config, &title, &place.schemas, &text, &carbon_rules::schemas(config)));
-    lines
+    Ok(lines)
 }
 
 /// What Carbon's rules do to the figures.
@@ -186,96 +188,80 @@ fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(Strin
          their archives until whisper-auto-resize.",
         with_file(config)
     );
-    if step > interval {
-        return Some((
-            format!("it keeps one point every {step} s, so ticks every {interval} s overwrite each other"),
-            above,
-        ));
-    }
-    if step < interval {
-        return Some((
-            format!("it keeps one point every {step} s, so an interval of {interval} s leaves holes"),
-            format!("{above} Or set interval to {step} s."),
-        ));
-    }
     let (key, needed) = longest(config);
-    (kept < needed).then(|| {
-        (
-            format!(
-                "it keeps its finest points for {}, less than queue.{key} ({})",
-                span(kept),
-                span(needed)
-            ),
+    if step > interval {
+        let what =
+            format!("it keeps one point every {step} s, so ticks every {interval} s overwrite each other");
+        Some((what, above))
+    } else if step < interval {
+        let what = format!("it keeps one point every {step} s, so an interval of {interval} s leaves holes");
+        Some((what, format!("{above} Or set interval to {step} s.")))
+    } else if kept < needed {
+        let (kept, needed) = (span(kept), span(needed));
+        Some((
+            format!("it keeps its finest points for {kept}, less than queue.{key} ({needed})"),
             format!(
                 "Keep them longer, or lower queue.{key}: an older point would overwrite a rolled-up value."
             ),
-        )
-    })
+        ))
+    } else {
+        None
+    }
 }
 
 fn span(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
 
-fn aggregation(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Vec<CheckLine> {
+/// The same of storage-aggregation.conf.
+fn aggregation(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Result<Vec<CheckLine>, CheckLine> {
     let path = place.schemas.with_file_name(AGGREGATION);
-    let title = format!("{AGGREGATION} ({})", path.display());
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
+    let (title, text) = read(AGGREGATION, &path);
+    let unknown = |error: &dyn Display| CheckLine::unknown(format!("{title}: {error}"));
+    let text = match text {
         Err(error) if place.is_carbons && error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return vec![CheckLine::unknown(format!("{title}: {error}"))],
+        text => text.map_err(|error| unknown(&error))?,
     };
-    let rules = match rules::aggregations(&text) {
-        Ok(rules) => rules,
-        Err(error) => return vec![CheckLine::unknown(format!("{title}: {error}"))],
+    let rules = rules::aggregations(&text).map_err(|error| unknown(&error))?;
+    let misfit = |figure: &Figure| {
+        let rule = rules::first(&rules, &figure.path).filter(|rule| rule.says != Some(figure.rollup))?;
+        Some(format!("{} by {}", figure.path, rule.title))
+    };
+    let misfits: Vec<String> = figures.iter().filter_map(misfit).collect();
+    let line = match misfits.first() {
+        None => CheckLine::good(format!("{title}: every path has the right roll-up")),
+        Some(example) => CheckLine::wrong(
+            format!(
+                "{title}: {} of {} kinds of paths have the wrong roll-up, such as {example}",
+                misfits.len(),
+                figures.len()
+            ),
+            "Put the rules that `slurm-graphite carbon-rules --file aggregation` prints above all other rules: averaging a counter or a \
+             maximum gives meaningless values.",
+        ),
     };
     let outdated = outdated(config, &title, &path, &text, &carbon_rules::aggregation());
-    [roll_ups(&title, &rules, figures)].into_iter().chain(outdated).collect()
-}
-
-fn roll_ups(title: &str, rules: &[Rule<Option<Rollup>>], figures: &[Figure]) -> CheckLine {
-    let misfits = figures.iter().filter_map(|figure| {
-        let rule = rules::first(rules, &figure.path).filter(|rule| rule.says != Some(figure.rollup))?;
-        Some((&figure.path, &rule.title))
-    });
-    let misfits: Vec<_> = misfits.collect();
-    let Some((example, rule)) = misfits.first() else {
-        return CheckLine::good(format!("{title}: every path has the right roll-up"));
-    };
-    CheckLine::wrong(
-        format!(
-            "{title}: {} of {} kinds of paths have the wrong roll-up, such as {example} by {rule}",
-            misfits.len(),
-            figures.len()
-        ),
-        "Put the rules that `slurm-graphite carbon-rules --file aggregation` prints above all other rules: averaging a counter or a maximum \
-         gives meaningless values.",
-    )
+    Ok([line].into_iter().chain(outdated).collect())
 }
 
 /// MAX_CREATES_PER_MINUTE against the series that Carbon does not have yet.
-fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> CheckLine {
-    let path = place.schemas.with_file_name("carbon.conf");
-    let title = format!("carbon.conf ({})", path.display());
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) => return CheckLine::unknown(format!("{title}: {error}")),
-    };
-    let caches = ini::caches(&text);
+fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> Result<CheckLine, CheckLine> {
+    let (title, text) = read("carbon.conf", &place.schemas.with_file_name("carbon.conf"));
+    let caches = ini::caches(&text.map_err(|error| CheckLine::unknown(format!("{title}: {error}")))?);
     let limits =
         caches.iter().filter_map(|section| section.get("max_creates_per_minute")?.parse::<f64>().ok());
     let limit = limits.fold(f64::INFINITY, f64::min);
     if limit.is_infinite() {
-        return CheckLine::good(format!("{title}: Carbon creates new series without a limit"));
+        return Ok(CheckLine::good(format!("{title}: Carbon creates new series without a limit")));
     }
     let unknown = |why| {
         let text =
             format!("{title}: {limit} new series a minute; how many it must create is not known, {why}");
         CheckLine::unknown(text)
     };
-    let Some(series) = series else { return unknown("because the series were not counted") };
+    let series = series.ok_or_else(|| unknown("because the series were not counted"))?;
     if config.has_tags_only() {
-        return unknown("because the files of series with tags are named by hashes");
+        return Err(unknown("because the files of series with tags are named by hashes"));
     }
     let whisper = caches.iter().find_map(|section| section.get("local_data_dir")).map(Path::new);
     let new = match whisper.filter(|whisper| whisper.is_dir() && place.is_carbons) {
@@ -288,17 +274,16 @@ fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> Chec
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53")]
     let minutes = (new as f64 / limit).ceil();
     if minutes <= 1.0 {
-        return CheckLine::good(format!(
-            "{title}: {new} series are new, Carbon creates up to {limit} a minute"
-        ));
+        let text = format!("{title}: {new} series are new, Carbon creates up to {limit} a minute");
+        return Ok(CheckLine::good(text));
     }
-    CheckLine::costs(
+    Ok(CheckLine::costs(
         format!(
             "{title}: Carbon needs {minutes} minutes to create {new} series at {limit} a minute, and drops points of those that it has not \
              created"
         ),
         "Raise MAX_CREATES_PER_MINUTE (`carbon-rules --max-creates`) and restart Carbon before the first start, or accept those minutes without points.",
-    )
+    ))
 }
 
 #[cfg(test)]

@@ -27,17 +27,17 @@ pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
             lines.extend(file("ca_file", path, to, false).unwrap_or_else(|wrong| vec![wrong]));
         }
         let Some((path, _)) = &settings.identity else { continue };
+        let key = || {
+            tls.check_identity().err().map(|error| {
+                CheckLine::wrong(
+                    format!("{}: key_file: {error}", title(to)),
+                    "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
+                )
+            })
+        };
         match file("cert_file", path, to, connects) {
             Err(wrong) => lines.push(wrong),
-            Ok(certificates) => {
-                lines.extend(certificates);
-                lines.extend(tls.check_identity().err().map(|error| {
-                    CheckLine::wrong(
-                        format!("{}: key_file: {error}", title(to)),
-                        "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
-                    )
-                }));
-            }
+            Ok(certificates) => lines.extend(certificates.into_iter().chain(key())),
         }
     }
     lines

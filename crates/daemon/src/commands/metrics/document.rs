@@ -11,23 +11,7 @@ use crate::self_metrics;
 /// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live tests hold the two readers.
 pub(super) const OVER_REST: &str = include_str!("rest.md");
 
-const INTRODUCTION: &str = "\
-# Metrics
-
-Printed by `slurm-graphite metrics`; do not edit. `slurm-graphite metrics WORD` prints the figures with that word in their path or meaning, \
-each with its whole path; `--format tsv` and `--format json` are for programs.
-
-Every path begins with the configured `prefix` (`cluster` by default) and ends with `gauge-` and the figure's name. What is in angle \
-brackets varies. Every path is public: a rename is announced under *Paths* in the changelog. *Roll-up* is the `aggregationMethod` that \
-fits the figure; config/carbon/storage-aggregation.conf has them. Each table is here once: other paths with the same figures are listed \
-below it.
-
-With `tags = true` a destination gets each point under a name with tags instead: what is in angle brackets is a tag, the rest, without \
-`gauge-`, is the name. `cluster.slurm_jobs.partition.<partition>.state.<state>.gauge-jobs` is \
-`slurm_jobs.partition.state.jobs;cluster=<cluster>;partition=<partition>;state=<state>`. The tag `cluster` is the prefix, without a leading \
-`cluster.`; a prefix without that is the tag `prefix` too. graphite-web has no room for values over 191 bytes: their end is replaced by `-` \
-and six hexadecimal digits of their hash.
-";
+const INTRODUCTION: &str = include_str!("introduction.md");
 
 /// This many equal figures are not printed again in another table.
 const SHARED: usize = 3;

@@ -8,32 +8,32 @@ use slurm_points::derive::{self, Calls, Interval, Tables};
 use slurm_snapshot::{Reading, Release, RpcTables, RpcUser, Statistics, rpc_name};
 
 /// Two readings without a reset between them.
-pub(in crate::commands) struct Compared<'a> {
-    pub(in crate::commands) before: &'a Statistics,
+pub(crate) struct Compared<'a> {
+    pub(crate) before: &'a Statistics,
     now: &'a Reading,
-    pub(in crate::commands) interval: Interval,
+    pub(crate) interval: Interval,
     /// `None` where the RPC tables of the two do not belong together.
     grown: Option<Tables>,
 }
 
 /// A row of an RPC table, and its growth.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::commands) struct RankedRow {
-    pub(in crate::commands) id: u32,
-    pub(in crate::commands) name: String,
+pub(crate) struct RankedRow {
+    pub(crate) id: u32,
+    pub(crate) name: String,
     /// 0 if it is not known.
-    pub(in crate::commands) per_minute: f64,
+    pub(crate) per_minute: f64,
     /// µs
-    pub(in crate::commands) mean: f64,
+    pub(crate) mean: f64,
     /// µs
-    pub(in crate::commands) time: u64,
+    pub(crate) time: u64,
     /// Of the table's time.
-    pub(in crate::commands) share: f64,
+    pub(crate) share: f64,
 }
 
 impl<'a> Compared<'a> {
     /// `None` if the two do not belong together.
-    pub(in crate::commands) fn new(before: &'a Reading, now: &'a Reading, every: u32) -> Option<Self> {
+    pub(crate) fn new(before: &'a Reading, now: &'a Reading, every: u32) -> Option<Self> {
         let (old, seconds) = derive::unbroken(before, now, every)?;
         let new = now.statistics.as_ref()?;
         let interval = Interval::new(old, new, now.release, seconds);
@@ -43,7 +43,7 @@ impl<'a> Compared<'a> {
     }
 
     /// What was served in the interval.
-    pub(in crate::commands) fn served(&self) -> Served {
+    pub(crate) fn served(&self) -> Served {
         self.grown
             .as_ref()
             .map_or_else(Served::default, |grown| Served::new(self.now, grown, Some(self.interval)))
@@ -52,14 +52,14 @@ impl<'a> Compared<'a> {
 
 /// What slurmctld has served, the most expensive first.
 #[derive(Default)]
-pub(in crate::commands) struct Served {
-    pub(in crate::commands) types: Vec<RankedRow>,
-    pub(in crate::commands) users: Vec<RankedRow>,
+pub(crate) struct Served {
+    pub(crate) types: Vec<RankedRow>,
+    pub(crate) users: Vec<RankedRow>,
 }
 
 impl Served {
     /// Everything in the tables of a first reading.
-    pub(in crate::commands) fn all(reading: &Reading) -> Self {
+    pub(crate) fn all(reading: &Reading) -> Self {
         let rpc = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref());
         rpc.map_or_else(Self::default, |rpc| Self::new(reading, &tables_of(rpc), None))
     }
@@ -107,12 +107,12 @@ fn ranked<K: Copy + Into<u32>>(
 }
 
 /// Slurm's name of a message type, or its number.
-pub(in crate::commands) fn type_name(id: u32, release: Release) -> Cow<'static, str> {
+pub(crate) fn type_name(id: u32, release: Release) -> Cow<'static, str> {
     rpc_name(id, release).map_or_else(|| id.to_string().into(), Cow::Borrowed)
 }
 
 /// The user's name or number.
-pub(in crate::commands) fn user_name(user: &RpcUser) -> Cow<'_, str> {
+pub(crate) fn user_name(user: &RpcUser) -> Cow<'_, str> {
     user.name.as_ref().map_or_else(|| user.id.to_string().into(), |name| name.as_str().into())
 }
 

@@ -18,7 +18,7 @@ use crate::printable::printable;
 const BESIDE: usize = 72;
 
 /// The document of a reading.
-pub(in crate::commands) fn document(reading: &Reading, compared: Option<Compared<'_>>) -> String {
+pub(crate) fn document(reading: &Reading, compared: Option<Compared<'_>>) -> String {
     let mut page = SdiagText { text: String::new(), compared };
     if let Some(statistics) = &reading.statistics {
         page.write(reading.release, statistics);

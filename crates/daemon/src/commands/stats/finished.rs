@@ -8,14 +8,14 @@ use slurm_points::finished::{HOUR, Tally};
 use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Reply, ReplyKind, Request};
 
 use super::read_whole;
-use super::table::{Moment, Row, Table, duration};
+use super::table::{Moment, Row, Table, duration, first_cell};
 use crate::cli::{By, Options};
 use crate::clock::unix_now;
 
 /// The states that have a column; the others are one together.
 const COLUMNS: [&str; 4] = ["completed", "failed", "cancelled", "timeout"];
 
-pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Result<()> {
+pub(crate) fn finished(options: &Options, by: By, json: bool) -> Result<()> {
     if by == By::Reason {
         bail!("--by reason: jobs that have ended have none; use --by user, account, partition or qos");
     }
@@ -57,37 +57,23 @@ fn table(by: By, since: i64, finished: &Finished) -> Table<FinishedRow> {
 }
 
 impl Row for FinishedRow {
-    const WIDTHS: &[usize] = &[9, 10, 10, 10, 10, 10, 10, 10, 10, 10];
-    const HEADS: &[&[&str]] = &[&[
-        "jobs",
-        "completed",
-        "failed",
-        "cancelled",
-        "timeout",
-        "other",
-        "CPU-hours",
-        "GPU-hours",
-        "mean wait",
-        "mean run",
-    ]];
-
-    fn name(&self) -> &str {
-        &self.name
+    fn head(by: &str) -> String {
+        let columns = COLUMNS.into_iter().chain(["other", "CPU-hours", "GPU-hours", "mean wait", "mean run"]);
+        format!("{by:<20} {:>9}{}\n", "jobs", columns.map(|head| format!(" {head:>10}")).collect::<String>())
     }
 
     fn weight(&self) -> (u64, u64) {
         (self.cpu_seconds, self.jobs())
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn line(&self) -> String {
         let states = COLUMNS.map(|state| self.states.get(state).copied().unwrap_or(0));
         let other = states.iter().fold(self.jobs(), |other, jobs| other.saturating_sub(*jobs));
-        let jobs = [self.jobs()].into_iter().chain(states).chain([other]);
         let times = [self.mean_wait, self.mean_run].map(|seconds| seconds.map(duration).unwrap_or_default());
-        jobs.map(|jobs| jobs.to_string())
-            .chain([self.cpu_seconds, self.gpu_seconds].map(hours))
-            .chain(times)
-            .collect()
+        let states = states.into_iter().chain([other]).map(|jobs| jobs.to_string());
+        let cells = states.chain([self.cpu_seconds, self.gpu_seconds].map(hours)).chain(times);
+        let cells: String = cells.map(|cell| format!(" {cell:>10}")).collect();
+        format!("{:<20} {:>9}{cells}\n", first_cell(&self.name), self.jobs())
     }
 }
 

@@ -6,10 +6,10 @@ use slurm_points::derive::seconds_since;
 use slurm_snapshot::{JobTallies, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::read_whole;
-use super::table::{Moment, Row, Table, duration};
+use super::table::{Moment, Row, Table, duration, first_cell};
 use crate::cli::{By, Options};
 
-pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
+pub(crate) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
     let reading = read_whole(options, Request::new(ReplyKind::Jobs, by.options()))?;
     let Some(Reply::Jobs(jobs)) = &reading.reply else { bail!("no jobs in slurmctld's reply") };
     table(by, jobs).print(json)
@@ -70,15 +70,13 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
     Table::new(Moment::Time(time), by, rows)
 }
 
-/// Above the columns of two figures.
-const RP: &str = "running/pending";
-
 impl Row for JobsRow {
-    const WIDTHS: &[usize] = &[15, 17, 13, 15, 13];
-    const HEADS: &[&[&str]] = &[&["jobs", "CPUs", "GPUs", "memory", "oldest wait"], &[RP, RP, RP, RP, ""]];
-
-    fn name(&self) -> &str {
-        &self.name
+    fn head(by: &str) -> String {
+        let both = "running/pending";
+        format!(
+            "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}\n{by:<20} {both:>15} {both:>17} {both:>13} {both:>15} {:>13}\n",
+            "", "jobs", "CPUs", "GPUs", "memory", "oldest wait", "",
+        )
     }
 
     fn weight(&self) -> (u64, u64) {
@@ -86,15 +84,17 @@ impl Row for JobsRow {
         (running.cpus.saturating_add(pending.cpus), running.jobs.saturating_add(pending.jobs))
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn line(&self) -> String {
         let both = |of: fn(&JobsResources) -> String| format!("{}/{}", of(&self.running), of(&self.pending));
-        vec![
+        format!(
+            "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}\n",
+            first_cell(&self.name),
             both(|held| held.jobs.to_string()),
             both(|held| held.cpus.to_string()),
             both(|held| held.gpus.to_string()),
             both(|held| amount(held.memory)),
             self.oldest_wait.map(duration).unwrap_or_default(),
-        ]
+        )
     }
 }
 

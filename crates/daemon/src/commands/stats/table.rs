@@ -15,13 +15,10 @@ const MOST_ROWS: usize = 20;
 
 /// The jobs of one name.
 pub(super) trait Row: Serialize {
-    /// Behind the name: the widths of the columns, and the lines of headings above them.
-    const WIDTHS: &[usize];
-    const HEADS: &[&[&str]];
-
-    fn name(&self) -> &str;
+    /// The headings, with what is counted by above the names.
+    fn head(by: &str) -> String;
     fn weight(&self) -> (u64, u64);
-    fn cells(&self) -> Vec<String>;
+    fn line(&self) -> String;
 }
 
 /// What is printed.
@@ -60,23 +57,17 @@ impl<R: Row> Table<R> {
     }
 
     pub(super) fn text(&self) -> String {
-        let line = |name: &str, cells: &[String]| {
-            let cells = cells.iter().zip(R::WIDTHS).map(|(cell, width)| format!(" {cell:>width$}"));
-            format!("{:<20}{}\n", cell(name, 20), cells.collect::<String>())
-        };
-        let mut text = String::new();
-        for (left, head) in (0..R::HEADS.len()).rev().zip(R::HEADS) {
-            let head: Vec<String> = head.iter().map(|head| (*head).to_owned()).collect();
-            text += &line(if left == 0 { &self.by } else { "" }, &head);
-        }
-        for row in &self.rows {
-            text += &line(if row.name().is_empty() { "(none)" } else { row.name() }, &row.cells());
-        }
+        let text = R::head(&self.by) + &self.rows.iter().map(R::line).collect::<String>();
         match self.rows_in_all.saturating_sub(self.rows.len()) {
             0 => text,
             more => format!("{text}and {more} more\n"),
         }
     }
+}
+
+/// The first column.
+pub(super) fn first_cell(name: &str) -> String {
+    cell(if name.is_empty() { "(none)" } else { name }, 20)
 }
 
 /// As squeue prints times: `1-02:03:04`, `02:03:04`, `03:04`.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use size::Size;
+
 use crate::clock;
 use crate::commands::{Mark, number};
 use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, StatusDocument};
@@ -51,13 +53,8 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
         Some(refused) => {
             // Each problem begins with the file, which is in this line already.
             let why = refused.why.replace(&format!("{file}: "), "").replace('\n', "; ");
-            (
-                Mark::Note,
-                format!(
-                    "{file}, as it was before the reload of {}, which was refused: {why}",
-                    moment(refused.at)
-                ),
-            )
+            let at = moment(refused.at);
+            (Mark::Note, format!("{file}, as it was before the reload of {at}, which was refused: {why}"))
         }
     };
     let mut lines = vec![
@@ -90,10 +87,8 @@ fn slurmctld(document: &StatusDocument, judge: Judge) -> (Mark, String) {
     let late = entry.last_answer.filter(|&last| judge.age(last) > two_ticks);
     if let (Some(true), Some(last)) = (entry.answers, late) {
         let ago = humantime::format_duration(judge.age(last));
-        return (
-            judge.mark(last),
-            format!("has not answered the last request yet; the last answer {ago} ago"),
-        );
+        let text = format!("has not answered the last request yet; the last answer {ago} ago");
+        return (judge.mark(last), text);
     }
     let cluster = entry.cluster.as_ref().map_or_else(String::new, |cluster| format!(", cluster {cluster}"));
     match entry.answers {
@@ -148,12 +143,12 @@ fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
 
 fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
     let max_age = humantime::format_duration(Duration::from_secs(entry.max_age));
-    let limits = format!("at most {} and {max_age}", mebibytes(entry.max_bytes));
-    let memory = mebibytes(u64::try_from(entry.memory_bytes).unwrap_or(u64::MAX));
+    let limits = format!("at most {} and {max_age}", Size::from_bytes(entry.max_bytes));
+    let memory = Size::from_bytes(entry.memory_bytes);
     let (mark, mut text) = match entry.dir.as_ref().map(|dir| dir.display()) {
         None => (Mark::Good, format!("in memory, {memory}; {limits}; lost at a restart")),
         Some(dir) if entry.durable => {
-            (Mark::Good, format!("{dir}, {}; {limits}", mebibytes(entry.file_bytes)))
+            (Mark::Good, format!("{dir}, {}; {limits}", Size::from_bytes(entry.file_bytes)))
         }
         Some(dir) => {
             let since = entry.since.unwrap_or(started);
@@ -174,8 +169,7 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
     let release = entry.release.as_ref().map_or_else(String::new, |release| format!(", Slurm {release}"));
     let restarts = match entry.restarts {
         0 => String::new(),
-        1 => ", started again once".to_owned(),
-        many => format!(", started again {many} times"),
+        many => format!(", started again {}", number(many, "time", "times")),
     };
     let kind = entry.kind.as_deref().filter(|kind| *kind != "libslurm");
     let role = format!("{}{}", entry.role, kind.map_or_else(String::new, |kind| format!(", {kind}")));
@@ -186,12 +180,6 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
         Some(pid) => (Mark::Good, format!("{role}{release}, process {pid}{restarts}")),
         None => (Mark::Note, format!("{role}: none now{restarts}")),
     }
-}
-
-/// Such as "0.2 MiB", rounded up: a queue that holds something is not empty.
-fn mebibytes(bytes: u64) -> String {
-    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
-    format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
 fn moment(unix: i64) -> String {
