@@ -23,8 +23,8 @@ pub(crate) use self::file::{ConfigFile, VARIABLE, default_paths};
 #[cfg(test)]
 pub(crate) use self::flags::{CarbonFlags, SlurmFlags};
 pub(crate) use self::flags::{Flags, OnceFlags, PathFlags, StatsFlags};
+use self::problem::Problem;
 pub(crate) use self::problem::Problems;
-use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
 use self::value::interval;
@@ -144,40 +144,23 @@ impl Config {
     /// The configuration in `file`, with `flags` overriding it.
     pub(crate) fn load(file: ConfigFile, flags: &Flags) -> Result<Self, Problems> {
         let ConfigFile { path, text } = file;
-        match Self::parse(&text, flags) {
-            Ok(config) => Ok(Self { file: path, ..config }),
-            Err(problems) => Err(Problems { file: path, ..problems }),
-        }
-    }
-
-    /// The configuration in a text that is known to be valid.
-    #[cfg(test)]
-    pub(crate) fn of(text: &str) -> Self {
-        Self::parse(text, &Flags::default()).unwrap()
-    }
-
-    fn parse(text: &str, flags: &Flags) -> Result<Self, Problems> {
-        let mut problems = Problems::default();
-        let mut config = Self::default();
-        let (table, errors) = toml::de::DeTable::parse_recoverable(text);
+        let mut problems = Problems { file: path.clone(), ..Problems::default() };
+        let mut config = Self { file: path, ..Self::default() };
+        let (table, errors) = toml::de::DeTable::parse_recoverable(&text);
         for error in errors {
-            let location =
-                error.span().map_or(KeyLocation::Whole, |span| KeyLocation::Line(line_of(text, span.start)));
-            problems.list.push(Problem {
-                location,
-                key: "not TOML".into(),
-                text: match error.message() {
-                    // A word without quotes: the parser does not know what it was meant to be.
-                    message if message.starts_with("string values must be quoted") => {
-                        "a text needs quotes (\"30s\"); a switch is true or false, without quotes".to_owned()
-                    }
-                    message => message.to_owned(),
-                },
-            });
+            let line = error.span().map(|span| line_of(&text, span.start));
+            let text = match error.message() {
+                // A word without quotes: the parser does not know what it was meant to be.
+                message if message.starts_with("string values must be quoted") => {
+                    "a text needs quotes (\"30s\"); a switch is true or false, without quotes"
+                }
+                message => message,
+            };
+            problems.list.push(Problem { line, ..Problem::whole("not TOML", text) });
         }
         // What follows a syntax error was read as something else: complaints about it would mislead.
         if problems.list.is_empty() {
-            config.apply_file(Section::new("", table, text, &mut problems));
+            config.apply_file(Section::new("", table, &text, &mut problems));
         }
         let list = &mut problems.list;
         config.apply_flags(flags, list);
@@ -195,6 +178,17 @@ impl Config {
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
         collectors::check(&config.collectors, config.interval, config.queue.dir.is_some(), list);
         if list.is_empty() { Ok(config) } else { Err(problems.locate()) }
+    }
+
+    #[cfg(test)]
+    fn parse(text: &str, flags: &Flags) -> Result<Self, Problems> {
+        Self::load(ConfigFile { path: None, text: text.to_owned() }, flags)
+    }
+
+    /// The configuration in a text that is known to be valid.
+    #[cfg(test)]
+    pub(crate) fn of(text: &str) -> Self {
+        Self::parse(text, &Flags::default()).unwrap()
     }
 
     fn apply_file(&mut self, mut top: Section<'_, '_>) {
@@ -286,9 +280,7 @@ impl Config {
 
     fn apply_flags(&mut self, flags: &Flags, problems: &mut Vec<Problem>) {
         let Flags { carbon, paths, slurm, queue_dir, log } = flags;
-        let mut problem = |key: &str, text: String| {
-            problems.push(Problem { location: KeyLocation::Flag, key: key.to_owned(), text });
-        };
+        let mut problem = |key: &str, text: String| problems.push(Problem::whole(format!("--{key}"), text));
         macro_rules! set {
             ($key:literal, $text:expr, $parse:expr, $target:expr) => {
                 if let Some(text) = $text {
@@ -299,10 +291,10 @@ impl Config {
                 }
             };
         }
-        set!("interval", &paths.interval, |text: &str| seconds(text), self.interval);
+        set!("interval", &paths.interval, seconds, self.interval);
         set!("prefix", &paths.prefix, str::parse::<Prefix>, self.prefix);
-        set!("log-level", &log.log_level, |text: &str| log_level(text), self.log.level);
-        set!("log-format", &log.log_format, |text: &str| log_format(text), self.log.format);
+        set!("log-level", &log.log_level, log_level, self.log.level);
+        set!("log-format", &log.log_format, log_format, self.log.format);
         if let Some(conf) = &slurm.slurm_conf {
             (self.slurm.conf, self.slurm.rest.endpoint) = (Some(conf.clone()), None);
         }
@@ -369,7 +361,7 @@ impl Config {
             host(),
             hosts.join(", ")
         );
-        Problems { file: self.file.clone(), ..vec![Problem::whole("slurm.follow", text)].into() }
+        Problem::whole("slurm.follow", text).into()
     }
 
     /// Whether all destinations get names with tags.
@@ -381,7 +373,7 @@ impl Config {
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file";
-            return Err(vec![Problem::whole("carbon", text)].into());
+            return Err(Problem::whole("carbon", text).into());
         }
         Ok(self)
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::problem::{KeyLocation, Problem, Problems};
+use super::problem::{Problem, Problems};
 
 /// Names another default file.
 pub(crate) const VARIABLE: &str = "SLURM_GRAPHITE_CONFIG";
@@ -60,8 +60,7 @@ impl Unreadable {
 
 impl From<Unreadable> for Problems {
     fn from(error: Unreadable) -> Self {
-        let text = format!("cannot be read: {}", error.source);
-        vec![Problem { location: KeyLocation::Whole, key: error.path.display().to_string(), text }].into()
+        Problem::whole(error.path.display().to_string(), format!("cannot be read: {}", error.source)).into()
     }
 }
 

@@ -16,61 +16,44 @@ pub(crate) struct Problems {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    pub(super) location: KeyLocation,
+    /// `None`: no single line of the file has it.
+    pub(super) line: Option<usize>,
+    /// Or a flag, with its dashes.
     pub(super) key: String,
     pub(super) text: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyLocation {
-    Line(usize),
-    Flag,
-    Whole,
 }
 
 impl Problem {
     /// A problem that no single line of the file has.
     pub(super) fn whole(key: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { location: KeyLocation::Whole, key: key.into(), text: text.into() }
+        Self { line: None, key: key.into(), text: text.into() }
     }
 }
 
 impl Problems {
     /// Gives a problem of several keys the line of the key that it names.
     pub(super) fn locate(mut self) -> Self {
-        for problem in self.list.iter_mut().filter(|problem| problem.location == KeyLocation::Whole) {
-            if let Some(line) = self.lines.get(&problem.key) {
-                problem.location = KeyLocation::Line(*line);
-            }
+        for problem in &mut self.list {
+            problem.line = problem.line.or_else(|| self.lines.get(&problem.key).copied());
         }
         self
     }
 }
 
-impl From<Vec<Problem>> for Problems {
-    fn from(list: Vec<Problem>) -> Self {
-        Self { list, ..Self::default() }
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self { list: vec![problem], ..Self::default() }
     }
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Problem { location, key, text }) in self.list.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            match location {
-                KeyLocation::Line(line) => {
-                    if let Some(file) = &self.file {
-                        write!(f, "{}: ", file.display())?;
-                    }
-                    write!(f, "line {line}: {key}: {text}")?;
-                }
-                KeyLocation::Flag => write!(f, "--{key}: {text}")?,
-                KeyLocation::Whole => write!(f, "{key}: {text}")?,
-            }
-        }
-        Ok(())
+        let file = self.file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
+        let problems = self.list.iter().map(|Problem { line, key, text }| match line {
+            Some(line) => format!("{file}line {line}: {key}: {text}"),
+            None => format!("{key}: {text}"),
+        });
+        f.write_str(&problems.collect::<Vec<_>>().join("\n"))
     }
 }
 

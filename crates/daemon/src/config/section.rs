@@ -8,7 +8,7 @@ use std::fmt::Display;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{KeyLocation, Problem, Problems};
+use super::problem::{Problem, Problems};
 
 /// The line of `text` that byte `offset` is in, from 1.
 pub(super) fn line_of(text: &str, offset: usize) -> usize {
@@ -43,9 +43,16 @@ impl<'p, 't> Section<'p, 't> {
         parse: impl FnOnce(&str) -> Result<T, E>,
         target: &mut T,
     ) {
-        if let Some(value) = self.take(key, parse) {
-            *target = value;
-        }
+        let parse = |value: &DeValue<'_>| match value {
+            DeValue::String(text) => parse(text).map_err(|error| error.to_string()),
+            // What is wrong with it in quotes too is said at once.
+            other => Err(match literal(other).map(|text| (parse(text), text)) {
+                Some((Ok(_), text)) => expected(&format!("quotes: \"{text}\""), other),
+                Some((Err(error), _)) => format!("{}; {error}", expected("a quoted string", other)),
+                None => expected("a quoted string", other),
+            }),
+        };
+        self.set_value(key, parse, target);
     }
 
     /// The same for a key without a default.
@@ -55,15 +62,13 @@ impl<'p, 't> Section<'p, 't> {
         parse: impl FnOnce(&str) -> Result<T, E>,
         target: &mut Option<T>,
     ) {
-        *target = self.take(key, parse).or_else(|| target.take());
+        self.set(key, |text| parse(text).map(Some), target);
     }
 
     /// Reads true or false.
     pub(super) fn set_flag(&mut self, key: &'static str, target: &mut bool) {
         let parse = |value: &DeValue<'_>| value.as_bool().ok_or_else(|| expected("true or false", value));
-        if let Some(value) = self.take_value(key, parse) {
-            *target = value;
-        }
+        self.set_value(key, parse, target);
     }
 
     /// Reads a whole number that `parse` accepts.
@@ -79,37 +84,23 @@ impl<'p, 't> Section<'p, 't> {
                 .and_then(parse),
             other => Err(expected("a whole number", other)),
         };
-        if let Some(value) = self.take_value(key, parse) {
-            *target = value;
-        }
+        self.set_value(key, parse, target);
     }
 
-    fn take<T, E: Display>(
-        &mut self,
-        key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        self.take_value(key, |value| match value {
-            DeValue::String(text) => parse(text).map_err(|error| error.to_string()),
-            // What is wrong with it in quotes too is said at once.
-            other => Err(match literal(other).map(|text| (parse(text), text)) {
-                Some((Ok(_), text)) => expected(&format!("quotes: \"{text}\""), other),
-                Some((Err(error), _)) => format!("{}; {error}", expected("a quoted string", other)),
-                None => expected("a quoted string", other),
-            }),
-        })
-    }
-
-    fn take_value<T>(
+    fn set_value<T>(
         &mut self,
         key: &'static str,
         parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
-    ) -> Option<T> {
+        target: &mut T,
+    ) {
         self.known.push(key);
-        let value = self.table.remove(key)?;
+        let Some(value) = self.table.remove(key) else { return };
         let line = line_of(self.text, value.span().start);
         self.problems.lines.insert(self.full(key), line);
-        parse(value.get_ref()).map_err(|text| self.problem_at(line, key, text)).ok()
+        match parse(value.get_ref()) {
+            Ok(value) => *target = value,
+            Err(text) => self.problem_at(line, key, text),
+        }
     }
 
     /// A table of this table.
@@ -154,8 +145,7 @@ impl<'p, 't> Section<'p, 't> {
     /// Reports that `key` is missing, unless it was there and wrong.
     pub(super) fn require(&mut self, key: &'static str, what: &str) {
         let full = self.full(key);
-        if !self.problems.list.iter().any(|problem| problem.key == full && problem.place_line() >= self.line)
-        {
+        if !self.problems.list.iter().any(|problem| problem.key == full && problem.line >= Some(self.line)) {
             self.problem(key, format!("is missing: {what}"));
         }
     }
@@ -167,35 +157,22 @@ impl<'p, 't> Section<'p, 't> {
 
     /// Reports every key that was not read: it does not exist.
     pub(super) fn end(mut self) {
-        let left: Vec<(usize, String)> = self
-            .table
-            .iter()
-            .map(|(key, _)| (line_of(self.text, key.span().start), key.get_ref().to_string()))
-            .collect();
-        for (line, key) in left {
-            let meant = similar(&key, &self.known);
+        for (key, _) in std::mem::take(&mut self.table) {
+            let (line, key) = (line_of(self.text, key.span().start), key.get_ref());
+            let meant = similar(key, &self.known);
             let meant = meant.map_or_else(|| "the".to_owned(), |meant| format!("did you mean {meant}? The"));
             let text = format!("no such key; {meant} keys here are {}", self.known.join(", "));
-            self.problem_at(line, &key, text);
+            self.problem_at(line, key, text);
         }
     }
 
     fn problem_at(&mut self, line: usize, key: &str, text: String) {
         let key = self.full(key);
-        self.problems.list.push(Problem { location: KeyLocation::Line(line), key, text });
+        self.problems.list.push(Problem { line: Some(line), key, text });
     }
 
     fn full(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
-    }
-}
-
-impl Problem {
-    const fn place_line(&self) -> usize {
-        match self.location {
-            KeyLocation::Line(line) => line,
-            KeyLocation::Flag | KeyLocation::Whole => 0,
-        }
     }
 }
 

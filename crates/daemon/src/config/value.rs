@@ -69,6 +69,17 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
 }
 
+/// One of a few words, each with its value.
+pub(super) fn one_of<T: Copy, const N: usize>(words: [(&str, T); N]) -> impl Fn(&str) -> Result<T, String> {
+    move |text| {
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        found.ok_or_else(|| {
+            let words = words.map(|(word, _)| format!("{word:?}")).join(" or ");
+            format!("{text:?} is not {words}")
+        })
+    }
+}
+
 pub(super) fn reader(text: &str) -> Result<ReaderChoice, String> {
     match text {
         "auto" => Ok(ReaderChoice::Auto),
@@ -89,15 +100,11 @@ pub(super) fn destination_name(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn protocol_name(text: &str) -> Result<Protocol, String> {
-    match text {
-        "pickle" => Ok(Protocol::Pickle),
-        "plaintext" => Ok(Protocol::Plaintext),
-        _ => Err(format!("{text:?} is neither \"pickle\" nor \"plaintext\"")),
-    }
+    one_of([("pickle", Protocol::Pickle), ("plaintext", Protocol::Plaintext)])(text)
 }
 
 pub(super) fn follow(text: &str) -> Result<bool, String> {
-    if text == "slurmctld" { Ok(true) } else { Err(format!("{text:?} is not \"slurmctld\"")) }
+    one_of([("slurmctld", true)])(text)
 }
 
 pub(super) fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilter, String> {
@@ -108,9 +115,5 @@ pub(super) fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilte
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(format!("{text:?} is neither \"text\" nor \"json\"")),
-    }
+    one_of([("text", LogFormat::Text), ("json", LogFormat::Json)])(text)
 }
