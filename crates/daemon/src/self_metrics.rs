@@ -49,7 +49,7 @@ pub(crate) struct SelfMetrics {
     pub(crate) timelines: u64,
     pub(crate) points_refused: u64,
     pub(crate) reader_restarts: u64,
-    /// `ReaderKind::number`; `None` until one has been started.
+    /// `ReaderKind`; `None` until one has been started.
     pub(crate) reader: Option<u32>,
     /// The last reload was refused.
     pub(crate) reload_refused: bool,

@@ -70,16 +70,7 @@ impl SourceError {
     pub(crate) fn advice(&self) -> &str {
         match self {
             Self::NoConf(_) => "Copy the cluster's slurm.conf to this host, or name its place.",
-            Self::NoReader(locate::NoReader::NoRest { .. }) => {
-                "It is a separate package, which needs no Slurm."
-            }
-            Self::NoReader(locate::NoReader::NoNative { .. }) => "Install the package slurm-graphite again.",
-            Self::NoReader(locate::NoReader::NoLibrary) => {
-                "If Slurm is in a directory of its own, name the one of its libslurm in LD_LIBRARY_PATH."
-            }
-            Self::NoReader(_) => {
-                "Each reader is built for one libslurm; install the one for this host's Slurm release."
-            }
+            Self::NoReader(error) => error.advice(),
             Self::Refused(failure, _) => {
                 failure.advice.as_deref().unwrap_or("Does `sdiag` work on this host, as this user?")
             }

@@ -28,7 +28,7 @@ const LIBRARY_FOLDERS: [&str; 7] = [
     "/opt/slurm/lib",
 ];
 
-/// Whom a reader asks, and by what.
+/// Whom a reader asks, and by what. Its number is in the figure `reader`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReaderKind {
     /// slurmctld, by libslurm.
@@ -63,15 +63,6 @@ impl ReaderKind {
             Self::Rest => "slurmrestd",
         }
     }
-
-    /// In the figure `reader`.
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::Libslurm => 0,
-            Self::Native => 1,
-            Self::Rest => 2,
-        }
-    }
 }
 
 /// The dynamic loader's words about a library that it does not find.
@@ -81,14 +72,8 @@ const ABSENT: &str = "cannot open shared object file";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum NoReader {
-    #[error("there is no {NAME} in {folders}; {advice}, or name its path with [slurm] reader")]
-    Nowhere { folders: String, advice: String },
-    #[error(
-        "there is no {REST_NAME} in {folders}; install the package {REST_NAME}, or name its path with [slurm] reader"
-    )]
-    NoRest { folders: String },
-    #[error("there is no {NATIVE_NAME} in {folders}; install the package slurm-graphite again")]
-    NoNative { folders: String },
+    #[error("there is no {name} in {folders}; {advice}, or name its path with [slurm] reader")]
+    Nowhere { name: &'static str, folders: String, advice: String },
     #[error("no reader fits this host's libslurm ({tried}); {advice}")]
     Unfit { tried: String, advice: String },
     /// Every reader is there, and what it needs is not.
@@ -101,16 +86,6 @@ pub(crate) enum NoReader {
 }
 
 impl NoReader {
-    fn nowhere(kind: ReaderKind, folders: &[PathBuf]) -> Self {
-        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        let folders = folders.join(", ");
-        match kind {
-            ReaderKind::Rest => Self::NoRest { folders },
-            ReaderKind::Native => Self::NoNative { folders },
-            ReaderKind::Libslurm => Self::Nowhere { folders, advice: install(&libraries(&loaders_path())) },
-        }
-    }
-
     /// The same on a host with these libslurm.so.N. One that is elsewhere is no missing one: then a reader says more.
     fn unfit_with(tried: &[String], sonames: &[u32]) -> Self {
         if sonames.is_empty() && tried.iter().all(|text| text.contains(ABSENT)) {
@@ -122,6 +97,16 @@ impl NoReader {
     /// `tried` are the readers that the dynamic loader refused, each with its words.
     pub(super) fn unfit(tried: &[String]) -> Self {
         Self::unfit_with(tried, &libraries(&loaders_path()))
+    }
+
+    /// What an administrator would look at first.
+    pub(super) const fn advice(&self) -> &'static str {
+        match self {
+            Self::NoLibrary => {
+                "If Slurm is in a directory of its own, name the one of its libslurm in LD_LIBRARY_PATH."
+            }
+            _ => "`slurm-graphite --version` shows which readers are installed, and for which Slurm each is.",
+        }
     }
 }
 
@@ -141,17 +126,13 @@ fn summary(tried: &[String]) -> String {
     others.chain([absent]).collect::<Vec<_>>().join("; ")
 }
 
-/// What to install where these libslurm.so.N are.
+/// What to install where these libslurm.so.N are; without any, where libslurm is in a place of its own.
 fn install(sonames: &[u32]) -> String {
     let packages: Vec<String> = sonames.iter().map(|soname| format!("{NAME}-{soname}")).collect();
-    if packages.is_empty() {
-        return format!(
-            "this host has no libslurm: install it (Debian, Ubuntu: slurm-wlm-basic-plugins and the package that \
-             `apt-cache search --names-only '^libslurm[0-9]'` shows; RHEL, Rocky, Alma: slurm), and {NAME}-N for \
-             libslurm.so.N if it is missing"
-        );
-    }
-    let packages = packages.join(" or ");
+    let packages = match packages.is_empty() {
+        true => format!("{NAME}-N for libslurm.so.N"),
+        false => packages.join(" or "),
+    };
     format!("install the package {packages} (Debian, Ubuntu: apt install; RHEL, Rocky, Alma: dnf install)")
 }
 
@@ -168,31 +149,47 @@ fn libraries(path: &OsStr) -> Vec<u32> {
 
 /// N of every libslurm.so.N in these folders, the newest first.
 fn libraries_in(folders: impl IntoIterator<Item = impl AsRef<Path>>) -> Vec<u32> {
-    let entries = folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
-    let mut sonames: Vec<u32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("libslurm.so.")?.parse().ok())
-        .collect();
-    sonames.sort_unstable_by_key(|&soname| std::cmp::Reverse(soname));
+    let found = numbered(folders, |name| name.strip_prefix("libslurm.so.")?.parse().ok());
+    let mut sonames: Vec<u32> = found.into_iter().map(|(soname, _)| soname).collect();
     sonames.dedup();
     sonames
+}
+
+/// What has a number of its own in these folders, the highest first; of the same number, that of the folder that comes first.
+fn numbered(
+    folders: impl IntoIterator<Item = impl AsRef<Path>>,
+    number: impl Fn(&str) -> Option<u32>,
+) -> Vec<(u32, PathBuf)> {
+    let entries = folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> =
+        entries.filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path()))).collect();
+    found.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    found
 }
 
 /// The programs to try, in that order: the newest libslurm first, and the native one where no libslurm has a reader.
 pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
     let folders = folders();
-    let native = || one_in(NATIVE_NAME, &folders);
-    let (kind, found): (_, Vec<PathBuf>) = match &slurm.reader {
+    let one = |name| one_in(name, &folders).into_iter();
+    let (name, found): (_, Vec<PathBuf>) = match &slurm.reader {
         ReaderChoice::Program(program) => return Ok(vec![program.clone()]),
-        _ if slurm.rest.endpoint.is_some() => {
-            (ReaderKind::Rest, one_in(REST_NAME, &folders).into_iter().collect())
-        }
-        ReaderChoice::Native => (ReaderKind::Native, native().into_iter().collect()),
+        _ if slurm.rest.endpoint.is_some() => (REST_NAME, one(REST_NAME).collect()),
+        ReaderChoice::Native => (NATIVE_NAME, one(NATIVE_NAME).collect()),
         ReaderChoice::Auto if may_be_native(slurm) => {
-            (ReaderKind::Libslurm, found_in(&folders).into_iter().chain(native()).collect())
+            (NAME, found_in(&folders).into_iter().chain(one(NATIVE_NAME)).collect())
         }
-        ReaderChoice::Auto | ReaderChoice::Libslurm => (ReaderKind::Libslurm, found_in(&folders)),
+        ReaderChoice::Auto | ReaderChoice::Libslurm => (NAME, found_in(&folders)),
     };
-    if found.is_empty() { Err(NoReader::nowhere(kind, &folders)) } else { Ok(found) }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let advice = match name {
+        NAME => install(&libraries(&loaders_path())),
+        NATIVE_NAME => "install the package slurm-graphite again".to_owned(),
+        _ => format!("install the package {name}"),
+    };
+    let folders: Vec<_> = folders.iter().map(|folder| folder.to_string_lossy()).collect();
+    Err(NoReader::Nowhere { name, folders: folders.join(", "), advice })
 }
 
 /// Whether the native reader can take the place of libslurm's. Only libslurm's pings the other controllers, asks slurmctld for a
@@ -242,19 +239,8 @@ fn folders() -> Vec<PathBuf> {
 }
 
 fn found_in(folders: &[PathBuf]) -> Vec<PathBuf> {
-    let mut found: Vec<(u32, PathBuf)> = folders
-        .iter()
-        .filter_map(|folder| std::fs::read_dir(folder).ok())
-        .flatten()
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let soname = soname_number(path.file_name()?.to_str()?)?;
-            path.is_file().then_some((soname, path))
-        })
-        .collect();
-    // Stable: of the same number, the folder that comes first.
-    found.sort_by_key(|(soname, _)| std::cmp::Reverse(*soname));
-    found.into_iter().map(|(_, path)| path).collect()
+    let found = numbered(folders, soname_number).into_iter().map(|(_, path)| path);
+    found.filter(|path| path.is_file()).collect()
 }
 
 /// 42 of `slurm-graphite-reader-42`; of the plain name, which was built here, more than any.
@@ -291,10 +277,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let generic = install(&libraries_in([path, "/nowhere"]));
-        assert!(
-            generic.contains("slurm-wlm-basic-plugins") && generic.contains("slurm-graphite-reader-N"),
-            "{generic}"
-        );
+        assert!(generic.contains("slurm-graphite-reader-N for libslurm.so.N"), "{generic}");
         for name in
             ["libslurm.so", "libslurm.so.38", "libslurm.so.38.0.0", "libslurmfull.so", "libslurmdb.so.38"]
         {
