@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -15,6 +15,8 @@ use crate::printable::printable;
 
 /// How many of the last lines of its stderr go into an error.
 const TAIL: usize = 3;
+/// How many lines are remembered so that none of them is logged twice.
+const REMEMBERED: usize = 16;
 
 /// The program whose messages are on a reader's stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,34 +80,33 @@ impl fmt::Display for LastLines {
 /// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader
 /// at its start, is logged once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LogDedup {
-    lines: Arc<Mutex<VecDeque<String>>>,
-}
+pub(crate) struct LogDedup(Lines);
 
 impl LogDedup {
-    /// Different lines remembered.
-    const REMEMBERED: usize = 16;
-
-    /// Remembers a line; whether it is news.
-    fn is_news(&self, text: &str) -> bool {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = lines.iter().position(|line| line == text);
-        if let Some(before) = before {
-            lines.remove(before);
-        } else if lines.len() == Self::REMEMBERED {
-            lines.pop_front();
-        }
-        lines.push_back(text.to_owned());
-        before.is_none()
-    }
-
     /// Everything is OK again: the same line will be news.
     pub(super) fn forget(&self) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if !lines.is_empty() {
-            lines.clear();
-        }
+        lock(&self.0).clear();
     }
+}
+
+/// Lines, the newest last.
+type Lines = Arc<Mutex<VecDeque<String>>>;
+
+fn lock(lines: &Lines) -> MutexGuard<'_, VecDeque<String>> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds a line, or makes it the newest, and keeps no more than `most`; whether it was not there.
+fn remember(lines: &Lines, text: &str, most: usize) -> bool {
+    let mut lines = lock(lines);
+    let before = lines.len();
+    lines.retain(|line| line != text);
+    let is_news = lines.len() == before;
+    lines.push_back(text.to_owned());
+    if lines.len() > most {
+        lines.pop_front();
+    }
+    is_news
 }
 
 /// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
@@ -113,24 +114,19 @@ impl LogDedup {
 pub(super) struct Stderr {
     pub(super) speaker: Speaker,
     /// The last lines of this reader.
-    tail: Arc<Mutex<VecDeque<String>>>,
+    tail: Lines,
     pub(super) dedup: LogDedup,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Stderr {
     pub(super) fn follow(stderr: ChildStderr, speaker: Speaker, dedup: LogDedup) -> Self {
-        let tail = Arc::new(Mutex::new(VecDeque::new()));
+        let tail = Lines::default();
         let task = tokio::spawn(Self::carry(stderr, Arc::clone(&tail), speaker, dedup.clone()));
         Self { speaker, tail, dedup, task }
     }
 
-    async fn carry(
-        stderr: ChildStderr,
-        tail: Arc<Mutex<VecDeque<String>>>,
-        speaker: Speaker,
-        dedup: LogDedup,
-    ) {
+    async fn carry(stderr: ChildStderr, tail: Lines, speaker: Speaker, dedup: LogDedup) {
         // Small: it stays for the reader's whole life.
         let mut stderr = BufReader::with_capacity(512, stderr);
         let mut line = Vec::new();
@@ -149,30 +145,24 @@ impl Stderr {
             if is_of_the_loader(&text) {
                 debug!("{text}");
             } else {
-                match (speaker, dedup.is_news(&text)) {
+                match (speaker, remember(&dedup.0, &text, REMEMBERED)) {
                     (Speaker::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
                     (Speaker::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
                     (Speaker::Reader, true) => warn!("the reader: {text}"),
                     (Speaker::Reader, false) => debug!("the reader: {text}"),
                 }
             }
-            let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
-            tail.retain(|line| *line != text);
-            tail.push_back(text);
-            if tail.len() > TAIL {
-                tail.pop_front();
-            }
+            remember(&tail, &text, TAIL);
         }
     }
 
     pub(super) fn said(&self) -> LastLines {
-        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        LastLines { speaker: self.speaker, lines: tail.iter().cloned().collect() }
+        LastLines { speaker: self.speaker, lines: lock(&self.tail).iter().cloned().collect() }
     }
 
     /// Another request: what was said before is not about it.
     pub(super) fn begin(&self) {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.tail).clear();
     }
 
     /// Takes what is still in the pipe of a reader that has ended.
