@@ -7,6 +7,8 @@
 //! With the feature `fast-clock`, which no release has, time runs `SLURM_GRAPHITE_CLOCK_RATE` times as fast, so that a benchmark can
 //! see what 100,000 ticks do to memory.
 
+#[cfg(not(feature = "fast-clock"))]
+use std::convert::{identity as from_real, identity as to_real};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +18,9 @@ use rustix::time::{
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+#[cfg(feature = "fast-clock")]
+use self::fast::{from_real, to_real};
 
 /// Unix time. A clock before 1970 is read as 1970.
 pub(crate) fn now() -> Duration {
@@ -37,19 +42,6 @@ pub(crate) fn local(unix: i64, format: &str) -> String {
 fn real_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
-
-#[cfg(not(feature = "fast-clock"))]
-const fn from_real(moment: Duration) -> Duration {
-    moment
-}
-
-#[cfg(not(feature = "fast-clock"))]
-const fn to_real(moment: Duration) -> Duration {
-    moment
-}
-
-#[cfg(feature = "fast-clock")]
-use self::fast::{from_real, to_real};
 
 /// Time that runs faster from the first look at it on.
 #[cfg(feature = "fast-clock")]

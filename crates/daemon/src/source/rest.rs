@@ -31,12 +31,13 @@ impl Expiry {
             if self.said > 0 {
                 info!(user = token.user.as_deref(), "the token for slurmrestd has been renewed");
             }
-            if token.exposed && self.token.as_ref().is_none_or(|old| !old.exposed) {
+            let old = self.token.take().unwrap_or_default();
+            if token.exposed && !old.exposed {
                 warn!(
                     "every user of this host can read token_file; use chmod 600, or 640 with the daemon's group"
                 );
             }
-            if token.writable && self.token.as_ref().is_none_or(|old| !old.writable) {
+            if token.writable && !old.writable {
                 warn!(
                     "others than its owner may replace token_file; use chmod go-w for it and for its directory"
                 );
