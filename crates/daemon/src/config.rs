@@ -164,19 +164,11 @@ impl Config {
         }
         let list = &mut problems.list;
         config.apply_flags(flags, list);
-        config.check_lengths(list);
-        config.check_file(list);
-        config.slurm.rest.check(config.slurm.conf.is_some(), &config.slurm.reader, list);
-        if config.slurm.follow && config.slurm.rest.endpoint.is_some() {
-            let text = "cannot be used with slurm.rest: slurmrestd does not say which slurmctld has answered";
-            list.push(Problem::whole("slurm.follow", text));
-        }
-        if config.slurm.follow && config.slurm.reader == ReaderChoice::Native {
-            let text = "cannot be used with reader = \"native\", which does not ping the other controllers";
-            list.push(Problem::whole("slurm.follow", text));
+        for to in &mut config.carbon {
+            to.replay_rate = config.queue.replay_rate;
         }
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
-        collectors::check(&config.collectors, config.interval, config.queue.dir.is_some(), list);
+        config.check(list);
         if list.is_empty() { Ok(config) } else { Err(problems.locate()) }
     }
 
@@ -222,7 +214,6 @@ impl Config {
             queue.end();
         }
         let destinations = &mut self.carbon;
-        let replay_rate = self.queue.replay_rate;
         top.each_section("carbon", |mut carbon, count| {
             let mut address = None;
             let mut name = None;
@@ -265,7 +256,7 @@ impl Config {
                         names: if tags { MetricNames::Tagged(tagged) } else { MetricNames::Paths },
                         timeouts,
                         tls,
-                        replay_rate,
+                        replay_rate: None,
                         reconnect_every,
                     });
                 }
@@ -310,46 +301,53 @@ impl Config {
         }
         if !carbon.carbon.is_empty() {
             self.carbon.clear();
-            for text in &carbon.carbon {
-                match text.parse::<Address>() {
-                    Ok(address) if self.carbon.iter().any(|to| to.address == address) => {
-                        problem("carbon", format!("{address} is given twice"));
-                    }
-                    Ok(address) => {
-                        let replay_rate = self.queue.replay_rate;
-                        let is_first = self.carbon.is_empty();
-                        let name = if is_first { ONLY_NAME.to_owned() } else { address.to_string() };
-                        let to = Destination::new(name, address);
-                        self.carbon.push(Destination { replay_rate, ..to });
-                    }
-                    Err(error) => problem("carbon", error.to_string()),
+        }
+        for text in &carbon.carbon {
+            match text.parse::<Address>() {
+                Ok(address) if self.carbon.iter().any(|to| to.address == address) => {
+                    problem("carbon", format!("{address} is given twice"));
                 }
+                Ok(address) => {
+                    let is_first = self.carbon.is_empty();
+                    let name = if is_first { ONLY_NAME.to_owned() } else { address.to_string() };
+                    self.carbon.push(Destination::new(name, address));
+                }
+                Err(error) => problem("carbon", error.to_string()),
             }
         }
     }
 
-    /// Checks that the longest path is legal: a prefix can be too long for what comes behind it.
-    fn check_lengths(&self, problems: &mut Vec<Problem>) {
-        for to in &self.carbon {
-            let longest = self.prefix.longest_path(&host(), &to.name);
-            if let Err(error) = carbon::path::check(&longest) {
-                let text = format!("is too long for the path {longest}: {error}");
-                problems.push(Problem::whole("prefix", text));
-                return;
-            }
-        }
-    }
-
-    /// Checks that the queue's file has room for more than its log.
-    fn check_file(&self, problems: &mut Vec<Problem>) {
+    /// Checks that the values fit each other.
+    fn check(&self, problems: &mut Vec<Problem>) {
+        let Self { slurm, queue, collectors, .. } = self;
+        // A prefix can be too long for what comes behind it.
+        problems.extend(self.carbon.iter().find_map(|to| {
+            let path = self.prefix.longest_path(&host(), &to.name);
+            let error = carbon::path::check(&path).err()?;
+            Some(Problem::whole("prefix", format!("is too long for the path {path}: {error}")))
+        }));
+        // The queue's file has room for more than its log.
         let least = carbon::LEAST_FILE_BYTES;
-        if self.queue.dir.is_some() && self.queue.limits.max_bytes < least {
+        if queue.dir.is_some() && queue.limits.max_bytes < least {
+            let least = least >> 20;
             let text = format!(
-                "with queue.dir it must be {}MiB or more; only a queue in memory can be smaller",
-                least >> 20
+                "with queue.dir it must be {least}MiB or more; only a queue in memory can be smaller"
             );
             problems.push(Problem::whole("queue.max_bytes", text));
         }
+        slurm.rest.check(slurm.conf.is_some(), &slurm.reader, problems);
+        for (is_wrong, text) in [
+            (collectors.over_rest, "slurm.rest: slurmrestd does not say which slurmctld has answered"),
+            (
+                slurm.reader == ReaderChoice::Native,
+                "reader = \"native\", which does not ping the other controllers",
+            ),
+        ] {
+            if slurm.follow && is_wrong {
+                problems.push(Problem::whole("slurm.follow", format!("cannot be used with {text}")));
+            }
+        }
+        collectors::check(collectors, self.interval, queue.dir.is_some(), problems);
     }
 
     /// The problem that this host is none of these controllers, so that there is nothing to follow.

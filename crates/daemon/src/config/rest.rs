@@ -9,7 +9,7 @@ use slurm_snapshot::Endpoint;
 use super::ReaderChoice;
 use super::problem::Problem;
 use super::section::Section;
-use super::value::{path, text};
+use super::value::{path, user_name};
 
 /// slurmrestd; nothing where libslurm is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl RestSettings {
     pub(super) fn apply(&mut self, slurm: &mut Section<'_, '_>) {
         slurm.set_some("rest", str::parse::<Endpoint>, &mut self.endpoint);
         slurm.set_some("token_file", path, &mut self.token_file);
-        slurm.set_some("user", text, &mut self.user);
+        slurm.set_some("user", user_name, &mut self.user);
         slurm.set_some("ca_file", path, &mut self.ca_file);
         slurm.set_flag("insecure", &mut self.insecure);
     }
@@ -68,13 +68,6 @@ impl RestSettings {
         }
         if self.ca_file.is_some() && !endpoint.is_tls() {
             problem("slurm.ca_file", "can only be used with https://");
-        }
-        if self
-            .user
-            .as_ref()
-            .is_some_and(|user| user.is_empty() || !user.bytes().all(|b| b.is_ascii_graphic()))
-        {
-            problem("slurm.user", "is not a user name");
         }
     }
 
@@ -127,7 +120,7 @@ mod tests {
             ("follow = \"slurmctld\"\nreader = \"native\"", "slurm.follow: cannot be used with reader"),
             ("follow = \"slurmctld\"", ""),
             ("rest = \"unix:/s\"\nca_file = \"/c\"", "only be used with https://"),
-            ("rest = \"unix:/s\"\nuser = \"a b\"", "slurm.user"),
+            ("rest = \"unix:/s\"\nuser = \"a b\"", "line 3: slurm.user: \"a b\" is not a user name"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true", ""),
             ("[collectors.jobs]\nenabled = true\nstates_only = true", "can only be used with [slurm] rest"),

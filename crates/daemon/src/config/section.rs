@@ -107,19 +107,9 @@ impl<'p, 't> Section<'p, 't> {
     pub(super) fn section(&mut self, key: &'static str) -> Option<Section<'_, 't>> {
         self.known.push(key);
         let value = self.table.remove(key)?;
-        let span = value.span();
-        match value.into_inner() {
-            DeValue::Table(table) => {
-                let name = self.full(key);
-                Some(Section::new(&name, Spanned::new(span, table), self.text, self.problems))
-            }
-            _ => {
-                let switch = if self.name == "collectors" { ", with `enabled = true` in it" } else { "" };
-                let text = format!("expected a table: [{}]{switch}", self.full(key));
-                self.problem_at(line_of(self.text, span.start), key, text);
-                None
-            }
-        }
+        let switch = if self.name == "collectors" { ", with `enabled = true` in it" } else { "" };
+        let wrong = format!("expected a table: [{}]{switch}", self.full(key));
+        self.table_in(key, value, &wrong)
     }
 
     /// An array of tables of this table, in their order; `visit` keeps the borrow of the problems short.
@@ -127,19 +117,24 @@ impl<'p, 't> Section<'p, 't> {
         self.known.push(key);
         let Some(value) = self.table.remove(key) else { return };
         let line = line_of(self.text, value.span().start);
-        let name = self.full(key);
-        let wrong = format!("expected tables: [[{name}]], with two brackets");
+        let wrong = format!("expected tables: [[{}]], with two brackets", self.full(key));
         let DeValue::Array(array) = value.into_inner() else { return self.problem_at(line, key, wrong) };
         let count = array.len();
         for item in array {
-            let span = item.span();
-            match item.into_inner() {
-                DeValue::Table(table) => {
-                    visit(Section::new(&name, Spanned::new(span, table), self.text, self.problems), count);
-                }
-                _ => self.problem_at(line_of(self.text, span.start), key, wrong.clone()),
+            if let Some(section) = self.table_in(key, item, &wrong) {
+                visit(section, count);
             }
         }
+    }
+
+    /// The table that `value` is; if it is none, that is a problem.
+    fn table_in(&mut self, key: &str, value: Spanned<DeValue<'t>>, wrong: &str) -> Option<Section<'_, 't>> {
+        let span = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            self.problem_at(line_of(self.text, span.start), key, wrong.to_owned());
+            return None;
+        };
+        Some(Section::new(&self.full(key), Spanned::new(span, table), self.text, self.problems))
     }
 
     /// Reports that `key` is missing, unless it was there and wrong.

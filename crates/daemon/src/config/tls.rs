@@ -7,66 +7,43 @@ use carbon::{Address, Tls};
 use super::section::Section;
 use super::value::{path, text};
 
-#[derive(Default)]
-struct Keys {
-    tls: bool,
-    ca_file: Option<PathBuf>,
-    cert_file: Option<PathBuf>,
-    key_file: Option<PathBuf>,
-    server_name: Option<String>,
-    close_notify: bool,
-}
-
 /// TLS to `address`, where the destination has it.
 pub(super) fn read(carbon: &mut Section<'_, '_>, address: Option<&Address>) -> Option<Tls> {
-    let mut keys = Keys { close_notify: true, ..Keys::default() };
-    carbon.set_flag("tls", &mut keys.tls);
-    carbon.set_some("ca_file", path, &mut keys.ca_file);
-    carbon.set_some("cert_file", path, &mut keys.cert_file);
-    carbon.set_some("key_file", path, &mut keys.key_file);
-    carbon.set_some("server_name", text, &mut keys.server_name);
-    carbon.set_flag("close_notify", &mut keys.close_notify);
-    if !keys.tls {
-        let names = [
-            ("ca_file", keys.ca_file.is_some()),
-            ("cert_file", keys.cert_file.is_some()),
-            ("key_file", keys.key_file.is_some()),
-            ("server_name", keys.server_name.is_some()),
-            ("close_notify", !keys.close_notify),
-        ];
-        for (name, _) in names.into_iter().filter(|(_, is_there)| *is_there) {
-            carbon.problem(name, "needs tls = true".to_owned());
+    let (mut tls, mut close_notify, mut server_name) = (false, true, None);
+    let [mut ca_file, mut cert_file, mut key_file]: [Option<PathBuf>; 3] = Default::default();
+    carbon.set_flag("tls", &mut tls);
+    carbon.set_some("ca_file", path, &mut ca_file);
+    carbon.set_some("cert_file", path, &mut cert_file);
+    carbon.set_some("key_file", path, &mut key_file);
+    carbon.set_some("server_name", text, &mut server_name);
+    carbon.set_flag("close_notify", &mut close_notify);
+    let (has_cert, has_key) = (cert_file.is_some(), key_file.is_some());
+    let no_tls = "needs tls = true";
+    for (is_wrong, key, text) in [
+        (!tls && ca_file.is_some(), "ca_file", no_tls),
+        (!tls && has_cert, "cert_file", no_tls),
+        (!tls && has_key, "key_file", no_tls),
+        (!tls && server_name.is_some(), "server_name", no_tls),
+        (!tls && !close_notify, "close_notify", no_tls),
+        (tls && has_cert && !has_key, "key_file", "is missing: cert_file needs its private key"),
+        (tls && has_key && !has_cert, "cert_file", "is missing: key_file is the key of a certificate"),
+        (tls && cfg!(not(feature = "tls")), "tls", "this program was built without TLS"),
+    ] {
+        if is_wrong {
+            carbon.problem(key, text.to_owned());
         }
-        return None;
     }
-    keys.check(carbon, address?)
-}
-
-impl Keys {
+    let address = address.filter(|_| tls)?;
     #[cfg(feature = "tls")]
-    fn check(self, carbon: &mut Section<'_, '_>, address: &Address) -> Option<Tls> {
-        match (&self.cert_file, &self.key_file) {
-            (Some(_), None) => {
-                carbon.problem("key_file", "is missing: cert_file needs its private key".to_owned());
-            }
-            (None, Some(_)) => {
-                carbon.problem("cert_file", "is missing: key_file is the key of a certificate".to_owned());
-            }
-            _ => {}
-        }
-        let key = if self.server_name.is_some() { "server_name" } else { "address" };
-        let settings = carbon::TlsSettings {
-            ca_file: self.ca_file,
-            identity: self.cert_file.zip(self.key_file),
-            server_name: self.server_name,
-            close_notify: self.close_notify,
-        };
+    {
+        let key = if server_name.is_some() { "server_name" } else { "address" };
+        let identity = cert_file.zip(key_file);
+        let settings = carbon::TlsSettings { ca_file, identity, server_name, close_notify };
         Tls::new(settings, address).map_err(|error| carbon.problem(key, error.to_string())).ok()
     }
-
     #[cfg(not(feature = "tls"))]
-    fn check(self, carbon: &mut Section<'_, '_>, _: &Address) -> Option<Tls> {
-        carbon.problem("tls", "this program was built without TLS".to_owned());
+    {
+        let _ = address;
         None
     }
 }
