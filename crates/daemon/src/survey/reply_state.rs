@@ -35,7 +35,6 @@ enum LoggedReply {
     Good,
     Failed,
     Hidden,
-    Unknown,
 }
 
 impl ReplyState {
@@ -72,14 +71,34 @@ impl ReplyState {
         };
         one_more(&mut self.counters.readings_ok);
         (self.counters.duration, self.failure) = (Some(reading.elapsed), None);
-        let logged = self.hide(kind, options, &mut reading);
+        // Whether slurmctld may hide a part of the reply from the daemon's user.
+        let visibility = reading.visibility.as_ref();
+        let is_hidden =
+            !kind.row().private.is_empty() && visibility.is_none_or(|seen| kind.row().is_hidden(seen));
+        let lacks_partitions = kind == ReplyKind::Nodes
+            && options.partitions
+            && visibility.is_some_and(|seen| seen.may_hide("partitions"));
+        self.counters.hidden = is_hidden || lacks_partitions;
+        // Also for an unchanged reply, from which they were removed before.
+        if let (true, Some(Reply::Nodes(nodes))) = (lacks_partitions, &mut reading.reply) {
+            nodes.partitions = None;
+        }
+        let logged = if self.counters.hidden { LoggedReply::Hidden } else { LoggedReply::Good };
         if logged != self.logged {
-            log(kind, logged, &reading);
+            let reply = kind.name();
+            if self.counters.hidden {
+                warn!(
+                    reply,
+                    "slurm.conf's PrivateData may hide part of this from the daemon's user, so none of it is published. {HIDDEN_REMEDY}"
+                );
+            } else {
+                info!(reply, elapsed_us = reading.elapsed, "slurmctld answers");
+            }
             self.logged = logged;
             // What was kept before holds more or less than may be seen now.
             self.kept = None;
         }
-        if logged == LoggedReply::Unknown || (logged == LoggedReply::Hidden && is_hidden(kind, &reading)) {
+        if is_hidden {
             self.failure = Some(format!("PrivateData may hide some of it from this user. {HIDDEN_REMEDY}"));
             return None;
         }
@@ -90,46 +109,6 @@ impl ReplyState {
         // Not if it is of another cluster: slurm.conf has been replaced.
         self.kept = self.kept.take().filter(|kept| kept.cluster == reading.cluster);
         self.kept.clone()
-    }
-
-    /// Removes partitions that may be only a part of all.
-    fn hide(&mut self, kind: ReplyKind, options: ReplyOptions, reading: &mut Reading) -> LoggedReply {
-        if kind.row().private.is_empty() {
-            return LoggedReply::Good;
-        }
-        let Some(visibility) = &reading.visibility else { return LoggedReply::Unknown };
-        // Also for an unchanged reply, from which they were removed before.
-        let no_partitions =
-            kind == ReplyKind::Nodes && options.partitions && visibility.may_hide("partitions");
-        if let (true, Some(Reply::Nodes(nodes))) = (no_partitions, &mut reading.reply) {
-            nodes.partitions = None;
-        }
-        self.counters.hidden = no_partitions || is_hidden(kind, reading);
-        if self.counters.hidden { LoggedReply::Hidden } else { LoggedReply::Good }
-    }
-}
-
-/// Whether slurmctld may hide a part of the reply from the daemon's user.
-fn is_hidden(kind: ReplyKind, reading: &Reading) -> bool {
-    let visibility = reading.visibility.as_ref();
-    visibility.is_some_and(|visibility| kind.row().is_hidden(visibility))
-}
-
-fn log(kind: ReplyKind, logged: LoggedReply, reading: &Reading) {
-    let reply = kind.name();
-    match logged {
-        LoggedReply::Hidden => warn!(
-            reply,
-            "slurm.conf's PrivateData may hide part of this from the daemon's user, so none of it is published. {HIDDEN_REMEDY}"
-        ),
-        LoggedReply::Unknown => {
-            warn!(
-                reply,
-                "it is not known what PrivateData hides from the daemon's user, so none of this is published"
-            );
-        }
-        LoggedReply::Good => info!(reply, elapsed_us = reading.elapsed, "slurmctld answers"),
-        LoggedReply::Nothing | LoggedReply::Failed => {}
     }
 }
 
