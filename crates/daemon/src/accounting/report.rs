@@ -32,23 +32,28 @@ pub(super) enum SlurmdbdReport {
 }
 
 impl Report {
+    /// Notes what slurmdbd's answer is; returns what was noted before, if that was something else.
+    fn change(&mut self, to: SlurmdbdReport) -> Option<SlurmdbdReport> {
+        let is_another = mem::discriminant(&to) != mem::discriminant(&self.slurmdbd);
+        is_another.then(|| mem::replace(&mut self.slurmdbd, to))
+    }
+
     pub(super) fn good(&mut self, took: u64) {
-        match mem::replace(&mut self.slurmdbd, SlurmdbdReport::Good) {
-            SlurmdbdReport::Failed(since) => {
-                info!("finished jobs are read from slurmdbd again after {}", whole_seconds(since))
+        match self.change(SlurmdbdReport::Good) {
+            Some(SlurmdbdReport::Failed(since)) => {
+                info!("finished jobs are read from slurmdbd again after {}", whole_seconds(since));
             }
-            SlurmdbdReport::Unproved(since) => {
+            Some(SlurmdbdReport::Unproved(since)) => {
                 info!("slurmdbd returns jobs again after {}; all are counted", whole_seconds(since));
             }
-            SlurmdbdReport::Good => {}
-            SlurmdbdReport::Nothing | SlurmdbdReport::Hidden => info!(elapsed_us = took, "slurmdbd answers"),
+            Some(_) => info!(elapsed_us = took, "slurmdbd answers"),
+            None => {}
         }
     }
 
     pub(super) fn failed(&mut self, error: &SourceError) {
-        if !matches!(self.slurmdbd, SlurmdbdReport::Failed(_)) {
+        if self.change(SlurmdbdReport::Failed(Instant::now())).is_some() {
             warn!(%error, "finished jobs cannot be read from slurmdbd; they are counted when they can");
-            self.slurmdbd = SlurmdbdReport::Failed(Instant::now());
         }
     }
 
@@ -73,7 +78,7 @@ impl Report {
     }
 
     pub(super) fn hidden(&mut self) {
-        if mem::replace(&mut self.slurmdbd, SlurmdbdReport::Hidden) != SlurmdbdReport::Hidden {
+        if self.change(SlurmdbdReport::Hidden).is_some() {
             warn!(
                 "PrivateData may hide jobs of other users from this one, so no finished job is counted. {HIDDEN_REMEDY}"
             );
