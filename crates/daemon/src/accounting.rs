@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use slurm_points::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
 use slurm_points::replies::{ReplyCounters, one_more};
-use slurm_snapshot::{Finished, Reading, Reply, ReplyKind};
+use slurm_snapshot::{Reply, ReplyKind};
 use tracing::{debug, error, warn};
 
-use self::phase::{AHEAD, Asking, Commit, Due, Ending, Opened, Phase, RoundUnderWay};
+use self::phase::{AHEAD, Due, Ending, Phase, RoundUnderWay};
 pub(crate) use self::plan::Plan;
 use self::report::Report;
 use self::steps::Measuring;
@@ -33,21 +33,21 @@ const FIRST_PIECE: i64 = 60;
 /// Records for the queue's log, by name.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
-/// Nothing while a request of the round is under way; the round itself, and how it ends, if there is none.
-type Continued = Result<(), (Box<RoundUnderWay>, Ending)>;
-
 /// The reader of slurmdbd, what it has reported, and what has been counted of that.
 #[derive(Debug)]
 pub(crate) struct Accounting {
-    source: Source,
+    pub(crate) source: Source,
     plan: Plan,
     /// `None` until the queue's log has been read.
-    opened: Option<Opened>,
+    ledger: Option<FinishedLedger>,
+    phase: Phase,
     /// From when the next round must read.
     due: Due,
     /// When everything since the floor was last read, Unix seconds.
     caught_up: Option<i64>,
-    backlog: Backlog,
+    /// The last tick at which slurmctld had records that it could not send to slurmdbd, Unix seconds; whether it has some now.
+    busy_at: i64,
+    is_busy: bool,
     /// Seconds of end times that are read at once.
     piece: i64,
     /// When the last round began that read all it had to, Unix seconds: little that ended before is still to come.
@@ -56,35 +56,18 @@ pub(crate) struct Accounting {
     report: Report,
 }
 
-/// Records that slurmctld could not send to slurmdbd, as far as ticks show it; Unix seconds.
-#[derive(Clone, Copy, Debug)]
-enum Backlog {
-    Never,
-    /// There are some; the last tick.
-    At(i64),
-    /// There are none; the last tick that had some.
-    Until(i64),
-}
-
-impl Backlog {
-    const fn last(self) -> i64 {
-        match self {
-            Self::Never => i64::MIN,
-            Self::At(at) | Self::Until(at) => at,
-        }
-    }
-}
-
 impl Accounting {
     /// `rebuilds`: what another daemon may have counted is first marked as seen.
     pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
             source,
             plan,
-            opened: None,
+            ledger: None,
+            phase: Phase::Idle,
             due: if rebuilds { Due::Rebuild } else { Due::CatchUp },
             caught_up: None,
-            backlog: Backlog::Never,
+            busy_at: i64::MIN,
+            is_busy: false,
             piece: FIRST_PIECE,
             whole: None,
             counters: ReplyCounters::default(),
@@ -93,31 +76,30 @@ impl Accounting {
     }
 
     /// Sets another plan. What was counted stays, and so does what waits for the disk.
-    pub(crate) fn reconfigure(&mut self, plan: Plan) {
-        if self.plan == plan {
-            return;
+    pub(crate) fn with_plan(mut self, plan: Plan) -> Self {
+        if self.plan != plan {
+            // What was read for another plan is read again.
+            self.give_up();
+            self.due = self.due.max(Due::CatchUp);
         }
-        // What was read for another plan is read again.
-        self.give_up();
-        self.due = self.due.max(Due::CatchUp);
-        self.plan = plan;
+        Self { plan, ..self }
     }
 
     /// The same with the reader and the plan of another. What was counted stays, and so does what waits for the disk.
     pub(crate) fn continued_by(mut self, Self { source, plan, .. }: Self) -> Self {
         self.give_up();
         // The answer to the old reader's request never comes.
-        if let Some(Opened { phase: phase @ Phase::GivenUp, .. }) = &mut self.opened {
-            *phase = Phase::Idle;
+        if let Phase::GivenUp = self.phase {
+            self.phase = Phase::Idle;
         }
         Self { source, plan, due: self.due.max(Due::CatchUp), ..self }
     }
 
     /// Gives up the round under way; the next one reads the same.
     fn give_up(&mut self) {
-        let Some(Opened { phase: phase @ Phase::Reading(_), .. }) = &mut self.opened else { return };
-        if let Phase::Reading(work) = mem::replace(phase, Phase::GivenUp) {
+        if let Phase::Reading(work) = &self.phase {
             self.due = self.due.max(work.due).max(Due::CatchUp);
+            self.phase = Phase::GivenUp;
         }
     }
 
@@ -130,66 +112,55 @@ impl Accounting {
         records: impl FnOnce() -> Option<BTreeMap<String, Arc<[u8]>>>,
         keep: impl FnOnce(Records) -> u64,
     ) {
-        if self.opened.is_some() {
+        if self.ledger.is_some() {
             return self.change_cluster(cluster, now, keep);
         }
         let Some(records) = records() else { return };
         let (ledger, found) = FinishedLedger::open(cluster, now, &records);
         report::opened(found);
         let is_on_disk = found == Found::Whole;
-        let records =
-            if is_on_disk { Ok(Records::new()) } else { ledger.record().map(|record| vec![record]) };
-        let phase = match records {
-            Ok(records) if !is_on_disk || ledger.lacks_batch() => {
-                Phase::Committing(keep(records), Commit::Ledger)
-            }
-            _ => Phase::Idle,
-        };
-        self.opened = Some(Opened { ledger, phase });
+        let records = if is_on_disk { None } else { ledger.record().ok() };
+        if records.is_some() || is_on_disk && ledger.lacks_batch() {
+            self.phase = Phase::Committing(keep(records.into_iter().collect()), None);
+        }
+        self.ledger = Some(ledger);
     }
 
     /// Begins a ledger of its own for another cluster, as soon as nothing of the old one's is under way.
     fn change_cluster(&mut self, cluster: &str, now: i64, keep: impl FnOnce(Records) -> u64) {
-        let Some(opened) = self.opened.as_mut().filter(|opened| opened.ledger.counts().cluster != cluster)
-        else {
+        let Some(ledger) = self.ledger.as_mut().filter(|ledger| ledger.counts().cluster != cluster) else {
             return;
         };
-        if let Phase::Idle = opened.phase {
-            warn!(
-                old = opened.ledger.counts().cluster,
-                new = cluster,
-                "finished jobs are counted from now on, because slurm.conf now names another cluster"
-            );
-            opened.ledger = opened.ledger.first_of_another(cluster, now);
-            if let Ok(record) = opened.ledger.record() {
-                opened.phase = Phase::Committing(keep(vec![record]), Commit::Ledger);
-            }
-        } else {
-            self.give_up();
+        let Phase::Idle = self.phase else { return self.give_up() };
+        warn!(
+            old = ledger.counts().cluster,
+            new = cluster,
+            "finished jobs are counted from now on, because slurm.conf now names another cluster"
+        );
+        *ledger = ledger.first_of_another(cluster, now);
+        if let Ok(record) = ledger.record() {
+            self.phase = Phase::Committing(keep(vec![record]), None);
         }
     }
 
     /// Takes the number of records that slurmctld could not send to slurmdbd. Jobs come late once there are none left.
     pub(crate) fn note_backlog(&mut self, records: u64, now: i64) {
-        match self.backlog {
-            _ if records > 0 => self.backlog = Backlog::At(now),
-            Backlog::At(at) => {
-                self.backlog = Backlog::Until(at);
-                self.due = self.due.max(Due::CatchUp);
-            }
-            Backlog::Never | Backlog::Until(_) => {}
+        if records > 0 {
+            self.busy_at = now;
+        } else if self.is_busy {
+            self.due = self.due.max(Due::CatchUp);
         }
+        self.is_busy = records > 0;
     }
 
     /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as seen.
     pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool) {
-        let Some(opened) = &mut self.opened else { return };
+        let Some(ledger) = &mut self.ledger else { return };
         let every = self.plan.every.max(1);
-        if timestamp.rem_euclid(every) != 0 || !opened.ledger.is_due(timestamp, every) {
+        if timestamp.rem_euclid(every) != 0 || !ledger.is_due(timestamp, every) {
             return;
         }
-        let Phase::Idle = opened.phase else { return one_more(&mut self.counters.skipped_round) };
-        let ledger = &mut opened.ledger;
+        let Phase::Idle = self.phase else { return one_more(&mut self.counters.skipped_round) };
         ledger.lower_floor(now);
         // Also where the clock was set back.
         let is_fresh = |at: i64| (0..HOUR).contains(&now.saturating_sub(at));
@@ -205,38 +176,33 @@ impl Accounting {
             Due::CatchUp | Due::Rebuild => ledger.unread_from(now),
         };
         let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
-        round.busy = self.backlog.last();
+        round.busy = self.busy_at;
         round.efficiency = self.plan.efficiency;
         // What becomes due while it reads is the next one's.
         let due = mem::replace(&mut self.due, Due::Window);
-        match self.ask(Box::new(RoundUnderWay::new(round, from, due, counts))) {
-            Ok(()) => self.report.in_time(),
-            Err((_, Ending::Whole)) => {
-                self.due = due;
-                // There is nothing to read before the floor.
-                self.report.behind(from, now);
+        let work = Box::new(RoundUnderWay::new(round, from, due, counts));
+        match self.ask(&work) {
+            Ok(()) => {
+                self.report.in_time();
+                self.phase = Phase::Reading(work);
             }
-            Err(_) => self.due = due,
+            Err(ending) => {
+                self.due = due;
+                if ending == Ending::Whole {
+                    // There is nothing to read before the floor.
+                    self.report.behind(from, now);
+                }
+            }
         }
     }
 
-    /// Requests the next piece of the round, or returns it with the way in which it ends.
-    fn ask(&mut self, mut work: Box<RoundUnderWay>) -> Continued {
-        let Some(since) = work.next_piece(self.piece) else { return Err((work, Ending::Whole)) };
-        let Some(opened) = &mut self.opened else { return Err((work, Ending::Cut)) };
-        let known = known(&work, since, &opened.ledger, self.whole);
+    /// Requests the next piece of the round, or returns how the round ends.
+    fn ask(&self, work: &RoundUnderWay) -> Result<(), Ending> {
+        let since = work.next_piece(self.piece).ok_or(Ending::Whole)?;
+        let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
+        let known = known(work, since, ledger, self.whole);
         // A request that could not be made has read nothing.
-        if !self.source.ask(self.plan.request(since, work.to, known)) {
-            return Err((work, Ending::Cut));
-        }
-        work.asking = Asking::Jobs;
-        opened.phase = Phase::Reading(work);
-        Ok(())
-    }
-
-    /// The outcome of the request under way. Safe to cancel.
-    pub(crate) async fn outcome(&mut self) -> Outcome {
-        self.source.outcome().await
+        self.source.ask(self.plan.request(since, work.to, known)).then_some(()).ok_or(Ending::Cut)
     }
 
     /// Takes the outcome of the request. When the round is over, `keep` gets what must be on disk before it counts. Returns the slot of
@@ -247,75 +213,64 @@ impl Accounting {
         now: i64,
         keep: impl FnOnce(Records) -> u64,
     ) -> Option<i64> {
-        let phase = &mut self.opened.as_mut()?.phase;
-        if let Phase::Committing(..) = phase {
+        if let Phase::Committing(..) = self.phase {
             return None;
         }
-        let Phase::Reading(work) = mem::replace(phase, Phase::Idle) else { return None };
-        let (work, ending) = self.read(work, outcome, now).err()?;
-        self.end(work, ending, now, keep)
-    }
-
-    /// Adds the outcome to the round and requests what comes next, or returns the round with the way in which it ends.
-    fn read(&mut self, mut work: Box<RoundUnderWay>, outcome: Outcome, now: i64) -> Continued {
-        let Some(Opened { ledger, .. }) = &self.opened else { return Err((work, Ending::Cut)) };
-        let (finished, took) =
-            match outcome.map(|reading| (reading.elapsed, of(*reading, &ledger.counts().cluster))) {
-                Ok((took, UsableReading::Jobs(finished))) => (finished, took),
-                Ok((_, UsableReading::Hidden)) => {
-                    self.counters.hidden = true;
-                    self.report.hidden();
-                    return Err((work, Ending::Cut));
-                }
-                Ok((_, UsableReading::OtherCluster)) => {
-                    debug!("slurm.conf is another cluster's now");
-                    return Err((work, Ending::Cut));
-                }
-                Err(error) => {
-                    one_more(&mut self.counters.readings_failed);
-                    self.counters.duration = None;
-                    self.report.failed(&error);
-                    if let SourceError::Reader(_) = error {
-                        // The answer may have been too long, or may have taken too long.
-                        self.piece = (self.piece / 2).max(1);
-                    }
-                    return Err((work, Ending::Cut));
-                }
-            };
-        one_more(&mut self.counters.readings_ok);
-        (self.counters.duration, self.counters.hidden) = (Some(took), false);
-        let measuring = match mem::replace(&mut work.asking, Asking::Jobs) {
-            Asking::Jobs if finished.unproved => {
-                self.report.unproved(work.oldest.or(ledger.latest()));
-                return Err((work, Ending::Unproved));
+        let Phase::Reading(mut work) = mem::take(&mut self.phase) else { return None };
+        match self.read(&mut work, outcome, now) {
+            Ok(()) => {
+                self.phase = Phase::Reading(work);
+                None
             }
-            Asking::Jobs => Some(Measuring::of(finished, took, &work.round, ledger)),
-            Asking::Steps(measuring) => measuring.with(&finished.used, took),
-        };
-        match measuring {
-            Some(measuring) => self.measure(work, measuring, now),
-            None => {
-                debug!("slurmdbd has not returned the steps of all jobs");
-                one_more(&mut self.counters.readings_failed);
-                Err((work, Ending::Cut))
-            }
+            Err(ending) => self.end(*work, ending, now, keep),
         }
     }
 
-    /// Requests the steps of a piece's jobs that are not known yet, or counts the piece and requests the next one.
-    fn measure(&mut self, mut work: Box<RoundUnderWay>, mut measuring: Measuring, now: i64) -> Continued {
-        let Some(opened) = &mut self.opened else { return Err((work, Ending::Cut)) };
-        if let Some(request) = measuring.next(&self.plan, now.saturating_add(AHEAD)) {
-            if !self.source.ask(request) {
-                return Err((work, Ending::Cut));
+    /// Adds the outcome to the round and requests what comes next, or returns how the round ends.
+    fn read(&mut self, work: &mut RoundUnderWay, outcome: Outcome, now: i64) -> Result<(), Ending> {
+        let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
+        let reading = outcome.map_err(|error| {
+            one_more(&mut self.counters.readings_failed);
+            self.counters.duration = None;
+            self.report.failed(&error);
+            if let SourceError::Reader(_) = error {
+                // The answer may have been too long, or may have taken too long.
+                self.piece = (self.piece / 2).max(1);
             }
-            work.asking = Asking::Steps(measuring);
-            opened.phase = Phase::Reading(work);
-            return Ok(());
+            Ending::Cut
+        })?;
+        if reading.cluster.as_deref() != Some(&ledger.counts().cluster) {
+            debug!("slurm.conf is another cluster's now");
+            return Err(Ending::Cut);
+        }
+        let took = reading.elapsed;
+        let is_visible = reading.visibility.is_some_and(|visibility| !visibility.may_hide("jobs"));
+        let Some(Reply::Finished(finished)) = reading.reply.filter(|_| is_visible) else {
+            self.counters.hidden = true;
+            self.report.hidden();
+            return Err(Ending::Cut);
+        };
+        one_more(&mut self.counters.readings_ok);
+        (self.counters.duration, self.counters.hidden) = (Some(took), false);
+        let mut measuring = match work.measuring.take() {
+            Some(measuring) => measuring.with(&finished.used, took).ok_or_else(|| {
+                debug!("slurmdbd has not returned the steps of all jobs");
+                one_more(&mut self.counters.readings_failed);
+                Ending::Cut
+            })?,
+            None if finished.unproved => {
+                self.report.unproved(work.oldest.or(ledger.latest()));
+                return Err(Ending::Unproved);
+            }
+            None => Measuring::of(*finished, took, &work.round, ledger),
+        };
+        if let Some(request) = measuring.next(&self.plan, now.saturating_add(AHEAD)) {
+            work.measuring = Some(measuring);
+            return self.source.ask(request).then_some(()).ok_or(Ending::Cut);
         }
         let (finished, elapsed) = measuring.done();
         let since = work.next_piece(self.piece).unwrap_or(work.from);
-        work.round.add(&finished, elapsed, &opened.ledger);
+        work.round.add(&finished, elapsed, ledger);
         let oldest = finished.jobs.iter().map(|job| job.end).min();
         work.oldest = oldest.or(work.oldest);
         self.piece = next_piece(self.piece, finished.jobs.len());
@@ -327,12 +282,12 @@ impl Accounting {
     /// Ends the round: what it has read is counted, even if it ends early.
     fn end(
         &mut self,
-        work: Box<RoundUnderWay>,
+        work: RoundUnderWay,
         ending: Ending,
         now: i64,
         keep: impl FnOnce(Records) -> u64,
     ) -> Option<i64> {
-        let RoundUnderWay { mut round, due, is_published, to, .. } = *work;
+        let RoundUnderWay { mut round, due, is_published, to, .. } = work;
         match ending {
             Ending::Whole => {
                 // Not at each answer: an older piece may fail in every round.
@@ -342,7 +297,7 @@ impl Accounting {
             }
             Ending::Cut | Ending::Unproved => self.due = self.due.max(due).max(Due::CatchUp),
         }
-        let Opened { ledger, phase } = self.opened.as_mut()?;
+        let ledger = self.ledger.as_mut()?;
         // A round that counts says it among its figures.
         let is_alone = ending == Ending::Unproved && is_published && (round.is_silent || !round.has_answer());
         let alone = is_alone.then(|| ledger.use_slot(now, self.plan.every)).flatten();
@@ -360,7 +315,7 @@ impl Accounting {
             self.report.short(self.plan.most_ids);
         }
         match ledger.records(&next) {
-            Ok(records) => *phase = Phase::Committing(keep(records), Commit::Round(Box::new(next))),
+            Ok(records) => self.phase = Phase::Committing(keep(records), Some(Box::new(next))),
             Err(error) => error!(%error, "finished jobs cannot be counted"),
         }
         alone
@@ -368,25 +323,24 @@ impl Accounting {
 
     /// The queue's ticket for what waits for the disk.
     pub(crate) const fn ticket(&self) -> Option<u64> {
-        match &self.opened {
-            Some(Opened { phase: Phase::Committing(ticket, _), .. }) => Some(*ticket),
-            _ => None,
-        }
+        if let Phase::Committing(ticket, _) = self.phase { Some(ticket) } else { None }
     }
 
     /// It is on disk, so what was read counts. Returns whether its batch may be sent.
     pub(crate) fn commit(&mut self) -> bool {
-        let Some(Opened { ledger, phase: phase @ Phase::Committing(..) }) = &mut self.opened else {
-            return false;
-        };
-        match mem::replace(phase, Phase::Idle) {
-            Phase::Committing(_, Commit::Round(next)) => {
+        let Some(ledger) = &mut self.ledger else { return false };
+        match mem::take(&mut self.phase) {
+            Phase::Committing(_, Some(next)) => {
                 let is_published = !next.is_silent;
                 ledger.adopt(*next);
                 is_published
             }
             // What an earlier run has counted and may not have sent.
-            _ => ledger.lacks_batch(),
+            Phase::Committing(_, None) => ledger.lacks_batch(),
+            phase => {
+                self.phase = phase;
+                false
+            }
         }
     }
 
@@ -399,21 +353,17 @@ impl Accounting {
 
     /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
     pub(crate) const fn silence_round(&mut self) {
-        if let Some(Opened { phase: Phase::Reading(work), .. }) = &mut self.opened {
-            work.silence();
+        if let Phase::Reading(work) = &mut self.phase {
+            (work.is_published, work.round.is_silent) = (false, true);
         }
     }
 
-    pub(crate) fn ledger(&self) -> Option<&FinishedLedger> {
-        self.opened.as_ref().map(|opened| &opened.ledger)
+    pub(crate) const fn ledger(&self) -> Option<&FinishedLedger> {
+        self.ledger.as_ref()
     }
 
     pub(crate) const fn counters(&self) -> (ReplyKind, ReplyCounters) {
         (ReplyKind::Finished, self.counters)
-    }
-
-    pub(crate) const fn source(&self) -> &Source {
-        &self.source
     }
 }
 
@@ -426,22 +376,6 @@ fn known(work: &RoundUnderWay, since: i64, ledger: &FinishedLedger, whole: Optio
     let before = latest.filter(|latest| *latest < since);
     let quiet = whole.map(|whole| whole.min(since.saturating_sub(1)));
     [after, before, quiet, ledger.counted_before(since)].into_iter().flatten().collect()
-}
-
-/// What a reading can be used for.
-enum UsableReading {
-    Jobs(Finished),
-    Hidden,
-    OtherCluster,
-}
-
-fn of(reading: Reading, cluster: &str) -> UsableReading {
-    let is_hidden = reading.visibility.as_ref().is_none_or(|visibility| visibility.may_hide("jobs"));
-    match reading.reply {
-        _ if reading.cluster.as_deref() != Some(cluster) => UsableReading::OtherCluster,
-        Some(Reply::Finished(finished)) if !is_hidden => UsableReading::Jobs(*finished),
-        _ => UsableReading::Hidden,
-    }
 }
 
 /// The seconds of end times to read at once, after the last piece had so many `jobs`.

@@ -4,6 +4,7 @@
 mod seen;
 mod tick;
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
@@ -19,43 +20,36 @@ use tracing::{info, warn};
 
 use self::seen::SlurmctldSeen;
 use self::tick::TickPhase;
-pub(crate) use self::tick::{EndedTick, TickStep};
+pub(crate) use self::tick::{EndedTick, TickEnd};
 use crate::accounting::{Accounting, Plan};
 use crate::clock::{self, or_never, unix_now};
 use crate::config::Config;
-use crate::follow::{Change, Follow, FollowStep, TickRole};
+use crate::follow::{Change, Follow};
 use crate::self_metrics::FollowFigures;
 use crate::source::rest::Expiry;
 use crate::source::{Outcome, ReaderKind, ReaderMemory, Source};
-use crate::status::{ReaderEntry, SlurmctldEntry};
+use crate::status::ReaderEntry;
 use crate::survey::{START_DEADLINE, Survey, patient};
 
 pub(crate) struct Cluster {
-    name: ClusterName,
     /// The reader of the statistics.
     statistics: Source,
     /// Where figures are published only if the active slurmctld runs here.
-    follow: Option<Follow>,
-    /// For the collectors that need more than the statistics; `None` where there is none.
-    surveys: Option<Survey>,
-    /// For those that need slurmdbd's own statistics. Its reader is that of finished jobs.
-    slurmdbd: Option<Survey>,
+    pub(crate) follow: Option<Follow>,
+    /// For the collectors that need more than the statistics, if there are any: `Role::Surveys`, and of slurmdbd, whose reader is that
+    /// of finished jobs, `Role::Accounting`.
+    surveys: BTreeMap<Role, Survey>,
     /// `None` where finished jobs are not counted.
-    finished: Option<Accounting>,
-    collecting: Collecting,
+    pub(crate) finished: Option<Accounting>,
+    pub(crate) collecting: Collecting,
     tick: TickPhase,
-    seen: SlurmctldSeen,
+    pub(crate) seen: SlurmctldSeen,
     /// Of slurmrestd, when its token ends.
     token: Expiry,
 }
 
-enum ClusterName {
-    Unknown {
-        /// The log says that nothing is sent, because the prefix needs the name.
-        is_logged: bool,
-    },
-    Known(String),
-}
+/// Returns what a collector has stored.
+type Memory<'a> = &'a dyn Fn(&'static str) -> Option<String>;
 
 /// What its readers have reported.
 pub(crate) enum ClusterEvent {
@@ -71,33 +65,22 @@ pub(crate) enum ClusterEvent {
 impl Cluster {
     /// Replaces it because `[slurm]` has changed. What the log has said of the name and what was counted of finished jobs stays: both are
     /// the daemon's.
-    pub(crate) fn replace(
-        &mut self,
-        config: &Config,
-        readers: &ReaderMemory,
-        memory: impl Fn(&'static str) -> Option<String>,
-    ) {
-        let (is_logged, finished) = (self.is_nameless(), self.finished.take());
+    pub(crate) fn replace(&mut self, config: &Config, readers: &ReaderMemory, memory: Memory<'_>) {
+        let (nameless, finished) = (self.seen.entry.nameless, self.finished.take());
         *self = Self::start(config, readers, memory);
-        self.name = ClusterName::Unknown { is_logged };
+        self.seen.entry.nameless = nameless;
         self.finished = match (finished, self.finished.take()) {
             (Some(before), Some(new)) => Some(before.continued_by(new)),
             (_, new) => new,
         };
     }
 
-    /// Starts its readers and collectors. `memory` returns what a collector has stored.
-    pub(crate) fn start(
-        config: &Config,
-        readers: &ReaderMemory,
-        memory: impl Fn(&'static str) -> Option<String>,
-    ) -> Self {
+    /// Starts its readers and collectors.
+    pub(crate) fn start(config: &Config, readers: &ReaderMemory, memory: Memory<'_>) -> Self {
         let mut cluster = Self {
-            name: ClusterName::Unknown { is_logged: false },
             statistics: Source::start(config.slurm.clone(), START_DEADLINE, readers),
             follow: Follow::start(&config.slurm, readers),
-            surveys: None,
-            slurmdbd: None,
+            surveys: BTreeMap::new(),
             finished: None,
             collecting: Collecting::start(config.interval, &config.collectors, memory),
             tick: TickPhase::Idle,
@@ -115,13 +98,13 @@ impl Cluster {
         config: &Config,
         changed: &[&'static str],
         readers: &ReaderMemory,
-        memory: impl Fn(&'static str) -> Option<String>,
+        memory: Memory<'_>,
     ) {
         let stays = |name| !changed.contains(&name);
         let collecting = mem::take(&mut self.collecting);
         self.collecting = collecting.restart(config.interval, &config.collectors, stays, memory);
         let Collectors { max_duty, max_threads, .. } = config.collectors;
-        for survey in self.surveys.iter_mut().chain(&mut self.slurmdbd) {
+        for survey in self.surveys.values_mut() {
             survey.limit(max_duty, max_threads);
             if !changed.is_empty() {
                 survey.forget();
@@ -134,47 +117,45 @@ impl Cluster {
     fn arrange(&mut self, config: &Config, readers: &ReaderMemory) {
         let Collectors { max_duty, max_threads, .. } = config.collectors;
         let patient = || patient(&config.slurm, readers);
-        let survey = |source, follows| Survey::new(source, follows, max_duty, max_threads);
-        let surveys = self.surveys.take();
-        self.surveys = self
-            .collecting
-            .needs(Role::Surveys)
-            .map(|_| surveys.unwrap_or_else(|| survey(patient(), config.slurm.follow)));
-        // slurmdbd has one reader.
-        let shared = self.slurmdbd_source().map(Source::share);
-        let slurmdbd = self.slurmdbd.take();
-        self.slurmdbd = self
-            .collecting
-            .needs(Role::Accounting)
-            .map(|_| slurmdbd.unwrap_or_else(|| survey(shared.unwrap_or_else(patient), false)));
-        let shared = self.slurmdbd_source().map(Source::share);
-        let finished = self.finished.take();
-        self.finished = Plan::of(config).map(|plan| match finished {
-            Some(mut finished) => {
-                finished.reconfigure(plan);
-                finished
+        for role in [Role::Surveys, Role::Accounting] {
+            if self.collecting.needs(role).is_none() {
+                self.surveys.remove(&role);
+            } else if !self.surveys.contains_key(&role) {
+                let (source, follows) = match role {
+                    Role::Accounting => (self.slurmdbd_source().map_or_else(patient, Source::share), false),
+                    _ => (patient(), config.slurm.follow),
+                };
+                self.surveys.insert(role, Survey::new(source, follows, max_duty, max_threads));
             }
-            None => Accounting::new(shared.unwrap_or_else(patient), plan, config.slurm.follow),
+        }
+        self.finished = Plan::of(config).map(|plan| match self.finished.take() {
+            Some(finished) => finished.with_plan(plan),
+            None => {
+                let source = self.slurmdbd_source().map_or_else(patient, Source::share);
+                Accounting::new(source, plan, config.slurm.follow)
+            }
         });
     }
 
-    /// The reader of slurmdbd, where there is one.
+    /// The reader of slurmdbd, where there is one: it has no other.
     fn slurmdbd_source(&self) -> Option<&Source> {
-        let of_finished = self.finished.as_ref().map(Accounting::source);
-        of_finished.or_else(|| self.slurmdbd.as_ref().map(Survey::source))
+        let of_finished = self.finished.as_ref().map(|finished| &finished.source);
+        of_finished.or_else(|| self.surveys.get(&Role::Accounting).map(|survey| &survey.source))
     }
 
     /// What a reader reports next. Safe to cancel.
     pub(crate) async fn event(&mut self) -> ClusterEvent {
-        let Self { statistics, follow, surveys, slurmdbd, finished, tick, .. } = self;
+        let Self { statistics, follow, surveys, finished, tick, .. } = self;
         let waits_until = tick.waits_until();
+        let mut surveys = surveys.iter_mut();
+        let (first, second) = (surveys.next().map(surveyed), surveys.next().map(surveyed));
         tokio::select! {
             outcome = statistics.outcome() => ClusterEvent::Answered(outcome),
             () = or_never(waits_until.map(sleep_until)) => ClusterEvent::Waited,
-            outcome = or_never(follow.as_mut().map(Follow::outcome)) => ClusterEvent::Pinged(outcome),
-            outcome = or_never(surveys.as_mut().map(Survey::outcome)) => ClusterEvent::Surveyed(Role::Surveys, outcome),
-            outcome = or_never(slurmdbd.as_mut().map(Survey::outcome)) => ClusterEvent::Surveyed(Role::Accounting, outcome),
-            outcome = or_never(finished.as_mut().map(Accounting::outcome)) => ClusterEvent::Accounted(outcome),
+            outcome = or_never(follow.as_mut().map(|it| it.source.outcome())) => ClusterEvent::Pinged(outcome),
+            event = or_never(first) => event,
+            event = or_never(second) => event,
+            outcome = or_never(finished.as_mut().map(|it| it.source.outcome())) => ClusterEvent::Accounted(outcome),
         }
     }
 
@@ -186,52 +167,42 @@ impl Cluster {
     /// Begins a tick, whose predecessor's slot has ended: slurmctld is asked at once, or when it is known whether this host's slurmctld
     /// is the active one. An answer that is still awaited may be late because slurmctld has just taken over: libslurm tries a
     /// closed port again after a second. So, with `follow`, the tick begins behind it, as long as its slot is not over.
-    pub(crate) fn begin(&mut self, timestamp: i64) -> TickStep {
-        match (&mut self.follow, self.tick) {
-            (None, TickPhase::Idle) => self.ask(timestamp),
-            (Some(follow), TickPhase::Idle) => match follow.begin() {
-                Some(until) => {
-                    self.tick = TickPhase::Waiting { timestamp, until };
-                    TickStep::UnderWay
-                }
-                None => self.ask(timestamp),
-            },
-            (Some(_), _) => {
-                self.tick = TickPhase::LateThen(timestamp);
-                TickStep::UnderWay
+    pub(crate) fn begin(&mut self, timestamp: i64) -> Option<EndedTick> {
+        if self.tick != TickPhase::Idle {
+            if self.follow.is_none() {
+                return Some(EndedTick { timestamp, end: TickEnd::Missed });
             }
-            (None, _) => TickStep::Missed,
+            self.tick = TickPhase::LateThen(timestamp);
+        } else if let Some(until) = self.follow.as_mut().and_then(Follow::begin) {
+            self.tick = TickPhase::Waiting { timestamp, until };
+        } else {
+            return self.ask(timestamp);
         }
+        None
     }
 
     /// Asks slurmctld for a tick.
-    fn ask(&mut self, timestamp: i64) -> TickStep {
+    fn ask(&mut self, timestamp: i64) -> Option<EndedTick> {
         let mut options = self.collecting.options();
         options.follow = self.follow.is_some();
         // They show whether slurmd is heard.
         options.rpc |= options.follow;
         let is_asked = self.statistics.ask(Request::new(ReplyKind::Statistics, options));
         self.tick = if is_asked { TickPhase::Asked(timestamp) } else { TickPhase::Idle };
-        if is_asked { TickStep::UnderWay } else { TickStep::Missed }
+        (!is_asked).then_some(EndedTick { timestamp, end: TickEnd::Missed })
     }
 
     /// The tick has waited long enough: slurmctld is asked for it.
-    pub(crate) fn waited(&mut self) -> Option<(i64, TickStep)> {
+    pub(crate) fn waited(&mut self) -> Option<EndedTick> {
         let timestamp = self.tick.waited()?;
-        Some((timestamp, self.ask(timestamp)))
+        self.ask(timestamp)
     }
 
-    /// Takes the result of a ping; returns the tick that waited for it, and what that does.
-    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, TickStep)> {
-        let step = self.follow.as_mut()?.pinged(ahead);
+    /// Takes the result of a ping, for which a tick may have waited.
+    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<EndedTick> {
+        let asks = self.follow.as_mut()?.pinged(ahead);
         let timestamp = self.tick.waited()?;
-        Some((
-            timestamp,
-            match step {
-                FollowStep::Ask => self.ask(timestamp),
-                FollowStep::Standby => TickStep::Standby,
-            },
-        ))
+        if asks { self.ask(timestamp) } else { Some(EndedTick { timestamp, end: TickEnd::Standby }) }
     }
 
     /// Takes the outcome of the statistics' request: the tick that it is for, if its slot is not over, and the one that begins behind it.
@@ -253,72 +224,50 @@ impl Cluster {
     /// slurm.conf may be replaced by another cluster's. Then nothing about the old cluster is published under the new
     /// name.
     pub(crate) fn know(&mut self, name: &str, config: &Config) {
-        match &self.name {
-            ClusterName::Known(known) if known == name => return,
-            ClusterName::Known(old) => {
+        match self.name() {
+            Some(known) if known == name => return,
+            Some(old) => {
                 warn!(old, new = name, "slurm.conf now names another cluster; all collectors start again");
                 self.collecting = Collecting::start(config.interval, &config.collectors, |_| None);
             }
-            ClusterName::Unknown { is_logged: true } => {
+            None if self.seen.entry.nameless => {
                 info!(cluster = name, "the cluster's name is known; points are sent now");
             }
-            ClusterName::Unknown { is_logged: false } => {}
+            None => {}
         }
-        self.name = ClusterName::Known(name.to_owned());
+        (self.seen.entry.cluster, self.seen.entry.nameless) = (Some(name.to_owned()), false);
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
-        match &self.name {
-            ClusterName::Known(name) => Some(name),
-            ClusterName::Unknown { .. } => None,
-        }
+        self.seen.entry.cluster.as_deref()
     }
 
     /// What each path begins with; `None`, which is logged once, while it needs the name and that is not known.
     pub(crate) fn prefix(&mut self, prefix: &Prefix, host: &str) -> Option<String> {
         let expanded = prefix.expand(self.name(), host);
-        if let ClusterName::Unknown { is_logged } = &mut self.name {
-            let is_missing = expanded.is_none();
-            if is_missing && !*is_logged {
-                warn!(
-                    %prefix,
-                    "nothing is sent yet: the prefix needs the cluster's name, which slurmctld has not reported"
-                );
-            }
-            *is_logged = is_missing;
+        let was_nameless = mem::replace(&mut self.seen.entry.nameless, expanded.is_none());
+        if expanded.is_none() && !was_nameless {
+            warn!(
+                %prefix,
+                "nothing is sent yet: the prefix needs the cluster's name, which slurmctld has not reported"
+            );
         }
         expanded
-    }
-
-    /// Nothing is sent, because the prefix needs the name.
-    pub(crate) const fn is_nameless(&self) -> bool {
-        matches!(self.name, ClusterName::Unknown { is_logged: true })
     }
 
     /// Takes a tick's outcome: who is active. Whether figures of the cluster are published, and since when: [`Change`].
     pub(crate) fn note_tick(&mut self, outcome: &TickOutcome, interval: u32) -> (bool, Change) {
         self.seen.ticked(outcome);
         let Some(follow) = &mut self.follow else { return (true, Change::default()) };
-        let role = match outcome {
-            TickOutcome::Reading(reading) => {
-                TickRole::Active(reading.statistics.as_ref().map(|statistics| statistics.req_time_start))
-            }
-            TickOutcome::Standby => TickRole::Standby,
-            TickOutcome::Failed => TickRole::Down,
-            TickOutcome::GivenUp => {
-                follow.given_up();
-                return (false, Change::default());
-            }
-        };
-        let change = follow.note(role, Duration::from_secs(interval.into()));
+        let change = follow.note(outcome, Duration::from_secs(interval.into()));
         if let Some(finished) = &mut self.finished {
             if change.is_return {
                 finished.rebuild();
-            } else if role == TickRole::Standby {
+            } else if let TickOutcome::Standby = outcome {
                 finished.silence_round();
             }
         }
-        (matches!(role, TickRole::Active(_)), change)
+        (outcome.reading().is_some(), change)
     }
 
     /// Starts the collectors again, because nothing may be compared with a reading from before others were active.
@@ -333,7 +282,7 @@ impl Cluster {
 
     /// What slurmctld calls unchanged is requested again.
     pub(crate) fn forget(&mut self) {
-        self.surveys.iter_mut().for_each(Survey::forget);
+        self.surveys.values_mut().for_each(Survey::forget);
     }
 
     /// Adds the points of a tick.
@@ -354,56 +303,28 @@ impl Cluster {
         timestamp: i64,
         reading: Option<&Reading>,
     ) -> [Option<RoundResult>; 2] {
-        if let (Some(survey), Some(reading)) = (&mut self.surveys, reading) {
-            survey.note(reading);
-        }
         let statistics = reading.and_then(|reading| reading.statistics.as_ref());
         let threads = statistics.map(|statistics| statistics.server_thread_count);
         // The second does not ask slurmctld.
-        [(Role::Surveys, threads), (Role::Accounting, Some(0))]
-            .map(|(role, threads)| self.begin_survey(role, timestamp, threads))
-    }
-
-    fn begin_survey(&mut self, role: Role, timestamp: i64, threads: Option<u32>) -> Option<RoundResult> {
-        let due = self.collecting.survey(role, DueCollectors::At(timestamp));
-        let needs = self.collecting.needs(role).filter(|_| !due.is_empty())?;
-        self.survey_mut(role)?.begin(timestamp, &due, &needs, threads, clock::now())
+        [(Role::Surveys, threads, reading), (Role::Accounting, Some(0), None)].map(
+            |(role, threads, reading)| {
+                let survey = self.surveys.get_mut(&role)?;
+                if let Some(reading) = reading {
+                    survey.note(reading);
+                }
+                let due = self.collecting.survey(role, DueCollectors::At(timestamp));
+                let needs = self.collecting.needs(role).filter(|_| !due.is_empty())?;
+                survey.begin(timestamp, &due, &needs, threads, clock::now())
+            },
+        )
     }
 
     pub(crate) fn surveyed(&mut self, role: Role, outcome: Outcome) -> Option<RoundResult> {
-        self.survey_mut(role)?.answered(outcome, clock::now())
-    }
-
-    const fn survey_mut(&mut self, role: Role) -> Option<&mut Survey> {
-        match role {
-            Role::Surveys => self.surveys.as_mut(),
-            Role::Accounting => self.slurmdbd.as_mut(),
-            Role::Statistics => None,
-        }
-    }
-
-    pub(crate) fn changed_memories(&mut self) -> impl Iterator<Item = (&'static str, String)> + '_ {
-        self.collecting.changed_memories()
-    }
-
-    pub(crate) const fn follow(&self) -> Option<&Follow> {
-        self.follow.as_ref()
-    }
-
-    pub(crate) const fn follow_mut(&mut self) -> Option<&mut Follow> {
-        self.follow.as_mut()
+        self.surveys.get_mut(&role)?.answered(outcome, clock::now())
     }
 
     pub(crate) fn follow_figures(&self) -> Option<FollowFigures> {
-        self.follow.as_ref().and_then(Follow::figures)
-    }
-
-    pub(crate) const fn finished(&self) -> Option<&Accounting> {
-        self.finished.as_ref()
-    }
-
-    pub(crate) const fn finished_mut(&mut self) -> Option<&mut Accounting> {
-        self.finished.as_mut()
+        self.follow.as_ref()?.figures
     }
 
     /// Seconds until slurmrestd's token ends.
@@ -413,7 +334,7 @@ impl Cluster {
 
     /// The readers' process ids: of the statistics, and of the surveys.
     pub(crate) fn pids(&self) -> (Option<u32>, Option<u32>) {
-        (self.statistics.pid(), self.surveys.as_ref().and_then(|survey| survey.source().pid()))
+        (self.statistics.pid(), self.surveys.get(&Role::Surveys).and_then(|survey| survey.source.pid()))
     }
 
     /// What the reader of the statistics is.
@@ -422,13 +343,13 @@ impl Cluster {
     }
 
     /// Whether something is collected that only libslurm's reader and that of slurmrestd can read.
-    pub(crate) const fn needs_more_than_statistics(&self) -> bool {
-        self.surveys.is_some() || self.slurmdbd.is_some() || self.finished.is_some()
+    pub(crate) fn needs_more_than_statistics(&self) -> bool {
+        !self.surveys.is_empty() || self.finished.is_some()
     }
 
     /// The counters of each expensive reply that was ever requested.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (ReplyKind, ReplyCounters)> + '_ {
-        let surveys = self.surveys.iter().chain(&self.slurmdbd).flat_map(Survey::counters);
+        let surveys = self.surveys.values().flat_map(Survey::counters);
         surveys.chain(self.finished.iter().map(Accounting::counters))
     }
 
@@ -441,23 +362,16 @@ impl Cluster {
             pid: source.pid(),
             restarts: source.restarts(),
         };
-        let surveys = self.surveys.as_ref().map(|survey| entry("surveys", survey.source()));
-        let pings = self.follow.as_ref().map(|follow| entry("pings", follow.source()));
+        let surveys = self.surveys.get(&Role::Surveys).map(|survey| entry("surveys", &survey.source));
+        let pings = self.follow.as_ref().map(|follow| entry("pings", &follow.source));
         let accounting = self.slurmdbd_source().map(|source| entry("accounting", source));
         let statistics = std::iter::once(entry("statistics", &self.statistics));
         statistics.chain(pings).chain(surveys).chain(accounting).collect()
     }
+}
 
-    /// For `status`.
-    pub(crate) fn entry(&self) -> SlurmctldEntry {
-        let (cluster, nameless) = (self.name().map(str::to_owned), self.is_nameless());
-        SlurmctldEntry { cluster, nameless, ..self.seen.entry() }
-    }
-
-    /// For systemd.
-    pub(crate) const fn words(&self) -> &'static str {
-        self.seen.words()
-    }
+async fn surveyed((role, survey): (&Role, &mut Survey)) -> ClusterEvent {
+    ClusterEvent::Surveyed(*role, survey.source.outcome().await)
 }
 
 #[cfg(test)]

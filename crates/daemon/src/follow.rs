@@ -7,8 +7,10 @@
 //! only if the last ping was answered. Where none before this host answers, those behind it are pinged, which take over
 //! if they do not hear from this one (isolation.rs).
 
+use std::mem;
 use std::time::Duration;
 
+use slurm_points::collectors::TickOutcome;
 use slurm_snapshot::{Ahead, Behind, Reply, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 
@@ -30,15 +32,6 @@ enum FollowRole {
     Standby,
 }
 
-/// What a tick does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FollowStep {
-    /// Asks this host's slurmctld.
-    Ask,
-    /// Nothing: a controller before it answers.
-    Standby,
-}
-
 /// What a tick's outcome changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
@@ -51,18 +44,19 @@ pub(crate) struct Change {
 /// The reader that pings, and what it and this host's slurmctld have said.
 #[derive(Debug)]
 pub(crate) struct Follow {
-    source: Source,
+    pub(crate) source: Source,
     /// A ping is under way.
     pinged: bool,
     state: FollowState,
     /// Of the last tick; `None` if nothing is known of it.
-    figures: Option<FollowFigures>,
+    pub(crate) figures: Option<FollowFigures>,
     isolation: Isolation,
 }
 
 #[derive(Debug, Default)]
 struct FollowState {
-    ahead: Option<Ahead>,
+    /// What the last ping that told it showed; without `own`, none has.
+    ahead: Ahead,
     role: FollowRole,
     known_at: Option<Instant>,
     /// Since when slurmctld has its statistics, by its last answer.
@@ -96,50 +90,35 @@ impl Follow {
         if hangs || !self.state.has_answer() { None } else { Instant::now().checked_add(PATIENCE) }
     }
 
-    /// The outcome of the ping under way; waits for ever if there is none. Safe to cancel.
-    pub(crate) async fn outcome(&mut self) -> Outcome {
-        self.source.outcome().await
-    }
-
     /// Whether this host has been found among the controllers.
     pub(crate) fn knows_its_host(&self) -> bool {
-        self.state.ahead.as_ref().is_some_and(|ahead| ahead.own.is_some())
+        self.state.ahead.own.is_some()
     }
 
-    /// Takes the result of a ping; returns what a tick that waited for it does.
-    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> FollowStep {
+    /// Takes the result of a ping, which has this host; returns whether a tick that waited for it asks this host's slurmctld.
+    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> bool {
         self.pinged = false;
-        match (ahead, &mut self.state.ahead) {
-            (None, Some(known)) => {
-                (known.answers, known.behind) = (None, known.behind.map(|_| Behind::Silent))
-            }
-            (ahead, state) => *state = ahead,
+        let known = &mut self.state.ahead;
+        match ahead {
+            Some(ahead) => *known = ahead,
+            None => (known.answers, known.behind) = (None, known.behind.map(|_| Behind::Silent)),
         }
-        if let Some(ahead) = &self.state.ahead {
-            let timeout = self.state.timeout();
-            self.isolation.pinged(ahead.answers.is_some(), ahead.behind, timeout, Instant::now());
+        let (is_answered, behind) = (known.answers.is_some(), known.behind);
+        if self.knows_its_host() {
+            self.isolation.pinged(is_answered, behind, self.state.timeout(), Instant::now());
         }
-        self.state.step()
+        self.state.asks()
     }
 
     /// Takes the outcome of a tick; one comes each `interval`.
-    pub(crate) fn note(&mut self, became: TickRole, interval: Duration) -> Change {
-        if became == TickRole::Down {
+    pub(crate) fn note(&mut self, outcome: &TickOutcome, interval: Duration) -> Change {
+        if let TickOutcome::Failed = outcome {
             self.isolation.down();
         }
-        let change = self.state.note(became, Instant::now(), interval);
-        let standby = !matches!(became, TickRole::Active(_));
-        self.figures = Some(FollowFigures { standby, handover: change.handover });
+        let change = self.state.note(outcome, Instant::now(), interval);
+        let figures = FollowFigures { standby: outcome.reading().is_none(), handover: change.handover };
+        self.figures = if let TickOutcome::GivenUp = outcome { None } else { Some(figures) };
         change
-    }
-
-    /// Nothing is known of the last tick.
-    pub(crate) const fn given_up(&mut self) {
-        self.figures = None;
-    }
-
-    pub(crate) const fn figures(&self) -> Option<FollowFigures> {
-        self.figures
     }
 
     /// Whether this host may have lost its role without knowing it.
@@ -151,10 +130,10 @@ impl Follow {
     /// and how many answers the receiver with the fewest has given, if all are connected and none is in doubt. Nothing
     /// follows from it before the first ping has ended.
     pub(crate) fn judge_isolation(&mut self, nodes: Option<u64>, answers: Option<u64>) -> Verdict {
-        match self.state.ahead {
-            Some(_) => self.isolation.look(nodes, answers, Instant::now()),
-            None => Verdict::Wait,
+        if !self.knows_its_host() {
+            return Verdict::Wait;
         }
+        self.isolation.look(nodes, answers, Instant::now())
     }
 
     /// Another controller may have been active, and may still be. Returns whether that is news.
@@ -168,74 +147,52 @@ impl Follow {
 
     /// The host of the controller before this one that answers.
     pub(crate) fn host_ahead(&self) -> Option<&str> {
-        let ahead = self.state.ahead.as_ref()?;
-        let index = usize::try_from(ahead.answers?).ok()?;
-        ahead.hosts.get(index).map(String::as_str)
+        let index = usize::try_from(self.state.ahead.answers?).ok()?;
+        self.state.ahead.hosts.get(index).map(String::as_str)
     }
-
-    pub(crate) const fn source(&self) -> &Source {
-        &self.source
-    }
-}
-
-/// What the outcome of a tick shows about this host's slurmctld.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TickRole {
-    /// With the time since when slurmctld has its statistics.
-    Active(Option<i64>),
-    Standby,
-    /// Nobody before it answers, and this host's slurmctld does not either.
-    Down,
 }
 
 impl FollowState {
     /// SlurmctldTimeout.
     fn timeout(&self) -> Duration {
-        Duration::from_secs(self.ahead.as_ref().map_or(0, |ahead| ahead.timeout.into()))
+        Duration::from_secs(self.ahead.timeout.into())
     }
 
     /// Whether any other controller answered the last ping.
     fn has_answer(&self) -> bool {
-        self.answers().is_some()
-            || self.ahead.as_ref().is_some_and(|ahead| ahead.behind == Some(Behind::Answers))
-    }
-
-    fn answers(&self) -> Option<u32> {
-        self.ahead.as_ref().and_then(|ahead| ahead.answers)
+        self.ahead.answers.is_some() || self.ahead.behind == Some(Behind::Answers)
     }
 
     /// The primary is active where it answers. A backup before this one may wait, as this one may, and this one be active until that
     /// has taken over: what this one said last is then asked again.
-    fn step(&self) -> FollowStep {
-        match (self.answers(), self.role) {
-            (None, _) | (Some(1..), FollowRole::Active | FollowRole::Unknown) => FollowStep::Ask,
-            (Some(0), _) | (Some(_), FollowRole::Standby) => FollowStep::Standby,
+    const fn asks(&self) -> bool {
+        match (self.ahead.answers, self.role) {
+            (None, _) | (Some(1..), FollowRole::Active | FollowRole::Unknown) => true,
+            (Some(0), _) | (Some(_), FollowRole::Standby) => false,
         }
     }
 
-    fn note(&mut self, became: TickRole, now: Instant, interval: Duration) -> Change {
-        let (before, known_at) = (self.role, self.known_at);
-        if became != TickRole::Down {
-            self.known_at = Some(now);
-        }
-        let was_down = std::mem::replace(&mut self.is_down, became == TickRole::Down);
-        match became {
-            TickRole::Active(start) => {
-                self.role = FollowRole::Active;
-                let is_restart = std::mem::replace(&mut self.start, start) != start && was_down;
-                // For less than that nobody else can have been active without a restart of this slurmctld, which a
-                // `scontrol takeover` ends. It does not matter what was away: slurmctld, or this daemon.
-                let timeout = self.ahead.as_ref().map_or(interval, |_| self.timeout());
-                let is_absence = known_at.is_some_and(|at| now.duration_since(at) >= timeout + interval);
-                let is_return = before == FollowRole::Unknown || is_absence || is_restart;
-                Change { handover: is_return || before == FollowRole::Standby, is_return }
+    fn note(&mut self, outcome: &TickOutcome, now: Instant, interval: Duration) -> Change {
+        let role = match outcome {
+            TickOutcome::Reading(_) => FollowRole::Active,
+            TickOutcome::Standby => FollowRole::Standby,
+            TickOutcome::Failed => {
+                self.is_down = true;
+                return Change::default();
             }
-            TickRole::Standby => {
-                self.role = FollowRole::Standby;
-                Change::default()
-            }
-            TickRole::Down => Change::default(),
-        }
+            TickOutcome::GivenUp => return Change::default(),
+        };
+        let (before, known_at) = (mem::replace(&mut self.role, role), self.known_at.replace(now));
+        let was_down = mem::take(&mut self.is_down);
+        let Some(reading) = outcome.reading() else { return Change::default() };
+        let start = reading.statistics.as_ref().map(|statistics| statistics.req_time_start);
+        let is_restart = mem::replace(&mut self.start, start) != start && was_down;
+        // For less than that nobody else can have been active without a restart of this slurmctld, which a
+        // `scontrol takeover` ends. It does not matter what was away: slurmctld, or this daemon.
+        let timeout = if self.ahead.own.is_some() { self.timeout() } else { interval };
+        let is_absence = known_at.is_some_and(|at| now.duration_since(at) >= timeout + interval);
+        let is_return = before == FollowRole::Unknown || is_absence || is_restart;
+        Change { handover: is_return || before == FollowRole::Standby, is_return }
     }
 }
 
@@ -250,71 +207,93 @@ pub(crate) fn ahead_of(outcome: Outcome) -> Option<(Ahead, Option<String>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use TickOutcome::{Failed, Standby};
+    use slurm_snapshot::{Reading, Statistics};
+
     use super::*;
 
-    const ACTIVE: TickRole = TickRole::Active(Some(1));
+    const NOTHING: Change = Change { handover: false, is_return: false };
+    const HANDOVER: Change = Change { handover: true, is_return: false };
+    const RETURN: Change = Change { handover: true, is_return: true };
 
     fn state(answers: Option<u32>, role: FollowRole) -> FollowState {
-        let ahead = Some(Ahead { answers, timeout: 10, ..Ahead::default() });
+        let ahead = Ahead { own: Some(0), answers, timeout: 10, ..Ahead::default() };
         FollowState { ahead, role, ..FollowState::default() }
     }
 
-    fn noted(state: &mut FollowState, role: TickRole, now: Instant) -> (bool, bool) {
-        let Change { handover, is_return } = state.note(role, now, Duration::from_secs(1));
-        (handover, is_return)
+    /// Active, with statistics since `start`.
+    fn active(start: i64) -> TickOutcome {
+        let statistics = Some(Statistics { req_time_start: start, ..Statistics::default() });
+        TickOutcome::Reading(Arc::new(Reading { statistics, ..Reading::default() }))
+    }
+
+    /// Compares what each outcome changes, so many seconds after the first.
+    fn check(outcomes: &[(TickOutcome, u64, Change)]) {
+        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
+        for (outcome, after, expected) in outcomes {
+            let now = start + Duration::from_secs(*after);
+            assert_eq!(state.note(outcome, now, Duration::from_secs(1)), *expected, "after {after} s");
+        }
     }
 
     #[test]
     fn a_backup_is_asked_only_where_nobody_before_it_answers() {
-        let step = |answers, role| state(answers, role).step();
-        assert_eq!(step(None, FollowRole::Standby), FollowStep::Ask);
-        assert_eq!(step(Some(0), FollowRole::Standby), FollowStep::Standby);
+        let asks = |answers, role| state(answers, role).asks();
+        assert!(asks(None, FollowRole::Standby));
+        assert!(!asks(Some(0), FollowRole::Standby));
         // The primary that was frozen and continues: it is active, although this one has not been told yet.
-        assert_eq!(step(Some(0), FollowRole::Active), FollowStep::Standby);
+        assert!(!asks(Some(0), FollowRole::Active));
         // A second backup is active, and the first has come back and waits for SlurmctldTimeout.
-        assert_eq!(step(Some(1), FollowRole::Active), FollowStep::Ask);
-        assert_eq!(step(Some(1), FollowRole::Unknown), FollowStep::Ask);
-        assert_eq!(step(Some(1), FollowRole::Standby), FollowStep::Standby);
+        assert!(asks(Some(1), FollowRole::Active));
+        assert!(asks(Some(1), FollowRole::Unknown));
+        assert!(!asks(Some(1), FollowRole::Standby));
     }
 
     #[test]
     fn a_handover_is_marked_once_and_a_slurmctld_that_was_away_for_less_than_its_timeout_is_none() {
-        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
-        let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
-        assert_eq!(note(ACTIVE, 0), (true, true), "it may have been another before");
-        assert_eq!(note(ACTIVE, 1), (false, false));
-        assert_eq!(note(TickRole::Down, 2), (false, false));
-        assert_eq!(note(ACTIVE, 11), (false, false));
-        assert_eq!(note(TickRole::Down, 12), (false, false));
-        assert_eq!(note(TickRole::Down, 21), (false, false));
-        assert_eq!(note(ACTIVE, 22), (true, true));
-        assert_eq!(note(TickRole::Standby, 23), (false, false));
-        assert_eq!(note(TickRole::Standby, 59), (false, false));
-        assert_eq!(note(ACTIVE, 60), (true, false), "it has seen what ended while it waited");
-        assert_eq!(note(ACTIVE, 70), (false, false));
+        check(&[
+            // It may have been another before.
+            (active(1), 0, RETURN),
+            (active(1), 1, NOTHING),
+            (Failed, 2, NOTHING),
+            (active(1), 11, NOTHING),
+            (Failed, 12, NOTHING),
+            (Failed, 21, NOTHING),
+            (active(1), 22, RETURN),
+            (Standby, 23, NOTHING),
+            (Standby, 59, NOTHING),
+            // It has seen what ended while it waited.
+            (active(1), 60, HANDOVER),
+            (active(1), 70, NOTHING),
+        ]);
     }
 
     #[test]
     fn a_daemon_that_was_itself_frozen_does_not_know_what_others_published() {
-        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
-        let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
-        assert_eq!(note(ACTIVE, 0), (true, true));
-        assert_eq!(note(ACTIVE, 10), (false, false), "for too short a time for a backup");
-        assert_eq!(note(ACTIVE, 21), (true, true));
-        assert_eq!(note(TickRole::Standby, 22), (false, false));
-        assert_eq!(note(ACTIVE, 60), (true, true));
+        check(&[
+            (active(1), 0, RETURN),
+            // For too short a time for a backup.
+            (active(1), 10, NOTHING),
+            (active(1), 21, RETURN),
+            (Standby, 22, NOTHING),
+            (active(1), 60, RETURN),
+        ]);
     }
 
     /// `scontrol takeover` needs seconds: another was active although SlurmctldTimeout is not over.
     #[test]
     fn a_slurmctld_that_was_started_again_is_a_handover_however_short_it_was_away() {
-        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
-        let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
-        assert_eq!(note(ACTIVE, 0), (true, true));
-        assert_eq!(note(TickRole::Active(Some(2)), 1), (false, false), "midnight, or sdiag --reset");
-        assert_eq!(note(TickRole::Down, 2), (false, false));
-        assert_eq!(note(TickRole::Active(Some(3)), 3), (true, true));
-        assert_eq!(note(TickRole::Down, 4), (false, false));
-        assert_eq!(note(TickRole::Active(Some(3)), 5), (false, false), "it only did not answer");
+        check(&[
+            (active(1), 0, RETURN),
+            // Midnight, or sdiag --reset.
+            (active(2), 1, NOTHING),
+            (Failed, 2, NOTHING),
+            (active(3), 3, RETURN),
+            // It only did not answer.
+            (Failed, 4, NOTHING),
+            (active(3), 5, NOTHING),
+        ]);
     }
 }

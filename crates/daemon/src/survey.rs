@@ -35,20 +35,23 @@ const PATIENCE: u32 = 4;
 /// libslurm may look for its configuration for a minute.
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 
-/// The round under way.
+/// The round under way, in which one request always is.
 #[derive(Clone, Debug)]
 struct SurveyRound {
     timestamp: i64,
-    /// What is still to be asked, and until when an answer is useful: then the slots of all who need it are over. Unix
-    /// seconds.
+    /// What is still to be answered, and until when an answer is useful: then the slots of all who need it are over. Unix
+    /// seconds. The last one is requested.
     left: Vec<(ReplyKind, i64)>,
+    asked_at: Instant,
+    /// Whether the next request may be compared with its reply.
+    keeps: bool,
     replies: SurveyReplies,
 }
 
 /// The reader for the cluster itself, and the round that is under way.
 #[derive(Debug)]
 pub(crate) struct Survey {
-    source: Source,
+    pub(crate) source: Source,
     /// Only this host's own slurmctld is asked.
     follows: bool,
     max_duty: f64,
@@ -59,18 +62,7 @@ pub(crate) struct Survey {
     /// one reply can be compared with the next.
     needs: Needs,
     round: Option<SurveyRound>,
-    asked: Option<Asked>,
     logged_busy: bool,
-}
-
-/// The request under way.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    kind: ReplyKind,
-    until: i64,
-    at: Instant,
-    /// Whether the next request may be compared with its reply.
-    keeps: bool,
 }
 
 impl Survey {
@@ -84,7 +76,6 @@ impl Survey {
             clock: ControllerClock::default(),
             needs: Needs::default(),
             round: None,
-            asked: None,
             logged_busy: false,
         }
     }
@@ -97,8 +88,8 @@ impl Survey {
     /// Requests the next replies whole, because "unchanged" would not be true of what was read before.
     pub(crate) fn forget(&mut self) {
         self.states.values_mut().for_each(|state| state.kept = None);
-        if let Some(asked) = &mut self.asked {
-            asked.keeps = false;
+        if let Some(round) = &mut self.round {
+            round.keeps = false;
         }
     }
 
@@ -110,8 +101,7 @@ impl Survey {
         let elapsed = i64::try_from(reading.elapsed.div_ceil(1_000_000)).unwrap_or(i64::MAX);
         let latest = statistics.req_time.saturating_add(elapsed);
         let is_later = |state: &ReplyState| state.since().is_some_and(|since| since > latest);
-        let was_set_back = self.clock.was_set_back(reading) || self.states.values().any(is_later);
-        if was_set_back {
+        if self.clock.was_set_back(reading) || self.states.values().any(is_later) {
             warn!("slurmctld's clock was set back; whatever it calls unchanged is requested again");
             self.forget();
         }
@@ -128,12 +118,12 @@ impl Survey {
         threads: Option<u32>,
         now: Duration,
     ) -> Option<RoundResult> {
-        let mut wanted = BTreeMap::new();
-        for (kind, every) in
-            due.iter().flat_map(|(needs, every)| needs.replies.iter().map(|kind| (*kind, *every)))
-        {
-            let longest: &mut u32 = wanted.entry(kind).or_default();
-            *longest = every.max(*longest);
+        let mut wanted: BTreeMap<ReplyKind, u32> = BTreeMap::new();
+        for (needs, every) in due {
+            for kind in &needs.replies {
+                let longest = wanted.entry(*kind).or_default();
+                *longest = (*every).max(*longest);
+            }
         }
         if self.round.is_some() {
             debug!("the previous round is still running; this one is skipped");
@@ -159,41 +149,28 @@ impl Survey {
             }
         }
         left.reverse();
-        self.round = Some(SurveyRound { timestamp, left, replies: SurveyReplies::default() });
-        self.ask_next(now)
-    }
-
-    /// The outcome of what was asked last; waits for ever when nothing was. Safe to cancel.
-    pub(crate) async fn outcome(&mut self) -> Outcome {
-        if self.asked.is_none() {
-            return std::future::pending().await;
-        }
-        self.source.outcome().await
+        let replies = SurveyReplies::default();
+        self.ask_next(SurveyRound { timestamp, left, asked_at: Instant::now(), keeps: true, replies }, now)
     }
 
     /// Takes an outcome, and continues to the next reply or ends the round.
     pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
-        let (Some(Asked { kind, until, at, keeps }), Some(mut round)) =
-            (self.asked.take(), self.round.take())
-        else {
-            return None;
-        };
+        let mut round = self.round.take()?;
+        let (kind, until) = round.left.pop()?;
         let (max_duty, options) = (self.max_duty, self.needs.options);
         let state = self.state(kind);
-        state.duty.answered(reply_state::cost(&outcome, at.elapsed()), max_duty);
-        let reading = state.take(kind, options, outcome);
-        if reading.is_some() && is_over(until, now) {
-            one_more(&mut state.counters.readings_late);
-            debug!(reply = kind.name(), "it arrived after its slot and is discarded");
-        } else {
+        state.duty.answered(reply_state::cost(&outcome, round.asked_at.elapsed()), max_duty);
+        if let Some(reading) = state.take(kind, options, outcome) {
             // One that is thrown away is none that the next can be compared with.
-            if let Some(reading) = reading {
-                state.kept = (keeps && kind.row().unchanged).then(|| Arc::clone(&reading));
+            if is_over(until, now) {
+                one_more(&mut state.counters.readings_late);
+                debug!(reply = kind.name(), "it arrived after its slot and is discarded");
+            } else {
+                state.kept = (round.keeps && kind.row().unchanged).then(|| Arc::clone(&reading));
                 round.replies.insert(kind, reading);
             }
         }
-        self.round = Some(round);
-        self.ask_next(now)
+        self.ask_next(round, now)
     }
 
     /// A whole round, for a command that ends afterwards; and why replies are missing in it.
@@ -211,7 +188,7 @@ impl Survey {
                 let failures = self.states.iter().filter_map(failure).collect();
                 return (RoundResult { timestamp, asked: needs, replies }, failures);
             }
-            let outcome = self.outcome().await;
+            let outcome = self.source.outcome().await;
             done = self.answered(outcome, clock::now());
         }
     }
@@ -222,30 +199,26 @@ impl Survey {
         known.map(|(kind, state)| (*kind, state.counters))
     }
 
-    pub(crate) const fn source(&self) -> &Source {
-        &self.source
-    }
-
-    fn ask_next(&mut self, now: Duration) -> Option<RoundResult> {
-        let mut round = self.round.take()?;
-        let follows = self.follows;
-        while let Some((kind, until)) = round.left.pop() {
-            let options = self.needs.options;
+    /// Requests the next reply, or ends the round. Controllers alone are no reason to wait with the others.
+    fn ask_next(&mut self, mut round: SurveyRound, now: Duration) -> Option<RoundResult> {
+        let (follows, options) = (self.follows, self.needs.options);
+        while let Some(&(kind, until)) = round.left.last() {
             let state = self.state(kind);
             if is_over(until, now) {
                 // Its answer could only come too late: slurmctld is spared it.
                 one_more(&mut state.counters.skipped_round);
-                continue;
+            } else {
+                let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
+                let request = Request { since: state.since(), ..Request::new(kind, asked) };
+                state.duty.ask(now);
+                if self.source.ask(request) {
+                    (round.asked_at, round.keeps) = (Instant::now(), true);
+                    let done = (kind == ReplyKind::Controllers).then(|| self.done(&mut round));
+                    self.round = Some(round);
+                    return done;
+                }
             }
-            let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
-            let request = Request { since: state.since(), ..Request::new(kind, asked) };
-            state.duty.ask(now);
-            if self.source.ask(request) {
-                self.asked = Some(Asked { kind, until, at: Instant::now(), keeps: true });
-                let done = (kind == ReplyKind::Controllers).then(|| self.done(&mut round));
-                self.round = Some(round);
-                return done;
-            }
+            round.left.pop();
         }
         Some(self.done(&mut round))
     }
@@ -260,20 +233,17 @@ impl Survey {
     }
 
     fn log_busy(&mut self, busy: bool, threads: Option<u32>) {
-        if threads.is_none() {
-            // That it does not answer has been logged.
-            return;
-        }
-        if busy && !self.logged_busy {
-            warn!(
+        // That it does not answer has been logged.
+        let Some(threads) = threads else { return };
+        match (busy, std::mem::replace(&mut self.logged_busy, busy)) {
+            (true, false) => warn!(
                 threads,
                 limit = self.max_threads,
                 "slurmctld is busy; until its load falls, only its statistics are requested"
-            );
-        } else if !busy && self.logged_busy {
-            info!(threads, "slurmctld is no longer busy; everything is requested again");
+            ),
+            (false, true) => info!(threads, "slurmctld is no longer busy; everything is requested again"),
+            _ => {}
         }
-        self.logged_busy = busy;
     }
 }
 

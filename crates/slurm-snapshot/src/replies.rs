@@ -66,7 +66,7 @@ pub struct ReplyRow {
 }
 
 /// A reader process, by its purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// The reader that every tick waits for.
     Statistics,

@@ -1,36 +1,24 @@
 //! What finished jobs wait for: nothing, slurmdbd, or the disk.
 
-use slurm_points::finished::{FinishedLedger, FinishedRound, Next};
+use slurm_points::finished::{FinishedRound, Next};
 
 use super::steps::Measuring;
 
 /// slurmctld's clock may be ahead of ours.
 pub(super) const AHEAD: i64 = 300;
 
-/// The ledger, once the queue's log has been read.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) ledger: FinishedLedger,
-    pub(super) phase: Phase,
-}
-
 /// Exactly one of these is true. A round begins in `Idle` alone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Phase {
+    #[default]
     Idle,
     /// A request of this round is under way.
     Reading(Box<RoundUnderWay>),
     /// A request of a round that was given up is under way; its answer is dropped.
     GivenUp,
-    /// The queue reports this ticket when the commit is on disk.
-    Committing(u64, Commit),
-}
-
-#[derive(Debug)]
-pub(super) enum Commit {
-    /// The ledger as it is: a first one, or one whose last batch the queue may lack.
-    Ledger,
-    Round(Box<Next>),
+    /// The queue reports this ticket when it is on disk: what a round has read, or the ledger as it is, which is a first one, or one
+    /// whose last batch the queue may lack.
+    Committing(u64, Option<Box<Next>>),
 }
 
 /// From when a round must read.
@@ -57,15 +45,8 @@ pub(super) struct RoundUnderWay {
     pub(super) oldest: Option<i64>,
     /// Whether this host publishes, or another.
     pub(super) is_published: bool,
-    pub(super) asking: Asking,
-}
-
-#[derive(Debug)]
-pub(super) enum Asking {
-    /// For a piece of jobs.
-    Jobs,
-    /// For the steps of the piece that was read last.
-    Steps(Measuring),
+    /// The piece whose steps are requested; `None`: a piece of jobs is.
+    pub(super) measuring: Option<Measuring>,
 }
 
 /// How a round ends.
@@ -82,12 +63,7 @@ impl RoundUnderWay {
     pub(super) fn new(mut round: FinishedRound, from: i64, due: Due, is_published: bool) -> Self {
         let to = round.moment.saturating_add(AHEAD);
         round.is_silent = !is_published || due == Due::Rebuild;
-        Self { round, from, to, due, oldest: None, is_published, asking: Asking::Jobs }
-    }
-
-    /// Another host publishes from now on.
-    pub(super) const fn silence(&mut self) {
-        (self.is_published, self.round.is_silent) = (false, true);
+        Self { round, from, to, due, oldest: None, is_published, measuring: None }
     }
 
     /// The beginning of the next piece; `None` if everything has been read. The first piece has what is ahead of our clock too.

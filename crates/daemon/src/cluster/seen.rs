@@ -10,28 +10,11 @@ use tracing::{debug, info, warn};
 use crate::source::Outcome;
 use crate::status::SlurmctldEntry;
 
-/// Moments are Unix seconds.
 #[derive(Debug, Default)]
-pub(super) struct SlurmctldSeen {
-    state: SlurmctldState,
-    last_answer: Option<i64>,
+pub(crate) struct SlurmctldSeen {
+    /// For `status`.
+    pub(crate) entry: SlurmctldEntry,
     outage: Option<Outage>,
-}
-
-#[derive(Debug, Default)]
-enum SlurmctldState {
-    #[default]
-    Unknown,
-    Up {
-        since: i64,
-    },
-    Down {
-        since: i64,
-        error: String,
-    },
-    Standby {
-        since: i64,
-    },
 }
 
 /// Consecutive ticks without a reading.
@@ -42,40 +25,48 @@ struct Outage {
 }
 
 impl SlurmctldSeen {
-    /// Takes the outcome of a request for the statistics.
+    /// Takes the outcome of a request for the statistics. Moments are Unix seconds.
     pub(super) fn answered(&mut self, outcome: &Outcome, now: i64) {
-        match (outcome, &mut self.state) {
-            (Ok(_), SlurmctldState::Up { .. }) => self.last_answer = Some(now),
-            (Ok(reading), state) => {
-                let was_down = matches!(state, SlurmctldState::Down { .. });
-                let outage = self.outage.take().filter(|_| was_down);
-                let again = outage.map_or_else(String::new, |outage| outage.to_string());
-                info!(
-                    elapsed_us = reading.elapsed,
-                    cluster = reading.cluster.as_deref(),
-                    "slurmctld answers{again}"
-                );
-                (self.state, self.last_answer) = (SlurmctldState::Up { since: now }, Some(now));
+        let before = (self.entry.answers, self.entry.standby);
+        match outcome {
+            Ok(reading) => {
+                if before != (Some(true), false) {
+                    let outage = self.outage.take().filter(|_| before.0 == Some(false));
+                    let again = outage.map_or_else(String::new, |outage| outage.to_string());
+                    info!(
+                        elapsed_us = reading.elapsed,
+                        cluster = reading.cluster.as_deref(),
+                        "slurmctld answers{again}"
+                    );
+                    self.change(true, false, now);
+                }
+                self.entry.last_answer = Some(now);
             }
-            (Err(error), SlurmctldState::Down { error: last, .. }) => {
-                debug!(%error, "no reading");
-                *last = error.to_string();
-            }
-            (Err(error), _) => {
-                warn!(%error, hint = error.advice(), "no reading; trying at every tick");
-                self.state = SlurmctldState::Down { since: now, error: error.to_string() };
-                self.outage.get_or_insert_with(Outage::begin);
+            Err(error) => {
+                if before.0 == Some(false) {
+                    debug!(%error, "no reading");
+                } else {
+                    warn!(%error, hint = error.advice(), "no reading; trying at every tick");
+                    self.change(false, false, now);
+                    self.outage.get_or_insert_with(Outage::begin);
+                }
+                self.entry.error = Some(error.to_string());
             }
         }
     }
 
     /// This host's slurmctld is a backup that waits; the host of the one before it that answers.
     pub(super) fn standby(&mut self, ahead: Option<&str>, now: i64) {
-        self.last_answer = Some(now);
-        if !matches!(self.state, SlurmctldState::Standby { .. }) {
+        if !self.entry.standby {
             info!(ahead, "this host's slurmctld is a backup; only the daemon's own figures are published");
-            self.state = SlurmctldState::Standby { since: now };
+            self.change(true, true, now);
         }
+        self.entry.last_answer = Some(now);
+    }
+
+    fn change(&mut self, answers: bool, standby: bool, now: i64) {
+        let entry = &mut self.entry;
+        (entry.answers, entry.standby, entry.since, entry.error) = (Some(answers), standby, Some(now), None);
     }
 
     /// Takes the outcome of a tick.
@@ -87,30 +78,13 @@ impl SlurmctldSeen {
         }
     }
 
-    pub(super) fn entry(&self) -> SlurmctldEntry {
-        let (answers, since, error) = match &self.state {
-            SlurmctldState::Unknown => (None, None, None),
-            SlurmctldState::Up { since } | SlurmctldState::Standby { since } => {
-                (Some(true), Some(*since), None)
-            }
-            SlurmctldState::Down { since, error } => (Some(false), Some(*since), Some(error.clone())),
-        };
-        SlurmctldEntry {
-            answers,
-            since,
-            error,
-            last_answer: self.last_answer,
-            standby: matches!(self.state, SlurmctldState::Standby { .. }),
-            ..SlurmctldEntry::default()
-        }
-    }
-
-    pub(super) const fn words(&self) -> &'static str {
-        match self.state {
-            SlurmctldState::Unknown => "waiting for the first reading",
-            SlurmctldState::Up { .. } => "slurmctld answers",
-            SlurmctldState::Down { .. } => "slurmctld does not answer",
-            SlurmctldState::Standby { .. } => "standby: this host's slurmctld is a backup",
+    /// For systemd.
+    pub(crate) const fn words(&self) -> &'static str {
+        match self.entry.answers {
+            None => "waiting for the first reading",
+            Some(_) if self.entry.standby => "standby: this host's slurmctld is a backup",
+            Some(true) => "slurmctld answers",
+            Some(false) => "slurmctld does not answer",
         }
     }
 }
@@ -140,7 +114,7 @@ mod tests {
     fn since_is_when_the_state_began_and_last_answer_when_it_was_seen_last() {
         let mut seen = SlurmctldSeen::default();
         let shown = |seen: &SlurmctldSeen| {
-            let entry = seen.entry();
+            let entry = &seen.entry;
             (entry.answers, entry.standby, entry.since, entry.last_answer, entry.error.is_some())
         };
         assert_eq!(shown(&seen), (None, false, None, None, false));

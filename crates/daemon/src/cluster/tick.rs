@@ -19,35 +19,34 @@ pub(super) enum TickPhase {
     LateThen(i64),
 }
 
-/// What a tick does now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TickStep {
-    /// It waits for a ping, or for an answer.
-    UnderWay,
-    /// Nothing: another controller is active.
-    Standby,
-    /// Slurmctld cannot be asked in its slot.
-    Missed,
-}
-
-/// A tick whose slot is over before there was an answer to it.
+/// A tick that is over without an answer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EndedTick {
     pub(crate) timestamp: i64,
-    pub(crate) was_asked: bool,
+    pub(crate) end: TickEnd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TickEnd {
+    /// Another controller is active.
+    Standby,
+    /// Slurmctld could not be asked in its slot.
+    Missed,
+    /// Slurmctld has not answered in its slot.
+    Late,
 }
 
 impl TickPhase {
     /// Returns the tick under way, whose slot is over.
     pub(super) const fn end_slot(&mut self) -> Option<EndedTick> {
-        let (phase, timestamp, was_asked) = match *self {
+        let (phase, timestamp, end) = match *self {
             Self::Idle | Self::Late => return None,
-            Self::Waiting { timestamp, .. } => (Self::Idle, timestamp, false),
-            Self::Asked(timestamp) => (Self::Late, timestamp, true),
-            Self::LateThen(timestamp) => (Self::Late, timestamp, false),
+            Self::Waiting { timestamp, .. } => (Self::Idle, timestamp, TickEnd::Missed),
+            Self::Asked(timestamp) => (Self::Late, timestamp, TickEnd::Late),
+            Self::LateThen(timestamp) => (Self::Late, timestamp, TickEnd::Missed),
         };
         *self = phase;
-        Some(EndedTick { timestamp, was_asked })
+        Some(EndedTick { timestamp, end })
     }
 
     pub(super) const fn waits_until(&self) -> Option<Instant> {
@@ -67,9 +66,9 @@ impl TickPhase {
     /// The answer is there: returns the tick that it is for, if its slot is not over, and the one that begins now.
     pub(super) const fn answered(&mut self) -> (Option<i64>, Option<i64>) {
         let ticks = match *self {
-            Self::Idle | Self::Waiting { .. } => return (None, None),
+            Self::Waiting { .. } => return (None, None),
+            Self::Idle | Self::Late => (None, None),
             Self::Asked(timestamp) => (Some(timestamp), None),
-            Self::Late => (None, None),
             Self::LateThen(timestamp) => (None, Some(timestamp)),
         };
         *self = Self::Idle;
@@ -83,18 +82,18 @@ mod tests {
 
     #[test]
     fn a_tick_has_one_end_and_a_late_answer_belongs_to_none() {
-        let ended = |timestamp, was_asked| Some(EndedTick { timestamp, was_asked });
+        let ended = |timestamp, end| Some(EndedTick { timestamp, end });
         let mut phase = TickPhase::Asked(10);
         assert_eq!((phase.answered(), phase.end_slot()), ((Some(10), None), None), "in time");
         phase = TickPhase::Asked(10);
-        assert_eq!((phase.end_slot(), phase.end_slot()), (ended(10, true), None));
+        assert_eq!((phase.end_slot(), phase.end_slot()), (ended(10, TickEnd::Late), None));
         assert_eq!((phase, phase.answered(), phase), (TickPhase::Late, (None, None), TickPhase::Idle));
         phase = TickPhase::LateThen(20);
         assert_eq!((phase.answered(), phase), ((None, Some(20)), TickPhase::Idle));
         phase = TickPhase::LateThen(20);
         assert_eq!(
             (phase.end_slot(), phase),
-            (ended(20, false), TickPhase::Late),
+            (ended(20, TickEnd::Missed), TickPhase::Late),
             "the answer is still to come"
         );
     }
@@ -107,7 +106,7 @@ mod tests {
         assert_eq!((phase.waits_until(), phase.answered()), (Some(until), (None, None)));
         assert_eq!((phase.waited(), phase.waited(), phase), (Some(10), None, TickPhase::Idle));
         phase = waiting;
-        assert_eq!(phase.end_slot(), Some(EndedTick { timestamp: 10, was_asked: false }));
+        assert_eq!(phase.end_slot(), Some(EndedTick { timestamp: 10, end: TickEnd::Missed }));
         assert_eq!(
             (phase, phase.waited()),
             (TickPhase::Idle, None),

@@ -9,24 +9,21 @@ mod following;
 mod queue_owner;
 mod reload;
 mod remembering;
-mod signals;
 mod status;
-
-use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use carbon::{Batch, Destination, Queue, Sender};
 use slurm_points::collectors::TickOutcome;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use self::reload::Loading;
-use self::signals::{Signals, StopSignals, or_stop};
 use super::{block_on, load, names};
 use crate::accounting::Accounting;
 use crate::cli::Options;
 use crate::clock::{self, Alarm, or_never, unix_now};
-use crate::cluster::{Cluster, ClusterEvent, TickStep};
+use crate::cluster::{Cluster, ClusterEvent, EndedTick, TickEnd};
 use crate::config::{Config, Problems, SlurmSettings};
 use crate::grid::{Grid, Tick};
 use crate::host::host;
@@ -63,8 +60,24 @@ async fn handle_events(config: Config, options: Options, logging: Logging) -> Re
             DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
             DaemonEvent::Reload => daemon.read_configuration(&options),
             DaemonEvent::Read(read) => daemon.apply_read(read, &options, &logging),
-            DaemonEvent::Stop => return daemon.stop(&mut signals.stop).await,
+            DaemonEvent::Stop => return daemon.stop(signals).await,
         }
+    }
+}
+
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 }
 
@@ -85,8 +98,6 @@ struct Daemon {
     cluster: Cluster,
     readers: ReaderMemory,
     queue: Queue,
-    /// Of the running queue: a reload does not change it.
-    queue_dir: Option<PathBuf>,
     senders: Vec<(Destination, Sender)>,
     notify: Notify,
     health: SelfMetrics,
@@ -129,10 +140,9 @@ impl Daemon {
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
             grid: Grid::new(config.interval, clock::now()),
-            cluster: Cluster::start(&config, &readers, |name| remembering::memory(&queue, name)),
+            cluster: Cluster::start(&config, &readers, &|name| remembering::memory(&queue, name)),
             readers,
             queue,
-            queue_dir: config.queue.dir.clone(),
             senders,
             notify: Notify::from_env(),
             health: SelfMetrics::default(),
@@ -151,7 +161,7 @@ impl Daemon {
     async fn select(&mut self, signals: &mut Signals) -> DaemonEvent {
         let next = self.grid.next();
         let moment = self.notify.feed_at().map_or(next, |feed| next.min(feed));
-        let ticket = self.cluster.finished().and_then(Accounting::ticket);
+        let ticket = self.cluster.finished.as_ref().and_then(Accounting::ticket);
         tokio::select! {
             rung = self.alarm.at(moment) => DaemonEvent::Alarm(rung),
             event = self.cluster.event() => DaemonEvent::Cluster(event),
@@ -160,7 +170,8 @@ impl Daemon {
             never = self.notify.insisting() => match never {},
             _ = signals.hangup.recv() => DaemonEvent::Reload,
             read = or_never(self.loading.as_mut().map(Loading::read)) => DaemonEvent::Read(read),
-            () = signals.stop.recv() => DaemonEvent::Stop,
+            _ = signals.terminate.recv() => DaemonEvent::Stop,
+            _ = signals.interrupt.recv() => DaemonEvent::Stop,
         }
     }
 
@@ -187,34 +198,24 @@ impl Daemon {
             );
             self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(tick.skipped);
         }
-        if let Some(ended) = self.cluster.end_slot() {
-            if !ended.was_asked {
-                self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
-            }
-            self.emit(ended.timestamp, TickOutcome::Failed);
-        }
-        self.begin(tick.timestamp);
+        let ended = self.cluster.end_slot();
+        self.end(ended);
+        let ended = self.cluster.begin(tick.timestamp);
+        self.end(ended);
         self.tell_status();
     }
 
-    fn begin(&mut self, timestamp: i64) {
-        let step = self.cluster.begin(timestamp);
-        self.take_step(timestamp, step);
-    }
-
-    fn take_step(&mut self, timestamp: i64, step: TickStep) {
-        match step {
-            TickStep::UnderWay => {}
-            TickStep::Standby => {
-                self.cluster.note_standby();
-                self.emit(timestamp, TickOutcome::Standby);
-                self.tell_status();
-            }
-            TickStep::Missed => {
-                self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
-                self.emit(timestamp, TickOutcome::Failed);
-            }
+    /// Publishes a tick that is over without an answer.
+    fn end(&mut self, ended: Option<EndedTick>) {
+        let Some(EndedTick { timestamp, end }) = ended else { return };
+        match end {
+            TickEnd::Standby => self.cluster.note_standby(),
+            TickEnd::Missed => self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1),
+            TickEnd::Late => {}
         }
+        let is_standby = end == TickEnd::Standby;
+        self.emit(timestamp, if is_standby { TickOutcome::Standby } else { TickOutcome::Failed });
+        self.tell_status();
     }
 
     fn at_cluster(&mut self, event: ClusterEvent) -> Result<(), Problems> {
@@ -222,15 +223,13 @@ impl Daemon {
             ClusterEvent::Answered(outcome) => {
                 let (timestamp, next) = self.cluster.answered(&outcome);
                 self.answered(timestamp, outcome);
-                if let Some(next) = next {
-                    self.begin(next);
-                }
+                let ended = next.and_then(|next| self.cluster.begin(next));
+                self.end(ended);
             }
             ClusterEvent::Pinged(outcome) => self.pinged(outcome)?,
             ClusterEvent::Waited => {
-                if let Some((timestamp, step)) = self.cluster.waited() {
-                    self.take_step(timestamp, step);
-                }
+                let ended = self.cluster.waited();
+                self.end(ended);
             }
             ClusterEvent::Surveyed(role, outcome) => {
                 if let Some(done) = self.cluster.surveyed(role, outcome) {
@@ -243,7 +242,7 @@ impl Daemon {
     }
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
-    async fn stop(mut self, signals: &mut StopSignals) -> Result<()> {
+    async fn stop(mut self, mut signals: Signals) -> Result<()> {
         self.notify.insist("STOPPING=1");
         self.remember(i64::MAX);
         drop((self.cluster, self.status_socket));
@@ -264,20 +263,16 @@ impl Daemon {
                 }
             }
         };
-        tokio::select! {
-            () = or_stop(all, signals) => {}
+        let is_cut_short = tokio::select! {
+            () = all => false,
+            _ = signals.terminate.recv() => true,
+            _ = signals.interrupt.recv() => true,
             never = self.notify.insisting() => match never {},
+        };
+        if is_cut_short {
+            warn!("second signal: ending without waiting for unsent ticks");
         }
         let kept = self.queue.close().await;
-        if let Some(dir) =
-            self.queue_dir.filter(|dir| kept > 0 && self.config.queue.dir.as_ref() != Some(dir))
-        {
-            warn!(
-                ticks = kept,
-                dir = %dir.display(),
-                "the next start uses another queue.dir and does not send the ticks in this one; move its queue-*.log files there first"
-            );
-        }
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! When a round begins, and what a restart finds.
 
 use slurm_points::finished::Levels;
-use slurm_snapshot::Visibility;
+use slurm_snapshot::{Finished, FinishedJob, Reading, Visibility};
 
 use super::*;
 use crate::config::{Config, ReaderChoice, SlurmSettings};
@@ -18,6 +18,26 @@ pub(super) fn whole(finished: Finished) -> Box<Reading> {
         visibility: Some(Visibility { private: Vec::new(), privileged: Some(true) }),
         ..Reading::default()
     })
+}
+
+/// A job that ended then, whose number is `id`.
+pub(super) fn job(id: u64, end: i64, submit: i64) -> FinishedJob {
+    FinishedJob { id, end, submit, state: 3, tasks: 1, wait: Some(1), ..FinishedJob::default() }
+}
+
+/// What the reader makes of slurmdbd's rows for a piece, of which some may have ended before it.
+pub(super) fn piece(mut rows: Vec<FinishedJob>, from: i64, to: i64, unproved: bool) -> Finished {
+    let before = rows.iter().map(|job| job.end).filter(|end| *end < from).max();
+    rows.retain(|job| (from..=to).contains(&job.end));
+    let empty_since = before.filter(|_| rows.is_empty()).map(|end| end + 1);
+    Finished { empty_since, jobs: rows, names: vec!["debug".to_owned()], unproved, ..Finished::default() }
+}
+
+/// The piece that a round asks for, if one is under way: from when to when, and where slurmdbd should have rows.
+pub(super) fn asked(daemon: &Accounting) -> Option<(i64, i64, Vec<i64>)> {
+    let Phase::Reading(work) = &daemon.phase else { return None };
+    let from = work.next_piece(daemon.piece).unwrap();
+    Some((from, work.to, known(work, from, daemon.ledger().unwrap(), daemon.whole)))
 }
 
 pub(super) fn plan() -> Plan {
@@ -45,12 +65,8 @@ fn open(accounting: &mut Accounting, disk: &mut Disk, now: i64) {
     accounting.open("c", now, || Some(found), keep);
 }
 
-pub(super) fn phase(accounting: &Accounting) -> &Phase {
-    &accounting.opened.as_ref().unwrap().phase
-}
-
 fn is_reading(accounting: &Accounting) -> bool {
-    matches!(phase(accounting), Phase::Reading(_))
+    matches!(accounting.phase, Phase::Reading(_))
 }
 
 #[tokio::test]
@@ -58,7 +74,7 @@ async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_en
     let mut accounting = accounting(&mut Disk::new(), NOW + 1000);
     assert!(!accounting.commit(), "there is no batch");
     accounting.begin(NOW, NOW, true);
-    assert!(matches!(phase(&accounting), Phase::Idle), "there is nothing to read before the floor");
+    assert!(matches!(accounting.phase, Phase::Idle), "there is nothing to read before the floor");
     accounting.begin(NOW + 1, NOW + 1000, true);
     assert!(is_reading(&accounting));
     assert_eq!(accounting.counters.skipped_round, 0);

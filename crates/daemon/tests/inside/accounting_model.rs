@@ -7,9 +7,9 @@ use std::sync::Arc;
 use slurm_points::finished::{Counts, HOUR};
 use slurm_snapshot::{Finished, FinishedJob};
 
-use super::phase::{AHEAD, Due, Phase};
-use super::tests::{Disk, accounting, phase, whole};
-use super::{Accounting, Records, known};
+use super::phase::{AHEAD, Due};
+use super::tests::{Disk, accounting, asked, job, piece, whole};
+use super::{Accounting, Records};
 
 const START: i64 = 1_700_000_000 / HOUR * HOUR;
 
@@ -58,8 +58,7 @@ impl World {
         let end = self.now - self.random.i64(0..50);
         let (id, end) = (self.truth, end.max(START));
         let submit = end - self.random.i64(0..1000);
-        let job =
-            FinishedJob { id, end, submit, state: 3, tasks: 1, wait: Some(1), ..FinishedJob::default() };
+        let job = job(id, end, submit);
         if is_told { self.rows.push(job) } else { self.untold.push(job) }
     }
 
@@ -111,15 +110,7 @@ impl World {
                 is_proved = !rows.is_empty();
             }
         }
-        let before = rows.iter().map(|job| job.end).filter(|end| *end < from).max();
-        rows.retain(|job| (from..=to).contains(&job.end));
-        Finished {
-            empty_since: before.filter(|_| rows.is_empty()).map(|end| end + 1),
-            jobs: rows,
-            names: vec!["debug".to_owned()],
-            unproved: !is_proved,
-            ..Finished::default()
-        }
+        piece(rows, from, to, !is_proved)
     }
 
     /// A round, which the daemon may not survive.
@@ -133,14 +124,12 @@ impl World {
         }
         daemon.begin(self.now, self.now, true);
         let mut records: Option<Records> = None;
-        while let Phase::Reading(work) = phase(&daemon) {
-            let (from, to) = (work.next_piece(daemon.piece).unwrap(), work.to);
-            let known = known(work, from, daemon.ledger().unwrap(), daemon.whole);
-            let is_newest = !work.round.has_answer();
+        let mut is_newest = true;
+        while let Some((from, to, known)) = asked(&daemon) {
             let finished = self.answer(from, to, &known);
             let is_proved = !finished.unproved;
             // There is no reader behind the request.
-            drop(daemon.outcome().await);
+            drop(daemon.source.outcome().await);
             let reading = whole(finished);
             let keep = |kept: Records| {
                 records = Some(kept);
@@ -152,6 +141,7 @@ impl World {
                 "a round that is not proved counts nothing"
             );
             assert!(unproved.is_none() || !is_proved);
+            is_newest = false;
             if may_die && self.random.u8(0..60) == 0 {
                 return;
             }

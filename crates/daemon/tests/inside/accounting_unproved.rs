@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use slurm_points::finished::HOUR;
-use slurm_snapshot::{Finished, FinishedJob};
+use slurm_snapshot::Finished;
 
-use super::phase::{AHEAD, Due, Phase};
+use super::Accounting;
+use super::phase::{AHEAD, Due};
 use super::report::SlurmdbdReport;
-use super::tests::{Disk, accounting, phase, whole};
-use super::{Accounting, known};
+use super::tests::{Disk, accounting, asked, job, piece, whole};
 
 const START: i64 = 1_700_000_000 / HOUR * HOUR;
 
@@ -49,24 +49,9 @@ impl Dbd {
         for before in known.iter().filter(|known| **known < since) {
             rows = if rows.is_empty() { self.rows(*before, to) } else { rows };
         }
-        let (before, unproved) = (rows.iter().copied().filter(|end| *end < from).max(), rows.is_empty());
-        rows.retain(|end| (from..=to).contains(end));
-        let job = |end: &i64| FinishedJob {
-            id: u64::try_from(*end).unwrap(),
-            end: *end,
-            submit: end - 9,
-            state: 3,
-            tasks: 1,
-            wait: Some(1),
-            ..FinishedJob::default()
-        };
-        Finished {
-            empty_since: before.filter(|_| rows.is_empty()).map(|end| end + 1),
-            jobs: rows.iter().map(job).collect(),
-            names: vec!["debug".to_owned()],
-            unproved,
-            ..Finished::default()
-        }
+        let unproved = rows.is_empty();
+        let jobs = rows.into_iter().map(|end| job(u64::try_from(end).unwrap(), end, end - 9));
+        piece(jobs.collect(), from, to, unproved)
     }
 }
 
@@ -82,12 +67,10 @@ async fn round(
 ) -> (Vec<i64>, bool) {
     let mut unproved = Vec::new();
     daemon.begin(now, now, counts);
-    while let Phase::Reading(work) = phase(daemon) {
-        let (from, to) = (work.next_piece(daemon.piece).unwrap(), work.to);
-        let known = known(work, from, daemon.ledger().unwrap(), daemon.whole);
+    while let Some((from, to, known)) = asked(daemon) {
         let finished = dbd.answer(from, to, &known);
         // There is no reader behind the request.
-        drop(daemon.outcome().await);
+        drop(daemon.source.outcome().await);
         let reading = whole(finished);
         let keep = |records: Vec<(String, Arc<[u8]>)>| {
             disk.extend(records);

@@ -13,28 +13,31 @@ fn config(slurm: &str) -> Config {
 /// The log had said that nothing is sent, and after a reload it never said that points are sent.
 #[tokio::test]
 async fn a_changed_slurm_forgets_the_name_and_not_that_the_log_misses_it() {
-    let (readers, none) = (ReaderMemory::default(), |_: &'static str| None);
+    let (readers, none): (_, Memory<'_>) = (ReaderMemory::default(), &|_| None);
     let mut cluster = Cluster::start(&config(""), &readers, none);
     let prefix = config("").prefix;
-    assert_eq!((cluster.prefix(&prefix, "h"), cluster.is_nameless()), (None, true));
+    assert_eq!((cluster.prefix(&prefix, "h"), cluster.seen.entry.nameless), (None, true));
     cluster.replace(&config("timeout = \"9s\""), &readers, none);
-    assert!(cluster.is_nameless());
+    assert!(cluster.seen.entry.nameless);
     cluster.know("alpha", &config(""));
-    assert_eq!((cluster.prefix(&prefix, "h").as_deref(), cluster.is_nameless()), (Some("alpha"), false));
+    assert_eq!(
+        (cluster.prefix(&prefix, "h").as_deref(), cluster.seen.entry.nameless),
+        (Some("alpha"), false)
+    );
     cluster.replace(&config(""), &readers, none);
-    assert_eq!((cluster.name(), cluster.is_nameless()), (None, false));
+    assert_eq!((cluster.name(), cluster.seen.entry.nameless), (None, false));
 }
 
 /// Another ledger would not know of what waits for the disk, and would not publish it.
 #[tokio::test]
 async fn a_changed_slurm_leaves_a_commit_of_finished_jobs_to_its_end() {
-    let (readers, none) = (ReaderMemory::default(), |_: &'static str| None);
+    let (readers, none): (_, Memory<'_>) = (ReaderMemory::default(), &|_| None);
     let mut cluster = Cluster::start(&config(""), &readers, none);
-    let finished = cluster.finished_mut().unwrap();
+    let finished = cluster.finished.as_mut().unwrap();
     finished.open("alpha", 1_700_000_000, || Some(BTreeMap::new()), |_| 7);
     assert_eq!(finished.ticket(), Some(7));
     cluster.replace(&config("timeout = \"9s\""), &readers, none);
-    assert_eq!(cluster.finished().and_then(Accounting::ticket), Some(7));
-    let ledger = cluster.finished().and_then(Accounting::ledger).unwrap();
+    assert_eq!(cluster.finished.as_ref().and_then(Accounting::ticket), Some(7));
+    let ledger = cluster.finished.as_ref().and_then(Accounting::ledger).unwrap();
     assert_eq!(ledger.counts().cluster, "alpha");
 }

@@ -18,7 +18,7 @@ impl Daemon {
         if self.config.prefix.expand(Some(&name), &self.host).is_none() {
             return;
         }
-        let Some(accounting) = self.cluster.finished_mut() else { return };
+        let Some(accounting) = &mut self.cluster.finished else { return };
         let now = unix_now();
         accounting.open(&name, now, || self.queue.states(), |records| self.queue.keep(records));
         if let Some(statistics) = statistics {
@@ -29,7 +29,7 @@ impl Daemon {
 
     /// slurmdbd has answered, or has not.
     pub(super) fn accounted(&mut self, outcome: Outcome) {
-        let Some(accounting) = self.cluster.finished_mut() else { return };
+        let Some(accounting) = &mut self.cluster.finished else { return };
         let unproved = accounting.answered(outcome, unix_now(), |records| self.queue.keep(records));
         if let (Some(slot), Some(prefix)) = (unproved, self.finished_prefix()) {
             let batch = unproved_batch(slot, &prefix);
@@ -40,11 +40,11 @@ impl Daemon {
 
     /// What a round has counted is on disk, and its batch may be sent.
     pub(super) fn publish_counts(&mut self) {
-        if !self.cluster.finished_mut().is_some_and(Accounting::commit) {
+        if !self.cluster.finished.as_mut().is_some_and(Accounting::commit) {
             return;
         }
         let Some(prefix) = self.finished_prefix() else { return };
-        let Some(ledger) = self.cluster.finished().and_then(Accounting::ledger) else { return };
+        let Some(ledger) = self.cluster.finished.as_ref().and_then(Accounting::ledger) else { return };
         let batch = finished_batch(ledger.counts(), &prefix);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         let published = ledger.published();
@@ -55,7 +55,7 @@ impl Daemon {
 
     /// The prefix of the cluster whose jobs are counted.
     fn finished_prefix(&self) -> Option<String> {
-        let ledger = self.cluster.finished()?.ledger()?;
+        let ledger = self.cluster.finished.as_ref()?.ledger()?;
         self.config.prefix.expand(Some(&ledger.counts().cluster), &self.host)
     }
 }

@@ -21,7 +21,7 @@ impl Daemon {
 
     /// Hands figures of the cluster to the queue. While this host is isolated, they may have to be dropped.
     fn push_cluster(&mut self, batch: &Batch) {
-        let is_isolated = self.cluster.follow().is_some_and(Follow::is_isolated);
+        let is_isolated = self.cluster.follow.as_ref().is_some_and(Follow::is_isolated);
         self.push_as(batch, is_isolated);
     }
 
@@ -91,7 +91,7 @@ impl Daemon {
         let mut batch = mem::take(&mut self.batch);
         batch.restart(timestamp);
         // Only what another controller's host may have sent too is apart from the daemon's own figures.
-        let is_isolated = is_published && self.cluster.follow().is_some_and(Follow::is_isolated);
+        let is_isolated = is_published && self.cluster.follow.as_ref().is_some_and(Follow::is_isolated);
         let mut cluster = Batch::new(timestamp);
         if is_published {
             let batch = if is_isolated { &mut cluster } else { &mut batch };

@@ -25,23 +25,22 @@ impl Daemon {
     pub(super) fn pinged(&mut self, outcome: Outcome) -> Result<(), Problems> {
         let (ahead, name) = ahead_of(outcome).unzip();
         // A host that was found once is not looked up in vain for good: an address may be away for a moment.
-        let is_known = self.cluster.follow().is_some_and(Follow::knows_its_host);
+        let is_known = self.cluster.follow.as_ref().is_some_and(Follow::knows_its_host);
         if let Some(ahead) = ahead.as_ref().filter(|ahead| ahead.own.is_none() && !is_known) {
             return Err(self.config.not_a_controller(&ahead.hosts));
         }
         if let Some(name) = name.flatten() {
             self.cluster.know(&name, &self.config);
         }
-        if let Some((timestamp, step)) = self.cluster.pinged(ahead.filter(|ahead| ahead.own.is_some())) {
-            self.take_step(timestamp, step);
-        }
+        let ended = self.cluster.pinged(ahead.filter(|ahead| ahead.own.is_some()));
+        self.end(ended);
         Ok(())
     }
 
     /// Decides about the figures that were collected while another controller may have been active.
     pub(super) fn judge_isolation(&mut self, outcome: &TickOutcome) {
         // Without `follow` this host publishes whatever others do.
-        let Some(follow) = self.cluster.follow_mut() else { return self.queue.confirm() };
+        let Some(follow) = &mut self.cluster.follow else { return self.queue.confirm() };
         let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
         let nodes = statistics.and_then(|statistics| statistics.rpc.as_ref()).map(of_nodes);
         // One receiver may be on this side of the cut.

@@ -1,8 +1,9 @@
 //! SIGHUP: the configuration is read again, and what has changed in it takes effect: [`ReloadPlan`].
 
 use std::collections::BTreeMap;
+use std::mem;
 
-use carbon::{Destination, Sender};
+use carbon::Sender;
 use slurm_points::collectors::TickOutcome;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
@@ -37,24 +38,12 @@ impl Loading {
 #[derive(Debug, PartialEq, Eq)]
 struct ReloadPlan {
     log: bool,
-    /// The tick under way ends without slurmctld's figures, under the old prefix: its interval or its slurmctld is over.
-    gives_up_tick: bool,
     grid: bool,
     /// The folder is another, and the queue stays in the old one until a restart.
     queue_dir: bool,
-    /// By name, in the order of the new configuration, and then those that end.
-    destinations: Vec<(String, DestinationChange)>,
+    /// Destinations that keep their connections. Others of the same name keep their ticks and counters.
+    connections: Vec<String>,
     cluster: ClusterChange,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DestinationChange {
-    /// It keeps its connection.
-    Stays,
-    /// It keeps its ticks and its counters.
-    Reconnects,
-    Starts,
-    Ends,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -67,31 +56,25 @@ enum ClusterChange {
 
 impl ReloadPlan {
     fn of(old: &Config, new: &Config) -> Self {
-        let is_another = new.slurm != old.slurm;
-        let (grid, old_names) = (new.interval != old.interval, names(&old.carbon));
-        let change = |to: &Destination| match old.carbon.iter().find(|from| from.name == to.name) {
-            Some(from) if from == to => DestinationChange::Stays,
-            Some(_) => DestinationChange::Reconnects,
-            None => DestinationChange::Starts,
-        };
-        let stay = new.carbon.iter().map(|to| (to.name.clone(), change(to)));
-        let new_names = names(&new.carbon);
-        let end = old_names.into_iter().filter(|name| !new_names.contains(name));
-        let end = end.map(|name| (name, DestinationChange::Ends));
+        let grid = new.interval != old.interval;
+        let stay = new.carbon.iter().filter(|to| old.carbon.contains(to));
         let enabled = new.collectors.enabled().map(|(collector, _)| collector.name);
         let changed = enabled.filter(|name| grid || !new.collectors.is_same(&old.collectors, name));
         Self {
             log: new.log != old.log,
-            gives_up_tick: grid || is_another,
             grid,
             queue_dir: new.queue.dir != old.queue.dir,
-            destinations: stay.chain(end).collect(),
-            cluster: if is_another {
-                ClusterChange::Another
-            } else {
-                ClusterChange::Collectors(changed.collect())
+            connections: stay.map(|to| to.name.clone()).collect(),
+            cluster: match new.slurm == old.slurm {
+                true => ClusterChange::Collectors(changed.collect()),
+                false => ClusterChange::Another,
             },
         }
+    }
+
+    /// The tick under way ends without slurmctld's figures, under the old prefix: its interval or its slurmctld is over.
+    fn gives_up_tick(&self) -> bool {
+        self.grid || self.cluster == ClusterChange::Another
     }
 }
 
@@ -120,7 +103,7 @@ impl Daemon {
 
     /// The whole new configuration, or the old one as it was.
     fn reload(&mut self, config: Result<Config, Problems>, logging: &Logging) {
-        let config = match config {
+        let mut config = match config {
             Ok(config) => config,
             Err(problems) => {
                 error!("the new configuration is refused, the old one stays in use:\n{problems}");
@@ -133,7 +116,7 @@ impl Daemon {
         if plan.log {
             logging.change(config.log);
         }
-        if let Some(ended) = plan.gives_up_tick.then(|| self.cluster.end_slot()).flatten() {
+        if let Some(ended) = plan.gives_up_tick().then(|| self.cluster.end_slot()).flatten() {
             self.emit(ended.timestamp, TickOutcome::GivenUp);
         }
         if plan.grid {
@@ -143,11 +126,12 @@ impl Daemon {
             warn!(
                 "queue.dir has changed; the new directory is used after a restart of the daemon, which does not send what is in the old one: stop it, move the queue-*.log files, and start it"
             );
+            config.queue.dir.clone_from(&self.config.queue.dir);
         }
-        self.change_destinations(&config, plan.destinations);
+        self.change_destinations(&config, &plan.connections);
         self.remember(i64::MAX);
         let Self { cluster, queue, readers, .. } = self;
-        let memory = |name| remembering::memory(queue, name);
+        let memory: &dyn Fn(_) -> _ = &|name| remembering::memory(queue, name);
         match plan.cluster {
             ClusterChange::Another => cluster.replace(&config, readers, memory),
             ClusterChange::Collectors(changed) => cluster.reconfigure(&config, &changed, readers, memory),
@@ -162,20 +146,15 @@ impl Daemon {
         self.tell_status();
     }
 
-    fn change_destinations(&mut self, config: &Config, changes: Vec<(String, DestinationChange)>) {
-        let before = std::mem::take(&mut self.senders);
-        let mut before: BTreeMap<String, Sender> =
-            before.into_iter().map(|(to, sender)| (to.name, sender)).collect();
+    fn change_destinations(&mut self, config: &Config, connections: &[String]) {
         self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
-        for (name, change) in changes {
-            let mut sender = before.remove(&name);
-            if change != DestinationChange::Stays
-                && let Some(sender) = sender.take()
-            {
-                sender.stop();
-            }
-            let Some(to) = config.carbon.iter().find(|to| to.name == name) else { continue };
-            let sender = sender.unwrap_or_else(|| Sender::start(to.clone(), &self.queue));
+        let (stay, end): (Vec<_>, Vec<_>) =
+            mem::take(&mut self.senders).into_iter().partition(|(to, _)| connections.contains(&to.name));
+        end.into_iter().for_each(|(_, sender)| sender.stop());
+        let mut stay: BTreeMap<String, Sender> =
+            stay.into_iter().map(|(to, sender)| (to.name, sender)).collect();
+        for to in &config.carbon {
+            let sender = stay.remove(&to.name).unwrap_or_else(|| Sender::start(to.clone(), &self.queue));
             self.senders.push((to.clone(), sender));
         }
     }
@@ -197,10 +176,9 @@ mod tests {
     fn nothing() -> ReloadPlan {
         ReloadPlan {
             log: false,
-            gives_up_tick: false,
             grid: false,
             queue_dir: false,
-            destinations: vec![("main".to_owned(), DestinationChange::Stays)],
+            connections: vec!["main".to_owned()],
             cluster: ClusterChange::Collectors(Vec::new()),
         }
     }
@@ -224,14 +202,11 @@ mod tests {
 
     #[test]
     fn another_interval_gives_up_the_tick_and_every_collector_starts_again() {
-        let ReloadPlan { gives_up_tick, grid, cluster: ClusterChange::Collectors(changed), .. } =
-            plan("", "interval = \"7s\"\n")
-        else {
-            panic!("slurmctld is the same")
-        };
-        assert!(gives_up_tick && grid);
         let all = Config::of(OLD).collectors;
-        assert_eq!(changed, all.enabled().map(|(collector, _)| collector.name).collect::<Vec<_>>());
+        let all = all.enabled().map(|(collector, _)| collector.name).collect();
+        let found = plan("", "interval = \"7s\"\n");
+        assert!(found.gives_up_tick());
+        assert_eq!(found, ReloadPlan { grid: true, cluster: ClusterChange::Collectors(all), ..nothing() });
     }
 
     #[test]
@@ -259,23 +234,21 @@ mod tests {
             "rest = \"http://127.0.0.1:6820\"\ntoken_file = \"/token\"",
         ] {
             let plan = plan("[collectors.partitions]", &format!("[slurm]\n{slurm}\n[collectors.partitions]"));
-            let expected = ReloadPlan { gives_up_tick: true, cluster: ClusterChange::Another, ..nothing() };
-            assert_eq!(plan, expected, "{slurm}");
+            assert!(plan.gives_up_tick());
+            assert_eq!(plan, ReloadPlan { cluster: ClusterChange::Another, ..nothing() }, "{slurm}");
         }
     }
 
     #[test]
-    fn destinations_are_known_by_name() {
-        use DestinationChange::{Ends, Reconnects, Starts, Stays};
+    fn a_destination_keeps_its_connection_by_name_and_settings() {
         let second = "[[carbon]]\nname = \"second\"\naddress = \"b:2004\"\n";
-        for (from, to, expected) in [
-            ("a:2004", "c:2004", vec![("main", Reconnects)]),
-            ("main", "first", vec![("first", Starts), ("main", Ends)]),
-            ("[[carbon]]", &format!("{second}[[carbon]]"), vec![("second", Starts), ("main", Stays)]),
+        for (from, to, stays) in [
+            ("a:2004", "c:2004", false),
+            ("main", "first", false),
+            ("[[carbon]]", &format!("{second}[[carbon]]"), true),
         ] {
-            let expected =
-                expected.into_iter().map(|(name, change)| (name.to_owned(), change)).collect::<Vec<_>>();
-            assert_eq!(plan(from, to), ReloadPlan { destinations: expected, ..nothing() }, "{to}");
+            let connections = stays.then(|| "main".to_owned()).into_iter().collect();
+            assert_eq!(plan(from, to), ReloadPlan { connections, ..nothing() }, "{to}");
         }
     }
 }

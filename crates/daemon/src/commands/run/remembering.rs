@@ -50,7 +50,7 @@ impl Daemon {
         let was_another = self.health.reader.replace(kind as u32).is_some();
         let is_auto = self.config.slurm.reader == ReaderChoice::Auto;
         let is_lacking = self.cluster.needs_more_than_statistics();
-        let path = self.queue_dir.as_ref().map(|dir| dir.join(READER));
+        let path = self.config.queue.dir.as_ref().map(|dir| dir.join(READER));
         // The disk may hang.
         drop(spawn_blocking(move || {
             let before = path.as_deref().and_then(|path| fs::read_to_string(path).ok());
@@ -78,7 +78,7 @@ impl Daemon {
         if (0..EVERY).contains(&now.saturating_sub(self.remembered)) || !self.queue.is_read() {
             return;
         }
-        let memories = self.cluster.changed_memories();
+        let memories = self.cluster.collecting.changed_memories();
         let memories: Vec<_> =
             memories.map(|(name, memory)| (key(name), memory.into_bytes().into())).collect();
         if !memories.is_empty() {

@@ -7,16 +7,17 @@ use crate::status::{DestinationEntry, QueueEntry, StatusDocument};
 impl Daemon {
     /// To systemd.
     pub(super) fn tell_status(&mut self) {
-        let (slurm, senders, nameless) = (self.cluster.words(), &self.senders, self.cluster.is_nameless());
+        let (slurm, senders) = (&self.cluster.seen, &self.senders);
         let refused = self.refused.as_ref().map(|refused| refused.at);
         self.notify.status(|| {
             let destinations =
                 senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
-            let nameless = nameless.then(|| "nothing is sent until the cluster's name is known".to_owned());
+            let nameless =
+                slurm.entry.nameless.then(|| "nothing is sent until the cluster's name is known".to_owned());
             let refused = refused.map(|at| {
                 format!("the new configuration was refused at {}, the old one is in use", clock_time(at))
             });
-            std::iter::once(slurm.to_owned())
+            std::iter::once(slurm.words().to_owned())
                 .chain(nameless)
                 .chain(destinations)
                 .chain(refused)
@@ -37,10 +38,10 @@ impl Daemon {
             now: unix_now(),
             interval: self.config.interval,
             last_tick: self.last_tick,
-            slurmctld: self.cluster.entry(),
+            slurmctld: self.cluster.seen.entry.clone(),
             destinations: self.destinations(),
             queue: QueueEntry {
-                dir: self.queue_dir.clone(),
+                dir: settings.dir.clone(),
                 durable: queue.durable,
                 since: queue.durable_since,
                 error: queue.error.map(|error| error.to_string()),
