@@ -8,7 +8,7 @@ use std::time::Duration;
 use carbon::{Batch, Destination, QueueStatus, Status, path};
 use slurm_points::derive::seconds_since;
 use slurm_points::levels;
-use slurm_points::levels::{AnyLevel, Name, Points, Table};
+use slurm_points::levels::{DocumentedLevel, Name, Points, Table};
 use slurm_points::metric::{Metric, average, last, max, number};
 use slurm_points::prefix::OWN_FAMILY;
 use slurm_points::replies::ReplyCounters;
@@ -213,10 +213,10 @@ pub(crate) fn levels(
     host: &str,
     destinations: &[Destination],
     replies: &BTreeSet<ReplyKind>,
-) -> Vec<(String, &'static dyn AnyLevel)> {
+) -> Vec<(String, &'static DocumentedLevel)> {
     let mut levels = Vec::new();
-    for level in LEVELS.iter().copied() {
-        let below = level.below().replace("<host>", &path::component(host));
+    for level in LEVELS {
+        let below = level.below.replace("<host>", &path::component(host));
         if let Some(below) = below.strip_suffix("<destination>") {
             let names = destinations.iter().map(|to| path::component(&to.name));
             levels.extend(names.map(|name| (format!("{below}{name}"), level)));

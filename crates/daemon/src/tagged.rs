@@ -1,6 +1,6 @@
 //! Names with tags for all paths of this program, those of the daemon's own figures included.
 
-use slurm_points::levels::AnyLevel;
+use slurm_points::levels::DocumentedLevel;
 use slurm_points::tagged;
 
 use crate::self_metrics::LEVELS;
@@ -11,7 +11,7 @@ pub(crate) fn tagged(path: &str) -> String {
 }
 
 /// Every declared level, the collectors' first.
-pub(crate) fn every_level() -> impl Iterator<Item = &'static dyn AnyLevel> {
+pub(crate) fn every_level() -> impl Iterator<Item = &'static DocumentedLevel> {
     tagged::every_level(LEVELS)
 }
 

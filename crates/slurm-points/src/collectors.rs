@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role, Statistics};
 
-use crate::levels::{AnyLevel, LevelList, Points};
+use crate::levels::{DocumentedLevel, LevelList, Points};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Settings};
 
@@ -78,19 +78,19 @@ impl Collector {
 
     /// What follows `slurm_` in its paths: its name, except for finished jobs.
     pub fn family(&self) -> &'static str {
-        let first = self.every_level().next().and_then(|level| level.below().split('.').next());
+        let first = self.every_level().next().and_then(|level| level.below.split('.').next());
         first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)
     }
 
     /// Every level that it may make points at.
-    pub fn every_level(&self) -> impl Iterator<Item = &'static dyn AnyLevel> {
-        self.levels.iter().flat_map(|levels| levels.iter().copied())
+    pub fn every_level(&self) -> impl Iterator<Item = &'static DocumentedLevel> {
+        self.levels.iter().copied().flatten()
     }
 
     /// Those with these settings.
-    pub fn levels_with(&self, settings: &Settings) -> impl Iterator<Item = &'static dyn AnyLevel> {
+    pub fn levels_with(&self, settings: &Settings) -> impl Iterator<Item = &'static DocumentedLevel> {
         let levels = if settings.flag(&STATES_ONLY) { &[jobs::OF_STATES] } else { self.levels };
-        levels.iter().flat_map(|levels| levels.iter().copied())
+        levels.iter().copied().flatten()
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
         let mut paths: Vec<String> = COLLECTORS
             .iter()
             .flat_map(Collector::every_level)
-            .flat_map(|level| level.leaves().into_iter().map(|l| (level.below(), l.leaf)))
+            .flat_map(|level| level.leaves().into_iter().map(|l| (level.below, l.leaf)))
             .map(|(below, leaf)| format!("cluster.{below}.gauge-{leaf}"))
             .collect();
         let filled = |path: &String| path.replace(['<', '>'], "");

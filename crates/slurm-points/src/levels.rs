@@ -1,4 +1,4 @@
-//! LevelList of paths: what a path has between the prefix and the leaf, and the figures there.
+//! Levels of paths: what a path has between the prefix and the leaf, and the figures there.
 //!
 //! A level is declared once, in a list of `levels!`, and only such a level can be pushed: with as many names as it has
 //! variable parts, and with what its figures are made of.
@@ -12,10 +12,11 @@ use crate::metric::{Leaf, Metric, MetricTotals};
 /// Declares levels, each a static, and the list of them, in the documentation's order.
 #[macro_export]
 macro_rules! levels {
-    ($(#[$meta:meta])* $visibility:vis $list:ident: $($name:ident: $kind:ident<$of:ty, $names:literal> = ($below:expr, $tables:expr, $about:expr);)+) => {
-        $(static $name: $crate::levels::$kind<$of, $names> = $crate::levels::$kind::in_list($below, $tables, $about);)+
+    ($(#[$meta:meta])* $visibility:vis $list:ident: $($name:ident: Level<$tables:ty, $names:literal> = ($below:expr, $of:expr, $about:expr);)+) => {
+        $(static $name: $crate::levels::Level<$tables, $names> = $crate::levels::Level::in_list($below, $of);)+
         $(#[$meta])*
-        $visibility const $list: $crate::levels::LevelList = &[$(&$name),+];
+        $visibility const $list: $crate::levels::LevelList =
+            &[$($crate::levels::DocumentedLevel { below: $below, about: $about, leaves: || $name.leaves() }),+];
     };
 }
 
@@ -23,79 +24,62 @@ macro_rules! levels {
 pub type Table<T> = &'static [Metric<T>];
 
 /// A list of levels.
-pub type LevelList = &'static [&'static dyn AnyLevel];
+pub type LevelList = &'static [DocumentedLevel];
 
 /// A level, for the documentation.
-pub trait AnyLevel: Sync {
+pub struct DocumentedLevel {
     /// The part after the prefix, with what varies in angle brackets: `slurm_rpc_stats.type.<type>`.
-    fn below(&self) -> &'static str;
+    pub below: &'static str,
     /// One sentence or two for the documentation.
-    fn about(&self) -> &'static str;
-    /// In sdiag's order.
-    fn leaves(&self) -> Vec<Leaf>;
+    pub about: &'static str,
+    #[doc(hidden)]
+    pub leaves: fn() -> Vec<Leaf>,
+}
+
+impl DocumentedLevel {
+    /// Its figures, in sdiag's order.
+    pub fn leaves(&self) -> Vec<Leaf> {
+        (self.leaves)()
+    }
 }
 
 /// A level with `N` variable parts.
 pub struct Level<L: 'static, const N: usize> {
     below: &'static str,
-    about: &'static str,
-    pub(crate) tables: L,
+    tables: L,
 }
 
-/// A level whose last variable part is a word that comes and goes, behind `N` names: zero_fill.rs.
-pub struct WordLevel<T: 'static, const N: usize> {
-    below: &'static str,
-    about: &'static str,
-    pub(crate) metrics: Table<T>,
-}
-
-impl<L, const N: usize> Level<L, N> {
+impl<L: MetricTables, const N: usize> Level<L, N> {
     /// For `levels!` alone.
     #[doc(hidden)]
-    pub const fn in_list(below: &'static str, tables: L, about: &'static str) -> Self {
+    pub const fn in_list(below: &'static str, tables: L) -> Self {
         assert!(variable_parts(below) == N, "as many names as variable parts");
-        Self { below, about, tables }
+        Self { below, tables }
     }
 
-    pub(crate) fn fill(&self, into: &mut String, names: &[Name<'_>; N]) {
-        fill(into, self.below, names.iter().map(Name::as_str));
-    }
-}
-
-impl<T, const N: usize> WordLevel<T, N> {
-    /// For `levels!` alone.
-    #[doc(hidden)]
-    pub const fn in_list(below: &'static str, metrics: Table<T>, about: &'static str) -> Self {
-        assert!(variable_parts(below) == N + 1, "as many names as variable parts, and a word");
-        Self { below, about, metrics }
+    /// Its figures without their values.
+    pub fn leaves(&self) -> Vec<Leaf> {
+        self.tables.leaves()
     }
 
-    pub(crate) fn fill(&self, into: &mut String, names: &[String], word: &str) {
-        fill(into, self.below, names.iter().map(String::as_str).chain([&*path::component(word)]));
+    /// Its path below the prefix, with these names for the variable parts.
+    pub(crate) fn filled<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> String {
+        let mut names = names.into_iter();
+        let part =
+            |part: &'static str| if part.starts_with('<') { names.next().unwrap_or(part) } else { part };
+        self.below.split('.').map(part).collect::<Vec<_>>().join(".")
     }
 }
 
-#[expect(clippy::indexing_slicing, reason = "evaluated when this is compiled")]
 const fn variable_parts(below: &str) -> usize {
-    let (bytes, mut at, mut parts) = (below.as_bytes(), 0, 0);
-    while at < bytes.len() {
-        if bytes[at] == b'<' {
+    let (mut bytes, mut parts) = (below.as_bytes(), 0);
+    while let [byte, rest @ ..] = bytes {
+        if *byte == b'<' {
             parts += 1;
         }
-        at += 1;
+        bytes = rest;
     }
     parts
-}
-
-/// Writes `below` with these names for its variable parts.
-fn fill<'a>(into: &mut String, below: &str, mut names: impl Iterator<Item = &'a str>) {
-    into.clear();
-    for (place, part) in below.split('.').enumerate() {
-        if place > 0 {
-            into.push('.');
-        }
-        into.push_str(if part.starts_with('<') { names.next().unwrap_or(part) } else { part });
-    }
 }
 
 /// A legal path component for a variable part.
@@ -172,63 +156,16 @@ impl<A: MetricTables, B: MetricTables> MetricTables for (A, B) {
     }
 }
 
-/// Figures that are only there with a setting.
-pub struct Optional<L>(pub(crate) L);
-
-impl<L: MetricTables> MetricTables for Optional<L> {
-    type Of<'a> = Option<L::Of<'a>>;
-
-    fn leaves(&self) -> Vec<Leaf> {
-        self.0.leaves()
-    }
-
-    fn each(&self, of: Self::Of<'_>, push: &mut dyn FnMut(&str, &str, f64)) {
-        if let Some(of) = of {
-            self.0.each(of, push);
-        }
-    }
-}
-
-impl<L: MetricTables, const N: usize> AnyLevel for Level<L, N> {
-    fn below(&self) -> &'static str {
-        self.below
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn leaves(&self) -> Vec<Leaf> {
-        self.tables.leaves()
-    }
-}
-
-impl<T, const N: usize> AnyLevel for WordLevel<T, N> {
-    fn below(&self) -> &'static str {
-        self.below
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn leaves(&self) -> Vec<Leaf> {
-        self.metrics.leaves()
-    }
-}
-
 /// Adds points to a batch, below the prefix.
 pub struct Points<'a> {
     prefix: &'a str,
     batch: &'a mut Batch,
-    /// The level that is pushed, kept for its memory.
-    below: String,
 }
 
 impl Points<'_> {
     /// For a batch.
     pub const fn new<'a>(prefix: &'a str, batch: &'a mut Batch) -> Points<'a> {
-        Points { prefix, batch, below: String::new() }
+        Points { prefix, batch }
     }
 
     /// Adds the figures of `of` at a level, with these names for its variable parts.
@@ -238,25 +175,17 @@ impl Points<'_> {
         names: [Name<'_>; N],
         of: L::Of<'_>,
     ) {
-        level.fill(&mut self.below, &names);
-        self.push_filled(&level.tables, of);
+        self.push_below(level, &level.filled(names.iter().map(Name::as_str)), of);
     }
 
-    pub(crate) fn push_word<T, const N: usize>(
+    pub(crate) fn push_below<L: MetricTables, const N: usize>(
         &mut self,
-        level: &WordLevel<T, N>,
-        names: &[String],
-        word: &str,
-        of: &T,
+        level: &Level<L, N>,
+        below: &str,
+        of: L::Of<'_>,
     ) {
-        level.fill(&mut self.below, names, word);
-        self.push_filled(&level.metrics, of);
-    }
-
-    fn push_filled<L: MetricTables>(&mut self, tables: &L, of: L::Of<'_>) {
-        let Self { prefix, batch, below } = self;
-        tables.each(of, &mut |leaf, suffix, value| {
-            batch.push_joined(&[prefix, ".", below, ".gauge-", leaf, suffix], value);
+        level.tables.each(of, &mut |leaf, suffix, value| {
+            self.batch.push_joined(&[self.prefix, ".", below, ".gauge-", leaf, suffix], value);
         });
     }
 }

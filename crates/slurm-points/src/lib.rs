@@ -4,6 +4,11 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+pub mod levels;
+#[macro_use]
+pub mod metric;
+
 pub mod collecting;
 pub mod collectors;
 pub mod configured;
@@ -21,8 +26,6 @@ mod finished_rules;
 #[cfg(test)]
 #[path = "../tests/inside/finished_sources.rs"]
 mod finished_sources;
-pub mod levels;
-pub mod metric;
 mod name_paths;
 mod node_events;
 mod node_metrics;

@@ -4,8 +4,6 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use crate::derive::exact_f64;
-
 /// One published metric of a `T`.
 pub struct Metric<T> {
     /// The path's last component, behind `gauge-`.
@@ -34,6 +32,16 @@ pub const fn last<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> 
 /// A metric of which a coarser archive keeps the greatest value.
 pub const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
     Metric { leaf, unit, rollup: Rollup::Max, meaning, value }
+}
+
+/// Declares tables of metrics. A value may be any that [`number`] takes.
+macro_rules! metrics {
+    ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($leaf:literal, $unit:literal, |$it:pat_param| $value:expr, $meaning:expr)),+;)+) => {$(
+        $(#[$meta])*
+        $visibility const $table: $crate::levels::Table<$of> = &[$(
+            $crate::metric::$rollup($leaf, $unit, |$it| $crate::metric::number($value), $meaning),
+        )+];
+    )+};
 }
 
 /// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
@@ -100,32 +108,27 @@ pub fn number(value: impl AsNumber) -> Option<f64> {
 }
 
 macro_rules! impl_number {
-    ($($of:ty: $f64:expr),+ $(,)?) => {$(
+    ($($of:ty)+) => {$(
         impl AsNumber for $of {
             fn number(self) -> Option<f64> {
-                Some($f64(self))
+                Some(self as f64)
             }
         }
     )+};
 }
 
-impl_number!(bool: f64::from, u16: f64::from, u32: f64::from, f64: f64::from, u64: exact_f64, i64: signed);
+impl_number!(u16 u32 u64 i64 usize f64);
+
+impl AsNumber for bool {
+    fn number(self) -> Option<f64> {
+        Some(self.into())
+    }
+}
 
 impl<N: AsNumber> AsNumber for Option<N> {
     fn number(self) -> Option<f64> {
         self?.number()
     }
-}
-
-impl AsNumber for usize {
-    fn number(self) -> Option<f64> {
-        u64::try_from(self).ok()?.number()
-    }
-}
-
-fn signed(value: i64) -> f64 {
-    let size = exact_f64(value.unsigned_abs());
-    if value < 0 { -size } else { size }
 }
 
 /// Bytes of an amount in MiB, in which Slurm counts all memory.

@@ -3,41 +3,37 @@
 
 use slurm_snapshot::{NodeTally, Shares};
 
-use crate::metric::{Metric, average, mebibytes, number};
+use crate::metric::mebibytes;
 
-#[rustfmt::skip]
-pub(crate) const SHARES: &[Metric<NodeTally>] = &[
-    average("nodes_allocated", "count", |t| number(t.nodes.allocated), "nodes that run a job"),
-    average("nodes_idle", "count", |t| number(t.nodes.idle), "nodes that are neither allocated nor other, as sinfo counts them: also those that are in maintenance, \
-         reserved, planned, failing or powered down, on which no job may start"),
-    average("nodes_other", "count", |t| number(t.nodes.other), "nodes that are down or drained"),
-    average("nodes_total", "count", |t| number(t.nodes.total), "all nodes (`sinfo -o %F`)"),
-    average("cpus_allocated", "count", |t| number(t.cpus.allocated), "CPUs allocated to jobs"),
-    average("cpus_idle", "count", |t| number(t.cpus.idle), "CPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
-    average("cpus_other", "count", |t| number(t.cpus.other), "CPUs that no job can use, because their node is down or drained"),
-    average("cpus_total", "count", |t| number(t.cpus.total), "all CPUs that jobs may use (`sinfo -o %C` also counts those of CoreSpecCount and CpuSpecList)"),
-    average("gpus_allocated", "count", |t| number(t.gpus.allocated), "GPUs allocated to jobs"),
-    average("gpus_idle", "count", |t| number(t.gpus.idle), "GPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
-    average("gpus_other", "count", |t| number(t.gpus.other), "GPUs that no job can use, because their node is down or drained"),
-    average("gpus_total", "count", |t| number(t.gpus.total), "all GPUs"),
-    average("memory_real", "bytes", |t| mebibytes(t.memory.real), "memory (RealMemory)"),
-    average("memory_allocated", "bytes", |t| mebibytes(t.memory.allocated), "memory allocated to jobs"),
-    average("memory_free", "bytes", |t| mebibytes(t.memory.free), "free memory as the nodes' kernels report it"),
-];
+metrics! {
+    pub(crate) SHARES: NodeTally =
+        average("nodes_allocated", "count", |t| t.nodes.allocated, "nodes that run a job"),
+        average("nodes_idle", "count", |t| t.nodes.idle, "nodes that are neither allocated nor other, as sinfo counts them: also those that are in maintenance, \
+             reserved, planned, failing or powered down, on which no job may start"),
+        average("nodes_other", "count", |t| t.nodes.other, "nodes that are down or drained"),
+        average("nodes_total", "count", |t| t.nodes.total, "all nodes (`sinfo -o %F`)"),
+        average("cpus_allocated", "count", |t| t.cpus.allocated, "CPUs allocated to jobs"),
+        average("cpus_idle", "count", |t| t.cpus.idle, "CPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
+        average("cpus_other", "count", |t| t.cpus.other, "CPUs that no job can use, because their node is down or drained"),
+        average("cpus_total", "count", |t| t.cpus.total, "all CPUs that jobs may use (`sinfo -o %C` also counts those of CoreSpecCount and CpuSpecList)"),
+        average("gpus_allocated", "count", |t| t.gpus.allocated, "GPUs allocated to jobs"),
+        average("gpus_idle", "count", |t| t.gpus.idle, "GPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
+        average("gpus_other", "count", |t| t.gpus.other, "GPUs that no job can use, because their node is down or drained"),
+        average("gpus_total", "count", |t| t.gpus.total, "all GPUs"),
+        average("memory_real", "bytes", |t| mebibytes(t.memory.real), "memory (RealMemory)"),
+        average("memory_allocated", "bytes", |t| mebibytes(t.memory.allocated), "memory allocated to jobs"),
+        average("memory_free", "bytes", |t| mebibytes(t.memory.free), "free memory as the nodes' kernels report it");
 
-/// Of nodes in one state or with one flag.
-#[rustfmt::skip]
-pub(crate) const TALLY: &[Metric<NodeTally>] = &[
-    average("nodes", "count", |t| number(t.nodes.total), "nodes"),
-    average("cpus", "count", |t| number(t.cpus.total), "their CPUs"),
-    average("gpus", "count", |t| number(t.gpus.total), "their GPUs"),
-];
+    /// Of nodes in one state or with one flag.
+    pub(crate) TALLY: NodeTally =
+        average("nodes", "count", |t| t.nodes.total, "nodes"),
+        average("cpus", "count", |t| t.cpus.total, "their CPUs"),
+        average("gpus", "count", |t| t.gpus.total, "their GPUs");
 
-/// Of GPUs of one type.
-#[rustfmt::skip]
-pub(crate) const GPUS: &[Metric<Shares>] = &[
-    average("allocated", "count", |s| number(s.allocated), "GPUs allocated to jobs"),
-    average("idle", "count", |s| number(s.idle), "GPUs that no job has, on nodes that are not down or drained"),
-    average("other", "count", |s| number(s.other), "GPUs whose node is down or drained"),
-    average("total", "count", |s| number(s.total), "all GPUs of this type"),
-];
+    /// Of GPUs of one type.
+    pub(crate) GPUS: Shares =
+        average("allocated", "count", |s| s.allocated, "GPUs allocated to jobs"),
+        average("idle", "count", |s| s.idle, "GPUs that no job has, on nodes that are not down or drained"),
+        average("other", "count", |s| s.other, "GPUs whose node is down or drained"),
+        average("total", "count", |s| s.total, "all GPUs of this type");
+}

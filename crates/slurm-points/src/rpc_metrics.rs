@@ -216,10 +216,10 @@ pub(crate) const fn total(since: &'static str) -> [Metric<CallsRow>; 5] {
     ]
 }
 
-#[rustfmt::skip]
-pub(crate) const MEMBERS: &[Metric<usize>] = &[
-    average("members", "count", |&users| number(users), "number of these users"),
-];
+metrics! {
+    pub(crate) MEMBERS: usize =
+        average("members", "count", |&users| users, "number of these users");
+}
 
 fn calls_per_minute(row: &CallsRow) -> Option<f64> {
     let interval = row.interval?;

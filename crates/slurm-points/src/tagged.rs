@@ -1,14 +1,14 @@
 //! A path as a name with tags, for destinations with `tags = true`.
 //!
 //! `cluster.alpha.slurm_jobs.state.running.gauge-jobs` is `slurm_jobs.state.jobs;cluster=alpha;state=running`. The
-//! variable parts of a path are declared with its metrics ([`AnyLevel::below`]), and become tags; the rest is the metric's
+//! variable parts of a path are declared with its metrics ([`DocumentedLevel::below`]), and become tags; the rest is the metric's
 //! name. The queue's log keeps paths, and names are made when a frame is sent. So only destinations with tags pay for
 //! them, and ticks of an earlier run get tags too.
 
 use carbon_wire::path;
 
 use crate::collectors::{COLLECTORS, Collector, fits};
-use crate::levels::{AnyLevel, LevelList};
+use crate::levels::{DocumentedLevel, LevelList};
 
 /// The longest value of a tag, bytes: what fits into graphite-web's database.
 pub const MAX_VALUE: usize = 191;
@@ -65,7 +65,7 @@ fn split<'a>(level: &'a str, own: LevelList) -> Split<'a> {
         Some((prefix, below.strip_prefix('.')?))
     });
     let found = splits.clone().find_map(|(prefix, below)| {
-        let declared = every_level(own).map(AnyLevel::below).find(|declared| fits(declared, below));
+        let declared = every_level(own).map(|level| level.below).find(|declared| fits(declared, below));
         declared.map(|declared| Split { prefix, below, declared: Some(declared) })
     });
     found.unwrap_or_else(|| {
@@ -75,6 +75,6 @@ fn split<'a>(level: &'a str, own: LevelList) -> Split<'a> {
 }
 
 /// Every declared level, the collectors' first.
-pub fn every_level(own: LevelList) -> impl Iterator<Item = &'static dyn AnyLevel> {
-    COLLECTORS.iter().flat_map(Collector::every_level).chain(own.iter().copied())
+pub fn every_level(own: LevelList) -> impl Iterator<Item = &'static DocumentedLevel> {
+    COLLECTORS.iter().flat_map(Collector::every_level).chain(own)
 }

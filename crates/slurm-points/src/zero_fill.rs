@@ -6,61 +6,59 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::levels::{AnyLevel, Name, Points, WordLevel};
+use carbon_wire::path;
 
-/// The words seen so far, by their level and its names.
+use crate::levels::{Level, Name, Points, Table};
+
+/// The words seen so far, by the path up to them.
 #[derive(Default)]
-pub(crate) struct SeenStates(BTreeMap<(&'static str, Vec<String>), SeenWords>);
+pub(crate) struct SeenStates(BTreeMap<String, SeenWords>);
 
 struct SeenWords {
-    level: &'static dyn Zero,
     words: BTreeSet<String>,
     /// In this round.
     is_pushed: bool,
+    /// Adds zeroes at a path.
+    push_zero: PushAt,
 }
 
-/// A level of words, whatever its figures are made of.
-trait Zero: Sync {
-    fn push_zero(&self, points: &mut Points<'_>, names: &[String], word: &str);
-}
-
-impl<T: Default, const N: usize> Zero for WordLevel<T, N> {
-    fn push_zero(&self, points: &mut Points<'_>, names: &[String], word: &str) {
-        points.push_word(self, names, word, &T::default());
-    }
-}
+type PushAt = Box<dyn Fn(&mut Points<'_>, &str) + Send>;
 
 impl SeenStates {
-    /// Adds the metrics of each word of a level; words of `always`, and words seen before, are 0 if they are absent.
-    pub(crate) fn push<T: Default, const N: usize>(
+    /// Adds the metrics of each word of a level, which is its last variable part, behind the `names`. Words of `always`, and
+    /// words seen before, are 0 if they are absent.
+    pub(crate) fn push<T: Default, const N: usize, const PARTS: usize>(
         &mut self,
         points: &mut Points<'_>,
-        level: &'static WordLevel<T, N>,
+        level: &'static Level<Table<T>, PARTS>,
         names: [Name<'_>; N],
         always: &[&str],
         words: &BTreeMap<String, T>,
     ) {
-        let names: Vec<String> = names.iter().map(|name| name.as_str().to_owned()).collect();
-        let new = || SeenWords { level, words: BTreeSet::new(), is_pushed: false };
-        let seen = self.0.entry((level.below(), names.clone())).or_insert_with(new);
-        seen.words.extend(always.iter().map(|word| (*word).to_owned()));
-        for word in words.keys() {
-            if !seen.words.contains(word) {
-                seen.words.insert(word.clone());
-            }
-        }
-        let nothing = T::default();
+        const { assert!(PARTS == N + 1, "as many names as variable parts, and a word") };
+        let start = level.filled(names.iter().map(Name::as_str).chain([""]));
+        let seen = self.0.entry(start.clone()).or_insert_with(|| SeenWords {
+            words: BTreeSet::new(),
+            is_pushed: false,
+            push_zero: Box::new(|points, below| points.push_below(level, below, &T::default())),
+        });
+        let always = always.iter().map(|word| (*word).to_owned());
+        seen.words.extend(always.chain(words.keys().cloned()));
         for word in &seen.words {
-            points.push_word(level, &names, word, words.get(word).unwrap_or(&nothing));
+            let below = below(&start, word);
+            match words.get(word) {
+                Some(of) => points.push_below(level, &below, of),
+                None => (seen.push_zero)(points, &below),
+            }
         }
         seen.is_pushed = true;
     }
 
     /// Ends the round: words of levels that were not pushed in it, such as those of a partition without jobs, are 0 too.
     pub(crate) fn end(&mut self, points: &mut Points<'_>) {
-        for ((_, names), seen) in &mut self.0 {
+        for (start, seen) in &mut self.0 {
             if !std::mem::take(&mut seen.is_pushed) {
-                seen.words.iter().for_each(|word| seen.level.push_zero(points, names, word));
+                seen.words.iter().for_each(|word| (seen.push_zero)(points, &below(start, word)));
             }
         }
     }
@@ -71,17 +69,19 @@ impl SeenStates {
     }
 }
 
+fn below(start: &str, word: &str) -> String {
+    format!("{start}{}", path::component(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::levels;
-    use crate::metric::{Metric, average, number};
 
-    const METRICS: &[Metric<u32>] = &[average("jobs", "count", |&n| number(n), "")];
+    metrics! { METRICS: u32 = average("jobs", "count", |n| *n, ""); }
 
     levels! {
         LEVELS:
-        STATE: WordLevel<u32, 1> = ("<partition>.<state>", METRICS, "");
+        STATE: Level<Table<u32>, 2> = ("<partition>.<state>", METRICS, "");
     }
 
     fn round(words: &mut SeenStates, levels: &[(&str, &[(&str, u32)])]) -> Vec<(String, f64)> {

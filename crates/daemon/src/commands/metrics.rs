@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use slurm_points::levels::AnyLevel;
+use slurm_points::levels::DocumentedLevel;
 use slurm_points::metric::{Leaf, Rollup};
 
 use crate::cli::MetricsFormat;
@@ -52,9 +52,9 @@ fn table(rows: Vec<MetricRow>, format: MetricsFormat) -> Result<String> {
 }
 
 fn rows(is_wanted: impl Fn(&MetricRow) -> bool) -> Vec<MetricRow> {
-    let of = |level: &'static dyn AnyLevel| {
+    let of = |level: &'static DocumentedLevel| {
         let row = |Leaf { leaf, unit, rollup, meaning }: Leaf| {
-            let path = format!("cluster.{}.gauge-{leaf}", level.below());
+            let path = format!("cluster.{}.gauge-{leaf}", level.below);
             MetricRow { path, unit, rollup, meaning }
         };
         level.leaves().into_iter().map(row)
@@ -86,8 +86,8 @@ mod tests {
         for row in rows {
             let names: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
             let [below, leaves @ ..] = names.as_slice() else { panic!("{row}") };
-            let of = |level: &&dyn AnyLevel| {
-                level.below() == *below || level.below().starts_with(&format!("{below}."))
+            let of = |level: &&DocumentedLevel| {
+                level.below == *below || level.below.starts_with(&format!("{below}."))
             };
             let found: Vec<_> = every_level().filter(of).flat_map(|level| level.leaves()).collect();
             assert!(!found.is_empty(), "{row}");
@@ -102,7 +102,7 @@ mod tests {
     fn carbon_rolls_every_figure_up_as_it_says() {
         let rules = aggregations(include_str!("../../../../config/carbon/storage-aggregation.conf"));
         for level in every_level() {
-            let below = level.below().replace(['<', '>'], "");
+            let below = level.below.replace(['<', '>'], "");
             for Leaf { leaf, rollup, .. } in level.leaves() {
                 for prefix in ["cluster", "cluster.sandbox"] {
                     let path = format!("{prefix}.{below}.gauge-{leaf}");

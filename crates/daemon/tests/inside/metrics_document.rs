@@ -56,10 +56,7 @@ fn a_person_finds_every_figure_of_every_level() {
         |Leaf { unit, rollup, meaning, .. }: &Leaf| format!("{unit} | {} | {meaning} |", rollup.as_str());
     let expected: BTreeSet<Figure> = every_level()
         .flat_map(|level| {
-            level
-                .leaves()
-                .into_iter()
-                .map(|leaf| (level.below().to_owned(), leaf.leaf.to_string(), row(&leaf)))
+            level.leaves().into_iter().map(|leaf| (level.below.to_owned(), leaf.leaf.to_string(), row(&leaf)))
         })
         .collect();
     let found = read(&document());

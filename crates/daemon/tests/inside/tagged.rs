@@ -75,11 +75,11 @@ fn no_two_figures_have_a_name_and_tags_in_common() {
     let mut seen = BTreeMap::new();
     for level in every_level() {
         for leaf in level.leaves() {
-            let name = tagged(&format!("cluster.{}.gauge-{}", level.below(), leaf.leaf));
+            let name = tagged(&format!("cluster.{}.gauge-{}", level.below, leaf.leaf));
             let tags: BTreeSet<String> =
                 name.split(';').skip(1).map(|tag| tag.split('=').next().unwrap().to_owned()).collect();
             let key = (name.split(';').next().unwrap().to_owned(), tags);
-            let before = seen.insert(key, (level.below(), leaf.leaf.clone()));
+            let before = seen.insert(key, (level.below, leaf.leaf.clone()));
             assert_eq!(before, None, "{name}");
         }
     }
@@ -88,7 +88,7 @@ fn no_two_figures_have_a_name_and_tags_in_common() {
 
 #[test]
 fn no_level_fits_two_declarations() {
-    let declared: BTreeSet<&str> = every_level().map(AnyLevel::below).collect();
+    let declared: BTreeSet<&str> = every_level().map(|level| level.below).collect();
     for below in &declared {
         let given = below.replace(['<', '>'], "");
         let fitting: Vec<_> = declared.iter().filter(|declared| fits(declared, &given)).collect();
@@ -153,7 +153,7 @@ proptest! {
     ) {
         for level in every_level() {
             for leaf in level.leaves() {
-                let path = filled(&prefix, level.below(), &leaf.leaf, &names);
+                let path = filled(&prefix, level.below, &leaf.leaf, &names);
                 prop_assert_eq!(carbon::path::check(&path).ok().map(|()| check(&tagged(&path))), Some(Ok(())));
             }
         }
@@ -168,7 +168,7 @@ proptest! {
         for (prefix, names) in prefixes.iter().zip(&names) {
             for level in every_level() {
                 let leaf = level.leaves().into_iter().next().unwrap();
-                let path = filled(prefix, level.below(), &leaf.leaf, names);
+                let path = filled(prefix, level.below, &leaf.leaf, names);
                 let before = seen.insert(tagged(&path), path.clone());
                 prop_assert!(before.as_ref().is_none_or(|before| *before == path), "{:?} and {}", before, path);
             }

@@ -11,9 +11,8 @@ use slurm_snapshot::{
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::exact_f64;
-use crate::levels;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, average, number};
+use crate::metric::number;
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -52,14 +51,14 @@ levels! {
         "Its jobs next to its limits. If jobs wait while `jobs_running` has reached `grp_jobs`, or a TRES \
          has reached its limit, they wait because of that limit: raise it with sacctmgr, or tell the \
          account's users. No point for a limit that is not set.");
-    ACCOUNT_TRES: WordLevel<TresValues, 1> = ("slurm_associations.account.<account>.tres.<tres>", TRES,
+    ACCOUNT_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.account.<account>.tres.<tres>", TRES,
         "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. \
          From the first use on there is a point in every round. Minutes are TRES-minutes; for memory they \
          are MiB-minutes.");
     QOS: Level<Table<QosUse>, 1> = ("slurm_associations.qos.<qos>", OF_QOS,
         "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.");
     QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>", JOBS, "All jobs of a QOS next to the limits for all of them.");
-    QOS_TRES: WordLevel<TresValues, 1> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES, "Of a QOS.");
+    QOS_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES, "Of a QOS.");
     QOS_TRES_LIMITS: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES_LIMITS,
         "What each user and each account may have of a TRES in this QOS.");
     USER: Level<Table<Association>, 2> = ("slurm_associations.user.<account>.<user>", SHARES,
@@ -68,7 +67,7 @@ levels! {
          them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
          path. A user with a `fairshare` near 0 waits for the jobs of others.");
     USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>", JOBS, "Of a user in an account.");
-    USER_TRES: WordLevel<TresValues, 2> = ("slurm_associations.user.<account>.<user>.tres.<tres>", TRES, "Of a user in an account.");
+    USER_TRES: Level<Table<TresValues>, 3> = ("slurm_associations.user.<account>.<user>.tres.<tres>", TRES, "Of a user in an account.");
 }
 
 #[derive(Default)]
@@ -79,58 +78,49 @@ struct AssociationsCollector {
     user_paths: Option<UserPaths>,
 }
 
-#[rustfmt::skip]
-const ALL: &[Metric<Associations>] = &[
-    average("records", "count", |a| number(a.records), "number of associations: accounts, and users in accounts"),
-];
-
-#[rustfmt::skip]
-const SHARES: &[Metric<Association>] = &[
-    average("shares_raw", "count", |a| match a.shares {
-            SharesRaw::Shares(shares) => Some(shares.into()),
-            SharesRaw::None | SharesRaw::Parent => None,
-        },
-        "RawShares: its shares, compared with those of its siblings; not published if it has its parent's"),
-    average("shares_norm", "fraction", |a| number(a.shares_norm), "NormShares: its share of the cluster"),
-    average("usage_raw", "TRES-seconds", |a| number(a.usage_raw),
-        "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife"),
-    average("usage_norm", "fraction", |a| number(a.usage_norm),
-        "NormUsage: its share of the cluster's usage; compare it with `shares_norm`"),
-    average("usage_efctv", "fraction", |a| number(a.usage_efctv), "EffectvUsage: the usage that counts against its share"),
-    average("fairshare", "fraction", |a| number(a.fairshare),
-        "FairShare: the fairshare factor in a user's job priority, 1 for the user who is served first; no point for accounts, or without FAIR_TREE"),
-    average("level_fs", "ratio", |a| number(a.level_fs),
-        "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used"),
-];
-
-#[rustfmt::skip]
-const JOBS: &[Metric<UseAndLimits>] = &[
-    average("jobs_running", "count", |u| number(u.jobs_running), "its running jobs"),
-    average("grp_jobs", "count", |u| number(u.grp_jobs), "GrpJobs: maximum number of running jobs"),
-    average("max_jobs", "count", |u| number(u.max_jobs),
-        "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit"),
-    average("submit_jobs", "count", |u| number(u.jobs_submitted), "its running and pending jobs"),
-    average("grp_submit_jobs", "count", |u| number(u.grp_submit_jobs),
-        "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused"),
-    average("max_submit_jobs", "count", |u| number(u.max_submit_jobs),
-        "MaxSubmitJobs: maximum number of running and pending jobs of each user"),
-    average("wall_used", "s", |u| number(u.wall_used), "wall time of its jobs, reduced by decay"),
-    average("grp_wall", "s", |u| minutes(u.grp_wall), "GrpWall: the limit of wall_used"),
-    average("max_wall_per_job", "s", |u| minutes(u.max_wall_per_job), "MaxWall: how long one job may run"),
-];
-
-#[rustfmt::skip]
-const OF_QOS: &[Metric<QosUse>] = &[
-    average("usage_raw", "TRES-seconds", |q| number(q.usage_raw), "as for an account"),
-    average("max_jobs_per_user", "count", |q| number(q.use_and_limits.max_jobs_per_user),
-        "MaxJobsPU: maximum number of running jobs of each user"),
-    average("max_jobs_per_account", "count", |q| number(q.use_and_limits.max_jobs_per_account),
-        "MaxJobsPA: maximum number of running jobs of each account"),
-    average("max_submit_jobs_per_user", "count", |q| number(q.use_and_limits.max_submit_jobs_per_user),
-        "MaxSubmitPU: maximum number of running and pending jobs of each user"),
-    average("max_submit_jobs_per_account", "count", |q| number(q.use_and_limits.max_submit_jobs_per_account),
-        "MaxSubmitPA: maximum number of running and pending jobs of each account"),
-];
+metrics! {
+    ALL: Associations =
+        average("records", "count", |a| a.records, "number of associations: accounts, and users in accounts");
+    SHARES: Association =
+        average("shares_raw", "count", |a| match a.shares {
+                SharesRaw::Shares(shares) => Some(shares),
+                SharesRaw::None | SharesRaw::Parent => None,
+            },
+            "RawShares: its shares, compared with those of its siblings; not published if it has its parent's"),
+        average("shares_norm", "fraction", |a| a.shares_norm, "NormShares: its share of the cluster"),
+        average("usage_raw", "TRES-seconds", |a| a.usage_raw,
+            "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife"),
+        average("usage_norm", "fraction", |a| a.usage_norm,
+            "NormUsage: its share of the cluster's usage; compare it with `shares_norm`"),
+        average("usage_efctv", "fraction", |a| a.usage_efctv, "EffectvUsage: the usage that counts against its share"),
+        average("fairshare", "fraction", |a| a.fairshare,
+            "FairShare: the fairshare factor in a user's job priority, 1 for the user who is served first; no point for accounts, or without FAIR_TREE"),
+        average("level_fs", "ratio", |a| a.level_fs,
+            "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used");
+    JOBS: UseAndLimits =
+        average("jobs_running", "count", |u| u.jobs_running, "its running jobs"),
+        average("grp_jobs", "count", |u| u.grp_jobs, "GrpJobs: maximum number of running jobs"),
+        average("max_jobs", "count", |u| u.max_jobs,
+            "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit"),
+        average("submit_jobs", "count", |u| u.jobs_submitted, "its running and pending jobs"),
+        average("grp_submit_jobs", "count", |u| u.grp_submit_jobs,
+            "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused"),
+        average("max_submit_jobs", "count", |u| u.max_submit_jobs,
+            "MaxSubmitJobs: maximum number of running and pending jobs of each user"),
+        average("wall_used", "s", |u| u.wall_used, "wall time of its jobs, reduced by decay"),
+        average("grp_wall", "s", |u| minutes(u.grp_wall), "GrpWall: the limit of wall_used"),
+        average("max_wall_per_job", "s", |u| minutes(u.max_wall_per_job), "MaxWall: how long one job may run");
+    OF_QOS: QosUse =
+        average("usage_raw", "TRES-seconds", |q| q.usage_raw, "as for an account"),
+        average("max_jobs_per_user", "count", |q| q.use_and_limits.max_jobs_per_user,
+            "MaxJobsPU: maximum number of running jobs of each user"),
+        average("max_jobs_per_account", "count", |q| q.use_and_limits.max_jobs_per_account,
+            "MaxJobsPA: maximum number of running jobs of each account"),
+        average("max_submit_jobs_per_user", "count", |q| q.use_and_limits.max_submit_jobs_per_user,
+            "MaxSubmitPU: maximum number of running and pending jobs of each user"),
+        average("max_submit_jobs_per_account", "count", |q| q.use_and_limits.max_submit_jobs_per_account,
+            "MaxSubmitPA: maximum number of running and pending jobs of each account");
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct TresValues {
@@ -139,25 +129,22 @@ struct TresValues {
     is_memory: bool,
 }
 
-#[rustfmt::skip]
-const TRES: &[Metric<TresValues>] = &[
-    average("used", "count, bytes", |t| t.amount(Some(t.of.used)), "what is allocated to running jobs"),
-    average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have allocated together"),
-    average("used_mins", "min", |t| Some(exact_f64(t.of.used_secs) / 60.0), "TRES-minutes used, reduced by decay"),
-    average("grp_tres_mins", "min", |t| number(t.of.grp_mins), "GrpTRESMins: the limit of used_mins"),
-    average("run_mins", "min", |t| Some(exact_f64(t.of.run_secs) / 60.0),
-        "TRES-minutes that running jobs may still use, by their time limits"),
-    average("grp_tres_run_mins", "min", |t| number(t.of.grp_run_mins), "GrpTRESRunMins: the limit of run_mins"),
-    average("max_tres_per_job", "count, bytes", |t| t.amount(t.of.max_per_job), "MaxTRES: what one job may have"),
-    average("max_tres_per_node", "count, bytes", |t| t.amount(t.of.max_per_node), "MaxTRESPerNode: what one job may have on a node"),
-    average("max_tres_mins_per_job", "min", |t| number(t.of.max_mins_per_job), "MaxTRESMins: TRES-minutes of one job"),
-];
-
-#[rustfmt::skip]
-const TRES_LIMITS: &[Metric<TresValues>] = &[
-    average("max_tres_per_user", "count, bytes", |t| t.amount(t.of.max_per_user), "MaxTRESPU: what each user may have"),
-    average("max_tres_per_account", "count, bytes", |t| t.amount(t.of.max_per_account), "MaxTRESPA: what each account may have"),
-];
+metrics! {
+    TRES: TresValues =
+        average("used", "count, bytes", |t| t.amount(Some(t.of.used)), "what is allocated to running jobs"),
+        average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have allocated together"),
+        average("used_mins", "min", |t| Some(exact_f64(t.of.used_secs) / 60.0), "TRES-minutes used, reduced by decay"),
+        average("grp_tres_mins", "min", |t| t.of.grp_mins, "GrpTRESMins: the limit of used_mins"),
+        average("run_mins", "min", |t| Some(exact_f64(t.of.run_secs) / 60.0),
+            "TRES-minutes that running jobs may still use, by their time limits"),
+        average("grp_tres_run_mins", "min", |t| t.of.grp_run_mins, "GrpTRESRunMins: the limit of run_mins"),
+        average("max_tres_per_job", "count, bytes", |t| t.amount(t.of.max_per_job), "MaxTRES: what one job may have"),
+        average("max_tres_per_node", "count, bytes", |t| t.amount(t.of.max_per_node), "MaxTRESPerNode: what one job may have on a node"),
+        average("max_tres_mins_per_job", "min", |t| t.of.max_mins_per_job, "MaxTRESMins: TRES-minutes of one job");
+    TRES_LIMITS: TresValues =
+        average("max_tres_per_user", "count, bytes", |t| t.amount(t.of.max_per_user), "MaxTRESPU: what each user may have"),
+        average("max_tres_per_account", "count, bytes", |t| t.amount(t.of.max_per_account), "MaxTRESPA: what each account may have");
+}
 
 impl Collect<SurveyReplies> for AssociationsCollector {
     fn options(&self) -> ReplyOptions {

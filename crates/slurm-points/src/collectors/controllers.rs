@@ -3,9 +3,8 @@
 use slurm_snapshot::{Controller, Reply, ReplyKind};
 
 use super::{Collect, Collector, Start};
-use crate::levels;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, average, number};
+use crate::metric::number;
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -27,12 +26,12 @@ levels! {
 
 struct ControllersCollector;
 
-#[rustfmt::skip]
-const METRICS: &[Metric<Controller>] = &[
-    average("up", "0 or 1", |c| number(c.up), "whether it answered"),
-    average("answer_time", "µs", |c| c.elapsed.and_then(number).filter(|_| c.up),
-        "time until it answered; not published without a response"),
-];
+metrics! {
+    METRICS: Controller =
+        average("up", "0 or 1", |c| c.up, "whether it answered"),
+        average("answer_time", "µs", |c| c.elapsed.and_then(number).filter(|_| c.up),
+            "time until it answered; not published without a response");
+}
 
 impl Collect<SurveyReplies> for ControllersCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {

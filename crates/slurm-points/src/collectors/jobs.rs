@@ -13,9 +13,8 @@ use slurm_snapshot::{
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::seconds_since;
-use crate::levels;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, average, max, mebibytes, number};
+use crate::metric::{Metric, mebibytes, number};
 use crate::name_paths::{NameInUse, NamePaths};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
@@ -71,18 +70,18 @@ levels! {
         "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every \
          task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
          jobs for MinJobAge (300 s by default) after their end, and they count here for that time.");
-    STATE: WordLevel<JobTally, 0> = ("slurm_jobs.state.<state>", TALLY,
+    STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", TALLY,
         "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
          a point in every round; `pending` and `running` always have one.");
-    REASON: WordLevel<JobTally, 0> = ("slurm_jobs.reason.<reason>", TALLY,
+    REASON: Level<Table<JobTally>, 1> = ("slurm_jobs.reason.<reason>", TALLY,
         "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
          Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
          look.");
     WAITING: Level<Table<LevelWaits>, 0> = ("slurm_jobs.waiting", WAITS,
         "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
          Percentiles are exact (nearest rank). A path without jobs has no point.");
-    PARTITION_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.partition.<partition>.state.<state>", TALLY, "By partition and state.");
-    PARTITION_REASON: WordLevel<JobTally, 1> = ("slurm_jobs.partition.<partition>.reason.<reason>", TALLY,
+    PARTITION_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.state.<state>", TALLY, "By partition and state.");
+    PARTITION_REASON: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.reason.<reason>", TALLY,
         "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
          have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
          administrator. From the first job with a reason on there is a point in every round.");
@@ -96,24 +95,24 @@ levels! {
          record here. Percentiles are exact, by record.");
     PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", EXPECTED,
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
-    QOS_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
+    QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
         "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
-    NO_QOS_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.no_qos.state.<state>", TALLY, "Jobs without a QOS, by state.");
-    ACCOUNT_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.account.<account>.state.<state>", TALLY,
+    NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", TALLY, "Jobs without a QOS, by state.");
+    ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>", TALLY,
         "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
          AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
          started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
          with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.");
-    NO_ACCOUNT_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.no_account.state.<state>", TALLY, "Jobs without an account, by state.");
-    OTHER_ACCOUNTS_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.other_accounts.state.<state>", TALLY,
+    NO_ACCOUNT_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_account.state.<state>", TALLY, "Jobs without an account, by state.");
+    OTHER_ACCOUNTS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_accounts.state.<state>", TALLY,
         "The jobs of all accounts without paths of their own, by state.");
-    USER_STATE: WordLevel<JobTally, 1> = ("slurm_jobs.user.<user>.state.<state>", TALLY,
+    USER_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.user.<user>.state.<state>", TALLY,
         "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
          allocated and requested, get paths for at least a day, from the first job on that has started; \
          `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
          all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
          25 files for each state and each of `users` in 30 days. A user without jobs has no point.");
-    OTHERS_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.others.state.<state>", TALLY,
+    OTHERS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.others.state.<state>", TALLY,
         "The jobs of all users without a path of their own. Together with the users' paths they are all \
          jobs.");
 }
@@ -163,60 +162,51 @@ levels! {
     /// With `states_only`.
     pub(super) OF_STATES:
     ONLY_TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", ALL_JOBS, "");
-    ONLY_STATE: WordLevel<JobTally, 0> = ("slurm_jobs.state.<state>", JOBS, "");
+    ONLY_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", JOBS, "");
 }
 
-#[rustfmt::skip]
-const TALLY: &[Metric<JobTally>] = &[
-    average("jobs", "count", |t| number(t.jobs), "number of jobs; each task of an array counts"),
-    average("cpus", "count", |t| number(t.cpus), "CPUs allocated to these jobs, or requested by them while they are pending"),
-    average("nodes", "count", |t| number(t.nodes),
-        "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each"),
-    average("gpus", "count", |t| number(t.gpus), "GPUs allocated to or requested by these jobs"),
-    average("memory", "bytes", |t| mebibytes(t.memory),
-        "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory"),
-];
-
-#[rustfmt::skip]
-const ALL: &[Metric<Jobs>] = &[
-    average("jobs", "count", |j| number(sum(&j.states)), "all jobs that slurmctld knows"),
-    average("unparsed", "count", |j| number(j.unparsed),
-        "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
-    average("records", "count", |j| number(j.records),
-        "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record"),
-];
-
-#[rustfmt::skip]
-const WAITS: &[Metric<LevelWaits>] = &[
-    average("wait_p50", "s", |w| w.since(w.submitted, |m| m.p50), "median time since the pending jobs were submitted"),
-    average("wait_p90", "s", |w| w.since(w.submitted, |m| m.p90), "90th percentile of the same"),
-    max("wait_max", "s", |w| w.since(w.submitted, |m| m.max), "time since the oldest pending job was submitted"),
-    average("eligible_wait_p50", "s", |w| w.since(w.eligible, |m| m.p50),
-        "median time since the pending jobs that may start became eligible"),
-    average("eligible_wait_p90", "s", |w| w.since(w.eligible, |m| m.p90), "90th percentile of the same"),
-    max("eligible_wait_max", "s", |w| w.since(w.eligible, |m| m.max), "longest time that an eligible job has waited"),
-    average("started", "count", |w| w.started.and_then(|s| number(s.jobs)),
-        "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge"),
-    average("started_wait_p50", "s", |w| w.had_waited(|s| s.p50), "median time that the started jobs had been eligible"),
-    average("started_wait_p90", "s", |w| w.had_waited(|s| s.p90), "90th percentile of the same"),
-    max("started_wait_max", "s", |w| w.had_waited(|s| s.max), "longest time that one of them had been eligible"),
-];
-
-#[rustfmt::skip]
-const EXPECTED: &[Metric<Expectations>] = &[
-    average("planned", "count", |e| number(e.expected.planned.records), "records of pending jobs that have a plan"),
-    average("planned_jobs", "count", |e| number(e.expected.planned.jobs), "jobs in these records; each task of an array counts"),
-    average("overdue", "count", |e| number(e.expected.overdue.records),
-        "records whose planned start has passed; the next cycle starts them or makes another plan"),
-    average("overdue_jobs", "count", |e| number(e.expected.overdue.jobs), "jobs in these records"),
-    average("unplanned", "count", |e| number(e.expected.unplanned.records),
-        "all other records of pending jobs: held, waiting for another job, a begin time or a burst buffer, or not reached by backfill"),
-    average("unplanned_jobs", "count", |e| number(e.expected.unplanned.jobs), "jobs in these records"),
-    average("start_in_p50", "s", |e| e.until(|starts| starts.p50), "median time until the planned records start; absent if there is none"),
-    average("start_in_p90", "s", |e| e.until(|starts| starts.p90), "90th percentile of the same"),
-    average("start_in_p99", "s", |e| e.until(|starts| starts.p99), "99th percentile of the same"),
-    max("start_in_max", "s", |e| e.until(|starts| starts.max), "time until the last planned record starts"),
-];
+metrics! {
+    TALLY: JobTally =
+        average("jobs", "count", |t| t.jobs, "number of jobs; each task of an array counts"),
+        average("cpus", "count", |t| t.cpus, "CPUs allocated to these jobs, or requested by them while they are pending"),
+        average("nodes", "count", |t| t.nodes,
+            "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each"),
+        average("gpus", "count", |t| t.gpus, "GPUs allocated to or requested by these jobs"),
+        average("memory", "bytes", |t| mebibytes(t.memory),
+            "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory");
+    ALL: Jobs =
+        average("jobs", "count", |j| sum(&j.states), "all jobs that slurmctld knows"),
+        average("unparsed", "count", |j| j.unparsed,
+            "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
+        average("records", "count", |j| j.records,
+            "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record");
+    WAITS: LevelWaits =
+        average("wait_p50", "s", |w| w.since(w.submitted, |m| m.p50), "median time since the pending jobs were submitted"),
+        average("wait_p90", "s", |w| w.since(w.submitted, |m| m.p90), "90th percentile of the same"),
+        max("wait_max", "s", |w| w.since(w.submitted, |m| m.max), "time since the oldest pending job was submitted"),
+        average("eligible_wait_p50", "s", |w| w.since(w.eligible, |m| m.p50),
+            "median time since the pending jobs that may start became eligible"),
+        average("eligible_wait_p90", "s", |w| w.since(w.eligible, |m| m.p90), "90th percentile of the same"),
+        max("eligible_wait_max", "s", |w| w.since(w.eligible, |m| m.max), "longest time that an eligible job has waited"),
+        average("started", "count", |w| w.started.and_then(|s| number(s.jobs)),
+            "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge"),
+        average("started_wait_p50", "s", |w| w.had_waited(|s| s.p50), "median time that the started jobs had been eligible"),
+        average("started_wait_p90", "s", |w| w.had_waited(|s| s.p90), "90th percentile of the same"),
+        max("started_wait_max", "s", |w| w.had_waited(|s| s.max), "longest time that one of them had been eligible");
+    EXPECTED: Expectations =
+        average("planned", "count", |e| e.expected.planned.records, "records of pending jobs that have a plan"),
+        average("planned_jobs", "count", |e| e.expected.planned.jobs, "jobs in these records; each task of an array counts"),
+        average("overdue", "count", |e| e.expected.overdue.records,
+            "records whose planned start has passed; the next cycle starts them or makes another plan"),
+        average("overdue_jobs", "count", |e| e.expected.overdue.jobs, "jobs in these records"),
+        average("unplanned", "count", |e| e.expected.unplanned.records,
+            "all other records of pending jobs: held, waiting for another job, a begin time or a burst buffer, or not reached by backfill"),
+        average("unplanned_jobs", "count", |e| e.expected.unplanned.jobs, "jobs in these records"),
+        average("start_in_p50", "s", |e| e.until(|starts| starts.p50), "median time until the planned records start; absent if there is none"),
+        average("start_in_p90", "s", |e| e.until(|starts| starts.p90), "90th percentile of the same"),
+        average("start_in_p99", "s", |e| e.until(|starts| starts.p99), "99th percentile of the same"),
+        max("start_in_max", "s", |e| e.until(|starts| starts.max), "time until the last planned record starts");
+}
 
 impl Expectations {
     fn until(&self, which: fn(&Starts) -> i64) -> Option<f64> {

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use slurm_snapshot::{License, Reply, ReplyKind};
 
 use super::{Collect, Collector, Start};
-use crate::levels;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, average, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -31,17 +29,17 @@ levels! {
 
 struct LicensesCollector;
 
-#[rustfmt::skip]
-const METRICS: &[Metric<License>] = &[
-    average("total", "count", |l| number(l.total), "total number of licences; not published if there is no limit"),
-    average("used", "count", |l| number(l.used), "licences in use by jobs"),
-    average("free", "count", |l| number(l.free), "free licences; not published if there is no limit"),
-    average("reserved", "count", |l| number(l.reserved), "licences in reservations"),
-    average("last_consumed", "count", |l| number(l.last_consumed),
-        "licences of a remote resource that its server said were in use when it was asked last (`sacctmgr modify resource … lastconsumed=`), which may be long ago; 0 if nobody has ever set it; from 23.02 on"),
-    average("last_deficit", "count", |l| number(l.last_deficit),
-        "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares explain; slurmctld keeps as many free"),
-];
+metrics! {
+    METRICS: License =
+        average("total", "count", |l| l.total, "total number of licences; not published if there is no limit"),
+        average("used", "count", |l| l.used, "licences in use by jobs"),
+        average("free", "count", |l| l.free, "free licences; not published if there is no limit"),
+        average("reserved", "count", |l| l.reserved, "licences in reservations"),
+        average("last_consumed", "count", |l| l.last_consumed,
+            "licences of a remote resource that its server said were in use when it was asked last (`sacctmgr modify resource … lastconsumed=`), which may be long ago; 0 if nobody has ever set it; from 23.02 on"),
+        average("last_deficit", "count", |l| l.last_deficit,
+            "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares explain; slurmctld keeps as many free");
+}
 
 impl Collect<SurveyReplies> for LicensesCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {

@@ -5,9 +5,8 @@
 use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares};
 
 use super::{Begin, Collect, Collector, Start};
-use crate::levels;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, average, number};
+use crate::metric::number;
 use crate::node_events::{self, NodeEvents};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
@@ -42,10 +41,10 @@ levels! {
         "Nodes: `[collectors.nodes]`, off by default. Each node counts once, even if it is in several \
          partitions.");
     RECORDS: Level<Table<Nodes>, 0> = ("slurm_nodes.records", OF_RECORDS, "Nodes that are not in the total, and what could not be parsed.");
-    STATE: WordLevel<NodeTally, 0> = ("slurm_nodes.state.<state>", TALLY,
+    STATE: Level<Table<NodeTally>, 1> = ("slurm_nodes.state.<state>", TALLY,
         "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix. From the \
          first node in a state on there is a point in every round.");
-    FLAG: WordLevel<NodeTally, 0> = ("slurm_nodes.flag.<flag>", TALLY,
+    FLAG: Level<Table<NodeTally>, 1> = ("slurm_nodes.flag.<flag>", TALLY,
         "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
          `powered_down`, `powering_up` and so on. A node may have several.");
     GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", GPUS, "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.");
@@ -54,7 +53,7 @@ levels! {
         "Nodes in active reservations that are not for maintenance: what is idle there may be used by those for whom it is \
          reserved, and by nobody else. A reservation of some cores of a node has the whole node here.");
     MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", SHARES, "Nodes in active reservations with the flag MAINT.");
-    SLURMD: WordLevel<u64, 0> = ("slurm_nodes.slurmd.<release>", SLURMDS,
+    SLURMD: Level<Table<u64>, 1> = ("slurm_nodes.slurmd.<release>", SLURMDS,
         "Nodes by the release of their slurmd, with `_` for each point (`22_05_8`), as it was when it registered last: a \
          rolling upgrade. `other` has texts that are no release; `unknown`: nodes that have not registered since slurmctld was started.");
     DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", OUT, "How long nodes have been drained or draining.");
@@ -79,31 +78,25 @@ struct Out {
     now: i64,
 }
 
-#[rustfmt::skip]
-const OF_RECORDS: &[Metric<Nodes>] = &[
-    average("future", "count", |n| number(n.future), "FUTURE nodes: configured, but not present yet"),
-    average("blank", "count", |n| number(n.blank), "records that slurmctld sent empty"),
-    average("unparsed", "count", |n| number(n.unparsed),
-        "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures"),
-];
-
-const SLURMDS: &[Metric<u64>] = &[average("nodes", "count", |&nodes| number(nodes), "nodes")];
-
-#[rustfmt::skip]
-const OUT: &[Metric<Out>] = &[
-    average("over_1h", "count", |o| o.longer_than(HOUR), "nodes for over an hour"),
-    average("over_1d", "count", |o| o.longer_than(DAY), "nodes for over a day"),
-    average("over_7d", "count", |o| o.longer_than(7 * DAY), "nodes for over a week"),
-];
-
-#[rustfmt::skip]
-const ROW: &[Metric<NodeRow>] = &[
-    average("down", "0 or 1", |r| number(r.base_state == "down"), "whether the node is down, regardless of whether it is also drained"),
-    average("drain", "0 or 1", |r| number(r.flags.iter().any(|flag| flag == "drain")), "whether it is drained or draining"),
-    average("not_responding", "0 or 1", |r| number(r.flags.iter().any(|flag| flag == "not_responding")),
-        "whether its slurmd does not respond"),
-    average("cpu_load", "load", |r| r.cpu_load.map(|load| f64::from(load) / 100.0), "load average over the last minute"),
-];
+metrics! {
+    OF_RECORDS: Nodes =
+        average("future", "count", |n| n.future, "FUTURE nodes: configured, but not present yet"),
+        average("blank", "count", |n| n.blank, "records that slurmctld sent empty"),
+        average("unparsed", "count", |n| n.unparsed,
+            "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures");
+    SLURMDS: u64 =
+        average("nodes", "count", |&nodes| nodes, "nodes");
+    OUT: Out =
+        average("over_1h", "count", |o| o.longer_than(HOUR), "nodes for over an hour"),
+        average("over_1d", "count", |o| o.longer_than(DAY), "nodes for over a day"),
+        average("over_7d", "count", |o| o.longer_than(7 * DAY), "nodes for over a week");
+    ROW: NodeRow =
+        average("down", "0 or 1", |r| r.base_state == "down", "whether the node is down, regardless of whether it is also drained"),
+        average("drain", "0 or 1", |r| r.flags.iter().any(|flag| flag == "drain"), "whether it is drained or draining"),
+        average("not_responding", "0 or 1", |r| r.flags.iter().any(|flag| flag == "not_responding"),
+            "whether its slurmd does not respond"),
+        average("cpu_load", "load", |r| r.cpu_load.map(|load| f64::from(load) / 100.0), "load average over the last minute");
+}
 
 impl Collect<SurveyReplies> for NodesCollector {
     fn options(&self) -> ReplyOptions {
@@ -176,7 +169,7 @@ mod tests {
         );
         let of_it: Vec<&String> = points.iter().filter(|point| point.contains(".n1.")).collect();
         let about =
-            COLLECTOR.every_level().find(|level| level.below() == "slurm_nodes.node.<node>").unwrap().about();
+            COLLECTOR.every_level().find(|level| level.below == "slurm_nodes.node.<node>").unwrap().about;
         assert!(about.contains(&format!("makes {} paths", of_it.len())), "{of_it:#?}");
         let state = ["down 1", "drain 1", "not_responding 0", "cpu_load 1.5"];
         let state = state.map(|point| format!("c.slurm_nodes.node_state.n1.gauge-{point}"));

@@ -5,9 +5,8 @@
 use slurm_snapshot::{JobTally, NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shares};
 
 use super::{Collect, Collector, Start};
-use crate::levels;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, average, number};
+use crate::metric::number;
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::zero_fill::SeenStates;
@@ -28,11 +27,11 @@ levels! {
          `jobs` and `nodes`, and costs slurmctld both if those are off.");
     NODES: Level<Table<NodeTally>, 1> = ("slurm_partitions.<partition>", SHARES,
         "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.");
-    NODE_STATE: WordLevel<NodeTally, 1> = ("slurm_partitions.<partition>.state.<state>", TALLY,
+    NODE_STATE: Level<Table<NodeTally>, 2> = ("slurm_partitions.<partition>.state.<state>", TALLY,
         "Its nodes by the one state that sinfo shows, in lower case and without its suffix: jobs do not get \
          nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
          every round.");
-    GPU: WordLevel<Shares, 1> = ("slurm_partitions.<partition>.gpu.<type>", GPUS,
+    GPU: Level<Table<Shares>, 2> = ("slurm_partitions.<partition>.gpu.<type>", GPUS,
         "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`. From the first \
          GPU of a type on there is a point in every round.");
     UNTYPED_GPU: Level<Table<Shares>, 1> = ("slurm_partitions.<partition>.untyped_gpu", GPUS, "Its GPUs without a type.");
@@ -46,22 +45,19 @@ struct PartitionsCollector {
     gpu_types_seen: SeenStates,
 }
 
-#[rustfmt::skip]
-const STATES: &[Metric<Partition>] = &[
-    average("up", "0 or 1", |p| is(p, "up"), "whether the partition accepts jobs and starts them"),
-    average("down", "0 or 1", |p| is(p, "down"), "whether the partition accepts jobs without starting them"),
-    average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
-    average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither accepts nor starts jobs"),
-];
-
-#[rustfmt::skip]
-const OF_JOBS: &[Metric<PartitionJobs>] = &[
-    average("jobs_pending", "count", |p| tally(p, "pending", |t| t.jobs), "jobs pending"),
-    average("jobs_running", "count", |p| running(p, |t| t.jobs),
-        "jobs running, and those that hold nodes while these boot or a prolog runs: squeue's `configuring`"),
-    average("jobs_cpus_pending", "count", |p| tally(p, "pending", |t| t.cpus), "CPUs that pending jobs request"),
-    average("jobs_cpus_running", "count", |p| running(p, |t| t.cpus), "CPUs allocated to these jobs"),
-];
+metrics! {
+    STATES: Partition =
+        average("up", "0 or 1", |p| is(p, "up"), "whether the partition accepts jobs and starts them"),
+        average("down", "0 or 1", |p| is(p, "down"), "whether the partition accepts jobs without starting them"),
+        average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
+        average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither accepts nor starts jobs");
+    OF_JOBS: PartitionJobs =
+        average("jobs_pending", "count", |p| tally(p, "pending", |t| t.jobs), "jobs pending"),
+        average("jobs_running", "count", |p| running(p, |t| t.jobs),
+            "jobs running, and those that hold nodes while these boot or a prolog runs: squeue's `configuring`"),
+        average("jobs_cpus_pending", "count", |p| tally(p, "pending", |t| t.cpus), "CPUs that pending jobs request"),
+        average("jobs_cpus_running", "count", |p| running(p, |t| t.cpus), "CPUs allocated to these jobs");
+}
 
 impl Collect<SurveyReplies> for PartitionsCollector {
     fn options(&self) -> ReplyOptions {

@@ -3,9 +3,8 @@
 use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
 use super::{Collect, Collector, Start};
-use crate::levels;
 use crate::levels::{Points, Table};
-use crate::metric::{Metric, average, number};
+use crate::metric::number;
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -33,17 +32,17 @@ struct ReservationsNow {
     now: i64,
 }
 
-#[rustfmt::skip]
-const METRICS: &[Metric<ReservationsNow>] = &[
-    average("count", "count", |s| number(s.reservations.len()), "reservations, at most 1,000"),
-    average("active", "count", |s| number(s.active().count()), "reservations that have begun and not ended"),
-    average("nodes", "count", |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
-        "nodes in active reservations; a node in two of them counts twice"),
-    average("cores", "count", |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()), "cores in active reservations"),
-    average("seconds_to_start", "s", |s| s.to_soonest(s.planned().filter_map(|r| r.start_time)),
-        "time until the next reservation begins; not published if none is planned. Those with TIME_FLOAT never begin and are left out"),
-    average("seconds_to_end", "s", |s| s.to_soonest(s.active().filter_map(|r| r.end_time)), "time until the next active reservation ends; not published if none is active"),
-];
+metrics! {
+    METRICS: ReservationsNow =
+        average("count", "count", |s| s.reservations.len(), "reservations, at most 1,000"),
+        average("active", "count", |s| s.active().count(), "reservations that have begun and not ended"),
+        average("nodes", "count", |s| s.active().map(|r| u64::from(r.nodes)).sum::<u64>(),
+            "nodes in active reservations; a node in two of them counts twice"),
+        average("cores", "count", |s| s.active().map(|r| u64::from(r.cores)).sum::<u64>(), "cores in active reservations"),
+        average("seconds_to_start", "s", |s| s.to_soonest(s.planned().filter_map(|r| r.start_time)),
+            "time until the next reservation begins; not published if none is planned. Those with TIME_FLOAT never begin and are left out"),
+        average("seconds_to_end", "s", |s| s.to_soonest(s.active().filter_map(|r| r.end_time)), "time until the next active reservation ends; not published if none is active");
+}
 
 impl Collect<SurveyReplies> for ReservationsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {

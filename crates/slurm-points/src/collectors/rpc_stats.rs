@@ -12,9 +12,8 @@ use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_
 
 use super::{Begin, Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
-use crate::levels;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, average, last, max, number};
+use crate::metric::Metric;
 use crate::rpc_metrics::{self, CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels};
 use crate::settings::{Setting, Value};
 
@@ -148,28 +147,19 @@ const CALLS: &[Metric<CallsRow>] = &rpc_metrics::calls(
 
 const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
-#[rustfmt::skip]
-const QUEUE: &[Metric<RpcQueue>] = &[
-    average("queued", "count", |q| number(q.queued),
-        "RPCs of this type in slurmctld's RPC queue. Like the next three, only from Slurm 24.05 on with enable_rpc_queue"),
-    last("dropped", "count", |q| number(q.dropped), "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
-    average("cycle_last", "count", |q| number(q.cycle_last), "RPCs served in the last cycle of the queue"),
-    max("cycle_max", "count", |q| number(q.cycle_max), "largest number of RPCs served in one cycle of the queue"),
-];
-
-#[rustfmt::skip]
-const ROWS: &[Metric<Rows>] = &[
-    average("types", "count", |t| number(t.types), "rows in the table of types; at 100 it is full, and slurmctld counts no further types"),
-    average("users", "count", |t| number(t.users), "rows in the table of users; at 200 it is full, and slurmctld counts no further users"),
-];
-
-#[rustfmt::skip]
-const OF_PENDING: &[Metric<u64>] = &[
-    average("count", "count", |&messages| number(messages), "messages of this type that wait"),
-];
-
-#[rustfmt::skip]
-const ALL_PENDING: &[Metric<Pending>] = &[
-    average("count", "count", |p| number(p.count), "messages that wait; if it grows, nodes do not answer"),
-    average("dumped", "count", |p| number(p.dumped), "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25"),
-];
+metrics! {
+    QUEUE: RpcQueue =
+        average("queued", "count", |q| q.queued,
+            "RPCs of this type in slurmctld's RPC queue. Like the next three, only from Slurm 24.05 on with enable_rpc_queue"),
+        last("dropped", "count", |q| q.dropped, "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
+        average("cycle_last", "count", |q| q.cycle_last, "RPCs served in the last cycle of the queue"),
+        max("cycle_max", "count", |q| q.cycle_max, "largest number of RPCs served in one cycle of the queue");
+    ROWS: Rows =
+        average("types", "count", |t| t.types, "rows in the table of types; at 100 it is full, and slurmctld counts no further types"),
+        average("users", "count", |t| t.users, "rows in the table of users; at 200 it is full, and slurmctld counts no further users");
+    OF_PENDING: u64 =
+        average("count", "count", |&messages| messages, "messages of this type that wait");
+    ALL_PENDING: Pending =
+        average("count", "count", |p| p.count, "messages that wait; if it grows, nodes do not answer"),
+        average("dumped", "count", |p| p.dumped, "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25");
+}

@@ -8,9 +8,7 @@ use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
-use crate::levels;
 use crate::levels::{Level, Name, Points, Table};
-use crate::metric::{Metric, average, last, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",
@@ -75,11 +73,11 @@ impl Collect<TickOutcome> for SchedExit {
     }
 }
 
-#[rustfmt::skip]
-const METRICS: &[Metric<Ended>] = &[
-    last("count", "count", |e| number(e.count), "cycles that have ended for this reason since the last reset"),
-    average("interval_count", "count", |e| number(e.interval_count), "cycles that ended for this reason since the last reading"),
-];
+metrics! {
+    METRICS: Ended =
+        last("count", "count", |e| e.count, "cycles that have ended for this reason since the last reset"),
+        average("interval_count", "count", |e| e.interval_count, "cycles that ended for this reason since the last reading");
+}
 
 #[cfg(test)]
 mod tests {

@@ -8,9 +8,7 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Interval, Reset};
-use crate::levels;
 use crate::levels::{Points, Table};
-use crate::metric::{Metric, average, last, number};
 use crate::replies::one_more;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -90,48 +88,48 @@ impl Collect<TickOutcome> for SchedInterval {
     }
 }
 
-#[rustfmt::skip]
-const METRICS: &[Metric<IntervalValues>] = &[
-    average("seconds", "s", |k| Some(k.interval?.seconds), "the real time between the two readings"),
-    average("jobs_submitted_per_minute", "1/min", |k| rate(k, |i| i.jobs.submitted), "jobs submitted"),
-    average("jobs_started_per_minute", "1/min", |k| rate(k, |i| i.jobs.started),
-        "jobs started; if it stays far below the jobs submitted, the queue grows"),
-    average("jobs_completed_per_minute", "1/min", |k| rate(k, |i| i.jobs.completed), "jobs that ended, with any exit code; see `jobs_completed`"),
-    average("jobs_canceled_per_minute", "1/min", |k| rate(k, |i| i.jobs.canceled), "successful scancel requests; see `jobs_canceled`"),
-    average("jobs_failed_per_minute", "1/min", |k| rate(k, |i| i.jobs.failed),
-        "jobs that slurmd could not run; more than an occasional failure suggests a broken node"),
-    average("jobs_backfilled_per_minute", "1/min", |k| rate(k, |i| i.jobs.backfilled), "jobs started by backfill"),
-    average("job_states_age", "s", |k| number(k.job_states_age),
-        "age of jobs_pending and jobs_running; above 60, slurmctld's background work is delayed"),
-    average("main_cycles", "count", |k| Some(k.interval?.main.count.into()), "main cycles that ended in the interval"),
-    average("main_mean_cycle", "µs", |k| k.interval?.main.mean_time(),
-        "mean time of those cycles; sustained values above 1,000,000 make users wait for squeue and sbatch"),
-    average("main_mean_depth", "count", |k| k.interval?.main.mean_depth(), "mean number of jobs examined per cycle"),
-    average("main_cycles_per_minute", "1/min", |k| rate(k, |i| i.main.count),
-        "main cycles a minute; 0 while jobs wait means that the scheduler is stuck"),
-    average("main_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
-        "share of wall-clock time spent in the main scheduler; sustained values above 0.5 leave little time for RPCs"),
-    average("bf_cycles", "count", |k| Some(k.interval?.bf.count.into()), "backfill cycles that ended in the interval"),
-    average("bf_last_cycle_age", "s", |k| number(k.bf_last_cycle_age),
-        "time since the last backfill cycle began; above 600 while jobs wait, backfill does not run"),
-    average("bf_mean_cycle", "µs", |k| k.interval?.bf.mean_time(),
-        "mean time of those cycles, without their sleep; near bf_max_time, cycles end before the end of their queue"),
-    average("bf_depth_mean", "count", |k| k.interval?.bf.mean_depth(), "mean number of jobs examined per cycle"),
-    average("bf_depth_mean_try", "count", |k| mean(k, |i| i.bf_depth_try), "mean number of jobs the scheduler tried to start per cycle"),
-    average("bf_queue_length_mean", "count", |k| mean(k, |i| i.bf_queue_len),
-        "mean number of entries in the queue of a cycle (see `bf_queue_length`); not published if a cycle was running at either reading"),
-    average("bf_table_size_mean", "count", |k| mean(k, |i| i.bf_table_size), "mean number of time slots used for planning per cycle"),
-    average("bf_cycles_per_minute", "1/min", |k| rate(k, |i| i.bf.count), "backfill cycles a minute"),
-    average("bf_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
-        "share of wall-clock time spent in the backfill scheduler, without its sleep; with sustained values above 0.8 slurmctld does little else"),
-    average("bf_coverage", "ratio", |k| number(k.coverage),
-        "tries of the last backfill cycle divided by the entries of its queue. It can be above 1, because an array is one entry and each of its tasks is a try. With sustained values below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point if no cycle ended in the interval, or while one is running"),
-    last("resets_midnight", "count", |k| number(k.resets.midnight), "resets at midnight UTC since the daemon's start"),
-    last("resets_command", "count", |k| number(k.resets.command),
-        "times that somebody ran sdiag --reset; a collector that does so at every reading spoils the figures of all others"),
-    last("resets_restart", "count", |k| number(k.resets.restart),
-        "times that slurmctld was started (from Slurm 23.11 on also by scontrol reconfigure) or another controller took over"),
-];
+metrics! {
+    METRICS: IntervalValues =
+        average("seconds", "s", |k| k.interval?.seconds, "the real time between the two readings"),
+        average("jobs_submitted_per_minute", "1/min", |k| rate(k, |i| i.jobs.submitted), "jobs submitted"),
+        average("jobs_started_per_minute", "1/min", |k| rate(k, |i| i.jobs.started),
+            "jobs started; if it stays far below the jobs submitted, the queue grows"),
+        average("jobs_completed_per_minute", "1/min", |k| rate(k, |i| i.jobs.completed), "jobs that ended, with any exit code; see `jobs_completed`"),
+        average("jobs_canceled_per_minute", "1/min", |k| rate(k, |i| i.jobs.canceled), "successful scancel requests; see `jobs_canceled`"),
+        average("jobs_failed_per_minute", "1/min", |k| rate(k, |i| i.jobs.failed),
+            "jobs that slurmd could not run; more than an occasional failure suggests a broken node"),
+        average("jobs_backfilled_per_minute", "1/min", |k| rate(k, |i| i.jobs.backfilled), "jobs started by backfill"),
+        average("job_states_age", "s", |k| k.job_states_age,
+            "age of jobs_pending and jobs_running; above 60, slurmctld's background work is delayed"),
+        average("main_cycles", "count", |k| k.interval?.main.count, "main cycles that ended in the interval"),
+        average("main_mean_cycle", "µs", |k| k.interval?.main.mean_time(),
+            "mean time of those cycles; sustained values above 1,000,000 make users wait for squeue and sbatch"),
+        average("main_mean_depth", "count", |k| k.interval?.main.mean_depth(), "mean number of jobs examined per cycle"),
+        average("main_cycles_per_minute", "1/min", |k| rate(k, |i| i.main.count),
+            "main cycles a minute; 0 while jobs wait means that the scheduler is stuck"),
+        average("main_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
+            "share of wall-clock time spent in the main scheduler; sustained values above 0.5 leave little time for RPCs"),
+        average("bf_cycles", "count", |k| k.interval?.bf.count, "backfill cycles that ended in the interval"),
+        average("bf_last_cycle_age", "s", |k| k.bf_last_cycle_age,
+            "time since the last backfill cycle began; above 600 while jobs wait, backfill does not run"),
+        average("bf_mean_cycle", "µs", |k| k.interval?.bf.mean_time(),
+            "mean time of those cycles, without their sleep; near bf_max_time, cycles end before the end of their queue"),
+        average("bf_depth_mean", "count", |k| k.interval?.bf.mean_depth(), "mean number of jobs examined per cycle"),
+        average("bf_depth_mean_try", "count", |k| mean(k, |i| i.bf_depth_try), "mean number of jobs the scheduler tried to start per cycle"),
+        average("bf_queue_length_mean", "count", |k| mean(k, |i| i.bf_queue_len),
+            "mean number of entries in the queue of a cycle (see `bf_queue_length`); not published if a cycle was running at either reading"),
+        average("bf_table_size_mean", "count", |k| mean(k, |i| i.bf_table_size), "mean number of time slots used for planning per cycle"),
+        average("bf_cycles_per_minute", "1/min", |k| rate(k, |i| i.bf.count), "backfill cycles a minute"),
+        average("bf_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
+            "share of wall-clock time spent in the backfill scheduler, without its sleep; with sustained values above 0.8 slurmctld does little else"),
+        average("bf_coverage", "ratio", |k| k.coverage,
+            "tries of the last backfill cycle divided by the entries of its queue. It can be above 1, because an array is one entry and each of its tasks is a try. With sustained values below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point if no cycle ended in the interval, or while one is running"),
+        last("resets_midnight", "count", |k| k.resets.midnight, "resets at midnight UTC since the daemon's start"),
+        last("resets_command", "count", |k| k.resets.command,
+            "times that somebody ran sdiag --reset; a collector that does so at every reading spoils the figures of all others"),
+        last("resets_restart", "count", |k| k.resets.restart,
+            "times that slurmctld was started (from Slurm 23.11 on also by scontrol reconfigure) or another controller took over");
+}
 
 fn rate(known: &IntervalValues, of: fn(&Interval) -> u32) -> Option<f64> {
     known.interval.map(|interval| interval.per_minute(of(&interval)))

@@ -2,13 +2,11 @@
 //!
 //! Every figure equals sdiag's, digit for digit. If sdiag prints no line, there is no point.
 
-use slurm_snapshot::{Means, ReplyKind, Statistics};
+use slurm_snapshot::{ReplyKind, Statistics};
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
-use crate::levels;
 use crate::levels::{Points, Table};
-use crate::metric::{Metric, average, last, max, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_stats",
@@ -37,90 +35,82 @@ impl Collect<TickOutcome> for SchedStats {
     }
 }
 
-#[rustfmt::skip]
-const METRICS: &[Metric<Statistics>] = &[
-    average("server_thread_count", "count", |s| number(s.server_thread_count),
-        "RPCs that slurmctld is serving now, one thread each; up to Slurm 24.05 new ones wait when there are 256"),
-    average("agent_queue_size", "count", |s| number(s.agent_queue_size), "messages to nodes that wait for an agent"),
-    average("agent_count", "count", |s| number(s.agent_count), "running agents; each sends a message to a group of nodes"),
-    average("agent_thread_count", "count", |s| number(s.agent_thread_count), "threads of those agents"),
-    average("dbd_agent_queue_size", "count", |s| number(s.dbd_agent_queue_size),
-        "messages that wait for slurmdbd; if it grows, slurmdbd is down or slow"),
-    average("gettimeofday_latency", "µs", |s| number(s.gettimeofday_latency),
-        "time of 1,000 calls of gettimeofday on slurmctld's host, measured when slurmctld starts; high with a bad clock source"),
-    last("req_time", "Unix s", |s| moment(Some(s.req_time)), "when slurmctld answered, on its clock"),
-    last("req_time_start", "Unix s", |s| moment(Some(s.req_time_start)),
-        "when slurmctld began to count: midnight UTC, its start or the last sdiag --reset"),
-    last("jobs_submitted", "count", |s| number(s.jobs_submitted), "jobs submitted since the last reset"),
-    last("jobs_started", "count", |s| number(s.jobs_started), "jobs started since the last reset"),
-    last("jobs_completed", "count", |s| number(s.jobs_completed), "jobs since the last reset whose end was reported by their script, or by salloc or srun, with any exit code; \
-         a running job that is cancelled is none"),
-    last("jobs_canceled", "count", |s| number(s.jobs_canceled), "successful scancel requests since the last reset, of any signal; one for a whole array"),
-    last("jobs_failed", "count", |s| number(s.jobs_failed), "jobs since the last reset that slurmd could not run, which drains the node; a job that exits with an error \
-         is completed"),
-    average("jobs_pending", "count", |s| number(s.jobs_pending), "jobs pending when they were last counted (job_states_ts)"),
-    average("jobs_running", "count", |s| number(s.jobs_running), "jobs running when they were last counted (job_states_ts)"),
-    last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
-        "when slurmctld last counted pending and running jobs: up to about 30 s ago"),
-    average("main_last_cycle", "µs", |s| number(s.schedule_cycle_last), "last cycle of the main scheduler"),
-    max("main_max_cycle", "µs", |s| number(s.schedule_cycle_max), "longest cycle of the main scheduler since the last reset"),
-    last("main_total_cycles", "count", |s| number(s.schedule_cycle_counter), "cycles of the main scheduler since the last reset"),
-    last("main_cycle_sum", "µs", |s| number(s.schedule_cycle_sum),
-        "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up to Slurm 25.05"),
-    average("main_mean_cycle", "µs", |s| mean(s, |m| m.schedule_cycle), "mean cycle of the main scheduler since the last reset"),
-    last("main_depth_sum", "count", |s| number(s.schedule_cycle_depth), "jobs that the main scheduler examined since the last reset"),
-    average("main_mean_depth_cycle", "count", |s| mean(s, |m| m.schedule_depth),
-        "mean number of jobs that a main cycle examined since the last reset"),
-    average("main_cycles_per_minute", "1/min", main_cycles_per_minute,
-        "main cycles per whole minute since the last reset; from its second minute on"),
-    average("main_last_queue_length", "count", |s| number(s.schedule_queue_len),
-        "entries in the queue of the last main cycle; a pending job has one for each of its partitions, an array has one"),
-    last("bf_total_jobs_since_slurm_start", "count", |s| number(s.bf_backfilled_jobs), "jobs started by backfill since slurmctld's start"),
-    last("bf_total_jobs_since_cycle_start", "count", |s| number(s.bf_last_backfilled_jobs),
-        "jobs started by backfill since the last reset"),
-    last("bf_total_het_jobs_since_cycle_start", "count", |s| number(s.bf_backfilled_het_jobs),
-        "components of het jobs started by backfill since the last reset"),
-    last("bf_total_cycles", "count", |s| number(s.bf_cycle_counter), "backfill cycles since the last reset"),
-    last("bf_last_cycle_when", "Unix s", |s| moment(s.bf_when_last_cycle),
-        "when the last backfill cycle that had jobs began; if it was long ago while jobs wait, backfill does not run"),
-    average("bf_active", "0 or 1", |s| number(s.bf_active), "whether a backfill cycle is running now"),
-    average("bf_last_cycle", "µs", |s| number(s.bf_cycle_last), "last backfill cycle that had jobs, less the time it slept to let RPCs through"),
-    max("bf_max_cycle", "µs", |s| number(s.bf_cycle_max), "longest backfill cycle since the last reset"),
-    last("bf_cycle_sum", "µs", |s| number(s.bf_cycle_sum), "sum of the backfill cycles since the last reset"),
-    average("bf_mean_cycle", "µs", |s| mean(s, |m| m.bf_cycle), "mean backfill cycle since the last reset"),
-    average("bf_last_depth_cycle", "count", |s| number(s.bf_last_depth), "jobs that the last backfill cycle that had jobs examined"),
-    average("bf_last_depth_cycle_try", "count", |s| number(s.bf_last_depth_try), "jobs that the last backfill cycle that had jobs tried to start"),
-    last("bf_depth_sum", "count", |s| number(s.bf_depth_sum), "jobs that backfill examined since the last reset"),
-    last("bf_depth_sum_try", "count", |s| number(s.bf_depth_try_sum), "jobs that backfill tried to start since the last reset"),
-    average("bf_depth_mean", "count", |s| mean(s, |m| m.bf_depth),
-        "mean number of jobs that a backfill cycle examined since the last reset"),
-    average("bf_depth_mean_try", "count", |s| mean(s, |m| m.bf_depth_try),
-        "mean number of jobs that a backfill cycle tried to start since the last reset"),
-    average("bf_queue_length", "count", |s| number(s.bf_queue_len),
-        "entries in the queue of the last backfill cycle that had jobs, counted as in `main_last_queue_length`; not 0 when the queue is empty"),
-    last("bf_queue_length_sum", "count", |s| number(s.bf_queue_len_sum),
-        "sum of the queue lengths of all backfill cycles since the last reset"),
-    average("bf_queue_length_mean", "count", |s| mean(s, |m| m.bf_queue_len),
-        "mean number of entries in a backfill cycle's queue since the last reset"),
-    average("bf_table_size", "count", |s| number(s.bf_table_size), "time slots that the last backfill cycle that had jobs used for planning"),
-    last("bf_table_size_sum", "count", |s| number(s.bf_table_size_sum),
-        "sum of the time slots of all backfill cycles since the last reset"),
-    average("bf_table_size_mean", "count", |s| mean(s, |m| m.bf_table_size),
-        "mean number of time slots of a backfill cycle since the last reset"),
-    average("rpc_queue_enabled", "0 or 1", |s| number(s.rpc_queue_enabled), "whether slurmctld queues RPCs by type; from Slurm 24.05"),
-];
-
-fn mean(s: &Statistics, of: fn(&Means) -> Option<u64>) -> Option<f64> {
-    of(&derive::means(s)).and_then(number)
+metrics! {
+    METRICS: Statistics =
+        average("server_thread_count", "count", |s| s.server_thread_count,
+            "RPCs that slurmctld is serving now, one thread each; up to Slurm 24.05 new ones wait when there are 256"),
+        average("agent_queue_size", "count", |s| s.agent_queue_size, "messages to nodes that wait for an agent"),
+        average("agent_count", "count", |s| s.agent_count, "running agents; each sends a message to a group of nodes"),
+        average("agent_thread_count", "count", |s| s.agent_thread_count, "threads of those agents"),
+        average("dbd_agent_queue_size", "count", |s| s.dbd_agent_queue_size,
+            "messages that wait for slurmdbd; if it grows, slurmdbd is down or slow"),
+        average("gettimeofday_latency", "µs", |s| s.gettimeofday_latency,
+            "time of 1,000 calls of gettimeofday on slurmctld's host, measured when slurmctld starts; high with a bad clock source"),
+        last("req_time", "Unix s", |s| moment(Some(s.req_time)), "when slurmctld answered, on its clock"),
+        last("req_time_start", "Unix s", |s| moment(Some(s.req_time_start)),
+            "when slurmctld began to count: midnight UTC, its start or the last sdiag --reset"),
+        last("jobs_submitted", "count", |s| s.jobs_submitted, "jobs submitted since the last reset"),
+        last("jobs_started", "count", |s| s.jobs_started, "jobs started since the last reset"),
+        last("jobs_completed", "count", |s| s.jobs_completed, "jobs since the last reset whose end was reported by their script, or by salloc or srun, with any exit code; \
+             a running job that is cancelled is none"),
+        last("jobs_canceled", "count", |s| s.jobs_canceled, "successful scancel requests since the last reset, of any signal; one for a whole array"),
+        last("jobs_failed", "count", |s| s.jobs_failed, "jobs since the last reset that slurmd could not run, which drains the node; a job that exits with an error \
+             is completed"),
+        average("jobs_pending", "count", |s| s.jobs_pending, "jobs pending when they were last counted (job_states_ts)"),
+        average("jobs_running", "count", |s| s.jobs_running, "jobs running when they were last counted (job_states_ts)"),
+        last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
+            "when slurmctld last counted pending and running jobs: up to about 30 s ago"),
+        average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last cycle of the main scheduler"),
+        max("main_max_cycle", "µs", |s| s.schedule_cycle_max, "longest cycle of the main scheduler since the last reset"),
+        last("main_total_cycles", "count", |s| s.schedule_cycle_counter, "cycles of the main scheduler since the last reset"),
+        last("main_cycle_sum", "µs", |s| s.schedule_cycle_sum,
+            "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up to Slurm 25.05"),
+        average("main_mean_cycle", "µs", |s| derive::means(s).schedule_cycle, "mean cycle of the main scheduler since the last reset"),
+        last("main_depth_sum", "count", |s| s.schedule_cycle_depth, "jobs that the main scheduler examined since the last reset"),
+        average("main_mean_depth_cycle", "count", |s| derive::means(s).schedule_depth,
+            "mean number of jobs that a main cycle examined since the last reset"),
+        average("main_cycles_per_minute", "1/min", |s| derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start),
+            "main cycles per whole minute since the last reset; from its second minute on"),
+        average("main_last_queue_length", "count", |s| s.schedule_queue_len,
+            "entries in the queue of the last main cycle; a pending job has one for each of its partitions, an array has one"),
+        last("bf_total_jobs_since_slurm_start", "count", |s| s.bf_backfilled_jobs, "jobs started by backfill since slurmctld's start"),
+        last("bf_total_jobs_since_cycle_start", "count", |s| s.bf_last_backfilled_jobs,
+            "jobs started by backfill since the last reset"),
+        last("bf_total_het_jobs_since_cycle_start", "count", |s| s.bf_backfilled_het_jobs,
+            "components of het jobs started by backfill since the last reset"),
+        last("bf_total_cycles", "count", |s| s.bf_cycle_counter, "backfill cycles since the last reset"),
+        last("bf_last_cycle_when", "Unix s", |s| moment(s.bf_when_last_cycle),
+            "when the last backfill cycle that had jobs began; if it was long ago while jobs wait, backfill does not run"),
+        average("bf_active", "0 or 1", |s| s.bf_active, "whether a backfill cycle is running now"),
+        average("bf_last_cycle", "µs", |s| s.bf_cycle_last, "last backfill cycle that had jobs, less the time it slept to let RPCs through"),
+        max("bf_max_cycle", "µs", |s| s.bf_cycle_max, "longest backfill cycle since the last reset"),
+        last("bf_cycle_sum", "µs", |s| s.bf_cycle_sum, "sum of the backfill cycles since the last reset"),
+        average("bf_mean_cycle", "µs", |s| derive::means(s).bf_cycle, "mean backfill cycle since the last reset"),
+        average("bf_last_depth_cycle", "count", |s| s.bf_last_depth, "jobs that the last backfill cycle that had jobs examined"),
+        average("bf_last_depth_cycle_try", "count", |s| s.bf_last_depth_try, "jobs that the last backfill cycle that had jobs tried to start"),
+        last("bf_depth_sum", "count", |s| s.bf_depth_sum, "jobs that backfill examined since the last reset"),
+        last("bf_depth_sum_try", "count", |s| s.bf_depth_try_sum, "jobs that backfill tried to start since the last reset"),
+        average("bf_depth_mean", "count", |s| derive::means(s).bf_depth,
+            "mean number of jobs that a backfill cycle examined since the last reset"),
+        average("bf_depth_mean_try", "count", |s| derive::means(s).bf_depth_try,
+            "mean number of jobs that a backfill cycle tried to start since the last reset"),
+        average("bf_queue_length", "count", |s| s.bf_queue_len,
+            "entries in the queue of the last backfill cycle that had jobs, counted as in `main_last_queue_length`; not 0 when the queue is empty"),
+        last("bf_queue_length_sum", "count", |s| s.bf_queue_len_sum,
+            "sum of the queue lengths of all backfill cycles since the last reset"),
+        average("bf_queue_length_mean", "count", |s| derive::means(s).bf_queue_len,
+            "mean number of entries in a backfill cycle's queue since the last reset"),
+        average("bf_table_size", "count", |s| s.bf_table_size, "time slots that the last backfill cycle that had jobs used for planning"),
+        last("bf_table_size_sum", "count", |s| s.bf_table_size_sum,
+            "sum of the time slots of all backfill cycles since the last reset"),
+        average("bf_table_size_mean", "count", |s| derive::means(s).bf_table_size,
+            "mean number of time slots of a backfill cycle since the last reset"),
+        average("rpc_queue_enabled", "0 or 1", |s| s.rpc_queue_enabled, "whether slurmctld queues RPCs by type; from Slurm 24.05");
 }
 
 /// A fresh slurmctld counts since 0 for about a second: that is no moment.
-fn moment(seconds: Option<i64>) -> Option<f64> {
-    seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|&seconds| seconds > 0).and_then(number)
-}
-
-fn main_cycles_per_minute(s: &Statistics) -> Option<f64> {
-    derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start).map(f64::from)
+fn moment(seconds: Option<i64>) -> Option<i64> {
+    seconds.filter(|&seconds| seconds > 0)
 }
 
 #[cfg(test)]

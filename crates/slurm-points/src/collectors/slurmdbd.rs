@@ -5,9 +5,8 @@ use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, d
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::{self, Tables, seconds_since};
-use crate::levels;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, average, last, max, number};
+use crate::metric::{Metric, number};
 use crate::replies::SurveyReplies;
 use crate::rpc_metrics::{self, CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels};
 use crate::settings::{Setting, Value};
@@ -75,20 +74,20 @@ const CALLS: &[Metric<CallsRow>] = &rpc_metrics::calls(
 
 const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
-#[rustfmt::skip]
-const OF_ROLLUP: &[Metric<Period>] = &[
-    average("last_cycle", "µs", |p| number(p.rollup.last), "how long the last one took; no point before the second one"),
-    max("max_cycle", "µs", |p| number(p.rollup.max), "how long the longest one took; no point before the second one"),
-    average("mean_cycle", "µs", |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
-        "sacctmgr's mean, truncated: `total_time` over `total_cycles`"),
-    last("total_time", "µs", |p| number(p.rollup.total), "total time of all of them"),
-    last("total_cycles", "count", |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
-        "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
-                  includes it"),
-    max("age", "s", |p| number(p.age),
-        "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
-                  hours, slurmdbd or its database hangs: see slurmdbd's log"),
-];
+metrics! {
+    OF_ROLLUP: Period =
+        average("last_cycle", "µs", |p| p.rollup.last, "how long the last one took; no point before the second one"),
+        max("max_cycle", "µs", |p| p.rollup.max, "how long the longest one took; no point before the second one"),
+        average("mean_cycle", "µs", |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
+            "sacctmgr's mean, truncated: `total_time` over `total_cycles`"),
+        last("total_time", "µs", |p| p.rollup.total, "total time of all of them"),
+        last("total_cycles", "count", |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
+            "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
+                      includes it"),
+        max("age", "s", |p| p.age,
+            "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
+                      hours, slurmdbd or its database hangs: see slurmdbd's log");
+}
 
 impl Collect<SurveyReplies> for Slurmdbd {
     fn options(&self) -> ReplyOptions {

@@ -11,7 +11,7 @@ use slurm_snapshot::{
 
 use super::tests::started;
 use super::{COLLECTORS, Start};
-use crate::levels::{AnyLevel, Points};
+use crate::levels::{DocumentedLevel, Points};
 use crate::replies::SurveyReplies;
 
 const NOW: i64 = 1_700_000_000;
@@ -86,9 +86,8 @@ fn no_figure_that_ages_stands_still_while_slurmctld_says_that_nothing_has_change
         };
         let (before, after) = (round(NOW), round(NOW + 200));
         // Node events are what happened between two replies.
-        let levels =
-            collector.every_level().filter(|level| !level.below().starts_with("slurm_nodes.events."));
-        let leaves = levels.flat_map(AnyLevel::leaves);
+        let levels = collector.every_level().filter(|level| !level.below.starts_with("slurm_nodes.events."));
+        let leaves = levels.flat_map(DocumentedLevel::leaves);
         for leaf in leaves.filter(|leaf| leaf.unit == "s" || leaf.leaf.starts_with("over_1")) {
             let end = format!(".gauge-{}", leaf.leaf);
             let points: Vec<_> = before.iter().filter(|(path, _)| path.ends_with(&end)).collect();

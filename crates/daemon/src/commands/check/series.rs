@@ -115,10 +115,10 @@ fn complete(config: &Config, paths: &mut BTreeSet<String>) {
         let has_news = collector.replies.iter().any(|reply| reply.row().tells_news);
         let is_whole = has_news || collector.role() == Role::Accounting;
         let documented = collector.levels_with(settings);
-        for documented in documented.filter(|level| is_whole || !level.below().contains('<')) {
-            let found = levels.iter().filter_map(|level| match fits(documented.below(), level) {
+        for documented in documented.filter(|level| is_whole || !level.below.contains('<')) {
+            let found = levels.iter().filter_map(|level| match fits(documented.below, level) {
                 true => Some((*level).to_owned()),
-                false => neighbor(documented.below(), level).filter(|_| has_news),
+                false => neighbor(documented.below, level).filter(|_| has_news),
             });
             let leaves = documented.leaves();
             later.extend(found.flat_map(|level| {

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
-use slurm_points::levels::AnyLevel;
+use slurm_points::levels::DocumentedLevel;
 use slurm_points::metric::{Leaf, Rollup};
 
 use super::carbon_conf::CarbonConf;
@@ -103,7 +103,7 @@ fn with_file(config: &Config) -> String {
 fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
     let host = host();
     let prefix = config.prefix.expand(cluster, &host)?;
-    let figure = |(below, level, every): (String, &dyn AnyLevel, u32)| -> Vec<Figure> {
+    let figure = |(below, level, every): (String, &DocumentedLevel, u32)| -> Vec<Figure> {
         let below = below.replace(['<', '>'], "");
         let figure = |leaf: Leaf| {
             let path = format!("{prefix}.{below}.gauge-{}", leaf.leaf);
@@ -114,11 +114,11 @@ fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
     };
     let collectors = config.collectors.enabled().flat_map(|(collector, settings)| {
         let every = if collector.is_survey() { settings.interval(config.interval) } else { config.interval };
-        let is_sent = move |level: &&'static dyn AnyLevel| {
-            settings.users() > Some(0) || !level.below().contains("<user>")
+        let is_sent = move |level: &&'static DocumentedLevel| {
+            settings.users() > Some(0) || !level.below.contains("<user>")
         };
         let levels = collector.levels_with(settings).filter(is_sent);
-        levels.map(move |level| (level.below().to_owned(), level, every))
+        levels.map(move |level| (level.below.to_owned(), level, every))
     });
     let own = self_metrics::levels(&host, &config.carbon, &config.collectors.survey_replies());
     let own = own.into_iter().map(|(below, level)| (below, level, config.interval));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use slurm_points::collectors::{COLLECTORS, Collector};
-use slurm_points::levels::AnyLevel;
+use slurm_points::levels::DocumentedLevel;
 use slurm_points::metric::Leaf;
 
 use crate::self_metrics;
@@ -28,8 +28,7 @@ struct Section {
 /// The whole document.
 pub(super) fn document() -> String {
     let (surveys, ticks): (Vec<_>, Vec<_>) = COLLECTORS.iter().partition(|collector| collector.is_survey());
-    let by_default =
-        ticks.into_iter().flat_map(Collector::every_level).chain(self_metrics::LEVELS.iter().copied());
+    let by_default = ticks.into_iter().flat_map(Collector::every_level).chain(self_metrics::LEVELS);
     let off = surveys.into_iter().flat_map(Collector::every_level);
     let mut text = INTRODUCTION.to_owned();
     let mut printed = Vec::new();
@@ -52,13 +51,13 @@ pub(super) fn document() -> String {
 }
 
 /// The sections of these levels. A level without a text continues the one before.
-fn sections(levels: impl Iterator<Item = &'static dyn AnyLevel>) -> Vec<Section> {
+fn sections(levels: impl Iterator<Item = &'static DocumentedLevel>) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     for level in levels {
-        match sections.last_mut().filter(|_| level.about().is_empty()) {
+        match sections.last_mut().filter(|_| level.about.is_empty()) {
             Some(last) => last.leaves.extend(level.leaves()),
             None => {
-                let (below, about, leaves) = (level.below(), level.about(), level.leaves());
+                let (below, about, leaves) = (level.below, level.about, level.leaves());
                 sections.push(Section { below, about, leaves, also: Vec::new() });
             }
         }
