@@ -9,7 +9,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// The end of the program with this name: its error goes to stderr.
 #[must_use]
@@ -32,4 +32,21 @@ pub fn number<T: FromStr<Err = std::num::ParseIntError>>(name: &str, default: T)
         Ok(text) => text.parse().with_context(|| format!("{name}={text}")),
         Err(_) => Ok(default),
     }
+}
+
+/// The targets that were missed: what it is, how much, and the most that it may be.
+#[must_use]
+pub fn above<const N: usize>(targets: [(&str, f64, f64); N]) -> Vec<String> {
+    // What is not a number is no success.
+    let missed = targets
+        .into_iter()
+        .filter(|(_, is, most)| is.partial_cmp(most).is_none_or(std::cmp::Ordering::is_gt));
+    missed.map(|(what, is, most)| format!("{what}: {is:.2}, not {most}")).collect()
+}
+
+/// An error where a target was missed.
+pub fn none_above<const N: usize>(targets: [(&str, f64, f64); N]) -> Result<()> {
+    let missed = above(targets);
+    ensure!(missed.is_empty(), "missed: {}", missed.join("; "));
+    Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sandbox::{Folder, Slurm, find_program};
 use tools::contender::{compile, median};
 
@@ -47,58 +48,38 @@ PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN
     Ok(slurm)
 }
 
+/// What a program says that asks this cluster, and must succeed.
+fn output(folder: &Folder, slurm: &Slurm, program: &Path, args: &[&str]) -> Result<String> {
+    let mut command = sandbox::command(folder.path(), program);
+    let output = command.args(args).env("SLURM_CONF", slurm.conf()).output()?;
+    ensure!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Submits this many separate jobs to a partition.
 pub(crate) fn submit(folder: &Folder, slurm: &Slurm, partition: &str, jobs: u32) -> Result<()> {
     let program = compile(folder, "submit", include_str!("submit.c"))?;
-    let output = sandbox::command(folder.path(), &program)
-        .args([partition, &jobs.to_string()])
-        .env("SLURM_CONF", slurm.conf())
-        .output()?;
-    ensure!(output.status.success(), "submit: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    output(folder, slurm, &program, &[partition, &jobs.to_string()]).map(drop)
 }
 
-/// The cost of the bare C loop: medians.
-pub(crate) fn floor(folder: &Folder, slurm: &Slurm, rounds: usize) -> Result<Cost> {
-    bare(folder, slurm, "floor", include_str!("floor.c"), &[&rounds.to_string()])
-}
-
-/// The cost of a C loop that prints a line each round: medians.
-pub(crate) fn bare(folder: &Folder, slurm: &Slurm, name: &str, source: &str, args: &[&str]) -> Result<Cost> {
-    let program = compile(folder, name, source)?;
-    let output =
-        sandbox::command(folder.path(), &program).args(args).env("SLURM_CONF", slurm.conf()).output()?;
-    ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let rows: Vec<Vec<f64>> = text
-        .lines()
-        .map(|line| line.split(' ').map(|word| word.parse().context("not a figure")).collect())
-        .collect::<Result<_>>()?;
+/// The cost of the C loop, which prints a line each round: medians.
+pub(crate) fn floor(folder: &Folder, slurm: &Slurm, args: &[&str]) -> Result<Cost> {
+    let text = output(folder, slurm, &compile(folder, "floor", include_str!("floor.c"))?, args)?;
+    let row = |line: &str| line.split(' ').map(|word| word.parse().context("not a figure")).collect();
+    let rows: Vec<Vec<f64>> = text.lines().map(row).collect::<Result<_>>()?;
     let column = |index: usize| median(rows.iter().filter_map(|row| row.get(index).copied()));
     let peak = rows.iter().filter_map(|row| row.get(3)).fold(0.0_f64, |most, kib| most.max(*kib));
     Ok(Cost { cpu: column(1), wall: column(2), peak_kib: peak })
 }
 
-/// The cost of Slurm's commands: medians.
-pub(crate) struct Forked {
-    /// The cost of the commands; the wall time includes reading their output.
-    pub(crate) cost: Cost,
-    /// CPU for splitting their lines, µs.
-    pub(crate) reading: f64,
-}
-
-/// Runs Slurm's own commands one after the other; each is a line.
-pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &str) -> Result<Forked> {
-    let output = sandbox::command(folder.path(), &find_program("python3")?)
-        .args(["-c", include_str!("forked.py"), &rounds.to_string(), commands])
-        .env("SLURM_CONF", slurm.conf())
-        .output()?;
-    ensure!(output.status.success(), "forked.py: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut words = text.split_whitespace().map(str::parse::<f64>);
-    let mut word = || words.next().context("a figure is missing")?.context("not a figure");
-    let (cpu, reading, wall, kib) = (word()?, word()?, word()?, word()?);
-    Ok(Forked { cost: Cost { cpu, wall, peak_kib: kib }, reading })
+/// The cost of Slurm's own commands, run one after the other, each a line: medians, the wall time with reading their output; and the
+/// CPU for splitting their lines, µs.
+pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &str) -> Result<(Cost, f64)> {
+    let args = ["-c", include_str!("forked.py"), &rounds.to_string(), commands];
+    let text = output(folder, slurm, &find_program("python3")?, &args)?;
+    let words: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    let [cpu, reading, wall, peak_kib] = *words.as_slice() else { bail!("not four figures: {text}") };
+    Ok((Cost { cpu, wall, peak_kib }, reading))
 }
 
 /// How often slurmctld was asked for all jobs.

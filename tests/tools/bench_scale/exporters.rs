@@ -19,9 +19,9 @@ pub(crate) fn measure(folder: &Folder, slurm: &Slurm, rounds: usize, ours: &Cost
     let mut cheapest = f64::INFINITY;
     for (name, commands) in EXPORTERS.split("# ").filter_map(|exporter| exporter.split_once('\n')) {
         let before = cluster::dumps(slurm)?;
-        let forked = cluster::forked(folder, slurm, rounds, commands)?;
+        let (cost, reading) = cluster::forked(folder, slurm, rounds, commands)?;
         let dumps = (cluster::dumps(slurm)? - before) / rounds as f64;
-        let (alone, read) = (forked.cost.cpu, forked.cost.cpu + forked.reading);
+        let (alone, read) = (cost.cpu, cost.cpu + reading);
         let times = read / ours.cpu;
         table.push_str(&format!(
             "| {name} | {} | {dumps:.0} | {:.0} ms | {:.0} ms | {times:.1} |\n",

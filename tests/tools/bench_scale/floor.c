@@ -1,56 +1,115 @@
-/* The floor: the replies that a full survey asks for, with the same flags, loaded and freed from bare C. Prints CPU
+/* The floor of what the reader asks: the same calls, whose replies are freed. `surveys ROUNDS`: what a full survey asks for, with the
+ * same flags; `jobs ROUNDS CLUSTER SINCE UNTIL`: jobs that ended; `associations ROUNDS`: all associations and QOS. Prints records, CPU
  * and wall in µs, and the most memory in KiB. */
 #include <slurm/slurm.h>
+#include <slurm/slurmdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
-static double since(const struct timespec *before)
+static double microseconds(clockid_t clock)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (now.tv_sec - before->tv_sec) * 1e6 + (now.tv_nsec - before->tv_nsec) / 1e3;
+	clock_gettime(clock, &now);
+	return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
 }
 
-static double cpu(void)
+static void check(int failed, const char *what)
 {
-	struct rusage usage;
+	if (failed) {
+		slurm_perror(what);
+		exit(1);
+	}
+}
 
-	getrusage(RUSAGE_SELF, &usage);
-	return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 + usage.ru_utime.tv_usec +
-		usage.ru_stime.tv_usec;
+static unsigned count(List list)
+{
+	ListIterator iterator = slurm_list_iterator_create(list);
+	unsigned records = 0;
+
+	while (slurm_list_next(iterator))
+		records++;
+	slurm_list_iterator_destroy(iterator);
+	return records;
+}
+
+static unsigned surveys(void)
+{
+	job_info_msg_t *jobs = NULL;
+	node_info_msg_t *nodes = NULL;
+	partition_info_msg_t *partitions = NULL;
+	unsigned records;
+
+	check(slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL | SHOW_FUTURE) ||
+	      slurm_load_partitions(0, &partitions, SHOW_ALL | SHOW_LOCAL) ||
+	      slurm_load_jobs(0, &jobs, SHOW_ALL | SHOW_LOCAL), "surveys");
+	records = jobs->record_count;
+	slurm_free_job_info_msg(jobs);
+	slurm_free_partition_info_msg(partitions);
+	slurm_free_node_info_msg(nodes);
+	return records;
+}
+
+static unsigned jobs(char **words)
+{
+	static char *states[] = { "3", "4", "5", "6", "7", "8", "9", "10", "11", "1024" };
+	slurmdb_job_cond_t condition = { 0 };
+	void *connection = slurmdb_connection_get(NULL);
+	unsigned records;
+	List list;
+
+	condition.cluster_list = slurm_list_create(NULL);
+	slurm_list_append(condition.cluster_list, words[0]);
+	condition.state_list = slurm_list_create(NULL);
+	for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+		slurm_list_append(condition.state_list, states[i]);
+	condition.flags = JOBCOND_FLAG_DUP | JOBCOND_FLAG_NO_STEP | JOBCOND_FLAG_NO_TRUNC;
+	condition.db_flags = SLURMDB_JOB_FLAG_NOTSET;
+	condition.usage_start = atoll(words[1]);
+	condition.usage_end = atoll(words[2]);
+	list = slurmdb_jobs_get(connection, &condition);
+	check(!list, "jobs");
+	records = count(list);
+	slurm_list_destroy(list);
+	slurm_list_destroy(condition.cluster_list);
+	slurm_list_destroy(condition.state_list);
+	slurmdb_connection_close(&connection);
+	return records;
+}
+
+static unsigned associations(void)
+{
+	assoc_mgr_info_request_msg_t request = { 0 };
+	assoc_mgr_info_msg_t *reply = NULL;
+	unsigned records;
+
+	request.flags = ASSOC_MGR_INFO_FLAG_ASSOC | ASSOC_MGR_INFO_FLAG_QOS;
+	check(slurm_load_assoc_mgr_info(&request, &reply), "associations");
+	records = count(reply->assoc_list);
+	slurm_free_assoc_mgr_info_msg(reply);
+	return records;
 }
 
 int main(int argc, char **argv)
 {
-	int rounds = argc > 1 ? atoi(argv[1]) : 1;
+	char what = argc > 2 ? *argv[1] : 0;
 	struct rusage usage;
 
 	slurm_init(NULL);
-	while (rounds-- > 0) {
-		job_info_msg_t *jobs = NULL;
-		node_info_msg_t *nodes = NULL;
-		partition_info_msg_t *partitions = NULL;
-		struct timespec before;
-		double spent = cpu();
-		unsigned records;
+	for (int rounds = what ? atoi(argv[2]) : 0; rounds > 0; rounds--) {
+		double cpu = microseconds(CLOCK_PROCESS_CPUTIME_ID), wall = microseconds(CLOCK_MONOTONIC);
+		unsigned records = what == 's' ? surveys() : what == 'j' ? jobs(argv + 3) : associations();
 
-		clock_gettime(CLOCK_MONOTONIC, &before);
-		if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL | SHOW_FUTURE) ||
-		    slurm_load_partitions(0, &partitions, SHOW_ALL | SHOW_LOCAL) ||
-		    slurm_load_jobs(0, &jobs, SHOW_ALL | SHOW_LOCAL)) {
-			slurm_perror("floor");
-			return 1;
-		}
-		records = jobs->record_count;
-		slurm_free_job_info_msg(jobs);
-		slurm_free_partition_info_msg(partitions);
-		slurm_free_node_info_msg(nodes);
+		cpu = microseconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+		wall = microseconds(CLOCK_MONOTONIC) - wall;
 		getrusage(RUSAGE_SELF, &usage);
-		printf("%u %.0f %.0f %ld\n", records, cpu() - spent, since(&before), usage.ru_maxrss);
+		printf("%u %.0f %.0f %ld\n", records, cpu, wall, usage.ru_maxrss);
 		fflush(stdout);
+		if (what != 's')
+			usleep(200000);
 	}
 	return 0;
 }

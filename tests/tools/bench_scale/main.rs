@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sandbox::{Daemon, Folder, Slurm};
 use tools::contender::cpu;
-use tools::{end, number, say};
+use tools::{end, none_above, number, say};
 
 use self::reader::{Cost, Reader};
 
@@ -31,8 +31,8 @@ const ROUNDS: usize = 5;
 const MOST_CPU: f64 = 1.2;
 const MOST_WALL: f64 = 1.2;
 const MOST_MEMORY: f64 = 1.15;
-/// And how many times the reader's CPU the cheapest exporter uses.
-const LEAST_EXPORTER: f64 = 5.0;
+/// And with the cheapest exporter.
+const MOST_OF_EXPORTER: f64 = 0.2;
 
 fn main() -> ExitCode {
     end("bench", bench_all())
@@ -58,7 +58,7 @@ fn bench() -> Result<()> {
     say(&format!("{nodes} nodes, {jobs} waiting jobs, submitted in {} s\n\n", begun.elapsed().as_secs()))?;
 
     let floor = measured(&slurm, "a bare C loop: nodes, partitions, jobs, freed", || {
-        cluster::floor(&folder, &slurm, ROUNDS)
+        cluster::floor(&folder, &slurm, &["surveys", &ROUNDS.to_string()])
     })?;
     let mut reader = Reader::start(&slurm)?;
     let idle = reader.rss_kib()?;
@@ -68,7 +68,7 @@ fn bench() -> Result<()> {
     let after = reader.rss_kib()?;
     drop(reader);
     let squeue = measured(&slurm, "squeue alone", || {
-        Ok(cluster::forked(&folder, &slurm, ROUNDS, "squeue -h -o '%i %T'")?.cost)
+        Ok(cluster::forked(&folder, &slurm, ROUNDS, "squeue -h -o '%i %T'")?.0)
     })?;
     say(&table(&floor, &[&floor, &ours, &unchanged, &squeue]))?;
     say(&format!(
@@ -166,15 +166,11 @@ fn table(floor: &Row, rows: &[&Row]) -> String {
 }
 
 fn judge(floor: &Cost, Row { cost: ours, dumps, .. }: &Row, cheapest: f64) -> Result<()> {
-    let (cpu, wall) = (ours.cpu / floor.cpu, ours.wall / floor.wall);
-    let memory = ours.peak_kib / floor.peak_kib;
-    ensure!(cpu <= MOST_CPU, "{cpu:.2} times the C loop's CPU, not {MOST_CPU}");
-    ensure!(wall <= MOST_WALL, "{wall:.2} times the C loop's wall time, not {MOST_WALL}");
-    ensure!(memory <= MOST_MEMORY, "{memory:.2} times the C loop's memory, not {MOST_MEMORY}");
     ensure!((dumps - 1.0).abs() < 1e-9, "{dumps} job dumps a survey, not 1");
-    ensure!(
-        cheapest >= LEAST_EXPORTER,
-        "an exporter takes {cheapest:.2} times as much, not {LEAST_EXPORTER}"
-    );
-    Ok(())
+    none_above([
+        ("CPU compared with the C loop", ours.cpu / floor.cpu, MOST_CPU),
+        ("wall time compared with it", ours.wall / floor.wall, MOST_WALL),
+        ("memory compared with it", ours.peak_kib / floor.peak_kib, MOST_MEMORY),
+        ("CPU compared with the cheapest exporter", 1.0 / cheapest, MOST_OF_EXPORTER),
+    ])
 }
