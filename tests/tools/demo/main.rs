@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::metrics::FIGURES;
-use sandbox::{CPUS, Sandbox, Sdiag, now, slurm_graphite, unix_seconds, wait};
+use sandbox::{Bustle, Sandbox, Sdiag, now, slurm_graphite, unix_seconds, wait};
 use tools::{end, say};
 
 use crate::table::Table;
@@ -55,13 +55,13 @@ fn demo() -> Result<()> {
     say("  collector  slurm-graphite run --interval 1s\n")?;
     say("  jobs       an array, wide ones for backfill, some that fail, some that are cancelled\n")?;
     let mut end = unix_seconds() + LENGTH;
-    let mut jobs = Jobs::default();
+    let mut bustle = Bustle::default();
     for second in 1.. {
         until_second(end - LENGTH + second);
         if collector.exit_status()?.is_some() || second == LENGTH {
             break;
         }
-        jobs.submit(&sandbox, second)?;
+        bustle.second(&sandbox.slurm, u32::try_from(second)?)?;
         let clear = if terminal { "\r" } else { "" };
         match second {
             KILLED => {
@@ -138,42 +138,6 @@ fn has_resent(sandbox: &Sandbox) -> Option<f64> {
         sandbox.carbon.series(path).ok()?.last().map(|point| point.1)
     };
     last(".gauge-points_resent").filter(|&resent| resent > 0.0 && last(".gauge-queue_resend") == Some(0.0))
-}
-
-/// Jobs over half a minute, so that every figure has something to show.
-#[derive(Default)]
-struct Jobs {
-    wide: Vec<u32>,
-}
-
-impl Jobs {
-    fn submit(&mut self, sandbox: &Sandbox, second: u64) -> Result<()> {
-        let slurm = &sandbox.slurm;
-        match second {
-            1 => {
-                slurm.submit(&["--array=1-6", "--wrap", "sleep 4"])?;
-                slurm.submit(&["--wrap", "exit 3"])?;
-            }
-            2 | 9 | 16 => {
-                for _ in 0..3 {
-                    self.wide.push(slurm.submit(&["-n", &CPUS.to_string(), "--wrap", "sleep 2"])?);
-                }
-            }
-            5 | 12 | 19 | 26 => {
-                for seconds in 1..=4 {
-                    slurm.submit(&["--time=1", "--wrap", &format!("sleep {seconds}")])?;
-                }
-                slurm.submit(&["--wrap", "exit 1"])?;
-            }
-            7 | 14 | 21 => {
-                if let Some(job) = self.wide.pop() {
-                    slurm.run("scancel", &[&job.to_string()])?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
 }
 
 /// The demo is a test too: every metric that people's dashboards use must be there, without holes. On a busy machine a
