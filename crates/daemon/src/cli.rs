@@ -88,12 +88,9 @@ pub(crate) enum Command {
         /// Print one line of JSON
         #[arg(long)]
         json: bool,
-        #[arg(
-            long,
-            value_name = "TIME",
-            value_parser = duration,
-            help = "How old the last tick may be, and how long slurmctld or a destination may be away [default: 90s, or three intervals if that is longer]"
-        )]
+        /// How old the last tick may be, and how long slurmctld or a destination may be away [default: 90s, or three intervals if that is
+        /// longer]
+        #[arg(long, value_name = "TIME", value_parser = duration)]
         max_age: Option<Duration>,
         /// The daemon's socket [default: status.sock in RUNTIME_DIRECTORY or /run/slurm-graphite]
         #[arg(long, value_name = "FILE")]
@@ -103,7 +100,8 @@ pub(crate) enum Command {
     Metrics {
         /// Only metrics with this text in their path or meaning, such as bf_
         filter: Option<String>,
-        #[arg(long, value_enum, default_value_t = MetricsFormat::Markdown, help = "How to print them")]
+        /// How to print them
+        #[arg(long, value_enum, default_value_t = MetricsFormat::Markdown)]
         format: MetricsFormat,
     },
     /// Print the rules that Carbon needs for this configuration, or write them into Carbon's files

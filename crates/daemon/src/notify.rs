@@ -22,16 +22,12 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
     systemd: Option<(UnixDatagram, SocketAddr)>,
-    watchdog: Option<Watchdog>,
-    pending: VecDeque<&'static str>,
-    status: String,
-}
-
-#[derive(Debug)]
-struct Watchdog {
-    patience: Duration,
+    /// The watchdog's patience, if it watches this process.
+    patience: Option<Duration>,
     /// When it must be fed at the latest, Unix time.
     feed_at: Duration,
+    pending: VecDeque<&'static str>,
+    status: String,
 }
 
 impl Notify {
@@ -42,19 +38,18 @@ impl Notify {
             let opened = open(&name);
             opened.inspect_err(|error| debug!(%error, "systemd cannot be notified")).ok()
         });
-        let watchdog = patience().map(|patience| Watchdog { patience, feed_at: Duration::ZERO });
-        Self { systemd, watchdog, ..Self::default() }
+        Self { systemd, patience: patience(), ..Self::default() }
     }
 
     /// When the watchdog must be fed at the latest, Unix time.
     pub(crate) fn feed_at(&self) -> Option<Duration> {
-        self.watchdog.as_ref().map(|watchdog| watchdog.feed_at)
+        self.patience.map(|_| self.feed_at)
     }
 
     /// Feeds the watchdog: the tick loop is alive. It is fed again after a third of its patience at the latest.
     pub(crate) fn feed(&mut self, now: Duration) {
-        if let Some(watchdog) = &mut self.watchdog {
-            watchdog.feed_at = now.saturating_add(watchdog.patience / 3);
+        if let Some(patience) = self.patience {
+            self.feed_at = now.saturating_add(patience / 3);
             self.send("WATCHDOG=1");
         }
     }

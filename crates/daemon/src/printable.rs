@@ -22,16 +22,12 @@ fn is_visible(c: char) -> bool {
 
 /// The same, for a column of a table: at most `width` characters; what is cut ends in an ellipsis.
 pub(crate) fn cell(text: &str, width: usize) -> String {
-    cut(&printable(text), width).into_owned()
-}
-
-/// At most `width` characters; what is cut ends in an ellipsis.
-fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    let text = printable(text);
     if text.chars().count() <= width {
-        return Cow::Borrowed(text);
+        return text.into_owned();
     }
     let kept = text.chars().take(width.saturating_sub(1));
-    Cow::Owned(kept.chain(std::iter::once('…').take(width)).collect())
+    kept.chain(std::iter::once('…').take(width)).collect()
 }
 
 /// The same, for the value of a field in a log line: in quotes unless it is a plain word, so that it cannot look like other

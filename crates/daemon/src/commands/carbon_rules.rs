@@ -51,8 +51,9 @@ pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: 
     if let Some(most) = max_creates {
         changes.push(Change::of(&folder.join(CARBON), None, |old| creates::raised(old, most))?);
     }
+    let report = changes.iter().map(|change| change.report(dry_run)).collect::<String>();
     if dry_run {
-        return print(&changes.iter().map(Change::preview).collect::<String>());
+        return print(&report);
     }
     // What can fail comes first: a file is only replaced when all of them can be.
     let staged: Vec<Vec<Staged>> =
@@ -60,7 +61,7 @@ pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: 
     for file in staged.into_iter().flatten() {
         file.commit()?;
     }
-    print(&changes.iter().map(Change::report).collect::<String>())?;
+    print(&report)?;
     print(match changes.iter().any(Change::is_needed) {
         true => "Restart Carbon before the first start of slurm-graphite: `systemctl restart carbon-cache`\n",
         false => "Nothing to restart\n",
@@ -119,13 +120,12 @@ impl Change {
             .with_context(|| format!("{} is not changed", self.path.display()))
     }
 
-    /// What was done.
-    fn report(&self) -> String {
+    /// What was done, or would be.
+    fn report(&self, dry_run: bool) -> String {
         let path = self.path.display();
-        if !self.is_needed() {
-            return format!("{path}: nothing to change\n");
-        }
         match self.old {
+            _ if !self.is_needed() => format!("{path}: nothing to change\n"),
+            _ if dry_run => self.preview(),
             Some(_) => format!("{path}: written; the former file is {}\n", self.backup().display()),
             None => format!("{path}: written\n"),
         }
@@ -133,16 +133,12 @@ impl Change {
 
     /// The lines that would go and come. Only one place of a file is changed.
     fn preview(&self) -> String {
-        let path = self.path.display();
-        if !self.is_needed() {
-            return format!("{path}: nothing to change\n");
-        }
         let [old, new] = [self.old.as_deref().unwrap_or_default(), &self.new].map(String::from_utf8_lossy);
         let [mut old, mut new] = [&old, &new].map(|text| text.lines().collect::<Vec<_>>());
         let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
         (old, new) = (old.split_off(head), new.split_off(head));
         let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-        let mut text = format!("{path}: from line {} on\n", head.saturating_add(1));
+        let mut text = format!("{}: from line {} on\n", self.path.display(), head.saturating_add(1));
         for (sign, lines) in [('-', old), ('+', new)] {
             for line in lines.iter().take(lines.len() - tail) {
                 // Writing to a String cannot fail.

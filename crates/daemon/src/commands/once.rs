@@ -27,14 +27,15 @@ pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Res
     }
     if let Some(file) = replay {
         let mut ticks = Ticks::new(&config);
-        return recording::readings(file)?.try_for_each(|reading| print_lines(&ticks.batch(reading?)?));
+        return recording::readings(file)?
+            .try_for_each(|reading| print(&carbon::lines(&ticks.batch(reading?)?)));
     }
     block_on(async {
         let mut ticks = Ticks::new(&config);
         let reading = read_or_advise(config.slurm.clone(), ticks.request()).await?;
         let mut batch = ticks.batch(*reading)?;
         ticks.survey(&mut batch).await.iter().for_each(|failure| note(failure));
-        print_lines(&batch)?;
+        print(&carbon::lines(&batch))?;
         if Plan::of(&config).is_some() {
             note(
                 "finished jobs are counted by the daemon alone; `stats --jobs --finished` has those of the last hour",
@@ -103,10 +104,6 @@ impl<'a> Ticks<'a> {
         self.collecting.collect(timestamp, &outcome, &self.prefix, &mut batch);
         Ok(batch)
     }
-}
-
-fn print_lines(batch: &Batch) -> Result<()> {
-    print(&carbon::lines(batch))
 }
 
 async fn send(config: &Config, batch: Batch) -> Result<()> {

@@ -52,10 +52,9 @@ impl Block {
         Self { name: name.to_owned(), text: format!("{}\n{}\n{}\n", of(BEGIN), rules.trim(), of(END)) }
     }
 
-    /// The only block of a file of ours.
+    /// The only block of a file of ours, which has no name.
     pub(super) fn shipped(file: &str) -> Self {
-        let name = file.lines().next().and_then(|line| line.strip_prefix(BEGIN)).unwrap_or_default();
-        Self { name: name.trim().to_owned(), text: file.to_owned() }
+        Self { name: String::new(), text: file.to_owned() }
     }
 
     /// The file with this block instead of the one with its name: above all rules of the site, and otherwise unchanged.

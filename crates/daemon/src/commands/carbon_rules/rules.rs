@@ -34,13 +34,13 @@ pub(crate) fn schemas(config: &Config) -> Block {
             true => (format!("_users_{family}"), settings.interval(interval)),
             false => ("_users".to_owned(), interval),
         };
-        rule(&name, &format!(r"{family}\.user\."), month(step, fine));
+        rule(&name, &format!(r"{family}\.user\."), retentions(step, fine, 30, None));
     }
     for (step, families) in surveys(config) {
         let name = format!("_every_{}", self::step(step));
-        rule(&name, &format!(r"({})\.", families.join("|")), years(step, fine));
+        rule(&name, &format!(r"({})\.", families.join("|")), retentions(step, fine, 90, Some("3y")));
     }
-    rule("", "", years(interval, fine));
+    rule("", "", retentions(interval, fine, 90, Some("3y")));
     Block::new(&prefix, &text)
 }
 
@@ -64,30 +64,19 @@ fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     surveys
 }
 
-// Whisper needs every archive's step to be a multiple of the finer one's, and the coarser archive to be kept for longer.
-fn month(interval: u32, fine: u64) -> String {
-    let middle = fine.saturating_add(1).max(30);
-    retentions(vec![(300_u32.next_multiple_of(interval), days(middle)), (interval, days(fine))])
-}
-
-fn years(interval: u32, fine: u64) -> String {
-    let middle = 300_u32.next_multiple_of(interval);
-    let coarse = 3600_u32.next_multiple_of(middle);
-    let kept = fine.saturating_add(1).max(90);
-    retentions(vec![(coarse, "3y".to_owned()), (middle, days(kept)), (interval, days(fine))])
-}
-
-fn days(days: u64) -> String {
-    format!("{days}d")
-}
-
-/// Archives as Carbon has them, from the coarsest.
-fn retentions(mut archives: Vec<(u32, String)>) -> String {
-    // Whisper takes no two of one step: of those the longest.
+/// Archives as Carbon has them: the finest for `fine` days, five minutes for `middle` days, an hour for as long as `coarse` says.
+fn retentions(interval: u32, fine: u64, middle: u64, coarse: Option<&str>) -> String {
+    // Whisper needs every archive's step to be a multiple of the finer one's, and the coarser archive to be kept for longer.
+    let five_minutes = 300_u32.next_multiple_of(interval);
+    let hour = 3600_u32.next_multiple_of(five_minutes);
+    let middle = fine.saturating_add(1).max(middle);
+    let days = [(five_minutes, format!("{middle}d")), (interval, format!("{fine}d"))];
+    let coarse = coarse.map(|kept| (hour, kept.to_owned()));
+    let mut archives: Vec<_> = coarse.into_iter().chain(days).collect();
+    // It takes no two of one step: of those the longest.
     archives.dedup_by_key(|(step, _)| *step);
-    let archives: Vec<String> =
-        archives.iter().rev().map(|(seconds, kept)| format!("{}:{kept}", step(*seconds))).collect();
-    archives.join(",")
+    let archives = archives.iter().rev().map(|(seconds, kept)| format!("{}:{kept}", step(*seconds)));
+    archives.collect::<Vec<_>>().join(",")
 }
 
 /// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both. A name with tags begins with the family.

@@ -52,26 +52,22 @@ pub(super) fn document() -> String {
 
 /// The sections of these levels. A level without a text continues the one before.
 fn sections(levels: impl Iterator<Item = &'static DocumentedLevel>) -> Vec<Section> {
+    let levels: Vec<_> = levels.collect();
     let mut sections: Vec<Section> = Vec::new();
-    for level in levels {
-        match sections.last_mut().filter(|_| level.about.is_empty()) {
-            Some(last) => last.leaves.extend(level.leaves()),
-            None => {
-                let (below, about, leaves) = (level.below, level.about, level.leaves());
-                sections.push(Section { below, about, leaves, also: Vec::new() });
-            }
-        }
-    }
-    let mut joined: Vec<Section> = Vec::new();
-    for section in sections {
-        let same =
+    for continued in levels.chunk_by(|_, next| next.about.is_empty()) {
+        let Some((below, about)) = continued.first().map(|level| (level.below, level.about)) else {
+            continue;
+        };
+        let leaves = continued.iter().flat_map(|level| level.leaves()).collect();
+        let section = Section { below, about, leaves, also: Vec::new() };
+        let is_same =
             |other: &&mut Section| other.family() == section.family() && other.leaves == section.leaves;
-        match joined.iter_mut().find(same) {
-            Some(first) => first.also.push((section.below, section.about)),
-            None => joined.push(section),
+        match sections.iter_mut().find(is_same) {
+            Some(first) => first.also.push((below, about)),
+            None => sections.push(section),
         }
     }
-    joined
+    sections
 }
 
 impl Section {

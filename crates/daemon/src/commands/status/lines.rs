@@ -202,134 +202,101 @@ mod tests {
         }
     }
 
-    fn marks(document: &StatusDocument) -> Vec<(String, Mark)> {
-        let lines = lines(document, Duration::from_secs(90)).into_iter();
-        lines.filter(|line| line.mark != Mark::Good).map(|line| (line.subject, line.mark)).collect()
+    fn with(change: impl FnOnce(&mut StatusDocument)) -> Vec<StatusLine> {
+        let mut document = document();
+        change(&mut document);
+        lines(&document, Duration::from_secs(90))
+    }
+
+    fn not_good(lines: Vec<StatusLine>) -> Vec<(String, Mark)> {
+        let lines = lines.into_iter().filter(|line| line.mark != Mark::Good);
+        lines.map(|line| (line.subject, line.mark)).collect()
+    }
+
+    fn text(lines: &[StatusLine], subject: &str) -> String {
+        lines.iter().find(|line| line.subject == subject).unwrap().text.clone()
+    }
+
+    fn carbon() -> DestinationEntry {
+        DestinationEntry { name: "a".to_owned(), ..DestinationEntry::default() }
+    }
+
+    fn disk(since: Option<i64>) -> QueueEntry {
+        QueueEntry { dir: Some("/q".into()), since, ..QueueEntry::default() }
     }
 
     #[test]
-    fn what_is_away_is_wrong_after_max_age_and_a_young_daemon_is_given_that_time() {
-        let to = |since| DestinationEntry { name: "a".to_owned(), since, ..DestinationEntry::default() };
-        for (since, mark) in [(910, Mark::Note), (909, Mark::Wrong)] {
-            let away = StatusDocument { destinations: vec![to(since)], ..document() };
-            assert_eq!(marks(&away), [("a".to_owned(), mark)]);
-            let starts = StatusDocument {
-                started: since,
-                last_tick: None,
-                slurmctld: SlurmctldEntry::default(),
-                ..document()
-            };
-            assert_eq!(marks(&starts), ["last tick", "slurmctld"].map(|subject| (subject.to_owned(), mark)));
-            let queue = QueueEntry { dir: Some("/q".into()), ..QueueEntry::default() };
-            let no_disk = StatusDocument { started: since, queue, ..document() };
-            assert_eq!(marks(&no_disk), [("queue".to_owned(), mark)]);
+    fn what_is_not_ok_has_a_note_until_max_age_and_is_wrong_after_it() {
+        type Change = fn(&mut StatusDocument, i64);
+        let cases: [(&str, &[&str], Change); 9] = [
+            ("away", &["a"], |d, since| d.destinations = vec![DestinationEntry { since, ..carbon() }]),
+            // It reads no more than one that is away.
+            ("in doubt", &["a"], |d, since| {
+                d.destinations =
+                    vec![DestinationEntry { connected: true, in_doubt: true, since, ..carbon() }];
+            }),
+            // A load balancer without a backend: each connection ends after a moment, and nothing is delivered.
+            ("accepts and closes at once", &["a"], |d, oldest| {
+                d.destinations = vec![DestinationEntry { since: 999, waits_since: Some(oldest), ..carbon() }];
+            }),
+            ("a young daemon", &["last tick", "slurmctld"], |d, started| {
+                (d.started, d.last_tick, d.slurmctld) = (started, None, SlurmctldEntry::default());
+            }),
+            ("a disk that was never there", &["queue"], |d, started| {
+                (d.started, d.queue) = (started, disk(None));
+            }),
+            // A daemon that has been up for a week is not failed by a disk that does not answer for a second.
+            ("a disk that is away", &["queue"], |d, since| d.queue = disk(Some(since))),
+            // A request to a slurmctld that hangs may take as long as `[slurm] timeout`. Until then it was said to answer.
+            ("a late answer", &["slurmctld"], |d, last| d.slurmctld.last_answer = Some(last)),
+            ("a late answer of a standby", &["slurmctld"], |d, last| {
+                (d.slurmctld.last_answer, d.slurmctld.standby) = (Some(last), true);
+            }),
+            // A health check must not call it OK that nothing is ever sent.
+            ("without the name that the prefix needs", &["slurmctld"], |d, since| {
+                (d.slurmctld.nameless, d.slurmctld.since) = (true, Some(since));
+            }),
+        ];
+        for (what, subjects, change) in cases {
+            for (since, mark) in [(910, Mark::Note), (909, Mark::Wrong)] {
+                let expected: Vec<_> = subjects.iter().map(|subject| ((*subject).to_owned(), mark)).collect();
+                assert_eq!(not_good(with(|document| change(document, since))), expected, "{what}");
+            }
         }
     }
 
-    /// A load balancer without a backend does this: each connection ends after a moment, and nothing is delivered.
     #[test]
-    fn a_peer_that_accepts_and_closes_at_once_is_wrong_when_what_waits_is_older_than_max_age() {
-        for (oldest, mark) in [(910, Mark::Note), (909, Mark::Wrong)] {
-            let to =
-                DestinationEntry { since: 999, waits_since: Some(oldest), ..DestinationEntry::default() };
-            let closing = StatusDocument { destinations: vec![to], ..document() };
-            assert_eq!(marks(&closing), [(String::new(), mark)]);
-        }
-    }
-
-    /// One that has been up for a week is not failed by a disk that does not answer for a second.
-    #[test]
-    fn a_disk_is_wrong_when_it_has_been_away_for_max_age_however_old_the_daemon_is() {
-        for (since, mark) in [(910, Mark::Note), (909, Mark::Wrong)] {
-            let queue = QueueEntry { dir: Some("/q".into()), since: Some(since), ..QueueEntry::default() };
-            assert_eq!(marks(&StatusDocument { queue, ..document() }), [("queue".to_owned(), mark)]);
-        }
+    fn a_clock_that_was_set_back_a_standby_and_a_request_under_way_for_two_intervals_are_ok() {
+        assert_eq!(not_good(with(|d| d.last_tick = Some(5000))), []);
+        let standby = with(|d| (d.slurmctld.standby, d.slurmctld.last_answer) = (true, Some(940)));
+        assert!(text(&standby, "slurmctld").starts_with("standby since "));
+        assert_eq!(not_good(standby), []);
+        let late = with(|d| d.slurmctld.last_answer = Some(939));
+        assert!(text(&late, "slurmctld").contains("the last answer 1m 1s ago"));
+        assert_eq!(not_good(late), [("slurmctld".to_owned(), Mark::Note)]);
     }
 
     #[test]
     fn why_nothing_is_on_disk_and_why_a_reload_was_refused_is_said_once() {
         let why = "/etc/a.toml: line 1: interval: bad\n/etc/a.toml: line 2: prefx: no such key".to_owned();
-        let queue = QueueEntry {
-            dir: Some("/q".into()),
-            since: Some(990),
-            error: Some("/q/queue-1.log: No space left on device".to_owned()),
-            ..QueueEntry::default()
-        };
-        let document = StatusDocument {
-            config: Some("/etc/a.toml".into()),
-            refused: Some(RefusedEntry { at: 0, why }),
-            queue,
-            ..document()
-        };
-        let lines = lines(&document, Duration::from_secs(90));
-        let text = |subject: &str| lines.iter().find(|line| line.subject == subject).unwrap().text.clone();
-        let refused = text("configuration");
+        let full = "/q/queue-1.log: No space left on device";
+        let lines = with(|d| {
+            d.config = Some("/etc/a.toml".into());
+            d.refused = Some(RefusedEntry { at: 0, why });
+            d.queue = QueueEntry { error: Some(full.to_owned()), ..disk(Some(990)) };
+        });
+        let refused = text(&lines, "configuration");
         assert!(refused.ends_with(": line 1: interval: bad; line 2: prefx: no such key"), "{refused}");
         assert_eq!(refused.matches("/etc/a.toml").count(), 1);
-        assert!(text("queue").ends_with(": /q/queue-1.log: No space left on device"), "{}", text("queue"));
-    }
-
-    /// A destination that does not read is no better than one that is away.
-    #[test]
-    fn doubt_counts_too_and_a_clock_that_was_set_back_does_not() {
-        let to =
-            DestinationEntry { connected: true, in_doubt: true, since: 1, ..DestinationEntry::default() };
-        let doubted = StatusDocument { destinations: vec![to], ..document() };
-        assert_eq!(marks(&doubted), [(String::new(), Mark::Wrong)]);
-        let future = StatusDocument { last_tick: Some(5000), ..document() };
-        assert_eq!(marks(&future), []);
-    }
-
-    #[test]
-    fn a_daemon_whose_slurmctld_is_a_backup_is_well_and_says_that_it_waits() {
-        let slurmctld = SlurmctldEntry { standby: true, ..document().slurmctld };
-        let waits = StatusDocument { slurmctld, ..document() };
-        assert_eq!(marks(&waits), []);
-        let said =
-            lines(&waits, Duration::from_secs(90)).into_iter().find(|line| line.subject == "slurmctld");
-        assert!(said.unwrap().text.starts_with("standby since "));
-    }
-
-    /// A request to a slurmctld that hangs may take as long as `[slurm] timeout`. Until then it was said to answer.
-    #[test]
-    fn a_slurmctld_whose_last_answer_is_older_than_two_intervals_does_not_answer() {
-        for standby in [false, true] {
-            for (last, expected) in [(940, None), (939, Some(Mark::Note)), (909, Some(Mark::Wrong))] {
-                let slurmctld = SlurmctldEntry { last_answer: Some(last), standby, ..document().slurmctld };
-                let hangs = StatusDocument { slurmctld, ..document() };
-                let expected: Vec<_> =
-                    expected.map(|mark| ("slurmctld".to_owned(), mark)).into_iter().collect();
-                assert_eq!(marks(&hangs), expected, "{last}");
-                let text = slurmctld_text(&hangs);
-                assert_eq!(text.contains("the last answer 1m 1s ago"), last == 939, "{text}");
-            }
-        }
-    }
-
-    fn slurmctld_text(document: &StatusDocument) -> String {
-        slurmctld(document, Judge { now: document.now, max_age: Duration::from_secs(90) }).1
-    }
-
-    /// A health check must not call it OK that nothing is ever sent.
-    #[test]
-    fn a_cluster_without_the_name_that_the_prefix_needs_is_wrong_although_slurmctld_answers() {
-        let nameless = StatusDocument {
-            slurmctld: SlurmctldEntry { nameless: true, ..document().slurmctld },
-            ..document()
-        };
-        assert_eq!(marks(&nameless), [("slurmctld".to_owned(), Mark::Wrong)]);
+        assert!(text(&lines, "queue").ends_with(&format!(": {full}")), "{}", text(&lines, "queue"));
     }
 
     #[test]
     fn what_is_lost_is_said_as_long_as_the_daemon_runs() {
-        let to = DestinationEntry {
-            connected: true,
-            points_dropped: 7,
-            points_unproved: 3,
-            ..DestinationEntry::default()
-        };
-        let (mark, text) = destination(&to, Judge { now: 0, max_age: Duration::ZERO });
-        assert_eq!(mark, Mark::Good);
+        let to = DestinationEntry { connected: true, points_dropped: 7, points_unproved: 3, ..carbon() };
+        let lines = with(|d| d.destinations = vec![to]);
+        let text = text(&lines, "a");
+        assert_eq!(not_good(lines), []);
         assert!(
             text.contains("; 7 points lost since") && text.contains("; 3 points sent, not known to be read"),
             "{text}"
