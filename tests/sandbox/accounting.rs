@@ -58,7 +58,7 @@ impl Accounting {
         let mut slurm = Slurm::new(folder)?;
         let path = folder.path();
         let port = free_port()?;
-        configure(path, slurm.conf(), port, [free_port()?, free_port()?], slurm_conf)?;
+        configure(path, &slurm, port, [free_port()?, free_port()?], slurm_conf)?;
         let slurmdbd = slurmdbd(folder, &slurm, port, slurmdbd_conf)?;
         let mariadbd = mariadbd(folder)?;
         let [first, second] = NODES;
@@ -177,13 +177,9 @@ pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
 }
 
 /// Adds accounting and the nodes to the sandbox's slurm.conf.
-fn configure(folder: &Path, conf: &Path, dbd_port: u16, node_ports: [u16; 2], more: &str) -> Result<()> {
+fn configure(folder: &Path, slurm: &Slurm, dbd_port: u16, node_ports: [u16; 2], more: &str) -> Result<()> {
     let path = folder.display();
-    let kept = fs::read_to_string(conf)?;
-    let replaced = ["AccountingStorageType=", "JobAcctGatherType=", "NodeName=", "PartitionName="];
-    let kept = kept.lines().filter(|line| !replaced.iter().any(|start| line.starts_with(start)));
-    let mut text: String = kept.map(|line| format!("{line}\n")).collect();
-    text += &format!(
+    let mut text = format!(
         "\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
@@ -205,7 +201,7 @@ PartitionName=long Nodes=ALL MaxTime=INFINITE State=UP
              Gres=gpu:2 State=UNKNOWN\n"
         );
     }
-    fs::write(conf, text)?;
+    slurm.replace(&["AccountingStorageType=", "JobAcctGatherType=", "NodeName=", "PartitionName="], &text)?;
     for gpu in ["gpu0", "gpu1"] {
         fs::write(folder.join(gpu), "")?;
     }

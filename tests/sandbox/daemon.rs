@@ -41,6 +41,12 @@ fn daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
         .args(flags))
 }
 
+/// The `[collectors]` tables that enable these, each every two seconds, however long they take.
+pub fn surveys(names: &[&str]) -> String {
+    let tables = names.iter().map(|name| format!("[collectors.{name}]\nenabled = true\ninterval = \"2s\"\n"));
+    "[collectors]\nmax_duty = \"100%\"\n".to_owned() + &tables.collect::<String>()
+}
+
 /// A daemon, and the sink that records what it sends.
 #[derive(Debug)]
 pub struct Daemon {
@@ -106,6 +112,12 @@ impl Daemon {
             Err(error) => Some(Err(error)),
         });
         found?
+    }
+
+    /// Waits until the newest value of the path is this one.
+    pub fn until_is(&mut self, path: &str, value: f64) -> Result<()> {
+        let what = format!("{path} {value}");
+        self.until(&what, wait::LIMIT, |recorded| (recorded.newest(path) == Some(value)).then_some(()))
     }
 
     /// Waits until `count` more ticks have been sent.

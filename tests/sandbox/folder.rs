@@ -50,6 +50,21 @@ impl Folder {
         &self.path
     }
 
+    /// Writes a file, and returns its path.
+    pub fn write(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.path.join(name);
+        fs::create_dir_all(path.parent().context("no folder")?)?;
+        fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    }
+
+    /// Writes a program for sh, and returns its path.
+    pub fn script(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.write(name, &format!("#!/bin/sh\n{text}\n"))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+        Ok(path)
+    }
+
     /// The ids of all processes that belong to the sandbox, including jobs.
     pub fn processes(&self) -> Vec<u32> {
         let mark = format!("{MARK}={}", self.path.display());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::slurm::as_user;
+use crate::slurm::{NOBODY, as_user, is_root};
 use crate::{Folder, copy_program, find_program, slurm_graphite};
 
 /// A command that is not started yet. It is killed after 60 s.
@@ -32,6 +32,13 @@ pub fn run(folder: &Folder, args: &[&str]) -> Result<Finished> {
     Invocation::new(folder, args)?.finish()
 }
 
+/// What `slurm-graphite` prints with these arguments: it must succeed, without a word on stderr.
+pub fn printed(folder: &Folder, args: &[&str]) -> Result<String> {
+    let finished = run(folder, args)?;
+    ensure!(finished.code == Some(0) && finished.stderr.is_empty(), "{args:?}: {finished:?}");
+    Ok(finished.stdout)
+}
+
 impl Invocation {
     /// `slurm-graphite` with these arguments.
     pub fn new(folder: &Folder, args: &[&str]) -> Result<Self> {
@@ -52,6 +59,11 @@ impl Invocation {
         let [setpriv, flags @ ..] = as_user(user);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         Self::of(folder, &find_program(&setpriv)?, &[&flags[..], &[&program], args].concat())
+    }
+
+    /// The same as a user who is not root.
+    pub fn ordinary(folder: &Folder, args: &[&str]) -> Result<Self> {
+        if is_root() { Self::by(NOBODY, folder, args) } else { Self::new(folder, args) }
     }
 
     /// Any program with these arguments.

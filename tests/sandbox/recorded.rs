@@ -37,6 +37,11 @@ impl Recorded {
         self.series.get(path).cloned().unwrap_or_default()
     }
 
+    /// Its newest value.
+    pub fn newest(&self, path: &str) -> Option<f64> {
+        self.series.get(path)?.last_key_value().map(|(_, &value)| value)
+    }
+
     /// One of the daemon's own figures.
     pub fn own(&self, leaf: &str) -> Values {
         let is_it = |path: &str| {

@@ -46,6 +46,14 @@ impl Slurm {
         Ok(slurm)
     }
 
+    /// The same with additional lines in slurm.conf.
+    pub fn start_with(folder: &Folder, lines: &str) -> Result<Self> {
+        let mut slurm = Self::new(folder)?;
+        slurm.configure(lines)?;
+        slurm.start_all()?;
+        Ok(slurm)
+    }
+
     /// Starts munged and slurmctld alone, for tests that need no job.
     pub fn controller(folder: &Folder) -> Result<Self> {
         let mut slurm = Self::new(folder)?;
@@ -115,9 +123,28 @@ impl Slurm {
         &self.conf
     }
 
+    /// The key of `[slurm]` that names it.
+    pub fn toml(&self) -> String {
+        format!("conf = {:?}\n", self.conf)
+    }
+
     /// Appends lines to slurm.conf.
     pub fn configure(&self, lines: &str) -> Result<()> {
         Ok(OpenOptions::new().append(true).open(&self.conf)?.write_all(lines.as_bytes())?)
+    }
+
+    /// The same while slurmctld runs, which then reads it again.
+    pub fn reconfigure(&self, lines: &str) -> Result<()> {
+        self.configure(lines)?;
+        self.run("scontrol", &["reconfigure"]).map(drop)
+    }
+
+    /// Replaces the lines of slurm.conf that begin with these words by others.
+    pub fn replace(&self, starts: &[&str], lines: &str) -> Result<()> {
+        let text = fs::read_to_string(&self.conf)?;
+        let kept = text.lines().filter(|line| !starts.iter().any(|start| line.starts_with(start)));
+        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        Ok(fs::write(&self.conf, kept + lines)?)
     }
 
     /// A copy of slurm.conf in the folder in which `with` stands for `what`.
@@ -173,6 +200,13 @@ impl Slurm {
     /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after 60 s.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         self.client.run(program, args)
+    }
+
+    /// Runs a command line whose words have no blanks.
+    pub fn call(&self, line: &str) -> Result<String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (program, args) = words.split_first().context("no command")?;
+        self.run(program, args)
     }
 
     /// The same as another user; only root can do this.
@@ -269,6 +303,11 @@ impl Client {
         command.args(["--kill-after=1", "60"]).env("SLURM_CONF", &self.conf);
         Ok(command)
     }
+}
+
+/// Whether this is root, who alone can act as other users.
+pub fn is_root() -> bool {
+    rustix::process::getuid().is_root()
 }
 
 /// A user without any right, whom slurmdbd does not know either.
