@@ -13,29 +13,12 @@ mod text;
 mod version;
 mod watch;
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
-
-use anyhow::Result;
-use sandbox::Folder;
 
 pub(crate) use self::terminal::Terminal;
 
 /// How long a person at a terminal is willing to wait.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Writes a file into the folder and returns its path.
-fn write(folder: &Folder, name: &str, text: &str) -> Result<String> {
-    let path = folder.path().join(name);
-    fs::write(&path, text)?;
-    Ok(path.display().to_string())
-}
-
-/// Writes a program for sh into the folder and returns its path.
-fn script(folder: &Folder, name: &str, text: &str) -> Result<String> {
-    use std::os::unix::fs::PermissionsExt;
-    let path = write(folder, name, &format!("#!/bin/sh\n{text}\n"))?;
-    fs::set_permissions(Path::new(&path), fs::Permissions::from_mode(0o755))?;
-    Ok(path)
-}
+/// A line that `stats --json` printed once.
+const RECORDING: &str = include_str!("commands/reading.json");

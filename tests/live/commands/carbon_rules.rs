@@ -9,21 +9,20 @@ use std::path::{Path, PathBuf};
 
 use sandbox::carbon::{Limits, Options};
 use sandbox::{
-    Carbon, Finished, Folder, Invocation, NOBODY, find_program, run, slurm_graphite, unix_seconds, wait,
+    Carbon, Finished, Folder, Invocation, NOBODY, find_program, is_root, printed, run, slurm_graphite,
+    unix_seconds, wait,
 };
-
-use super::write;
 
 /// A site's rules: one of its own, and Debian's, which matches everything.
 const SITE: &str = "# The site's.\n[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n[default]\npattern = .*\nretentions = 60s:1d\n";
+const CACHE: &str = "[cache]\nUSER =\nMAX_CREATES_PER_MINUTE = 50\n";
 const FILES: [&str; 3] = ["storage-schemas.conf", "storage-aggregation.conf", "carbon.conf"];
 
 /// A folder as Debian has it: without storage-aggregation.conf.
 fn site(folder: &Folder) -> PathBuf {
     let site = folder.path().join("site");
-    fs::create_dir(&site).unwrap();
-    fs::write(site.join(FILES[0]), SITE).unwrap();
-    fs::write(site.join(FILES[2]), "[cache]\nUSER =\nMAX_CREATES_PER_MINUTE = 50\n").unwrap();
+    folder.write(&format!("site/{}", FILES[0]), SITE).unwrap();
+    folder.write(&format!("site/{}", FILES[2]), CACHE).unwrap();
     site
 }
 
@@ -31,13 +30,11 @@ fn rules(folder: &Folder, site: &Path, more: &[&str]) -> Finished {
     run(folder, &[&["carbon-rules", "--write", &site.display().to_string()], more].concat()).unwrap()
 }
 
-/// Every file of a folder with its text.
 fn texts(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files.map(|file| (file.file_name().unwrap().to_string_lossy().into(), fs::read(&file).unwrap())).collect()
 }
 
-/// Carbon's sections as Carbon itself reads them.
 fn sections(folder: &Folder, file: &Path) -> Vec<String> {
     let script = "import configparser, sys\nc = configparser.ConfigParser()\nc.read_file(open(sys.argv[1]))\n\
                   for s in c.sections(): print(s, sorted(c.items(s)))";
@@ -71,10 +68,8 @@ fn rules_that_it_wrote_take_effect_above_a_catch_all_and_the_sites_own_stay() {
     assert!(written.stdout.contains("systemctl restart carbon-cache"), "{}", written.stdout);
     let after = sections(&folder, &home.join(FILES[0]));
     assert!(after.len() > before.len() && after.ends_with(&before), "{after:#?}");
-    assert!(
-        after.iter().take(after.len() - before.len()).all(|one| one.starts_with("slurm_graphite")),
-        "{after:#?}"
-    );
+    let ours = &after[..after.len() - before.len()];
+    assert!(ours.iter().all(|one| one.starts_with("slurm_graphite")), "{after:#?}");
     assert!(fs::read_to_string(home.join(FILES[2])).unwrap().contains("\nMAX_CREATES_PER_MINUTE = 1000\n"));
 
     carbon.process.start().unwrap();
@@ -108,16 +103,16 @@ fn a_second_run_changes_nothing_and_another_configuration_only_the_block() {
     let dry = rules(&folder, &site, &["--dry-run", "--max-creates", "1000"]);
     assert_eq!((dry.code, texts(&site).len()), (Some(0), 2), "{dry:?}");
     for line in
-        ["+[slurm_graphite:cluster]\n", "-MAX_CREATES_PER_MINUTE = 50\n", "+MAX_CREATES_PER_MINUTE = 1000\n"]
+        ["+[slurm_graphite:cluster]", "-MAX_CREATES_PER_MINUTE = 50", "+MAX_CREATES_PER_MINUTE = 1000"]
     {
-        assert!(dry.stdout.contains(line), "{line}: {}", dry.stdout);
+        assert!(dry.stdout.contains(&format!("{line}\n")), "{line}: {}", dry.stdout);
     }
     assert!(!dry.stdout.contains("\n-[") && !dry.stdout.contains("[default]"), "{}", dry.stdout);
 
     // carbon.conf only changes when that is asked for.
     assert_eq!(rules(&folder, &site, &[]).code, Some(0));
     let first = texts(&site);
-    assert_eq!(first[FILES[2]], b"[cache]\nUSER =\nMAX_CREATES_PER_MINUTE = 50\n");
+    assert_eq!(first[FILES[2]], CACHE.as_bytes());
     assert_eq!(first[&format!("{}.before-slurm-graphite", FILES[0])], SITE.as_bytes());
     assert_eq!(first.len(), 4, "a file that did not exist has no copy: {:?}", first.keys());
     let printed = |file: &str| run(&folder, &["carbon-rules", "--file", file]).unwrap().stdout;
@@ -148,8 +143,7 @@ fn a_file_keeps_its_mode_its_owner_and_the_link_that_leads_to_it() {
     fs::rename(site.join(FILES[0]), &managed).unwrap();
     symlink(&managed, site.join(FILES[0])).unwrap();
     fs::set_permissions(&managed, Permissions::from_mode(0o640)).unwrap();
-    let is_root = rustix::process::getuid().is_root();
-    if is_root {
+    if is_root() {
         chown(&managed, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let owner = |file: &Path| {
@@ -182,13 +176,9 @@ fn what_is_refused_leaves_every_file_as_it_was() {
         (
             FILES[0],
             "\n# BEGIN slurm-graphite carbon-rules cluster\n",
-            "line 2: a block of slurm-graphite begins here",
+            "line 2: a block of slurm-graphite begins",
         ),
-        (
-            FILES[0],
-            "[slurm_graphite:cluster]\npattern = x\nretentions = 1s:1d\n",
-            "line 1: [slurm_graphite:cluster] is also",
-        ),
+        (FILES[0], "[slurm_graphite:cluster]\npattern = x\n", "line 1: [slurm_graphite:cluster] is also"),
     ] {
         let old = fs::read(site.join(name)).ok();
         fs::write(site.join(name), text).unwrap();
@@ -204,11 +194,7 @@ fn what_is_refused_leaves_every_file_as_it_was() {
     let before = texts(&site);
     fs::set_permissions(&site, Permissions::from_mode(0o555)).unwrap();
     let args = ["carbon-rules", "--write", &site.display().to_string()];
-    let said = match rustix::process::getuid().is_root() {
-        true => Invocation::by(NOBODY, &folder, &args).unwrap().finish().unwrap(),
-        false => run(&folder, &args).unwrap(),
-    };
-    refused(&said, "Permission denied");
+    refused(&Invocation::ordinary(&folder, &args).unwrap().finish().unwrap(), "Permission denied");
     fs::set_permissions(&site, Permissions::from_mode(0o755)).unwrap();
     assert_eq!(texts(&site), before);
 }
@@ -233,23 +219,24 @@ fn a_disk_that_is_full_leaves_every_file_as_it_was() {
 }
 
 #[test]
-fn both_files_rules_are_printed_each_under_its_name_and_fit_what_is_configured() {
+fn both_files_rules_are_printed_each_under_its_name_and_an_interval_without_a_unit_is_seconds() {
     let folder = Folder::new().unwrap();
-    let all = run(&folder, &["carbon-rules"]).unwrap();
-    assert_eq!((all.code, all.stderr.as_str()), (Some(0), ""));
-    let printed = |more: &[&str]| run(&folder, &[&["carbon-rules"], more].concat()).unwrap().stdout;
+    let printed = |more: &[&str]| printed(&folder, &[&["carbon-rules"], more].concat()).unwrap();
+    let all = printed(&[]);
     for (file, name) in [("schemas", FILES[0]), ("aggregation", FILES[1])] {
         let shipped = format!("{}/../../config/carbon/{name}", env!("CARGO_MANIFEST_DIR"));
         let one = printed(&["--file", file]);
         assert_eq!(one, fs::read_to_string(shipped).unwrap());
-        assert!(
-            all.stdout.contains(&format!("# {name}: put this above all other rules\n\n{one}")),
-            "{}",
-            all.stdout
-        );
+        assert!(all.contains(&format!("# {name}: put this above all other rules\n\n{one}")), "{all}");
     }
     let other = printed(&["--file", "schemas", "--interval", "10s", "--prefix", "hpc.{cluster}"]);
     assert!(other.contains("\nretentions = 10s:") && other.contains("\npattern = ^(hpc\\."), "{other}");
-    let file = write(&folder, "late.toml", "[queue]\nmax_age = \"3d\"\n").unwrap();
+    // As in `stats --watch 5`. In a file a unit is needed: nobody else sees there what was meant.
+    assert_eq!(printed(&["--interval", "10"]), printed(&["--interval", "10s"]));
+    for wrong in ["0", "3601", "", "1.5"] {
+        let refused = run(&folder, &["carbon-rules", "--interval", wrong]).unwrap();
+        assert_eq!(refused.code, Some(78), "{wrong}");
+    }
+    let file = folder.write("late.toml", "[queue]\nmax_age = \"3d\"\n").unwrap();
     assert!(printed(&["--config", &file]).contains("\nretentions = 30s:3d,5m:90d,1h:3y\n"));
 }

@@ -1,20 +1,21 @@
 //! `check` and usage: all problems are reported at once, and nothing is started.
 
-use sandbox::{Folder, Manner, Sink, run};
+use sandbox::{Folder, Manner, Sink, printed, run};
+use serde_json::Value;
 
-use super::{SOON, script, write};
+use super::SOON;
 
 #[test]
 fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
     let folder = Folder::new().unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
-    let reader = script(&folder, "reader", "touch \"${0%/*}/started\"").unwrap();
+    let reader = folder.script("reader", "touch \"${0%/*}/started\"").unwrap();
     let text = format!(
         "interval = \"1.5s\"\nprefix = \"a b\"\n[slurm]\nreader = \"{reader}\"\ntimout = \"1s\"\n\
          [[carbon]]\naddress = \"{}\"\n[[carbon]]\nprotocol = \"http\"\n[log]\nlevel = 3\n",
         sink.address()
     );
-    let file = write(&folder, "bad.toml", &text).unwrap();
+    let file = folder.write("bad.toml", &text).unwrap();
     for command in ["check", "run", "once", "stats", "carbon-rules"] {
         let bad = run(&folder, &[command, "--config", &file]).unwrap();
         assert_eq!((bad.code, bad.stdout.as_str()), (Some(78), ""), "{command}: {}", bad.stderr);
@@ -37,7 +38,7 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
     assert_eq!(nowhere.code, Some(78));
     assert!(nowhere.stderr.contains("/nowhere.toml"), "{}", nowhere.stderr);
     // ExecReload runs `check` first: it must refuse what the daemon refuses.
-    let file = write(&folder, "homeless.toml", "interval = \"1s\"\n").unwrap();
+    let file = folder.write("homeless.toml", "interval = \"1s\"\n").unwrap();
     let homeless = run(&folder, &["check", "--config", &file]).unwrap();
     assert!(homeless.code == Some(78) && homeless.stderr.contains("nowhere to send to"), "{homeless:?}");
     let unnamed = run(&folder, &["check"]).unwrap();
@@ -53,7 +54,7 @@ fn two_files_of_one_host_with_one_prefix_are_found() {
     let folder = Folder::new().unwrap();
     let file = |name: &str, prefix: &str| {
         let text = format!("prefix = \"{prefix}\"\n[[carbon]]\naddress = \"127.0.0.1:9\"\n");
-        write(&folder, name, &text).unwrap()
+        folder.write(name, &text).unwrap()
     };
     let [alpha, beta] = [file("default.toml", "one"), file("beta.toml", "two")];
     let check = |file: &str| run(&folder, &["check", "--config", file]).unwrap();
@@ -67,7 +68,7 @@ fn two_files_of_one_host_with_one_prefix_are_found() {
     let connected = run(&folder, &["check", "--connect", "--config", &alpha]).unwrap();
     let line = format!("✗ configuration: {beta} has the same prefix, one\n");
     assert!(connected.code == Some(1) && connected.stdout.contains(&line), "{}", connected.stdout);
-    write(&folder, "beta.toml", "prefix = 3").unwrap();
+    folder.write("beta.toml", "prefix = 3").unwrap();
     let broken = check(&alpha);
     assert!(broken.code == Some(0) && broken.stdout.contains("is not compared"), "{}", broken.stdout);
 }
@@ -76,9 +77,8 @@ fn two_files_of_one_host_with_one_prefix_are_found() {
 fn a_shipped_configuration_is_good() {
     let folder = Folder::new().unwrap();
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/slurm-graphite.toml");
-    let good = run(&folder, &["check", "--config", shipped]).unwrap();
-    assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""));
-    assert!(good.stdout.contains(shipped), "{}", good.stdout);
+    let good = printed(&folder, &["check", "--config", shipped]).unwrap();
+    assert!(good.contains(shipped), "{good}");
 }
 
 /// A reload checks the file first, and must not be prevented by a file system that is away.
@@ -87,64 +87,53 @@ fn what_a_check_without_connection_can_know_is_a_note() {
     let folder = Folder::new().unwrap();
     let check = |text: &str| {
         let text = format!("{text}[[carbon]]\naddress = \"192.0.2.1:2004\"\n");
-        let file = write(&folder, "noted.toml", &text).unwrap();
-        let checked = run(&folder, &["check", "--config", &file]).unwrap();
-        assert_eq!(checked.code, Some(0), "{checked:?}");
-        checked.stdout
+        let file = folder.write("noted.toml", &text).unwrap();
+        printed(&folder, &["check", "--config", &file]).unwrap()
     };
     let conf = check("[slurm]\nconf = \"/nowhere/slurm.conf\"\n");
     assert!(conf.contains("\n– slurm.conf: there is no /nowhere/slurm.conf, which [slurm] conf"), "{conf}");
     let queue = check("[queue]\nmax_age = \"3d\"\n");
-    assert!(
-        queue.contains("\n– queue: max_age is 3days; Carbon must keep the finest points as long"),
-        "{queue}"
-    );
+    let line = "\n– queue: max_age is 3days; Carbon must keep the finest points as long";
+    assert!(queue.contains(line), "{queue}");
     assert_eq!(check("[queue]\nmax_age = \"1d\"\n").lines().count(), 1);
     // The default file's name is given, and there is no such file.
-    let absent = run(&folder, &["check"]).unwrap().stdout;
-    assert!(absent.starts_with("– configuration: flags and defaults only; there is no "), "{absent}");
-    assert!(absent.lines().next().unwrap().ends_with("which SLURM_GRAPHITE_CONFIG names"), "{absent}");
-}
-
-#[test]
-fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
-    let folder = Folder::new().unwrap();
-    let checked = run(&folder, &["check", "--json"]).unwrap();
-    let [line] = checked.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{}", checked.stdout) };
-    let document: serde_json::Value = serde_json::from_str(line).unwrap();
-    assert_eq!((checked.code, document["ok"].as_bool()), (Some(0), Some(true)), "{line}");
-    assert_eq!(document["lines"][0]["mark"], "–", "{line}");
-    let flags = ["--json", "--connect", "--slurm-conf", "/nowhere/slurm.conf", "--carbon", "127.0.0.1:9"];
-    let checked = run(&folder, &[&["check"][..], &flags].concat()).unwrap();
-    let document: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
-    assert_eq!((checked.code, document["ok"].as_bool()), (Some(1), Some(false)), "{}", checked.stdout);
-    let lines = document["lines"].as_array().unwrap();
-    let wrong: Vec<_> = lines.iter().filter(|line| line["mark"] == "✗").collect();
-    assert!(wrong.len() > 1 && wrong.iter().all(|line| line["advice"].is_string()), "{wrong:?}");
+    let absent = printed(&folder, &["check"]).unwrap();
+    let expected = folder.path().join("default.toml").display().to_string();
+    let line = format!(
+        "– configuration: flags and defaults only; there is no {expected}, which SLURM_GRAPHITE_CONFIG names"
+    );
+    assert!(absent.starts_with(&line), "{absent}");
 }
 
 /// A script that parses the output must not fail on an empty one.
 #[test]
-fn a_script_gets_json_too_if_the_configuration_cannot_be_used() {
+fn a_script_gets_every_line_as_one_line_of_json_also_if_the_configuration_cannot_be_used() {
     let folder = Folder::new().unwrap();
-    let bad = write(&folder, "bad.toml", "interval = 3\nprefx = \"a\"\n").unwrap();
-    let homeless = write(&folder, "homeless.toml", "interval = \"1s\"\n").unwrap();
+    let bad = folder.write("bad.toml", "interval = 3\nprefx = \"a\"\n").unwrap();
+    let homeless = folder.write("homeless.toml", "interval = \"1s\"\n").unwrap();
+    let checked = |args: &[&str], code: i32| {
+        let checked = run(&folder, &[&["check", "--json"], args].concat()).unwrap();
+        assert_eq!((checked.code, checked.stdout.lines().count()), (Some(code), 1), "{args:?}: {checked:?}");
+        let document: Value = serde_json::from_str(&checked.stdout).unwrap();
+        assert_eq!(document["ok"].as_bool(), Some(code == 0), "{args:?}: {document}");
+        document["lines"].as_array().unwrap().clone()
+    };
+    assert_eq!(checked(&[], 0)[0]["mark"], "–");
+    let lines = checked(&["--connect", "--slurm-conf", "/nowhere/slurm.conf", "--carbon", "127.0.0.1:9"], 1);
+    let wrong: Vec<_> = lines.iter().filter(|line| line["mark"] == "✗").collect();
+    assert!(wrong.len() > 1 && wrong.iter().all(|line| line["advice"].is_string()), "{wrong:?}");
+    let of_bad = &["line 1: interval: ", "line 2: prefx: no such key"][..];
     for (args, expected) in [
         (&["--config", "/nowhere.toml"][..], &["/nowhere.toml: cannot be read"][..]),
         (&["--connect", "--config", "/nowhere.toml"], &["/nowhere.toml: cannot be read"]),
-        (&["--config", &bad], &["line 1: interval: ", "line 2: prefx: no such key"]),
-        (&["--connect", "--config", &bad], &["line 1: interval: ", "line 2: prefx: no such key"]),
+        (&["--config", &bad], of_bad),
+        (&["--connect", "--config", &bad], of_bad),
         (&["--config", &homeless], &["carbon: nowhere to send to"]),
     ] {
-        let checked = run(&folder, &[&["check", "--json"], args].concat()).unwrap();
-        assert_eq!(checked.code, Some(78), "{args:?}: {checked:?}");
-        let document: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
-        assert_eq!(document["ok"].as_bool(), Some(false), "{args:?}: {document}");
-        let lines = document["lines"].as_array().unwrap();
-        assert_eq!(lines.len(), expected.len(), "{args:?}: {document}");
+        let lines = checked(args, 78);
+        assert_eq!(lines.len(), expected.len(), "{args:?}: {lines:?}");
         for (line, text) in lines.iter().zip(expected) {
-            assert_eq!(line["mark"], "✗", "{args:?}: {document}");
-            assert!(line["text"].as_str().unwrap().contains(text), "{args:?}: {document}");
+            assert!(line["mark"] == "✗" && line["text"].as_str().unwrap().contains(text), "{args:?}: {line}");
         }
     }
 }
@@ -177,11 +166,10 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         assert!(wrong.stderr.contains("--help"), "{}", wrong.stderr);
     }
     for args in [&["--help"][..], &["run", "--help"], &["help"], &["help", "stats"], &["--version"]] {
-        let help = run(&folder, args).unwrap();
-        assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{args:?}");
-        assert!(help.stdout.contains("slurm-graphite"), "{}", help.stdout);
+        let help = printed(&folder, args).unwrap();
+        assert!(help.contains("slurm-graphite"), "{help}");
         // `--version` prints the readers' paths, which contain the path of this checkout.
-        let narrow = help.stdout.lines().all(|line| line.chars().count() <= 100);
-        assert!(narrow || args == ["--version"], "{}", help.stdout);
+        let narrow = help.lines().all(|line| line.chars().count() <= 100);
+        assert!(narrow || args == ["--version"], "{help}");
     }
 }

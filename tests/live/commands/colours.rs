@@ -15,7 +15,7 @@ const ESCAPE: char = '\x1b';
 #[test]
 fn marks_and_log_levels_have_colours_on_a_terminal_and_none_in_a_pipe_with_no_color_or_in_json() {
     let folder = Folder::new().unwrap();
-    super::write(&folder, "default.toml", "").unwrap();
+    folder.write("default.toml", "").unwrap();
     let nowhere = ["--connect", "--slurm-conf", "/nowhere/slurm.conf", "--carbon", "127.0.0.1:9"];
     let check = [&["check"][..], &nowhere].concat();
     let shown = on_a_terminal(&folder, &check, "");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use sandbox::accounting::USERS;
-use sandbox::{Accounting, Folder, Invocation, Sandbox, run, wait};
+use sandbox::{Accounting, Folder, Invocation, Sandbox, is_root, printed, run, wait};
 use serde_json::Value;
 
 /// squeue's columns for the values of `--by`.
@@ -23,21 +23,18 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
     slurm.submit(&[&["-n2", "-A", "physics"][..], &sleep].concat()).unwrap();
     slurm.submit(&[&["-n1", "-A", "chemistry", "-p", "long", "--qos=urgent"][..], &sleep].concat()).unwrap();
     slurm.submit(&[&["-H", "-n3", "--array=1-7", "-p", "long,debug"][..], &sleep].concat()).unwrap();
-    let is_root = rustix::process::getuid().is_root();
-    if is_root {
+    if is_root() {
         let args = ["--output=/dev/null", "--begin=now+1hour", "-A", "chemistry", "--wrap", "true"];
         slurm.run_as(USERS[0].1, "sbatch", &args).unwrap();
     }
     wait::until("two jobs that run", wait::LIMIT, || {
-        slurm.run("squeue", &["-h", "-t", "R"]).is_ok_and(|jobs| jobs.lines().count() == 2)
+        slurm.call("squeue -h -t R").is_ok_and(|jobs| jobs.lines().count() == 2)
     })
     .unwrap();
 
     let stats = |by| {
         let args = ["stats", "--jobs", "--by", by, "--json", "--slurm-conf", &conf];
-        let stats = run(&folder, &args).unwrap();
-        assert_eq!((stats.code, stats.stderr.as_str()), (Some(0), ""));
-        serde_json::from_str::<Value>(&stats.stdout).unwrap()
+        serde_json::from_str::<Value>(&printed(&folder, &args).unwrap()).unwrap()
     };
     for (by, column) in COLUMNS {
         let shown = slurm.run("squeue", &["-a", "-r", "-h", "-o", &format!("{column} %T %C")]).unwrap();
@@ -48,14 +45,13 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
     let by_user = stats("user");
     let waits: Vec<_> = by_user["rows"].as_array().unwrap().iter().map(|row| &row["oldest_wait"]).collect();
     assert!(waits.iter().all(|wait| wait.as_u64().is_some_and(|wait| wait < 120)), "{waits:?}");
-    let text = run(&folder, &["stats", "--jobs", "--slurm-conf", &conf]).unwrap().stdout;
-    assert_eq!(text.lines().count(), 2 + if is_root { 2 } else { 1 }, "{text}");
+    let text = printed(&folder, &["stats", "--jobs", "--slurm-conf", &conf]).unwrap();
+    assert_eq!(text.lines().count(), 2 + if is_root() { 2 } else { 1 }, "{text}");
     let jobs = text.lines().nth(2).and_then(|line| line.split_whitespace().nth(1));
     assert_eq!(jobs, Some("2/7"), "{text}");
 
-    if is_root {
-        slurm.configure("PrivateData=jobs\n").unwrap();
-        slurm.run("scontrol", &["reconfigure"]).unwrap();
+    if is_root() {
+        slurm.reconfigure("PrivateData=jobs\n").unwrap();
         let games = |args: &[&str]| Invocation::by(USERS[0].1, &folder, args).unwrap().finish().unwrap();
         let refused = games(&["stats", "--jobs", "--slurm-conf", &conf]);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
@@ -76,27 +72,14 @@ type Ended = BTreeMap<String, [u64; 3]>;
 fn finished(folder: &Folder, accounting: &Accounting) -> Result<()> {
     let slurm = &accounting.slurm;
     slurm.submit(&["-A", "physics", "--output=/dev/null", "--wrap", "exit 3"])?;
-    let ids = slurm.run("squeue", &["-a", "-h", "-o", "%A"])?;
+    let ids = slurm.call("squeue -a -h -o %A")?;
     // The first two are running and waiting, so they have not ended.
     let ids: Vec<&str> = ids.lines().skip(2).collect();
     slurm.run("scancel", &ids)?;
     for (by, _) in COLUMNS {
         let shown = || -> Result<Ended> {
-            let columns = format!("{by},state,jobid");
-            let args = [
-                "-a",
-                "-n",
-                "-P",
-                "-X",
-                "--state=CD,CA,F",
-                "-S",
-                "now-1hour",
-                "-E",
-                "now+1hour",
-                "-o",
-                &columns,
-            ];
-            sacct(&slurm.run("sacct", &args)?)
+            let when = "-S now-1hour -E now+1hour";
+            sacct(&slurm.call(&format!("sacct -anPX --state=CD,CA,F {when} -o {by},state,jobid"))?)
         };
         let ended = || -> Result<Ended> {
             let conf = slurm.conf().display().to_string();
@@ -176,16 +159,14 @@ fn an_account_that_a_user_invents_is_shown_without_commands_for_the_terminal_and
     sandbox.slurm.submit(&["-H", "-A", account, "--wrap", "true"]).unwrap();
     let held = sandbox.slurm.run("squeue", &["-h", "-o", "%a"]).unwrap();
     assert!(held.contains("\u{1b}]0;pwned"), "Slurm has it as it was written: {held:?}");
-    let text = run(&sandbox.folder, &["stats", "--jobs", "--by", "account", "--slurm-conf", &conf]).unwrap();
-    assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""));
-    let harmless =
-        |c: char| c == '\n' || (c == ' ' || c.is_alphanumeric() || c.is_ascii_punctuation() || c == '…');
-    assert!(text.stdout.chars().all(harmless), "{:?}", text.stdout);
-    assert_eq!(text.stdout.lines().count(), 3, "two lines of headings and one account: {}", text.stdout);
-    assert!(text.stdout.lines().any(|line| line.starts_with(r"phys\u{1b}]0;")), "{}", text.stdout);
+    let args = ["stats", "--jobs", "--by", "account", "--slurm-conf", &conf];
+    let text = printed(&sandbox.folder, &args).unwrap();
+    let harmless = |c: char| "\n …".contains(c) || c.is_alphanumeric() || c.is_ascii_punctuation();
+    assert!(text.chars().all(harmless), "{text:?}");
+    assert_eq!(text.lines().count(), 3, "two lines of headings and one account: {text}");
+    assert!(text.lines().any(|line| line.starts_with(r"phys\u{1b}]0;")), "{text}");
     // A script gets the name itself.
-    let json = run(&sandbox.folder, &["stats", "--jobs", "--by", "account", "--json", "--slurm-conf", &conf])
-        .unwrap();
-    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    let json = printed(&sandbox.folder, &[&args[..], &["--json"]].concat()).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["rows"][0]["name"].as_str(), held.strip_suffix('\n'), "{json}");
 }

@@ -1,10 +1,8 @@
 //! `--version`: the version, the commit, the installed readers and the one that this host uses.
 
-use std::fs;
+use sandbox::{Folder, Invocation, printed, run, slurm_graphite};
 
-use sandbox::{Folder, Invocation, run, slurm_graphite};
-
-use super::{SOON, script, write};
+use super::SOON;
 
 /// The lines after the first, each up to the folder of its program.
 fn readers(said: &str) -> Vec<(String, String)> {
@@ -30,57 +28,50 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
         ("native-reader", "echo slurm-graphite-native-reader 1"),
         ("rest-reader", "echo slurm-graphite-rest-reader 1"),
     ] {
-        script(&folder, &format!("slurm-graphite-{reader}"), text).unwrap();
+        folder.script(&format!("slurm-graphite-{reader}"), text).unwrap();
     }
-    let version = || Invocation::of(&folder, &program, &["--version"]).unwrap().finish().unwrap();
-    let said = version();
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
-    let with = |used: &str| {
-        let used = |name: &str| if name == used { ", used on this host" } else { "" };
-        ["reader-45 Slurm 26.05", "reader-44 Slurm 25.11", "reader-42 Slurm 24.11", "reader-38 Slurm 22.05"]
-            .map(|line| line.split_once(' ').unwrap())
-            .into_iter()
-            .chain([("native-reader", "statistics only, slurmctld of Slurm 20.11 to 26.05")])
-            .chain([("rest-reader", "slurmrestd of Slurm 22.05 to 26.05")])
-            .map(|(name, asks)| (format!("slurm-graphite-{name}"), format!("{asks}{}", used(name))))
-            .collect::<Vec<_>>()
-    };
-    // Another installation on this machine comes after these.
-    assert_eq!(
-        readers(&said.stdout).into_iter().take(6).collect::<Vec<_>>(),
-        with("reader-42"),
-        "{}",
-        said.stdout
-    );
-
-    write(&folder, "default.toml", "[slurm]\nrest = \"unix:/nowhere\"\n").unwrap();
-    assert_eq!(readers(&version().stdout).into_iter().take(6).collect::<Vec<_>>(), with("rest-reader"));
-    write(&folder, "default.toml", "[slurm]\nreader = \"native\"\n").unwrap();
-    assert_eq!(readers(&version().stdout).into_iter().take(6).collect::<Vec<_>>(), with("native-reader"));
+    for (configuration, used) in [
+        ("", "reader-42"),
+        ("[slurm]\nrest = \"unix:/nowhere\"\n", "rest-reader"),
+        ("[slurm]\nreader = \"native\"\n", "native-reader"),
+    ] {
+        folder.write("default.toml", configuration).unwrap();
+        let said = Invocation::of(&folder, &program, &["--version"]).unwrap().finish().unwrap();
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+        let expected = [
+            ("reader-45", "Slurm 26.05"),
+            ("reader-44", "Slurm 25.11"),
+            ("reader-42", "Slurm 24.11"),
+            ("reader-38", "Slurm 22.05"),
+            ("native-reader", "statistics only, slurmctld of Slurm 20.11 to 26.05"),
+            ("rest-reader", "slurmrestd of Slurm 22.05 to 26.05"),
+        ]
+        .map(|(name, asks)| {
+            let is_used = if name == used { ", used on this host" } else { "" };
+            (format!("slurm-graphite-{name}"), format!("{asks}{is_used}"))
+        });
+        // Another installation on this machine comes after these.
+        assert_eq!(readers(&said.stdout)[..6], expected, "{}", said.stdout);
+    }
 }
 
 #[test]
 fn a_host_without_a_fitting_reader_is_told_what_to_install_and_a_bad_configuration_changes_nothing() {
     let folder = Folder::new().unwrap();
-    let reader = script(&folder, "reader", "exit 127").unwrap();
-    let file = write(&folder, "default.toml", &format!("[slurm]\nreader = \"{reader}\"\n")).unwrap();
-    let none = run(&folder, &["--version"]).unwrap();
-    assert!(
-        none.stdout.contains("\nused on this host: none: no reader fits this host's libslurm"),
-        "{}",
-        none.stdout
-    );
-    fs::write(&file, "interval = 3\n").unwrap();
-    let bad = run(&folder, &["--version"]).unwrap();
-    assert_eq!((bad.code, bad.stderr.as_str()), (Some(0), ""));
-    assert!(bad.stdout.contains("used on this host"), "{}", bad.stdout);
+    let reader = folder.script("reader", "exit 127").unwrap();
+    folder.write("default.toml", &format!("[slurm]\nreader = \"{reader}\"\n")).unwrap();
+    let none = run(&folder, &["--version"]).unwrap().stdout;
+    assert!(none.contains("\nused on this host: none: no reader fits this host's libslurm"), "{none}");
+    folder.write("default.toml", "interval = 3\n").unwrap();
+    let bad = printed(&folder, &["--version"]).unwrap();
+    assert!(bad.contains("used on this host"), "{bad}");
 }
 
 #[test]
 fn the_long_form_has_the_commit_and_the_short_one_is_one_line_that_starts_no_reader() {
     let folder = Folder::new().unwrap();
-    let touches = script(&folder, "reader", "touch \"${0%/*}/started\"").unwrap();
-    write(&folder, "default.toml", &format!("[slurm]\nreader = \"{touches}\"\n")).unwrap();
+    let touches = folder.script("reader", "touch \"${0%/*}/started\"").unwrap();
+    folder.write("default.toml", &format!("[slurm]\nreader = \"{touches}\"\n")).unwrap();
     let short = run(&folder, &["-V"]).unwrap().stdout;
     assert_eq!(short, format!("slurm-graphite {}\n", env!("CARGO_PKG_VERSION")));
     assert!(!folder.path().join("started").exists());

@@ -19,7 +19,6 @@ const SOON: Duration = wait::LIMIT;
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// `stats --watch 1` in its own terminal.
 struct Watched {
     child: Child,
     /// Our end of the terminal, and the program's.
@@ -64,6 +63,11 @@ impl Watched {
             .collect()
     }
 
+    /// Waits until the second line begins so.
+    fn says(&self, start: &str) {
+        self.until(start, |screen| screen.get(1).is_some_and(|line| line.starts_with(start)));
+    }
+
     fn until(&self, what: &str, seen: impl Fn(&[String]) -> bool) {
         let found = wait::until(what, SOON, || seen(&self.screen()));
         found.with_context(|| self.screen().join("\n")).unwrap();
@@ -91,7 +95,7 @@ impl Drop for Watched {
 }
 
 #[test]
-fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends() {
+fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends_and_a_pipe_gets_blocks() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::start(&folder).unwrap();
     let watched = Watched::start(&folder, &slurm, 24, 80).unwrap();
@@ -123,14 +127,12 @@ fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends() {
     // The request may have been under way before.
     assert!(waited <= hung.elapsed().as_secs() + 2, "{waited} s are more than it hung");
     slurm.slurmctld.thaw().unwrap();
-    watched
-        .until("an answer", |screen| screen.get(1).is_some_and(|line| line.starts_with("server threads ")));
+    watched.says("server threads ");
 
     slurm.slurmctld.stop().unwrap();
-    watched
-        .until("the outage", |screen| screen.get(1).is_some_and(|line| line.starts_with("no reading for ")));
+    watched.says("no reading for ");
     slurm.slurmctld.start().unwrap();
-    watched.until("its end", |screen| screen.get(1).is_some_and(|line| line.starts_with("server threads ")));
+    watched.says("server threads ");
     rustix::io::write(&watched.ours, b"q").unwrap();
     watched.ends();
 
@@ -140,36 +142,27 @@ fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends() {
         watched.signal(signal);
         watched.ends();
     }
+    into_a_pipe(&folder, &mut slurm);
 }
 
-#[test]
-fn into_a_pipe_it_says_how_long_it_has_waited() {
-    let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::start(&folder).unwrap();
-    slurm.slurmctld.freeze().unwrap();
-    let conf = slurm.conf().display().to_string();
-    let graphite = slurm_graphite().unwrap().display().to_string();
-    let text = format!("'{graphite}' stats --watch 1 --slurm-conf '{conf}' | sed '/for [3-9] s/q'");
-    let run = Invocation::of(&folder, "/bin/sh".as_ref(), &["-c", &text]).unwrap().finish().unwrap();
-    slurm.slurmctld.thaw().unwrap();
-    let last = run.stdout.lines().last().unwrap_or_default();
-    assert!(last.starts_with("waiting for slurmctld for "), "{run:?}");
-}
-
-#[test]
-fn into_a_pipe_it_prints_block_after_block_and_ends_when_nobody_reads() {
-    let folder = Folder::new().unwrap();
-    let slurm = Slurm::start(&folder).unwrap();
-    let conf = slurm.conf().display().to_string();
-    let graphite = slurm_graphite().unwrap().display().to_string();
-    let text = format!(
-        "'{graphite}' stats --watch 1 --slurm-conf '{conf}' | sed '/On the right/,/by user/!d; /by user/q'"
-    );
-    let run = Invocation::of(&folder, "/bin/sh".as_ref(), &["-c", &text]).unwrap().finish().unwrap();
+/// Block after block, until nobody reads them.
+fn into_a_pipe(folder: &Folder, slurm: &mut Slurm) {
+    let (conf, graphite) =
+        (slurm.conf().display().to_string(), slurm_graphite().unwrap().display().to_string());
+    let piped_into = |sed: &str| {
+        let text = format!("'{graphite}' stats --watch 1 --slurm-conf '{conf}' | sed '{sed}'");
+        Invocation::of(folder, "/bin/sh".as_ref(), &["-c", &text]).unwrap().finish().unwrap()
+    };
+    let run = piped_into("/On the right/,/by user/!d; /by user/q");
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     assert!(run.stdout.contains("On the right    the last "), "{}", run.stdout);
     let cycles = run.stdout.lines().find(|line| line.starts_with("\tTotal cycles: ")).unwrap();
     assert!(cycles.split_whitespace().count() == 4 && cycles.ends_with(".00"), "{cycles:?}");
     let rpc = run.stdout.lines().find(|line| line.contains("REQUEST_STATS_INFO")).unwrap();
     assert!(rpc.contains(" count:") && rpc.contains(" per_minute:"), "{rpc}");
+
+    slurm.slurmctld.freeze().unwrap();
+    let run = piped_into("/for [3-9] s/q");
+    let last = run.stdout.lines().last().unwrap_or_default();
+    assert!(last.starts_with("waiting for slurmctld for "), "{run:?}");
 }
