@@ -17,9 +17,9 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
-use sandbox::Folder;
-use slurm_snapshot::{Answer, Reply};
+use anyhow::{Context, Result, bail, ensure};
+use sandbox::{Folder, Slurm};
+use slurm_snapshot::{Answer, Reading, Reply};
 
 use self::cast::Cast;
 
@@ -33,32 +33,33 @@ fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -
     lines.map(|line| Answer::parse(line).context("a response")).collect()
 }
 
-/// The reader's reply about this cluster.
-fn reply(cast: &Cast, request: &str) -> Result<Reply> {
-    let answers = answers(&cast.folder, cast.slurm.reader(None)?, cast.slurm.conf(), request)?;
-    match answers.as_slice() {
-        [Answer::Reading(reading)] => reading.reply.clone().context("no reply"),
-        _ => anyhow::bail!("{answers:?}"),
+/// The reader's only answer about this cluster, if it runs as this user.
+pub(crate) fn reading(folder: &Folder, slurm: &Slurm, user: Option<u32>, request: &str) -> Result<Reading> {
+    match answers(folder, slurm.reader(user)?, slurm.conf(), request)?.as_slice() {
+        [Answer::Reading(reading)] => Ok((**reading).clone()),
+        other => bail!("{other:?}"),
     }
 }
 
-/// A reply that came while `look` returned the same before and after it.
-fn between<T: PartialEq + Debug>(
-    cast: &Cast,
-    request: &str,
+/// The reader's reply about this cluster.
+fn reply(cast: &Cast, request: &str) -> Result<Reply> {
+    reading(&cast.folder, &cast.slurm, None, request)?.reply.context("no reply")
+}
+
+/// An answer that came while `look` returned the same before and after it.
+fn between<T: PartialEq + Debug, A>(
+    ask: impl Fn() -> Result<A>,
     look: impl Fn() -> Result<T>,
-) -> Result<(T, Reply)> {
+) -> Result<(T, A)> {
     let mut changes = String::new();
     for _ in 0..50 {
-        let before = look()?;
-        let reply = reply(cast, request)?;
-        let after = look()?;
+        let (before, answer, after) = (look()?, ask()?, look()?);
         if before == after {
-            return Ok((before, reply));
+            return Ok((before, answer));
         }
         changes = format!("{before:?}\n{after:?}");
     }
-    anyhow::bail!("the cluster never stood still: {changes}")
+    bail!("the cluster never stood still: {changes}")
 }
 
 #[test]

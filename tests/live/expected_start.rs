@@ -1,14 +1,16 @@
 //! When pending jobs will start, compared with what squeue shows of each.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use sandbox::{Folder, Reader, Slurm, wait};
 use slurm_snapshot::{Expected, Expecting, Jobs, Reply, ReplyKind, ReplyOptions, Request, Starts};
 
-/// Records of pending jobs.
+use crate::finished::tasks;
+
+/// Records of pending jobs, after the first ones.
 const PENDING: usize = 200;
+const FIRST: usize = 5;
 
 /// One record as squeue shows it: with `--start` it has no other start, and not these columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +25,7 @@ struct Row {
 
 fn rows(slurm: &Slurm) -> Result<Vec<Row>> {
     let columns = "jobarrayid:60,partition:60,starttime:60,eligibletime:60,prioritylong:60";
-    let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-a", "-h", "-t", "PD", "-O", columns];
-    let text = slurm.run("env", &args)?;
+    let text = slurm.call(&format!("env SLURM_TIME_FORMAT=%s squeue -a -h -t PD -O {columns}"))?;
     text.lines()
         .map(|line| {
             let cells: Vec<&str> = line.split_whitespace().collect();
@@ -38,14 +39,6 @@ fn rows(slurm: &Slurm) -> Result<Vec<Row>> {
             })
         })
         .collect()
-}
-
-/// `7` is one job and `7_[1-10%2]` ten.
-fn tasks(id: &str) -> Option<u64> {
-    let Some((_, expression)) = id.split_once("_[") else { return Some(1) };
-    let range = expression.trim_end_matches(']').split('%').next()?;
-    let (first, last) = range.split_once('-').unwrap_or((range, range));
-    Some(last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)? + 1)
 }
 
 /// What these rows say at `now`.
@@ -86,12 +79,10 @@ fn jobs(reader: &mut Reader) -> Result<Jobs> {
 
 /// A cluster of one node, which one job holds for a quarter of an hour.
 fn busy(folder: &Folder, more: &str) -> Result<Slurm> {
-    let mut slurm = Slurm::new(folder)?;
-    slurm.configure(more)?;
-    slurm.start_all()?;
-    let first = slurm.submit(&["--exclusive", "--time=15", "--wrap", "sleep 900"])?.to_string();
+    let slurm = Slurm::start_with(folder, more)?;
+    let first = slurm.submit(&["--exclusive", "--time=15", "--wrap", "sleep 900"])?;
     wait::until("a job that holds the node", wait::LIMIT, || {
-        slurm.run("squeue", &["-h", "-t", "R", "-j", &first]).is_ok_and(|running| !running.is_empty())
+        slurm.call(&format!("squeue -h -t R -j {first}")).is_ok_and(|running| !running.is_empty())
     })?;
     Ok(slurm)
 }
@@ -120,23 +111,19 @@ fn fill(slurm: &Slurm) -> Result<()> {
 
 /// squeue's columns have what slurmctld sends: a user's `--begin` as a start too, and a plan that has passed as now.
 #[test]
-fn expected_starts_are_squeues_and_a_begin_that_a_user_chose_is_no_plan() {
+fn expected_starts_are_squeues_also_of_jobs_called_unchanged_and_a_begin_that_a_user_chose_is_no_plan() {
     let folder = Folder::new().unwrap();
-    let more = "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n";
-    let slurm = busy(&folder, more).unwrap();
-    fill(&slurm).unwrap();
+    let slurm = busy(&folder, "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n").unwrap();
     let mut reader = Reader::of(&slurm).unwrap();
-    let end = Instant::now() + wait::LIMIT;
-    let (rows, jobs) = loop {
-        assert!(Instant::now() < end, "no reading between two equal lists of squeue");
-        let before = rows(&slurm).unwrap();
-        let jobs = jobs(&mut reader).unwrap();
-        let plans = jobs.expected.planned.records;
-        if before == rows(&slurm).unwrap() && plans > 100 {
-            break (before, jobs);
-        }
-    };
-    assert_eq!(rows.len(), PENDING);
+    a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(&slurm, &mut reader);
+    fill(&slurm).unwrap();
+    let (rows, jobs) = wait::until_some("a reading between two equal lists of squeue", wait::LIMIT, || {
+        let (before, jobs, after) =
+            (rows(&slurm).unwrap(), jobs(&mut reader).unwrap(), rows(&slurm).unwrap());
+        (before == after && jobs.expected.planned.records > 100).then_some((before, jobs))
+    })
+    .unwrap();
+    assert_eq!(rows.len(), FIRST + PENDING);
     let begins = rows.iter().filter(|row| !row.held && row.start.is_some() && row.start == row.eligible);
     assert_eq!(begins.count(), 20, "slurmctld sends the begin of each as its start");
     let now = jobs.last_update;
@@ -154,26 +141,21 @@ fn expected_starts_are_squeues_and_a_begin_that_a_user_chose_is_no_plan() {
 }
 
 /// For slurmctld, a plan is no change of a job: without any other change the first plan was never seen.
-#[test]
-fn a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged() {
-    let folder = Folder::new().unwrap();
-    let slurm = busy(&folder, "").unwrap();
-    let mut reader = Reader::of(&slurm).unwrap();
-    for _ in 0..5 {
+fn a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(slurm: &Slurm, reader: &mut Reader) {
+    for _ in 0..FIRST {
         slurm.submit(&["--time=1", "--wrap", "true"]).unwrap();
         // The backfill scheduler has not seen the last job yet.
-        let mut last = jobs(&mut reader).unwrap();
+        let mut last = jobs(reader).unwrap();
         let mut seen = last.expected;
-        let end = Instant::now() + wait::LIMIT;
-        while seen.unplanned.records > 0 {
-            assert!(Instant::now() < end, "{last:?}");
-            wait::pause(Duration::from_millis(300));
-            if let Reply::Jobs(jobs) = ask(&mut reader, Some(last.last_update)).unwrap() {
+        wait::until("a plan of each", wait::LIMIT, || {
+            if let Reply::Jobs(jobs) = ask(reader, Some(last.last_update)).unwrap() {
                 seen = jobs.expected;
                 last = *jobs;
             }
-        }
+            seen.unplanned.records == 0
+        })
+        .unwrap();
     }
-    let rows = rows(&slurm).unwrap();
-    assert!(rows.len() == 5 && rows.iter().all(|row| row.start.is_some()), "squeue: {rows:?}");
+    let rows = rows(slurm).unwrap();
+    assert!(rows.len() == FIRST && rows.iter().all(|row| row.start.is_some()), "squeue: {rows:?}");
 }

@@ -17,10 +17,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sandbox::accounting::{NODES, QOS};
-use sandbox::{Accounting, Carbon, Folder, Invocation, Manner, Process, Sink, Slurm, carbon, now, wait};
+use sandbox::{
+    Accounting, Carbon, Folder, Manner, Process, Sink, Slurm, carbon, destination, is_root, now, run, wait,
+};
 
 use self::sent::Sent;
 use self::truth::Truth;
+pub(crate) use self::truth::tasks;
 use self::versions::Expected;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -45,12 +48,8 @@ fn collector(folder: &Folder) -> String {
 }
 
 fn toml(folder: &Folder, slurm: &Slurm, sink: &Sink) -> String {
-    format!(
-        "[slurm]\nconf = \"{}\"\ntimeout = \"2s\"\n[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n{}",
-        slurm.conf().display(),
-        sink.address(),
-        collector(folder)
-    )
+    let carbon = destination("sink", &sink.address()) + "protocol = \"plaintext\"\n";
+    format!("[slurm]\n{}timeout = \"2s\"\n{carbon}{}", slurm.toml(), collector(folder))
 }
 
 impl Stage {
@@ -71,12 +70,12 @@ impl Stage {
         // Carbon's kernel loses what a killed Carbon has not read.
         let settings = format!("[[carbon]]\nname = \"carbon\"\naddress = \"{}\"\n", carbon.address());
         let stage = Self::of(folder, Some(carbon), &settings, "PreemptType=preempt/qos\nPreemptMode=CANCEL")?;
-        let run = |args: &[&str]| stage.accounting.slurm.run("sacctmgr", &[&["-i"], args].concat());
-        run(&["modify", "qos", QOS, "set", "preempt=normal"])?;
-        run(&["add", "account", jobs::DOTTED])?;
-        let users = stage.accounting.slurm.run("sacctmgr", &["-nP", "show", "user", "format=user"])?;
+        let run = |line: &str| stage.accounting.slurm.call(&format!("sacctmgr -i {line}"));
+        run(&format!("modify qos {QOS} set preempt=normal"))?;
+        run(&format!("add account {}", jobs::DOTTED))?;
+        let users = stage.accounting.slurm.call("sacctmgr -nP show user format=user")?;
         let users = users.lines().collect::<Vec<_>>().join(",");
-        run(&["add", "user", &users, &format!("account={}", jobs::DOTTED), &format!("qos=normal,{QOS}")])?;
+        run(&format!("add user {users} account={} qos=normal,{QOS}", jobs::DOTTED))?;
         Ok(stage)
     }
 
@@ -111,22 +110,25 @@ impl Stage {
             self.sent().is_ok_and(|sent| sent.last("total.work.gauge-jobs_total") == Some(all))
         });
         // Nothing more is counted afterwards.
-        let rounds = self.sent()?.rounds();
-        wait::until("two more rounds", MINUTE, || self.sent().is_ok_and(|sent| sent.rounds() > rounds + 2))?;
+        self.two_more_rounds()?;
         Ok((truth, self.sent()?))
+    }
+
+    fn two_more_rounds(&self) -> Result<()> {
+        let rounds = self.sent()?.rounds();
+        let more = || self.sent().is_ok_and(|sent| sent.rounds() > rounds + 2);
+        wait::until("two more rounds", MINUTE, more).map(drop)
     }
 
     /// Compares all figures with what is expected. Returns how many jobs there were, and what was compared.
     fn check(&mut self) -> Result<(Truth, String)> {
         let (truth, sent) = self.settle()?;
         let expected = Expected::of(&self.accounting, &truth)?;
-        let (figures, zeros) = (sent.compare(&expected), sent.no_false_zero());
-        let figures = match zeros {
+        let figures = sent.compare(&expected);
+        let figures = match sent.no_false_zero() {
             Ok(()) => figures
                 .with_context(|| format!("nodes listed and counted differ in {:#?}", truth.unlike()))?,
-            Err(zeros) => {
-                bail!("{zeros}{}", figures.err().map_or(String::new(), |error| format!("; {error}")))
-            }
+            Err(zeros) => bail!("{zeros}; {figures:?}"),
         };
         if let Some(carbon) = &mut self.carbon {
             // Carbon may have to be sent something again.
@@ -139,24 +141,20 @@ impl Stage {
         let (rows, unlike) = (expected.changed, truth.unlike().len());
         // Only a job that was resized can have that.
         ensure!(unlike <= 6, "nodes listed and counted differ in {:#?}", truth.unlike());
-        Ok((
-            truth,
-            format!(
-                "{figures} figures, {unlike} rows with fewer nodes in their TRES, {rows} rows that changed after their end, {changed} times published"
-            ),
-        ))
+        let compared = format!(
+            "{figures} figures, {unlike} rows with fewer nodes in their TRES, {rows} rows that changed after their end, {changed} times published"
+        );
+        Ok((truth, compared))
     }
 }
 
 /// slurmctld drains a node that has a job with a number that it gives again, after it was killed and has forgotten it.
 fn resume_nodes(accounting: &Accounting) {
     for node in NODES {
-        let node = format!("nodename={node}");
-        let _not_drained = accounting.slurm.run("scontrol", &["update", &node, "state=resume"]);
+        let _not_drained = accounting.slurm.call(&format!("scontrol update nodename={node} state=resume"));
     }
 }
 
-/// Waits until slurmdbd knows the end of all jobs.
 fn ended(accounting: &Accounting) -> Result<Truth> {
     // A requeued job starts again after two minutes, and may then run until its time limit. A slurmctld that was killed
     // may not hear of the end of a job.
@@ -187,14 +185,13 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
             ids.is_empty()
         })
     })
-    .with_context(|| accounting.slurm.run("squeue", &["-a"]).unwrap_or_default())?;
-    let told =
-        || accounting.slurm.run("sdiag", &[]).is_ok_and(|text| text.contains("DBD Agent queue size: 0"));
+    .with_context(|| accounting.slurm.call("squeue -a").unwrap_or_default())?;
+    let told = || accounting.slurm.call("sdiag").is_ok_and(|text| text.contains("DBD Agent queue size: 0"));
     let left = || accounting.sql(truth::UNFINISHED).is_ok_and(|count| count.trim() != "0");
     let all = || told() && !left();
     if wait::until("slurmctld's news in slurmdbd", MINUTE, all).is_err() {
         // A slurmctld that was killed has forgotten jobs: the administrator ends them.
-        accounting.slurm.run("sacctmgr", &["-i", "show", "runawayjobs"])?;
+        accounting.slurm.call("sacctmgr -i show runawayjobs")?;
         // Of some, slurmdbd never hears more than the end.
         let open = || accounting.sql(truth::OPEN).is_ok_and(|count| count.trim() != "0");
         wait::until("the end of what slurmctld has forgotten", MINUTE, || told() && !open())
@@ -215,7 +212,7 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn without_slurmdbd_finished_jobs_are_refused_in_one_line_and_the_rest_goes_on() {
+fn without_slurmdbd_or_a_folder_finished_jobs_are_refused_in_one_line_and_the_rest_goes_on() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start(&folder).unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
@@ -229,45 +226,36 @@ fn without_slurmdbd_finished_jobs_are_refused_in_one_line_and_the_rest_goes_on()
     assert_eq!(said, 1, "{:#?}", daemon.lines());
     daemon.stop().unwrap();
 
-    let file = folder.path().join("check.toml");
-    std::fs::write(&file, toml.replace("\"1s\"", "\"60s\"")).unwrap();
-    let file = file.display().to_string();
-    let run = |args: &[&str]| {
-        Invocation::new(&folder, &[args, &["--config", &file]].concat()).unwrap().finish().unwrap()
-    };
+    let file = folder.write("check.toml", &toml.replace("\"1s\"", "\"60s\"")).unwrap();
+    let run = |args: &[&str]| run(&folder, &[args, &["--config", &file]].concat()).unwrap();
     let checked = run(&["check", "--connect"]);
     let line = checked.stdout.lines().find(|line| line.starts_with("✗ slurmdbd: finished jobs: "));
     assert!(line.is_some_and(|line| line.contains(refusal)) && checked.code == Some(1), "{checked:?}");
     let refused = run(&["stats", "--jobs", "--finished"]);
     assert!(refused.stderr.contains(refusal), "{refused:?}");
-}
 
-#[test]
-fn without_a_folder_for_what_was_counted_nothing_is_counted() {
-    let folder = Folder::new().unwrap();
-    let file = folder.path().join("daemon.toml");
+    // Without a folder for what was counted nothing is counted.
     let toml = "[[carbon]]\naddress = \"127.0.0.1:2004\"\n[collectors.finished]\nenabled = true\n";
-    std::fs::write(&file, toml).unwrap();
-    let args = ["run", "--config", &file.display().to_string()];
-    let finished = Invocation::new(&folder, &args).unwrap().finish().unwrap();
+    let file = folder.write("homeless.toml", toml).unwrap();
+    let finished = sandbox::run(&folder, &["run", "--config", &file]).unwrap();
     assert_eq!(finished.code, Some(78), "{}", finished.stderr);
     assert!(finished.stderr.contains("collectors.finished: needs [queue] dir"), "{}", finished.stderr);
 }
 
 /// An ordinary user then sees only their own jobs, and a part must not look like the whole.
 #[test]
-fn what_private_data_hides_is_not_counted_until_the_daemons_user_is_an_operator() {
-    if !rustix::process::getuid().is_root() {
+fn what_private_data_hides_or_has_no_qos_that_slurmdbd_could_read_is_not_counted() {
+    if !is_root() {
         return;
     }
     let folder = Folder::new().unwrap();
     let accounting = Accounting::start_with(&folder, "", "PrivateData=jobs").unwrap();
-    accounting.slurm.submit(&["--wrap", "true"]).unwrap();
-    let ended = "select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0";
-    wait::until("its end", MINUTE, || accounting.sql(ended).is_ok_and(|count| count.trim() == "1")).unwrap();
+    jobs::run(&accounting, 1);
     let (_, mail) = sandbox::accounting::USERS[1];
     let (since, until) = (now() - 1000.0, now() + 1000.0);
-    let request = format!("{{\"finished\":{{\"id\":1,\"since\":{since:.0},\"until\":{until:.0}}}}}\n");
+    let request = format!(
+        "{{\"finished\":{{\"id\":1,\"since\":{since:.0},\"until\":{until:.0},\"options\":{{\"qos\":true}}}}}}\n"
+    );
     let ask = |user| {
         let (finished, visibility) = jobs::ask(&folder, &accounting, user, &request).unwrap();
         (finished.jobs, visibility)
@@ -276,10 +264,7 @@ fn what_private_data_hides_is_not_counted_until_the_daemons_user_is_an_operator(
     assert_eq!((jobs.len(), visibility.may_hide("jobs")), (1, false), "root sees everything");
     let (jobs, visibility) = ask(Some(mail));
     assert_eq!((jobs.len(), visibility.may_hide("jobs")), (0, true));
-    accounting
-        .slurm
-        .run("sacctmgr", &["-i", "modify", "user", "mail", "set", "adminlevel=operator"])
-        .unwrap();
+    accounting.slurm.call("sacctmgr -i modify user mail set adminlevel=operator").unwrap();
     let (jobs, visibility) = ask(Some(mail));
     assert_eq!((jobs.len(), visibility.may_hide("jobs")), (1, false), "operators do too");
     let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
@@ -289,4 +274,14 @@ fn what_private_data_hides_is_not_counted_until_the_daemons_user_is_an_operator(
     let copy = "insert into slurm_acct_db.other_job_table select * from slurm_acct_db.sandbox_job_table";
     accounting.sql(copy).unwrap();
     assert_eq!(ask(None).0.len(), 1, "the other cluster's jobs are none of ours");
+    // A job whose QOS was not found counted as one without a QOS: slurmdbd answers a query for all QOS that has failed in its database
+    // with an empty list too.
+    let ask = || jobs::ask(&folder, &accounting, None, &request);
+    let qos = || ask().map(|(finished, _)| finished.name(finished.jobs[0].qos).to_owned());
+    assert_eq!(qos().unwrap(), "normal");
+    accounting.sql("use slurm_acct_db; rename table qos_table to qos_table_that_is_away").unwrap();
+    let refused = ask().unwrap_err().to_string();
+    assert!(refused.contains("slurmdbd returns no QOS"), "{refused}");
+    accounting.sql("use slurm_acct_db; rename table qos_table_that_is_away to qos_table").unwrap();
+    assert_eq!(qos().unwrap(), "normal");
 }

@@ -1,74 +1,45 @@
 //! Associations and QOS compared with sshare, sacctmgr and scontrol; also a cluster without slurmdbd, which has none.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{QOS, USERS};
-use sandbox::{Accounting, Folder, NOBODY, Slurm, wait};
-use slurm_snapshot::{Answer, Association, Associations, Reading, Reply, SharesRaw, UseAndLimits};
+use sandbox::{Accounting, Folder, NOBODY, Slurm, is_root, wait};
+use slurm_snapshot::{Answer, Association, Associations, Reading, Reply, SharesRaw, TresUse, UseAndLimits};
 
-use super::answers;
+use super::{answers, between, private, reading, remote_licenses};
 
 const REQUEST: &str = r#"{"associations":{"id":1,"options":{"users":true}}}"#;
 
 /// What sshare prints about the shares of each association.
-const SHARES: [&str; 10] = [
-    "Account",
-    "User",
-    "Partition",
-    "RawShares",
-    "NormShares",
-    "RawUsage",
-    "NormUsage",
-    "EffectvUsage",
-    "FairShare",
-    "LevelFS",
-];
+const SHARES: &str =
+    "Account,User,Partition,RawShares,NormShares,RawUsage,NormUsage,EffectvUsage,FairShare,LevelFS";
 
 /// What sacctmgr prints about their limits, and about those of a QOS.
-const LIMITS: [&str; 9] = [
-    "GrpJobs",
-    "GrpSubmit",
-    "GrpWall",
-    "GrpTRES",
-    "GrpTRESMins",
-    "GrpTRESRunMins",
-    "MaxWall",
-    "MaxTRES",
-    "MaxTRESMins",
-];
+const LIMITS: &str =
+    "GrpJobs,GrpSubmit,GrpWall,GrpTRES,GrpTRESMins,GrpTRESRunMins,MaxWall,MaxTRES,MaxTRESMins";
 
-const OF_ASSOCIATIONS: [&str; 2] = ["MaxJobs", "MaxSubmitJobs"];
-const OF_QOS: [&str; 6] = ["MaxJobsPU", "MaxJobsPA", "MaxSubmitPU", "MaxSubmitPA", "MaxTRESPU", "MaxTRESPA"];
+type Row = BTreeMap<String, String>;
 
-type Row = BTreeMap<&'static str, String>;
+/// A column of limits by TRES, and where they are in ours.
+type TresColumn = (&'static str, fn(&TresUse) -> Option<u64>);
 
 /// The rows of a command's output, which has `|` between its columns.
-fn rows(text: &str, columns: &[&'static str]) -> Vec<Row> {
+fn rows(text: &str, columns: &str) -> Vec<Row> {
     let row = |line: &str| {
-        columns.iter().copied().zip(line.split('|').map(|cell| cell.trim().to_owned())).collect::<Row>()
+        let cells = line.split('|').map(|cell| cell.trim().to_owned());
+        columns.split(',').map(str::to_owned).zip(cells).collect::<Row>()
     };
     text.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
 }
 
 fn shares(slurm: &Slurm) -> Result<Vec<Row>> {
-    let format = SHARES.join(",");
-    Ok(rows(&slurm.run("sshare", &["-a", "-n", "-m", "-P", "-o", &format])?, &SHARES))
+    Ok(rows(&slurm.call(&format!("sshare -anmPo {SHARES}"))?, SHARES))
 }
 
-fn limits(slurm: &Slurm, entity: &[&str], columns: &[&'static str]) -> Result<Vec<Row>> {
-    let format = format!("format={}", columns.join(","));
-    let args = [&["-n", "-P", "show"], entity, &[&format]].concat();
-    Ok(rows(&slurm.run("sacctmgr", &args)?, columns))
-}
-
-fn reading(folder: &Folder, slurm: &Slurm, user: Option<u32>) -> Result<Reading> {
-    let answers = answers(folder, slurm.reader(user)?, slurm.conf(), REQUEST)?;
-    match answers.as_slice() {
-        [Answer::Reading(reading)] => Ok((**reading).clone()),
-        _ => bail!("{answers:?}"),
-    }
+fn limits(slurm: &Slurm, entity: &str, own: &str) -> Result<Vec<Row>> {
+    let columns = format!("{own},{LIMITS}");
+    Ok(rows(&slurm.call(&format!("sacctmgr -nP show {entity} format={columns}"))?, &columns))
 }
 
 fn of(reading: &Reading) -> Result<&Associations> {
@@ -79,94 +50,57 @@ fn of(reading: &Reading) -> Result<&Associations> {
 }
 
 #[test]
-fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
+fn shares_limits_and_remote_licences_are_those_of_sshare_sacctmgr_and_scontrol() {
     let folder = Folder::new().unwrap();
     // Usage is counted once per calculation, which is at most once a minute.
     let accounting = Accounting::start_with(&folder, "PriorityCalcPeriod=1", "").unwrap();
     let slurm = &accounting.slurm;
-    let manage = |args: &[&str]| slurm.run("sacctmgr", &[&["-i"], args].concat()).map(drop);
-    let set = [
-        "grpjobs=5",
-        "grpsubmit=9",
-        "grpwall=100",
-        "grptres=cpu=3,mem=1500,gres/gpu=2",
-        "grptresmins=cpu=5000",
-        "grptresrunmins=cpu=90000",
-        "maxjobs=4",
-        "maxsubmit=8",
-        "maxwall=50",
-        "maxtres=cpu=2",
-        "maxtresmins=cpu=700",
-    ];
-    manage(&[&["modify", "account", "physics", "set", "fairshare=3"][..], &set].concat()).unwrap();
-    let set = [
-        "grpjobs=6",
-        "maxjobspu=2",
-        "maxsubmitjobspa=0",
-        "maxtrespu=gres/gpu=1",
-        "maxtrespa=cpu=3",
-        "maxwall=60",
-    ];
-    manage(&[&["modify", "qos", QOS, "set"][..], &set].concat()).unwrap();
+    let manage = |line: &str| slurm.call(&format!("sacctmgr -i {line}")).unwrap();
+    let set = "grpjobs=5 grpsubmit=9 grpwall=100 grptres=cpu=3,mem=1500,gres/gpu=2 grptresmins=cpu=5000 \
+               grptresrunmins=cpu=90000 maxjobs=4 maxsubmit=8 maxwall=50 maxtres=cpu=2 maxtresmins=cpu=700";
+    manage(&format!("modify account physics set fairshare=3 {set}"));
+    let set = "grpjobs=6 maxjobspu=2 maxsubmitjobspa=0 maxtrespu=gres/gpu=1 maxtrespa=cpu=3 maxwall=60";
+    manage(&format!("modify qos {QOS} set {set}"));
     // slurmctld learns which limits an account inherits from its parent only when the account is added.
-    manage(&["add", "account", "optics", "parent=physics", "fairshare=7"]).unwrap();
-    manage(&["add", "account", "lent", "fairshare=parent"]).unwrap();
-    let me = slurm.run("id", &["-un"]).unwrap();
-    manage(&["add", "user", me.trim(), "account=optics", "partition=long"]).unwrap();
+    manage("add account optics parent=physics fairshare=7");
+    manage("add account lent fairshare=parent");
+    let me = slurm.call("id -un").unwrap();
+    manage(&format!("add user {me} account=optics partition=long"));
     for args in [&["-n1", "-A", "physics", "--gres=gpu:1", "--mem=100"][..], &["-n1", "-A", "chemistry"]] {
         slurm.submit(&[args, &["-t", "10", "--wrap", "exec sleep 600"]].concat()).unwrap();
     }
     slurm.submit(&["-A", "physics", "-H", "-t", "5", "--wrap", "true"]).unwrap();
+    remote_licenses::compare(&folder, slurm);
     wait::until("usage of two accounts", wait::LIMIT.saturating_mul(3), || {
-        let rows = shares(slurm).unwrap_or_default();
-        rows.iter()
-            .filter(|row| row["User"].is_empty() && !["", "0"].contains(&row["RawUsage"].as_str()))
-            .count()
-            >= 3
+        let is_used = |row: &&Row| row["User"].is_empty() && !["", "0"].contains(&row["RawUsage"].as_str());
+        shares(slurm).unwrap_or_default().iter().filter(is_used).count() >= 3
     })
     .with_context(|| slurm.run("sshare", &["-al"]).unwrap_or_default())
     .unwrap();
 
-    let look =
-        || Ok::<_, anyhow::Error>((shares(slurm)?, slurm.run("scontrol", &["-o", "show", "assoc_mgr"])?));
-    let (before, answer) = wait_still(&look, || reading(&folder, slurm, None)).unwrap();
+    let look = || Ok((shares(slurm)?, slurm.call("scontrol -o show assoc_mgr")?));
+    let ask = |user, request| reading(&folder, slurm, user, request);
+    let ((shown, state), answer) = between(|| ask(None, REQUEST), look).unwrap();
     let all = of(&answer).unwrap();
-    let (shown, state) = before;
     compare_shares(&shown, all);
     compare_limits(slurm, all).unwrap();
     compare_use(&state, all).unwrap();
 
-    let without =
-        answers(&folder, slurm.reader(None).unwrap(), slurm.conf(), r#"{"associations":{"id":1}}"#).unwrap();
-    let [Answer::Reading(without)] = without.as_slice() else { panic!("{without:?}") };
-    let accounts = of(without).unwrap();
+    let without = ask(None, r#"{"associations":{"id":1}}"#).unwrap();
+    let accounts = of(&without).unwrap();
     assert!(accounts.associations.iter().all(|of| of.user.is_none()), "no user is asked for");
     assert_eq!((accounts.records, accounts.associations.len()), (all.records, 5));
 
-    if rustix::process::getuid().is_root() {
-        slurm.configure("PrivateData=usage\n").unwrap();
-        slurm.run("scontrol", &["reconfigure"]).unwrap();
+    if is_root() {
+        slurm.reconfigure("PrivateData=usage\n").unwrap();
         // The first user has associations. The second is unknown to slurmdbd, so slurmctld sends nothing at all.
         for user in [USERS[0].1, NOBODY] {
-            let seen = reading(&folder, slurm, Some(user)).unwrap();
+            let seen = ask(Some(user), REQUEST).unwrap();
             assert!(seen.reply.is_none(), "a part is not asked for");
             assert!(seen.visibility.unwrap().may_hide("usage"));
         }
-        let root = reading(&folder, slurm, None).unwrap();
-        assert_eq!(of(&root).unwrap().records, all.records);
+        assert_eq!(of(&ask(None, REQUEST).unwrap()).unwrap().records, all.records);
     }
-}
-
-/// An answer that came while `look` returned the same before and after it.
-fn wait_still<T: PartialEq, A>(look: &impl Fn() -> Result<T>, ask: impl Fn() -> Result<A>) -> Result<(T, A)> {
-    for _ in 0..50 {
-        let (before, answer) = (look()?, ask()?);
-        if before == look()? {
-            return Ok((before, answer));
-        }
-        wait::pause(Duration::from_millis(50));
-    }
-    bail!("the cluster never stood still")
 }
 
 fn compare_shares(shown: &[Row], all: &Associations) {
@@ -198,11 +132,8 @@ fn compare_shares(shown: &[Row], all: &Associations) {
             let printed = Some(row[column].as_str()).filter(|text| !["", "inf"].contains(text));
             // The root association has none, and sshare prints 0.
             let printed = printed.filter(|_| !(is_root && column == "NormShares"));
-            assert_eq!(
-                figure.map(|figure| format!("{figure:.6}")).as_deref(),
-                printed,
-                "{column} of {row:?}"
-            );
+            let figure = figure.map(|figure| format!("{figure:.6}"));
+            assert_eq!(figure.as_deref(), printed, "{column} of {row:?}");
         }
         factors += usize::from(seen.fairshare.is_some());
         levels += usize::from(seen.level_fs.is_some());
@@ -211,9 +142,8 @@ fn compare_shares(shown: &[Row], all: &Associations) {
 }
 
 fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {
-    let columns = [&["Account", "User", "Partition"], &LIMITS[..], &OF_ASSOCIATIONS].concat();
-    let of_this = ["assoc", "cluster=sandbox"];
-    let shown = limits(slurm, &of_this, &columns)?;
+    let own = "Account,User,Partition,MaxJobs,MaxSubmitJobs";
+    let shown = limits(slurm, "assoc cluster=sandbox", own)?;
     ensure!(shown.len() == all.associations.len());
     let mut set = 0;
     for row in &shown {
@@ -229,19 +159,26 @@ fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {
         assert_eq!(number(&row["MaxSubmitJobs"]), limits.max_submit_jobs, "{row:?}");
     }
     ensure!(set >= 9, "{set} limits");
-    let columns = [&["Name"], &LIMITS[..], &OF_QOS].concat();
-    let shown = limits(slurm, &["qos"], &columns)?;
+    let own = "Name,MaxJobsPU,MaxJobsPA,MaxSubmitPU,MaxSubmitPA,MaxTRESPU,MaxTRESPA";
+    let shown = limits(slurm, "qos", own)?;
     ensure!(shown.len() == all.qos.len() && shown.len() == 2);
     for row in &shown {
         let seen = all.qos.iter().find(|qos| qos.name == row["Name"]).with_context(|| format!("{row:?}"))?;
         let limits = &seen.use_and_limits;
         compare_common(row, limits);
-        assert_eq!(number(&row["MaxJobsPU"]), limits.max_jobs_per_user, "{row:?}");
-        assert_eq!(number(&row["MaxJobsPA"]), limits.max_jobs_per_account, "{row:?}");
-        assert_eq!(number(&row["MaxSubmitPU"]), limits.max_submit_jobs_per_user, "{row:?}");
-        assert_eq!(number(&row["MaxSubmitPA"]), limits.max_submit_jobs_per_account, "{row:?}");
-        assert_eq!(tres(&row["MaxTRESPU"]), limits_of(limits, |tres| tres.max_per_user), "{row:?}");
-        assert_eq!(tres(&row["MaxTRESPA"]), limits_of(limits, |tres| tres.max_per_account), "{row:?}");
+        for (column, limit) in [
+            ("MaxJobsPU", limits.max_jobs_per_user),
+            ("MaxJobsPA", limits.max_jobs_per_account),
+            ("MaxSubmitPU", limits.max_submit_jobs_per_user),
+            ("MaxSubmitPA", limits.max_submit_jobs_per_account),
+        ] {
+            assert_eq!(number(&row[column]), limit, "{column} of {row:?}");
+        }
+        compare_tres(
+            row,
+            limits,
+            &[("MaxTRESPU", |tres| tres.max_per_user), ("MaxTRESPA", |tres| tres.max_per_account)],
+        );
     }
     Ok(())
 }
@@ -252,19 +189,22 @@ fn compare_common(row: &Row, limits: &UseAndLimits) -> usize {
     assert_eq!(number(&row["GrpSubmit"]), limits.grp_submit_jobs, "{row:?}");
     assert_eq!(minutes(&row["GrpWall"]), limits.grp_wall, "{row:?}");
     assert_eq!(minutes(&row["MaxWall"]), limits.max_wall_per_job, "{row:?}");
-    assert_eq!(tres(&row["GrpTRES"]), limits_of(limits, |tres| tres.grp), "{row:?}");
-    assert_eq!(tres(&row["GrpTRESMins"]), limits_of(limits, |tres| tres.grp_mins), "{row:?}");
-    assert_eq!(tres(&row["GrpTRESRunMins"]), limits_of(limits, |tres| tres.grp_run_mins), "{row:?}");
-    assert_eq!(tres(&row["MaxTRES"]), limits_of(limits, |tres| tres.max_per_job), "{row:?}");
-    assert_eq!(tres(&row["MaxTRESMins"]), limits_of(limits, |tres| tres.max_mins_per_job), "{row:?}");
-    LIMITS.iter().filter(|column| !row[*column].is_empty()).count()
+    let of_tres: [TresColumn; 5] = [
+        ("GrpTRES", |tres| tres.grp),
+        ("GrpTRESMins", |tres| tres.grp_mins),
+        ("GrpTRESRunMins", |tres| tres.grp_run_mins),
+        ("MaxTRES", |tres| tres.max_per_job),
+        ("MaxTRESMins", |tres| tres.max_mins_per_job),
+    ];
+    compare_tres(row, limits, &of_tres);
+    LIMITS.split(',').filter(|column| !row[*column].is_empty()).count()
 }
 
-fn limits_of(
-    limits: &UseAndLimits,
-    which: fn(&slurm_snapshot::TresUse) -> Option<u64>,
-) -> BTreeMap<String, u64> {
-    limits.tres.iter().filter_map(|(name, tres)| Some((name.clone(), which(tres)?))).collect()
+fn compare_tres(row: &Row, limits: &UseAndLimits, columns: &[TresColumn]) {
+    for (column, which) in columns {
+        let of = limits.tres.iter().filter_map(|(name, tres)| Some((name.clone(), which(tres)?)));
+        assert_eq!(tres(&row[*column]), of.collect(), "{column} of {row:?}");
+    }
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -297,23 +237,17 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
         let part = |part: &str| Some((part.split_once('=')?.0.to_owned(), used(part)?));
         text.split(',').filter_map(part).filter(|(_, used)| *used > 0).collect()
     };
-    let mut seen = all
-        .associations
-        .iter()
-        .map(|of| &of.use_and_limits)
-        .chain(all.qos.iter().map(|of| &of.use_and_limits));
+    let of_associations = all.associations.iter().map(|of| &of.use_and_limits);
+    let mut seen = of_associations.chain(all.qos.iter().map(|of| &of.use_and_limits));
     let mut with_tres = 0;
     for line in state.lines().filter(|line| line.starts_with("ClusterName=") || line.starts_with("QOS=")) {
         let seen = seen.next().context("more records there")?;
         let jobs = value(line, "GrpJobs").as_deref().and_then(used);
         let submitted = value(line, "GrpSubmitJobs").as_deref().and_then(used);
-        assert_eq!(
-            (jobs, submitted),
-            (Some(seen.jobs_running.into()), Some(seen.jobs_submitted.into())),
-            "{line}"
-        );
+        let counts = (seen.jobs_running.into(), seen.jobs_submitted.into());
+        assert_eq!(jobs.zip(submitted), Some(counts), "{line}");
         for (key, figure) in [
-            ("GrpTRES", (|tres| tres.used) as fn(&slurm_snapshot::TresUse) -> u64),
+            ("GrpTRES", (|tres| tres.used) as fn(&TresUse) -> u64),
             ("GrpTRESMins", |tres| tres.used_secs / 60),
             ("GrpTRESRunMins", |tres| tres.run_secs / 60),
         ] {
@@ -330,7 +264,7 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
 
 /// It may have no list of associations at all, and slurmctld 24.05 crashed when it was asked for one.
 #[test]
-fn a_slurmctld_without_slurmdbd_lives() {
+fn a_slurmctld_without_slurmdbd_lives_and_private_data_set_under_a_reader_is_known_at_its_next_survey() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::controller(&folder).unwrap();
     let two = format!("{REQUEST}\n{REQUEST}\n");
@@ -341,4 +275,5 @@ fn a_slurmctld_without_slurmdbd_lives() {
     }
     assert_eq!(answers.len(), 2);
     slurm.sdiag().unwrap();
+    private::private_data_that_is_set_while_a_reader_runs_is_known_at_its_next_survey(&slurm);
 }

@@ -3,12 +3,10 @@
 //! A job's name says how many GPUs it has or requests, because squeue has no such figure.
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use sandbox::{Folder, Process, Slurm, free_port, wait};
+use sandbox::{Folder, Process, Slurm, free_port, is_root, wait};
 
 /// How many nodes with a slurmd there are: c1 to c21.
 const NODES: usize = 21;
@@ -16,9 +14,7 @@ const NODES: usize = 21;
 /// From 22.05 on slurmctld has this many node records, including room for nodes that are created while it runs.
 pub(crate) const MAX_NODE_COUNT: u64 = 40;
 
-/// The cluster. Dropping it ends everything.
 pub(crate) struct Cast {
-    /// slurmctld, munged, and how to run Slurm's commands.
     pub(crate) slurm: Slurm,
     release: String,
     /// The one of c1 is the first.
@@ -35,17 +31,17 @@ impl Cast {
         let mut slurm = Slurm::new(&folder)?;
         let ports = (0..=NODES).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
         let release = slurm.release()?;
-        configure(folder.path(), slurm.conf(), &ports, free_port()?, &release)?;
+        configure(&folder, &slurm, &ports, free_port()?, &release)?;
         slurm.start_controller()?;
         let named = (1..=NODES).map(|node| format!("c{node}"));
         let slurmds = named.map(|name| slurm.spawn_slurmd(&folder, &name)).collect::<Result<Vec<_>>>()?;
         let odd = slurm.spawn_slurmd(&folder, "odd")?;
         let cast = Self { slurm, release, slurmds, _odd: odd, folder };
         wait::until("nodes that take jobs", wait::LIMIT, || {
-            let idle = cast.slurm.run("sinfo", &["-h", "-N", "-n", "c[1-21]", "-t", "idle", "-o", "%N"]);
+            let idle = cast.slurm.call("sinfo -h -N -n c[1-21] -t idle -o %N");
             idle.is_ok_and(|idle| idle.split_whitespace().collect::<BTreeSet<_>>().len() == NODES)
         })
-        .with_context(|| cast.slurm.run("sinfo", &["-a", "-N", "-l"]).unwrap_or_default())?;
+        .with_context(|| cast.slurm.call("sinfo -a -N -l").unwrap_or_default())?;
         Ok(cast)
     }
 
@@ -61,15 +57,14 @@ impl Cast {
     }
 
     fn reserve_nodes(&self) -> Result<()> {
-        for (name, nodes, flags) in [("upkeep", "c6", "maint"), ("course", "c7", "ignore_jobs")] {
-            let name = format!("reservationname={name}");
-            let nodes = format!("nodes={nodes}");
-            let flags = format!("flags={flags}");
-            let common = ["create", "reservation", "starttime=now", "duration=600", "user=root"];
-            self.control(&[&common[..], &[&name, &nodes, &flags]].concat())?;
+        for reservation in [
+            "upkeep starttime=now duration=600 nodes=c6 flags=maint",
+            "course starttime=now duration=600 nodes=c7 flags=ignore_jobs",
+            "later starttime=now+2hours duration=60 nodes=cl1",
+        ] {
+            self.control(&format!("create reservation user=root reservationname={reservation}"))?;
         }
-        let later = ["create", "reservation", "reservationname=later", "starttime=now+2hours", "duration=60"];
-        self.control(&[&later[..], &["user=root", "nodes=cl1"]].concat())
+        Ok(())
     }
 
     /// Starts the jobs. Returns the job that will end slowly, on a node of its own.
@@ -107,17 +102,17 @@ impl Cast {
         self.submit("g0", "-p debug -w c10 -L matlab:1")?;
         self.submit("g0", "-p stopped -n4")?;
         let stopped = self.submit("g0", "-p debug,wide -n2 --begin=now+1hour")?;
-        self.control(&["hold", &stopped])?;
+        self.control(&format!("hold {stopped}"))?;
         self.submit("g0", "-p high -n8 -t 60 --deadline=now+3605")?;
         self.submit("g0", "-p faulty")?;
         // Its reservation ends before the job can start.
-        let user = format!("user={}", rustix::process::getuid().as_raw());
-        let short = ["create", "reservation", "reservationname=gone", "starttime=now", "endtime=now+5"];
-        self.control(&[&short[..], &[&user, "nodes=cl7"]].concat())?;
+        let user = rustix::process::getuid().as_raw();
+        let short = format!("reservationname=gone starttime=now endtime=now+5 user={user} nodes=cl7");
+        self.control(&format!("create reservation {short}"))?;
         self.submit("g0", "-p cloud --reservation=gone --begin=now+1hour")?;
         if !self.knows("21.08") {
             // The reservation exists as long as a job waits for it.
-            self.control(&["delete", "reservationname=gone"])?;
+            self.control("delete reservationname=gone")?;
         }
         for cpus in 1..=24 {
             self.submit("g0", &format!("-p debug -w c10 -N1 --exclusive -n{}", cpus % 8 + 1))?;
@@ -145,18 +140,20 @@ impl Cast {
         others.push(self.submit("g0", "-p failing -n8")?);
         if self.knows("21.08") {
             // Root cannot have a burst buffer.
-            let somebody = if rustix::process::getuid().is_root() { "--uid=65534 --gid=65534" } else { "" };
+            let somebody = if is_root() { "--uid=65534 --gid=65534" } else { "" };
             self.submit_script("g0", &format!("-p debug -w c9 {somebody}"), "#BB_LUA\ntrue")?;
         }
-        self.run(&others)?;
+        self.until_running("the jobs that run", |running| {
+            others.iter().all(|job| running.contains(&job.as_str()))
+        })?;
         // slurmctld refuses a time that has already passed when it sees it.
-        self.control(&["update", &format!("jobid={late}"), "endtime=now+2"])?;
+        self.control(&format!("update jobid={late} endtime=now+2"))?;
         self.slurm.run("scancel", &["--signal=STOP", &stopped])?;
-        self.control(&["requeuehold", "State=SpecialExit", &special])?;
-        self.control(&["requeue", &again])?;
-        self.control(&["suspend", &frozen])?;
+        self.control(&format!("requeuehold State=SpecialExit {special}"))?;
+        self.control(&format!("requeue {again}"))?;
+        self.control(&format!("suspend {frozen}"))?;
         // Its epilog waits until this file is gone.
-        fs::write(self.folder.path().join(format!("hold-{completing}")), "")?;
+        self.folder.write(&format!("hold-{completing}"), "")?;
         self.slurm.run("scancel", &[completing]).map(drop)
     }
 
@@ -168,8 +165,7 @@ impl Cast {
     }
 
     fn set(&self, nodes: &str, state: &str) -> Result<()> {
-        let (nodes, state) = (format!("nodename={nodes}"), format!("state={state}"));
-        self.control(&["update", &nodes, &state, "reason=for the test"])
+        self.control(&format!("update nodename={nodes} state={state} reason=test"))
     }
 
     /// Puts nodes with and without a job into the states between on and off.
@@ -181,11 +177,11 @@ impl Cast {
         for (node, state) in changes {
             self.set(node, state)?;
         }
-        self.control(&["reboot", "c16,c17"])?;
+        self.control("reboot c16,c17")?;
         if self.knows("22.05") {
             let dynamic =
-                "create nodename=dyn nodeaddr=127.0.0.1 cpus=8 realmemory=2000 feature=dynamic state=cloud";
-            self.control(&dynamic.split(' ').collect::<Vec<_>>())?;
+                "nodename=dyn nodeaddr=127.0.0.1 cpus=8 realmemory=2000 feature=dynamic state=cloud";
+            self.control(&format!("create {dynamic}"))?;
         }
         if self.knows("24.05") {
             self.submit("g0", "-p cloud -w cl6 --exclusive=topo")?;
@@ -199,36 +195,27 @@ impl Cast {
         c18.freeze()?;
         c19.kill()?;
         for (node, signal) in [("c18", "STOP"), ("c19", "USR1")] {
-            let job = self.slurm.run("squeue", &["-h", "-w", node, "-o", "%i"])?;
-            self.slurm.run("scancel", &[&format!("--signal={signal}"), job.trim()])?;
+            let job = self.slurm.call(&format!("squeue -h -w {node} -o %i"))?;
+            self.slurm.call(&format!("scancel --signal={signal} {job}"))?;
         }
         Ok(())
     }
 
-    /// Whether this Slurm is at least as new as that release.
     pub(crate) fn knows(&self, release: &str) -> bool {
         self.release.as_str() >= release
     }
 
-    /// Waits until this many jobs run.
     fn started(&self, count: usize) -> Result<()> {
         self.until_running(&format!("{count} jobs that run"), |running| running.len() >= count)
     }
 
-    /// Waits until these jobs run.
-    fn run(&self, jobs: &[String]) -> Result<()> {
-        self.until_running("the jobs that run", |running| {
-            jobs.iter().all(|job| running.contains(&job.as_str()))
-        })
-    }
-
     fn until_running(&self, what: &str, enough: impl Fn(&[&str]) -> bool) -> Result<()> {
         wait::until(what, wait::LIMIT, || {
-            let lines = self.slurm.run("squeue", &["-h", "-r", "-t", "R,CF", "-o", "%i"]);
+            let lines = self.slurm.call("squeue -h -r -t R,CF -o %i");
             lines.is_ok_and(|lines| enough(&lines.lines().collect::<Vec<_>>()))
         })
-        .with_context(|| self.slurm.run("squeue", &["-a", "-t", "all"]).unwrap_or_default())
-        .with_context(|| self.slurm.run("sinfo", &["-a", "-N", "-l"]).unwrap_or_default())
+        .with_context(|| self.slurm.call("squeue -a -t all").unwrap_or_default())
+        .with_context(|| self.slurm.call("sinfo -a -N -l").unwrap_or_default())
         .map(drop)
     }
 
@@ -246,21 +233,17 @@ impl Cast {
         Ok(self.slurm.submit(&all).with_context(|| format!("{all:?}"))?.to_string())
     }
 
-    fn control(&self, args: &[&str]) -> Result<()> {
-        self.slurm.run("scontrol", args).map(drop)
+    fn control(&self, words: &str) -> Result<()> {
+        self.slurm.call(&format!("scontrol {words}")).map(drop)
     }
 }
 
 /// Changes the sandbox's slurm.conf, and writes the files next to it.
 ///
 /// Nobody listens on the port `mute`: that node never reports its state.
-fn configure(folder: &Path, conf: &Path, ports: &[u16], mute: u16, release: &str) -> Result<()> {
-    let path = folder.display();
-    let kept = fs::read_to_string(conf)?;
-    let replaced = ["NodeName=", "PartitionName=", "ReturnToService=", "SelectTypeParameters="];
-    let kept = kept.lines().filter(|line| !replaced.iter().any(|start| line.starts_with(start)));
-    let mut text: String = kept.map(|line| format!("{line}\n")).collect();
-    text += &format!(
+fn configure(folder: &Folder, slurm: &Slurm, ports: &[u16], mute: u16, release: &str) -> Result<()> {
+    let path = folder.path().display();
+    let mut text = format!(
         "\
 ReturnToService=0
 Epilog={path}/epilog
@@ -316,7 +299,7 @@ PartitionName=silent Nodes=mute State=UP
     }
     if release >= "21.08" {
         text += "BurstBufferType=burst_buffer/lua\n";
-        fs::write(folder.join("burst_buffer.lua"), burst_buffer(folder))?;
+        folder.write("burst_buffer.lua", &burst_buffer(folder.path()))?;
     }
     if release >= "22.05" {
         text += &format!("MaxNodeCount={MAX_NODE_COUNT}\n");
@@ -326,26 +309,19 @@ PartitionName=silent Nodes=mute State=UP
         text += "TopologyPlugin=topology/tree\n";
         let topology = "SwitchName=block Nodes=cl[6-7]\nSwitchName=rest Nodes=c[1-21],cl[1-5],f[1-2],mute,odd\n\
             SwitchName=top Switches=block,rest\n";
-        fs::write(folder.join("topology.conf"), topology)?;
+        folder.write("topology.conf", topology)?;
     }
-    fs::write(conf, text)?;
+    slurm.replace(&["NodeName=", "PartitionName=", "ReturnToService=", "SelectTypeParameters="], &text)?;
     for gpu in 0..4 {
-        fs::write(folder.join(format!("gpu{gpu}")), "")?;
+        folder.write(&format!("gpu{gpu}"), "")?;
     }
-    fs::write(
-        folder.join("gres.conf"),
-        format!(
-            "NodeName=c[1-4] Name=gpu Type=a100 File={path}/gpu[0-3]\nNodeName=c9 Name=gpu File={path}/gpu[0-2] Cores=0-7\n\
-             NodeName=odd Name=gpu Type=a100 File={path}/gpu[0-1]\n"
-        ),
-    )?;
-    let epilog = format!("while test -e {path}/hold-$SLURM_JOB_ID; do sleep 0.1; done");
-    for (name, script) in [("epilog", epilog.as_str()), ("prolog", "test $SLURMD_NODENAME != c20")] {
-        let file = folder.join(name);
-        fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
-        fs::set_permissions(&file, Permissions::from_mode(0o755))?;
-    }
-    Ok(())
+    let gres = format!(
+        "NodeName=c[1-4] Name=gpu Type=a100 File={path}/gpu[0-3]\nNodeName=c9 Name=gpu File={path}/gpu[0-2] Cores=0-7\n\
+         NodeName=odd Name=gpu Type=a100 File={path}/gpu[0-1]\n"
+    );
+    folder.write("gres.conf", &gres)?;
+    folder.script("epilog", &format!("while test -e {path}/hold-$SLURM_JOB_ID; do sleep 0.1; done"))?;
+    folder.script("prolog", "test $SLURMD_NODENAME != c20").map(drop)
 }
 
 /// A burst buffer whose stage-out lasts as long as the sandbox.

@@ -1,7 +1,6 @@
 //! Jobs compared with squeue.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::wait;
@@ -16,64 +15,29 @@ use super::{between, reply};
 /// Of the others, out_of_memory needs a cgroup, boot_fail and reconfig_fail need a plugin for node features, and
 /// revoked needs a federation. Resizing is over before anybody can look, and a requeued job is completing until it is
 /// pending.
-const STATES: [&str; 16] = [
-    "PENDING",
-    "RUNNING",
-    "SUSPENDED",
-    "COMPLETING",
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-    "CONFIGURING",
-    "NODE_FAIL",
-    "SPECIAL_EXIT",
-    "PREEMPTED",
-    "DEADLINE",
-    "TIMEOUT",
-    "STOPPED",
-    "SIGNALING",
-    "RESV_DEL_HOLD",
-];
+const STATES: &str = "PENDING RUNNING SUSPENDED COMPLETING COMPLETED FAILED CANCELLED CONFIGURING NODE_FAIL \
+    SPECIAL_EXIT PREEMPTED DEADLINE TIMEOUT STOPPED SIGNALING RESV_DEL_HOLD";
 
 /// The reasons for waiting that must occur among these jobs.
-const REASONS: [&str; 10] = [
-    "Dependency",
-    "JobHeldUser",
-    "JobHeldAdmin",
-    "BeginTime",
-    "Resources",
-    "JobArrayTaskLimit",
-    "PartitionDown",
-    "Licenses",
-    "DependencyNeverSatisfied",
-    "ReservationDeleted",
-];
+const REASONS: &str = "Dependency JobHeldUser JobHeldAdmin BeginTime Resources JobArrayTaskLimit PartitionDown \
+    Licenses DependencyNeverSatisfied ReservationDeleted";
 
-/// slurmctld checks time limits every half minute.
-const PATIENCE: Duration = wait::LIMIT;
-
-/// Compares everything, once every state occurs.
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
-    let seen = |column| {
+    let missing = |column, expected: &str| {
         let jobs = oracle::jobs(&cast.slurm).unwrap_or_default();
-        jobs.into_iter().map(|mut job| job.remove(column).unwrap_or_default()).collect::<BTreeSet<_>>()
-    };
-    let missing = |column, wanted: &[&str]| {
-        let seen = seen(column);
-        let missing: Vec<_> =
-            wanted.iter().filter(|word| !seen.iter().any(|seen| reason(seen) == **word)).collect();
-        format!("{missing:?}")
+        let seen: BTreeSet<String> = jobs.iter().map(|job| reason(&job[column])).collect();
+        let missing = expected.split(' ').filter(|word| !seen.contains(*word));
+        missing.map(str::to_owned).collect::<Vec<_>>()
     };
     // In a sandbox, 20.11 has no burst buffer.
-    let stage_out = cast.knows("21.08").then_some("STAGE_OUT");
-    let states: Vec<&str> = STATES.into_iter().chain(stage_out).collect();
-    wait::until("jobs in every state", PATIENCE, || missing("state", &states) == "[]")
-        .with_context(|| missing("state", &states))?;
-    wait::until("jobs with every reason", wait::LIMIT, || missing("reason", &REASONS) == "[]")
-        .with_context(|| missing("reason", &REASONS))?;
+    let stage_out = if cast.knows("21.08") { " STAGE_OUT" } else { "" };
+    for (column, expected) in [("state", STATES.to_owned() + stage_out), ("reason", REASONS.to_owned())] {
+        wait::until("jobs with all of them", wait::LIMIT, || missing(column, &expected).is_empty())
+            .with_context(|| format!("{column}: {:?}", missing(column, &expected)))?;
+    }
 
     let request = r#"{"jobs":{"id":1,"since":1,"options":{"accounts":true,"qos":true,"users":true}}}"#;
-    let (rows, reply) = between(cast, request, || oracle::jobs(&cast.slurm))?;
+    let (rows, reply) = between(|| reply(cast, request), || oracle::jobs(&cast.slurm))?;
     let Reply::Jobs(jobs) = reply else { anyhow::bail!("{reply:?}") };
     ensure!(rows.len() >= 90, "only {} jobs", rows.len());
     ensure!(jobs.unparsed == 0, "{} texts were not understood", jobs.unparsed);
@@ -116,11 +80,8 @@ fn counts(rows: &[Row], jobs: &Jobs) {
         assert_eq!(partition.pending_reasons, reasons, "by reason in {name}");
     }
     for (name, account) in &jobs.accounts {
-        assert_eq!(
-            account.states,
-            by(rows.iter().filter(|job| none(&job["account"]) == *name), state),
-            "{name}"
-        );
+        let here = rows.iter().filter(|job| none(&job["account"]) == *name);
+        assert_eq!(account.states, by(here, state), "{name}");
     }
     for (name, states) in &jobs.qos {
         assert_eq!(*states, by(rows.iter().filter(|job| none(&job["qos"]) == *name), state), "{name}");
@@ -132,15 +93,11 @@ fn counts(rows: &[Row], jobs: &Jobs) {
     let names = |column| rows.iter().map(|job| &job[column]).collect::<BTreeSet<_>>().len();
     let expected = (names("account"), names("qos"), names("userid"));
     assert_eq!((jobs.accounts.len(), jobs.qos.len(), jobs.users.len()), expected);
-    let flags =
-        ["completing", "configuring", "special_exit", "stopped", "signaling", "resv_del_hold", "stage_out"];
-    for flag in flags {
+    let flags = "completing configuring special_exit stopped signaling resv_del_hold stage_out";
+    for flag in flags.split(' ') {
         let here = rows.iter().filter(|job| job["state"] == flag.to_uppercase()).count();
-        assert_eq!(
-            jobs.flags.get(flag).map_or(0, |tally| tally.jobs),
-            u64::try_from(here).unwrap(),
-            "{flag}"
-        );
+        let seen = jobs.flags.get(flag).map_or(0, |tally| tally.jobs);
+        assert_eq!(seen, u64::try_from(here).unwrap(), "{flag}");
     }
 }
 

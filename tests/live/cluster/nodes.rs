@@ -7,68 +7,46 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::{Folder, Slurm, wait};
-use slurm_snapshot::{Answer, Memory, NodeTally, Nodes, Reply, Shares};
+use slurm_snapshot::{Answer, License, Memory, NodeTally, Nodes, Reply, Reservation, Shares};
 
 use super::cast::{Cast, MAX_NODE_COUNT};
 use super::oracle::{self, Row, shares, value};
 use super::{answers, between, reply};
 
-/// The states that must occur among these nodes, and the first release that has each of them.
-const STATES: [(&str, &str); 15] = [
-    ("20.11", "allocated"),
-    ("20.11", "completing"),
-    ("20.11", "down"),
-    ("20.11", "drained"),
-    ("20.11", "draining"),
-    ("20.11", "fail"),
-    ("20.11", "failing"),
-    ("20.11", "idle"),
-    ("20.11", "maint"),
-    ("20.11", "mixed"),
-    ("20.11", "reboot"),
-    ("20.11", "reserved"),
-    ("20.11", "unknown"),
-    ("22.05", "inval"),
-    ("21.08", "planned"),
-];
+/// The states that must occur among these nodes, after the first release that has each of them.
+const STATES: &str = "20.11 allocated completing down drained draining fail failing idle maint mixed reboot reserved \
+    unknown 21.08 planned 22.05 inval";
 
 /// Their flags. Of the others, power_up, undrain and reboot_cancel are over before anybody can look, and for
 /// dynamic_future slurmd must have the hardware that it reports.
-const FLAGS: [(&str, &str); 17] = [
-    ("20.11", "cloud"),
-    ("20.11", "completing"),
-    ("20.11", "drain"),
-    ("20.11", "fail"),
-    ("20.11", "maintenance"),
-    ("20.11", "not_responding"),
-    ("20.11", "powered_down"),
-    ("20.11", "powering_down"),
-    ("20.11", "powering_up"),
-    ("20.11", "reboot_requested"),
-    ("20.11", "reserved"),
-    ("22.05", "invalid_reg"),
-    ("21.08", "planned"),
-    ("21.08", "power_down"),
-    ("21.08", "reboot_issued"),
-    ("22.05", "dynamic_norm"),
-    ("24.11", "blocked"),
-];
+const FLAGS: &str = "20.11 cloud completing drain fail maintenance not_responding powered_down powering_down powering_up \
+    reboot_requested reserved 21.08 planned power_down reboot_issued 22.05 invalid_reg dynamic_norm 24.11 blocked";
 
-/// Compares everything, once every state occurs.
+/// Those that this release has.
+fn known(cast: &Cast, words: &'static str) -> Vec<&'static str> {
+    let mut is_known = false;
+    let mut known = Vec::new();
+    for word in words.split(' ') {
+        if word.starts_with(|first: char| first.is_ascii_digit()) {
+            is_known = cast.knows(word);
+        } else if is_known {
+            known.push(word);
+        }
+    }
+    known
+}
+
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
     let look = || Ok((oracle::nodes(&cast.slurm)?, oracle::node_states(cast)?));
     wait::until("nodes in every state", wait::LIMIT, || {
-        let seen: BTreeSet<String> = oracle::nodes(&cast.slurm)
-            .unwrap_or_default()
-            .iter()
-            .map(|node| word(&node["statelong"]))
-            .collect();
-        STATES.iter().all(|(since, state)| !cast.knows(since) || seen.contains(*state))
+        let nodes = oracle::nodes(&cast.slurm).unwrap_or_default();
+        let seen: BTreeSet<String> = nodes.iter().map(|node| word(&node["statelong"])).collect();
+        known(cast, STATES).iter().all(|state| seen.contains(*state))
     })
     .with_context(|| format!("{:?}", look().map(|(rows, _)| rows)))?;
 
     let request = r#"{"nodes":{"id":1,"options":{"partitions":true,"rows":true,"marks":true}}}"#;
-    let ((rows, states), reply) = between(cast, request, look)?;
+    let ((rows, states), reply) = between(|| reply(cast, request), look)?;
     let Reply::Nodes(nodes) = reply else { anyhow::bail!("{reply:?}") };
     let shown = u64::try_from(states.len())?;
     let records = if cast.knows("22.05") { MAX_NODE_COUNT } else { shown + 2 };
@@ -77,8 +55,8 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     totals(&rows, &nodes);
     reserved(cast, &rows, &nodes)?;
     flags(&states, &nodes);
-    for (_, flag) in FLAGS.iter().filter(|(since, _)| cast.knows(since)) {
-        ensure!(nodes.flags.contains_key(*flag), "no node is {flag}");
+    for flag in known(cast, FLAGS) {
+        ensure!(nodes.flags.contains_key(flag), "no node is {flag}");
     }
     partitions(cast, &rows, &nodes)
 }
@@ -88,15 +66,9 @@ fn totals(rows: &[Row], nodes: &Nodes) {
     let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
     let used: Vec<_> = rows.iter().map(|row| &row["gresused"]).collect();
     assert_eq!(nodes.total, sum(once.values().copied()), "{used:?}");
-    let mut states: BTreeMap<String, NodeTally> = BTreeMap::new();
-    for row in once.values() {
-        states.entry(word(&row["statelong"])).or_default().add(&tally(row));
-    }
-    assert_eq!(nodes.states, states);
-    assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), ["", "a100", "v100"]);
-    assert_eq!((nodes.gpus["a100"].total, nodes.gpus["a100"].allocated), (17, 5));
-    assert_eq!((nodes.gpus["v100"].total, nodes.gpus["v100"].allocated), (1, 0));
-    assert_eq!((nodes.gpus[""].total, nodes.gpus[""].allocated), (3, 2));
+    assert_eq!(nodes.states, by_state(once.values().copied()));
+    let gpus: Vec<_> = nodes.gpus.iter().map(|(kind, of)| (kind.as_str(), of.total, of.allocated)).collect();
+    assert_eq!(gpus, [("", 3, 2), ("a100", 17, 5), ("v100", 1, 0)]);
     assert_eq!((nodes.total.gpus.total, nodes.total.gpus.allocated), (21, 7));
     assert_eq!(nodes.rows.len(), once.len());
     for row in &nodes.rows {
@@ -108,7 +80,7 @@ fn totals(rows: &[Row], nodes: &Nodes) {
 fn reserved(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
     let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
     let (mut maintenance, mut others) = (NodeTally::default(), NodeTally::default());
-    for line in cast.slurm.run("scontrol", &["-o", "show", "res"])?.lines() {
+    for line in cast.slurm.call("scontrol -o show res")?.lines() {
         let of = |key| value(line, key).with_context(|| line.to_owned());
         if of("State")? == "ACTIVE" {
             let tallies = if of("Flags")?.contains("MAINT") { &mut maintenance } else { &mut others };
@@ -146,31 +118,25 @@ fn flags(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
 }
 
 fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
-    let shown = cast.slurm.run("sinfo", &["-a", "-h", "-o", "%R %a"])?;
-    let shown: BTreeMap<&str, &str> = shown.lines().filter_map(|line| line.trim().split_once(' ')).collect();
+    let shown = cast.slurm.call("sinfo -a -h -o %R|%a")?;
+    let shown: BTreeMap<&str, &str> = shown.lines().filter_map(|line| line.trim().split_once('|')).collect();
     let partitions = &nodes.partitions.as_ref().context("no partitions")?.partitions;
     let mut with_gpus = 0;
     assert_eq!(partitions.len(), shown.len());
     for partition in partitions {
         let name = partition.name.as_str();
         assert_eq!(partition.state, shown[name].trim(), "{name}");
-        assert_eq!(
-            (partition.default, partition.hidden),
-            (Some(name == "debug"), Some(name == "secret")),
-            "{name}"
-        );
+        let is = (Some(name == "debug"), Some(name == "secret"));
+        assert_eq!((partition.default, partition.hidden), is, "{name}");
         let here = rows.iter().filter(|row| row["partitionname"] == name);
         assert_eq!(partition.total, sum(here.clone()), "{name}");
         let marks = partition.members.iter().flat_map(|&(first, last)| &nodes.marks[first..=last]);
         let marked: BTreeSet<&str> = marks.map(|mark| mark.name.as_str()).collect();
-        assert_eq!(marked, here.map(|row| row["nodelist"].as_str()).collect(), "{name}");
+        assert_eq!(marked, here.clone().map(|row| row["nodelist"].as_str()).collect(), "{name}");
         let mut parts = NodeTally::default();
         partition.states.values().for_each(|tally| parts.add(tally));
         assert_eq!(partition.total, parts, "{name}");
-        let here = rows.iter().filter(|row| row["partitionname"] == name);
-        let mut states: BTreeMap<String, NodeTally> = BTreeMap::new();
-        here.clone().for_each(|row| states.entry(word(&row["statelong"])).or_default().add(&tally(row)));
-        assert_eq!(partition.states, states, "{name}");
+        assert_eq!(partition.states, by_state(here.clone()), "{name}");
         let mut gpus: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for row in here {
             for (column, is_used) in [("gres", false), ("gresused", true)] {
@@ -189,47 +155,37 @@ fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
     Ok(())
 }
 
-/// Compares licences, reservations and controllers.
 pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
+    let ask = |kind: &str| reply(cast, &format!("{{\"{kind}\":{{\"id\":1}}}}"));
     let scontrol = |what: &str| cast.slurm.run("scontrol", &["-o", "show", what]);
-    let (shown, reply) = between(cast, r#"{"licenses":{"id":1}}"#, || scontrol("lic"))?;
+    let (shown, reply) = between(|| ask("licenses"), || scontrol("lic"))?;
     let Reply::Licenses(licenses) = reply else { anyhow::bail!("{reply:?}") };
-    let mut seen: Vec<_> = licenses
-        .licenses
-        .iter()
-        .map(|of| {
-            let [total, free] = [of.total, of.free].map(|number| number.unwrap_or(u32::MAX));
-            format!("{} {total} {} {free} {}", of.name, of.used, of.reserved)
-        })
-        .collect();
-    let keys = ["LicenseName", "Total", "Used", "Free", "Reserved"];
-    let mut shown = values(&shown, &keys);
+    let licence = |of: &License| {
+        let [total, free] = [of.total, of.free].map(|number| number.unwrap_or(u32::MAX));
+        format!("{} {total} {} {free} {}", of.name, of.used, of.reserved)
+    };
+    let mut seen: Vec<_> = licenses.licenses.iter().map(licence).collect();
+    let mut shown = values(&shown, &["LicenseName", "Total", "Used", "Free", "Reserved"]);
     // scontrol 26.05 sorts them.
     seen.sort_unstable();
     shown.sort_unstable();
     assert_eq!(seen, shown);
     assert!(seen.contains(&"matlab 2 2 0 0".to_owned()), "{seen:?}");
 
-    let request = r#"{"reservations":{"id":1}}"#;
-    let (shown, reply) = between(cast, request, || scontrol("res"))?;
+    let (shown, reply) = between(|| ask("reservations"), || scontrol("res"))?;
     let Reply::Reservations(reservations) = reply else { anyhow::bail!("{reply:?}") };
-    let seen: Vec<_> = reservations
-        .reservations
-        .iter()
-        .map(|of| {
-            let active = of.start_time <= Some(reservations.last_update);
-            format!("{} {} {} {}", of.name, of.nodes, of.cores, if active { "ACTIVE" } else { "INACTIVE" })
-        })
-        .collect();
+    let reservation = |of: &Reservation| {
+        let active = of.start_time <= Some(reservations.last_update);
+        format!("{} {} {} {}", of.name, of.nodes, of.cores, if active { "ACTIVE" } else { "INACTIVE" })
+    };
+    let seen: Vec<_> = reservations.reservations.iter().map(reservation).collect();
     assert_eq!(seen, values(&shown, &["ReservationName", "NodeCnt", "CoreCnt", "State"]));
     assert_eq!(reservations.count, 3);
     let upkeep = reservations.reservations.iter().find(|of| of.name == "upkeep").context("upkeep")?;
     assert!(upkeep.maint && reservations.reservations.iter().filter(|of| of.maint).count() == 1);
     assert_eq!(upkeep.end_time.unwrap() - upkeep.start_time.unwrap(), 600 * 60);
 
-    let Reply::Controllers(controllers) = reply_of_controllers(cast)? else {
-        anyhow::bail!("no controllers")
-    };
+    let Reply::Controllers(controllers) = ask("controllers")? else { anyhow::bail!("no controllers") };
     let up: Vec<_> = controllers.iter().map(|of| (of.index, of.up)).collect();
     assert_eq!(up, [(0, true)]);
     assert!(controllers[0].elapsed > Some(0) && !controllers[0].host.is_empty());
@@ -258,13 +214,15 @@ fn a_controller_that_only_slurmctld_knows_is_neither_pinged_nor_named() {
     assert_eq!((both.len(), both[1].as_str()), (2, "spare"));
 }
 
-fn reply_of_controllers(cast: &Cast) -> Result<Reply> {
-    reply(cast, r#"{"controllers":{"id":1}}"#)
-}
-
 fn values(text: &str, keys: &[&str]) -> Vec<String> {
     let line = |line: &str| keys.iter().map(|key| value(line, key).unwrap()).collect::<Vec<_>>().join(" ");
     text.lines().filter(|text| !text.trim().is_empty()).map(line).collect()
+}
+
+fn by_state<'a>(rows: impl IntoIterator<Item = &'a Row>) -> BTreeMap<String, NodeTally> {
+    let mut states: BTreeMap<String, NodeTally> = BTreeMap::new();
+    rows.into_iter().for_each(|row| states.entry(word(&row["statelong"])).or_default().add(&tally(row)));
+    states
 }
 
 fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
@@ -284,10 +242,10 @@ fn tally(row: &Row) -> NodeTally {
         cpus,
         // If sinfo counts CPUs as other, GPUs are other too.
         gpus: Shares::new(gpus("gresused"), gpus("gres"), cpus.other == 0),
-        memory: Memory {
-            real: number(&row["memory"]),
-            allocated: number(&row["allocmem"]),
-            free: number(&row["freemem"]),
+        memory: {
+            let [real, allocated, free] =
+                ["memory", "allocmem", "freemem"].map(|column| number(&row[column]));
+            Memory { real, allocated, free }
         },
     }
 }
@@ -303,7 +261,6 @@ fn gpu_types(text: &str) -> Vec<(String, u64)> {
     parts.collect()
 }
 
-/// A state without its suffix.
 fn word(state: &str) -> String {
     state.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
 }

@@ -11,50 +11,22 @@ use super::cast::Cast;
 /// The width of each of squeue's columns.
 const WIDTH: usize = 60;
 
-const JOB_COLUMNS: [&str; 16] = [
-    "jobarrayid",
-    "state",
-    "partition",
-    "numcpus",
-    "numnodes",
-    "userid",
-    "account",
-    "qos",
-    "submittime",
-    "eligibletime",
-    "starttime",
-    "prioritylong",
-    "name",
-    "nodelist",
-    "reason",
-    // What they hold; for jobs that hold nothing, what they request.
-    "tres-alloc",
-];
+/// The last is what they hold; for jobs that hold nothing, what they request.
+const JOB_COLUMNS: &str = "jobarrayid state partition numcpus numnodes userid account qos submittime eligibletime \
+    starttime prioritylong name nodelist reason tres-alloc";
 
-const NODE_COLUMNS: [&str; 11] = [
-    "nodelist",
-    "partitionname",
-    "statelong",
-    "nodeaiot",
-    "cpusstate",
-    "memory",
-    "allocmem",
-    "freemem",
-    "gres",
-    "gresused",
-    "version",
-];
+const NODE_COLUMNS: &str =
+    "nodelist partitionname statelong nodeaiot cpusstate memory allocmem freemem gres gresused version";
 
-/// A row: column → text.
 pub(crate) type Row = BTreeMap<&'static str, String>;
 
 /// Every job by itself, including array tasks.
 pub(crate) fn jobs(slurm: &Slurm) -> Result<Vec<Row>> {
-    let format = format(&JOB_COLUMNS);
+    let format = format(JOB_COLUMNS);
     // Times as Unix seconds.
     let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-a", "-h", "-r", "-O", &format];
-    let active = rows(&slurm.run("env", &args)?, &JOB_COLUMNS);
-    let mut all = rows(&slurm.run("env", &[&args[..], &["-t", "all"]].concat())?, &JOB_COLUMNS);
+    let active = rows(&slurm.run("env", &args)?, JOB_COLUMNS);
+    let mut all = rows(&slurm.run("env", &[&args[..], &["-t", "all"]].concat())?, JOB_COLUMNS);
     // squeue 20.11 does not list a stopped or signaled job under any state.
     let known: BTreeSet<String> = all.iter().map(|job| job["jobarrayid"].clone()).collect();
     all.extend(active.into_iter().filter(|job| !known.contains(&job["jobarrayid"])));
@@ -63,16 +35,16 @@ pub(crate) fn jobs(slurm: &Slurm) -> Result<Vec<Row>> {
 
 /// A row for each node in each of its partitions. sinfo reads each partition in a thread: they come in any order.
 pub(crate) fn nodes(slurm: &Slurm) -> Result<Vec<Row>> {
-    let text = slurm.run("sinfo", &["-a", "-h", "-N", "-O", &format(&NODE_COLUMNS)])?;
-    let mut rows = rows(&text, &NODE_COLUMNS);
+    let text = slurm.run("sinfo", &["-a", "-h", "-N", "-O", &format(NODE_COLUMNS)])?;
+    let mut rows = rows(&text, NODE_COLUMNS);
     rows.sort();
     Ok(rows)
 }
 
 /// Base state and flags of each node, according to scontrol.
 pub(crate) fn node_states(cast: &Cast) -> Result<BTreeMap<String, (String, BTreeSet<String>)>> {
-    let text = cast.slurm.run("scontrol", &["-a", "-o", "show", "node"])?;
-    let dead = cast.slurm.run("sinfo", &["-a", "-h", "-N", "--dead", "-o", "%N"])?;
+    let text = cast.slurm.call("scontrol -a -o show node")?;
+    let dead = cast.slurm.call("sinfo -a -h -N --dead -o %N")?;
     let dead: BTreeSet<&str> = dead.split_whitespace().collect();
     let lines = text.lines().map(|line| {
         let name = value(line, "NodeName").context("NodeName")?;
@@ -110,19 +82,18 @@ pub(crate) fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
-fn format(columns: &[&str]) -> String {
-    columns.iter().map(|column| format!("{column}:{WIDTH}")).collect::<Vec<_>>().join(",")
+fn format(columns: &str) -> String {
+    columns.split(' ').map(|column| format!("{column}:{WIDTH}")).collect::<Vec<_>>().join(",")
 }
 
-fn rows(text: &str, columns: &[&'static str]) -> Vec<Row> {
+fn rows(text: &str, columns: &'static str) -> Vec<Row> {
     let row = |line: &str| {
         let cells = line.as_bytes().chunks(WIDTH).map(|cell| String::from_utf8_lossy(cell).trim().to_owned());
-        columns.iter().copied().zip(cells).collect()
+        columns.split(' ').zip(cells).collect()
     };
     text.lines().map(row).collect()
 }
 
-/// What a job adds to a tally.
 pub(crate) fn tally(job: &Row) -> JobTally {
     JobTally {
         jobs: 1,

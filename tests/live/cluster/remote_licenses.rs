@@ -1,10 +1,11 @@
 //! Licences that a server elsewhere lends, and slurmdbd shares among the clusters.
 
 use anyhow::{Context, Result, bail};
-use sandbox::{Accounting, Folder, Slurm, wait};
-use slurm_snapshot::{Answer, Reply};
+use sandbox::{Folder, Slurm, wait};
+use slurm_snapshot::Reply;
 
-use super::answers;
+use super::oracle::value;
+use super::reading;
 
 /// What the server is said to have lent.
 const CONSUMED: u32 = 70;
@@ -13,41 +14,33 @@ const CONSUMED: u32 = 70;
 type Row = (String, Option<u32>, Option<u32>, Option<u32>);
 
 fn shown(slurm: &Slurm) -> Result<Vec<Row>> {
-    let text = slurm.run("scontrol", &["-o", "show", "lic"])?;
+    let text = slurm.call("scontrol -o show lic")?;
     let row = |line: &str| {
-        let word = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key));
-        let number = |key: &str| word(key).and_then(|number| number.parse().ok());
-        let name = word("LicenseName=").context("no name")?.to_owned();
-        Ok((name, number("Total="), number("LastConsumed="), number("LastDeficit=")))
+        let number = |key: &str| value(line, key).and_then(|number| number.parse().ok());
+        let name = value(line, "LicenseName").context("no name")?.to_owned();
+        Ok((name, number("Total"), number("LastConsumed"), number("LastDeficit")))
     };
     text.lines().filter(|line| line.contains("Remote=yes")).map(row).collect()
 }
 
 fn read(folder: &Folder, slurm: &Slurm) -> Result<Vec<Row>> {
-    let answers = answers(folder, slurm.reader(None)?, slurm.conf(), r#"{"licenses":{"id":1}}"#)?;
-    let [Answer::Reading(reading)] = answers.as_slice() else { bail!("{answers:?}") };
+    let reading = reading(folder, slurm, None, r#"{"licenses":{"id":1}}"#)?;
     let Some(Reply::Licenses(licenses)) = &reading.reply else { bail!("{reading:?}") };
     let remote = licenses.licenses.iter().filter(|of| of.remote);
     Ok(remote.map(|of| (of.name.clone(), of.total, of.last_consumed, of.last_deficit)).collect())
 }
 
 /// Half of a hundred belong to other clusters: 20 of the 70 are more than those.
-#[test]
-fn what_a_remote_licences_server_has_lent_is_scontrols() {
-    let folder = Folder::new().unwrap();
-    let accounting = Accounting::start(&folder).unwrap();
-    let slurm = &accounting.slurm;
-    let knows = slurm.release().unwrap().as_str() >= "23.02";
-    let sacctmgr = |args: &str| slurm.run("sacctmgr", &args.split(' ').collect::<Vec<_>>()).unwrap();
-    sacctmgr(
-        "-i add resource name=solver server=flex servertype=flexlm count=100 type=license cluster=sandbox percentallowed=50",
-    );
-    let mut expected = (None, None);
-    if knows {
-        sacctmgr(&format!("-i modify resource name=solver server=flex set lastconsumed={CONSUMED}"));
-        expected = (Some(CONSUMED), Some(20));
+pub(super) fn compare(folder: &Folder, slurm: &Slurm) {
+    let server = "name=solver server=flex";
+    let rest = "servertype=flexlm count=100 type=license cluster=sandbox percentallowed=50";
+    slurm.call(&format!("sacctmgr -i add resource {server} {rest}")).unwrap();
+    let mut expected = ("solver@flex".to_owned(), Some(50), None, None);
+    if slurm.release().unwrap().as_str() >= "23.02" {
+        slurm.call(&format!("sacctmgr -i modify resource {server} set lastconsumed={CONSUMED}")).unwrap();
+        (expected.2, expected.3) = (Some(CONSUMED), Some(20));
     }
-    let expected = [("solver@flex".to_owned(), Some(50), expected.0, expected.1)];
+    let expected = [expected];
     wait::until("scontrol shows them", wait::LIMIT, || shown(slurm).unwrap() == expected).unwrap();
-    assert_eq!(read(&folder, slurm).unwrap(), expected);
+    assert_eq!(read(folder, slurm).unwrap(), expected);
 }

@@ -4,27 +4,19 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{CLUSTER, USERS};
-use sandbox::{Accounting, Folder, Sdiag, now, run, wait};
+use sandbox::{Accounting, Folder, Sdiag, is_root, now, run, wait};
 use slurm_snapshot::{Answer, DbdRollup, DbdStatistics, Failure, Reply};
 
-use super::answers;
+use super::{answers, reading};
 
 const REQUEST: &str = r#"{"slurmdbd":{"id":1,"options":{"users":true}}}"#;
 
 /// What each of our requests adds: the request itself, and the connection that it opens and closes.
 const OURS: [&str; 3] = ["DBD_GET_STATS", "SLURM_PERSIST_INIT", "DBD_FINI"];
 
-fn ask(folder: &Folder, accounting: &Accounting, user: Option<u32>) -> Result<Answer> {
-    let slurm = &accounting.slurm;
-    answers(folder, slurm.reader(user)?, slurm.conf(), REQUEST)?.pop().context("no response")
-}
-
 fn statistics(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
-    match ask(folder, accounting, None)? {
-        Answer::Reading(reading) => match reading.reply {
-            Some(Reply::Slurmdbd(statistics)) => Ok(*statistics),
-            other => bail!("{other:?}"),
-        },
+    match reading(folder, &accounting.slurm, None, REQUEST)?.reply {
+        Some(Reply::Slurmdbd(statistics)) => Ok(*statistics),
         other => bail!("{other:?}"),
     }
 }
@@ -72,12 +64,9 @@ fn compare_rollup(period: &str, shown: &BTreeMap<String, u64>, ours: &DbdRollup)
 fn age(accounting: &Accounting) -> Result<()> {
     let since = now() - 40.0 * 86_400.0;
     let table = format!("slurm_acct_db.{CLUSTER}_last_ran_table");
-    accounting
-        .sql(&format!(
-            "delete from {table}; insert into {table} (hourly_rollup, daily_rollup, monthly_rollup) values \
-             ({since:.0}, {since:.0}, {since:.0})"
-        ))
-        .map(drop)
+    let columns = "(hourly_rollup, daily_rollup, monthly_rollup)";
+    let values = format!("({since:.0}, {since:.0}, {since:.0})");
+    accounting.sql(&format!("delete from {table}; insert into {table} {columns} values {values}")).map(drop)
 }
 
 #[test]
@@ -85,7 +74,7 @@ fn statistics_are_those_of_sacctmgr_less_our_own_question_and_only_an_administra
     let folder = Folder::new().unwrap();
     let mut accounting = Accounting::start(&folder).unwrap();
     also_after_one_roll_up_and_after_two(&folder, &mut accounting);
-    if rustix::process::getuid().is_root() {
+    if is_root() {
         everybody_else_is_told_what_to_do(&folder, &accounting);
     }
     commands_say_what_is_lacking(&folder, &mut accounting);
@@ -148,37 +137,29 @@ fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
 /// Operators are refused too.
 fn everybody_else_is_told_what_to_do(folder: &Folder, accounting: &Accounting) {
     let (name, mail) = USERS[1];
-    let is_refused = || match ask(folder, accounting, Some(mail)).unwrap() {
-        Answer::Failure(Failure { call, errno, advice, .. }) => {
-            let advice = advice.unwrap_or_default();
-            assert!(advice.contains("adminlevel=admin"), "{advice}");
-            assert_eq!((call.as_str(), errno), ("slurmdb_get_stats", 2002));
-        }
-        other => panic!("{other:?}"),
-    };
-    let level = |level: &str| {
-        let level = format!("adminlevel={level}");
-        accounting.slurm.run("sacctmgr", &["-i", "modify", "user", name, "set", &level]).unwrap();
-    };
-    is_refused();
-    level("operator");
-    is_refused();
-    level("admin");
-    let answer = ask(folder, accounting, Some(mail)).unwrap();
-    assert!(matches!(&answer, Answer::Reading(reading) if reading.reply.is_some()), "{answer:?}");
+    let slurm = &accounting.slurm;
+    for level in ["none", "operator"] {
+        slurm.call(&format!("sacctmgr -i modify user {name} set adminlevel={level}")).unwrap();
+        let answers = answers(folder, slurm.reader(Some(mail)).unwrap(), slurm.conf(), REQUEST).unwrap();
+        let [Answer::Failure(Failure { call, errno, advice, .. })] = &answers[..] else {
+            panic!("{answers:?}")
+        };
+        let advice = advice.as_deref().unwrap_or_default();
+        assert!(advice.contains("adminlevel=admin"), "{level}: {advice}");
+        assert_eq!((call.as_str(), *errno), ("slurmdb_get_stats", 2002));
+    }
+    slurm.call(&format!("sacctmgr -i modify user {name} set adminlevel=admin")).unwrap();
+    assert!(reading(folder, slurm, Some(mail), REQUEST).unwrap().reply.is_some());
 }
 
 fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
-    let file = folder.path().join("once.toml");
-    let conf = accounting.slurm.conf().display().to_string();
-    let queue = folder.path().join("queue");
     let toml = format!(
-        "[slurm]\nconf = \"{conf}\"\n[queue]\ndir = \"{}\"\n[collectors.slurmdbd]\nenabled = true\nusers = 5\n\
+        "[slurm]\n{}[queue]\ndir = {:?}\n[collectors.slurmdbd]\nenabled = true\nusers = 5\n\
          [collectors.finished]\nenabled = true\n",
-        queue.display()
+        accounting.slurm.toml(),
+        folder.path().join("queue")
     );
-    std::fs::write(&file, toml).unwrap();
-    let file = file.display().to_string();
+    let file = folder.write("once.toml", &toml).unwrap();
     let run = |args: &[&str]| run(folder, &[args, &["--config", &file]].concat()).unwrap();
     let printed = run(&["once"]);
     assert!(printed.stdout.contains("cluster.slurm_slurmdbd.type.DBD_GET_STATS.gauge-count "), "{printed:?}");
@@ -194,10 +175,9 @@ fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
     accounting.slurmdbd.stop().unwrap();
     let printed = run(&["once"]);
     assert!(!printed.stdout.contains("slurm_slurmdbd.type"), "{printed:?}");
-    assert!(
-        printed.stderr.contains("no slurmdbd: ") && printed.stderr.contains("Is slurmdbd running?"),
-        "{printed:?}"
-    );
+    for words in ["no slurmdbd: ", "Is slurmdbd running?"] {
+        assert!(printed.stderr.contains(words), "{printed:?}");
+    }
     let checked = run(&["check", "--connect"]);
     assert_eq!(checked.stdout.matches("✗ slurmdbd: ").count(), 2, "{checked:?}");
     assert_eq!(checked.stdout.matches("– series: not all are counted: ").count(), 2, "{checked:?}");

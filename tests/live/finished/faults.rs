@@ -8,7 +8,6 @@ use sandbox::{Accounting, Process, wait};
 use super::MINUTE;
 use super::once::Play;
 
-/// A fault and its name.
 pub(super) type Fault = (&'static str, fn(&mut Play) -> Result<()>);
 
 /// Those of the short test. The first three only end the daemon.
@@ -40,7 +39,6 @@ pub(super) const LONG: [Fault; 14] = [
     ("Carbon is stopped", |play| carbon_ends(play, Process::stop)),
 ];
 
-/// How a process is ended.
 type Ending = fn(&mut Process) -> Result<sandbox::Ended>;
 
 /// SQL that makes queries for jobs fail, and SQL that repairs it.
@@ -181,11 +179,10 @@ fn newest_requeued(play: &mut Play, in_an_outage: bool) -> Result<()> {
 fn node_fails(play: &mut Play) -> Result<()> {
     play.submit()?;
     play.pause(2.0);
-    let update = ["update", "nodename=c2"];
-    play.stage.accounting.slurm.run("scontrol", &[&update[..], &["state=down", "reason=test"]].concat())?;
+    play.stage.accounting.slurm.call("scontrol update nodename=c2 state=down reason=test")?;
     play.pause(2.0);
     // Its slurmd may have returned it to service.
-    let _resumed = play.stage.accounting.slurm.run("scontrol", &[&update[..], &["state=resume"]].concat());
+    let _resumed = play.stage.accounting.slurm.call("scontrol update nodename=c2 state=resume");
     Ok(())
 }
 

@@ -16,14 +16,21 @@ fn wait_for_jobs(daemon: &mut Daemon, jobs: f64) {
         .unwrap();
 }
 
+/// A cluster, and a daemon that counts its jobs every so many seconds.
+fn start(folder: &Folder, interval: &str) -> (Accounting, Daemon) {
+    let accounting = Accounting::start(folder).unwrap();
+    let slurm = format!("{}timeout = \"1s\"", accounting.slurm.toml());
+    let collector = collector(folder).replace("interval = \"1s\"", &format!("interval = \"{interval}\""));
+    let mut daemon = Daemon::start_surveying(folder, &slurm, &collector).unwrap();
+    wait_for_jobs(&mut daemon, 0.0);
+    (accounting, daemon)
+}
+
 /// libslurm waits for ever for a slurmdbd that hangs.
 #[test]
 fn a_frozen_slurmdbd_delays_no_tick_and_is_said_once() {
     let folder = Folder::new().unwrap();
-    let mut accounting = Accounting::start(&folder).unwrap();
-    let slurm = format!("conf = \"{}\"\ntimeout = \"1s\"", accounting.slurm.conf().display());
-    let mut daemon = Daemon::start_surveying(&folder, &slurm, &collector(&folder)).unwrap();
-    wait_for_jobs(&mut daemon, 0.0);
+    let (mut accounting, mut daemon) = start(&folder, "1s");
     let frozen = now();
     accounting.slurmdbd.freeze().unwrap();
     accounting.slurm.submit(&["--wrap", "exit 3"]).unwrap();
@@ -39,20 +46,15 @@ fn a_frozen_slurmdbd_delays_no_tick_and_is_said_once() {
     let failed = daemon.recorded().unwrap().reply("finished", "readings_failed");
     assert!(failed.values().any(|failures| *failures >= 1.0), "{failed:?}");
     let sent = daemon.stop().unwrap();
-    let state = sent.series("cluster.slurm_jobs_finished.total.state.failed.gauge-jobs_total");
-    assert_eq!(state.values().last(), Some(&1.0));
+    assert_eq!(sent.newest("cluster.slurm_jobs_finished.total.state.failed.gauge-jobs_total"), Some(1.0));
 }
 
 /// Five minutes with a round every 20 s. Jobs end before, during and after the hang.
 fn five_minutes_of(what: &str, hung: fn(&mut Accounting) -> &mut Process) {
     let folder = Folder::new().unwrap();
-    let mut accounting = Accounting::start(&folder).unwrap();
-    let slurm = format!("conf = \"{}\"\ntimeout = \"1s\"", accounting.slurm.conf().display());
-    let collector = collector(&folder).replace("interval = \"1s\"", "interval = \"20s\"");
-    let mut daemon = Daemon::start_surveying(&folder, &slurm, &collector).unwrap();
+    let (mut accounting, mut daemon) = start(&folder, "20s");
     let (mut cast, seed) = (Cast::default(), seed());
     let mut random = fastrand::Rng::with_seed(seed);
-    wait_for_jobs(&mut daemon, 0.0);
     cast.submit(&accounting, &mut random, 10).unwrap();
     let frozen = now();
     hung(&mut accounting).freeze().unwrap();
@@ -77,18 +79,15 @@ fn five_minutes_of(what: &str, hung: fn(&mut Accounting) -> &mut Process) {
     let without = up.values().filter(|up| **up < 0.5).count();
     let failed = recorded.reply("finished", "readings_failed");
     // A round that begins just before the end may still fail, and one just before the beginning may still succeed.
-    let rounds = up.keys().filter(|at| at.is_multiple_of(20)).filter(|at| {
-        let at = f64::from(u32::try_from(**at).unwrap());
-        (frozen..thawed).contains(&at)
-    });
+    let is_in = |at: u64| (frozen..thawed).contains(&f64::from(u32::try_from(at).unwrap()));
+    let rounds = up.keys().filter(|at| at.is_multiple_of(20) && is_in(**at));
     let (rounds, failures) = (rounds.count(), failed.values().copied().fold(0.0, f64::max));
     let difference = failures - f64::from(u32::try_from(rounds).unwrap());
     assert!(difference.abs() <= 1.0, "SOAK_SEED={seed}: {failures} failures in {rounds} rounds");
     assert!(rounds >= 14, "{rounds}");
     let sent = daemon.stop().unwrap();
     for (state, jobs) in &truth.states() {
-        let total = sent.series(&format!("cluster.slurm_jobs_finished.total.state.{state}.gauge-jobs_total"));
-        let last = total.values().last().copied();
+        let last = sent.newest(&format!("cluster.slurm_jobs_finished.total.state.{state}.gauge-jobs_total"));
         assert_eq!(last, Some(f64::from(u32::try_from(*jobs).unwrap())), "SOAK_SEED={seed}: {state}");
     }
     report(&format!(

@@ -2,25 +2,25 @@
 //! reader.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
+use fastrand::Rng;
 use sandbox::accounting::{ACCOUNTS, QOS, USERS};
-use sandbox::{Accounting, Folder, now};
-use slurm_snapshot::{Answer, Finished, Reply, Visibility};
+use sandbox::{Accounting, Folder, is_root, now, wait};
+use slurm_snapshot::{Finished, Reply, Visibility};
+
+use super::MINUTE;
+use crate::cluster::reading;
 
 /// An account whose name is not a component of a path.
 pub(super) const DOTTED: &str = "chem.lab";
 
-/// Jobs that have been submitted.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
     /// Those that do not end by themselves.
     endless: Vec<u32>,
     /// Those that are held until their deadline is too near.
     late: Vec<u32>,
-    /// The number of tasks by job.
     pub(super) submitted: BTreeMap<u32, u64>,
     /// Jobs of which a slurmctld that was killed may have forgotten something.
     pub(super) disturbed: BTreeSet<u32>,
@@ -32,13 +32,11 @@ pub(super) struct Cast {
     rare: usize,
 }
 
-/// How a job is brought to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// By itself, with one of [`SCRIPTS`].
     Itself,
     Cancelled,
-    /// By its time limit.
     Limit,
     /// By its deadline. slurmctld looks at the deadline of a job only when it could schedule the job, never while it is held.
     Late,
@@ -93,7 +91,7 @@ impl Cast {
                 self.submitted.insert(accounting.slurm.submit(&args)?, 1);
             }
         }
-        for (_, uid) in USERS.into_iter().filter(|_| rustix::process::getuid().is_root()) {
+        for (_, uid) in USERS.into_iter().filter(|_| is_root()) {
             let args = ["--parsable", "--output=/dev/null", "--wrap", "true"];
             let id = accounting.slurm.run_as(uid, "sbatch", &args)?;
             self.submitted.insert(id.trim().parse()?, 1);
@@ -117,12 +115,7 @@ impl Cast {
     }
 
     /// Submits at least this many tasks, by random users to random accounts, and ends some of the jobs that exist.
-    pub(super) fn submit(
-        &mut self,
-        accounting: &Accounting,
-        random: &mut fastrand::Rng,
-        least: usize,
-    ) -> Result<()> {
+    pub(super) fn submit(&mut self, accounting: &Accounting, random: &mut Rng, least: usize) -> Result<()> {
         let mut tasks = 0;
         while tasks < least {
             tasks += self.submit_one(accounting, random)?;
@@ -137,8 +130,8 @@ impl Cast {
     }
 
     /// Suspends, resumes, requeues or changes a job or a task. Those that are in another state refuse that.
-    fn trouble_one(&self, accounting: &Accounting, random: &mut fastrand::Rng) -> Result<()> {
-        let open = accounting.slurm.run("squeue", &["-h", "-r", "-o", "%A"])?;
+    fn trouble_one(&self, accounting: &Accounting, random: &mut Rng) -> Result<()> {
+        let open = accounting.slurm.call("squeue -h -r -o %A")?;
         let open: Vec<&str> = open.lines().collect();
         let Some(id) = random.choice(&open) else { return Ok(()) };
         let update = ["update", &format!("jobid={id}"), "timelimit=9", "account=chemistry", "qos=urgent"];
@@ -165,7 +158,7 @@ impl Cast {
         Ok(id)
     }
 
-    fn submit_one(&mut self, accounting: &Accounting, random: &mut fastrand::Rng) -> Result<usize> {
+    fn submit_one(&mut self, accounting: &Accounting, random: &mut Rng) -> Result<usize> {
         let account = format!("--account={}", random.choice(self.accounts()).context("an account")?);
         let qos = format!("--qos={}", if random.bool() { "normal" } else { QOS });
         let mut args = vec!["--parsable", "--output=/dev/null", &account, &qos];
@@ -200,7 +193,7 @@ impl Cast {
         args.extend(["--wrap", script]);
         // A user other than the sandbox's, if that is root.
         let user = random.usize(..3);
-        let id = match USERS.get(user).filter(|_| rustix::process::getuid().is_root()) {
+        let id = match USERS.get(user).filter(|_| is_root()) {
             Some((_, uid)) => accounting.slurm.run_as(*uid, "sbatch", &args)?,
             None => accounting.slurm.run("sbatch", &args)?,
         };
@@ -215,7 +208,7 @@ impl Cast {
     }
 
     /// Cancels a job, or only the first tasks of an array.
-    fn cancel_one(&mut self, accounting: &Accounting, random: &mut fastrand::Rng) -> Result<()> {
+    fn cancel_one(&mut self, accounting: &Accounting, random: &mut Rng) -> Result<()> {
         if self.endless.is_empty() {
             return Ok(());
         }
@@ -257,7 +250,7 @@ impl Cast {
     /// Cancels the jobs that do not end by themselves, releases those that are too late, and submits no more of them.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
         self.is_ending = true;
-        for id in accounting.slurm.run("squeue", &["-h", "-t", "suspended", "-o", "%A"])?.lines() {
+        for id in accounting.slurm.call("squeue -h -t suspended -o %A")?.lines() {
             let _ended_meanwhile = accounting.slurm.run("scontrol", &["resume", id]);
         }
         for id in self.late.drain(..) {
@@ -279,6 +272,22 @@ impl Cast {
     }
 }
 
+/// Waits until slurmdbd has so many rows of jobs that fit the condition.
+pub(super) fn until_rows(accounting: &Accounting, condition: &str, rows: usize) {
+    let count = format!("select count(*) from slurm_acct_db.sandbox_job_table where {condition}");
+    let has = || accounting.sql(&count).is_ok_and(|count| count.trim() == rows.to_string());
+    wait::until(condition, MINUTE, has).unwrap();
+}
+
+/// Runs so many jobs to their end.
+pub(super) fn run(accounting: &Accounting, jobs: usize) {
+    for _ in 0..jobs {
+        accounting.slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    // The record of a job's start may come after that of its end, and brings the partition.
+    until_rows(accounting, "time_end > 0 and `partition` <> ''", jobs);
+}
+
 /// What a reader that runs as `user` returns about finished jobs.
 pub(super) fn ask(
     folder: &Folder,
@@ -286,17 +295,9 @@ pub(super) fn ask(
     user: Option<u32>,
     request: &str,
 ) -> Result<(Finished, Visibility)> {
-    let file = folder.path().join("requests");
-    fs::write(&file, request)?;
-    let mut reader = accounting.slurm.reader(user)?;
-    let output =
-        reader.arg("--conf").arg(accounting.slurm.conf()).stdin(Stdio::from(File::open(file)?)).output()?;
-    let line = output.stdout.split(|byte| *byte == b'\n').nth(1).context("no response")?;
-    match Answer::parse(line)? {
-        Answer::Reading(reading) => match (reading.reply, reading.visibility) {
-            (Some(Reply::Finished(finished)), Some(visibility)) => Ok((*finished, visibility)),
-            other => bail!("{other:?}"),
-        },
-        other => bail!("{other:?} {}", String::from_utf8_lossy(&output.stderr)),
+    let reading = reading(folder, &accounting.slurm, user, request)?;
+    match (reading.reply, reading.visibility) {
+        (Some(Reply::Finished(finished)), Some(visibility)) => Ok((*finished, visibility)),
+        other => bail!("{other:?}"),
     }
 }

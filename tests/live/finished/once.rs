@@ -9,12 +9,10 @@ use super::faults::{Fault, LONG, SHORT};
 use super::jobs::Cast;
 use super::{MINUTE, Stage, ended, report, resume_nodes, seed};
 
-/// What the faults affect.
 pub(super) struct Play {
     pub(super) stage: Stage,
     pub(super) cast: Cast,
     pub(super) random: fastrand::Rng,
-    /// How many tasks are submitted at a time.
     least: usize,
 }
 
@@ -39,17 +37,14 @@ impl Play {
         Ok(Self { stage, cast, random, least })
     }
 
-    /// Submits some jobs.
     pub(super) fn submit(&mut self) -> Result<()> {
         self.cast.submit(&self.stage.accounting, &mut self.random, self.least)
     }
 
-    /// Waits for up to so many seconds.
     pub(super) fn pause(&mut self, most: f64) {
         wait::pause(Duration::from_secs_f64(self.random.f64() * most));
     }
 
-    /// Causes one fault.
     fn strike(&mut self, (name, fault): Fault) -> Result<()> {
         self.stage.revive()?;
         resume_nodes(&self.stage.accounting);
@@ -114,7 +109,6 @@ fn short(seed: u64) -> Result<()> {
     play.stage.daemon.stop().map(drop)
 }
 
-/// How often each fault comes.
 const TIMES: usize = 3;
 
 /// `make finished-long` runs it; `SOAK_SEED=` repeats a run.

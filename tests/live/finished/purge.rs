@@ -3,18 +3,11 @@
 
 use std::time::Duration;
 
-use sandbox::{Accounting, wait};
+use sandbox::wait;
 
-use super::{MINUTE, Stage, ended};
+use super::{MINUTE, Stage, jobs};
 
 const TOTAL: &str = "total.work.gauge-jobs_total";
-
-fn run_jobs(accounting: &Accounting, jobs: usize) {
-    for _ in 0..jobs {
-        accounting.slurm.submit(&["--wrap", "true"]).unwrap();
-    }
-    ended(accounting).unwrap();
-}
 
 /// A purge removes every row, also those by which slurmdbd's answers could be recognised as whole.
 #[test]
@@ -25,7 +18,7 @@ fn after_a_purge_and_idle_hours_the_next_jobs_are_counted() {
         wait::until("all jobs", MINUTE * 2, || stage.sent().is_ok_and(|sent| sent.last(TOTAL) == Some(jobs)))
     };
     for round in 1..=2 {
-        run_jobs(&stage.accounting, 5);
+        jobs::run(&stage.accounting, 5);
         counted(&stage, round * 5).unwrap();
         stage.accounting.sql("delete from slurm_acct_db.sandbox_job_table").unwrap();
         wait::pause(Duration::from_secs(15));
@@ -33,7 +26,7 @@ fn after_a_purge_and_idle_hours_the_next_jobs_are_counted() {
         stage.daemon.kill().unwrap();
         stage.daemon.spawn().unwrap();
     }
-    run_jobs(&stage.accounting, 3);
+    jobs::run(&stage.accounting, 3);
     counted(&stage, 13).unwrap();
     let sent = stage.sent().unwrap();
     assert_eq!(sent.sum("total.work.gauge-jobs"), 13);

@@ -46,7 +46,6 @@ impl Sent {
         Ok(sent)
     }
 
-    /// From whisper.
     pub(super) fn of_whisper(carbon: &Carbon) -> Result<Self> {
         let mut sent = Self::default();
         for (path, file) in carbon.paths() {
@@ -62,7 +61,6 @@ impl Sent {
         self.slots("reading.gauge-unproved")
     }
 
-    /// In how many slots the path has a value.
     pub(super) fn slots(&self, path: &str) -> usize {
         self.0.get(path).map_or(0, BTreeMap::len)
     }
@@ -85,7 +83,6 @@ impl Sent {
         self.0.get(path)?.get(&slot).copied()
     }
 
-    /// The slots in which the path has this value.
     pub(super) fn slots_with(&self, path: &str, value: u64) -> impl Iterator<Item = u64> {
         let values = self.0.get(path).into_iter().flatten();
         values.filter(move |(_, its)| **its == value).map(|(slot, _)| *slot)
@@ -134,14 +131,8 @@ impl Sent {
     pub(super) fn no_false_zero(&self) -> Result<()> {
         let rows: Vec<_> = self.0.get("reading.gauge-window_jobs").into_iter().flatten().collect();
         let falls = rows.iter().zip(rows.iter().skip(1)).filter(|(before, after)| after.1 < before.1);
-        let falls: Vec<String> =
-            falls.map(|(before, after)| format!("{} to {} at {}", before.1, after.1, after.0)).collect();
-        ensure!(
-            falls.is_empty(),
-            "rows in the window disappear, {} times: {}",
-            falls.len(),
-            falls.join(", ")
-        );
+        let falls: Vec<_> = falls.map(|(before, after)| (before.1, after.1, after.0)).collect();
+        ensure!(falls.is_empty(), "rows in the window disappear: from, to, at: {falls:?}");
         Ok(())
     }
 }

@@ -37,7 +37,6 @@ const COLUMNS: &str = "dbindex,jobid,jobidraw,state,partition,account,qos,user,s
 /// A job, or the tasks of an array that never started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
-    /// slurmdbd's number.
     pub(super) index: u64,
     /// The job or the array, and the job's own number.
     pub(super) ids: (u32, u32),
@@ -48,7 +47,6 @@ pub(super) struct Row {
     pub(super) started: Option<Started>,
 }
 
-/// Of a job that had nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Started {
     pub(super) wait: u64,
@@ -64,93 +62,51 @@ pub(super) struct Started {
     node_of_tres: u64,
 }
 
+/// A count at the beginning of a text, 0 if there is none.
+fn number(text: &str) -> u64 {
+    text.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
 impl Row {
     /// From a line of sacct, which writes lists of array tasks in job ids.
     fn of_sacct(line: &str) -> Result<Self> {
         let words: Vec<&str> = line.split('|').collect();
-        let [
-            index,
-            id,
-            raw,
-            state,
-            partition,
-            account,
-            qos,
-            user,
-            submit,
-            eligible,
-            start,
-            elapsed,
-            limit,
-            nodes,
-            cpu,
-            tres,
-        ] = words[..]
+        let [index, id, raw, state, ref names @ .., submit, eligible, start, run, limit, nodes, cpu, tres] =
+            words[..]
         else {
             anyhow::bail!("a line of sacct: {line}")
         };
-        let digits =
-            |text: &str| text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse();
         let state = state.split(' ').next().unwrap_or_default().to_lowercase();
-        let nodes = count_nodes(nodes);
-        let started = match start.parse::<u64>() {
-            Ok(start) if nodes > 0 || state == "completed" => {
-                let since = eligible.parse().or_else(|_| submit.parse::<u64>())?;
-                let run = elapsed.parse::<u64>()?;
-                Some(Started {
-                    wait: start.saturating_sub(since),
-                    run,
-                    limit: limit
-                        .parse::<u64>()
-                        .ok()
-                        .filter(|minutes| *minutes > 0)
-                        .map(|minutes| minutes * 60),
-                    cpu: cpu.parse()?,
-                    gpu: run * count(tres, "gres/gpu"),
-                    node: run * nodes,
-                    node_of_tres: run * count(tres, "node"),
-                    billing: run * count(tres, "billing"),
-                })
-            }
-            _ => None,
-        };
-        let first = partition.split(',').next().unwrap_or_default();
+        let since = eligible.parse().or_else(|_| submit.parse::<u64>());
         // sacct's word for no QOS, in a row of which slurmdbd has only the end.
-        let qos = if qos == "Unknown" { "" } else { qos };
-        Ok(Self {
-            index: index.parse()?,
-            ids: (digits(id)?, digits(raw)?),
+        let names: Vec<&str> = names.iter().map(|name| if *name == "Unknown" { "" } else { name }).collect();
+        let started = Started {
+            wait: number(start).saturating_sub(since.unwrap_or_default()),
+            run: number(run),
+            limit: Some(number(limit) * 60).filter(|seconds| *seconds > 0),
+            cpu: number(cpu),
+            gpu: number(run) * count(tres, "gres/gpu"),
+            node: number(run) * count_nodes(nodes),
+            node_of_tres: number(run) * count(tres, "node"),
+            billing: number(run) * count(tres, "billing"),
+        };
+        let has_started = number(start) > 0 && (count_nodes(nodes) > 0 || state == "completed");
+        let tasks = tasks(id).with_context(|| format!("tasks in {line}"))?;
+        Self::of(
+            number(index),
+            (number(id), number(raw)),
             state,
-            tasks: if started.is_some() {
-                1
-            } else {
-                tasks(id).with_context(|| format!("tasks in {line}"))?
-            },
-            names: [first, account, qos, user].map(str::to_owned),
-            started,
-        })
+            tasks,
+            &names,
+            has_started.then_some(started),
+        )
     }
 
     /// From a row of the database, where tasks of an array that have not started are a number.
     fn of_sql(line: &str) -> Result<Self> {
         let words: Vec<&str> = line.split('\t').collect();
-        let [
-            index,
-            array,
-            id,
-            state,
-            partition,
-            account,
-            qos,
-            user,
-            since,
-            start,
-            run,
-            limit,
-            nodes,
-            tres,
-            pending,
-        ] = words[..]
+        let [index, array, id, state, ref names @ .., since, start, run, limit, nodes, tres, pending] =
+            words[..]
         else {
             anyhow::bail!("a row: {line}")
         };
@@ -166,41 +122,42 @@ impl Row {
             "8192" => "resizing",
             other => other,
         };
-        let (start, since): (u64, u64) = (start.parse()?, since.parse()?);
-        let nodes = if nodes.starts_with(|first: char| first.is_ascii_digit()) {
-            let count = |range: &str| {
-                let (first, last) = range.split_once('-').unwrap_or((range, range));
-                last.parse::<u64>().unwrap_or(0) + 1 - first.parse::<u64>().unwrap_or(0)
-            };
-            nodes.split(',').map(count).sum()
-        } else {
-            count_nodes(nodes)
+        let is_list = nodes.starts_with(|first: char| first.is_ascii_digit());
+        let nodes =
+            if is_list { tasks(&format!("_[{nodes}]")).context("nodes")? } else { count_nodes(nodes) };
+        let started = Started {
+            wait: number(start).saturating_sub(number(since)),
+            run: number(run),
+            limit: Some(number(limit))
+                .filter(|minutes| (1..1 << 31).contains(minutes))
+                .map(|minutes| minutes * 60),
+            cpu: number(run) * count(tres, "1"),
+            gpu: number(run) * count(tres, "1001"),
+            node: number(run) * nodes,
+            node_of_tres: number(run) * count(tres, "4"),
+            billing: number(run) * count(tres, "5"),
         };
-        let started = (start > 0 && (nodes > 0 || state == "completed")).then(|| {
-            let run: u64 = run.parse().unwrap_or(0);
-            Started {
-                wait: start.saturating_sub(since),
-                run,
-                limit: limit
-                    .parse::<u64>()
-                    .ok()
-                    .filter(|minutes| (1..1 << 31).contains(minutes))
-                    .map(|minutes| minutes * 60),
-                cpu: run * count(tres, "1"),
-                gpu: run * count(tres, "1001"),
-                node: run * nodes,
-                node_of_tres: run * count(tres, "4"),
-                billing: run * count(tres, "5"),
-            }
-        });
-        let (array, id): (u32, u32) = (array.parse()?, id.parse()?);
-        let pending = pending.parse::<u64>()?.max(1);
+        let has_started = number(start) > 0 && (nodes > 0 || state == "completed");
+        let array = if number(array) > 0 { array } else { id };
+        let (ids, tasks) = ((number(array), number(id)), number(pending).max(1));
+        Self::of(number(index), ids, state.to_owned(), tasks, names, has_started.then_some(started))
+    }
+
+    fn of(
+        index: u64,
+        (array, job): (u64, u64),
+        state: String,
+        tasks: u64,
+        names: &[&str],
+        started: Option<Started>,
+    ) -> Result<Self> {
+        let [partition, account, qos, user] = names[..] else { anyhow::bail!("four names: {names:?}") };
         let first = partition.split(',').next().unwrap_or_default();
         Ok(Self {
-            index: index.parse()?,
-            ids: (if array > 0 { array } else { id }, id),
-            state: state.to_owned(),
-            tasks: if started.is_some() { 1 } else { pending },
+            index,
+            ids: (array.try_into()?, job.try_into()?),
+            state,
+            tasks: if started.is_some() { 1 } else { tasks },
             names: [first, account, qos, user].map(str::to_owned),
             started,
         })
@@ -229,7 +186,6 @@ impl Row {
         kinds.map(level).chain(["total".to_owned()])
     }
 
-    /// What it adds to each figure.
     pub(super) fn figures(&self) -> Figures {
         let mut leaves = Vec::new();
         if self.is_job() {
@@ -265,7 +221,6 @@ impl Row {
     }
 }
 
-/// Every job that has ended.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     pub(super) rows: Vec<Row>,
@@ -287,11 +242,9 @@ impl Truth {
     }
 
     fn of_both(accounting: &Accounting) -> Result<Self> {
-        let columns = ["-o", COLUMNS, "-S", "now-1day", "-E", "now+1day"];
-        let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ,RS";
-        let args =
-            [&["SLURM_TIME_FORMAT=%s", "sacct", "-a", "-X", "-D", "-nP", states], &columns[..]].concat();
-        let text = accounting.slurm.run("env", &args)?;
+        let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ,RS -S now-1day -E now+1day";
+        let text =
+            accounting.slurm.call(&format!("env SLURM_TIME_FORMAT=%s sacct -aXDnP {states} -o {COLUMNS}"))?;
         let mut rows: Vec<Row> = text.lines().map(Row::of_sacct).collect::<Result<_>>()?;
         rows.sort_by_key(|row| row.index);
         let mut in_sql = sql_rows(accounting, "sandbox_job_table", FINAL)?;
@@ -303,18 +256,15 @@ impl Truth {
         Ok(Self { rows })
     }
 
-    /// The sum of a figure over all rows.
     pub(super) fn sum(&self, level: &str, leaf: &str) -> u64 {
         let key = (level.to_owned(), leaf.to_owned());
         self.rows.iter().filter_map(|row| row.figures().get(&key).copied()).sum()
     }
 
-    /// All jobs.
     pub(super) fn jobs(&self) -> u64 {
         self.sum("total", "work.gauge-jobs")
     }
 
-    /// Jobs by final state.
     pub(super) fn states(&self) -> BTreeMap<String, u64> {
         let mut states = BTreeMap::new();
         for row in self.rows.iter().filter(|row| row.is_job()) {
@@ -427,7 +377,7 @@ fn start(line: &str) -> Option<u32> {
 }
 
 /// The number of tasks in `7_[1-9:2,20%5]`; 1 for any other job.
-fn tasks(id: &str) -> Option<u64> {
+pub(crate) fn tasks(id: &str) -> Option<u64> {
     let Some((_, list)) = id.split_once("_[") else { return Some(1) };
     let list = list.strip_suffix(']')?.split('%').next()?;
     list.split(',')

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use carbon::{Limits, Queue};
-use sandbox::{Accounting, Folder, Manner, Sink, now, wait};
+use sandbox::{Accounting, Folder, Manner, Sink, is_root, now, wait};
 
 use super::{MINUTE, Sent, Stage, jobs, toml};
 
@@ -22,11 +22,8 @@ fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() 
     let slurm = &stage.accounting.slurm;
     let held = slurm.submit(&["-H", "--array=1-20", "--wrap", "true"]).unwrap().to_string();
     let one_at_a_time = slurm.submit(&["--array=1-20%1", "--wrap", "sleep 300"]).unwrap().to_string();
-    let running = ["-h", "-t", "running", "-o", "%A"];
-    wait::until("the first task", MINUTE, || {
-        slurm.run("squeue", &running).is_ok_and(|jobs| !jobs.is_empty())
-    })
-    .unwrap();
+    let runs = || slurm.call("squeue -h -t running -o %A").is_ok_and(|jobs| !jobs.is_empty());
+    wait::until("the first task", MINUTE, runs).unwrap();
     slurm.run("scancel", &[&held, &one_at_a_time]).unwrap();
     stage.accounting.slurm.slurmctld.stop().unwrap();
     stage.accounting.slurm.slurmctld.start().unwrap();
@@ -42,9 +39,7 @@ fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() 
     })
     .with_context(|| format!("{expected:?}: {:?}", stage.sent().map(|sent| counted(&sent))))
     .unwrap();
-    let rounds = stage.sent().unwrap().rounds();
-    wait::until("two more rounds", MINUTE, || stage.sent().is_ok_and(|sent| sent.rounds() > rounds + 2))
-        .unwrap();
+    stage.two_more_rounds().unwrap();
     let sent = stage.sent().unwrap();
     assert_eq!(counted(&sent), expected.map(|(_, jobs)| jobs));
     for (path, jobs) in expected {
@@ -94,14 +89,7 @@ fn insert(accounting: &Accounting) -> Result<()> {
 fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_zero() {
     let folder = Folder::new().unwrap();
     let accounting = Accounting::start(&folder).unwrap();
-    for _ in 0..3 {
-        accounting.slurm.submit(&["--wrap", "true"]).unwrap();
-    }
-    // The record of a job's start may come after that of its end, and brings the partition.
-    let ended =
-        "select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0 and `partition` <> ''";
-    wait::until("their end", MINUTE, || accounting.sql(ended).is_ok_and(|count| count.trim() == "3"))
-        .unwrap();
+    jobs::run(&accounting, 3);
     insert(&accounting).unwrap();
     three_days_ago(&folder).unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
@@ -153,59 +141,22 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
     daemon.stop().unwrap();
 }
 
-/// A job whose QOS was not found counted as one without a QOS: slurmdbd answers a query for all QOS that has failed in its database with
-/// an empty list too.
-#[test]
-fn jobs_are_not_counted_without_a_qos_because_slurmdbd_could_not_read_them() {
-    let folder = Folder::new().unwrap();
-    let accounting = Accounting::start(&folder).unwrap();
-    accounting.slurm.submit(&["--wrap", "true"]).unwrap();
-    let ended =
-        "select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0 and `partition` <> ''";
-    wait::until("its end", MINUTE, || accounting.sql(ended).is_ok_and(|count| count.trim() == "1")).unwrap();
-    let request = format!(
-        "{{\"finished\":{{\"id\":1,\"since\":{:.0},\"until\":{:.0},\"options\":{{\"qos\":true}}}}}}\n",
-        now() - 1000.0,
-        now() + 1000.0
-    );
-    let ask = || jobs::ask(&folder, &accounting, None, &request);
-    let qos = || {
-        ask().map(|(finished, _)| {
-            finished.jobs.iter().map(|job| finished.name(job.qos).to_owned()).collect::<Vec<_>>()
-        })
-    };
-    assert_eq!(qos().unwrap(), ["normal"]);
-    accounting.sql("use slurm_acct_db; rename table qos_table to qos_table_that_is_away").unwrap();
-    let refused = ask().unwrap_err().to_string();
-    assert!(refused.contains("slurmdbd returns no QOS"), "{refused}");
-    accounting.sql("use slurm_acct_db; rename table qos_table_that_is_away to qos_table").unwrap();
-    assert_eq!(qos().unwrap(), ["normal"]);
-}
-
 /// slurmdbd refuses a question of an ordinary user that is wider than MaxQueryTimeRange: the row after a time without jobs may be
 /// too far away, and that before it near.
 #[test]
 fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
-    if !rustix::process::getuid().is_root() {
+    if !is_root() {
         return;
     }
     let folder = Folder::new().unwrap();
     let accounting = Accounting::start_with(&folder, "", "\nMaxQueryTimeRange=1-0").unwrap();
-    for _ in 0..2 {
-        accounting.slurm.submit(&["--wrap", "true"]).unwrap();
-    }
-    let ended =
-        "select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0 and `partition` <> ''";
-    wait::until("their end", MINUTE, || accounting.sql(ended).is_ok_and(|count| count.trim() == "2"))
-        .unwrap();
+    jobs::run(&accounting, 2);
     let ago = |hours: u32| -> i64 { format!("{:.0}", now() - f64::from(hours) * 3600.0).parse().unwrap() };
     let (first, last) = (ago(30), ago(0));
-    accounting
-        .sql(&format!(
-            "update slurm_acct_db.sandbox_job_table set time_submit = {first} - 9, time_eligible = {first} - 9, time_start = {first} - 9, \
-             time_end = {first} where `partition` <> '' order by id_job limit 1"
-        ))
-        .unwrap();
+    let update =
+        |what: &str| accounting.sql(&format!("update slurm_acct_db.sandbox_job_table set {what}")).unwrap();
+    let began = format!("time_submit = {first} - 9, time_eligible = {first} - 9, time_start = {first} - 9");
+    update(&format!("{began}, time_end = {first} where `partition` <> '' order by id_job limit 1"));
     let (_, mail) = sandbox::accounting::USERS[1];
     let ask = |user, since: i64, known: &[i64]| {
         let request = format!(
@@ -218,19 +169,11 @@ fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
     };
     assert_eq!(ask(Some(mail), ago(10), &[last]), (false, None), "the row after it is near");
     assert_eq!(ask(Some(mail), ago(28), &[last]), (true, None), "it is too far away");
-    assert_eq!(
-        ask(Some(mail), ago(28), &[last, first]),
-        (false, Some(1)),
-        "nothing ended since the row before it"
-    );
+    assert_eq!(ask(Some(mail), ago(28), &[last, first]), (false, Some(1)), "nothing since the row before it");
     assert_eq!(ask(Some(mail), ago(10), &[first]), (false, Some(1)), "an hour more with each question");
     assert_eq!(ask(None, ago(28), &[last]), (false, None), "an operator may ask for more");
     accounting.slurm.submit(&["--wrap", "sleep 300"]).unwrap();
-    let running = "select count(*) from slurm_acct_db.sandbox_job_table where state = 1";
-    wait::until("a running job", MINUTE, || accounting.sql(running).is_ok_and(|count| count.trim() == "1"))
-        .unwrap();
-    accounting
-        .sql(&format!("update slurm_acct_db.sandbox_job_table set time_start = {first} where state = 1"))
-        .unwrap();
+    jobs::until_rows(&accounting, "state = 1", 1);
+    update(&format!("time_start = {first} where state = 1"));
     assert_eq!(ask(Some(mail), ago(20), &[]), (false, None), "a job that ran then is enough");
 }

@@ -15,7 +15,6 @@ const COMPLETE: &str = "j.time_end > 0 and j.state > 2 and j.`partition` != '' a
      (select 1 from slurm_acct_db.versions k where k.job_db_inx = j.job_db_inx and k.seq > j.seq \
      and k.made < j.made + interval 25 second))";
 
-/// Begins to record.
 pub(super) fn record(accounting: &Accounting) -> Result<()> {
     let copy = "for each row insert into versions \
          select null, now(6), t.* from sandbox_job_table t where t.job_db_inx = new.job_db_inx";
