@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::metrics::{FIGURES, figure};
-use sandbox::{Sandbox, Slurm, section, wait};
+use sandbox::{Sandbox, Sdiag, Slurm, section, unix_seconds, wait};
 
 use self::observation::{Observation, observe, path};
 
@@ -25,42 +25,37 @@ const SOON: Duration = wait::LIMIT;
 const LONG_ENOUGH: Duration = wait::LIMIT.saturating_mul(2);
 
 /// They change within a tick and change back, so two runs of sdiag may both miss what was between them.
-const MOMENTARY: [&str; 5] =
-    ["server_thread_count", "agent_queue_size", "agent_count", "agent_thread_count", "dbd_agent_queue_size"];
+const MOMENTARY: &str =
+    "server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size";
 
 /// It is measured again for every caller.
 const LATENCY: &str = "gettimeofday_latency";
 
 /// Figures that these jobs may not change: there is no slurmdbd, no het job and no message that waits for an agent,
 /// slurmctld counts as failed only what slurmd could not run, and a mean of less than one is 0.
-const MAYBE_ZERO: [&str; 5] = [
-    "agent_queue_size",
-    "dbd_agent_queue_size",
-    "bf_total_het_jobs_since_cycle_start",
-    "jobs_failed",
-    "main_mean_depth_cycle",
-];
+const MAYBE_ZERO: &str = "agent_queue_size dbd_agent_queue_size bf_total_het_jobs_since_cycle_start jobs_failed \
+    main_mean_depth_cycle";
 
 /// Figures that sdiag omits if there is nothing to divide by.
-const CONDITIONAL: [&str; 8] = [
-    "main_mean_cycle",
-    "main_mean_depth_cycle",
-    "main_cycles_per_minute",
-    "bf_mean_cycle",
-    "bf_depth_mean",
-    "bf_depth_mean_try",
-    "bf_queue_length_mean",
-    "bf_table_size_mean",
-];
+const CONDITIONAL: &str = "main_mean_cycle main_mean_depth_cycle main_cycles_per_minute bf_mean_cycle bf_depth_mean \
+    bf_depth_mean_try bf_queue_length_mean bf_table_size_mean";
+
+fn is_of(words: &str, leaf: &str) -> bool {
+    words.split(' ').any(|word| word == leaf)
+}
 
 #[test]
 fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
     let mut sandbox = Sandbox::start().unwrap();
-    let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
+    let users = sandbox.folder.write("users.toml", "[collectors.rpc_stats]\nusers = 10\n").unwrap();
+    let mut collector = sandbox.collector(&["--interval", "1s", "--config", &users]).unwrap();
     collector.line("slurmctld answers", SOON).unwrap();
     let mut seen = without_cycles(&sandbox).unwrap();
 
+    let begun = unix_seconds() + 2;
+    let first = seen.len();
     run_jobs(&sandbox.slurm).unwrap();
+    rpc_tables::call(&sandbox);
     // In its first minute sdiag prints no line "Cycles per minute".
     stats::a_nameless_user_has_a_number(&sandbox);
     stats::compare(&sandbox);
@@ -71,28 +66,31 @@ fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
     }
     // By now it prints that line.
     stats::compare(&sandbox);
+    let (end, last) = (unix_seconds() - 2, seen.len());
     // Messages to a frozen slurmd keep their agent busy for MessageTimeout.
     sandbox.slurm.slurmd.freeze().unwrap();
-    sandbox.slurm.run("scancel", &["--name=stays"]).unwrap();
+    sandbox.slurm.call("scancel --name=stays").unwrap();
     let agents = || sandbox.slurm.sdiag().unwrap().get(section::TOP, "Agent count");
     wait::until("an agent at work", SOON, || agents() != Some(0)).unwrap();
     seen.extend((0..3).map(|_| observe(&sandbox).unwrap()));
     sandbox.slurm.slurmd.thaw().unwrap();
     // The same keys again, whose series have points by now.
-    sandbox.slurm.run("scancel", &["--name=waits"]).unwrap();
+    sandbox.slurm.call("scancel --name=waits").unwrap();
     seen.extend(without_cycles(&sandbox).unwrap());
 
     assert!(collector.stop().unwrap().status.success());
     compare(&sandbox, &seen).unwrap();
+    rpc_tables::compare(&sandbox, &seen[first..last], begun, end);
+    interval::compare(&sandbox);
 }
 
 /// Ticks without a cycle to divide by.
 fn without_cycles(sandbox: &Sandbox) -> Result<Vec<Observation>> {
     let mut seen = Vec::new();
     wait::until("a second without cycles after a reset", SOON, || {
-        let observed = sandbox.slurm.run("sdiag", &["--reset"]).and_then(|_| observe(sandbox));
+        let observed = sandbox.slurm.call("sdiag --reset").and_then(|_| observe(sandbox));
         seen.extend(observed);
-        CONDITIONAL.iter().all(|leaf| agreed(&seen, leaf, |value| value.is_none()))
+        CONDITIONAL.split(' ').all(|leaf| agreed(&seen, leaf, |value| value.is_none()))
     })?;
     Ok(seen)
 }
@@ -113,7 +111,22 @@ fn run_jobs(slurm: &Slurm) -> Result<()> {
     ended(slurm, "Jobs completed", 6)
 }
 
-/// Waits until sdiag has counted this many jobs.
+/// Jobs of every kind, until both schedulers have cycles and a mean over minutes.
+pub(crate) fn work(slurm: &Slurm) {
+    for _ in 0..3 {
+        slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    for _ in 0..4 {
+        slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
+    }
+    let has_cycles = |sdiag: Sdiag| {
+        let has = |section, label| sdiag.get(section, label).is_some();
+        has(section::MAIN, "Cycles per minute") && has(section::BACKFILL, "Mean cycle")
+    };
+    wait::until("cycles of both schedulers", SOON * 4, || slurm.sdiag().is_ok_and(has_cycles)).unwrap();
+}
+
 fn ended(slurm: &Slurm, label: &str, count: i64) -> Result<()> {
     let counted = || slurm.sdiag().is_ok_and(|sdiag| sdiag.get(section::TOP, label) == Some(count));
     wait::until(label, SOON, counted).map(drop)
@@ -121,14 +134,12 @@ fn ended(slurm: &Slurm, label: &str, count: i64) -> Result<()> {
 
 /// The figures on which no two runs have agreed yet; those that can must also have changed from 0.
 fn missing(seen: &[Observation]) -> Vec<&'static str> {
-    let constant =
-        FIGURES.iter().map(|f| f.leaf).filter(|leaf| !MOMENTARY.contains(leaf) && *leaf != LATENCY);
-    constant
-        .filter(|leaf| {
-            let zero = MAYBE_ZERO.contains(leaf);
-            !agreed(seen, leaf, |value| if zero { value.is_some() } else { value > Some(0) })
-        })
-        .collect()
+    let is_constant = |leaf: &&str| !is_of(MOMENTARY, leaf) && *leaf != LATENCY;
+    let is_missing = |leaf: &&str| {
+        let zero = is_of(MAYBE_ZERO, leaf);
+        !agreed(seen, leaf, |value| if zero { value.is_some() } else { value > Some(0) })
+    };
+    FIGURES.iter().map(|figure| figure.leaf).filter(is_constant).filter(is_missing).collect()
 }
 
 fn agreed(seen: &[Observation], leaf: &str, wanted: impl Fn(Option<i64>) -> bool) -> bool {
@@ -151,15 +162,11 @@ fn compare(sandbox: &Sandbox, seen: &[Observation]) -> Result<()> {
             let same = stored == exact(printed);
             if figure.leaf == LATENCY {
                 ensure!(stored.is_some_and(|us| (1.0..100_000.0).contains(&us)), "{stored:?} as {LATENCY}");
-            } else if !MOMENTARY.contains(&figure.leaf) {
-                ensure!(
-                    same,
-                    "{}: sdiag {printed:?}, whisper {stored:?} at {}",
-                    figure.leaf,
-                    observation.tick
-                );
+            } else if !is_of(MOMENTARY, figure.leaf) {
+                let (leaf, tick) = (figure.leaf, observation.tick);
+                ensure!(same, "{leaf}: sdiag {printed:?}, whisper {stored:?} at {tick}");
             }
-            let telling = printed != Some(0) || MAYBE_ZERO.contains(&figure.leaf);
+            let telling = printed != Some(0) || is_of(MAYBE_ZERO, figure.leaf);
             *compared.entry(figure.leaf).or_default() += usize::from(same && telling);
         }
     }

@@ -8,15 +8,19 @@ mod joined;
 mod turns;
 mod wires;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sandbox::{Folder, Process, Slurm, Slurmrestd, slurm_graphite, wait};
 use slurm_snapshot::{Answer, Failure, Reading, ReplyKind, ReplyOptions, Request};
 
-/// A reader that is asked for the statistics.
 struct Reader(sandbox::Reader);
+
+/// slurm.conf with another port of slurmctld's.
+fn with_port(slurm: &Slurm, name: &str, port: u16) -> PathBuf {
+    let line = |port| format!("SlurmctldPort={port}\n");
+    slurm.changed(name, &line(slurm.slurmctld_port), &line(port)).unwrap()
+}
 
 impl Reader {
     /// The native reader with this slurm.conf and these seconds for a request.
@@ -55,23 +59,25 @@ impl Reader {
             .unwrap();
     }
 
-    /// (errno, text, advice) of a failure within so many seconds.
-    fn failure(&mut self, seconds: u64) -> (i32, String, String) {
+    /// A failure with this number and these words in its text and advice, within the seconds of a busy machine.
+    fn fails(&mut self, errno: i32, words: &[&str]) {
         let (answer, took) = self.ask();
         let failure = answer.map(|reading| panic!("{reading:?}")).unwrap_or_else(|failure: Failure| failure);
-        assert!(took < Duration::from_secs(seconds), "{took:?}: {failure:?}");
-        (failure.errno, failure.text, failure.advice.unwrap().into())
+        assert!(took < Duration::from_secs(40), "{took:?}: {failure:?}");
+        assert_eq!(failure.errno, errno, "{failure:?}");
+        let said = format!("{}\n{}", failure.text, failure.advice.as_deref().unwrap());
+        assert!(words.iter().all(|words| said.contains(words)), "{words:?}: {failure:?}");
+        assert!(!said.contains("no-token"), "a token in what is said");
     }
 }
 
 /// slurmctld, and a file with a token for it.
-fn with_token() -> (Folder, Slurm, PathBuf) {
+fn with_token() -> (Folder, Slurm, String) {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
     slurm.start_controller().unwrap();
-    let token = folder.path().join("token");
-    fs::write(&token, slurm.run("scontrol", &["token"]).unwrap()).unwrap();
+    let token = folder.write("token", &slurm.call("scontrol token").unwrap()).unwrap();
     (folder, slurm, token)
 }
 

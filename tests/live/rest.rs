@@ -37,7 +37,6 @@ fn serve(answer: impl Fn(TcpStream, &str) -> io::Result<()> + Clone + Send + 'st
     port
 }
 
-/// The reader of this slurmrestd.
 fn rest_reader(rest: &Slurmrestd) -> Reader {
     let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader");
     let mut command = sandbox::command(Path::new("/"), &program);
@@ -47,19 +46,30 @@ fn rest_reader(rest: &Slurmrestd) -> Reader {
 
 /// What `check --connect` prints with these keys of `[slurm]`.
 fn check(folder: &Folder, slurm: &str) -> String {
-    let file = folder.path().join("check.toml");
-    std::fs::write(&file, format!("[slurm]\n{slurm}")).unwrap();
-    let checked = run(folder, &["check", "--connect", "--config", &file.display().to_string()]).unwrap();
+    let file = folder.write("check.toml", &format!("[slurm]\n{slurm}")).unwrap();
+    let checked = run(folder, &["check", "--connect", "--config", &file]).unwrap();
     checked.stdout + &checked.stderr
 }
 
-/// A cluster that creates tokens, and its slurmrestd, with a token for this many seconds.
-fn cluster(way: Way, seconds: u32) -> (Folder, Slurm, Slurmrestd) {
-    cluster_with(way, seconds, "")
+/// The keys of `[slurm]` for this port of a server that is not slurmrestd.
+fn imitation(folder: &Folder, port: u16) -> String {
+    let token = folder.write("token", "opaque").unwrap();
+    format!("rest = \"http://127.0.0.1:{port}\"\ntoken_file = \"{token}\"\nuser = \"root\"\n")
 }
 
-/// The same with more lines in slurm.conf.
-fn cluster_with(way: Way, seconds: u32, conf: &str) -> (Folder, Slurm, Slurmrestd) {
+/// How often slurmctld has served requests of this type.
+fn served(slurm: &Slurm, name: &str) -> u64 {
+    let rows = slurm.sdiag().unwrap().by_type;
+    rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
+}
+
+fn runs(slurm: &Slurm) {
+    let running = || slurm.call("squeue -h -t R").is_ok_and(|jobs| !jobs.is_empty());
+    wait::until("a job that runs", SOON, running).unwrap();
+}
+
+/// A cluster that creates tokens, with more lines in slurm.conf, and its slurmrestd, with a token for this many seconds.
+fn cluster(way: Way, seconds: u32, conf: &str) -> (Folder, Slurm, Slurmrestd) {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     Slurmrestd::allow_tokens(&folder, &slurm).unwrap();

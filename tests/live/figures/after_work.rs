@@ -10,10 +10,10 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use sandbox::metrics::FIGURES;
-use sandbox::{Folder, RpcRow, Sdiag, Slurm, run, section, wait};
+use sandbox::{Folder, RpcRow, Sdiag, Slurm, is_root, printed, section, wait};
 use slurm_snapshot::{Answer, BACKFILL_EXITS, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, rpc_name};
 
-use super::{LATENCY, SOON, ended, run_jobs};
+use super::{LATENCY, SOON, ended, is_of, run_jobs};
 
 /// Users of every Debian, and one without a name.
 const USERS: [u32; 4] = [1, 8, 34, NAMELESS];
@@ -25,28 +25,19 @@ const OWN_TYPE: &str = "REQUEST_STATS_INFO";
 
 /// Figures that these jobs cannot change: there is no slurmdbd and no het job, nothing waits for an agent at a quiet
 /// moment, and slurmctld counts as failed only what slurmd could not run.
-const MAY_BE_ZERO: [&str; 7] = [
-    "agent_queue_size",
-    "agent_count",
-    "agent_thread_count",
-    "dbd_agent_queue_size",
-    "bf_total_het_jobs_since_cycle_start",
-    "jobs_failed",
-    "main_mean_depth_cycle",
-];
+const MAY_BE_ZERO: &str = "agent_queue_size agent_count agent_thread_count dbd_agent_queue_size \
+    bf_total_het_jobs_since_cycle_start jobs_failed main_mean_depth_cycle";
 
 const FAMILY: &str = "cluster.slurm_sched_stats.gauge-";
 
 #[test]
 fn every_figure_of_sdiag_after_work_of_several_users() {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
     // From 24.05 on it adds columns to the table of message types; older releases ignore it.
-    slurm.configure("SlurmctldParameters=enable_rpc_queue\n").unwrap();
-    slurm.start_all().unwrap();
+    let slurm = Slurm::start_with(&folder, "SlurmctldParameters=enable_rpc_queue\n").unwrap();
     run_jobs(&slurm).unwrap();
     let early = read(&folder, &slurm);
-    if rustix::process::getuid().is_root() {
+    if is_root() {
         work_of_users(&slurm);
     }
     // sdiag prints means per minute from its second minute on, and slurmctld counts its jobs every half minute.
@@ -99,16 +90,14 @@ fn work_of_users(slurm: &Slurm) {
     ended(slurm, "Jobs completed", 9).unwrap();
 }
 
-/// One reading, as in a recording.
 fn read(folder: &Folder, slurm: &Slurm) -> Reading {
     let conf = slurm.conf().display().to_string();
-    let run = run(folder, &["stats", "--json", "--slurm-conf", &conf]).unwrap();
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
-    fs::write(folder.path().join("recording"), &run.stdout).unwrap();
-    let answer = Answer::parse(run.stdout.as_bytes()).unwrap();
-    assert_eq!(serde_json::to_string(&answer).unwrap(), run.stdout.trim_end(), "a round trip is exact");
-    let reading = if let Answer::Reading(reading) = answer { Some(*reading) } else { None };
-    reading.context(run.stdout).unwrap()
+    let text = printed(folder, &["stats", "--json", "--slurm-conf", &conf]).unwrap();
+    folder.write("recording", &text).unwrap();
+    let answer = Answer::parse(text.as_bytes()).unwrap();
+    assert_eq!(serde_json::to_string(&answer).unwrap(), text.trim_end(), "a round trip is exact");
+    let Answer::Reading(reading) = answer else { panic!("{text}") };
+    *reading
 }
 
 /// The values that would be published from the reading, by leaf. They have its timestamp, and the live command has the same
@@ -132,10 +121,8 @@ fn replayed(folder: &Folder, slurm: &Slurm, reading: &Reading) -> BTreeMap<Strin
 
 /// Value and timestamp by path, of what `once` prints.
 fn once(folder: &Folder, args: &[&str]) -> BTreeMap<String, (String, f64)> {
-    let run = run(folder, &[&["once"], args].concat()).unwrap();
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     let mut points = BTreeMap::new();
-    for line in run.stdout.lines() {
+    for line in printed(folder, &[&["once"], args].concat()).unwrap().lines() {
         let [path, value, timestamp] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
         let before = points.insert(path.to_owned(), (value.to_owned(), timestamp.parse().unwrap()));
         assert_eq!(before, None, "{line}");
@@ -176,7 +163,7 @@ fn compare_figures(reading: &Reading, points: &BTreeMap<String, i64>, sdiag: &Sd
     for figure in FIGURES.iter().filter(|figure| figure.leaf != LATENCY) {
         let printed = figure.in_sdiag(sdiag);
         assert_eq!(points.get(figure.leaf).copied(), printed, "{figure:?}");
-        assert!(MAY_BE_ZERO.contains(&figure.leaf) || printed > Some(0), "{figure:?}");
+        assert!(is_of(MAY_BE_ZERO, figure.leaf) || printed > Some(0), "{figure:?}");
         left.remove(&(figure.section, figure.label));
     }
     let mut same = |section, label: &str, value: Option<i64>, since| {
@@ -223,14 +210,13 @@ fn compare_tables(reading: &Reading, before: &Sdiag, after: &Sdiag) {
         }
     }
     assert_eq!((types.len(), users.len()), (after.by_type.len(), after.by_user.len()));
-    if rustix::process::getuid().is_root() {
+    if is_root() {
         for user in USERS {
             assert!(users.iter().any(|row| row.id == user && row.count >= 2), "{user} in {users:?}");
         }
     }
 }
 
-/// The tables in sdiag's format.
 fn rows(tables: &RpcTables, release: Release) -> (Vec<RpcRow>, Vec<RpcRow>) {
     let row = |name, id, count: u32, total: u64, queue| {
         let count = u64::from(count);

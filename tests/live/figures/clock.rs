@@ -5,46 +5,42 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Manner, Process, Sandbox, Sink, find_program, wait};
+use sandbox::{Manner, Process, Sandbox, Sink, destination, find_program, wait};
 
-use super::CONDITIONAL;
+use super::{CONDITIONAL, is_of};
 
 const TICKS: u64 = 120;
 
 /// Times of events that may not have happened at the first tick: slurmctld counted its jobs, backfill ran, a tick was
 /// delivered. Once there, they stay.
-const MOMENTS: [&str; 6] = [
-    "job_states_ts",
-    "job_states_age",
-    "bf_last_cycle_when",
-    "bf_last_cycle_age",
-    "req_time_start",
-    "last_delivery",
-];
+const MOMENTS: &str =
+    "job_states_ts job_states_age bf_last_cycle_when bf_last_cycle_age req_time_start last_delivery";
 
 /// A type of RPC appears with its first RPC.
 const TYPES: &str = ".slurm_rpc_stats.type.";
 
 /// Metrics of `slurm_rpc_stats` and `slurm_sched_exit` that need two consecutive readings.
-const OF_TWO: [&str; 5] = ["calls_per_minute", "interval_mean_time", "time_share", "busy", "interval_count"];
+const OF_TWO: &str = "calls_per_minute interval_mean_time time_share busy interval_count";
 
 /// Metrics of `slurm_sched_interval` that need only one reading, and are there even if no cycle has run.
-const OF_ONE: [&str; 5] =
-    ["job_states_age", "bf_last_cycle_age", "resets_midnight", "resets_command", "resets_restart"];
+const OF_ONE: &str = "job_states_age bf_last_cycle_age resets_midnight resets_command resets_restart";
 
 #[test]
-fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
+fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy_with_their_own_timestamps() {
     let sandbox = Sandbox::start().unwrap();
     sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
-    let mut burners: Vec<Process> = ["burner-1", "burner-2"]
-        .into_iter()
-        .map(|name| {
-            Process::new(&sandbox.folder, name, find_program("sh").unwrap())
-                .args(["-c", "while :; do :; done"])
-        })
-        .collect();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let shell = find_program("sh").unwrap();
+    let mut burners = ["burner-1", "burner-2"]
+        .map(|name| Process::new(&sandbox.folder, name, shell.clone()).args(["-c", "while :; do :; done"]));
     burners.iter_mut().for_each(|burner| burner.start().unwrap());
-    let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
+    let destinations = destination("sink", &sink.address())
+        + "protocol = \"plaintext\"\n"
+        + &destination("carbon", &sandbox.carbon.address());
+    let toml = format!("[slurm]\n{}{destinations}", sandbox.slurm.toml());
+    let toml = sandbox.folder.write("two.toml", &toml).unwrap();
+    let args = ["run", "--interval", "1s", "--config", &toml];
+    let mut collector = sandbox.slurm_graphite("collector", &args).unwrap();
     let up = format!("cluster.slurm_graphite.{}.gauge-slurmctld_up", host().unwrap());
     let limit = wait::LIMIT;
     // The first tick may come before the first reader has said hello; after the reader's first answer no tick may be
@@ -72,7 +68,7 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     let mut whole = 0;
     for path in lasting() {
         // A mean of nothing is missing.
-        if CONDITIONAL.contains(&leaf(&path)) {
+        if is_of(CONDITIONAL, leaf(&path)) {
             continue;
         }
         let series = sandbox.carbon.series(&path).unwrap();
@@ -92,34 +88,17 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
         let series = sandbox.carbon.series(&up.replace("slurmctld_up", counter)).unwrap();
         assert_eq!(series.at(last), series.at(first), "{counter}");
     }
+    every_point_of_a_tick_has_its_timestamp(&ticks(&sink).unwrap(), first);
 }
 
-#[test]
-fn every_point_of_a_tick_has_the_ticks_own_timestamp() {
-    let sandbox = Sandbox::start().unwrap();
-    let sink = Sink::start(Manner::Record).unwrap();
-    let configuration = sandbox.path("slurm-graphite.toml");
-    let text = format!(
-        "interval = \"2s\"\n[slurm]\nconf = \"{}\"\n[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n",
-        sandbox.slurm.conf().display(),
-        sink.address()
-    );
-    fs::write(&configuration, text).unwrap();
-    let configuration = configuration.display().to_string();
-    let mut collector = sandbox.slurm_graphite("collector", &["run", "--config", &configuration]).unwrap();
-    wait::until("five ticks", wait::LIMIT, || ticks(&sink).is_ok_and(|ticks| ticks.len() >= 5)).unwrap();
-    collector.stop().unwrap();
-
-    let ticks = ticks(&sink).unwrap();
-    let timestamps: Vec<u64> = ticks.keys().copied().collect();
-    assert!(timestamps.iter().all(|timestamp| timestamp % 2 == 0), "{timestamps:?}");
-    assert!(timestamps.windows(2).all(|pair| pair[1] - pair[0] == 2), "{timestamps:?}");
-    // The first tick may be from before the reader was ready, and a mean may appear with the first cycle.
+fn every_point_of_a_tick_has_its_timestamp(ticks: &BTreeMap<u64, BTreeSet<String>>, first: u64) {
+    assert!(ticks.keys().zip(ticks.keys().skip(1)).all(|(one, next)| next - one == 1), "{:?}", ticks.keys());
+    // A tick may be from before the reader was ready, and a mean may appear with the first cycle.
     let sets = |wanted: &dyn Fn(&str) -> bool| -> Vec<BTreeSet<&str>> {
-        let paths = ticks.values().skip(1);
+        let paths = ticks.range(first..).map(|(_, paths)| paths);
         paths.map(|paths| paths.iter().map(String::as_str).filter(|path| wanted(path)).collect()).collect()
     };
-    let stay = sets(&|path| !CONDITIONAL.contains(&leaf(path)) && !comes_and_goes(path) && !comes_late(path));
+    let stay = sets(&|path| !is_of(CONDITIONAL, leaf(path)) && !comes_and_goes(path) && !comes_late(path));
     assert!(stay[0].len() > 50, "{stay:?}");
     assert!(stay.windows(2).all(|pair| pair[0] == pair[1]), "{stay:#?}");
     let late = sets(&comes_late);
@@ -134,7 +113,7 @@ fn leaf(path: &str) -> &str {
 
 /// Whether it is missing at first, and then there at every tick.
 fn comes_late(path: &str) -> bool {
-    !comes_and_goes(path) && (path.contains(TYPES) || MOMENTS.contains(&leaf(path)))
+    !comes_and_goes(path) && (path.contains(TYPES) || is_of(MOMENTS, leaf(path)))
 }
 
 /// Whether a tick may be without it, because it needs two consecutive readings, messages that wait, or a finished
@@ -142,8 +121,8 @@ fn comes_late(path: &str) -> bool {
 fn comes_and_goes(path: &str) -> bool {
     path.ends_with("queue_per_minute")
         || path.contains(".slurm_rpc_stats.pending.")
-        || OF_TWO.contains(&leaf(path))
-        || (path.contains(".slurm_sched_interval.") && !OF_ONE.contains(&leaf(path)))
+        || is_of(OF_TWO, leaf(path))
+        || (path.contains(".slurm_sched_interval.") && !is_of(OF_ONE, leaf(path)))
 }
 
 /// The paths of each timestamp that a plaintext receiver got; the same path twice in one timestamp is an error.

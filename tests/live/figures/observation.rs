@@ -4,16 +4,13 @@ use anyhow::Result;
 use sandbox::metrics::Figure;
 use sandbox::{Sandbox, Sdiag, section, unix_seconds};
 
-/// sdiag before and after a tick.
 #[derive(Debug)]
 pub(crate) struct Observation {
-    before: Sdiag,
-    /// The timestamp of the tick.
+    pub(crate) before: Sdiag,
     pub(crate) tick: u64,
-    after: Sdiag,
+    pub(crate) after: Sdiag,
 }
 
-/// The full path of a figure.
 pub(crate) fn path(leaf: &str) -> String {
     format!("cluster.slurm_sched_stats.gauge-{leaf}")
 }

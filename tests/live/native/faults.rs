@@ -5,12 +5,11 @@ use std::net::TcpStream;
 
 use sandbox::{Folder, Manner, NOBODY, Process, Sink, Slurm, find_program, free_port, slurm_graphite, wait};
 
-use super::{Reader, refusals, with_token};
+use super::{Reader, refusals, with_port, with_token};
 use crate::unchanged::clock::libfaketime;
 
-/// Seconds for a request, and within how many it is answered on a busy machine.
+/// Seconds for a request.
 const LIMIT: u32 = 4;
-const ANSWERED: u64 = 40;
 
 fn controller() -> (Folder, Slurm) {
     let folder = Folder::new().unwrap();
@@ -19,71 +18,43 @@ fn controller() -> (Folder, Slurm) {
 }
 
 #[test]
-fn a_frozen_or_dead_munged_is_named_and_slurmctld_hears_nothing_of_it() {
+fn munged_or_slurmctld_frozen_or_dead_or_another_program_on_its_port_is_one_answer_each_that_names_it() {
     let (folder, mut slurm) = controller();
     let mut reader = Reader::native(&folder, slurm.conf(), LIMIT, &[]);
     reader.settle();
-    let before = slurm.slurmctld.lines().len();
+    let (lines, before) = (slurm.slurmctld.lines().len(), refusals(&slurm.slurmctld));
     slurm.munged.freeze().unwrap();
     // Beyond the queue of its socket.
-    for _ in 0..3 {
-        let (errno, text, advice) = reader.failure(ANSWERED);
-        assert_eq!(errno, 1007, "{text}");
-        assert!(text.contains("munge/sock") && advice.contains("is it stopped"), "{text} {advice}");
-    }
+    (0..3).for_each(|_| reader.fails(1007, &["munge/sock", "is it stopped"]));
     slurm.munged.thaw().unwrap();
     reader.reading();
     slurm.munged.kill().unwrap();
-    let (errno, text, advice) = reader.failure(ANSWERED);
-    assert_eq!(errno, 1007, "{text}");
-    assert!(advice.contains("Is munged running"), "{advice}");
+    reader.fails(1007, &["Is munged running"]);
     slurm.munged.start().unwrap();
     reader.reading();
-    let news: Vec<String> = slurm.slurmctld.lines().split_off(before);
+    // slurmctld hears nothing of it.
+    let news: Vec<String> = slurm.slurmctld.lines().split_off(lines);
     assert!(!news.iter().any(|line| line.contains("error")), "{news:#?}");
-}
 
-#[test]
-fn a_frozen_or_dead_slurmctld_is_one_answer_each_and_the_next_is_a_reading() {
-    let (folder, mut slurm) = controller();
-    let mut reader = Reader::native(&folder, slurm.conf(), LIMIT, &[]);
-    reader.settle();
-    let before = refusals(&slurm.slurmctld);
     slurm.slurmctld.freeze().unwrap();
-    for _ in 0..2 {
-        let (errno, text, advice) = reader.failure(ANSWERED);
-        assert_eq!(errno, 5004, "{text}");
-        assert!(advice.contains("stopped or overloaded"), "{advice}");
-    }
+    (0..2).for_each(|_| reader.fails(5004, &["stopped or overloaded"]));
     slurm.slurmctld.thaw().unwrap();
     reader.reading();
     slurm.slurmctld.kill().unwrap();
-    let (errno, text, advice) = reader.failure(ANSWERED);
-    assert_eq!(errno, 1800, "{text}");
-    assert!(advice.contains("Is slurmctld running"), "{advice}");
+    reader.fails(1800, &["Is slurmctld running"]);
     slurm.slurmctld.start().unwrap();
     reader.reading();
     // After a start another release may be there: its next number is tried once, which is three lines of 22.05.
     assert!(refusals(&slurm.slurmctld) <= before + 2, "{:#?}", slurm.slurmctld.lines());
-}
 
-#[test]
-fn a_port_that_swallows_and_one_that_talks_are_not_slurmctld() {
-    let (folder, slurm) = controller();
-    let at = |port: u16| {
-        let line = |port| format!("SlurmctldPort={port}\n");
-        let other = slurm.changed("other.conf", &line(slurm.slurmctld_port), &line(port)).unwrap();
-        Reader::native(&folder, &other, LIMIT, &[])
-    };
+    // A port that swallows and one that talks are not slurmctld.
+    let at = |port: u16| Reader::native(&folder, &with_port(&slurm, "other.conf", port), LIMIT, &[]);
     for (manner, errno) in
         [(Manner::Discard, 5004), (Manner::Silent, 5004), (Manner::Close, 1007), (Manner::Talk, 5003)]
     {
-        let sink = Sink::start(manner).unwrap();
-        let (found, text, _) = at(sink.port).failure(ANSWERED);
-        assert_eq!(found, errno, "{manner:?}: {text}");
+        at(Sink::start(manner).unwrap().port).fails(errno, &[]);
     }
-    let (errno, text, _) = at(free_port().unwrap()).failure(ANSWERED);
-    assert_eq!(errno, 1800, "{text}");
+    at(free_port().unwrap()).fails(1800, &[]);
 }
 
 #[test]
@@ -103,20 +74,13 @@ fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
             wait::until("the numbers", wait::LIMIT, || fs::exists(&numbers).unwrap()).unwrap();
         }
         let before = refusals(&slurm.slurmctld);
-        for reader in 0..3 {
-            let mut reader_of = Reader::native(&folder, &wrong, LIMIT, &["--remember", &numbers]);
-            for tick in 0..20 {
-                let (errno, text, advice) = reader_of.failure(ANSWERED);
-                assert_eq!(errno, 1007, "{reader} {tick}: {text}");
-                assert!(advice.contains("a release that") && advice.contains("munge.key"), "{advice}");
-                assert!(advice.contains("clock"), "{advice}");
-            }
+        for _ in 0..3 {
+            let mut reader = Reader::native(&folder, &wrong, LIMIT, &["--remember", &numbers]);
+            (0..20).for_each(|_| reader.fails(1007, &["a release that", "munge.key", "clock"]));
         }
+        // Two, of three lines at most, until a minute has passed.
         let news = refusals(&slurm.slurmctld) - before;
-        assert!(
-            (1..=2 * 3).contains(&news),
-            "two refusals, of three lines at most, until a minute has passed: {news}"
-        );
+        assert!((1..=2 * 3).contains(&news), "{news} refusals");
         fs::remove_file(&numbers).unwrap();
     }
     assert!(right(&numbers).reading().statistics.is_some());
@@ -133,11 +97,7 @@ fn a_clock_beyond_munges_limit_is_a_refusal_and_the_advice_names_the_clock() {
     let mut munged = munged.env("LD_PRELOAD", libfaketime().unwrap()).env("FAKETIME", "-1h");
     munged.start().unwrap();
     let mut reader = Reader::native(&folder, &late, LIMIT, &[]);
-    for tick in 0..20 {
-        let (errno, text, advice) = reader.failure(ANSWERED);
-        assert_eq!(errno, 1007, "{tick}: {text}");
-        assert!(advice.contains("or the clock differs"), "{advice}");
-    }
+    (0..20).for_each(|_| reader.fails(1007, &["or the clock differs"]));
     let lines = slurm.slurmctld.lines();
     assert!(lines.iter().any(|line| line.contains("Expired credential")), "{lines:#?}");
     assert!(refusals(&slurm.slurmctld) <= 2 * 3, "as for a wrong key: {lines:#?}");
@@ -170,8 +130,7 @@ fn another_users_program_on_slurmctlds_port_is_refused_also_under_the_unit() {
         .args(["python3", "-c", IMPOSTER, &port.to_string(), &slurm.slurmctld_port.to_string()])
         .ready(move || TcpStream::connect(("127.0.0.1", port)).is_ok());
     imposter.start().unwrap();
-    let line = |port| format!("SlurmctldPort={port}\n");
-    let other = slurm.changed("other.conf", &line(slurm.slurmctld_port), &line(port)).unwrap();
+    let other = with_port(&slurm, "other.conf", port);
     for conf in [slurm.conf(), other.as_path()] {
         let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-native-reader");
         let mut command = sandbox::command(folder.path(), &find_program("unshare").unwrap());
@@ -179,18 +138,14 @@ fn another_users_program_on_slurmctlds_port_is_refused_also_under_the_unit() {
         command.args(["--mount", "--pid", "--fork", "sh", "-c", hides, "sh"]).arg(program);
         command.arg("--conf").arg(conf).arg("--token-file").arg(&token).args(["--timeout", "4"]);
         let mut hidden = Reader(sandbox::Reader::start(command).unwrap());
-        let mut seen = Reader::native(&folder, conf, LIMIT, &["--token-file", &token.display().to_string()]);
+        let mut seen = Reader::native(&folder, conf, LIMIT, &["--token-file", &token]);
         for reader in [&mut hidden, &mut seen] {
-            if conf == slurm.conf() {
-                reader.reading();
-                continue;
+            match conf == slurm.conf() {
+                true => drop(reader.reading()),
+                false => {
+                    reader.fails(1007, &[&format!("belongs to user {NOBODY}, neither root nor SlurmUser")])
+                }
             }
-            let (errno, text, _) = reader.failure(ANSWERED);
-            assert_eq!(errno, 1007, "{text}");
-            assert!(
-                text.contains(&format!("belongs to user {NOBODY}, neither root nor SlurmUser")),
-                "{text}"
-            );
         }
     }
 }

@@ -7,10 +7,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, section, slurm_graphite, wait};
+use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, slurm_graphite, wait};
 use slurm_snapshot::{LIBRARIES, Reading, RpcTables, Statistics};
 
 use super::{Reader, refusals, with_token};
+use crate::figures::work;
 
 const SOON: Duration = wait::LIMIT;
 
@@ -20,7 +21,8 @@ const OWN: u16 = 2035;
 #[test]
 fn every_figure_is_sdiags_and_libslurms_readers() {
     let folder = Folder::new().unwrap();
-    let slurm = busy(&folder, "");
+    let slurm = Slurm::start(&folder).unwrap();
+    work(&slurm);
     let mut native = Reader::native(&folder, slurm.conf(), 10, &[]);
     let is_here = std::env::var_os("SANDBOX_ROOT").is_none() && std::env::var_os("SANDBOX_PREFIX").is_none();
     let mut libslurm = is_here.then(|| Reader(sandbox::Reader::of(&slurm).unwrap()));
@@ -60,18 +62,14 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
 #[test]
 fn a_token_is_as_good_as_munge_which_may_be_frozen() {
     let (folder, mut slurm, token) = with_token();
-    let file = token.display().to_string();
-    let mut reader = Reader::native(&folder, slurm.conf(), 10, &["--token-file", &file]);
+    let mut reader = Reader::native(&folder, slurm.conf(), 10, &["--token-file", &token]);
     assert!(reader.reading().statistics.unwrap().rpc.is_some());
     // munged is not asked at all.
     slurm.munged.freeze().unwrap();
     reader.reading();
     slurm.munged.thaw().unwrap();
     fs::write(&token, "no-token").unwrap();
-    let (errno, text, advice) = reader.failure(10);
-    assert_eq!(errno, 1007, "{text}");
-    assert!(advice.contains("the token"), "{advice}");
-    assert!(!format!("{text}{advice}").contains("no-token"));
+    reader.fails(1007, &["the token"]);
 }
 
 /// slurmctld is its own sackd: below its chroot is the socket.
@@ -98,9 +96,7 @@ fn a_key_of_auth_slurm_is_as_good_as_munge() {
     assert!(slurm.release().unwrap().starts_with(&reading.release.to_string()), "{}", reading.release);
     // Those of the search for the number.
     assert!(refusals(&slurm.slurmctld) <= 3, "{:#?}", slurm.slurmctld.lines());
-    let (errno, text, advice) = start(&folder.path().join("none")).failure(40);
-    assert_eq!(errno, 1007, "{text}");
-    assert!(text.contains("sack.socket") && advice.contains("sackd"), "{text} {advice}");
+    start(&folder.path().join("none")).fails(1007, &["sack.socket", "sackd"]);
 }
 
 #[test]
@@ -125,28 +121,6 @@ fn every_port_of_a_range_is_asked_in_its_turn() {
     assert_eq!(answers.iter().filter(|is_reading| !**is_reading).count(), 3, "{answers:?}");
 }
 
-/// A cluster with jobs of every kind, after both schedulers have run.
-fn busy(folder: &Folder, conf: &str) -> Slurm {
-    let mut slurm = Slurm::new(folder).unwrap();
-    slurm.configure(conf).unwrap();
-    slurm.start_all().unwrap();
-    for _ in 0..3 {
-        slurm.submit(&["--wrap", "true"]).unwrap();
-    }
-    slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
-    for _ in 0..4 {
-        slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
-    }
-    wait::until("a mean over minutes, and cycles of both schedulers", SOON * 4, || {
-        slurm.sdiag().is_ok_and(|sdiag| {
-            sdiag.get(section::MAIN, "Cycles per minute").is_some()
-                && sdiag.get(section::BACKFILL, "Mean cycle").is_some()
-        })
-    })
-    .unwrap();
-    slurm
-}
-
 /// Figures that requests themselves change.
 const MOVES: [&str; 3] = ["sdiag output at", "Server thread count", "Job states ts"];
 
@@ -160,9 +134,8 @@ fn steady(sdiag: &Sdiag) -> BTreeMap<(String, String), i64> {
 fn same_as_sdiag(folder: &Folder, sdiag: &Sdiag, reading: &Reading) -> usize {
     let again = Imitation::answer(Reading { id: Imitation::reading().id, ..reading.clone() }).unwrap();
     let imitation = Imitation::new(folder, "again", &format!("hello; while ask; do {again}; done")).unwrap();
-    let config = folder.path().join("again.toml");
-    fs::write(&config, format!("[slurm]\n{}", imitation.toml())).unwrap();
-    let stats = Invocation::new(folder, &["stats", "--config", &config.display().to_string()]);
+    let config = folder.write("again.toml", &format!("[slurm]\n{}", imitation.toml())).unwrap();
+    let stats = Invocation::new(folder, &["stats", "--config", &config]);
     let found = Sdiag::parse(&stats.unwrap().succeed().unwrap());
     assert_eq!(steady(&found), steady(sdiag));
     let others = |sdiag: &Sdiag| -> Vec<sandbox::RpcRow> {
@@ -174,7 +147,6 @@ fn same_as_sdiag(folder: &Folder, sdiag: &Sdiag, reading: &Reading) -> usize {
     steady(sdiag).len() + others(sdiag).len() * 3
 }
 
-/// All of a reading but what requests change.
 fn same(reading: &Reading) -> (Statistics, Option<String>) {
     let mut statistics = reading.statistics.clone().unwrap();
     (statistics.req_time, statistics.server_thread_count) = (0, 0);

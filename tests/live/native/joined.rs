@@ -1,8 +1,6 @@
 //! The native reader under the daemon: used where no libslurm has a reader, which is said, and left when one is installed.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::time::Duration;
 
 use sandbox::{
@@ -15,17 +13,15 @@ use super::refusals;
 const SOON: Duration = wait::LIMIT;
 const WARNED: &str = "this host has no libslurm with a matching reader, so the native reader is used";
 
-/// An installation with these programs.
-fn install(folder: &Folder, programs: &[(&str, &str)]) {
-    let built = slurm_graphite().unwrap();
-    for (program, name) in programs {
-        copy_program(&built.with_file_name(program), &folder.path().join("bin").join(name)).unwrap();
-    }
+/// Installs this program under this name.
+fn install(folder: &Folder, program: &str, name: &str) {
+    let built = slurm_graphite().unwrap().with_file_name(program);
+    copy_program(&built, &folder.path().join("bin").join(name)).unwrap();
 }
 
-fn daemon(folder: &Folder, name: &str, toml: &Path) -> (Process, Collected) {
+fn daemon(folder: &Folder, name: &str, toml: &str) -> (Process, Collected) {
     let mut process = Process::new(folder, name, folder.path().join("bin/slurm-graphite"))
-        .args(["run", "--config", &toml.display().to_string()])
+        .args(["run", "--config", toml])
         .args(["--interval", "1s", "--log-level", "trace", "--log-format", "json"])
         .env("RUNTIME_DIRECTORY", folder.path().join("run"));
     process.spawn().unwrap();
@@ -51,22 +47,17 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     for name in ["bin", "run", "queue"] {
         fs::create_dir(folder.path().join(name)).unwrap();
     }
-    install(
-        &folder,
-        &[
-            ("slurm-graphite", "slurm-graphite"),
-            ("slurm-graphite-native-reader", "slurm-graphite-native-reader"),
-        ],
-    );
-    let toml = folder.path().join("daemon.toml");
-    let (conf, queue) = (slurm.conf().display(), folder.path().join("queue"));
+    for name in ["slurm-graphite", "slurm-graphite-native-reader"] {
+        install(&folder, name, name);
+    }
     let text = format!(
-        "[slurm]\nconf = \"{conf}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\nprotocol = \"plaintext\"\naddress = \"{}\"\n\
+        "[slurm]\n{}[queue]\ndir = {:?}\n[[carbon]]\nprotocol = \"plaintext\"\naddress = \"{}\"\n\
          [collectors.nodes]\nenabled = true\ninterval = \"1s\"\n",
-        queue.display(),
+        slurm.toml(),
+        folder.path().join("queue"),
         sink.address(),
     );
-    fs::write(&toml, text).unwrap();
+    let toml = folder.write("daemon.toml", &text).unwrap();
     let warnings = |process: &Process| {
         log::entries(process).iter().filter(|entry| entry.message.contains(WARNED)).count()
     };
@@ -88,17 +79,15 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     assert!(run(&["status"]).stdout.contains("it can read only the statistics"));
     // Each search for a number writes lines into slurmctld's log, and `check` makes one of its own.
     assert!(refusals(&slurm.slurmctld) <= 2, "{:#?}", slurm.slurmctld.lines());
-    let check = run(&["check", "--connect", "--interval", "1s", "--config", &toml.display().to_string()]);
+    let check = run(&["check", "--connect", "--interval", "1s", "--config", &toml]);
     assert!(check.stdout.contains("✗ native reader: in the protocol of Slurm"), "{check:?}");
     assert!(check.stdout.contains("it cannot read nodes"), "{}", check.stdout);
 
     let before = refusals(&slurm.slurmctld);
     // A libslurm without its plugins ends at its start. What works is not given up for it.
-    let broken = folder.path().join("bin/slurm-graphite-reader-38");
-    let script = "#!/bin/sh\ntouch \"$0.tried\"\necho fatal: no plugins >&2\nexit 1\n";
-    fs::write(&broken, script).unwrap();
-    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
-    wait::until("its start", SOON, || broken.with_extension("tried").exists()).unwrap();
+    let reader = "bin/slurm-graphite-reader-38";
+    let broken = folder.script(reader, "touch \"$0.tried\"\necho fatal: no plugins >&2\nexit 1").unwrap();
+    wait::until("its start", SOON, || fs::exists(format!("{broken}.tried")).unwrap()).unwrap();
     let tried = sandbox::now();
     wait::until("ticks after it", SOON, || {
         collected.look().unwrap();
@@ -108,14 +97,14 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     until(&mut collected, ".gauge-slurmctld_up", |up| up == 1.0);
     until(&mut collected, ".gauge-reader", |number| number == 1.0);
     fs::remove_file(&broken).unwrap();
-    install(&folder, &[("slurm-graphite-reader", "slurm-graphite-reader-38")]);
+    install(&folder, "slurm-graphite-reader", "slurm-graphite-reader-38");
     until(&mut collected, ".gauge-reader", |number| number == 0.0);
     until(&mut collected, "slurm_nodes.total.gauge-nodes_total", |nodes| nodes > 0.0);
     process.stop().unwrap();
     assert_eq!(warnings(&process), 1);
 
     // As after an upgrade of Slurm without its reader.
-    fs::remove_file(folder.path().join("bin/slurm-graphite-reader-38")).unwrap();
+    fs::remove_file(folder.path().join(reader)).unwrap();
     let (mut process, mut collected) = daemon(&folder, "second", &toml);
     until(&mut collected, ".gauge-reader", |number| number == 1.0);
     until(&mut collected, ".gauge-slurmctld_up", |up| up == 1.0);

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use sandbox::{Folder, Slurm, wait};
 
-use super::Reader;
+use super::{Reader, with_port};
 
-/// What is done to a reply.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     None,
@@ -51,8 +50,7 @@ fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::Receiver<us
 }
 
 fn reader(folder: &Folder, slurm: &Slurm, port: u16) -> Reader {
-    let line = |port| format!("SlurmctldPort={port}\n");
-    let conf = slurm.changed("wire.conf", &line(slurm.slurmctld_port), &line(port)).unwrap();
+    let conf = with_port(slurm, "wire.conf", port);
     // What the first reader found, with slurmctld itself.
     let numbers = folder.path().join("numbers");
     // The reader does not wait for the disk.
@@ -83,8 +81,7 @@ fn a_controller_with_an_address_of_ipv6_is_asked_where_slurm_conf_enables_it() {
         if is_enabled {
             assert!(reader.reading().statistics.is_some());
         } else {
-            let (errno, text, _) = reader.failure(60);
-            assert_eq!(errno, 1800, "{text}");
+            reader.fails(1800, &[]);
         }
     }
 }

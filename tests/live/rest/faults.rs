@@ -1,19 +1,17 @@
 //! slurmrestd, slurmctld and the token really fail: there is one line in the log, ticks continue, and figures come
 //! back.
 
-use std::fs;
 use std::time::Duration;
 
 use sandbox::{Daemon, Slurmrestd, TlsProxy, Way, now, proc, wait};
 
-use super::{DOWN, SOON, check, cluster};
+use super::{DOWN, SOON, check, cluster, served};
 
 const UP: &str = "slurmctld answers";
-const PATIENCE: Duration = wait::LIMIT;
 
 #[test]
 fn slurmrestd_killed_and_slurmctld_killed_are_told_apart_and_come_back() {
-    let (folder, mut slurm, mut rest) = cluster(Way::Token, 3600);
+    let (folder, mut slurm, mut rest) = cluster(Way::Token, 3600, "");
     let mut daemon = Daemon::start(&folder, &rest.toml()).unwrap();
     daemon.tick_with(true, 0.0, SOON).unwrap();
     let reader = daemon.reader().unwrap();
@@ -27,10 +25,10 @@ fn slurmrestd_killed_and_slurmctld_killed_are_told_apart_and_come_back() {
 
     let killed = now();
     slurm.slurmctld.kill().unwrap();
-    let said = daemon.said(killed, DOWN, PATIENCE).unwrap();
+    let said = daemon.said(killed, DOWN, SOON).unwrap();
     assert!(said.line.contains("slurmrestd answers 50") && !said.line.contains("token"), "{}", said.line);
     slurm.slurmctld.start().unwrap();
-    daemon.tick_with(true, now(), PATIENCE).unwrap();
+    daemon.tick_with(true, now(), SOON).unwrap();
     assert_eq!(daemon.news(killed).unwrap(), [DOWN, UP]);
     assert_eq!(daemon.reader().unwrap(), reader, "no reason for another reader");
     daemon.ticks(2).unwrap();
@@ -43,7 +41,7 @@ fn slurmrestd_killed_and_slurmctld_killed_are_told_apart_and_come_back() {
 #[ignore = "needs two releases in chroots: SANDBOX_ROOT, and SANDBOX_OLDER_ROOT of Slurm 24.11"]
 fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
     let older = std::path::PathBuf::from(std::env::var_os("SANDBOX_OLDER_ROOT").unwrap());
-    let (folder, slurm, mut newer) = cluster(Way::Token, 3600);
+    let (folder, slurm, mut newer) = cluster(Way::Token, 3600, "");
     newer.process.kill().unwrap();
     let mut older = Slurmrestd::of_release(&folder, &slurm, &older, "24.11", newer.port).unwrap();
     older.process.start().unwrap();
@@ -76,7 +74,7 @@ fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
 /// If it is renewed while it is valid, it costs no tick; if it expires, it costs ticks until there is another.
 #[test]
 fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
-    let (folder, slurm, rest) = cluster(Way::Token, 10);
+    let (folder, slurm, rest) = cluster(Way::Token, 10, "");
     let mut daemon = Daemon::start(&folder, &rest.toml()).unwrap();
     daemon.tick_with(true, 0.0, SOON).unwrap();
     let reader = daemon.reader().unwrap();
@@ -84,12 +82,10 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     let begin = now();
     rest.renew(&slurm, 8).unwrap();
     wait::pause(Duration::from_secs(4));
-    assert!(
-        daemon.recorded().unwrap().own("slurmctld_up").values().all(|up| *up > 0.5),
-        "no tick is lost by a renewal"
-    );
+    let up = daemon.recorded().unwrap().own("slurmctld_up");
+    assert!(up.values().all(|up| *up > 0.5), "no tick is lost by a renewal");
 
-    let said = daemon.said(begin, DOWN, PATIENCE).unwrap();
+    let said = daemon.said(begin, DOWN, SOON).unwrap();
     // In 23.02 slurmdbd is asked first.
     let by_slurmdbd = rest.slurmdbd.is_some() && said.line.contains("and is the token valid?");
     assert!(by_slurmdbd || said.line.contains("rejects the token"), "{}", said.line);
@@ -100,11 +96,9 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     daemon.ticks(1).unwrap();
     let recorded = daemon.recorded().unwrap();
     let without =
-        recorded.own("slurmctld_up").iter().filter(|(at, up)| **at as f64 > renewed && **up < 0.5).count();
-    assert!(
-        without <= 1,
-        "{without} ticks without figures after the token was there, the first good one at {up}"
-    );
+        recorded.own("slurmctld_up").into_iter().filter(|(at, up)| *at as f64 > renewed && *up < 0.5);
+    let without = without.count();
+    assert!(without <= 1, "{without} ticks without figures after {renewed}, the first good one at {up}");
     let left = recorded.own("token_expires_in");
     assert!(left.values().any(|left| *left < 0.0) && *left.values().last().unwrap() > 3000.0, "{left:?}");
     assert_eq!(daemon.reader().unwrap(), reader);
@@ -113,15 +107,16 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     daemon.stop().unwrap();
 }
 
+/// Also what `check` says of tokens; and each tick sends one request for statistics, and nothing else of ours reaches slurmctld.
 #[test]
-fn tls_needs_the_right_authority_and_the_right_name() {
-    let (folder, _slurm, rest) = cluster(Way::Token, 3600);
+fn tls_and_token_must_be_the_right_ones_and_a_tick_is_one_rpc_and_no_ping() {
+    let (folder, slurm, rest) = cluster(Way::Token, 3600, "");
     let mut proxy = TlsProxy::new(&folder, rest.port).unwrap();
     proxy.process.start().unwrap();
     let check =
         |url: &str, more: &str| check(&folder, &format!("rest = \"{url}\"\n{}{more}", rest.token_toml()));
     let port = proxy.port;
-    let ca = format!("ca_file = \"{}\"\n", proxy.ca.display());
+    let [ca, other] = [&proxy.ca, &proxy.other_ca].map(|file| format!("ca_file = \"{}\"\n", file.display()));
     let good = check(&format!("https://localhost:{port}"), &ca);
     for line in [
         "✓ connection: https://localhost",
@@ -132,7 +127,6 @@ fn tls_needs_the_right_authority_and_the_right_name() {
     ] {
         assert!(good.contains(line), "{line}: {good}");
     }
-    let other = format!("ca_file = \"{}\"\n", proxy.other_ca.display());
     for (url, more, words) in [
         (format!("https://localhost:{port}"), other.as_str(), "✗ TLS: "),
         (format!("https://127.0.0.1:{port}"), ca.as_str(), "✗ TLS: "),
@@ -142,63 +136,37 @@ fn tls_needs_the_right_authority_and_the_right_name() {
         let found = check(&url, more);
         assert!(found.contains(words) && found.contains("– slurmctld: not reached"), "{url} {more}: {found}");
     }
-    let mut daemon =
-        Daemon::start(&folder, &format!("rest = \"https://localhost:{port}\"\n{}{ca}", rest.token_toml()))
-            .unwrap();
+    let toml = format!("rest = \"https://localhost:{port}\"\n{}{ca}", rest.token_toml());
+    let mut daemon = Daemon::start(&folder, &toml).unwrap();
     daemon.tick_with(true, 0.0, SOON).unwrap();
-    daemon.ticks(5).unwrap();
-    let reader = daemon.reader().unwrap();
-    let most = proc::peak_kib(reader).unwrap();
+    let pings = served(&slurm, "REQUEST_PING");
+    let mut counts = || {
+        let read = daemon.recorded().unwrap().last("readings_ok");
+        (f64::from(u32::try_from(served(&slurm, "REQUEST_STATS_INFO")).unwrap()), read)
+    };
+    let before = counts();
+    wait::pause(Duration::from_secs(8));
+    let after = counts();
+    // sdiag's own request, and the time between a reading and its point.
+    let (more, ticks) = (after.0 - before.0 - 1.0, after.1 - before.1);
+    assert!((more - ticks).abs() <= 1.0 && ticks >= 5.0, "{more} requests in {ticks} ticks");
+    assert_eq!(served(&slurm, "REQUEST_PING"), pings);
+    let most = proc::peak_kib(daemon.reader().unwrap()).unwrap();
     println!("with TLS in normal work the reader has taken {most} KiB at most");
     // A release build takes 4 MiB; what debug information and checks add does not matter.
     assert!(most <= if cfg!(debug_assertions) { 10 } else { 5 } * 1024, "{most} KiB");
     daemon.stop().unwrap();
-}
 
-/// Each tick sends one request for statistics, and nothing else of ours reaches slurmctld.
-#[test]
-fn a_tick_is_one_rpc_and_no_ping() {
-    let (folder, slurm, rest) = cluster(Way::Token, 3600);
-    let count = |name: &str| {
-        let rows = slurm.sdiag().unwrap().by_type;
-        rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
-    };
-    let mut daemon = Daemon::start(&folder, &rest.toml()).unwrap();
-    daemon.tick_with(true, 0.0, SOON).unwrap();
-    let pings = count("REQUEST_PING");
-    let (before, read) = (count("REQUEST_STATS_INFO"), daemon.recorded().unwrap().last("readings_ok"));
-    daemon.ticks(8).unwrap();
-    let (after, read_after) = (count("REQUEST_STATS_INFO"), daemon.recorded().unwrap().last("readings_ok"));
-    // sdiag's own request, and the time between a reading and its point.
-    let more = i64::try_from(after - before).unwrap() - 1;
-    #[expect(clippy::cast_possible_truncation, reason = "a few")]
-    let ticks = (read_after - read) as i64;
-    assert!((more - ticks).abs() <= 1, "{more} requests in {ticks} ticks");
-    assert_eq!(count("REQUEST_PING"), pings);
-    println!("{more} REQUEST_STATS_INFO in {ticks} ticks, and no ping");
-    daemon.stop().unwrap();
-}
-
-#[test]
-fn no_token_and_a_wrong_one_are_said_so() {
-    let (folder, slurm, rest) = cluster(Way::Token, 3600);
-    let other = Slurmrestd::new(&folder, &slurm, Way::Socket).unwrap();
-    drop(other);
-    let token = folder.path().join("token");
     // slurmrestd 23.02 asks slurmdbd first, and reports only that there is no connection to it.
     let refused = match rest.slurmdbd.is_some() {
         true => ("✗ slurmctld: ", "and is the token valid?"),
         false => ("✗ token: ", "rejects the token"),
     };
-    for (text, (line, words)) in [
-        ("", ("✗ token: ", "the file has no token")),
-        (
-            "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE4MDAwMDAwMDAwLCJzdW4iOiJhbGljZSJ9.c2lnbmF0dXJl",
-            refused,
-        ),
-    ] {
-        fs::write(&token, text).unwrap();
-        let said = check(&folder, &rest.toml());
+    let forged =
+        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE4MDAwMDAwMDAwLCJzdW4iOiJhbGljZSJ9.c2lnbmF0dXJl";
+    for (text, (line, words)) in [("", ("✗ token: ", "the file has no token")), (forged, refused)] {
+        folder.write("token", text).unwrap();
+        let said = super::check(&folder, &rest.toml());
         assert!(said.contains(line) && said.contains(words), "{said}");
         assert!(!said.contains("eyJ"), "a token in what is printed");
     }

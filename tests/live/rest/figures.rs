@@ -1,12 +1,12 @@
 //! The figures over REST equal libslurm's at the same moment, except for the list that `slurm-graphite metrics` prints.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
-use sandbox::{Folder, Reader, Way, run, wait};
+use sandbox::{Folder, Reader, Way, printed, wait};
 use slurm_snapshot::{Answer, Nodes, Reading, Reply, ReplyKind, ReplyOptions, Request, Statistics};
 
-use super::{SOON, cluster, cluster_with, rest_reader};
+use super::{SOON, cluster, rest_reader, runs};
+use crate::figures::work;
 
 /// Before this release slurmrestd reports neither RPCs nor nodes nor licences.
 const FIRST_WITH_ALL: &str = "22.05";
@@ -19,19 +19,9 @@ const MOVES: [&str; 4] = ["req_time", "server_thread_count", "job_states_ts", "s
 
 #[test]
 fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
-    let (folder, slurm, rest) = cluster(Way::Socket, 0);
-    for _ in 0..3 {
-        slurm.submit(&["--wrap", "true"]).unwrap();
-    }
-    slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
-    for _ in 0..4 {
-        slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
-    }
-    wait::until("a mean over minutes, and cycles of both schedulers", SOON * 8, || {
-        slurm.sdiag().is_ok_and(|sdiag| sdiag.get(sandbox::section::MAIN, "Cycles per minute").is_some())
-    })
-    .unwrap();
-    let libslurm = format!("[slurm]\nconf = \"{}\"\n", slurm.conf().display());
+    let (folder, slurm, rest) = cluster(Way::Socket, 0, "");
+    work(&slurm);
+    let libslurm = format!("[slurm]\n{}", slurm.toml());
     let rest = format!("[slurm]\n{}", rest.toml());
     let (of_libslurm, of_rest) = wait::until_some("two moments in which nothing changes", SOON * 4, || {
         let first = moment(&folder, &libslurm, &rest)?;
@@ -63,12 +53,8 @@ fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
     for (path, value) in &rest {
         let leaf = path.rsplit_once(".gauge-").unwrap().1;
         // The two ask one after the other; of the interval's figures only the sums are the same.
-        let moves = MOVES.contains(&leaf)
-            || path.contains("slurm_rpc_stats")
-            || path.contains("slurm_sched_interval")
-            || path.contains("slurm_health")
-            || path.contains("slurm_graphite");
-        if !moves {
+        let families = ["slurm_rpc_stats", "slurm_sched_interval", "slurm_health", "slurm_graphite"];
+        if !MOVES.contains(&leaf) && !families.iter().any(|family| path.contains(family)) {
             assert_eq!(Some(value), libslurm.get(path), "{path}");
             compared += 1;
         }
@@ -89,10 +75,8 @@ fn rpcs_are_the_same(libslurm: &Reading, rest: &Reading) {
     let rows = |reading: &Reading| -> BTreeMap<u16, (u32, u64)> {
         let tables = reading.statistics.as_ref().unwrap().rpc.as_ref();
         let types = tables.iter().flat_map(|tables| &tables.types);
-        types
-            .filter(|row| ![2035, 2001, 1008].contains(&row.id))
-            .map(|row| (row.id, (row.count, row.time)))
-            .collect()
+        let others = types.filter(|row| ![2035, 2001, 1008].contains(&row.id));
+        others.map(|row| (row.id, (row.count, row.time))).collect()
     };
     let (libslurm, rest) = (rows(libslurm), rows(rest));
     assert_eq!(libslurm, rest);
@@ -111,16 +95,10 @@ fn steady(reading: &Reading) -> Statistics {
 }
 
 fn read(folder: &Folder, toml: &str) -> Reading {
-    let file = folder.path().join("read.toml");
-    fs::write(&file, toml).unwrap();
-    let file = file.display().to_string();
-    let run = run(folder, &["stats", "--json", "--config", &file]).unwrap();
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
-    let reading = match Answer::parse(run.stdout.as_bytes()) {
-        Ok(Answer::Reading(reading)) => Some(*reading),
-        _ => None,
-    };
-    reading.unwrap()
+    let file = folder.write("read.toml", toml).unwrap();
+    let text = printed(folder, &["stats", "--json", "--config", &file]).unwrap();
+    let Ok(Answer::Reading(reading)) = Answer::parse(text.as_bytes()) else { panic!("{text}") };
+    *reading
 }
 
 /// The points that would be published for these readings, at the last of them.
@@ -129,19 +107,16 @@ fn points(folder: &Folder, readings: &[Reading; 2]) -> BTreeMap<String, String> 
         let answer = Answer::Reading(Box::new(reading.clone()));
         serde_json::to_string(&answer).unwrap() + "\n"
     };
-    let file = folder.path().join("recording");
-    fs::write(&file, readings.iter().map(line).collect::<String>()).unwrap();
-    let file = file.display().to_string();
-    let run = run(folder, &["once", "--interval", "1s", "--replay", &file]).unwrap();
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
-    let lines = run.stdout.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let file = folder.write("recording", &readings.iter().map(line).collect::<String>()).unwrap();
+    let text = printed(folder, &["once", "--interval", "1s", "--replay", &file]).unwrap();
+    let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     lines.filter_map(|words| Some(((*words.first()?).to_owned(), (*words.get(1)?).to_owned()))).collect()
 }
 
 /// Families and leaves that are absent in this release, according to docs/metrics.md.
 fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
-    let run = run(folder, &["metrics"]).unwrap();
-    let table = run.stdout.split("## Over REST").nth(1).unwrap().to_owned();
+    let metrics = printed(folder, &["metrics"]).unwrap();
+    let table = metrics.split("## Over REST").nth(1).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `slurm"));
     rows.filter_map(|row| {
         let [below, leaves, there]: [&str; 3] =
@@ -163,28 +138,13 @@ fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
 }
 
 #[test]
-fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
+fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the_states_are_ever_asked_for() {
     let conf = "Licenses=matlab:5\nPartitionName=second Nodes=localhost State=DOWN Hidden=YES\n";
-    let (_folder, slurm, rest) = cluster_with(Way::Socket, 0, conf);
+    let (folder, slurm, rest) = cluster(Way::Socket, 0, conf);
     slurm.submit(&["--ntasks=3", "--licenses=matlab:2", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
-    slurm
-        .run(
-            "scontrol",
-            &[
-                "create",
-                "reservation=r",
-                "starttime=now+3600",
-                "duration=60",
-                "user=root",
-                "nodes=ALL",
-                "flags=MAINT",
-            ],
-        )
-        .unwrap();
-    wait::until("a job that runs", SOON, || {
-        slurm.run("squeue", &["-h", "-t", "R"]).is_ok_and(|jobs| !jobs.is_empty())
-    })
-    .unwrap();
+    let later = "starttime=now+3600 duration=60 user=root nodes=ALL flags=MAINT";
+    slurm.call(&format!("scontrol create reservation=r {later}")).unwrap();
+    runs(&slurm);
     let libslurm = || replies(Reader::of(&slurm).unwrap());
     let has_all = slurm.release().unwrap().as_str() >= FIRST_WITH_ALL;
     let is_told = |reply: &Reply| has_all || matches!(reply, Reply::Reservations(_) | Reply::Controllers(_));
@@ -193,7 +153,7 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
         replies.into_iter().filter(is_told).map(|reply| comparable(reply, has_states)).collect()
     };
     let seen = wait::until_some("the same twice", SOON * 2, || {
-        slurm.run("scontrol", &["update", "nodename=localhost", "state=drain", "reason=test"]).ok()?;
+        slurm.call("scontrol update nodename=localhost state=drain reason=test").ok()?;
         let before = one(libslurm());
         let found = one(replies(rest_reader(&rest)));
         let after = one(libslurm());
@@ -209,6 +169,7 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
     for word in words.into_iter().take(if has_all { 5 } else { 1 }) {
         assert!(text.contains(word), "{word}: {text}");
     }
+    super::jobs::compare(&folder, &slurm, &rest);
 }
 
 /// What a reader returns about everything but the statistics.

@@ -4,30 +4,15 @@
 use std::io::{self, BufWriter, Write};
 use std::net::TcpStream;
 
+use sandbox::daemon::surveys;
 use sandbox::{Daemon, Folder, now, proc};
 
-use super::imitated::NUMBERS;
-use super::{SOON, serve};
+use super::imitated::numbers;
+use super::{SOON, imitation, serve};
 
 const MOST_READER_KIB: u64 = 64 << 10;
 const MOST_DAEMON_KIB: u64 = 32 << 10;
 
-const COLLECTORS: &str = r#"
-[collectors]
-max_duty = "100%"
-[collectors.nodes]
-enabled = true
-interval = "5s"
-each = true
-[collectors.partitions]
-enabled = true
-interval = "5s"
-[collectors.reservations]
-enabled = true
-interval = "5s"
-"#;
-
-/// Writes the body of an answer.
 type Body = fn(&mut dyn Write) -> io::Result<()>;
 
 /// A hostile answer for each path; the other paths have good ones.
@@ -44,7 +29,6 @@ fn name(number: usize, length: usize) -> String {
     format!("{number:05}").repeat(length / 5)
 }
 
-/// `count` items in a list.
 fn list(body: &mut dyn Write, key: &str, count: usize, item: impl Fn(usize) -> String) -> io::Result<()> {
     write!(body, "{{\"{key}\":[")?;
     for number in 0..count {
@@ -123,11 +107,11 @@ fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Resu
     if let Some((_, body)) = bodies.iter().find(|(hostile, _)| *hostile == path) {
         body(&mut stream)?;
     } else if path == "diag" {
-        let numbers: String = NUMBERS.map(|name| format!("\"{name}\":1,")).concat();
+        let req_time = now().floor();
         write!(
             stream,
-            "{{\"statistics\":{{{numbers}\"req_time\":{},\"req_time_start\":1,\"bf_active\":false}}}}",
-            now().floor()
+            "{{\"statistics\":{{{}\"req_time\":{req_time},\"req_time_start\":1,\"bf_active\":false}}}}",
+            numbers(1)
         )?;
     } else {
         list(&mut stream, path, 0, |_| String::new())?;
@@ -139,13 +123,11 @@ fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Resu
 fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemon_grows() {
     for Hostile { name, bodies, refused } in CASES {
         let folder = Folder::new().unwrap();
-        let token = folder.path().join("token");
-        std::fs::write(&token, "opaque").unwrap();
-        let slurm = format!(
-            "rest = \"http://127.0.0.1:{}\"\ntoken_file = {token:?}\nuser = \"root\"\ntimeout = \"20s\"\n",
-            serve(move |stream, request| answer(stream, bodies, request))
-        );
-        let mut daemon = Daemon::start_surveying(&folder, &slurm, COLLECTORS).unwrap();
+        let port = serve(move |stream, request| answer(stream, bodies, request));
+        let slurm = imitation(&folder, port) + "timeout = \"20s\"\n";
+        let collectors =
+            surveys(&["partitions", "reservations", "nodes"]).replace("2s", "5s") + "each = true\n";
+        let mut daemon = Daemon::start_surveying(&folder, &slurm, &collectors).unwrap();
         match refused {
             Some(words) => {
                 daemon.said(0.0, words, SOON).unwrap();

@@ -10,19 +10,21 @@ use std::time::Duration;
 
 use sandbox::{Daemon, Folder, now, proc, wait};
 
-use super::{DOWN, SOON, serve};
+use super::{DOWN, SOON, imitation, serve};
 
 /// How a connection is treated after its request was read.
 type Manner = fn(&mut TcpStream) -> std::io::Result<()>;
 
-const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000000\r\n\r\n";
+fn head(stream: &mut TcpStream, length: usize, start: &str) -> std::io::Result<()> {
+    let kind = "Content-Type: application/json";
+    write!(stream, "HTTP/1.1 200 OK\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{start}")
+}
 
-fn flood(stream: &mut TcpStream, start: &[u8], piece: &[u8]) -> std::io::Result<()> {
-    stream.write_all(HEAD)?;
-    stream.write_all(start)?;
+fn flood(stream: &mut TcpStream, start: &str, piece: &str) -> std::io::Result<()> {
+    head(stream, 100_000_000, start)?;
     let piece = piece.repeat(10_000 / piece.len() + 1);
     for _ in 0..20_000 {
-        stream.write_all(&piece)?;
+        stream.write_all(piece.as_bytes())?;
     }
     Ok(())
 }
@@ -30,34 +32,22 @@ fn flood(stream: &mut TcpStream, start: &[u8], piece: &[u8]) -> std::io::Result<
 const CASES: [(&str, Manner, &str); 14] = [
     ("garbage", |stream| stream.write_all(b"\x16\x03\x01 what is this\r\n\r\n"), "not HTTP"),
     ("closes at once", |_| Ok(()), "closed before a response came"),
-    (
-        "no json",
-        |stream| stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
-        "not a response of slurmrestd",
-    ),
-    (
-        "other json",
-        |stream| stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\":1}"),
-        "no statistics",
-    ),
+    ("no json", |stream| head(stream, 5, "hello"), "not a response of slurmrestd"),
+    ("other json", |stream| head(stream, 7, "{\"a\":1}"), "no statistics"),
     (
         "half a response",
-        |stream| stream.write_all(&[HEAD, b"{\"statistics\":{\"req_time\":1,"].concat()),
+        |stream| head(stream, 100, "{\"statistics\":{\"req_time\":1,"),
         "before it was complete",
     ),
-    ("100 MB of spaces", |stream| flood(stream, b"{", b" "), "the response "),
-    ("100 MB of text", |stream| flood(stream, b"{\"statistics\":\"", b"x"), "contains a longer string than"),
-    ("100 MB of a name", |stream| flood(stream, b"{\"", b"x"), "contains a longer string than"),
-    (
-        "100 MB of rows",
-        |stream| flood(stream, b"{\"statistics\":{\"rpcs_by_user\":[{}", b",{}"),
-        "incomplete",
-    ),
-    ("100 MB of depth", |stream| flood(stream, b"{\"statistics\":", b"["), "not a response of slurmrestd"),
+    ("100 MB of spaces", |stream| flood(stream, "{", " "), "the response "),
+    ("100 MB of text", |stream| flood(stream, "{\"statistics\":\"", "x"), "contains a longer string than"),
+    ("100 MB of a name", |stream| flood(stream, "{\"", "x"), "contains a longer string than"),
+    ("100 MB of rows", |stream| flood(stream, "{\"statistics\":{\"rpcs_by_user\":[{}", ",{}"), "incomplete"),
+    ("100 MB of depth", |stream| flood(stream, "{\"statistics\":", "["), "not a response of slurmrestd"),
     (
         "one byte a second",
         |stream| {
-            stream.write_all(HEAD)?;
+            head(stream, 100_000_000, "")?;
             loop {
                 stream.write_all(b" ")?;
                 wait::pause(Duration::from_secs(1));
@@ -92,13 +82,8 @@ const CASES: [(&str, Manner, &str); 14] = [
 fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
     let run = |(name, manner, words): (&'static str, Manner, &str)| {
         let folder = Folder::new().unwrap();
-        let token = folder.path().join("token");
-        std::fs::write(&token, "opaque").unwrap();
-        let toml = format!(
-            "rest = \"http://127.0.0.1:{}\"\ntoken_file = \"{}\"\nuser = \"root\"\ntimeout = \"2s\"\n",
-            serve(move |mut stream, _| manner(&mut stream)),
-            token.display()
-        );
+        let port = serve(move |mut stream, _| manner(&mut stream));
+        let toml = imitation(&folder, port) + "timeout = \"2s\"\n";
         let mut daemon = Daemon::start(&folder, &toml).unwrap();
         let said = daemon.said(0.0, DOWN, SOON).unwrap();
         assert!(said.line.contains(words), "{name}: {}", said.line);
@@ -123,44 +108,23 @@ fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
 /// The version that is served: 42 or 45.
 static SERVED: AtomicU8 = AtomicU8::new(42);
 
-/// Every number of `diag` that all versions have.
-pub(crate) const NUMBERS: [&str; 23] = [
-    "server_thread_count",
-    "agent_queue_size",
-    "agent_count",
-    "agent_thread_count",
-    "dbd_agent_queue_size",
-    "gettimeofday_latency",
-    "schedule_cycle_max",
-    "schedule_cycle_last",
-    "schedule_cycle_total",
-    "schedule_queue_length",
-    "jobs_submitted",
-    "jobs_started",
-    "jobs_completed",
-    "jobs_canceled",
-    "jobs_failed",
-    "jobs_pending",
-    "jobs_running",
-    "bf_backfilled_jobs",
-    "bf_last_backfilled_jobs",
-    "bf_backfilled_het_jobs",
-    "bf_cycle_counter",
-    "bf_cycle_last",
-    "bf_queue_len",
-];
+/// Every number of `diag` that all versions have, with this value.
+pub(crate) fn numbers(value: u8) -> String {
+    let names = "server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size \
+        gettimeofday_latency schedule_cycle_max schedule_cycle_last schedule_cycle_total schedule_queue_length \
+        jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending jobs_running \
+        bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter bf_cycle_last bf_queue_len";
+    names.split(' ').map(|name| format!("\"{name}\":{value},")).collect()
+}
 
 /// Acts like slurmrestd 24.11, which has v0.0.42 at most, or like 26.05, which has it too.
 fn upgraded(stream: &mut TcpStream, request: &str) -> std::io::Result<()> {
     let served = SERVED.load(Ordering::Relaxed);
     let release = if served == 42 { "24.11.5" } else { "26.05.5" };
-    if !["42", &served.to_string()]
-        .iter()
-        .any(|version| request.contains(&format!("/slurm/v0.0.{version}/diag")))
-    {
+    if ![42, served].iter().any(|version| request.contains(&format!("/slurm/v0.0.{version}/diag"))) {
         return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     }
-    let numbers: String = NUMBERS.map(|name| format!("\"{name}\":{served},")).concat();
+    let numbers = numbers(served);
     let body = format!(
         "{{\"statistics\":{{{numbers}\"req_time\":9,\"req_time_start\":1,\"bf_active\":false}},\"errors\":[],\
          \"meta\":{{\"slurm\":{{\"release\":\"{release}\"}}}}}}"
@@ -177,13 +141,7 @@ fn an_upgraded_slurmrestd_is_asked_in_its_newest_version_and_no_tick_is_lost() {
         upgraded(&mut stream, request)
     });
     let folder = Folder::new().unwrap();
-    std::fs::write(folder.path().join("token"), "opaque").unwrap();
-    let token = folder.path().join("token");
-    let toml = format!(
-        "rest = \"http://127.0.0.1:{port}\"\ntoken_file = \"{}\"\nuser = \"root\"\n",
-        token.display()
-    );
-    let mut daemon = Daemon::start(&folder, &toml).unwrap();
+    let mut daemon = Daemon::start(&folder, &imitation(&folder, port)).unwrap();
     daemon.tick_with(true, 0.0, SOON).unwrap();
     daemon.ticks(2).unwrap();
     SERVED.store(45, Ordering::Relaxed);

@@ -1,61 +1,43 @@
 //! slurmrestd is asked only for the states of jobs, and only if the configuration says so.
 
-use sandbox::{Daemon, Reader, Way, wait};
+use sandbox::{Daemon, Folder, Reader, Slurm, Slurmrestd};
 use slurm_snapshot::{Answer, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
-use super::{SOON, cluster, rest_reader};
+use super::{SOON, rest_reader, served};
 
 const STATES_ONLY: &str = "[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"1s\"\n";
 
-#[test]
-fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
-    let (folder, slurm, rest) = cluster(Way::Socket, 0);
-    slurm.submit(&["--ntasks=1", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+/// `slurm` has a job that runs and no other.
+pub(super) fn compare(folder: &Folder, slurm: &Slurm, rest: &Slurmrestd) {
     slurm.submit(&["--array=1-7,20-29:3%2", "--hold", "--wrap", "true"]).unwrap();
     slurm.submit(&["--hold", "--wrap", "true", ":", "--wrap", "true"]).unwrap();
-    wait::until("a job that runs", SOON, || {
-        slurm.run("squeue", &["-h", "-t", "R"]).is_ok_and(|jobs| !jobs.is_empty())
-    })
-    .unwrap();
-
-    let refused = ask(rest_reader(&rest), false);
+    let refused = ask(rest_reader(rest), false);
     assert!(refused.as_ref().is_err_and(|text| text.contains("makes slurmrestd grow")), "{refused:?}");
 
-    let lists = |name: &str| {
-        let rows = slurm.sdiag().unwrap().by_type;
-        rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
-    };
+    let lists = |name: &str| served(slurm, name);
     let before = lists("REQUEST_JOB_INFO");
-    let told = ask(rest_reader(&rest), true);
-    let mut daemon = Daemon::start_surveying(&folder, &rest.toml(), STATES_ONLY).unwrap();
+    let told = ask(rest_reader(rest), true);
+    let mut daemon = Daemon::start_surveying(folder, &rest.toml(), STATES_ONLY).unwrap();
     if slurm.release().unwrap().get(..5).unwrap() < "24.05" {
         let words = "no /jobs/state in v0.0.41 to v0.0.45 of its API; this needs Slurm 24.05 or newer";
         assert!(told.as_ref().is_err_and(|text| text.contains(words)), "{told:?}");
         let said = daemon.said(0.0, "trying again when it is due", SOON).unwrap();
         assert!(said.line.contains(words), "{}", said.line);
         daemon.ticks(3).unwrap();
-        assert_eq!(
-            daemon.news(0.0).unwrap().iter().filter(|line| line.contains("when it is due")).count(),
-            1
-        );
+        let news = daemon.news(0.0).unwrap();
+        assert_eq!(news.iter().filter(|line| line.contains("when it is due")).count(), 1, "{news:?}");
         assert!(daemon.recorded().unwrap().own("slurmctld_up").values().all(|up| *up > 0.5));
     } else {
         assert_eq!(lists("REQUEST_JOB_STATE"), 1);
-        let pending = daemon
-            .until("the states of jobs", SOON, |recorded| {
-                let values = recorded.series("cluster.slurm_jobs.state.pending.gauge-jobs");
-                values.values().last().copied()
-            })
-            .unwrap();
         // 7 + 4 tasks of the array, and two components.
-        assert!((pending - 13.0).abs() < 0.1, "{pending}");
+        daemon.until_is("cluster.slurm_jobs.state.pending.gauge-jobs", 13.0).unwrap();
         let recorded = daemon.recorded().unwrap();
         let below: Vec<_> = recorded.below("cluster.slurm_jobs.");
         let allowed =
-            |path: &&&str| [".gauge-jobs", "total.gauge-unparsed"].iter().any(|end| path.ends_with(end));
-        assert!(below.iter().all(|path| allowed(&path)), "{below:?}");
+            |path: &&str| [".gauge-jobs", "total.gauge-unparsed"].iter().any(|end| path.ends_with(end));
+        assert!(below.iter().all(allowed), "{below:?}");
         assert_eq!(lists("REQUEST_JOB_INFO"), before, "a list of jobs was asked for");
-        assert_eq!(told.unwrap(), states_of(ask(Reader::of(&slurm).unwrap(), false).unwrap()));
+        assert_eq!(told.unwrap(), states_of(ask(Reader::of(slurm).unwrap(), false).unwrap()));
     }
     daemon.stop().unwrap();
 }
