@@ -15,31 +15,21 @@ const PROGRAMS: [&str; 4] =
 fn under_a_prefix_of_its_own() {
     let folder = Folder::new().unwrap();
     let root = install(&folder, "/opt/graphite").unwrap();
-    for (file, mode) in [
-        ("bin/slurm-graphite", 0o755),
-        ("libexec/slurm-graphite/slurm-graphite-reader", 0o755),
-        ("libexec/slurm-graphite/slurm-graphite-native-reader", 0o755),
-        ("libexec/slurm-graphite/slurm-graphite-rest-reader", 0o755),
-        ("etc/slurm-graphite/slurm-graphite.toml", 0o644),
-        ("lib/systemd/system/slurm-graphite.service", 0o644),
-        ("lib/systemd/system/slurm-graphite@.service", 0o644),
-        ("lib/sysusers.d/slurm-graphite.conf", 0o644),
-        ("lib/tmpfiles.d/slurm-graphite.conf", 0o644),
-        ("share/man/man1/slurm-graphite.1", 0o644),
-        ("share/man/man5/slurm-graphite.toml.5", 0o644),
-        ("share/bash-completion/completions/slurm-graphite", 0o644),
-        ("share/fish/vendor_completions.d/slurm-graphite.fish", 0o644),
-        ("share/zsh/site-functions/_slurm-graphite", 0o644),
-        ("share/doc/slurm-graphite/README.md", 0o644),
-        ("share/doc/slurm-graphite/metrics.md", 0o644),
-        ("share/doc/slurm-graphite/THIRD-PARTY-NOTICES", 0o644),
-        ("share/doc/slurm-graphite/slurm-graphite.toml", 0o644),
-        ("share/slurm-graphite/supervisor/slurm-graphite.conf", 0o644),
-        ("share/slurm-graphite/carbon/storage-schemas.conf", 0o644),
-        ("share/slurm-graphite/carbon/storage-aggregation.conf", 0o644),
-    ] {
-        let path = root.join("opt/graphite").join(file);
-        let found = fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let programs = "bin/slurm-graphite libexec/slurm-graphite/slurm-graphite-reader \
+        libexec/slurm-graphite/slurm-graphite-native-reader libexec/slurm-graphite/slurm-graphite-rest-reader";
+    let others = "etc/slurm-graphite/slurm-graphite.toml lib/systemd/system/slurm-graphite.service \
+        lib/systemd/system/slurm-graphite@.service lib/sysusers.d/slurm-graphite.conf lib/tmpfiles.d/slurm-graphite.conf \
+        share/man/man1/slurm-graphite.1 share/man/man5/slurm-graphite.toml.5 \
+        share/bash-completion/completions/slurm-graphite share/fish/vendor_completions.d/slurm-graphite.fish \
+        share/zsh/site-functions/_slurm-graphite share/doc/slurm-graphite/README.md share/doc/slurm-graphite/metrics.md \
+        share/doc/slurm-graphite/THIRD-PARTY-NOTICES share/doc/slurm-graphite/slurm-graphite.toml \
+        share/slurm-graphite/supervisor/slurm-graphite.conf share/slurm-graphite/carbon/storage-schemas.conf \
+        share/slurm-graphite/carbon/storage-aggregation.conf";
+    let installed =
+        programs.split(' ').map(|file| (file, 0o755)).chain(others.split(' ').map(|file| (file, 0o644)));
+    for (file, mode) in installed {
+        let found = fs::metadata(root.join("opt/graphite").join(file))
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
         assert_eq!(found.permissions().mode() & 0o777, mode, "{file}");
     }
     // Nothing is outside the prefix.
@@ -83,17 +73,7 @@ fn as_a_package_does() {
 }
 
 #[test]
-fn an_edited_configuration_stays() {
-    let folder = Folder::new().unwrap();
-    let root = install(&folder, "/usr").unwrap();
-    let configuration = root.join("etc/slurm-graphite/slurm-graphite.toml");
-    fs::write(&configuration, "interval = \"10s\"\n").unwrap();
-    install(&folder, "/usr").unwrap();
-    assert_eq!(fs::read_to_string(configuration).unwrap(), "interval = \"10s\"\n");
-}
-
-#[test]
-fn what_is_removed_is_everything_but_an_edited_configuration() {
+fn an_edited_configuration_stays_also_when_everything_else_is_removed() {
     let folder = Folder::new().unwrap();
     let root = install(&folder, "/usr").unwrap();
     // Cargo's dependency files are not programs.
@@ -117,6 +97,8 @@ fn what_is_removed_is_everything_but_an_edited_configuration() {
     install(&folder, "/usr").unwrap();
     let configuration = root.join("etc/slurm-graphite/slurm-graphite.toml");
     fs::write(&configuration, "interval = \"10s\"\n").unwrap();
+    install(&folder, "/usr").unwrap();
+    assert_eq!(fs::read_to_string(&configuration).unwrap(), "interval = \"10s\"\n");
     script(&folder, &["--prefix", "/usr", "--uninstall"]).unwrap();
     assert_eq!(files(&root).unwrap(), [configuration]);
     let error = script(&folder, &["--prefx=/usr"]).unwrap_err().to_string();
@@ -139,9 +121,8 @@ fn manual_pages_render_without_a_warning() {
         assert!(stdout.len() > 5000, "{page}: {stdout}");
     }
     // And the check works: it would report something.
-    let wrong = folder.path().join("wrong.1");
-    fs::write(&wrong, ".TH wrong 1\n.SH NAME\nwrong \\- \\*[undefined]\n").unwrap();
-    assert!(render(&wrong).stderr.contains("undefined"));
+    let wrong = folder.write("wrong.1", ".TH wrong 1\n.SH NAME\nwrong \\- \\*[undefined]\n").unwrap();
+    assert!(render(wrong.as_ref()).stderr.contains("undefined"));
 }
 
 #[test]
@@ -188,8 +169,7 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
         ("id", "echo 1000".to_owned()),
         ("cargo", format!("echo > {}", compiled.display())),
     ] {
-        fs::write(bin.join(program), format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+        folder.script(&format!("bin/{program}"), &script).unwrap();
     }
     for (target, packages) in [
         ("build", "gcc libc6-dev libclang-dev libslurm-dev\n"),
@@ -222,18 +202,12 @@ fn manual(folder: &Folder) -> Result<PathBuf> {
 /// Installs stand-ins for the programs, whose behaviour does not matter here.
 fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
     let (built, root) = (folder.path().join("built"), folder.path().join("root"));
-    fs::create_dir_all(&built)?;
     for program in PROGRAMS {
-        fs::write(built.join(program), "")?;
-        fs::set_permissions(built.join(program), fs::Permissions::from_mode(0o755))?;
+        folder.script(&format!("built/{program}"), "")?;
     }
     manual(folder)?;
-    let variables = [
-        format!("BUILT={}", built.display()),
-        format!("DESTDIR={}", root.display()),
-        format!("PREFIX={prefix}"),
-    ];
-    make(folder, &["install"].into_iter().chain(variables.iter().map(String::as_str)).collect::<Vec<_>>())?;
+    let [built, destination] = [format!("BUILT={}", built.display()), format!("DESTDIR={}", root.display())];
+    make(folder, &["install", &built, &destination, &format!("PREFIX={prefix}")])?;
     Ok(root)
 }
 
@@ -241,10 +215,8 @@ fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
 fn script(folder: &Folder, args: &[&str]) -> Result<String> {
     let mut command = sandbox::command(folder.path(), &find_program("sh")?);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/install.sh")).args(args);
-    let output = command
-        .env("BUILT", folder.path().join("built"))
-        .env("DESTDIR", folder.path().join("root"))
-        .output()?;
+    command.env("BUILT", folder.path().join("built")).env("DESTDIR", folder.path().join("root"));
+    let output = command.output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -268,16 +240,13 @@ fn named_paths_exist(root: &Path, prefix: &str) -> Result<()> {
             words.filter(|word| word.starts_with('/') && word.contains("slurm-graphite")).collect();
         ensure!(!ours.is_empty(), "{name} starts nothing of ours:\n{unit}");
         for path in ours {
-            ensure!(
-                root.join(path.trim_start_matches('/')).exists(),
-                "{name} names {path}, which is not installed"
-            );
+            let is_there = root.join(path.trim_start_matches('/')).exists();
+            ensure!(is_there, "{name} names {path}, which is not installed");
         }
     }
     Ok(())
 }
 
-/// Every file below `folder`.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -289,12 +258,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into())
-        .collect();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
     names.sort();
     names
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use sandbox::daemon::surveys;
 use sandbox::{Daemon, Folder, Process, Slurm, free_port, now, wait};
 
 use self::count::{Count, Look, Rounds};
@@ -26,7 +27,6 @@ const REBOOTABLE: Duration = Duration::from_secs(70);
 
 const EVENTS: &str = "cluster.slurm_nodes.events";
 
-/// The cluster and a daemon that watches it.
 struct Play {
     slurm: Slurm,
     slurmds: Vec<Process>,
@@ -51,19 +51,15 @@ impl Play {
         });
         let slurmds = slurmds.collect::<Result<Vec<_>>>()?;
         let dir = folder.path().join("queue");
-        let collectors = format!(
-            "[queue]\ndir = {dir:?}\n[collectors]\nmax_duty = \"100%\"\n\
-             [collectors.nodes]\nenabled = true\ninterval = \"1s\"\nevents = true\n"
-        );
+        let nodes = surveys(&["nodes"]).replace("2s", "1s");
+        let collectors = format!("[queue]\ndir = {dir:?}\n{nodes}events = true\n");
         until_idle(&slurm, NODES)?;
-        let conf = format!("conf = {:?}\n", slurm.conf());
-        let daemon = Daemon::start_surveying(&folder, &conf, &collectors)?;
+        let daemon = Daemon::start_surveying(&folder, &slurm.toml(), &collectors)?;
         Ok(Self { slurm, slurmds, daemon, began, _folder: folder })
     }
 
     fn set(&self, node: usize, state: &str) -> Result<()> {
-        let (name, state) = (format!("nodename=n{node}"), format!("state={state}"));
-        self.slurm.run("scontrol", &["update", &name, &state, "reason=test"]).map(drop)
+        self.slurm.call(&format!("scontrol update nodename=n{node} state={state} reason=test")).map(drop)
     }
 
     fn slurmd(&mut self, node: usize) -> Result<&mut Process> {
@@ -87,7 +83,6 @@ impl Play {
         Ok(self.daemon.recorded()?.series(&path).into_keys().collect())
     }
 
-    /// Waits for two more rounds.
     fn two_rounds(&mut self) -> Result<()> {
         let before = self.rounds()?.len();
         let path = format!("{EVENTS}.total.gauge-begun");
@@ -140,12 +135,11 @@ impl Play {
         self.is(9, "MIXED")?;
         self.set(9, "drain")?;
         self.is(9, "MIXED DRAIN")?;
-        let maintenance = "create reservation reservationname=upkeep starttime=now duration=600 user=root nodes=n7,n8 \
-                           flags=maint,ignore_jobs";
-        self.slurm.run("scontrol", &maintenance.split_whitespace().collect::<Vec<_>>())?;
+        let maintenance = "starttime=now duration=600 user=root nodes=n7,n8 flags=maint,ignore_jobs";
+        self.slurm.call(&format!("scontrol create reservation reservationname=upkeep {maintenance}"))?;
         self.set(8, "drain")?;
         self.is(7, "IDLE MAINTENANCE")?;
-        self.slurm.run("scancel", &[&job.to_string()])?;
+        self.slurm.call(&format!("scancel {job}"))?;
         self.is(9, "IDLE DRAIN")?;
         // Powered down, and their slurmds are gone.
         for node in [5, 6] {
@@ -178,12 +172,12 @@ impl Play {
         self.is(6, "DOWN POWERED_DOWN")?;
         self.set(6, "resume")?;
         wait::pause(REBOOTABLE.saturating_sub(self.began.elapsed()));
-        self.slurm.run("scontrol", &["reboot", "n11"])?;
+        self.slurm.call("scontrol reboot n11")?;
         self.is(11, if self.slurm.release()?.starts_with("20.11") { "DOWN" } else { "DOWN REBOOT_ISSUED" })?;
         self.start_slurmd_again(11)?;
         self.start_slurmd_again(12)?;
         self.is(11, "IDLE")?;
-        self.slurm.run("scontrol", &["delete", "reservationname=upkeep"])?;
+        self.slurm.call("scontrol delete reservationname=upkeep")?;
         until_idle(&self.slurm, NODES)?;
         wait::pause(PHASE);
         Ok(killed)
@@ -233,27 +227,24 @@ fn a_script_of_outages_is_counted_as_scontrol_showed_it() {
 }
 
 fn state(slurm: &Slurm, node: usize) -> Result<Vec<String>> {
-    let text = slurm.run("scontrol", &["-o", "show", "node", &format!("n{node}")])?;
-    Ok(count::words(&text))
+    Ok(count::words(&slurm.call(&format!("scontrol -o show node n{node}"))?))
 }
 
 fn until_idle(slurm: &Slurm, count: usize) -> Result<()> {
     wait::until("idle nodes", wait::LIMIT, || {
-        let states = slurm.run("sinfo", &["-h", "-N", "-p", "all", "-o", "%T"]);
+        let states = slurm.call("sinfo -h -N -p all -o %T");
         states.is_ok_and(|states| {
             states.lines().filter(|state| state.trim().trim_end_matches('~') == "idle").count() == count
         })
     })
-    .with_context(|| slurm.run("sinfo", &["-a", "-N", "-l"]).unwrap_or_default())?;
-    Ok(())
+    .with_context(|| slurm.call("sinfo -a -N -l").unwrap_or_default())
+    .map(drop)
 }
 
 fn configure(slurm: &Slurm) -> Result<()> {
-    let kept = fs::read_to_string(slurm.conf())?;
-    let replaced = ["NodeName=", "PartitionName="];
-    let kept = kept.lines().filter(|line| !replaced.iter().any(|start| line.starts_with(start)));
-    let mut text: String = kept.map(|line| format!("{line}\n")).collect();
-    text += "\
+    let text = fs::read_to_string(slurm.conf())?;
+    ensure!(text.contains("ReturnToService=2"), "a node that is back returns to service");
+    let mut text = "\
 SlurmdTimeout=25
 RebootProgram=/bin/true
 SuspendProgram=/bin/true
@@ -264,14 +255,13 @@ ResumeTimeout=20
 PartitionName=all Nodes=n[1-20] Default=YES
 PartitionName=low Nodes=n[1-10]
 PartitionName=high Nodes=n[5-20]
-";
+"
+    .to_owned();
     for node in 1..=NODES {
         let port = free_port()?;
         text += &format!(
             "NodeName=n{node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=2000 State=UNKNOWN\n"
         );
     }
-    ensure!(text.contains("ReturnToService=2"), "a node that is back returns to service");
-    fs::write(slurm.conf(), text)?;
-    Ok(())
+    slurm.replace(&["NodeName=", "PartitionName="], &text)
 }

@@ -38,14 +38,15 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     chroot.apt("update").unwrap();
     install(&chroot, &packages, "").unwrap();
     user_and_state_exist(&chroot).unwrap();
+    let conffiles = chroot.run("dpkg-query -W -f '${Conffiles}' slurm-graphite").unwrap();
+    assert!(conffiles.contains(CONFIGURATION), "{conffiles}");
     systemd_likes_the_unit(&chroot).unwrap();
 
     // A host of a cluster has these files. After that come the schema and the two edited lines.
     chroot.write("/etc/slurm/slurm.conf", &fs::read_to_string(slurm.conf()).unwrap()).unwrap();
     let carbon = carbon(&folder, &chroot).unwrap();
-    chroot
-        .run(&format!("sed -i -e 's/^address = .*/address = \"{}\"/' {CONFIGURATION}", carbon.address()))
-        .unwrap();
+    let address = carbon.address();
+    chroot.run(&format!("sed -i -e 's/^address = .*/address = \"{address}\"/' {CONFIGURATION}")).unwrap();
     let edited = chroot.read(CONFIGURATION).unwrap();
 
     the_unit_s_command_sends(&folder, &chroot, &carbon).unwrap();
@@ -78,15 +79,34 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
 
 #[test]
 #[ignore = "make packages-test"]
-fn lintian_has_nothing_to_say() {
+fn lintian_and_rpmlint_have_nothing_to_say() {
+    lint(packages("deb").unwrap().iter().chain(&packages("rpm").unwrap()));
+}
+
+/// lintian or rpmlint, by the ending of each package.
+fn lint<'p>(packages: impl IntoIterator<Item = &'p PathBuf>) {
     let folder = Folder::new().unwrap();
-    for package in packages("deb").unwrap() {
+    for package in packages {
         let package = package.display().to_string();
-        let said =
-            host(&folder, "lintian", &["--allow-root", "--fail-on", "error,warning", &package]).unwrap();
-        let said: Vec<&str> = said.lines().filter(|line| !line.starts_with("N:")).collect();
-        assert_eq!(said, [""; 0]);
+        if package.ends_with(".rpm") {
+            let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/rpmlint.toml");
+            let said = host(&folder, "rpmlint", &["-c", config, &package]).unwrap();
+            assert!(said.contains(" 0 errors, 0 warnings,"), "{said}");
+        } else {
+            let args = ["--allow-root", "--fail-on", "error,warning", &package];
+            let said = host(&folder, "lintian", &args).unwrap();
+            assert!(said.lines().all(|line| line.starts_with("N:")), "{said}");
+        }
     }
+}
+
+/// The package's user and folder, as any way to install it leaves them.
+fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
+    let state = chroot.run(&format!("getent passwd slurm-graphite; stat -c '%U:%G %a' {STATE}"))?;
+    // rpm's nologin is in /sbin, Debian's in /usr/sbin.
+    ensure!(state.contains(&format!(":{STATE}:")), "{state}");
+    ensure!(state.ends_with("/sbin/nologin\nslurm-graphite:slurm-graphite 700\n"), "{state}");
+    Ok(())
 }
 
 /// The folder into which cargo and `make` build.
@@ -100,12 +120,11 @@ fn packages(kind: &str) -> Result<Vec<PathBuf>> {
     let folder = target()?.join(kind);
     let entries =
         fs::read_dir(&folder).with_context(|| format!("{}: run `make {kind}`", folder.display()))?;
-    let mut found: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == kind))
-        .filter(|path| !path.display().to_string().ends_with(".src.rpm"))
-        .collect();
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.retain(|path| {
+        let name = path.display().to_string();
+        name.ends_with(&format!(".{kind}")) && !name.ends_with(".src.rpm")
+    });
     found.sort_by_key(|path| {
         let name = path.display().to_string();
         (name.contains("-rest-reader"), name.contains("-reader-"))
@@ -131,11 +150,8 @@ fn version(chroot: &Chroot<'_>) -> Result<String> {
 /// The same packages with a higher version, and with `more` added to the configuration.
 fn repacked(folder: &Folder, packages: &[PathBuf], revision: &str, more: &str) -> Result<Vec<PathBuf>> {
     let repack = |package: &PathBuf| {
-        let name = package
-            .file_name()
-            .context("no file")?
-            .to_string_lossy()
-            .replace("-1_", &format!("-{revision}_"));
+        let name = package.file_name().context("no file")?.to_string_lossy();
+        let name = name.replace("-1_", &format!("-{revision}_"));
         let (content, next) = (folder.path().join("content"), folder.path().join(name));
         let script = format!(
             "rm -rf {content}; dpkg-deb --raw-extract {package} {content}\n\
@@ -150,16 +166,6 @@ fn repacked(folder: &Folder, packages: &[PathBuf], revision: &str, more: &str) -
         Ok(next)
     };
     packages.iter().map(repack).collect()
-}
-
-fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
-    let user = chroot.run("getent passwd slurm-graphite")?;
-    ensure!(user.trim_end().ends_with(&format!(":{STATE}:/usr/sbin/nologin")), "{user}");
-    let state = chroot.run(&format!("stat -c '%U:%G %a' {STATE}"))?;
-    ensure!(state == "slurm-graphite:slurm-graphite 700\n", "{state}");
-    let conffiles = chroot.run("dpkg-query -W -f '${Conffiles}' slurm-graphite")?;
-    ensure!(conffiles.contains(CONFIGURATION), "{conffiles}");
-    Ok(())
 }
 
 /// systemd also checks that the manual pages in it exist.
@@ -177,12 +183,8 @@ fn systemd_likes_the_unit(chroot: &Chroot<'_>) -> Result<()> {
 /// A Carbon with the rules from the package.
 fn carbon(folder: &Folder, chroot: &Chroot<'_>) -> Result<Carbon> {
     let rules = |name: &str| chroot.read(&format!("/usr/share/slurm-graphite/carbon/{name}.conf"));
-    let options = Options {
-        schemas: rules("storage-schemas")?,
-        aggregation: rules("storage-aggregation")?,
-        limits: Limits::Wide,
-        ..Options::default()
-    };
+    let (schemas, aggregation) = (rules("storage-schemas")?, rules("storage-aggregation")?);
+    let options = Options { schemas, aggregation, limits: Limits::Wide, ..Options::default() };
     Carbon::start(folder, "carbon", &options)
 }
 

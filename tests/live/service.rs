@@ -5,8 +5,7 @@ mod notifications;
 mod reload;
 mod units;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -16,18 +15,10 @@ const SOON: Duration = wait::LIMIT;
 
 /// A daemon that is not started yet, with this configuration file.
 fn daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
-    let path = write(folder, name, toml)?.display().to_string();
+    let path = folder.write(&format!("{name}.toml"), toml)?;
     Ok(Process::new(folder, name, slurm_graphite()?).args(["run", "--config", &path]))
 }
 
-/// Writes the configuration of a daemon.
-fn write(folder: &Folder, name: &str, toml: &str) -> Result<PathBuf> {
-    let path = folder.path().join(format!("{name}.toml"));
-    fs::write(&path, toml)?;
-    Ok(path)
-}
-
-/// An interval, a slurm.conf and destinations as name and address.
 fn toml(interval: &str, conf: &Path, carbon: &[(&str, &str)]) -> String {
     let mut text = format!("interval = \"{interval}\"\n[slurm]\nconf = \"{}\"\n", conf.display());
     for (name, address) in carbon {

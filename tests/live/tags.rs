@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::{
-    Carbon, Folder, GraphiteWeb, Sandbox, VictoriaMetrics, daemon, destination, free_port, run, wait,
+    Carbon, Folder, GraphiteWeb, Rendered, Sandbox, VictoriaMetrics, daemon, destination, free_port, run,
+    wait,
 };
 
 /// Longer than anything here should take on a busy machine.
@@ -34,7 +35,6 @@ enabled = true
 interval = \"1s\"
 ";
 
-/// Values by Unix second.
 type Points = BTreeMap<u64, f64>;
 
 #[test]
@@ -83,9 +83,9 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
     assert_eq!(selected("'name=slurm_partitions.state.nodes','partition=~.*','state=idle'"), 1);
 
     let (folder, conf) = (&sandbox.folder, sandbox.slurm.conf().display().to_string());
-    let toml = folder.path().join("check.toml");
-    fs::write(&toml, destination("tags", &carbon.address()) + "tags = true\n").unwrap();
-    let args = ["check", "--connect", "--slurm-conf", &conf, "--config", &toml.display().to_string()];
+    let toml =
+        folder.write("check.toml", &(destination("tags", &carbon.address()) + "tags = true\n")).unwrap();
+    let args = ["check", "--connect", "--slurm-conf", &conf, "--config", &toml];
     let checked = run(folder, &args).unwrap();
     assert!(checked.stdout.contains("read the test point, slurm_graphite.check;"), "{}", checked.stdout);
     wait::until("the point of check", PATIENCE, || selected("'name=slurm_graphite.check'") == 1).unwrap();
@@ -105,19 +105,15 @@ fn collect(
         destination("tags", &carbon.address()) + "tags = true\n",
         destination("victoria", &victoria.address()) + "tags = true\nprotocol = \"plaintext\"\n",
     ];
-    let conf = sandbox.slurm.conf().display().to_string();
-    let toml = format!(
-        "prefix = \"cluster.{{cluster}}\"\n[slurm]\nconf = \"{conf}\"\n{}{COLLECTORS}",
-        destinations.concat()
-    );
+    let (slurm, destinations) = (sandbox.slurm.toml(), destinations.concat());
+    let toml = format!("prefix = \"cluster.{{cluster}}\"\n[slurm]\n{slurm}{destinations}{COLLECTORS}");
     let mut daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
-    let jobs = "cluster.sandbox.slurm_jobs.state.completed.gauge-jobs";
+    let points = |below: &str| {
+        sandbox.carbon.series(&format!("cluster.sandbox.{below}")).map_or(0, |series| series.points.len())
+    };
     wait::until("ticks with a job that has ended", PATIENCE, || {
-        sandbox.carbon.series(jobs).is_ok()
-            && sandbox
-                .carbon
-                .series("cluster.sandbox.slurm_health.gauge-seconds_since_reading")
-                .is_ok_and(|of| of.points.len() > 4)
+        points("slurm_jobs.state.completed.gauge-jobs") > 0
+            && points("slurm_health.gauge-seconds_since_reading") > 4
     })?;
     wait::until("every series in graphite-web's database", PATIENCE, known)?;
     daemon.stop()?;
@@ -138,14 +134,12 @@ fn schemas(folder: &Folder) -> Result<String> {
 }
 
 fn rendered(web: &GraphiteWeb) -> BTreeMap<String, Points> {
+    let points = |one: Rendered| {
+        let points = one.points.into_iter().filter_map(|(at, value)| Some((at, value?)));
+        (one.name, points.collect())
+    };
     let series = web.render("seriesByTag('name=~slurm_')", "-3min").unwrap_or_default();
-    series
-        .into_iter()
-        .map(|one| {
-            let points = one.points.into_iter().filter_map(|(at, value)| Some((at, value?)));
-            (one.name, points.collect())
-        })
-        .collect()
+    series.into_iter().map(points).collect()
 }
 
 /// JSON may change a number's last digit, and VictoriaMetrics keeps about twelve digits.
@@ -162,14 +156,10 @@ fn are_equal(one: &Points, other: &Points) -> bool {
 fn difference(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Points>) -> String {
     let missing: Vec<_> = expected.keys().filter(|name| !found.contains_key(*name)).take(5).collect();
     let more: Vec<_> = found.keys().filter(|name| !expected.contains_key(*name)).take(5).collect();
-    let other = expected
-        .iter()
-        .find(|(name, points)| found.get(*name).is_some_and(|found| !are_equal(points, found)));
-    let other = other.map(|(name, points)| (name, points, found.get(name)));
-    format!(
-        "of {} series missing {missing:#?}, not expected {more:#?}, other points {other:#?}",
-        expected.len()
-    )
+    let pairs = expected.iter().filter_map(|(name, points)| Some((name, points, found.get(name)?)));
+    let other = pairs.into_iter().find(|(_, points, found)| !are_equal(points, found));
+    let all = expected.len();
+    format!("of {all} series missing {missing:#?}, not expected {more:#?}, other points {other:#?}")
 }
 
 /// The documented paths, with placeholders in angle brackets, and the rule of docs/metrics.md for their names.

@@ -3,7 +3,6 @@
 pub(crate) mod clock;
 mod licences;
 mod power;
-mod reserved;
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +16,9 @@ const COMPARED: u32 = 10;
 
 /// A reply with everything that any collector needs of it.
 fn ask(reader: &mut Reader, kind: ReplyKind, since: Option<i64>) -> Result<Reply> {
-    let options = ReplyOptions {
-        users: true,
-        accounts: true,
-        qos: true,
-        partitions: true,
-        rows: true,
-        ..ReplyOptions::default()
-    };
+    let all =
+        ReplyOptions { users: true, accounts: true, qos: true, partitions: true, ..ReplyOptions::default() };
+    let options = ReplyOptions { rows: true, ..all };
     reader.reading(&Request { since, ..Request::new(kind, options) })?.reply.context("a reply")
 }
 
@@ -83,7 +77,8 @@ impl Kept {
 /// What a busy cluster does in one step: jobs of every kind, drained nodes, partitions that close, reservations of
 /// nodes and of licences that begin, end and are deleted.
 fn step(slurm: &Slurm, step: u32) -> Result<()> {
-    let control = |words: &str| slurm.run("scontrol", &words.split(' ').collect::<Vec<_>>()).map(drop);
+    let control = |words: &str| slurm.call(&format!("scontrol {words}")).map(drop);
+    let reserve = |words: &str| control(&format!("create reservation users=root {words}"));
     let submit = |words: &str, script: &str| {
         slurm.submit(&[&words.split(' ').collect::<Vec<_>>()[..], &["--wrap", script]].concat())
     };
@@ -95,36 +90,35 @@ fn step(slurm: &Slurm, step: u32) -> Result<()> {
             submit(&format!("-d afterany:{first}"), "true")?;
             control(&format!("release {first}"))
         }
-        3 => control(&format!(
-            "create reservation reservationname=lic{step} starttime=now+2 endtime=now+9 users=root licenses=foo:3 flags=any_nodes nodecnt=0"
+        3 => reserve(&format!(
+            "reservationname=lic{step} starttime=now+2 endtime=now+9 licenses=foo:3 flags=any_nodes nodecnt=0"
         )),
         4 => submit("-n1 --begin=now+5", "true").map(drop),
         5 => control("update nodename=localhost state=drain reason=test"),
         6 => control("update nodename=localhost state=resume"),
         7 => control("update partitionname=debug state=down"),
         8 => control("update partitionname=debug state=up"),
-        9 => control(&format!(
-            "create reservation reservationname=nodes{step} starttime=now endtime=now+5 users=root nodes=ALL flags=maint,ignore_jobs"
+        9 => reserve(&format!(
+            "reservationname=nodes{step} starttime=now endtime=now+5 nodes=ALL flags=maint,ignore_jobs"
         )),
         10 => {
             let held = submit("-H -A nobodys", "true")?;
-            slurm.run("scancel", &[&held.to_string()]).map(drop)
+            slurm.call(&format!("scancel {held}")).map(drop)
         }
         // At its end flags of nodes are taken away.
-        _ => control(&format!(
-            "create reservation reservationname=plain{step} starttime=now duration=1 users=root nodes=ALL flags=overlap,ignore_jobs"
-        ))
-        .and_then(|()| control(&format!("update reservationname=plain{step} endtime=now+3"))),
+        _ => {
+            let name = format!("reservationname=plain{step}");
+            reserve(&format!("{name} starttime=now duration=1 nodes=ALL flags=overlap,ignore_jobs"))?;
+            control(&format!("update {name} endtime=now+3"))
+        }
     }
 }
 
 #[test]
 fn what_slurmctld_calls_unchanged_is_what_it_would_send() {
     let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
     let more = "Licenses=foo:10,bar:4\nPartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n";
-    slurm.configure(more).unwrap();
-    slurm.start_all().unwrap();
+    let slurm = Slurm::start_with(&folder, more).unwrap();
     let mut reader = Reader::of(&slurm).unwrap();
     let rows = REPLIES.iter().filter(|row| row.unchanged && row.role == Role::Surveys);
     let mut all: Vec<Kept> =

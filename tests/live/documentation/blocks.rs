@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// The text between two fences.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     /// `README.md:12`, for messages.
@@ -15,7 +14,6 @@ pub(crate) struct Block {
     pub(crate) text: String,
 }
 
-/// The top of the repository.
 pub(crate) fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -41,7 +39,6 @@ pub(crate) fn documents() -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-/// Every block of every document, in order.
 pub(crate) fn all() -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     for (name, text) in documents()? {

@@ -35,6 +35,9 @@ fn found(place: &str, text: &str) -> Vec<String> {
 
 #[test]
 fn what_a_user_reads_has_no_turn_that_has_to_be_read_twice() {
+    // A word that contains one is none.
+    assert_eq!(found("a", "begins\nto count anew.").len(), 1);
+    assert_eq!(found("a", "Newspapers, swants and forlong.").len(), 0);
     let folder = Folder::new().unwrap();
     let mut texts = documents().unwrap();
     let name = "config/slurm-graphite.toml";
@@ -45,10 +48,4 @@ fn what_a_user_reads_has_no_turn_that_has_to_be_read_twice() {
     }
     let problems: Vec<String> = texts.iter().flat_map(|(place, text)| found(place, text)).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-}
-
-#[test]
-fn a_banned_turn_is_seen_and_a_word_that_contains_one_is_not() {
-    assert_eq!(found("a", "begins\nto count anew.").len(), 1);
-    assert_eq!(found("a", "Newspapers, swants and forlong.").len(), 0);
 }

@@ -10,7 +10,6 @@ const DOCUMENTS: [&str; 3] = ["README.md", "docs/losses.md", "docs/operations.md
 /// The headings of tables whose rows are promises.
 const TABLES: [&str; 2] = ["## What happens when …", "## What can still be lost, and when"];
 
-/// The text on one line, with single spaces.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -76,11 +75,8 @@ fn every_promise_has_a_guard_and_every_guard_exists() {
     let entries = entries();
     let mut problems: Vec<String> =
         entries.iter().flat_map(|entry| &entry.guards).filter_map(|guard| problem(guard)).collect();
-    let silent: BTreeSet<&str> = entries
-        .iter()
-        .filter(|entry| entry.section == "What promises nothing")
-        .map(|entry| entry.text.as_str())
-        .collect();
+    let silent = entries.iter().filter(|entry| entry.section == "What promises nothing");
+    let silent: BTreeSet<&str> = silent.map(|entry| entry.text.as_str()).collect();
     let mut used = BTreeSet::new();
     for document in DOCUMENTS {
         let text = fs::read_to_string(top().join(document)).unwrap();

@@ -70,25 +70,14 @@ impl Stage {
         // Only root can give a folder to another user; for any other user the daemon's user is the same user.
         let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
         if !user.is_root() {
-            let etc = sandbox.path("root/etc");
-            fs::create_dir_all(&etc)?;
-            fs::write(etc.join("passwd"), format!("slurm-graphite:x:{user}:{group}::/:/bin/false\n"))?;
-            fs::write(etc.join("group"), format!("slurm-graphite:x:{group}:\n"))?;
+            let passwd = format!("slurm-graphite:x:{user}:{group}::/:/bin/false\n");
+            sandbox.folder.write("root/etc/passwd", &passwd)?;
+            sandbox.folder.write("root/etc/group", &format!("slurm-graphite:x:{group}:\n"))?;
         }
         // A copy of the checkout made of links, so that nothing is written into the checkout by mistake.
-        let needed = [
-            "Makefile",
-            "config",
-            "docs",
-            "packaging",
-            "systemd",
-            "README.md",
-            "CHANGELOG.md",
-            "SECURITY.md",
-            "LICENSE",
-            "THIRD-PARTY-NOTICES",
-        ];
-        for name in needed {
+        let needed = "Makefile config docs packaging systemd README.md CHANGELOG.md SECURITY.md LICENSE \
+            THIRD-PARTY-NOTICES";
+        for name in needed.split(' ') {
             symlink(top().join(name).canonicalize()?, work.join(name))?;
         }
         Ok(Self { sandbox, graphite })
@@ -109,7 +98,7 @@ impl Stage {
         if let Some(Block { text, .. }) = own.next() {
             // The shipped file has more lines than those that are edited.
             let text = format!("{text}\n[queue]\ndir = \"/var/lib/slurm-graphite\"\n");
-            fs::write(self.sandbox.path("root/etc/slurm-graphite/slurm-graphite.toml"), self.adapted(&text))?;
+            self.sandbox.folder.write("root/etc/slurm-graphite/slurm-graphite.toml", &self.adapted(&text))?;
         }
         Ok(())
     }
@@ -119,7 +108,6 @@ impl Stage {
         self.stand_ins().iter().fold(text.to_owned(), |text, (what, stand_in)| text.replace(what, stand_in))
     }
 
-    /// The replacements, longer texts first.
     fn stand_ins(&self) -> Vec<(&'static str, String)> {
         let path = |name: &str| self.sandbox.path(name).display().to_string();
         vec![
@@ -158,12 +146,9 @@ impl Stage {
             let file = self.sandbox.carbon.file(&format!("cluster/{path}"));
             let info = self.sh(&format!("whisper-info {}", file.display()), path)?;
             let wanted = ["aggregationMethod", "xFilesFactor", "secondsPerPoint", "retention"];
-            let found: Vec<&str> = info
-                .lines()
-                .filter_map(|line| line.split_once(": "))
-                .filter(|(key, _)| wanted.contains(key))
-                .map(|(_, value)| value)
-                .collect();
+            let found = info.lines().filter_map(|line| line.split_once(": "));
+            let found: Vec<&str> =
+                found.filter(|(key, _)| wanted.contains(key)).map(|(_, value)| value).collect();
             ensure!(found.join(" ") == rules, "{path}: {found:?}");
         }
         Ok(())
@@ -191,10 +176,8 @@ impl Stage {
         for (line, documented) in said.iter().zip(&shown) {
             let (_, rest) = documented.split_once(' ').context("no mark")?;
             let subject = rest.split([':', ' ']).next().unwrap_or_default();
-            ensure!(
-                line.split_once(' ').is_some_and(|(_, rest)| rest.starts_with(subject)),
-                "{line}: {subject}?"
-            );
+            let is_it = line.split_once(' ').is_some_and(|(_, rest)| rest.starts_with(subject));
+            ensure!(is_it, "{line}: {subject}?");
         }
         for (line, documented) in said.iter().zip(shown).take(6) {
             let start = documented.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default();
@@ -214,7 +197,6 @@ impl Stage {
             && values.take(1).any(|value| (sandbox::now() - value).abs() < 600.0))
     }
 
-    /// Runs one script, which must succeed.
     pub(crate) fn sh(&self, script: &str, place: &str) -> Result<String> {
         let program = slurm_graphite()?;
         let built = program.parent().context("a program without a directory")?.display().to_string();

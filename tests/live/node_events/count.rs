@@ -12,7 +12,6 @@ const CLASSES: [&str; 4] = ["drained", "reboot", "fail", "down"];
 /// may be left out once; seconds are whole.
 const SLACK: f64 = 2.0;
 
-/// What scontrol printed at one moment.
 pub(super) struct Look {
     at: f64,
     nodes: BTreeMap<String, Shown>,
@@ -143,7 +142,6 @@ struct OfClass {
     phases: f64,
 }
 
-/// What happened to some of the nodes.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     begun: u32,

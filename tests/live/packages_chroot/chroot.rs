@@ -17,7 +17,6 @@ pub(crate) struct Chroot<'f> {
 }
 
 impl<'f> Chroot<'f> {
-    /// A chroot of this host's release.
     pub(crate) fn new(folder: &'f Folder) -> Result<Self> {
         Self::of(folder, &own_suite()?)
     }
@@ -40,7 +39,6 @@ impl<'f> Chroot<'f> {
         Ok(chroot)
     }
 
-    /// The host's path of a file in the chroot.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -55,7 +53,6 @@ impl<'f> Chroot<'f> {
         fs::write(&path, text).with_context(|| text.to_owned())
     }
 
-    /// Runs a line of shell as root and returns its output.
     pub(crate) fn run(&self, line: &str) -> Result<String> {
         self.line(&[], line)
     }
@@ -101,7 +98,6 @@ impl<'f> Chroot<'f> {
     }
 }
 
-/// The codename of this host's release.
 fn own_suite() -> Result<String> {
     let release = fs::read_to_string("/etc/os-release")?;
     let value = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
@@ -145,8 +141,8 @@ fn sources_of_this_host() -> Result<(String, String)> {
 
 /// The mirror and suite of each of this release's sources, in either of apt's two file formats.
 fn sources(release: &str) -> Result<Vec<(String, String)>> {
-    let files =
-        fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
     let mut sources = Vec::new();
     for file in files.chain(["/etc/apt/sources.list".into()]) {
         let text = fs::read_to_string(file).unwrap_or_default();

@@ -4,18 +4,7 @@
 use sandbox::Folder;
 
 use super::chroot::{Chroot, host};
-use super::{CONFIGURATION, STATE, packages};
-
-#[test]
-#[ignore = "make packages-test"]
-fn rpmlint_has_nothing_to_say() {
-    let folder = Folder::new().unwrap();
-    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/rpmlint.toml");
-    for package in packages("rpm").unwrap() {
-        let said = host(&folder, "rpmlint", &["-c", config, &package.display().to_string()]).unwrap();
-        assert!(said.contains(" 0 errors, 0 warnings,"), "{said}");
-    }
-}
+use super::{CONFIGURATION, packages, user_and_state_exist};
 
 /// A backslash in the macro that finds libslurm was lost on the way to the shell, and then the package had no number.
 #[test]
@@ -23,18 +12,12 @@ fn rpmlint_has_nothing_to_say() {
 fn the_spec_finds_the_host_s_libslurm() {
     let folder = Folder::new().unwrap();
     std::os::unix::fs::symlink("libslurm.so.42.0.0", folder.path().join("libslurm.so")).unwrap();
-    let spec = include_str!("../../../packaging/slurm-graphite.spec")
-        .replace("@VERSION@", "1")
-        .replace("@SOURCE@", "1");
-    let spec = spec.replace("@DATE@", "Thu Jan 01 2026");
-    let file = folder.path().join("slurm-graphite.spec");
-    std::fs::write(&file, spec).unwrap();
+    let spec = include_str!("../../../packaging/slurm-graphite.spec").replace("@VERSION@", "1");
+    let spec = spec.replace("@SOURCE@", "1").replace("@DATE@", "Thu Jan 01 2026");
+    let file = folder.write("slurm-graphite.spec", &spec).unwrap();
     let libdir = format!("_libdir {}", folder.path().display());
-    let args = ["-q", "--define", &libdir, "--qf", "%{name}\n", &file.display().to_string()];
-    assert_eq!(
-        host(&folder, "rpmspec", &args).unwrap(),
-        "slurm-graphite\nslurm-graphite-reader-42\nslurm-graphite-rest-reader\n"
-    );
+    let said = host(&folder, "rpmspec", &["-q", "--define", &libdir, "--qf", "%{name}\n", &file]).unwrap();
+    assert_eq!(said, "slurm-graphite\nslurm-graphite-reader-42\nslurm-graphite-rest-reader\n");
 }
 
 #[test]
@@ -64,21 +47,12 @@ fn an_edited_configuration_survives_rpm_too() {
     let files: Vec<String> = files.iter().map(|file| chroot.path(file).display().to_string()).collect();
     let install = |flag: &str| rpm(&["--nodeps", flag, "--replacepkgs", &files[0], &files[1]]).unwrap();
     install("--install");
-    let user = chroot.run("getent passwd slurm-graphite").unwrap();
-    assert!(user.trim_end().ends_with(&format!(":{STATE}:/sbin/nologin")), "{user}");
-    assert_eq!(
-        chroot.run(&format!("stat -c '%U:%G %a' {STATE}")).unwrap(),
-        "slurm-graphite:slurm-graphite 700\n"
-    );
+    user_and_state_exist(&chroot).unwrap();
     assert_eq!(rpm(&["--verify", "--nodeps", "slurm-graphite"]).unwrap(), "");
-    let said = chroot
-        .run("slurm-graphite --version; /usr/libexec/slurm-graphite/slurm-graphite-reader-* --help")
-        .unwrap_err();
+    let both = "slurm-graphite --version; /usr/libexec/slurm-graphite/slurm-graphite-reader-* --help";
+    let said = chroot.run(both).unwrap_err().to_string();
     // The daemon runs, and the reader has found no libslurm in this root.
-    assert!(
-        said.to_string().contains("slurm-graphite ") && said.to_string().contains("libslurm.so."),
-        "{said}"
-    );
+    assert!(said.contains("slurm-graphite ") && said.contains("libslurm.so."), "{said}");
 
     chroot.run(&format!("sed -i 's/^prefix = .*/prefix = \"hpc\"/' {CONFIGURATION}")).unwrap();
     let edited = chroot.read(CONFIGURATION).unwrap();

@@ -43,9 +43,8 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
         ))
         .unwrap();
     let check = format!("/usr/bin/slurm-graphite check --connect --config {CONFIGURATION}");
-    let said = chroot
-        .run(&format!("setpriv --reuid=slurm-graphite --regid=slurm-graphite --init-groups {check}"))
-        .unwrap();
+    let user = "setpriv --reuid=slurm-graphite --regid=slurm-graphite --init-groups";
+    let said = chroot.run(&format!("{user} {check}")).unwrap();
     for line in ["✓ connection: http://127.0.0.1", "✓ token: for user root", "✓ slurmctld: cluster"] {
         assert!(said.contains(line), "{line}: {said}");
     }
@@ -54,11 +53,8 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
 }
 
 fn runs(chroot: &Chroot<'_>, carbon: &Carbon) -> anyhow::Result<()> {
-    let mut daemon = chroot.process(
-        "daemon",
-        "slurm-graphite",
-        &["/usr/bin/slurm-graphite", "run", "--config", CONFIGURATION],
-    )?;
+    let run = ["/usr/bin/slurm-graphite", "run", "--config", CONFIGURATION];
+    let mut daemon = chroot.process("daemon", "slurm-graphite", &run)?;
     daemon.spawn()?;
     wait::until_some("the first point", SOON, || carbon.series(FIGURE).ok()?.last())?;
     let ended = daemon.stop()?;

@@ -9,13 +9,17 @@ use serde_json::Value;
 use super::{SOON, daemon, toml};
 
 #[test]
-fn every_line_of_a_json_log_is_json_libslurms_own_too() {
+fn every_line_of_a_json_log_is_json_libslurms_own_too_and_a_tick_without_a_change_has_none() {
     let mut sandbox = Sandbox::start().unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     let config = toml("1s", sandbox.slurm.conf(), &[("main", &sink.address())]);
     let mut daemon = daemon(&sandbox.folder, "daemon", &config).unwrap().args(["--log-format", "json"]);
     daemon.start().unwrap();
     daemon.line("slurmctld answers", SOON).unwrap();
+    let ticks = || String::from_utf8_lossy(&sink.bytes()).matches(".gauge-ticks_run ").count();
+    let (lines, start) = (daemon.lines(), ticks());
+    wait::until("ten ticks", SOON, || ticks() >= start + 10).unwrap();
+    assert_eq!(daemon.lines(), lines);
     // Without munged, libslurm prints something on stderr.
     sandbox.slurm.munged.stop().unwrap();
     daemon.line("\"target\":\"libslurm\"", SOON).unwrap();
@@ -23,7 +27,7 @@ fn every_line_of_a_json_log_is_json_libslurms_own_too() {
     let before = daemon.lines().len();
     sandbox.slurm.munged.start().unwrap();
     daemon.line_after(before, "slurmctld answers", SOON).unwrap();
-    fs::write(sandbox.path("daemon.toml"), "interval = 1\nprefix = 2\n").unwrap();
+    sandbox.folder.write("daemon.toml", "interval = 1\nprefix = 2\n").unwrap();
     daemon.signal(sandbox::proc::Signal::HUP).unwrap();
     daemon.line("the new configuration is refused", SOON).unwrap();
     assert!(daemon.stop().unwrap().status.success());
@@ -52,8 +56,7 @@ fn journald_makes_its_own_timestamps_and_nobody_else_does() {
         daemon.lines()
     };
     // stderr is a file here; the daemon does not check that it is not a socket.
-    let file = sandbox.path("log/journal.log");
-    fs::write(&file, "").unwrap();
+    let file = sandbox.folder.write("log/journal.log", "").unwrap();
     let metadata = fs::metadata(&file).unwrap();
     let journal = format!("{}:{}", metadata.dev(), metadata.ino());
     let dated = |line: &String| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
@@ -62,11 +65,8 @@ fn journald_makes_its_own_timestamps_and_nobody_else_does() {
     // sd-daemon(3): without these prefixes `journalctl -p warning` finds nothing.
     let priority = |words: &str| lines.iter().find(|line| line.contains(words)).map(|line| &line[..3]);
     assert!(lines.iter().all(|line| line.starts_with('<')), "{lines:#?}");
-    assert_eq!(
-        [priority("has started"), priority("not connected; ")],
-        [Some("<6>"), Some("<4>")],
-        "{lines:#?}"
-    );
+    let priorities = [priority("has started"), priority("not connected; ")];
+    assert_eq!(priorities, [Some("<6>"), Some("<4>")], "{lines:#?}");
     assert!(lines.len() > 2 && !lines.iter().any(dated), "{lines:#?}");
     assert!(lines.iter().all(|line| !line.contains('\u{1b}')), "colours are for a terminal: {lines:#?}");
     let lines = log("other", Some(journal));
@@ -77,19 +77,4 @@ fn journald_makes_its_own_timestamps_and_nobody_else_does() {
     for words in ["plain.toml", "main (127.0.0.1:9)", "queue=\"in memory\""] {
         assert!(start.contains(words), "{words}: {start}");
     }
-}
-
-#[test]
-fn nothing_is_logged_at_a_tick_at_which_nothing_changes() {
-    let sandbox = Sandbox::start().unwrap();
-    let sink = Sink::start(Manner::Record).unwrap();
-    let config = toml("1s", sandbox.slurm.conf(), &[("main", &sink.address())]);
-    let mut daemon = daemon(&sandbox.folder, "daemon", &config).unwrap();
-    daemon.start().unwrap();
-    daemon.line("slurmctld answers", SOON).unwrap();
-    let ticks = || String::from_utf8_lossy(&sink.bytes()).matches(".gauge-ticks_run ").count();
-    let (lines, start) = (daemon.lines(), ticks());
-    wait::until("ten ticks", SOON, || ticks() >= start + 10).unwrap();
-    assert_eq!(daemon.lines(), lines);
-    assert!(daemon.stop().unwrap().status.success());
 }

@@ -11,7 +11,6 @@ fn notifying(process: Process, notify: &Notify) -> Process {
     process.env("NOTIFY_SOCKET", notify.path.as_os_str())
 }
 
-/// A daemon of the sandbox that has been started and sends.
 fn sending(sandbox: &Sandbox) -> Result<(Notify, Process)> {
     let notify = Notify::listen(&sandbox.folder)?;
     let mut daemon = notifying(daemon(&sandbox.folder, "daemon", &to_main(sandbox))?, &notify);
@@ -43,27 +42,33 @@ fn it_is_ready_within_five_seconds_where_neither_slurmctld_nor_carbon_is() {
 }
 
 #[test]
-fn its_status_follows_slurmctld_and_carbon_in_words() {
+fn its_status_follows_slurmctld_and_carbon_in_words_and_sigterm_ends_it_within_two_seconds() {
     let mut sandbox = Sandbox::start().unwrap();
-    let (mut notify, _daemon) = sending(&sandbox).unwrap();
-    notify.message("STATUS=slurmctld answers; sending to main", SOON).unwrap();
-    let before = notify.messages().len();
-    sandbox.carbon.process.stop().unwrap();
-    notify.message_after(before, "slurmctld answers; main not connected since ", SOON).unwrap();
-    let before = notify.messages().len();
-    sandbox.carbon.process.start().unwrap();
-    // The backoff may have grown.
-    notify.message_after(before, "STATUS=slurmctld answers; sending to main", SOON * 2).unwrap();
-    let before = notify.messages().len();
-    sandbox.slurm.slurmctld.stop().unwrap();
-    notify.message_after(before, "slurmctld does not answer; sending to main", SOON * 2).unwrap();
-    let before = notify.messages().len();
-    sandbox.slurm.slurmctld.start().unwrap();
-    notify.message_after(before, "slurmctld answers; sending to main", SOON * 2).unwrap();
+    let (mut notify, daemon) = sending(&sandbox).unwrap();
+    let well = "STATUS=slurmctld answers; sending to main";
+    notify.message(well, SOON).unwrap();
+    let Sandbox { slurm, carbon, .. } = &mut sandbox;
+    for (process, words) in [
+        (&mut carbon.process, "slurmctld answers; main not connected since "),
+        (&mut slurm.slurmctld, "slurmctld does not answer; sending to main"),
+    ] {
+        let before = notify.messages().len();
+        process.stop().unwrap();
+        notify.message_after(before, words, SOON).unwrap();
+        let before = notify.messages().len();
+        process.start().unwrap();
+        // The backoff may have grown.
+        notify.message_after(before, well, SOON * 2).unwrap();
+    }
     // STATUS is sent when it changes; without a watchdog nothing else is sent.
     let statuses: Vec<&str> = notify.messages().iter().map(|(_, text)| text.as_str()).collect();
     assert!(statuses.windows(2).all(|pair| pair[0] != pair[1]), "{statuses:#?}");
     assert!(!statuses.iter().any(|text| text.contains("WATCHDOG")), "{statuses:#?}");
+    sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered(
+        &mut sandbox,
+        &mut notify,
+        daemon,
+    );
 }
 
 #[test]
@@ -88,11 +93,11 @@ fn the_watchdog_is_fed_twice_in_its_patience_however_long_the_interval() {
     assert!(daemon.stop().unwrap().status.success());
 }
 
-#[test]
-fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered() {
-    let mut sandbox = Sandbox::start().unwrap();
-    let (mut notify, mut daemon) = sending(&sandbox).unwrap();
-    daemon.line("slurmctld answers", SOON).unwrap();
+fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered(
+    sandbox: &mut Sandbox,
+    notify: &mut Notify,
+    mut daemon: Process,
+) {
     let readers = proc::children(daemon.pid().unwrap());
     assert_eq!(readers.len(), 1);
     let ended = daemon.stop().unwrap();
@@ -109,7 +114,7 @@ fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered()
     sandbox.carbon.process.stop().unwrap();
 
     // While Carbon is down, the end takes drain_timeout, and the daemon reports what is left.
-    let config = format!("drain_timeout = \"1s\"\n{}", to_main(&sandbox));
+    let config = format!("drain_timeout = \"1s\"\n{}", to_main(sandbox));
     let mut daemon = super::daemon(&sandbox.folder, "alone", &config).unwrap();
     daemon.start().unwrap();
     daemon.line("slurmctld answers", SOON).unwrap();

@@ -6,7 +6,7 @@ use anyhow::Result;
 use sandbox::proc::Signal;
 use sandbox::{Manner, Notify, Process, Sandbox, Sink, proc, wait};
 
-use super::{SOON, daemon, toml, write};
+use super::{SOON, daemon, toml};
 
 /// The timestamps at which a plaintext receiver got a path that begins with `start`.
 fn ticks(sink: &Sink, start: &str) -> BTreeSet<u64> {
@@ -31,8 +31,7 @@ fn sighup_applies_what_has_changed_and_leaves_the_rest_alone() {
     let mut daemon = daemon(&sandbox.folder, "daemon", &config).unwrap();
     daemon.start().unwrap();
     let enough = |sink: &Sink, start: &str, count: usize| {
-        wait::until(&format!("{count} ticks of {start}"), SOON, || ticks(sink, start).len() >= count)
-            .unwrap();
+        wait::until(start, SOON, || ticks(sink, start).len() >= count).unwrap();
     };
     enough(&stays, "cluster.slurm_sched_stats.", 2);
     enough(&goes, "cluster.slurm_sched_stats.", 2);
@@ -40,7 +39,7 @@ fn sighup_applies_what_has_changed_and_leaves_the_rest_alone() {
 
     let config = toml("2s", conf, &[("stays", &stays_at), ("comes", &comes_at)]);
     let config = format!("prefix = \"hpc\"\n{config}[log]\nlevel = \"debug\"\n");
-    write(&sandbox.folder, "daemon", &config).unwrap();
+    sandbox.folder.write("daemon.toml", &config).unwrap();
     hang_up(&mut daemon, "the new configuration is in use interval=2 prefix=hpc").unwrap();
     enough(&stays, "hpc.slurm_sched_stats.", 3);
     enough(&comes, "hpc.slurm_sched_stats.", 3);
@@ -52,17 +51,15 @@ fn sighup_applies_what_has_changed_and_leaves_the_rest_alone() {
     assert_eq!((stays.accepted(), goes.accepted(), comes.accepted()), (1, 1, 1));
     assert_eq!(proc::children(daemon.pid().unwrap()), reader, "the reader has nothing to do with it");
     let lines = daemon.lines();
-    assert!(
-        lines.iter().any(|line| line.contains("no longer configured") && line.contains("goes")),
-        "{lines:#?}"
-    );
+    let says_so = |line: &String| line.contains("no longer configured") && line.contains("goes");
+    assert!(lines.iter().any(says_so), "{lines:#?}");
 
     // The level is also in use: debug lines about a refused connection appear, and disappear with it.
     let debug = |daemon: &Process| daemon.lines().iter().filter(|line| line.contains("DEBUG")).count();
     drop(comes);
     wait::until("a debug line", SOON, || debug(&daemon) > 0).unwrap();
     let config = toml("1s", conf, &[("stays", &stays_at)]).replace("interval", "prefix = \"hpc\"\ninterval");
-    write(&sandbox.folder, "daemon", &format!("{config}[log]\nformat = \"json\"\n")).unwrap();
+    sandbox.folder.write("daemon.toml", &format!("{config}[log]\nformat = \"json\"\n")).unwrap();
     hang_up(&mut daemon, "\"message\":\"the new configuration is in use\"").unwrap();
     let (before, count) = (debug(&daemon), ticks(&stays, "hpc.").len());
     enough(&stays, "hpc.slurm_sched_stats.", count + 3);
@@ -83,7 +80,7 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     wait::until("two ticks", SOON, || ticks(&sink, path).len() >= 2).unwrap();
     let start = ticks(&sink, path);
 
-    write(&sandbox.folder, "daemon", "interval = \"0s\"\nprefix = \"new\"\nnosuch = 1\n").unwrap();
+    sandbox.folder.write("daemon.toml", "interval = \"0s\"\nprefix = \"new\"\nnosuch = 1\n").unwrap();
     hang_up(&mut daemon, "the new configuration is refused").unwrap();
     daemon.line("line 1: interval: ", SOON).unwrap();
     daemon.line("line 3: nosuch: no such key", SOON).unwrap();
@@ -91,7 +88,7 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     let sent = |text: &str| String::from_utf8_lossy(&sink.bytes()).contains(text);
     wait::until("the figure of it", SOON, || sent(".gauge-reload_refused 1 ")).unwrap();
     // A daemon cannot use a file without a destination.
-    write(&sandbox.folder, "daemon", "interval = \"1s\"\n").unwrap();
+    sandbox.folder.write("daemon.toml", "interval = \"1s\"\n").unwrap();
     hang_up(&mut daemon, "nowhere to send to").unwrap();
     std::fs::remove_file(sandbox.path("daemon.toml")).unwrap();
     hang_up(&mut daemon, "cannot be read").unwrap();
@@ -103,7 +100,7 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     assert!(last >= refused && all.len() as u64 == last - first + 1, "a hole in {all:?}");
     assert_eq!(sink.accepted(), 1);
     let before = notify.messages().len();
-    write(&sandbox.folder, "daemon", &config).unwrap();
+    sandbox.folder.write("daemon.toml", &config).unwrap();
     hang_up(&mut daemon, "the new configuration is in use").unwrap();
     notify.message_after(before, "sending to main", SOON).unwrap();
     assert!(!notify.messages().last().unwrap().1.contains("refused"), "{:?}", notify.messages());

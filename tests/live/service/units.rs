@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use sandbox::{Folder, Invocation, Manner, Process, Sink, find_program, run, slurm_graphite, wait};
+use sandbox::{Folder, Invocation, Manner, Process, Sink, find_program, is_root, run, slurm_graphite, wait};
 
-use super::{SOON, toml, write};
+use super::{SOON, toml};
 
 const UNIT: &str = include_str!("../../../systemd/slurm-graphite.service");
 const TEMPLATE: &str = include_str!("../../../systemd/slurm-graphite@.service");
@@ -16,44 +16,27 @@ const PROGRAM: &str = "/usr/bin/slurm-graphite";
 const UNITS: [(&str, &str); 2] =
     [("slurm-graphite.service", UNIT), ("slurm-graphite@beta.service", TEMPLATE)];
 
-/// systemd finds nothing wrong with the units; it also checks that their programs exist.
+/// systemd also checks that their programs exist.
 #[test]
-fn systemd_takes_the_units_without_a_word() {
+fn systemd_takes_the_units_without_a_word_and_finds_them_well_sandboxed() {
+    let folder = Folder::new().unwrap();
+    let analyze = find_program("systemd-analyze").unwrap();
+    let run = |args: &[&str]| Invocation::of(&folder, &analyze, args).unwrap().finish().unwrap();
     for (name, unit) in UNITS {
-        let folder = Folder::new().unwrap();
-        let analyze = find_program("systemd-analyze").unwrap();
-        let check = |unit: &str| {
-            let path = folder.path().join(name);
-            fs::write(&path, unit).unwrap();
-            Invocation::of(&folder, &analyze, &["verify", "--man=no", &path.display().to_string()])
-                .unwrap()
-                .finish()
-                .unwrap()
-                .stderr
+        let verify = |unit: &str| {
+            let path = folder.write(name, unit).unwrap();
+            run(&["verify", "--man=no", &path]).stderr
         };
         assert!(unit.contains(&format!("\nExecStart={PROGRAM} run ")));
         let unit = unit.replace(PROGRAM, "/bin/true");
-        let said = check(&unit);
+        // The check works: it finds an error.
+        let said = verify(&unit.replace("\nRestart=", "\nRestrat="));
+        assert!(said.contains("slurm-graphite") && said.contains("Restrat"), "{said}");
+        let said = verify(&unit);
         let about_it: Vec<&str> = said.lines().filter(|line| line.contains("slurm-graphite")).collect();
         assert_eq!(about_it, [""; 0]);
-        // And the check works: it finds an error.
-        let said = check(&unit.replace("\nRestart=", "\nRestrat="));
-        assert!(said.contains("slurm-graphite") && said.contains("Restrat"), "{said}");
-    }
-}
-
-#[test]
-fn systemd_finds_the_units_well_sandboxed() {
-    for (name, unit) in UNITS {
-        let folder = Folder::new().unwrap();
-        let path = folder.path().join(name);
-        fs::write(&path, unit.replace(PROGRAM, "/bin/true")).unwrap();
-        let analyze = find_program("systemd-analyze").unwrap();
-        let path = path.display().to_string();
-        let security = |threshold: &str| {
-            let args = ["security", "--no-pager", "--offline=yes", threshold, &path];
-            Invocation::of(&folder, &analyze, &args).unwrap().finish().unwrap()
-        };
+        let path = folder.path().join(name).display().to_string();
+        let security = |threshold: &str| run(&["security", "--no-pager", "--offline=yes", threshold, &path]);
         // In tenths: an exposure of 2.0 at most.
         let passed = security("--threshold=20");
         assert_eq!(passed.code, Some(0), "{}{}", passed.stdout, passed.stderr);
@@ -79,9 +62,7 @@ fn the_template_is_the_unit_but_for_the_name_of_its_cluster() {
 fn an_instance_with_the_name_of_the_unit_is_not_started() {
     let folder = Folder::new().unwrap();
     let assert = TEMPLATE.lines().find_map(|line| line.strip_prefix("AssertPathExists=")).unwrap();
-    let installed = folder.path().join("share/slurm-graphite/carbon/storage-schemas.conf");
-    fs::create_dir_all(installed.parent().unwrap()).unwrap();
-    fs::write(installed, "").unwrap();
+    folder.write("share/slurm-graphite/carbon/storage-schemas.conf", "").unwrap();
     let analyze = find_program("systemd-analyze").unwrap();
     let share = format!("!{}/share/", folder.path().display());
     for (name, is_started) in [("slurm-graphite", false), ("beta", true), ("bash", true)] {
@@ -99,7 +80,7 @@ fn supervisord_starts_it_and_ends_it_with_success() {
     let folder = Folder::new().unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     let config = toml("1s", &folder.path().join("slurm.conf"), &[("main", &sink.address())]);
-    let config = write(&folder, "daemon", &config).unwrap().display().to_string();
+    let config = folder.write("daemon.toml", &config).unwrap();
     let home = folder.path().display();
     let section = SECTION
         .replace(PROGRAM, &slurm_graphite().unwrap().display().to_string())
@@ -109,12 +90,12 @@ fn supervisord_starts_it_and_ends_it_with_success() {
         .replace("user=slurm-graphite\n", "");
     let log = format!("{home}/slurm-graphite.log");
     assert!(section.contains(&log) && !section.contains("/var/"), "{section}");
-    let user = if rustix::process::getuid().is_root() { "user=root\n" } else { "" };
+    let user = if is_root() { "user=root\n" } else { "" };
     let own = format!(
         "[supervisord]\nnodaemon=true\n{user}logfile={home}/supervisord.log\npidfile={home}/supervisord.pid\n\
          childlogdir={home}\n{section}"
     );
-    let own = write(&folder, "supervisord", &own).unwrap().display().to_string();
+    let own = folder.write("supervisord.toml", &own).unwrap();
     let mut supervisord =
         Process::new(&folder, "supervisord", find_program("supervisord").unwrap()).args(["-c", &own]);
     supervisord.start().unwrap();

@@ -1,6 +1,5 @@
 //! Nodes that slurmctld powers down and up.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use sandbox::{Folder, Slurm, wait};
@@ -13,23 +12,19 @@ use super::{Kept, Reader};
 fn a_node_that_is_powered_down_is_a_change() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
-    let text = fs::read_to_string(slurm.conf()).unwrap();
-    let others =
-        text.lines().filter(|line| !line.starts_with("NodeName=") && !line.starts_with("PartitionName="));
-    let mut text = others.collect::<Vec<_>>().join("\n");
     // Otherwise nodes that are powered down are not shown.
-    text += "\nPrivateData=cloud\nSuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=5\nSuspendTimeout=5\n\
+    let lines = "PrivateData=cloud\nSuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=5\nSuspendTimeout=5\n\
         ResumeTimeout=60\nNodeName=saved NodeAddr=127.0.0.1 CPUs=1 State=CLOUD\nPartitionName=saving Nodes=saved Default=YES\n";
-    fs::write(slurm.conf(), text).unwrap();
+    slurm.replace(&["NodeName=", "PartitionName="], lines).unwrap();
     slurm.start_controller().unwrap();
     let mut reader = Reader::of(&slurm).unwrap();
     let mut kept = Kept { kind: ReplyKind::Nodes, reply: None, compared: 0, changed: 0 };
-    slurm.run("scontrol", &["update", "nodename=saved", "state=power_up"]).unwrap();
+    slurm.call("scontrol update nodename=saved state=power_up").unwrap();
     let start = Instant::now();
     let has_flag = |kept: &Kept, flag: &str| matches!(&kept.reply, Some(Reply::Nodes(nodes)) if nodes.flags.contains_key(flag));
     for flag in ["powering_up", "powering_down", "powered_down"] {
         if flag == "powering_down" {
-            slurm.run("scontrol", &["update", "nodename=saved", "state=power_down_force"]).unwrap();
+            slurm.call("scontrol update nodename=saved state=power_down_force").unwrap();
         }
         while !has_flag(&kept, flag) {
             kept.compare(&mut reader).unwrap();

@@ -3,7 +3,7 @@
 use sandbox::Folder;
 
 use super::super::chroot::{Chroot, host};
-use super::super::{CONFIGURATION, STATE, install, packages};
+use super::super::{CONFIGURATION, STATE, install, packages, user_and_state_exist};
 use super::artefact;
 
 const READERS: &str = "ls /usr/libexec/slurm-graphite | wc -l";
@@ -56,10 +56,7 @@ fn the_one_rpm_takes_the_place_of_the_single_ones_and_gives_it_back() {
     };
 
     rpm(&["--nodeps", "--install", &one]);
-    let user = chroot.run("getent passwd slurm-graphite").unwrap();
-    assert!(user.trim_end().ends_with(&format!(":{STATE}:/sbin/nologin")), "{user}");
-    let state = chroot.run(&format!("stat -c '%U:%G %a' {STATE}")).unwrap();
-    assert_eq!(state, "slurm-graphite:slurm-graphite 700\n");
+    user_and_state_exist(&chroot).unwrap();
     assert_eq!(rpm(&["--verify", "--nodeps", "slurm-graphite"]), "");
     chroot.offline("slurm-graphite --version").unwrap();
     let needs = rpm(&["-q", "--requires", "slurm-graphite"]);

@@ -16,10 +16,9 @@ fn an_image_with_libslurm_starts_the_reader_that_fits_it() {
     let folder = Folder::new().unwrap();
     let chroot = image(&folder, &[("SLURM", "libslurm42 slurm-wlm-basic-plugins")]).unwrap();
     let said = started(&chroot).unwrap();
-    assert!(
-        said.contains("slurm-graphite-reader-42") && !said.contains("this host has no libslurm"),
-        "{said}"
-    );
+    let has_found_it =
+        said.contains("slurm-graphite-reader-42") && !said.contains("this host has no libslurm");
+    assert!(has_found_it, "{said}");
 }
 
 #[test]
@@ -29,7 +28,8 @@ fn an_image_without_libslurm_has_what_slurmrestd_needs() {
     let chroot = image(&folder, &[]).unwrap();
     assert!(started(&chroot).unwrap().contains("this host has no libslurm"));
     assert!(chroot.path("/etc/ssl/certs/ca-certificates.crt").exists());
-    let said = chroot.run("echo x > /root/token; slurm-graphite once --rest http://127.0.0.1:1 --token-file /root/token 2>&1 || :").unwrap();
+    let once = "slurm-graphite once --rest http://127.0.0.1:1 --token-file /root/token 2>&1 || :";
+    let said = chroot.run(&format!("echo x > /root/token; {once}")).unwrap();
     // The reader's own message: it has started and checked the token.
     assert!(said.contains("slurmrestd diag: the token does not name its user"), "{said}");
 }
