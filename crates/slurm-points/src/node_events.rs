@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{NodeMark, Nodes, OutageClass, Service, changes_power, service};
 
-use self::counts::{EventCounts, class_index};
+use self::counts::EventCounts;
 pub(crate) use self::metrics::{LEVELS, push};
 
 /// After so many seconds without a round, what began or ended meanwhile is not counted: with `follow`, another host's daemon may have
@@ -68,9 +68,8 @@ struct WatchedNode {
 struct Outage {
     /// The timestamp of the round that saw it first; `None` if it may have begun long before.
     since: Option<i64>,
-    /// By [`class_index`].
-    worst: usize,
-    now: usize,
+    worst: OutageClass,
+    now: OutageClass,
 }
 
 /// The counts of one round, and since the first start.
@@ -233,7 +232,6 @@ impl WatchedNode {
 
     /// It is out of service.
     fn leave(&mut self, class: OutageClass, passed: Passed, counts: &mut EventCounts) {
-        let class = class_index(class);
         let is_first = std::mem::take(&mut self.is_undecided);
         match &mut self.outage {
             Some(outage) => {

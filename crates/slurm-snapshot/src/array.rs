@@ -4,7 +4,6 @@
 //! bitmap as well, that has the exact count.
 
 /// The number of tasks; `None` if this is not an expression, or a shortened one.
-#[must_use]
 pub fn count_tasks(expression: &[u8]) -> Option<u64> {
     let ranges = expression.split(|&byte| byte == b'%').next().unwrap_or_default();
     if let Some(mask) = ranges.strip_prefix(b"0x") {

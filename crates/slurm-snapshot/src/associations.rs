@@ -115,7 +115,6 @@ pub struct UseAndLimits {
     /// MaxWall of one job, min.
     pub max_wall_per_job: Option<u32>,
     /// By TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): those that are used, were used, or have a limit.
-    #[serde(default)]
     pub tres: BTreeMap<String, TresUse>,
 }
 

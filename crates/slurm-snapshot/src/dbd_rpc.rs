@@ -5,7 +5,6 @@
 use crate::rpc::name_of;
 
 /// The name of message type `id`; `None` if it is unknown in every release.
-#[must_use]
 pub fn dbd_rpc_name(id: u32) -> Option<&'static str> {
     name_of(NAMES, id)
 }

@@ -40,13 +40,11 @@ pub struct EndpointError {
 
 impl Endpoint {
     /// Whether traffic to it leaves this host unencrypted.
-    #[must_use]
     pub fn is_exposed(&self) -> bool {
         matches!(self, Self::Tcp { host, tls: false, .. } if !is_loopback(host))
     }
 
     /// Whether it needs TLS.
-    #[must_use]
     pub const fn is_tls(&self) -> bool {
         matches!(self, Self::Tcp { tls: true, .. })
     }

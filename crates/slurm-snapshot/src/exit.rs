@@ -30,13 +30,11 @@ pub const BACKFILL_EXITS: ExitReasons = ExitReasons(&[
 
 impl ExitReasons {
     /// The reason's name; `exit_N` if it is newer than this table.
-    #[must_use]
     pub fn name(self, index: usize) -> Cow<'static, str> {
         self.0.get(index).map_or_else(|| format!("exit_{index}").into(), |(name, _)| (*name).into())
     }
 
     /// The same in sdiag's words.
-    #[must_use]
     pub fn text(self, index: usize) -> Cow<'static, str> {
         self.0.get(index).map_or_else(|| self.name(index), |(_, text)| (*text).into())
     }

@@ -36,16 +36,13 @@ pub struct Finished {
     /// Texts in the reply that could not be understood: their array tasks or TRES are missing.
     pub unparsed: u64,
     /// slurmdbd's answer was empty, and nothing proves that its database had answered: it says nothing.
-    #[serde(default)]
     pub unproved: bool,
     /// If no job ended in the requested time: none ended since this time either, Unix seconds, which is before it.
     pub empty_since: Option<i64>,
     /// With [`crate::ReplyOptions::steps`], for each job that started: its `db_index`, the id for
     /// [`crate::Request::jobs`], and when it started.
-    #[serde(default)]
     pub started: Vec<(u64, (u32, u32), i64)>,
     /// If the request names jobs, this is the only part of the answer.
-    #[serde(default)]
     pub used: Vec<Used>,
 }
 
@@ -103,7 +100,6 @@ as_array! {
 
 impl Finished {
     /// The name with this index; empty if there is none.
-    #[must_use]
     pub fn name(&self, number: u32) -> &str {
         usize::try_from(number).ok().and_then(|number| self.names.get(number)).map_or("", String::as_str)
     }
@@ -127,7 +123,6 @@ impl NameNumbers {
     }
 
     /// All names in the order of their indices.
-    #[must_use]
     pub fn into_names(self) -> Vec<String> {
         let mut names: Vec<(u32, String)> =
             self.numbers.into_iter().map(|(name, number)| (number, name)).collect();

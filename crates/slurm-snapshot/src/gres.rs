@@ -47,7 +47,6 @@ pub fn gpus(text: &[u8]) -> Result<Option<GpuCount>, Unparsed> {
 }
 
 /// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed.
-#[must_use]
 pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Shares)>, u64) {
     let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
     let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {

@@ -28,7 +28,6 @@ pub const JOB_STATES: [&str; 12] = [
 pub type JobTallies = BTreeMap<String, JobTally>;
 
 /// The jobs that hold nodes to run on: running, or waiting for these to boot or for a prolog.
-#[must_use]
 pub fn running(states: &JobTallies) -> JobTally {
     let mut running = JobTally::default();
     ["running", "configuring"]
@@ -51,7 +50,6 @@ pub struct JobTally {
     /// GPUs that they hold, or request while they wait.
     pub gpus: u64,
     /// Memory that they hold, or request while they wait, MiB: `mem=` in scontrol's AllocTRES and ReqTRES.
-    #[serde(default)]
     pub memory: u64,
     /// When the job that has waited longest was submitted: Unix seconds on slurmctld's clock; `None` if none waits.
     pub oldest: Option<i64>,
@@ -96,19 +94,15 @@ pub struct Jobs {
     /// By partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account and state as in `states`, if requested. The empty name: jobs without an account.
-    #[serde(default)]
     pub accounts: BTreeMap<String, AccountJobs>,
     /// By QOS and state as in `states`, if requested. The empty name: jobs without a QOS.
-    #[serde(default)]
     pub qos: BTreeMap<String, JobTallies>,
     /// By user, in the order of their ids, if requested.
-    #[serde(default)]
     pub users: Vec<UserJobs>,
     /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs are counted, but the
     /// values in those texts are missing.
     pub unparsed: u64,
     /// Only the jobs in `states`, and `unparsed`, are known, because slurmrestd reported nothing else.
-    #[serde(default)]
     pub states_only: bool,
 }
 
@@ -119,7 +113,6 @@ pub struct PartitionJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
     /// As for [`Jobs::pending_reasons`].
-    #[serde(default)]
     pub pending_reasons: JobTallies,
     /// How long its pending jobs have waited.
     pub waiting: Waiting,
@@ -136,7 +129,6 @@ pub struct AccountJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
     /// Whether one of them has or had nodes. Without AccountingStorageEnforce anybody can submit jobs under any name.
-    #[serde(default)]
     pub has_started: bool,
 }
 
@@ -149,12 +141,10 @@ pub struct UserJobs {
     /// User name, if names were requested and the reader's host knows one.
     pub name: Option<String>,
     /// The name was requested, but the answer has not come yet, so it is not known whether there is one.
-    #[serde(default)]
     pub looking_up: bool,
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
     /// Whether one of them has or had nodes.
-    #[serde(default)]
     pub has_started: bool,
 }
 

@@ -40,27 +40,20 @@ mod shares;
 mod statistics;
 pub mod tres;
 
-pub use associations::{
-    Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits,
-};
-pub use dbd_rpc::dbd_rpc_name;
-pub use dbd_statistics::{DbdRollup, DbdStatistics};
-pub use endpoint::{Endpoint, EndpointError};
-pub use exit::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS};
-pub use finished::{FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used};
-pub use jobs::{
-    AccountJobs, Expected, Expecting, JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs,
-    Started, Starts, UserJobs, Waiting, running,
-};
-pub use line::{
-    Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,
-};
+pub use associations::*;
+pub use dbd_rpc::*;
+pub use dbd_statistics::*;
+pub use endpoint::*;
+pub use exit::*;
+pub use finished::*;
+pub use jobs::*;
+pub use line::*;
 pub use lists::*;
-pub use node_state::service::{OutageClass, Service, changes_power, service};
-pub use node_state::{FoundNode, NODE_STATES, NodeState, flag_words, node_flag, numbered_word};
-pub use nodes::{Memory, NodeMark, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
-pub use release::{LIBRARIES, Release, ReleaseError};
+pub use node_state::service::*;
+pub use node_state::*;
+pub use nodes::*;
+pub use release::*;
 pub use replies::*;
-pub use rpc::rpc_name;
-pub use shares::Shares;
-pub use statistics::{DumpedRpcs, Means, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};
+pub use rpc::*;
+pub use shares::*;
+pub use statistics::*;

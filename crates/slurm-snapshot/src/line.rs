@@ -135,10 +135,8 @@ pub struct Token {
     /// When it expires: Unix seconds.
     pub expires: Option<i64>,
     /// Whether every user of this host can read its file.
-    #[serde(default)]
     pub exposed: bool,
     /// Whether others than its owner may write the file, or replace it in its folder.
-    #[serde(default)]
     pub writable: bool,
 }
 
@@ -213,13 +211,11 @@ impl Answer {
 
 impl Request {
     /// A request for the whole reply with these options.
-    #[must_use]
     pub const fn new(reply: ReplyKind, options: ReplyOptions) -> Self {
         Self { id: 0, reply, since: None, until: None, known: Vec::new(), jobs: Vec::new(), options }
     }
 
     /// The whole line, with its newline.
-    #[must_use]
     pub fn line(&self) -> String {
         // Numbers and plain names: nothing in it can fail.
         serde_json::to_string(&BTreeMap::from([(self.reply, self)])).unwrap_or_default() + "\n"

@@ -39,10 +39,8 @@ pub struct License {
     /// Counted by slurmdbd for several clusters.
     pub remote: bool,
     /// Of a remote one: how many were in use in total when its server was asked last; `None` before 23.02.
-    #[serde(default)]
     pub last_consumed: Option<u32>,
     /// Of a remote one: how many of these neither this cluster nor what is kept for others explains; `None` before 23.02.
-    #[serde(default)]
     pub last_deficit: Option<u32>,
 }
 
@@ -94,7 +92,6 @@ pub struct Reservation {
     /// Whether it is for maintenance.
     pub maint: bool,
     /// Whether it has TIME_FLOAT: its start stays the same time ahead, so that it never begins.
-    #[serde(default)]
     pub floats: bool,
 }
 
@@ -153,7 +150,6 @@ pub struct Visibility {
 
 impl Visibility {
     /// Whether replies may lack some of `what`, a word of PrivateData.
-    #[must_use]
     pub fn may_hide(&self, what: &str) -> bool {
         self.privileged != Some(true) && self.private.iter().any(|word| word == what)
     }

@@ -22,23 +22,39 @@ const ALLOCATED: u32 = 3;
 const MIXED: u32 = 5;
 const FUTURE: u32 = 6;
 
-const RESERVED: u32 = 1 << 5;
-const CLOUD: u32 = 1 << 7;
-const DRAIN: u32 = 1 << 9;
-const COMPLETING: u32 = 1 << 10;
-const NO_RESPOND: u32 = 1 << 11;
-const POWERED_DOWN: u32 = 1 << 12;
-const FAIL: u32 = 1 << 13;
-const POWERING_UP: u32 = 1 << 14;
-const MAINT: u32 = 1 << 15;
-const REBOOT_REQUESTED: u32 = 1 << 16;
-const POWERING_DOWN: u32 = 1 << 18;
-const REBOOT_ISSUED: u32 = 1 << 20;
-const PLANNED: u32 = 1 << 21;
-const INVALID_REG: u32 = 1 << 22;
-const POWER_DOWN: u32 = 1 << 23;
-const POWER_UP: u32 = 1 << 24;
-const BLOCKED: u32 = 1 << 27;
+/// Declares flags by bit, with their words.
+macro_rules! flags {
+    ($($flag:ident = $bit:literal $word:literal;)+) => {
+        $(const $flag: u32 = 1 << $bit;)+
+        const FLAGS: &[(u32, &str)] = &[$(($flag.trailing_zeros(), $word)),+];
+    };
+}
+
+flags! {
+    EXTERNAL = 4 "external";
+    RESERVED = 5 "reserved";
+    UNDRAIN = 6 "undrain";
+    CLOUD = 7 "cloud";
+    DRAIN = 9 "drain";
+    COMPLETING = 10 "completing";
+    NO_RESPOND = 11 "not_responding";
+    POWERED_DOWN = 12 "powered_down";
+    FAIL = 13 "fail";
+    POWERING_UP = 14 "powering_up";
+    MAINT = 15 "maintenance";
+    REBOOT_REQUESTED = 16 "reboot_requested";
+    REBOOT_CANCEL = 17 "reboot_cancel";
+    POWERING_DOWN = 18 "powering_down";
+    DYNAMIC_FUTURE = 19 "dynamic_future";
+    REBOOT_ISSUED = 20 "reboot_issued";
+    PLANNED = 21 "planned";
+    INVALID_REG = 22 "invalid_reg";
+    POWER_DOWN = 23 "power_down";
+    POWER_UP = 24 "power_up";
+    POWER_DRAIN = 25 "power_drain";
+    DYNAMIC_NORM = 26 "dynamic_norm";
+    BLOCKED = 27 "blocked";
+}
 
 /// Flags that sinfo shows instead of the base state of a node that has not reported, if it has no other.
 const SHOWN_ALONE: u32 = CLOUD | POWERED_DOWN | POWERING_UP | POWERING_DOWN | POWER_DOWN | POWER_UP;
@@ -48,33 +64,6 @@ const EXTERNAL_SINCE: Release = Release::new(25, 5);
 
 /// The release from which a failing node with jobs on part of it is shown as failing.
 const FAILING_WHILE_MIXED: Release = Release::new(25, 11);
-
-/// Flags by bit.
-const FLAGS: [(u32, &str); 23] = [
-    (4, "external"),
-    (5, "reserved"),
-    (6, "undrain"),
-    (7, "cloud"),
-    (9, "drain"),
-    (10, "completing"),
-    (11, "not_responding"),
-    (12, "powered_down"),
-    (13, "fail"),
-    (14, "powering_up"),
-    (15, "maintenance"),
-    (16, "reboot_requested"),
-    (17, "reboot_cancel"),
-    (18, "powering_down"),
-    (19, "dynamic_future"),
-    (20, "reboot_issued"),
-    (21, "planned"),
-    (22, "invalid_reg"),
-    (23, "power_down"),
-    (24, "power_up"),
-    (25, "power_drain"),
-    (26, "dynamic_norm"),
-    (27, "blocked"),
-];
 
 /// The state of a node in a release.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +75,6 @@ pub struct NodeState {
 }
 
 /// The bit of a flag, by its word in any case.
-#[must_use]
 pub fn node_flag(word: &str) -> Option<u32> {
     FLAGS.iter().find(|(_, known)| known.eq_ignore_ascii_case(word)).map(|(bit, _)| *bit)
 }
@@ -105,26 +93,22 @@ impl NodeState {
     }
 
     /// Whether it is only configured: it is in no total.
-    #[must_use]
     pub const fn is_future(self) -> bool {
         self.base() == FUTURE
     }
 
     /// Whether jobs may use it. sinfo also counts a node as idle that has not reported its state yet, and one that is
     /// failing or reserved.
-    #[must_use]
     pub const fn is_usable(self) -> bool {
         self.base() != DOWN && !self.has(DRAIN)
     }
 
     /// The base state's word.
-    #[must_use]
     pub fn base_word(self) -> String {
         numbered_word(&NODE_STATES, self.base(), "state")
     }
 
     /// The flags' words.
-    #[must_use]
     pub fn flags(self) -> Vec<String> {
         flag_words(self.number & !BASE, |bit| {
             let is_known = bit != 4 || self.release >= EXTERNAL_SINCE;
@@ -134,7 +118,6 @@ impl NodeState {
 
     /// The one word that sinfo's `%T` shows, in lower case and without its suffix, for a reader that has no libslurm to
     /// ask.
-    #[must_use]
     pub fn word(self) -> String {
         let has = |flags| self.has(flags);
         let (base, works) = (self.base(), self.is_working());
@@ -208,7 +191,6 @@ impl FoundNode {
     }
 
     /// The node by itself.
-    #[must_use]
     pub fn row(self, name: String, cpu_load: Option<u32>, reason: Option<String>) -> NodeRow {
         NodeRow {
             name,
@@ -283,7 +265,6 @@ pub fn flag_words(bits: u32, word: impl Fn(u32) -> Option<&'static str>) -> Vec<
 }
 
 /// The word of a number; `kind_N` if it has none.
-#[must_use]
 pub fn numbered_word(words: &[&str], number: u32, kind: &str) -> String {
     let word = usize::try_from(number).ok().and_then(|number| words.get(number));
     word.map_or_else(|| format!("{kind}_{number}"), |word| (*word).to_owned())
@@ -408,7 +389,7 @@ mod tests {
         let of = |release| NodeState { number: IDLE | 1 << 4 | 1 << 31, release }.flags();
         assert_eq!(of(Release::new(24, 11)), ["bit_4", "bit_31"]);
         assert_eq!(of(Release::new(25, 5)), ["external", "bit_31"]);
-        for (bit, word) in FLAGS {
+        for &(bit, word) in FLAGS {
             assert_eq!((node_flag(&word.to_uppercase()), word.contains(' ')), (Some(bit), false));
         }
     }

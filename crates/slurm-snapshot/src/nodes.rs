@@ -73,14 +73,11 @@ pub struct Nodes {
     /// GPUs by type; the empty name: those without a type.
     pub gpus: BTreeMap<String, Shares>,
     /// Nodes in active reservations that are not for maintenance.
-    #[serde(default)]
     pub reserved: NodeTally,
     /// Nodes in active reservations for maintenance.
-    #[serde(default)]
     pub maintenance: NodeTally,
     /// Nodes by the release of their slurmd, as it was when it registered (`22.05.8`); `other` for a text that is no release;
     /// `unknown` for a node that has not registered since slurmctld was started.
-    #[serde(default)]
     pub slurmds: BTreeMap<String, u64>,
     /// Since when each drained or draining node has been in that state (its `reason_time`): Unix seconds, oldest first.
     /// Nodes without a reason have no time.
@@ -88,7 +85,6 @@ pub struct Nodes {
     /// The same for nodes that are down and not drained. A drained node that goes down keeps the time of its reason.
     pub down_since: Vec<i64>,
     /// Each node by itself, if requested.
-    #[serde(default)]
     pub rows: Vec<NodeRow>,
     /// The state and the starts of each node, if requested, in slurmctld's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,7 +107,6 @@ pub struct NodeRow {
     /// As in [`Nodes::base_states`].
     pub base_state: String,
     /// As in [`Nodes::flags`].
-    #[serde(default)]
     pub flags: Vec<String>,
     /// Its resources.
     pub tally: NodeTally,
@@ -124,8 +119,7 @@ pub struct NodeRow {
 }
 
 /// The state of a node and its last starts, from which its outages and reboots are found. A line has it as a list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "MarkInLine", into = "MarkInLine")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct NodeMark {
     /// Its name.
     pub name: String,
@@ -137,19 +131,7 @@ pub struct NodeMark {
     pub slurmd_start_time: Option<i64>,
 }
 
-type MarkInLine = (String, u32, Option<i64>, Option<i64>);
-
-impl From<MarkInLine> for NodeMark {
-    fn from((name, state, boot_time, slurmd_start_time): MarkInLine) -> Self {
-        Self { name, state, boot_time, slurmd_start_time }
-    }
-}
-
-impl From<NodeMark> for MarkInLine {
-    fn from(mark: NodeMark) -> Self {
-        (mark.name, mark.state, mark.boot_time, mark.slurmd_start_time)
-    }
-}
+as_array! { NodeMark: name state boot_time slurmd_start_time }
 
 /// All partitions, including hidden ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,7 +160,6 @@ pub struct Partition {
     /// Its nodes by state, as in [`Nodes::states`].
     pub states: NodeTallies,
     /// Its GPUs by type, as in [`Nodes::gpus`].
-    #[serde(default)]
     pub gpus: BTreeMap<String, Shares>,
     /// Its nodes among [`Nodes::marks`]: the first and the last index of each range.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

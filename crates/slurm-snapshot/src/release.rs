@@ -42,13 +42,11 @@ pub struct ReleaseError(String);
 
 impl Release {
     /// The release of `year` (two digits) and `month`.
-    #[must_use]
     pub const fn new(year: u8, month: u8) -> Self {
         Self { year, month }
     }
 
     /// That of libslurm.so.N and v0.0.N.
-    #[must_use]
     pub fn of_library(number: u32) -> Option<Self> {
         LIBRARIES.iter().find(|(known, _)| *known == number).map(|(_, release)| *release)
     }

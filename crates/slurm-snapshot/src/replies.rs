@@ -150,7 +150,6 @@ const fn row(kind: ReplyKind, name: &'static str) -> ReplyRow {
 
 impl ReplyRow {
     /// Whether slurmctld may hide some of it from a user with this visibility.
-    #[must_use]
     pub fn is_hidden(&self, visibility: &Visibility) -> bool {
         self.private.iter().any(|word| visibility.may_hide(word))
     }
@@ -158,7 +157,6 @@ impl ReplyRow {
 
 impl ReplyKind {
     /// Its row of the table.
-    #[must_use]
     #[expect(
         clippy::indexing_slicing,
         reason = "each kind has a row, in the same order: a test compares them"
@@ -169,7 +167,6 @@ impl ReplyKind {
     }
 
     /// Its name in request lines, logs and metric paths.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -253,7 +250,6 @@ pub enum Reply {
 
 impl Reply {
     /// When slurmctld wrote it, Unix seconds on its clock: the `since` of the next request.
-    #[must_use]
     pub fn last_update(&self) -> Option<i64> {
         match self {
             Self::Jobs(jobs) => Some(jobs.last_update),

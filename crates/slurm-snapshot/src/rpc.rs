@@ -6,7 +6,6 @@
 use crate::release::Release;
 
 /// The name of message type `id` in `release`; `None` if it is unknown in every release.
-#[must_use]
 pub fn rpc_name(id: u32, release: Release) -> Option<&'static str> {
     let given_to_another = LATER.iter().find(|(number, since, _)| *number == id && *since <= release);
     given_to_another.map(|(.., name)| *name).or_else(|| name_of(NAMES, id))

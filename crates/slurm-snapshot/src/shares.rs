@@ -21,7 +21,6 @@ pub struct Shares {
 impl Shares {
     /// `allocated` of `total`; the rest is idle if jobs may use it, otherwise other. If more is allocated than `total`,
     /// the total is raised.
-    #[must_use]
     pub fn new(allocated: u64, total: u64, usable: bool) -> Self {
         let rest = total.saturating_sub(allocated);
         let (idle, other) = if usable { (rest, 0) } else { (0, rest) };

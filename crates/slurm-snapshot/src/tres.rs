@@ -36,7 +36,6 @@ fn mebibytes(amount: &[u8]) -> Option<u64> {
 }
 
 /// Usage, which is a float because it decays, without its fraction, as Slurm prints it.
-#[must_use]
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

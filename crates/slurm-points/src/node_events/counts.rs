@@ -15,7 +15,7 @@ pub(crate) struct EventCounts {
     pub(crate) slurmd_restarts: u64,
     /// Seconds in which no reply says what happened.
     pub(crate) unknown_seconds: u64,
-    /// By [`class_index`].
+    /// From the mildest to the worst.
     pub(crate) classes: [ClassCounts; 4],
 }
 
@@ -38,25 +38,14 @@ pub(crate) struct ClassCounts {
     pub(crate) node_seconds: u64,
 }
 
-/// The place of a class in [`EventCounts::classes`]: from the mildest to the worst.
-pub(crate) const fn class_index(class: OutageClass) -> usize {
-    match class {
-        OutageClass::Drained => 0,
-        OutageClass::Reboot => 1,
-        OutageClass::Fail => 2,
-        OutageClass::Down => 3,
-    }
-}
-
 impl EventCounts {
-    /// The counts of a class; a number that is none, in a memory that somebody has changed, means the worst.
-    pub(super) const fn of(&mut self, class: usize) -> &mut ClassCounts {
+    pub(super) const fn of(&mut self, class: OutageClass) -> &mut ClassCounts {
         let [drained, reboot, fail, down] = &mut self.classes;
         match class {
-            0 => drained,
-            1 => reboot,
-            2 => fail,
-            _ => down,
+            OutageClass::Drained => drained,
+            OutageClass::Reboot => reboot,
+            OutageClass::Fail => fail,
+            OutageClass::Down => down,
         }
     }
 

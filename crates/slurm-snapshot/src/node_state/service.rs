@@ -1,17 +1,17 @@
 //! Whether a node is in service, by its state alone: the rules of docs/development/node-events.md.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
-    BASE, COMPLETING, DOWN, DRAIN, FAIL, FUTURE, NO_RESPOND, POWER_DOWN, POWER_UP, POWERED_DOWN,
+    BASE, COMPLETING, DOWN, DRAIN, FAIL, FUTURE, NO_RESPOND, POWER_DOWN, POWER_DRAIN, POWER_UP, POWERED_DOWN,
     POWERING_DOWN, POWERING_UP, REBOOT_ISSUED, UNKNOWN, is_working,
 };
-
-const POWER_DRAIN: u32 = 1 << 25;
 
 /// Flags of a node that power saving turns off or on, or keeps off.
 const POWER: u32 = POWERED_DOWN | POWERING_UP | POWERING_DOWN | POWER_DOWN | POWER_UP;
 
 /// Why a node is out of service, from the mildest to the worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OutageClass {
     /// By decision: it is drained, and no job is left on it.
     Drained,
@@ -37,7 +37,6 @@ pub enum Service {
 }
 
 /// What libslurm's number of a state says about the node's service.
-#[must_use]
 pub const fn service(state: u32) -> Service {
     let base = state & BASE;
     let has_jobs = is_working(base) || state & COMPLETING != 0;
@@ -63,7 +62,6 @@ pub const fn service(state: u32) -> Service {
 }
 
 /// Whether power saving turns the node off or on, or keeps it off: its next boot is no reboot.
-#[must_use]
 pub const fn changes_power(state: u32) -> bool {
     state & POWER != 0
 }
