@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, RpcUser};
 
-use crate::derive::{Calls, Tables};
+use crate::derive::{Calls, Tables, exact_f64};
 use crate::levels::{Level, Name, Points, Table};
-use crate::metric::{Metric, average, last, number};
 use crate::settings::Settings;
 use crate::user_paths::{Candidate, UserPaths};
 
@@ -50,12 +49,12 @@ pub(crate) struct RpcLevels {
 /// One row, or a sum of some.
 #[derive(Default)]
 pub(crate) struct CallsRow {
-    calls: Calls,
-    interval: Option<RowGrowth>,
+    pub(crate) calls: Calls,
+    pub(crate) interval: Option<RowGrowth>,
 }
 
 #[derive(Clone, Copy)]
-struct RowGrowth {
+pub(crate) struct RowGrowth {
     calls: Calls,
     /// The growth of the whole table.
     all: Calls,
@@ -176,69 +175,53 @@ fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Cand
     }
 }
 
-const TOTAL_TIME: Metric<CallsRow> =
-    last("total_time", "µs", |r| number(r.calls.time), "total time of those RPCs");
-
-const CALLS_PER_MINUTE: Metric<CallsRow> =
-    average("calls_per_minute", "1/min", calls_per_minute, "RPCs served in the interval, per minute");
-
-#[rustfmt::skip]
-const INTERVAL_MEAN_TIME: Metric<CallsRow> =
-    average("interval_mean_time", "µs", interval_mean_time, "mean time of an RPC in the interval; no point without an RPC");
-
-const fn served(since: &'static str) -> Metric<CallsRow> {
-    last("count", "count", |r| number(r.calls.count), since)
+/// Declares the figures of a row and those of all rows together; `$since` says what the counts begin with, and `$whose` time the
+/// share is of.
+macro_rules! rpc_metrics {
+    ($since:literal, $mean:literal, $whose:literal) => {
+        metrics! {
+            CALLS: CallsRow =
+                last("count", "count", |r| r.calls.count, $since),
+                average("mean_time", "µs", |r| r.calls.time.checked_div(r.calls.count).unwrap_or(0), $mean),
+                last("total_time", "µs", |r| r.calls.time, "total time of those RPCs"),
+                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(), "RPCs served in the interval, per minute"),
+                average("interval_mean_time", "µs", |r| r.interval?.mean_time(), "mean time of an RPC in the interval; no point without an RPC"),
+                average("time_share", "0-1", |r| r.interval?.share(), $whose);
+            TOTAL: CallsRow =
+                last("count", "count", |r| r.calls.count, $since),
+                last("total_time", "µs", |r| r.calls.time, "total time of those RPCs"),
+                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(), "RPCs served in the interval, per minute"),
+                average("interval_mean_time", "µs", |r| r.interval?.mean_time(), "mean time of an RPC in the interval; no point without an RPC"),
+                average("busy", "count", |r| r.interval?.busy(),
+                    "average number of RPCs being served at once: RPC time in the interval divided by its length");
+        }
+    };
 }
-
-/// The figures of a row; `since` says what the counts begin with, and `whose` time the share is of.
-#[rustfmt::skip]
-pub(crate) const fn calls(since: &'static str, mean: &'static str, whose: &'static str) -> [Metric<CallsRow>; 6] {
-    let mean_time = |r: &CallsRow| number(r.calls.time.checked_div(r.calls.count).unwrap_or(0));
-    [
-        served(since),
-        average("mean_time", "µs", mean_time, mean),
-        TOTAL_TIME,
-        CALLS_PER_MINUTE,
-        INTERVAL_MEAN_TIME,
-        average("time_share", "0-1", time_share, whose),
-    ]
-}
-
-/// The figures of all rows of a table together.
-#[rustfmt::skip]
-pub(crate) const fn total(since: &'static str) -> [Metric<CallsRow>; 5] {
-    [
-        served(since),
-        TOTAL_TIME,
-        CALLS_PER_MINUTE,
-        INTERVAL_MEAN_TIME,
-        average("busy", "count", busy, "average number of RPCs being served at once: RPC time in the interval divided by its length"),
-    ]
-}
+pub(crate) use rpc_metrics;
 
 metrics! {
     pub(crate) MEMBERS: usize =
         average("members", "count", |&users| users, "number of these users");
 }
 
-fn calls_per_minute(row: &CallsRow) -> Option<f64> {
-    let interval = row.interval?;
-    Some(number(interval.calls.count)? * 60.0 / interval.seconds)
-}
+impl RowGrowth {
+    pub(crate) fn per_minute(self) -> f64 {
+        exact_f64(self.calls.count) * 60.0 / self.seconds
+    }
 
-fn interval_mean_time(row: &CallsRow) -> Option<f64> {
-    ratio(row.interval?.calls.time, row.interval?.calls.count)
-}
+    pub(crate) fn mean_time(self) -> Option<f64> {
+        ratio(self.calls.time, self.calls.count)
+    }
 
-fn time_share(row: &CallsRow) -> Option<f64> {
-    ratio(row.interval?.calls.time, row.interval?.all.time)
-}
+    pub(crate) fn share(self) -> Option<f64> {
+        ratio(self.calls.time, self.all.time)
+    }
 
-fn busy(row: &CallsRow) -> Option<f64> {
-    let interval = row.interval?;
-    Some(number(interval.all.time)? / 1e6 / interval.seconds)
+    pub(crate) fn busy(self) -> f64 {
+        exact_f64(self.all.time) / 1e6 / self.seconds
+    }
 }
 
 fn ratio(part: u64, whole: u64) -> Option<f64> {
-    if whole == 0 { None } else { Some(number(part)? / number(whole)?) }
+    (whole > 0).then(|| exact_f64(part) / exact_f64(whole))
 }

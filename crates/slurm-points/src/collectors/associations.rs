@@ -12,7 +12,6 @@ use slurm_snapshot::{
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::exact_f64;
 use crate::levels::{Name, Points, Table};
-use crate::metric::number;
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -133,9 +132,9 @@ metrics! {
     TRES: TresValues =
         average("used", "count, bytes", |t| t.amount(Some(t.of.used)), "what is allocated to running jobs"),
         average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have allocated together"),
-        average("used_mins", "min", |t| Some(exact_f64(t.of.used_secs) / 60.0), "TRES-minutes used, reduced by decay"),
+        average("used_mins", "min", |t| exact_f64(t.of.used_secs) / 60.0, "TRES-minutes used, reduced by decay"),
         average("grp_tres_mins", "min", |t| t.of.grp_mins, "GrpTRESMins: the limit of used_mins"),
-        average("run_mins", "min", |t| Some(exact_f64(t.of.run_secs) / 60.0),
+        average("run_mins", "min", |t| exact_f64(t.of.run_secs) / 60.0,
             "TRES-minutes that running jobs may still use, by their time limits"),
         average("grp_tres_run_mins", "min", |t| t.of.grp_run_mins, "GrpTRESRunMins: the limit of run_mins"),
         average("max_tres_per_job", "count, bytes", |t| t.amount(t.of.max_per_job), "MaxTRES: what one job may have"),
@@ -241,9 +240,9 @@ fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
 }
 
 impl TresValues {
-    fn amount(&self, amount: Option<u64>) -> Option<f64> {
+    fn amount(&self, amount: Option<u64>) -> Option<u64> {
         let unit = if self.is_memory { 1 << 20 } else { 1 };
-        amount.and_then(|amount| number(amount.saturating_mul(unit)))
+        amount.map(|amount| amount.saturating_mul(unit))
     }
 }
 

@@ -4,7 +4,6 @@ use slurm_snapshot::{Controller, Reply, ReplyKind};
 
 use super::{Collect, Collector, Start};
 use crate::levels::{Name, Points, Table};
-use crate::metric::number;
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -29,7 +28,7 @@ struct ControllersCollector;
 metrics! {
     METRICS: Controller =
         average("up", "0 or 1", |c| c.up, "whether it answered"),
-        average("answer_time", "µs", |c| c.elapsed.and_then(number).filter(|_| c.up),
+        average("answer_time", "µs", |c| c.elapsed.filter(|_| c.up),
             "time until it answered; not published without a response");
 }
 

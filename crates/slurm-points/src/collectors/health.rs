@@ -7,7 +7,6 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
 use crate::levels::{Points, Table};
-use crate::metric::number;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "health",
@@ -37,7 +36,7 @@ struct Health {
 #[derive(Default)]
 struct HealthValues {
     up: Option<bool>,
-    seconds_since_reading: Option<f64>,
+    seconds_since_reading: Option<u64>,
     threads_fraction: Option<f64>,
     agent_queue_per_minute: Option<f64>,
     dbd_agent_queue_per_minute: Option<f64>,
@@ -58,7 +57,7 @@ impl Collect<TickOutcome> for Health {
                 };
                 HealthValues {
                     up: Some(true),
-                    seconds_since_reading: Some(0.0),
+                    seconds_since_reading: Some(0),
                     threads_fraction: derive::threads_fraction(reading, statistics),
                     agent_queue_per_minute: growth(|s| s.agent_queue_size),
                     dbd_agent_queue_per_minute: growth(|s| s.dbd_agent_queue_size),
@@ -66,9 +65,7 @@ impl Collect<TickOutcome> for Health {
             }
             None => HealthValues {
                 up: (!matches!(outcome, TickOutcome::GivenUp)).then_some(false),
-                seconds_since_reading: self
-                    .last
-                    .and_then(|last| number(derive::seconds_since(last, timestamp))),
+                seconds_since_reading: self.last.map(|last| derive::seconds_since(last, timestamp)),
                 ..HealthValues::default()
             },
         };

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
     AccountJobs, Expected, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Reply, ReplyKind,
-    ReplyOptions, Started, Starts, UserJobs, Waiting,
+    ReplyOptions, Started, UserJobs, Waiting,
 };
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::seconds_since;
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, mebibytes, number};
+use crate::metric::{Metric, mebibytes};
 use crate::name_paths::{NameInUse, NamePaths};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
@@ -181,18 +181,18 @@ metrics! {
         average("records", "count", |j| j.records,
             "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record");
     WAITS: LevelWaits =
-        average("wait_p50", "s", |w| w.since(w.submitted, |m| m.p50), "median time since the pending jobs were submitted"),
-        average("wait_p90", "s", |w| w.since(w.submitted, |m| m.p90), "90th percentile of the same"),
-        max("wait_max", "s", |w| w.since(w.submitted, |m| m.max), "time since the oldest pending job was submitted"),
-        average("eligible_wait_p50", "s", |w| w.since(w.eligible, |m| m.p50),
+        average("wait_p50", "s", |w| w.since(w.submitted?.p50), "median time since the pending jobs were submitted"),
+        average("wait_p90", "s", |w| w.since(w.submitted?.p90), "90th percentile of the same"),
+        max("wait_max", "s", |w| w.since(w.submitted?.max), "time since the oldest pending job was submitted"),
+        average("eligible_wait_p50", "s", |w| w.since(w.eligible?.p50),
             "median time since the pending jobs that may start became eligible"),
-        average("eligible_wait_p90", "s", |w| w.since(w.eligible, |m| m.p90), "90th percentile of the same"),
-        max("eligible_wait_max", "s", |w| w.since(w.eligible, |m| m.max), "longest time that an eligible job has waited"),
-        average("started", "count", |w| w.started.and_then(|s| number(s.jobs)),
+        average("eligible_wait_p90", "s", |w| w.since(w.eligible?.p90), "90th percentile of the same"),
+        max("eligible_wait_max", "s", |w| w.since(w.eligible?.max), "longest time that an eligible job has waited"),
+        average("started", "count", |w| w.started?.jobs,
             "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge"),
-        average("started_wait_p50", "s", |w| w.had_waited(|s| s.p50), "median time that the started jobs had been eligible"),
-        average("started_wait_p90", "s", |w| w.had_waited(|s| s.p90), "90th percentile of the same"),
-        max("started_wait_max", "s", |w| w.had_waited(|s| s.max), "longest time that one of them had been eligible");
+        average("started_wait_p50", "s", |w| w.some_started()?.p50, "median time that the started jobs had been eligible"),
+        average("started_wait_p90", "s", |w| w.some_started()?.p90, "90th percentile of the same"),
+        max("started_wait_max", "s", |w| w.some_started()?.max, "longest time that one of them had been eligible");
     EXPECTED: Expectations =
         average("planned", "count", |e| e.expected.planned.records, "records of pending jobs that have a plan"),
         average("planned_jobs", "count", |e| e.expected.planned.jobs, "jobs in these records; each task of an array counts"),
@@ -202,15 +202,15 @@ metrics! {
         average("unplanned", "count", |e| e.expected.unplanned.records,
             "all other records of pending jobs: held, waiting for another job, a begin time or a burst buffer, or not reached by backfill"),
         average("unplanned_jobs", "count", |e| e.expected.unplanned.jobs, "jobs in these records"),
-        average("start_in_p50", "s", |e| e.until(|starts| starts.p50), "median time until the planned records start; absent if there is none"),
-        average("start_in_p90", "s", |e| e.until(|starts| starts.p90), "90th percentile of the same"),
-        average("start_in_p99", "s", |e| e.until(|starts| starts.p99), "99th percentile of the same"),
-        max("start_in_max", "s", |e| e.until(|starts| starts.max), "time until the last planned record starts");
+        average("start_in_p50", "s", |e| e.until(e.expected.starts?.p50), "median time until the planned records start; absent if there is none"),
+        average("start_in_p90", "s", |e| e.until(e.expected.starts?.p90), "90th percentile of the same"),
+        average("start_in_p99", "s", |e| e.until(e.expected.starts?.p99), "99th percentile of the same"),
+        max("start_in_max", "s", |e| e.until(e.expected.starts?.max), "time until the last planned record starts");
 }
 
 impl Expectations {
-    fn until(&self, which: fn(&Starts) -> i64) -> Option<f64> {
-        number(which(self.expected.starts.as_ref()?).saturating_sub(self.now).max(0))
+    fn until(&self, start: i64) -> u64 {
+        seconds_since(self.now, start)
     }
 }
 
@@ -229,9 +229,10 @@ impl Collect<SurveyReplies> for JobsCollector {
         }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
         let now = replies.there(ReplyKind::Jobs, timestamp);
+        let of_jobs = |moments: Option<Moments>| moments.filter(|moments| moments.jobs > 0);
         let waits = |waiting: &Waiting, started: Option<Started>| LevelWaits {
-            submitted: waiting.submitted,
-            eligible: waiting.eligible,
+            submitted: of_jobs(waiting.submitted),
+            eligible: of_jobs(waiting.eligible),
             // A start would have been a change.
             started: if is_new { started } else { Some(Started::default()) },
             now,
@@ -346,14 +347,13 @@ fn cpus(states: &JobTallies) -> u64 {
 }
 
 impl LevelWaits {
-    fn since(&self, moments: Option<Moments>, which: fn(&Moments) -> i64) -> Option<f64> {
-        let since = which(moments.as_ref().filter(|moments| moments.jobs > 0)?);
-        // slurmctld's clock may be a little ahead of ours.
-        number(seconds_since(since, self.now))
+    /// slurmctld's clock may be a little ahead of ours.
+    fn since(&self, moment: i64) -> u64 {
+        seconds_since(moment, self.now)
     }
 
-    fn had_waited(&self, which: fn(&Started) -> u64) -> Option<f64> {
-        self.started.as_ref().filter(|started| started.jobs > 0).map(which).and_then(number)
+    fn some_started(&self) -> Option<Started> {
+        self.started.filter(|started| started.jobs > 0)
     }
 }
 

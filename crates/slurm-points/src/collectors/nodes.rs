@@ -6,7 +6,6 @@ use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, 
 
 use super::{Begin, Collect, Collector, Start};
 use crate::levels::{Name, Points, Table};
-use crate::metric::number;
 use crate::node_events::{self, NodeEvents};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
@@ -139,8 +138,8 @@ impl Collect<SurveyReplies> for NodesCollector {
 }
 
 impl Out {
-    fn longer_than(&self, seconds: i64) -> Option<f64> {
-        number(self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds))
+    fn longer_than(&self, seconds: i64) -> usize {
+        self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds)
     }
 }
 

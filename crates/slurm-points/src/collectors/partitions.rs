@@ -2,11 +2,12 @@
 //!
 //! A node in two partitions counts in each.
 
-use slurm_snapshot::{JobTally, NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shares};
+use slurm_snapshot::{
+    JobTally, NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shares, running,
+};
 
 use super::{Collect, Collector, Start};
 use crate::levels::{Name, Points, Table};
-use crate::metric::number;
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::zero_fill::SeenStates;
@@ -52,11 +53,11 @@ metrics! {
         average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
         average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither accepts nor starts jobs");
     OF_JOBS: PartitionJobs =
-        average("jobs_pending", "count", |p| tally(p, "pending", |t| t.jobs), "jobs pending"),
-        average("jobs_running", "count", |p| running(p, |t| t.jobs),
+        average("jobs_pending", "count", |p| pending(p).jobs, "jobs pending"),
+        average("jobs_running", "count", |p| running(&p.states).jobs,
             "jobs running, and those that hold nodes while these boot or a prolog runs: squeue's `configuring`"),
-        average("jobs_cpus_pending", "count", |p| tally(p, "pending", |t| t.cpus), "CPUs that pending jobs request"),
-        average("jobs_cpus_running", "count", |p| running(p, |t| t.cpus), "CPUs allocated to these jobs");
+        average("jobs_cpus_pending", "count", |p| pending(p).cpus, "CPUs that pending jobs request"),
+        average("jobs_cpus_running", "count", |p| running(&p.states).cpus, "CPUs allocated to these jobs");
 }
 
 impl Collect<SurveyReplies> for PartitionsCollector {
@@ -89,17 +90,13 @@ impl Collect<SurveyReplies> for PartitionsCollector {
     }
 }
 
-fn is(partition: &Partition, state: &str) -> Option<f64> {
+fn is(partition: &Partition, state: &str) -> Option<bool> {
     // slurmrestd of 23.02 does not tell it.
-    (!partition.state.is_empty()).then(|| u8::from(partition.state == state).into())
+    (!partition.state.is_empty()).then_some(partition.state == state)
 }
 
-fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<f64> {
-    number(jobs.states.get(state).map_or(0, of))
-}
-
-fn running(jobs: &PartitionJobs, of: fn(&JobTally) -> u64) -> Option<f64> {
-    number(of(&slurm_snapshot::running(&jobs.states)))
+fn pending(jobs: &PartitionJobs) -> JobTally {
+    jobs.states.get("pending").copied().unwrap_or_default()
 }
 
 #[cfg(test)]

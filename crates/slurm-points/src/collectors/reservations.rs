@@ -4,7 +4,6 @@ use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
 use super::{Collect, Collector, Start};
 use crate::levels::{Points, Table};
-use crate::metric::number;
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -67,9 +66,8 @@ impl ReservationsNow {
     }
 
     /// Seconds until the first of these moments that is in the future.
-    fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<f64> {
-        let soonest = moments.filter(|&moment| moment > self.now).min()?;
-        u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(number)
+    fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<i64> {
+        Some(moments.filter(|&moment| moment > self.now).min()?.saturating_sub(self.now))
     }
 }
 

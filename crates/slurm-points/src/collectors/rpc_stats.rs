@@ -13,8 +13,7 @@ use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_
 use super::{Begin, Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
 use crate::levels::{Name, Points, Table};
-use crate::metric::Metric;
-use crate::rpc_metrics::{self, CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels};
+use crate::rpc_metrics::{CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics};
 use crate::settings::{Setting, Value};
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -45,7 +44,7 @@ levels! {
          none.");
     TYPE_QUEUE: Level<Table<RpcQueue>, 1> = ("slurm_rpc_stats.type.<type>", QUEUE, "");
     ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", TOTAL, "All message types of that table together.");
-    TABLES: Level<Table<Rows>, 0> = ("slurm_rpc_stats.total", ROWS, "");
+    TABLES: Level<Table<(usize, usize)>, 0> = ("slurm_rpc_stats.total", ROWS, "");
     USER: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.user.<user>", CALLS,
         "By user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
          file that stays. The top `users` by RPC time in an interval get paths for at least a day; `root` \
@@ -63,7 +62,7 @@ levels! {
     PENDING: Level<Table<u64>, 1> = ("slurm_rpc_stats.pending.<type>", OF_PENDING,
         "Messages from slurmctld to nodes that wait for an agent, by type. A type without waiting messages \
          has no point.");
-    PENDING_TOTAL: Level<Table<Pending>, 0> = ("slurm_rpc_stats.pending_total", ALL_PENDING, "All of those messages.");
+    PENDING_TOTAL: Level<Table<(u64, usize)>, 0> = ("slurm_rpc_stats.pending_total", ALL_PENDING, "All of those messages.");
 }
 
 const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
@@ -72,16 +71,6 @@ struct RpcStats {
     interval: u32,
     /// Of readings that had tables.
     history: RpcHistory,
-}
-
-struct Rows {
-    types: usize,
-    users: usize,
-}
-
-struct Pending {
-    count: u64,
-    dumped: usize,
 }
 
 impl Collect<TickOutcome> for RpcStats {
@@ -99,14 +88,13 @@ impl Collect<TickOutcome> for RpcStats {
             matches!(span.reset, None | Some(Reset::Midnight)).then_some(span.seconds)
         });
         let name = |id| type_name(id, reading.release);
-        rpc_metrics::push_types(&RPC_LEVELS, name, &tables, growth.as_ref(), points);
+        push_types(&RPC_LEVELS, name, &tables, growth.as_ref(), points);
         let queues: BTreeMap<u16, &RpcQueue> =
             rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
         for (id, queue) in queues {
             points.push(&TYPE_QUEUE, [Name::of(&name(id.into()))], queue);
         }
-        let rows = Rows { types: tables.types.len(), users: tables.users.len() };
-        points.push(&TABLES, [], &rows);
+        points.push(&TABLES, [], &(tables.types.len(), tables.users.len()));
         let users = (rpc.users.as_slice(), &tables);
         self.history.push_users(&RPC_LEVELS, timestamp, users, growth.as_ref(), points);
         push_pending(reading.release, rpc, points);
@@ -129,23 +117,18 @@ fn push_pending(release: Release, rpc: &RpcTables, points: &mut Points<'_>) {
     for (id, count) in types {
         points.push(&PENDING, [Name::of(&type_name(id, release))], &count);
     }
-    let dumped = rpc.dumped.len();
-    points.push(&PENDING_TOTAL, [], &Pending { count, dumped });
+    points.push(&PENDING_TOTAL, [], &(count, rpc.dumped.len()));
 }
 
 fn type_name(id: u32, release: Release) -> String {
     rpc_name(id, release).map_or_else(|| format!("type_{id}"), str::to_owned)
 }
 
-const SINCE: &str = "RPCs served since slurmctld's start or sdiag --reset";
-
-const CALLS: &[Metric<CallsRow>] = &rpc_metrics::calls(
-    SINCE,
+rpc_metrics! {
+    "RPCs served since slurmctld's start or sdiag --reset",
     "mean time of those RPCs, truncated: sdiag's ave_time",
-    "share of the time that slurmctld spent on all RPCs in the interval",
-);
-
-const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
+    "share of the time that slurmctld spent on all RPCs in the interval"
+}
 
 metrics! {
     QUEUE: RpcQueue =
@@ -154,12 +137,12 @@ metrics! {
         last("dropped", "count", |q| q.dropped, "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
         average("cycle_last", "count", |q| q.cycle_last, "RPCs served in the last cycle of the queue"),
         max("cycle_max", "count", |q| q.cycle_max, "largest number of RPCs served in one cycle of the queue");
-    ROWS: Rows =
-        average("types", "count", |t| t.types, "rows in the table of types; at 100 it is full, and slurmctld counts no further types"),
-        average("users", "count", |t| t.users, "rows in the table of users; at 200 it is full, and slurmctld counts no further users");
+    ROWS: (usize, usize) =
+        average("types", "count", |(types, _)| *types, "rows in the table of types; at 100 it is full, and slurmctld counts no further types"),
+        average("users", "count", |(_, users)| *users, "rows in the table of users; at 200 it is full, and slurmctld counts no further users");
     OF_PENDING: u64 =
         average("count", "count", |&messages| messages, "messages of this type that wait");
-    ALL_PENDING: Pending =
-        average("count", "count", |p| p.count, "messages that wait; if it grows, nodes do not answer"),
-        average("dumped", "count", |p| p.dumped, "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25");
+    ALL_PENDING: (u64, usize) =
+        average("count", "count", |(count, _)| *count, "messages that wait; if it grows, nodes do not answer"),
+        average("dumped", "count", |(_, dumped)| *dumped, "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25");
 }

@@ -40,11 +40,8 @@ struct SchedExit {
     before: Option<Arc<Reading>>,
 }
 
-/// The cycles that ended for one reason.
-struct Ended {
-    count: u32,
-    interval_count: Option<u32>,
-}
+/// The cycles that ended for one reason: in total, and in the interval.
+type Ended = (u32, Option<u32>);
 
 struct Scheduler {
     level: &'static Level<Table<Ended>, 1>,
@@ -66,8 +63,8 @@ impl Collect<TickOutcome> for SchedExit {
             let before = unbroken.and_then(|(old, _)| exits(old));
             for (index, &count) in exits(new).unwrap_or_default().iter().enumerate() {
                 let before = before.and_then(|before| before.get(index));
-                let ended = Ended { count, interval_count: before.and_then(|&old| count.checked_sub(old)) };
-                points.push(level, [Name::of(&reasons.name(index))], &ended);
+                let in_interval = before.and_then(|&old| count.checked_sub(old));
+                points.push(level, [Name::of(&reasons.name(index))], &(count, in_interval));
             }
         }
     }
@@ -75,8 +72,8 @@ impl Collect<TickOutcome> for SchedExit {
 
 metrics! {
     METRICS: Ended =
-        last("count", "count", |e| e.count, "cycles that have ended for this reason since the last reset"),
-        average("interval_count", "count", |e| e.interval_count, "cycles that ended for this reason since the last reading");
+        last("count", "count", |(count, _)| *count, "cycles that have ended for this reason since the last reset"),
+        average("interval_count", "count", |(_, in_interval)| *in_interval, "cycles that ended for this reason since the last reading");
 }
 
 #[cfg(test)]

@@ -49,8 +49,8 @@ struct Resets {
 struct IntervalValues {
     interval: Option<Interval>,
     coverage: Option<f64>,
-    bf_last_cycle_age: Option<f64>,
-    job_states_age: Option<f64>,
+    bf_last_cycle_age: Option<i64>,
+    job_states_age: Option<i64>,
     resets: Resets,
 }
 
@@ -141,9 +141,8 @@ fn mean(known: &IntervalValues, of: fn(&Interval) -> Option<u32>) -> Option<f64>
 }
 
 /// Seconds since `moment`, on slurmctld's clock.
-fn age(statistics: &Statistics, moment: Option<i64>) -> Option<f64> {
-    let age = statistics.req_time.checked_sub(moment?)?;
-    u64::try_from(age).ok().map(derive::exact_f64)
+fn age(statistics: &Statistics, moment: Option<i64>) -> Option<i64> {
+    statistics.req_time.checked_sub(moment?).filter(|&age| age >= 0)
 }
 
 #[cfg(test)]

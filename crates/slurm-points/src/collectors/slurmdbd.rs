@@ -6,9 +6,8 @@ use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, d
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::{self, Tables, seconds_since};
 use crate::levels::{Name, Points, Table};
-use crate::metric::{Metric, number};
 use crate::replies::SurveyReplies;
-use crate::rpc_metrics::{self, CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels};
+use crate::rpc_metrics::{CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics};
 use crate::settings::{Setting, Value};
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -59,32 +58,25 @@ struct Slurmdbd {
 }
 
 /// The roll-ups of one period, and the seconds since the end of the last period that was rolled up.
-struct Period {
-    rollup: DbdRollup,
-    age: Option<u64>,
-}
+type Period = (DbdRollup, Option<u64>);
 
-const SINCE: &str = "RPCs served since slurmdbd's start or sacctmgr clear stats";
-
-const CALLS: &[Metric<CallsRow>] = &rpc_metrics::calls(
-    SINCE,
+rpc_metrics! {
+    "RPCs served since slurmdbd's start or sacctmgr clear stats",
     "mean time of one of those, truncated: sacctmgr's ave_time",
-    "share of the time that slurmdbd spent on all RPCs of the interval",
-);
-
-const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
+    "share of the time that slurmdbd spent on all RPCs of the interval"
+}
 
 metrics! {
     OF_ROLLUP: Period =
-        average("last_cycle", "µs", |p| p.rollup.last, "how long the last one took; no point before the second one"),
-        max("max_cycle", "µs", |p| p.rollup.max, "how long the longest one took; no point before the second one"),
-        average("mean_cycle", "µs", |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
+        average("last_cycle", "µs", |(rollup, _)| rollup.last, "how long the last one took; no point before the second one"),
+        max("max_cycle", "µs", |(rollup, _)| rollup.max, "how long the longest one took; no point before the second one"),
+        average("mean_cycle", "µs", |(rollup, _)| rollup.total.map(|total| total / rollup.count.max(1)),
             "sacctmgr's mean, truncated: `total_time` over `total_cycles`"),
-        last("total_time", "µs", |p| p.rollup.total, "total time of all of them"),
-        last("total_cycles", "count", |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
+        last("total_time", "µs", |(rollup, _)| rollup.total, "total time of all of them"),
+        last("total_cycles", "count", |(rollup, _)| Some(rollup.count).filter(|cycles| *cycles > 0),
             "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
                       includes it"),
-        max("age", "s", |p| p.age,
+        max("age", "s", |(_, age)| *age,
             "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
                       hours, slurmdbd or its database hangs: see slurmdbd's log");
 }
@@ -105,12 +97,12 @@ impl Collect<SurveyReplies> for Slurmdbd {
             before.reply.as_ref().filter(|reply| is_same(reply))?;
             derive::seconds_between(before, reading, self.interval)
         });
-        rpc_metrics::push_types(&RPC_LEVELS, type_name, &tables, growth.as_ref(), points);
+        push_types(&RPC_LEVELS, type_name, &tables, growth.as_ref(), points);
         let users = (users.as_slice(), &tables);
         self.history.push_users(&RPC_LEVELS, timestamp, users, growth.as_ref(), points);
         for (period, rollup) in rollups {
             let age = rollup.end.map(|end| seconds_since(end, whole_seconds(reading.time)));
-            points.push(&ROLLUP, [Name::of(period)], &Period { rollup: rollup.clone(), age });
+            points.push(&ROLLUP, [Name::of(period)], &(rollup.clone(), age));
         }
         self.history.keep(reading, tables);
     }

@@ -148,9 +148,6 @@ fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
 }
 
 /// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
-pub fn exact_f64(value: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
-    {
-        value as f64
-    }
+pub const fn exact_f64(value: u64) -> f64 {
+    value as f64
 }

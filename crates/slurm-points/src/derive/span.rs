@@ -5,6 +5,8 @@
 
 use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
 
+use super::interval::exact_f64;
+
 /// The most intervals that may be between two readings that are compared.
 const FARTHEST: f64 = 3.0;
 
@@ -88,7 +90,6 @@ fn slack(seconds: f64) -> f64 {
 
 /// Whether as much time passed on slurmctld's clock, which has whole seconds. It answered between request and reply.
 fn agrees(seconds: f64, before: &Reading, now: &Reading, old: &Statistics, new: &Statistics) -> bool {
-    #[expect(clippy::cast_precision_loss, reason = "moments of this century are exact")]
     let there = new.req_time.saturating_sub(old.req_time) as f64;
     let slack = slack(seconds);
     seconds - elapsed(now) - slack < there + 1.0 && seconds + elapsed(before) + slack > there - 1.0
@@ -96,9 +97,7 @@ fn agrees(seconds: f64, before: &Reading, now: &Reading, old: &Statistics, new: 
 
 /// How long the RPC took, s.
 fn elapsed(reading: &Reading) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
-    let micros = reading.elapsed as f64;
-    micros / 1e6
+    exact_f64(reading.elapsed) / 1e6
 }
 
 fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {

@@ -3,7 +3,7 @@
 use super::EventsOfRound;
 use super::counts::{ClassCounts, EventCounts};
 use crate::levels::{Name, Points, Table};
-use crate::metric::{MetricTotals, number};
+use crate::metric::MetricTotals;
 
 /// Of a round, and since the first start.
 type Sums<T> = (Table<T>, MetricTotals<T>);
@@ -54,7 +54,7 @@ metrics! {
         average("node_seconds", "s", |c| c.node_seconds,
             "time that nodes spent in this class since the last round, of outages that last as well; all classes together are the capacity that was lost");
     LONGEST: ClassCounts =
-        max("outage_seconds_max", "s", |c| (c.timed > 0).then_some(c.longest).and_then(number),
+        max("outage_seconds_max", "s", |c| (c.timed > 0).then_some(c.longest),
             "the longest of the `ended_timed`; not published if there are none");
 }
 

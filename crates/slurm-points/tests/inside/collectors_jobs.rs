@@ -1,6 +1,6 @@
 //! The points of jobs.
 
-use slurm_snapshot::{Expecting, PartitionJobs, Reply};
+use slurm_snapshot::{Expecting, PartitionJobs, Reply, Starts};
 
 use super::super::tests::{has_all, started, surveyed};
 use super::*;
