@@ -23,9 +23,6 @@ mod finished_model;
 #[cfg(test)]
 #[path = "../tests/inside/finished_rules.rs"]
 mod finished_rules;
-#[cfg(test)]
-#[path = "../tests/inside/finished_sources.rs"]
-mod finished_sources;
 mod name_paths;
 mod node_events;
 mod node_metrics;

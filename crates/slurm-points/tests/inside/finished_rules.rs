@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use slurm_snapshot::{Finished, FinishedJob, RESIZING};
+use slurm_snapshot::{Finished, FinishedJob, RESIZING, Used};
 
 use crate::finished::{Counts, FinishedLedger, FinishedRound, Found, HOUR, Levels, RememberedSpan};
 
@@ -71,16 +71,45 @@ fn a_row_that_changes_is_counted_once_as_changed_and_never_again_as_a_job() {
     assert_eq!((counts.reading.changed, counts.totals["total"].jobs()), (0, 2), "it is remembered as it is");
 }
 
-/// A database that was restored gives the numbers of the last rows again, within the same hour.
+/// A database that was restored gives the numbers of the last rows again.
 #[test]
-fn a_number_that_is_given_again_within_the_hour_is_another_job() {
-    let (mut ledger, mut disk) = first();
-    round(&mut ledger, &mut disk, START + 60, &[job(1, START + 5)], &[]);
-    let another = FinishedJob { submit: START + 90, ..job(1, START + 100) };
-    for counted in [2, 2] {
-        let counts = round(&mut ledger, &mut disk, START + 120, &[another], &[]);
-        assert_eq!((counts.totals["total"].jobs(), counts.changed_total), (counted, 0));
+fn a_number_that_a_restored_database_gives_again_is_another_job() {
+    let old = FinishedJob { submit: START + 10, ..job(1, START + 20) };
+    // Within the hour, hours later, and with slurmctld's clock set back while it ran; of one submission it is one job.
+    for (submit, end, jobs, changed) in
+        [(90, 100, 2, 0), (4 * HOUR, 5 * HOUR, 2, 0), (4 * HOUR, 20, 2, 0), (10, 5 * HOUR, 1, 1)]
+    {
+        let (mut ledger, mut disk) = first();
+        round(&mut ledger, &mut disk, START + 60, &[old], &[]);
+        let again = FinishedJob { submit: START + submit, ..job(1, START + end) };
+        for _ in 0..3 {
+            let counts = round(&mut ledger, &mut disk, START + 5 * HOUR, &[again], &[]);
+            assert_eq!((counts.totals["total"].jobs(), counts.changed_total), (jobs, changed), "{again:?}");
+        }
     }
+}
+
+#[test]
+fn a_job_counts_with_what_its_steps_have_used_and_waits_for_those_that_are_open() {
+    let (mut ledger, _) = first();
+    let used = |id, cpu, is_open| Used { id, cpu, is_open };
+    let mut at = |after: i64, used: &[Used]| {
+        let jobs = [1, 2, 3].map(|id| job(id, START + 5)).to_vec();
+        let mut round = FinishedRound::new(START + after, HOUR, Levels::default());
+        (round.efficiency, round.is_complete) = (true, true);
+        let (names, used) = (vec!["debug".to_owned()], used.to_vec());
+        round.add(&Finished { jobs, names, used, ..Finished::default() }, 1, &ledger);
+        let next = ledger.next(round, ledger.slot(START + after, EVERY), SPAN);
+        ledger.adopt(next);
+        assert!(ledger.counts().efficiency);
+        let total = ledger.counts().totals["total"];
+        (total.started, total.cpu_used)
+    };
+    assert_eq!(at(10, &[used(1, 1500, false), used(2, 20, true), used(3, 300, true)]), (1, 1500));
+    assert_eq!(at(70, &[used(2, 7000, false), used(3, 300, true)]), (2, 8500));
+    assert_eq!(at(189, &[used(3, 300, true)]), (2, 8500));
+    assert_eq!(at(190, &[used(3, 400, true)]), (3, 8900), "with what is known");
+    assert_eq!(at(250, &[]), (3, 8900));
 }
 
 #[test]
