@@ -38,7 +38,7 @@ pub const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> M
 macro_rules! metrics {
     ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($leaf:literal, $unit:literal, |$it:pat_param| $value:expr, $meaning:expr)),+;)+) => {$(
         $(#[$meta])*
-        $visibility const $table: $crate::levels::Table<$of> = &[$(
+        $visibility const $table: &[$crate::metric::Metric<$of>] = &[$(
             $crate::metric::$rollup($leaf, $unit, |$it| $crate::metric::number($value), $meaning),
         )+];
     )+};
