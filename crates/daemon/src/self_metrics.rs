@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use carbon::{Batch, Destination, QueueStatus, Status, path};
 use slurm_points::derive::seconds_since;
-use slurm_points::levels;
 use slurm_points::levels::{DocumentedLevel, Name, Points, Table};
-use slurm_points::metric::{Metric, average, last, max, number};
 use slurm_points::prefix::OWN_FAMILY;
 use slurm_points::replies::ReplyCounters;
+use slurm_points::{levels, metrics};
 use slurm_snapshot::ReplyKind;
 use tokio::time::Instant;
 
@@ -83,94 +82,85 @@ pub(crate) struct DestinationMetrics {
     pub(crate) now: i64,
 }
 
-#[rustfmt::skip]
-const METRICS: &[Metric<SelfMetrics>] = &[
-    average("slurmctld_up", "0 or 1", |h| number(h.slurmctld_up),
-        "whether this tick's reading succeeded; not published if a reload of the configuration cut it short"),
-    average("reading_duration", "µs", |h| number(h.reading_duration),
-        "how long slurmctld took to answer, measured by the reader; not published if the reading failed"),
-    last("readings_ok", "count", |h| number(h.readings_ok), "readings that succeeded"),
-    last("readings_failed", "count", |h| number(h.readings_failed), "readings that failed"),
-    last("ticks_run", "count", |h| number(h.ticks_run), "ticks for which points were made, with or without a reading"),
-    last("ticks_skipped", "count", |h| number(h.ticks_skipped),
-        "ticks without a reading, because the previous reading was still running or the host was suspended"),
-    last("ticks_late", "count", |h| number(h.ticks_late), "readings that arrived after their tick and were discarded"),
-    last("timelines", "count", |h| number(h.timelines), "number of times that the clock was set back by more than two intervals"),
-    last("points_refused", "count", |h| number(h.points_refused), "points that no Carbon could have stored: illegal path, NaN, infinity"),
-    last("reader_restarts", "count", |h| number(h.reader_restarts),
-        "readers started again, because one was killed or crashed, or slurm.conf changed"),
-    max("reader", "0, 1, 2", |h| number(h.reader),
-        "which reader reads the statistics: 0 libslurm's, 1 the native reader (statistics only), 2 that of slurmrestd"),
-    average("reload_refused", "0 or 1", |h| number(h.reload_refused),
-        "whether the last reload was refused, so that the previous configuration is still in use. Alert: 1"),
-    average("token_expires_in", "s", |h| number(h.token_expires_in),
-        "time until the token for slurmrestd expires, negative after that; no point without `[slurm] rest` or if the token \
-                  never expires. Alert: below 600"),
-    average("standby", "0 or 1", |h| number(h.follow?.standby),
-        "0 if the active slurmctld runs on this host, so that its figures are published here; not published without `[slurm] follow`. Alert: not 0 on exactly one host"),
-    max("handover", "0 or 1", |h| number(h.follow?.handover),
-        "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; not published without `[slurm] follow`"),
-    average("daemon_memory", "bytes", |h| number(h.memory.daemon), "resident memory of the daemon, measured once a minute"),
-    average("reader_memory", "bytes", |h| number(h.memory.reader), "resident memory of the reader, measured once a minute"),
-    average("second_reader_memory", "bytes", |h| number(h.memory.second_reader),
-        "resident memory of the reader for expensive replies; not published if no collector needs them"),
-    last(CANARY, "Unix s", |_| None, "when `check --connect` last ran here; only that command sends it, to see whether a point arrives"),
-];
-
-#[rustfmt::skip]
-const DESTINATION_METRICS: &[Metric<DestinationMetrics>] = &[
-    average("connected", "0 or 1", |d| number(d.status.connected), "whether there is a connection"),
-    last("connects", "count", |d| number(d.status.connects), "connections made after there was none"),
-    last("renewals", "count", |d| number(d.status.renewals), "renewed connections whose end proved that everything on them was read"),
-    last("points_sent", "count", |d| number(d.status.sent), "points written, each counted once"),
-    last("points_resent", "count", |d| number(d.status.resent), "points written again after a lost connection"),
-    last("points_dropped_full", "count", |d| number(d.status.dropped.full), "points lost because the queue was full (queue.max_bytes)"),
-    last("points_dropped_age", "count", |d| number(d.status.dropped.age), "points lost because they had become too old (queue.max_age)"),
-    last("points_dropped_damaged", "count", |d| number(d.status.dropped.damaged), "points lost because the queue's file was damaged"),
-    last("points_superseded", "count", |d| number(d.status.dropped.withdrawn),
-        "points dropped unsent because another controller may have been active when they were collected, with `[slurm] follow`"),
-    last("points_unproved", "count", |d| number(d.status.unproved),
-        "points that were sent but may not have been read, and are not sent again"),
-    average("in_doubt", "0 or 1", |d| number(d.status.in_doubt), "1 if there has been no sign for stall_timeout that the receiver reads"),
-    average("unacked_bytes", "bytes", |d| number(d.status.unacked), "bytes sent that the other host's kernel had not acknowledged"),
-    last("last_delivery", "Unix s", |d| number(d.status.last_delivery), "when a whole tick was last sent"),
-    average("queue_ticks", "count", |d| number(d.status.unsent.ticks), "ticks that have never been sent, without this one"),
-    average("queue_resend", "count", |d| number(d.status.again.ticks), "ticks that were sent before a lost connection and wait to be sent again"),
-    average("queue_held", "count", |d| number(d.status.held),
-        "ticks kept: those two, and those that the receiver read less than queue.resend_window ago or may not have read"),
-    average("queue_bytes", "bytes", |d| number(d.status.bytes), "size of those ticks, on disk or in memory"),
-    average("queue_age", "s", age,
-        "how long the oldest tick has waited to be sent: since it was collected, or since the connection was lost if it was sent before that; 0 if none waits"),
-];
-
-#[rustfmt::skip]
-const QUEUE_METRICS: &[Metric<QueueStatus>] = &[
-    average("durable", "0 or 1", |q| number(q.durable), "whether ticks are being written to disk; 0 without queue.dir"),
-    last("undurable", "count", |q| number(q.undurable),
-        "ticks that were sent before they were on disk, because the disk was full, damaged or did not respond"),
-    last("points_dropped_removed", "count", |q| number(q.dropped_removed),
-        "points dropped unsent because their destination was removed from the configuration"),
-    average("window_short", "0 or 1", |q| number(q.window_short),
-        "whether queue.max_bytes is too small to hold all ticks within queue.resend_window"),
-    average("file_bytes", "bytes", |q| number(q.file_bytes), "size of the queue's files"),
-    average("memory_bytes", "bytes", |q| number(q.memory_bytes), "memory of the queue"),
-];
-
-#[rustfmt::skip]
-const REPLY_METRICS: &[Metric<ReplyCounters>] = &[
-    average("duration", "µs", |v| number(v.duration), "how long the last reading took; not published if it failed"),
-    last("readings_ok", "count", |v| number(v.readings_ok), "readings that succeeded"),
-    last("readings_failed", "count", |v| number(v.readings_failed), "readings that failed"),
-    last("readings_unchanged", "count", |v| number(v.readings_unchanged),
-        "successful readings in which nothing had changed; they cost slurmctld almost nothing"),
-    last("readings_late", "count", |v| number(v.readings_late), "readings that arrived after their slot and were discarded"),
-    last("readings_skipped_duty", "count", |v| number(v.skipped_duty), "readings skipped because the last one took too long (`max_duty`)"),
-    last("readings_skipped_busy", "count", |v| number(v.skipped_busy),
-        "readings skipped because slurmctld was serving more RPCs than `max_threads`, or did not answer"),
-    last("readings_skipped_round", "count", |v| number(v.skipped_round), "readings skipped because the previous round was still running"),
-    max("hidden", "0 or 1", |v| number(v.hidden),
-        "whether PrivateData may hide part of the reply from the daemon's user; then none of it is requested or published"),
-];
+metrics! {
+    METRICS: SelfMetrics =
+        average("slurmctld_up", "0 or 1", |h| h.slurmctld_up,
+            "whether this tick's reading succeeded; not published if a reload of the configuration cut it short"),
+        average("reading_duration", "µs", |h| h.reading_duration,
+            "how long slurmctld took to answer, measured by the reader; not published if the reading failed"),
+        last("readings_ok", "count", |h| h.readings_ok, "readings that succeeded"),
+        last("readings_failed", "count", |h| h.readings_failed, "readings that failed"),
+        last("ticks_run", "count", |h| h.ticks_run, "ticks for which points were made, with or without a reading"),
+        last("ticks_skipped", "count", |h| h.ticks_skipped,
+            "ticks without a reading, because the previous reading was still running or the host was suspended"),
+        last("ticks_late", "count", |h| h.ticks_late, "readings that arrived after their tick and were discarded"),
+        last("timelines", "count", |h| h.timelines, "number of times that the clock was set back by more than two intervals"),
+        last("points_refused", "count", |h| h.points_refused, "points that no Carbon could have stored: illegal path, NaN, infinity"),
+        last("reader_restarts", "count", |h| h.reader_restarts,
+            "readers started again, because one was killed or crashed, or slurm.conf changed"),
+        max("reader", "0, 1, 2", |h| h.reader,
+            "which reader reads the statistics: 0 libslurm's, 1 the native reader (statistics only), 2 that of slurmrestd"),
+        average("reload_refused", "0 or 1", |h| h.reload_refused,
+            "whether the last reload was refused, so that the previous configuration is still in use. Alert: 1"),
+        average("token_expires_in", "s", |h| h.token_expires_in,
+            "time until the token for slurmrestd expires, negative after that; no point without `[slurm] rest` or if the token \
+                      never expires. Alert: below 600"),
+        average("standby", "0 or 1", |h| h.follow?.standby,
+            "0 if the active slurmctld runs on this host, so that its figures are published here; not published without `[slurm] follow`. Alert: not 0 on exactly one host"),
+        max("handover", "0 or 1", |h| h.follow?.handover,
+            "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; not published without `[slurm] follow`"),
+        average("daemon_memory", "bytes", |h| h.memory.daemon, "resident memory of the daemon, measured once a minute"),
+        average("reader_memory", "bytes", |h| h.memory.reader, "resident memory of the reader, measured once a minute"),
+        average("second_reader_memory", "bytes", |h| h.memory.second_reader,
+            "resident memory of the reader for expensive replies; not published if no collector needs them"),
+        last(CANARY, "Unix s", |_| None::<f64>, "when `check --connect` last ran here; only that command sends it, to see whether a point arrives");
+    DESTINATION_METRICS: DestinationMetrics =
+        average("connected", "0 or 1", |d| d.status.connected, "whether there is a connection"),
+        last("connects", "count", |d| d.status.connects, "connections made after there was none"),
+        last("renewals", "count", |d| d.status.renewals, "renewed connections whose end proved that everything on them was read"),
+        last("points_sent", "count", |d| d.status.sent, "points written, each counted once"),
+        last("points_resent", "count", |d| d.status.resent, "points written again after a lost connection"),
+        last("points_dropped_full", "count", |d| d.status.dropped.full, "points lost because the queue was full (queue.max_bytes)"),
+        last("points_dropped_age", "count", |d| d.status.dropped.age, "points lost because they had become too old (queue.max_age)"),
+        last("points_dropped_damaged", "count", |d| d.status.dropped.damaged, "points lost because the queue's file was damaged"),
+        last("points_superseded", "count", |d| d.status.dropped.withdrawn,
+            "points dropped unsent because another controller may have been active when they were collected, with `[slurm] follow`"),
+        last("points_unproved", "count", |d| d.status.unproved,
+            "points that were sent but may not have been read, and are not sent again"),
+        average("in_doubt", "0 or 1", |d| d.status.in_doubt, "1 if there has been no sign for stall_timeout that the receiver reads"),
+        average("unacked_bytes", "bytes", |d| d.status.unacked, "bytes sent that the other host's kernel had not acknowledged"),
+        last("last_delivery", "Unix s", |d| d.status.last_delivery, "when a whole tick was last sent"),
+        average("queue_ticks", "count", |d| d.status.unsent.ticks, "ticks that have never been sent, without this one"),
+        average("queue_resend", "count", |d| d.status.again.ticks, "ticks that were sent before a lost connection and wait to be sent again"),
+        average("queue_held", "count", |d| d.status.held,
+            "ticks kept: those two, and those that the receiver read less than queue.resend_window ago or may not have read"),
+        average("queue_bytes", "bytes", |d| d.status.bytes, "size of those ticks, on disk or in memory"),
+        average("queue_age", "s", |d| seconds_since(d.status.waits_since.unwrap_or(d.now), d.now),
+            "how long the oldest tick has waited to be sent: since it was collected, or since the connection was lost if it was sent before that; 0 if none waits");
+    QUEUE_METRICS: QueueStatus =
+        average("durable", "0 or 1", |q| q.durable, "whether ticks are being written to disk; 0 without queue.dir"),
+        last("undurable", "count", |q| q.undurable,
+            "ticks that were sent before they were on disk, because the disk was full, damaged or did not respond"),
+        last("points_dropped_removed", "count", |q| q.dropped_removed,
+            "points dropped unsent because their destination was removed from the configuration"),
+        average("window_short", "0 or 1", |q| q.window_short,
+            "whether queue.max_bytes is too small to hold all ticks within queue.resend_window"),
+        average("file_bytes", "bytes", |q| q.file_bytes, "size of the queue's files"),
+        average("memory_bytes", "bytes", |q| q.memory_bytes, "memory of the queue");
+    REPLY_METRICS: ReplyCounters =
+        average("duration", "µs", |v| v.duration, "how long the last reading took; not published if it failed"),
+        last("readings_ok", "count", |v| v.readings_ok, "readings that succeeded"),
+        last("readings_failed", "count", |v| v.readings_failed, "readings that failed"),
+        last("readings_unchanged", "count", |v| v.readings_unchanged,
+            "successful readings in which nothing had changed; they cost slurmctld almost nothing"),
+        last("readings_late", "count", |v| v.readings_late, "readings that arrived after their slot and were discarded"),
+        last("readings_skipped_duty", "count", |v| v.skipped_duty, "readings skipped because the last one took too long (`max_duty`)"),
+        last("readings_skipped_busy", "count", |v| v.skipped_busy,
+            "readings skipped because slurmctld was serving more RPCs than `max_threads`, or did not answer"),
+        last("readings_skipped_round", "count", |v| v.skipped_round, "readings skipped because the previous round was still running"),
+        max("hidden", "0 or 1", |v| v.hidden,
+            "whether PrivateData may hide part of the reply from the daemon's user; then none of it is requested or published");
+}
 
 impl SelfMetrics {
     /// Measures the memory of the processes, if that is due.
@@ -239,11 +229,6 @@ fn resident(process: &str) -> Option<u64> {
     let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
-}
-
-fn age(destination: &DestinationMetrics) -> Option<f64> {
-    let since = destination.status.waits_since.unwrap_or(destination.now);
-    number(seconds_since(since, destination.now))
 }
 
 #[cfg(test)]

@@ -34,9 +34,10 @@ pub const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> M
     Metric { leaf, unit, rollup: Rollup::Max, meaning, value }
 }
 
-/// Declares tables of metrics. A value may be any that [`number`] takes.
+/// Declares tables of metrics. A value may be any that [`crate::metric::number`] takes.
+#[macro_export]
 macro_rules! metrics {
-    ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($leaf:literal, $unit:literal, |$it:pat_param| $value:expr, $meaning:expr)),+;)+) => {$(
+    ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($leaf:expr, $unit:literal, |$it:pat_param| $value:expr, $meaning:expr)),+;)+) => {$(
         $(#[$meta])*
         $visibility const $table: &[$crate::metric::Metric<$of>] = &[$(
             $crate::metric::$rollup($leaf, $unit, |$it| $crate::metric::number($value), $meaning),
