@@ -37,7 +37,7 @@ pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 #[derive(Debug)]
 pub(crate) struct Accounting {
     pub(crate) source: Source,
-    plan: Plan,
+    pub(crate) plan: Plan,
     /// `None` until the queue's log has been read.
     ledger: Option<FinishedLedger>,
     phase: Phase,
@@ -75,24 +75,18 @@ impl Accounting {
         }
     }
 
-    /// Sets another plan. What was counted stays, and so does what waits for the disk.
-    pub(crate) fn with_plan(mut self, plan: Plan) -> Self {
-        if self.plan != plan {
+    /// Goes on with another plan, and with another reader if there is one. What was counted stays, and so does what waits for the disk.
+    pub(crate) fn with(mut self, plan: Plan, source: Option<Source>) -> Self {
+        if self.plan != plan || source.is_some() {
             // What was read for another plan is read again.
             self.give_up();
             self.due = self.due.max(Due::CatchUp);
         }
-        Self { plan, ..self }
-    }
-
-    /// The same with the reader and the plan of another. What was counted stays, and so does what waits for the disk.
-    pub(crate) fn continued_by(mut self, Self { source, plan, .. }: Self) -> Self {
-        self.give_up();
-        // The answer to the old reader's request never comes.
-        if let Phase::GivenUp = self.phase {
+        if let (Phase::GivenUp, Some(_)) = (&self.phase, &source) {
+            // The answer to the old reader's request never comes.
             self.phase = Phase::Idle;
         }
-        Self { source, plan, due: self.due.max(Due::CatchUp), ..self }
+        Self { plan, source: source.unwrap_or(self.source), ..self }
     }
 
     /// Gives up the round under way; the next one reads the same.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use carbon::Batch;
 use slurm_points::collecting::{Collecting, DueCollectors};
 use slurm_points::collectors::TickOutcome;
-use slurm_points::configured::Collectors;
 use slurm_points::prefix::Prefix;
 use slurm_points::replies::{ReplyCounters, RoundResult};
 use slurm_snapshot::{Ahead, Reading, ReplyKind, Request, Role};
@@ -70,7 +69,7 @@ impl Cluster {
         *self = Self::start(config, readers, memory);
         self.seen.entry.nameless = nameless;
         self.finished = match (finished, self.finished.take()) {
-            (Some(before), Some(new)) => Some(before.continued_by(new)),
+            (Some(before), Some(new)) => Some(before.with(new.plan, Some(new.source))),
             (_, new) => new,
         };
     }
@@ -103,9 +102,8 @@ impl Cluster {
         let stays = |name| !changed.contains(&name);
         let collecting = mem::take(&mut self.collecting);
         self.collecting = collecting.restart(config.interval, &config.collectors, stays, memory);
-        let Collectors { max_duty, max_threads, .. } = config.collectors;
         for survey in self.surveys.values_mut() {
-            survey.limit(max_duty, max_threads);
+            survey.limit(&config.collectors);
             if !changed.is_empty() {
                 survey.forget();
             }
@@ -115,7 +113,6 @@ impl Cluster {
 
     /// Starts what collectors need and is not there, and ends what none needs.
     fn arrange(&mut self, config: &Config, readers: &ReaderMemory) {
-        let Collectors { max_duty, max_threads, .. } = config.collectors;
         let patient = || patient(&config.slurm, readers);
         for role in [Role::Surveys, Role::Accounting] {
             if self.collecting.needs(role).is_none() {
@@ -125,11 +122,11 @@ impl Cluster {
                     Role::Accounting => (self.slurmdbd_source().map_or_else(patient, Source::share), false),
                     _ => (patient(), config.slurm.follow),
                 };
-                self.surveys.insert(role, Survey::new(source, follows, max_duty, max_threads));
+                self.surveys.insert(role, Survey::new(source, follows, &config.collectors));
             }
         }
         self.finished = Plan::of(config).map(|plan| match self.finished.take() {
-            Some(finished) => finished.with_plan(plan),
+            Some(finished) => finished.with(plan, None),
             None => {
                 let source = self.slurmdbd_source().map_or_else(patient, Source::share);
                 Accounting::new(source, plan, config.slurm.follow)

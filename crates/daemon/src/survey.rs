@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use slurm_points::configured::Collectors;
 use slurm_points::replies::{Needs, ReplyCounters, RoundResult, SurveyReplies, one_more};
 use slurm_snapshot::{Cost, Reading, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
@@ -66,12 +67,12 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    pub(crate) fn new(source: Source, follows: bool, max_duty: f64, max_threads: u32) -> Self {
+    pub(crate) fn new(source: Source, follows: bool, limits: &Collectors) -> Self {
         Self {
             source,
             follows,
-            max_duty,
-            max_threads,
+            max_duty: limits.max_duty,
+            max_threads: limits.max_threads,
             states: BTreeMap::new(),
             clock: ControllerClock::default(),
             needs: Needs::default(),
@@ -81,8 +82,8 @@ impl Survey {
     }
 
     /// Sets other limits. The round under way and the counters continue.
-    pub(crate) const fn limit(&mut self, max_duty: f64, max_threads: u32) {
-        (self.max_duty, self.max_threads) = (max_duty, max_threads);
+    pub(crate) const fn limit(&mut self, limits: &Collectors) {
+        (self.max_duty, self.max_threads) = (limits.max_duty, limits.max_threads);
     }
 
     /// Requests the next replies whole, because "unchanged" would not be true of what was read before.

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use carbon::{Batch, Queue, Sender};
 use slurm_points::collecting::{Collecting, DueCollectors};
 use slurm_points::collectors::TickOutcome;
-use slurm_points::configured::Collectors;
 use slurm_snapshot::{Reading, ReplyKind, Request, Role};
 
 use super::{block_on, load_quietly, names, note, print, read_or_advise, slot};
@@ -71,15 +70,10 @@ impl<'a> Ticks<'a> {
     /// Adds the points of the survey collectors, whenever they would be due; returns why some are missing.
     pub(super) async fn survey(&mut self, batch: &mut Batch) -> Vec<String> {
         let mut missing = Vec::new();
-        let Collectors { max_duty, max_threads, .. } = self.config.collectors;
+        let Config { slurm, collectors, .. } = self.config;
         for role in [Role::Surveys, Role::Accounting] {
             let Some(needs) = self.collecting.needs(role) else { continue };
-            let survey = Survey::new(
-                patient(&self.config.slurm, &ReaderMemory::default()),
-                false,
-                max_duty,
-                max_threads,
-            );
+            let survey = Survey::new(patient(slurm, &ReaderMemory::default()), false, collectors);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             missing.extend(failures);
             self.collecting.collect_survey(DueCollectors::All, &done, batch.timestamp(), &self.prefix, batch);

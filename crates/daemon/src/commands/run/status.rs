@@ -2,27 +2,23 @@
 
 use super::{Daemon, clock_time};
 use crate::clock::unix_now;
-use crate::status::{DestinationEntry, QueueEntry, StatusDocument};
+use crate::status::{DestinationEntry, QueueEntry, RefusedEntry, StatusDocument};
 
 impl Daemon {
     /// To systemd.
     pub(super) fn tell_status(&mut self) {
-        let (slurm, senders) = (&self.cluster.seen, &self.senders);
-        let refused = self.refused.as_ref().map(|refused| refused.at);
-        self.notify.status(|| {
-            let destinations =
-                senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
-            let nameless =
-                slurm.entry.nameless.then(|| "nothing is sent until the cluster's name is known".to_owned());
-            let refused = refused.map(|at| {
-                format!("the new configuration was refused at {}, the old one is in use", clock_time(at))
-            });
-            std::iter::once(slurm.words().to_owned())
-                .chain(nameless)
-                .chain(destinations)
-                .chain(refused)
-                .collect::<Vec<_>>()
-                .join("; ")
+        let Self { cluster, senders, refused, notify, .. } = self;
+        notify.status(|| {
+            let mut words = vec![cluster.seen.words().to_owned()];
+            if cluster.seen.entry.nameless {
+                words.push("nothing is sent until the cluster's name is known".to_owned());
+            }
+            words.extend(senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status())));
+            if let Some(RefusedEntry { at, .. }) = refused {
+                let at = clock_time(*at);
+                words.push(format!("the new configuration was refused at {at}, the old one is in use"));
+            }
+            words.join("; ")
         });
     }
 
