@@ -31,3 +31,33 @@ mod status;
 mod survey;
 mod tags;
 mod unchanged;
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+/// A name, and a function that returns the figures to report.
+type Scenario = (&'static str, fn() -> Result<String>);
+
+/// Runs all of them at once, and reports every failure.
+#[expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
+fn side_by_side(scenarios: &[Scenario]) {
+    let run = |&(name, scenario): &Scenario| {
+        let start = Instant::now();
+        let figures = scenario().with_context(|| name.to_owned())?;
+        println!("{name}: {figures} ({:.0} s)", start.elapsed().as_secs_f64());
+        anyhow::Ok(())
+    };
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> = scenarios.iter().map(|scenario| scope.spawn(move || run(scenario))).collect();
+        let ended = running.into_iter().zip(scenarios);
+        ended
+            .filter_map(|(running, (name, _))| match running.join() {
+                Ok(result) => result.err().map(|error| format!("{error:?}")),
+                Err(_) => Some(format!("{name} has panicked")),
+            })
+            .collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}

@@ -23,31 +23,29 @@ mod restarts;
 mod sizes;
 mod tls;
 
-use std::time::Instant;
+use anyhow::Result;
+use sandbox::{Folder, Process, Space, Stage, now};
 
-use anyhow::{Context, Result};
-
-/// A name, and a function that returns the figures to report.
-type Scenario = (&'static str, fn() -> Result<String>);
+use super::side_by_side;
 
 const SKIPPED: &str = "skipped: this user may not make namespaces";
 
-/// Runs all of them at once, and reports every failure.
-fn side_by_side(scenarios: &[Scenario]) {
-    let run = |&(name, scenario): &Scenario| {
-        let start = Instant::now();
-        let figures = scenario().with_context(|| name.to_owned())?;
-        println!("{name}: {figures} ({:.0} s)", start.elapsed().as_secs_f64());
-        anyhow::Ok(())
-    };
-    let failures: Vec<String> = std::thread::scope(|scope| {
-        let run = &run;
-        let running: Vec<_> = scenarios.iter().map(|scenario| scope.spawn(move || run(scenario))).collect();
-        running
-            .into_iter()
-            .filter_map(|scenario| scenario.join().unwrap().err())
-            .map(|e| format!("{e:?}"))
-            .collect()
-    });
-    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+/// The parts of a prefix that makes paths long, to be repeated.
+const LONG: [&str; 4] = ["long"; 4];
+
+/// A daemon that is not started yet, and a Carbon on its usual ports, in a separate network.
+fn isolated() -> Result<Option<(Stage, Space)>> {
+    let folder = Folder::new()?;
+    let Some(space) = Space::new(&folder, "true")? else { return Ok(None) };
+    Ok(Some((Stage::within(folder, &space, true)?, space)))
+}
+
+/// A program between the daemon and Carbon is killed, and started again after two ticks.
+fn dies(stage: &mut Stage, program: &mut Process) -> Result<()> {
+    let since = now();
+    program.kill()?;
+    stage.ticks(2)?;
+    program.start()?;
+    stage.connected(since)?;
+    stage.ticks(2)
 }

@@ -6,8 +6,9 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
-use sandbox::tls::{Authority, stunnel};
-use sandbox::{Folder, Imitation, Manner, Process, Sink, destination, run, slurm_graphite, wait};
+use sandbox::{Folder, Imitation, Manner, Process, Sink, TlsProxy, destination, wait};
+
+use super::status::{daemon_every, runtime, status};
 
 /// So many ticks in a row, two seconds apart.
 const TICKS: usize = 10;
@@ -23,30 +24,13 @@ struct Rig {
 impl Rig {
     fn new() -> Result<Self> {
         let (folder, healthy) = (Folder::new()?, Sink::start(Manner::Record)?);
-        std::fs::create_dir(folder.path().join("run"))?;
-        let run = folder.path().join("run").display().to_string();
-        Ok(Self { folder, healthy, others: String::new(), env: vec![("RUNTIME_DIRECTORY", run)] })
+        Ok(Self { folder, healthy, others: String::new(), env: Vec::new() })
     }
 
     fn start(&self) -> Result<Process> {
-        let config = self.folder.path().join("daemon.toml");
         let reader = Imitation::good(&self.folder)?.toml();
-        let healthy = destination("healthy", &self.healthy.address());
-        let text =
-            format!("interval = \"2s\"\n[slurm]\n{reader}{healthy}protocol = \"plaintext\"\n{}", self.others);
-        std::fs::write(&config, text)?;
-        let mut process = Process::new(&self.folder, "daemon", slurm_graphite()?).args([
-            "run",
-            "--config",
-            &config.display().to_string(),
-        ]);
-        for (name, value) in &self.env {
-            process = process.env(name, value);
-        }
-        process.start()?;
-        let socket = self.folder.path().join("run/status.sock");
-        wait::until("its socket", wait::LIMIT, || socket.exists())?;
-        Ok(process)
+        let toml = format!("[slurm]\n{reader}{}{}", self.healthy.destination("healthy"), self.others);
+        daemon_every("2s", &self.folder, &toml, &self.env)
     }
 
     /// The timestamps that the healthy destination has.
@@ -65,12 +49,6 @@ impl Rig {
         ensure!(holes.is_empty(), "missing between {holes:?}: {:#?}", daemon.lines());
         Ok(())
     }
-
-    fn status(&self) -> Result<String> {
-        let socket = self.folder.path().join("run/status.sock").display().to_string();
-        let args = ["status", "--socket", &socket];
-        Ok(run(&self.folder, &args)?.stdout)
-    }
 }
 
 /// As long as bytes came as fast as they were read, the daemon did nothing else.
@@ -78,19 +56,16 @@ impl Rig {
 fn a_receiver_that_sends_without_end_costs_the_others_no_tick_and_is_left_alone() {
     let mut rig = Rig::new().unwrap();
     let (plain, behind) = (Sink::start(Manner::Talk).unwrap(), Sink::start(Manner::Talk).unwrap());
-    let authority = Authority::new(&rig.folder, "ca").unwrap();
-    let server = authority.issue(&rig.folder, "server", "DNS:localhost", true).unwrap();
-    let (mut proxy, port) = stunnel(&rig.folder, "stunnel", behind.port, &server, "").unwrap();
-    proxy.start().unwrap();
+    let proxy = TlsProxy::start(&rig.folder, behind.port).unwrap();
     rig.others = format!(
-        "{}protocol = \"plaintext\"\n{}tls = true\nca_file = {:?}\n",
-        destination("plain", &plain.address()),
-        destination("tls", &format!("localhost:{port}")),
-        authority.ca
+        "{}{}tls = true\nca_file = {:?}\n",
+        plain.destination("plain"),
+        destination("tls", &format!("localhost:{}", proxy.port)),
+        proxy.authority.ca
     );
     let mut daemon = rig.start().unwrap();
     rig.each_tick_arrives(&mut daemon).unwrap();
-    let status = rig.status().unwrap();
+    let status = status(&rig.folder, &[]).unwrap().stdout;
     for name in ["plain", "tls"] {
         let line = status.lines().find(|line| line.starts_with(&format!("✗ {name}"))).unwrap_or_default();
         assert!(line.contains("what answers is not Carbon"), "{name}: {status}");
@@ -117,7 +92,7 @@ fn a_service_manager_that_does_not_read_costs_no_tick() {
 fn clients_of_the_status_socket_that_read_nothing_or_connect_without_end_cost_no_tick() {
     let rig = Rig::new().unwrap();
     let mut daemon = rig.start().unwrap();
-    let socket = rig.folder.path().join("run/status.sock");
+    let socket = runtime(&rig.folder).join("status.sock");
     let (ends, asked) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         // They stay, and never read.

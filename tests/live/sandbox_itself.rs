@@ -206,9 +206,7 @@ fn nothing_is_left(folder: &Path, processes: &[u32]) -> Result<()> {
 
 /// The local addresses of a process's listening TCP and bound UDP sockets, in the kernel's hexadecimal form.
 fn bound_sockets(pid: u32) -> Vec<(u32, String)> {
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-    let sockets: Vec<String> = links.map(|link| link.display().to_string()).collect();
+    let sockets = proc::links(pid);
     let mut found = Vec::new();
     for table in ["tcp", "tcp6", "udp", "udp6"] {
         for line in fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default().lines().skip(1) {

@@ -14,33 +14,45 @@ use serde_json::Value;
 use super::commands::Terminal;
 
 const SOON: Duration = wait::LIMIT;
+const NO_CARBON: &str = "[[carbon]]\naddress = \"127.0.0.1:9\"\n";
 /// sysexits.h: EX_UNAVAILABLE
 const NO_DAEMON: Option<i32> = Some(69);
 
 /// The folder that systemd would create.
-fn runtime(folder: &Folder) -> PathBuf {
+pub(crate) fn runtime(folder: &Folder) -> PathBuf {
     folder.path().join("run")
 }
 
 /// A daemon that ticks every second, with this additional configuration, at the place where `status` looks for it.
 fn daemon(folder: &Folder, toml: &str) -> Result<Process> {
-    daemon_every("1s", folder, toml)
+    daemon_every("1s", folder, toml, &[])
 }
 
-fn daemon_every(interval: &str, folder: &Folder, toml: &str) -> Result<Process> {
-    let file = folder.path().join("daemon.toml");
-    fs::write(&file, format!("interval = \"{interval}\"\n{toml}"))?;
+/// The same with another interval and these environment variables.
+pub(crate) fn daemon_every(
+    interval: &str,
+    folder: &Folder,
+    toml: &str,
+    env: &[(&str, String)],
+) -> Result<Process> {
+    fs::write(folder.path().join("daemon.toml"), format!("interval = \"{interval}\"\n{toml}"))?;
     fs::create_dir_all(runtime(folder))?;
-    let mut process = Process::new(folder, "daemon", slurm_graphite()?)
-        .args(["run", "--config", &file.display().to_string()])
-        .env("RUNTIME_DIRECTORY", runtime(folder));
+    let mut process = process(folder, "daemon")?;
+    env.iter().for_each(|(name, value)| process.set_env(name, value));
     process.start()?;
     let socket = runtime(folder).join("status.sock");
     wait::until("its socket", SOON, || socket.exists())?;
     Ok(process)
 }
 
-fn status(folder: &Folder, args: &[&str]) -> Result<Finished> {
+/// A daemon with that configuration, not started yet.
+fn process(folder: &Folder, name: &str) -> Result<Process> {
+    Ok(Process::new(folder, name, slurm_graphite()?)
+        .args(["run", "--config", &folder.path().join("daemon.toml").display().to_string()])
+        .env("RUNTIME_DIRECTORY", runtime(folder)))
+}
+
+pub(crate) fn status(folder: &Folder, args: &[&str]) -> Result<Finished> {
     let runtime = runtime(folder).display().to_string();
     let all = [&["status"], args].concat();
     Invocation::new(folder, &all)?.env("RUNTIME_DIRECTORY", &runtime).finish()
@@ -90,15 +102,9 @@ fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
     assert_eq!(told["pid"], daemon.pid().unwrap());
     assert_eq!(told["config"], sandbox.path("daemon.toml").display().to_string());
     assert!(told["now"].as_i64().unwrap() - told["last_tick"].as_i64().unwrap() <= 5, "{told}");
-    assert_eq!(
-        (&told["slurmctld"]["answers"], &told["slurmctld"]["cluster"]),
-        (&true.into(), &"sandbox".into())
-    );
-    let main = &told["destinations"][0];
-    assert_eq!(
-        (&main["name"], &main["connected"], &main["in_doubt"]),
-        (&"main".into(), &true.into(), &false.into())
-    );
+    let (slurmctld, main) = (&told["slurmctld"], &told["destinations"][0]);
+    assert!(slurmctld["answers"] == true && slurmctld["cluster"] == "sandbox", "{told}");
+    assert!(main["name"] == "main" && main["connected"] == true && main["in_doubt"] == false, "{told}");
     assert_eq!(told["queue"]["dir"], queue.display().to_string());
     let readers = sandbox::proc::children(daemon.pid().unwrap());
     for (reader, role) in told["readers"].as_array().unwrap().iter().zip(["statistics", "surveys"]) {
@@ -282,8 +288,7 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
 fn a_daemon_that_is_stopped_is_told_within_seconds_and_is_found_again_when_it_goes_on() {
     let folder = Folder::new().unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
-    let toml = format!("[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n", sink.address());
-    let mut daemon = daemon(&folder, &toml).unwrap();
+    let mut daemon = daemon(&folder, &sink.destination("sink")).unwrap();
     until(&folder, "a tick", |told| told["last_tick"].is_i64());
     daemon.freeze().unwrap();
     let start = Instant::now();
@@ -302,7 +307,7 @@ fn a_daemon_that_is_stopped_is_told_within_seconds_and_is_found_again_when_it_go
 #[test]
 fn ticks_that_have_ended_are_a_problem_although_the_daemon_answers() {
     let folder = Folder::new().unwrap();
-    let _daemon = daemon_every("5s", &folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
+    let _daemon = daemon_every("5s", &folder, NO_CARBON, &[]).unwrap();
     until(&folder, "a tick", |told| told["last_tick"].is_i64());
     let late = wait::until_some("an old tick", SOON, || {
         status(&folder, &["--max-age", "2s"]).ok().filter(|said| line(&said.stdout, "last tick").0 == '✗')
@@ -343,7 +348,7 @@ fn without_a_daemon_it_says_where_it_has_looked_and_what_to_do() {
 #[test]
 fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemon_takes_its_place() {
     let folder = Folder::new().unwrap();
-    let mut daemon = daemon(&folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
+    let mut daemon = daemon(&folder, NO_CARBON).unwrap();
     until(&folder, "a response", |told| told["pid"].is_u64());
     daemon.kill().unwrap();
     let killed = status(&folder, &[]).unwrap();
@@ -363,13 +368,10 @@ fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemo
 #[test]
 fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
     let folder = Folder::new().unwrap();
-    let mut first = daemon(&folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
+    let mut first = daemon(&folder, NO_CARBON).unwrap();
     let pid = first.pid().unwrap();
     until(&folder, "the first daemon", |told| told["pid"] == pid);
-    let file = folder.path().join("daemon.toml").display().to_string();
-    let mut second = Process::new(&folder, "second", slurm_graphite().unwrap())
-        .args(["run", "--config", &file])
-        .env("RUNTIME_DIRECTORY", runtime(&folder));
+    let mut second = process(&folder, "second").unwrap();
     second.start().unwrap();
     second.line("another daemon listens in this directory", SOON).unwrap();
     until(&folder, "the first daemon still", |told| told["pid"] == pid);
@@ -382,7 +384,7 @@ fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
 #[test]
 fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
     let folder = Folder::new().unwrap();
-    let _daemon = daemon(&folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
+    let _daemon = daemon(&folder, NO_CARBON).unwrap();
     until(&folder, "a response", |told| told["pid"].is_u64());
     let socket = runtime(&folder).join("status.sock");
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o666);

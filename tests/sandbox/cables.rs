@@ -2,12 +2,12 @@
 //! Carbon and a recorder for each host.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::carbon::Options;
-use crate::{Carbon, Folder, Invocation, Process, find_program};
+use crate::{Carbon, Folder, Process, Space, find_program};
 
 /// The hub's address.
 const HUB: &str = "10.99.0.1";
@@ -41,34 +41,9 @@ pub struct Cables {
     /// The Carbon of both hosts.
     pub carbon: Carbon,
     folder: PathBuf,
-    hub: Network,
-    hosts: [Network; 2],
+    hub: Space,
+    hosts: [Space; 2],
     _recorder: Process,
-}
-
-/// A network namespace, held by a sleeping process.
-#[derive(Debug)]
-struct Network {
-    pid: u32,
-    _holder: Process,
-}
-
-impl Network {
-    fn new(folder: &Folder, name: &str) -> Result<Self> {
-        let holder = Process::new(folder, &format!("network-{name}"), find_program("unshare")?);
-        let log = holder.log().to_owned();
-        let is_made = move || fs::read_to_string(&log).is_ok_and(|text| text.contains("made"));
-        let script = "ip link set lo up && echo made && exec sleep 100000";
-        let mut holder = holder.args(["-n", "sh", "-ec", script]).ready(is_made);
-        holder.start()?;
-        Ok(Self { pid: holder.pid().context("the holder has ended")?, _holder: holder })
-    }
-
-    fn run(&self, folder: &Folder, command: &str) -> Result<()> {
-        let pid = self.pid.to_string();
-        let args = ["-n", "-t", &pid, "--", "sh", "-ec", command];
-        Invocation::of(folder, &find_program("nsenter")?, &args)?.succeed().map(drop)
-    }
 }
 
 impl Cables {
@@ -77,8 +52,8 @@ impl Cables {
         if !rustix::process::getuid().is_root() {
             return Ok(None);
         }
-        let hub = Network::new(folder, "hub")?;
-        let hosts = [Network::new(folder, "0")?, Network::new(folder, "1")?];
+        let hub = Space::network(folder, "hub")?;
+        let hosts = [Space::network(folder, "0")?, Space::network(folder, "1")?];
         hub.run(
             folder,
             &format!("ip link add br0 type bridge; ip addr add {HUB}/24 dev br0; ip link set br0 up"),
@@ -88,16 +63,15 @@ impl Cables {
             hub.run(folder, &format!("{cable}; ip link set v{index} master br0 up"))?;
             host.run(folder, &format!("ip addr add {address}/24 dev eth0; ip link set eth0 up"))?;
         }
-        let mut recorder = Process::new(folder, "recorder", find_program("nsenter")?);
+        let recorder = hub.process(folder, "recorder", &find_program("python3")?, true)?;
         let log = recorder.log().to_owned();
         let listen = move || fs::read_to_string(&log).is_ok_and(|text| text.lines().count() == 2);
-        recorder = recorder.args(["-n", "-t", &hub.pid.to_string(), "--", "python3", "-c", RECORDER, HUB]);
+        let mut recorder = recorder.args(["-c", RECORDER, HUB]).ready(listen);
         for (port, index) in PORTS.iter().zip(0..) {
-            recorder = recorder.args([port.to_string()]).args([file(folder, index)]);
+            recorder = recorder.args([port.to_string()]).args([file(folder.path(), index)]);
         }
-        recorder = recorder.ready(listen);
         recorder.start()?;
-        let carbon = carbon(folder, &hub)?;
+        let carbon = Carbon::within(&hub, folder, HUB, &Options::default())?;
         let path = folder.path().to_owned();
         Ok(Some(Self { carbon, folder: path, hub, hosts, _recorder: recorder }))
     }
@@ -117,36 +91,17 @@ impl Cables {
         let port = PORTS.get(index).copied().unwrap_or_default();
         format!(
             "[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{HUB}:{port}\"\n\
-             [[carbon]]\nname = \"carbon\"\naddress = \"{HUB}:{}\"\n",
-            self.carbon.pickle_port
+             [[carbon]]\nname = \"carbon\"\naddress = \"{}\"\n",
+            self.carbon.address()
         )
     }
 
     /// Where everything is recorded that a host sends.
     pub(crate) fn recorded(&self, index: usize) -> PathBuf {
-        self.folder.join(format!("recorded-{index}"))
+        file(&self.folder, index)
     }
 }
 
-fn file(folder: &Folder, index: usize) -> PathBuf {
-    folder.path().join(format!("recorded-{index}"))
-}
-
-/// Carbon on the hub's address.
-fn carbon(folder: &Folder, hub: &Network) -> Result<Carbon> {
-    let mut carbon = Carbon::new(folder, "carbon", &Options::default())?;
-    let conf = folder.path().join("carbon").join("carbon.conf");
-    fs::write(&conf, fs::read_to_string(&conf)?.replace("127.0.0.1", HUB))?;
-    let (table, port) = (format!("/proc/{}/net/tcp", hub.pid), carbon.pickle_port);
-    carbon.process = Process::new(folder, "carbon", find_program("nsenter")?)
-        .args(["-n", "-t", &hub.pid.to_string(), "--"])
-        .args([find_program("carbon-cache")?])
-        .args([format!("--config={}", conf.display())])
-        .args(["--nodaemon", "--logfile=-", "start"])
-        .ready(move || {
-            fs::read_to_string(&table)
-                .is_ok_and(|text| text.contains(&format!(":{port:04X} 00000000:0000 0A")))
-        });
-    carbon.process.start()?;
-    Ok(carbon)
+fn file(folder: &Path, index: usize) -> PathBuf {
+    folder.join(format!("recorded-{index}"))
 }

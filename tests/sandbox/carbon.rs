@@ -57,7 +57,9 @@ impl Default for Options {
 pub struct Carbon {
     /// The daemon itself.
     pub process: Process,
-    /// The port of the plaintext protocol on 127.0.0.1.
+    /// Where it listens.
+    address: &'static str,
+    /// The port of the plaintext protocol.
     pub line_port: u16,
     /// The port of the pickle protocol.
     pub pickle_port: u16,
@@ -90,13 +92,16 @@ impl Carbon {
     pub fn new(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let start = |program: &Path| Ok(Process::new(folder, name, program.to_owned()));
         let ports = [free_port()?, free_port()?, free_port()?];
-        Self::from(folder, name, options, &start, ports, proc::listening)
+        Self::from(folder, name, options, &start, "127.0.0.1", ports, proc::listening)
     }
 
-    /// The same in a separate network, on Carbon's usual ports.
-    pub fn within(space: &Space, folder: &Folder, name: &str, options: &Options) -> Result<Self> {
-        let start = |program: &Path| space.process(folder, name, program, true);
-        Self::from(folder, name, options, &start, [2003, 2004, 7002], space.listening())
+    /// Starts one in a separate network, at this address, on Carbon's usual ports.
+    pub fn within(space: &Space, folder: &Folder, address: &'static str, options: &Options) -> Result<Self> {
+        let start = |program: &Path| space.process(folder, "carbon", program, true);
+        let ports = [2003, 2004, 7002];
+        let mut carbon = Self::from(folder, "carbon", options, &start, address, ports, space.listening())?;
+        carbon.process.start()?;
+        Ok(carbon)
     }
 
     fn from(
@@ -104,7 +109,8 @@ impl Carbon {
         name: &str,
         options: &Options,
         start: Start<'_>,
-        [line_port, pickle_port, query_port]: [u16; 3],
+        address: &'static str,
+        ports: [u16; 3],
         listening: impl Fn(u16) -> bool + Send + Sync + 'static,
     ) -> Result<Self> {
         let home = folder.path().join(name);
@@ -112,27 +118,18 @@ impl Carbon {
         fs::create_dir_all(&whisper).with_context(|| whisper.display().to_string())?;
         fs::write(home.join("storage-schemas.conf"), &options.schemas)?;
         fs::write(home.join("storage-aggregation.conf"), &options.aggregation)?;
-        let conf = home.join("carbon.conf");
-        let ports = [line_port, pickle_port, query_port];
-        let mut text = carbon_conf(&home, ports, options.limits, options.graphite_web);
-        if options.own_figures {
-            text = text.replace("CARBON_METRIC_INTERVAL = 0", "CARBON_METRIC_INTERVAL = 1");
-        }
-        fs::write(&conf, text)?;
-        let process = start(&find_program("carbon-cache")?)?
-            .args([format!("--config={}", conf.display())])
-            .args(["--nodaemon", "--logfile=-", "start"])
-            .env("PYTHONDONTWRITEBYTECODE", "1")
+        let process = under_carbons_flags(start(&find_program("carbon-cache")?)?, &home.join("carbon.conf"))
             .ready(move || ports.into_iter().all(&listening));
+        let [line_port, pickle_port, query_port] = ports;
         let graphite_web = options.graphite_web;
-        Ok(Self { process, line_port, pickle_port, query_port, graphite_web, whisper })
+        let carbon = Self { process, address, line_port, pickle_port, query_port, graphite_web, whisper };
+        carbon.configure(options.limits, options.own_figures)?;
+        Ok(carbon)
     }
 
     /// Changes the limits, from its next start on.
     pub fn limit(&self, limits: Limits) -> Result<()> {
-        let home = self.whisper.parent().context("a whisper tree without a folder")?;
-        let ports = [self.line_port, self.pickle_port, self.query_port];
-        Ok(fs::write(home.join("carbon.conf"), carbon_conf(home, ports, limits, self.graphite_web))?)
+        self.configure(limits, false)
     }
 
     /// Removes everything it has stored, as a new disk would.
@@ -141,14 +138,63 @@ impl Carbon {
         Ok(fs::create_dir(&self.whisper)?)
     }
 
-    /// `127.0.0.1:PORT` of the pickle protocol.
+    /// How many points it has discarded because its cache was full, by its log.
+    pub fn dropped(&self) -> usize {
+        self.process.lines().iter().filter(|line| line.contains("MetricCache is full")).count()
+    }
+
+    /// Address and port of the pickle protocol.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.pickle_port)
+        format!("{}:{}", self.address, self.pickle_port)
     }
 
     /// The points of one metric path in whisper's finest archive.
     pub fn series(&self, path: &str) -> Result<Series> {
         Series::read(&self.file(path))
+    }
+
+    fn configure(&self, limits: Limits, own_figures: bool) -> Result<()> {
+        let (creates, updates, size) = match limits {
+            Limits::Wide => ("inf", "50000", "inf"),
+            Limits::AsShipped => ("50", "500", "inf"),
+            Limits::Tight => ("inf", "10", "100"),
+            Limits::Slow => ("inf", "1", "inf"),
+            Limits::Full => ("inf", "4", "30000"),
+        };
+        // Otherwise tags would be sent to a graphite-web on port 80. After 5 s it gives a request up and announces the series again
+        // with a later point.
+        let tags = self.graphite_web.map_or_else(
+            || "ENABLE_TAGS = False".to_owned(),
+            |port| format!("ENABLE_TAGS = True\nGRAPHITE_URL = http://127.0.0.1:{port}\nTAG_BATCH_SIZE = 20\nTAG_UPDATE_INTERVAL = 11"),
+        );
+        let home = self.whisper.parent().context("a whisper tree without a folder")?;
+        // Otherwise its own metrics would be among those of a test.
+        let text = format!(
+            "\
+{}\
+CARBON_METRIC_INTERVAL = {}
+MAX_CACHE_SIZE = {size}
+USE_FLOW_CONTROL = True
+MAX_UPDATES_PER_SECOND = {updates}
+MAX_CREATES_PER_MINUTE = {creates}
+LINE_RECEIVER_INTERFACE = {address}
+LINE_RECEIVER_PORT = {}
+PICKLE_RECEIVER_INTERFACE = {address}
+PICKLE_RECEIVER_PORT = {}
+CACHE_QUERY_INTERFACE = {address}
+CACHE_QUERY_PORT = {}
+ENABLE_UDP_LISTENER = False
+{tags}
+LOG_CREATES = True
+",
+            carbon_section("cache", home),
+            u8::from(own_figures),
+            self.line_port,
+            self.pickle_port,
+            self.query_port,
+            address = self.address
+        );
+        Ok(fs::write(home.join("carbon.conf"), text)?)
     }
 
     /// The folder of all metrics.
@@ -180,51 +226,26 @@ fn collect(folder: &Path, prefix: &str, found: &mut BTreeMap<String, PathBuf>) {
     }
 }
 
-fn carbon_conf(
-    home: &Path,
-    [line, pickle, query]: [u16; 3],
-    limits: Limits,
-    graphite_web: Option<u16>,
-) -> String {
-    let (creates, updates, size) = match limits {
-        Limits::Wide => ("inf", "50000", "inf"),
-        Limits::AsShipped => ("50", "500", "inf"),
-        Limits::Tight => ("inf", "10", "100"),
-        Limits::Slow => ("inf", "1", "inf"),
-        Limits::Full => ("inf", "4", "30000"),
-    };
-    let home = home.display();
-    let tags = graphite_web.map_or_else(
-        || "ENABLE_TAGS = False".to_owned(),
-        // After 5 s it gives a request up and announces the series again with a later point.
-        |port| {
-            format!("ENABLE_TAGS = True\nGRAPHITE_URL = http://127.0.0.1:{port}\nTAG_BATCH_SIZE = 20\nTAG_UPDATE_INTERVAL = 11")
-        },
-    );
-    // Otherwise its own metrics would be among those of a test, and tags would be sent to a graphite-web on port 80.
+/// The beginning of a carbon.conf.
+pub(crate) fn carbon_section(name: &str, home: &Path) -> String {
     format!(
         "\
-[cache]
-STORAGE_DIR = {home}
-LOCAL_DATA_DIR = {home}/whisper
-CONF_DIR = {home}
-LOG_DIR = {home}
-PID_DIR = {home}
+[{name}]
+STORAGE_DIR = {0}
+LOCAL_DATA_DIR = {0}/whisper
+CONF_DIR = {0}
+LOG_DIR = {0}
+PID_DIR = {0}
 USER =
-CARBON_METRIC_INTERVAL = 0
-MAX_CACHE_SIZE = {size}
-USE_FLOW_CONTROL = True
-MAX_UPDATES_PER_SECOND = {updates}
-MAX_CREATES_PER_MINUTE = {creates}
-LINE_RECEIVER_INTERFACE = 127.0.0.1
-LINE_RECEIVER_PORT = {line}
-PICKLE_RECEIVER_INTERFACE = 127.0.0.1
-PICKLE_RECEIVER_PORT = {pickle}
-CACHE_QUERY_INTERFACE = 127.0.0.1
-CACHE_QUERY_PORT = {query}
-ENABLE_UDP_LISTENER = False
-{tags}
-LOG_CREATES = True
-"
+",
+        home.display()
     )
+}
+
+/// One of Carbon's programs, with this carbon.conf.
+pub(crate) fn under_carbons_flags(process: Process, conf: &Path) -> Process {
+    process
+        .args([format!("--config={}", conf.display())])
+        .args(["--nodaemon", "--logfile=-", "start"])
+        .env("PYTHONDONTWRITEBYTECODE", "1")
 }

@@ -136,6 +136,11 @@ impl Collected {
         &self.entries
     }
 
+    /// Those after `since` that a person sees at the default level.
+    pub fn news(&self, since: f64) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.at > since && entry.is_news())
+    }
+
     /// Whether the log contains these words after `since`.
     #[must_use]
     pub fn said(&self, since: f64, words: &str) -> bool {

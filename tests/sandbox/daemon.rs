@@ -73,9 +73,8 @@ impl Daemon {
 
     fn start_with(folder: &Folder, slurm: &str, collectors: &str, most_readers: usize) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
-        let carbon = format!("name = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n", sink.address());
-        let process =
-            spawn_daemon(folder, "daemon", &format!("[slurm]\n{slurm}\n[[carbon]]\n{carbon}\n{collectors}"))?;
+        let toml = format!("[slurm]\n{slurm}\n{}{collectors}", sink.destination("sink"));
+        let process = spawn_daemon(folder, "daemon", &toml)?;
         Ok(Self { process, sink, recorded: Recorded::default(), looked: None, most_readers })
     }
 

@@ -36,11 +36,7 @@ impl FollowingDaemon {
     /// folder `run`.
     pub fn on(folder: &Folder, host: &str, conf: &str, more: &str) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
-        let to = format!(
-            "[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n",
-            sink.address()
-        );
-        Self::with(folder, host, conf, &(to + more), Received::Sink(sink), None)
+        Self::with(folder, host, conf, &(sink.destination("sink") + more), Received::Sink(sink), None)
     }
 
     /// The daemon on the host of the controller `index`, with a network that can be cut, which sends to its recorder and

@@ -72,6 +72,19 @@ serve() {{ while ask; do answer; done; }}
         Ok(format!("echo '{}'", line.replace(&ID.to_string(), "'\"$id\"'")))
     }
 
+    /// The body of one that answers requests of these kinds with these commands, and all others with `others`.
+    pub fn serving(kinds: &[(&str, &str)], others: &str) -> String {
+        let case = |(kind, command): &(&str, &str)| format!("*'\"{kind}\"'*) {command} ;; ");
+        let cases: String = kinds.iter().map(case).collect();
+        format!("hello; while ask; do case $line in {cases}*) {others} ;; esac; done")
+    }
+
+    /// A recording of these readings.
+    pub fn recording(readings: impl IntoIterator<Item = Reading>) -> Result<String> {
+        let line = |reading| Ok(serde_json::to_string(&Answer::Reading(Box::new(reading)))? + "\n");
+        readings.into_iter().map(line).collect()
+    }
+
     /// A reader that does everything right.
     pub fn good(folder: &Folder) -> Result<Self> {
         Self::new(folder, "reader", "hello; serve")

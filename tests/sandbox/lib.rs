@@ -24,7 +24,6 @@ pub mod following;
 mod forwarder;
 pub mod grafana;
 pub mod graphite_web;
-mod haproxy;
 pub mod http;
 mod imitation;
 mod invocation;
@@ -72,7 +71,6 @@ pub use following::FollowingDaemon;
 pub use forwarder::Forwarder;
 pub use grafana::{Dashboard, Panel};
 pub use graphite_web::{GraphiteWeb, Rendered};
-pub use haproxy::Haproxy;
 pub use imitation::Imitation;
 pub use invocation::{Finished, Invocation, printed, run};
 pub use log::Entry;
@@ -90,9 +88,9 @@ pub use slurm::{CPUS, NOBODY, Slurm, is_root};
 pub use slurmdbd::Slurmdbd;
 pub use slurmrestd::{Slurmrestd, Way};
 pub use space::Space;
-pub use stage::{ALL_READ, Plan, Stage, destination};
+pub use stage::{ALL_READ, IN_USE, Plan, Stage, destination};
 pub use tls::TlsProxy;
-pub use victoria_metrics::{VictoriaMetrics, Vmagent};
+pub use victoria_metrics::VictoriaMetrics;
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they use. Dropping it ends and removes everything.

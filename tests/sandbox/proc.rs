@@ -19,11 +19,16 @@ pub fn alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// The one-letter state in /proc/PID/stat: R, S, D, T (stopped), Z (zombie).
-pub fn state(pid: u32) -> Option<char> {
+/// A field of /proc/PID/stat, counted from the state.
+fn stat(pid: u32, field: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name is in parentheses and may contain parentheses.
-    stat.rsplit_once(") ")?.1.chars().next()
+    Some(stat.rsplit_once(") ")?.1.split(' ').nth(field)?.to_owned())
+}
+
+/// The one-letter state in /proc/PID/stat: R, S, D, T (stopped), Z (zombie).
+pub fn state(pid: u32) -> Option<char> {
+    stat(pid, 0)?.chars().next()
 }
 
 /// The ids of a process's children, such as a daemon's readers.
@@ -33,16 +38,13 @@ pub fn children(pid: u32) -> Vec<u32> {
 
 /// The id of a process's parent.
 pub fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    stat(pid, 1)?.parse().ok()
 }
 
 /// The CPU time that a process has used, in ticks of 10 ms.
 pub fn cpu_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
-    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(user + system)
+    // User and system time.
+    [11, 12].into_iter().map(|field| stat(pid, field)?.parse::<u64>().ok()).sum()
 }
 
 /// The resident memory of a process in KiB.
@@ -60,11 +62,16 @@ fn memory_kib(pid: u32, line: &str) -> Option<u64> {
     status.lines().find_map(|text| text.strip_prefix(line))?.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// How many TCP connections of a process are being made or are open at both ends.
-pub fn connections(pid: u32) -> usize {
+/// What the descriptors of a process lead to, such as `socket:[INODE]`.
+pub fn links(pid: u32) -> Vec<String> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-    let sockets: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    links.map(|link| link.to_string_lossy().into_owned()).collect()
+}
+
+/// How many TCP connections of a process are being made or are open at both ends.
+pub fn connections(pid: u32) -> usize {
+    let sockets = links(pid);
     let inode = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let open = ["01", "02"].contains(fields.get(3)?);
@@ -124,9 +131,7 @@ pub(crate) fn unix_sockets(folder: &Path) -> Vec<String> {
 
 /// Whether the process has one of these sockets: slurmstepd of 24.11 wipes its whole environment, and listens on one.
 pub(crate) fn has_socket(pid: u32, sockets: &[String]) -> bool {
-    let of = || fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let is_one = |link: &Path| sockets.iter().any(|socket| link.as_os_str() == socket.as_str());
-    !sockets.is_empty() && of().any(|entry| fs::read_link(entry.path()).is_ok_and(|link| is_one(&link)))
+    !sockets.is_empty() && links(pid).iter().any(|link| sockets.contains(link))
 }
 
 /// Whether the process sees a mount on this folder, or below it, that this process does not.

@@ -17,59 +17,14 @@ const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 /// The variable that names the file `slurm-graphite` reads without --config.
 const DEFAULT_FILE: &str = "SLURM_GRAPHITE_CONFIG";
 
-const PACKAGES: [(&str, &str); 37] = [
-    ("munged", "munge"),
-    ("slurmrestd", "slurmrestd"),
-    ("stunnel", "stunnel4"),
-    ("openssl", "openssl"),
-    ("slurmctld", "slurmctld"),
-    ("slurmd", "slurmd"),
-    ("slurmdbd", "slurmdbd"),
-    ("mariadbd", "mariadb-server-core"),
-    ("mariadb-install-db", "mariadb-server-core"),
-    ("mariadb", "mariadb-client-core"),
-    ("carbon-cache", "graphite-carbon"),
-    ("carbon-relay", "graphite-carbon"),
-    ("carbon-c-relay", "carbon-c-relay"),
-    ("graphite-manage", "graphite-web"),
-    ("victoria-metrics", "victoria-metrics"),
-    ("ip", "iproute2"),
-    ("nsenter", "util-linux"),
-    ("unshare", "util-linux"),
-    ("python3", "python3-whisper"),
-    ("make", "make"),
-    ("sh", "dash"),
-    ("timeout", "coreutils"),
-    ("valgrind", "valgrind"),
-    ("setpriv", "util-linux"),
-    ("supervisord", "supervisor"),
-    ("systemd-analyze", "systemd"),
-    ("man", "man-db"),
-    ("bash", "bash"),
-    ("zsh", "zsh"),
-    ("fish", "fish"),
-    ("debootstrap", "debootstrap"),
-    ("dpkg-deb", "dpkg"),
-    ("lintian", "lintian"),
-    ("rpm", "rpm"),
-    ("rpmspec", "rpm"),
-    ("rpmlint", "rpmlint"),
-    ("chromium", "chromium"),
-];
-
 /// The path of a program; an ordinary user's `PATH` often lacks `/usr/sbin`, where slurmctld is.
-/// The error names the package of Debian that has it.
 pub fn find_program(name: &str) -> Result<PathBuf> {
-    let package =
-        PACKAGES.iter().find(|(program, _)| *program == name).map_or("slurm-client", |found| found.1);
     std::env::split_paths(SEARCH)
         // Sites install Slurm under other prefixes, which only PATH tells.
         .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()))
         .map(|folder| folder.join(name))
         .find(|path| path.is_file())
-        .with_context(|| {
-            format!("{name} is not installed: run `make packages` (Debian's package is {package})")
-        })
+        .with_context(|| format!("{name} is not installed: run `make packages`"))
 }
 
 /// A command that runs in the folder of a sandbox. Its environment does not depend on the caller's shell and has the

@@ -70,6 +70,12 @@ impl Sink {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// Its `[[carbon]]` table, for lines; more keys may follow.
+    pub fn destination(&self, name: &str) -> String {
+        let address = self.address();
+        format!("[[carbon]]\nname = \"{name}\"\nprotocol = \"plaintext\"\naddress = \"{address}\"\n")
+    }
+
     /// Changes how later connections are treated.
     pub fn behave(&self, manner: Manner) {
         *lock(&self.shared.manner) = manner;

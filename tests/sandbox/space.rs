@@ -1,5 +1,5 @@
 //! Separate namespaces, held by a sleeping process, in which other processes are started: a network that can be cut, a
-//! small disk, another /etc/hosts. Root is not needed if the kernel allows user namespaces for everybody.
+//! small disk, another /etc/hosts. Root is not needed for most if the kernel allows user namespaces for everybody.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,10 @@ use crate::{Folder, Invocation, Process, find_program};
 /// The process that holds the namespaces.
 #[derive(Debug)]
 pub struct Space {
-    pid: u32,
-    /// Whether it is the host's root, with only a mount namespace.
-    real: bool,
+    /// Its id.
+    pub(crate) pid: u32,
+    /// How nsenter(1) enters them.
+    flags: &'static [&'static str],
     folder: PathBuf,
     _holder: Process,
 }
@@ -25,7 +26,8 @@ impl Space {
             return Ok(None);
         }
         // Whether a separate network can be joined is checked at each start.
-        Self::hold(folder, "-rnm", &format!("ip link set lo up && {script}")).map(Some)
+        let flags = &["--preserve-credentials", "-U", "-m", "-n"];
+        Self::hold(folder, "", "-rnm", flags, &format!("ip link set lo up && {script}")).map(Some)
     }
 
     /// Creates only a mount namespace, in which `script` makes mounts, including those of devices, which only the
@@ -37,19 +39,30 @@ impl Space {
         if !is_allowed(folder, "-m", &attach)? {
             return Ok(None);
         }
-        Self::hold(folder, "-m", script).map(Some)
+        Self::hold(folder, "", "-m", &["-m"], script).map(Some)
     }
 
-    fn hold(folder: &Folder, flags: &str, script: &str) -> Result<Self> {
+    /// Creates only a network namespace, as root; a folder may have several with different names.
+    pub(crate) fn network(folder: &Folder, name: &str) -> Result<Self> {
+        Self::hold(folder, name, "-n", &["-n"], "ip link set lo up")
+    }
+
+    fn hold(
+        folder: &Folder,
+        name: &str,
+        namespaces: &str,
+        flags: &'static [&'static str],
+        script: &str,
+    ) -> Result<Self> {
         let script = format!("{script} && echo made && exec sleep 100000");
-        let holder = Process::new(folder, &format!("space{flags}"), find_program("unshare")?);
+        let holder = Process::new(folder, &format!("space{namespaces}{name}"), find_program("unshare")?);
         let log = holder.log().to_owned();
         let is_made =
             move || fs::read_to_string(&log).is_ok_and(|text| text.lines().any(|line| line == "made"));
-        let mut holder = holder.args([flags, "sh", "-ec", &script]).ready(is_made);
+        let mut holder = holder.args([namespaces, "sh", "-ec", &script]).ready(is_made);
         holder.start()?;
         let pid = holder.pid().context("the holder has ended")?;
-        Ok(Self { pid, real: flags == "-m", folder: folder.path().to_owned(), _holder: holder })
+        Ok(Self { pid, flags, folder: folder.path().to_owned(), _holder: holder })
     }
 
     /// A program that will run in the mount namespace and, if `net`, in the network namespace.
@@ -88,16 +101,9 @@ impl Space {
     }
 
     fn flags(&self, net: bool) -> Vec<String> {
+        let namespaces = self.flags.iter().filter(|flag| net || **flag != "-n");
         let pid = self.pid.to_string();
-        if self.real {
-            return ["-m", "-t", &pid, "--"].map(str::to_owned).to_vec();
-        }
-        let mut flags = ["--preserve-credentials", "-U", "-m", "-t", &pid].map(str::to_owned).to_vec();
-        if net {
-            flags.push("-n".to_owned());
-        }
-        flags.push("--".to_owned());
-        flags
+        namespaces.copied().chain(["-t", &pid, "--"]).map(str::to_owned).collect()
     }
 }
 

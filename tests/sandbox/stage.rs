@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::proc::Signal;
 use crate::{
-    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Points, Process, Space, carbon, now, proc,
-    slurm_graphite, wait,
+    Ahead, Carbon, Collected, Ended, Entry, Findings, Folder, Imitation, Points, Process, Space, carbon, now,
+    proc, slurm_graphite, wait,
 };
 
 /// Longer than anything should take on a busy machine.
@@ -18,27 +19,29 @@ const PATIENCE: Duration = wait::LIMIT;
 /// What the daemon logs about a destination when it ends and nothing is left.
 pub const ALL_READ: &str = "every tick was read by the receiver";
 
+/// What it logs when a reload has succeeded.
+pub const IN_USE: &str = "the new configuration is in use";
+
 /// The daemon's configuration.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Plan {
-    /// Keys before the first table, and tables of collectors.
+    /// `interval`.
+    pub interval: &'static str,
+    /// `drain_timeout`.
+    pub drain: &'static str,
+    /// More keys before the first table, and tables of collectors.
     pub top: String,
     /// The `[slurm]` table's keys; `None`: an imitated reader that does everything right.
     pub slurm: Option<String>,
-    /// Additional keys of `[queue]`; the folder is already set.
+    /// The queue's folder; without one it is in memory.
+    pub dir: Option<PathBuf>,
+    /// Additional keys of `[queue]`.
     pub queue: String,
     /// The `[[carbon]]` tables.
     pub destinations: String,
 }
 
-impl Plan {
-    /// A plan with one destination and a short time-out.
-    pub fn to(address: &str) -> Self {
-        Self { destinations: destination("carbon", address), ..Self::default() }
-    }
-}
-
-/// A `[[carbon]]` table; more keys may follow.
+/// A `[[carbon]]` table with a short time-out; more keys may follow.
 pub fn destination(name: &str, address: &str) -> String {
     format!("[[carbon]]\nname = \"{name}\"\naddress = \"{address}\"\nstall_timeout = \"3s\"\n")
 }
@@ -46,16 +49,16 @@ pub fn destination(name: &str, address: &str) -> String {
 /// The daemon, the Carbon, and the record of what was collected.
 #[derive(Debug)]
 pub struct Stage {
-    /// `slurm-graphite run` with an imitated reader, one tick a second unless `every` changes it.
+    /// `slurm-graphite run` with an imitated reader, one tick a second unless the plan has another interval.
     pub daemon: Process,
+    /// Its configuration, from [`Stage::configure`] on.
+    pub plan: Plan,
     /// What it has collected.
     pub collected: Collected,
     /// The Carbon that the points are sent to.
     pub carbon: Carbon,
     /// More Carbons, if several receive the points.
     pub more: Vec<Carbon>,
-    interval: String,
-    queue: PathBuf,
     /// The last field, so that it is dropped last.
     pub folder: Folder,
 }
@@ -63,71 +66,142 @@ pub struct Stage {
 impl Stage {
     /// A running Carbon, and a daemon for it that is not started yet.
     pub fn new(options: &carbon::Options) -> Result<Self> {
-        let folder = Folder::new()?;
-        let mut carbon = Carbon::new(&folder, "carbon", options)?;
-        carbon.process.start()?;
+        Self::in_folder(Folder::new()?, options)
+    }
+
+    /// The same in this folder.
+    pub fn in_folder(folder: Folder, options: &carbon::Options) -> Result<Self> {
+        let carbon = Carbon::start(&folder, "carbon", options)?;
         Self::with(folder, carbon)
+    }
+
+    /// The same with the daemon in namespaces and, if `net`, with Carbon too, on its usual ports.
+    pub fn within(folder: Folder, space: &Space, net: bool) -> Result<Self> {
+        let options = carbon::Options::default();
+        let carbon = if net {
+            Carbon::within(space, &folder, "127.0.0.1", &options)?
+        } else {
+            Carbon::start(&folder, "carbon", &options)?
+        };
+        let mut stage = Self::with(folder, carbon)?;
+        let daemon = space.process(&stage.folder, "daemon", &slurm_graphite()?, net)?;
+        stage.daemon = daemon.args(args(&stage.folder));
+        Ok(stage)
     }
 
     /// The same with wide limits, and with the daemon started; returns when points have arrived.
     pub fn running() -> Result<Self> {
-        let mut stage = Self::new(&carbon::Options::default())?;
-        stage.daemon.spawn()?;
-        stage.steady()?;
-        Ok(stage)
+        Self::new(&carbon::Options::default())?.run()
     }
 
-    /// The same with this Carbon.
+    /// Starts the daemon; returns when points have arrived.
+    pub fn run(mut self) -> Result<Self> {
+        self.daemon.spawn()?;
+        self.steady()?;
+        Ok(self)
+    }
+
+    /// A daemon, not started yet, with this Carbon.
     pub fn with(folder: Folder, carbon: Carbon) -> Result<Self> {
-        let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder, "1s"));
+        let daemon = process(&folder, "daemon")?;
         let collected = Collected::new(daemon.log());
-        let queue = folder.path().join("queue");
-        let interval = "1s".to_owned();
-        let stage = Self { daemon, collected, carbon, more: Vec::new(), interval, queue, folder };
-        stage.configure(&Plan::to(&stage.carbon.address()))?;
+        let plan = Plan {
+            interval: "1s",
+            drain: "20s",
+            top: String::new(),
+            slurm: None,
+            dir: Some(folder.path().join("queue")),
+            queue: String::new(),
+            destinations: destination("carbon", &carbon.address()),
+        };
+        let stage = Self { daemon, plan, collected, carbon, more: Vec::new(), folder };
+        stage.configure()?;
         Ok(stage)
-    }
-
-    /// Puts the daemon, which must not have been started, into namespaces.
-    pub fn move_into(&mut self, space: &Space, net: bool) -> Result<()> {
-        let flags = flags(&self.folder, &self.interval);
-        self.daemon = space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags);
-        Ok(())
-    }
-
-    /// Sets another interval for the daemon, which must not have been started.
-    pub fn every(&mut self, interval: &str) -> Result<()> {
-        self.interval = interval.to_owned();
-        let flags = flags(&self.folder, interval);
-        self.daemon = Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags);
-        Ok(())
     }
 
     /// Sets another clock for the daemon, which must not have been started.
     pub fn under(&mut self, clock: &Ahead) -> Result<()> {
-        let flags = flags(&self.folder, &self.interval);
-        self.daemon = clock.over(Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags));
+        self.daemon = clock.over(process(&self.folder, "daemon")?);
         Ok(())
     }
 
-    /// Writes the daemon's configuration, for its next start.
-    pub fn configure(&self, plan: &Plan) -> Result<()> {
-        let Plan { top, slurm, queue, destinations } = plan;
-        let reader = slurm.clone().map_or_else(|| Ok(Imitation::good(&self.folder)?.toml()), anyhow::Ok)?;
-        let dir = self.queue().display().to_string();
-        let drain = if top.contains("drain_timeout") { "" } else { "drain_timeout = \"20s\"\n" };
-        let text = format!("{drain}{top}[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{queue}{destinations}");
-        Ok(fs::write(self.folder.path().join("daemon.toml"), text)?)
+    /// Another daemon with the same configuration, not started yet.
+    pub fn another(&self, name: &str) -> Result<Process> {
+        process(&self.folder, name)
+    }
+
+    /// The file of the daemon's configuration.
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("daemon.toml")
     }
 
     /// The queue's folder.
     pub fn queue(&self) -> PathBuf {
-        self.queue.clone()
+        self.plan.dir.clone().unwrap_or_default()
     }
 
-    /// Sets another folder for the queue, before the next [`Stage::configure`].
-    pub fn keep_queue_in(&mut self, folder: PathBuf) {
-        self.queue = folder;
+    /// The segments of the queue's log, the oldest first.
+    pub fn segments(&self) -> Result<Vec<PathBuf>> {
+        let files = fs::read_dir(self.queue())?.flatten().map(|entry| entry.path());
+        let mut segments: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
+        segments.sort();
+        Ok(segments)
+    }
+
+    /// Writes the daemon's configuration, for its next start.
+    pub fn configure(&self) -> Result<()> {
+        let Plan { interval, drain, top, slurm, dir, queue, destinations } = &self.plan;
+        let reader = slurm.clone().map_or_else(|| Ok(Imitation::good(&self.folder)?.toml()), anyhow::Ok)?;
+        let dir = dir.as_ref().map(|dir| format!("dir = {dir:?}\n")).unwrap_or_default();
+        let text = format!(
+            "interval = \"{interval}\"\ndrain_timeout = \"{drain}\"\n{top}[slurm]\n{reader}[queue]\n{dir}{queue}{destinations}"
+        );
+        Ok(fs::write(self.file(), text)?)
+    }
+
+    /// The same for a daemon that runs, with SIGHUP; returns the time of that, when the configuration is in use.
+    pub fn reload(&mut self) -> Result<f64> {
+        self.configure()?;
+        let since = now();
+        self.daemon.signal(Signal::HUP)?;
+        self.said(since, IN_USE)?;
+        Ok(since)
+    }
+
+    /// Ends the daemon with SIGTERM.
+    pub fn stop(&mut self) -> Result<Ended> {
+        let ended = self.daemon.stop()?;
+        self.collected.look()?;
+        Ok(ended)
+    }
+
+    /// Ends the daemon with SIGTERM or SIGKILL, and starts it again; everything that it had collected must still be there.
+    pub fn restart(&mut self, kill: bool) -> Result<()> {
+        if kill { self.daemon.kill() } else { self.daemon.stop() }?;
+        self.collected.look()?;
+        self.daemon.spawn()
+    }
+
+    /// Starts a daemon that finds ticks of an earlier run, and waits for its connection.
+    pub fn resume(&mut self) -> Result<()> {
+        let since = now();
+        self.daemon.spawn()?;
+        self.said(since, "ticks of an earlier run are in the queue")?;
+        self.connected(since)
+    }
+
+    /// Starts Carbon, and waits until the daemon has connected to it.
+    pub fn carbon_back(&mut self) -> Result<()> {
+        let since = now();
+        self.carbon.process.start()?;
+        self.connected(since)
+    }
+
+    /// Carbon is killed and comes back.
+    pub fn carbon_dies(&mut self) -> Result<()> {
+        self.carbon.process.kill()?;
+        self.carbon_back()
     }
 
     /// Waits until Carbon has three ticks of every series on disk. A Carbon that is killed while it creates a file
@@ -138,8 +212,8 @@ impl Stage {
         let series: BTreeSet<String> = ticks.flat_map(|(_, points)| points.keys().cloned()).collect();
         wait::until("points of every series in whisper", PATIENCE, || {
             series.iter().all(|path| self.carbon.series(path).is_ok_and(|series| !series.points.is_empty()))
-        })?;
-        Ok(())
+        })
+        .map(drop)
     }
 
     /// Waits until the next tick is in the queue.
@@ -151,18 +225,22 @@ impl Stage {
     pub fn ticks(&mut self, count: usize) -> Result<()> {
         self.collected.look()?;
         let before = self.collected.counted().count();
+        let limit = Duration::from_secs(count as u64) + PATIENCE;
+        self.seen("ticks", limit, |collected| (collected.counted().count() >= before + count).then_some(()))
+    }
+
+    /// Looks into the record again and again until it has something.
+    fn seen<T>(&mut self, what: &str, limit: Duration, probe: impl Fn(&Collected) -> Option<T>) -> Result<T> {
         let collected = &mut self.collected;
-        wait::until_some("ticks", Duration::from_secs(count as u64) + PATIENCE, || match collected.look() {
-            Ok(()) => (collected.counted().count() >= before + count).then_some(Ok(())),
+        wait::until_some(what, limit, || match collected.look() {
+            Ok(()) => probe(collected).map(Ok),
             Err(error) => Some(Err(error)),
         })?
     }
 
     /// Waits for the first entry of the daemon's log after `since` with these words.
     pub fn said(&mut self, since: f64, words: &str) -> Result<Entry> {
-        let collected = &mut self.collected;
-        wait::until_some(&format!("{words:?} in the log"), PATIENCE, || {
-            collected.look().ok()?;
+        self.seen(&format!("{words:?} in the log"), PATIENCE, |collected| {
             collected.entries().iter().find(|entry| entry.at > since && entry.line.contains(words)).cloned()
         })
     }
@@ -176,18 +254,16 @@ impl Stage {
     pub fn finish(&mut self) -> Result<Findings> {
         // A stop leaves on disk what the backlog's rate does not let through.
         self.tick()?;
-        let collected = &mut self.collected;
-        wait::until("an empty queue", 5 * PATIENCE, || {
-            let waits = |path: &str| {
-                path.contains(".carbon.")
-                    && (path.ends_with(".gauge-queue_ticks") || path.ends_with(".gauge-queue_resend"))
-            };
-            let is_empty = |points: &Points| points.iter().all(|(path, &ticks)| !waits(path) || ticks == 0.0);
-            collected.look().is_ok() && collected.last_points().is_some_and(is_empty)
+        let waits = |path: &str| {
+            path.contains(".carbon.")
+                && (path.ends_with(".gauge-queue_ticks") || path.ends_with(".gauge-queue_resend"))
+        };
+        let is_empty = |points: &Points| points.iter().all(|(path, &ticks)| !waits(path) || ticks == 0.0);
+        self.seen("an empty queue", 5 * PATIENCE, |collected| {
+            collected.last_points().filter(|points| is_empty(points)).map(drop)
         })?;
         let since = now();
-        self.daemon.stop()?;
-        self.collected.look()?;
+        self.stop()?;
         let drained = |entry: &&Entry| {
             entry.at > since && entry.line.contains(" not sent, ") || entry.line.contains("panicked")
         };
@@ -196,6 +272,11 @@ impl Stage {
         ensure!(left.is_empty(), "something is left: {left:?}");
         ensure!(self.collected.said(since, ALL_READ), "the end does not say that everything was read");
         self.settled()
+    }
+
+    /// The same, after which nothing may be lost or wrong.
+    pub fn clean(&mut self) -> Result<String> {
+        Ok(self.finish()?.clean()?.to_string())
     }
 
     /// What Carbon has when nothing more is added: for a few seconds no point came and Carbon was idle.
@@ -219,6 +300,11 @@ impl Stage {
         }
     }
 
+    /// Every Carbon.
+    pub fn carbons(&self) -> impl Iterator<Item = &Carbon> {
+        std::iter::once(&self.carbon).chain(&self.more)
+    }
+
     /// The CPU time of all Carbons, in ticks.
     fn carbons_work(&mut self) -> u64 {
         let carbons = std::iter::once(&mut self.carbon).chain(&mut self.more);
@@ -227,43 +313,41 @@ impl Stage {
 
     /// Waits until `is` is true for one of the daemon's own figures in the newest tick.
     pub fn until(&mut self, end: &str, is: impl Fn(f64) -> bool) -> Result<f64> {
-        let collected = &mut self.collected;
-        let found = wait::until_some(end, PATIENCE, || {
-            collected.look().ok()?;
-            collected.last(end).filter(|&value| is(value))
-        });
+        let found = self.seen(end, PATIENCE, |collected| collected.last(end).filter(|&value| is(value)));
         found.with_context(|| format!("it is {:?}", self.collected.last(end)))
     }
 
     /// Waits until no tick waits for this destination, neither for the first time nor again.
     pub fn nothing_waits(&mut self, destination: &str) -> Result<()> {
-        let mut no = |leaf| self.until(&format!(".carbon.{destination}.gauge-{leaf}"), |ticks| ticks == 0.0);
-        no("queue_ticks")?;
-        no("queue_resend")?;
-        Ok(())
+        ["queue_ticks", "queue_resend"].into_iter().try_for_each(|leaf| {
+            self.until(&format!(".carbon.{destination}.gauge-{leaf}"), |ticks| ticks == 0.0).map(drop)
+        })
     }
 
     /// All points that the newest tick counts as lost, for any reason.
     pub fn counted_as_lost(&self) -> f64 {
-        const COUNTERS: [&str; 5] = [
-            "points_dropped_full",
-            "points_dropped_age",
-            "points_dropped_damaged",
-            "points_dropped_removed",
-            "points_unproved",
-        ];
-        COUNTERS.iter().filter_map(|counter| self.collected.last(&format!(".gauge-{counter}"))).sum()
+        ["dropped_full", "dropped_age", "dropped_damaged", "dropped_removed", "unproved"]
+            .iter()
+            .filter_map(|reason| self.collected.last(&format!(".gauge-points_{reason}")))
+            .sum()
     }
 
     /// The newest collected value of a counter, which starts at zero each time the daemon starts.
     pub fn counter(&self, end: &str) -> Result<f64> {
         self.collected.last(end).with_context(|| end.to_owned())
     }
+
+    /// The newest value of one of the daemon's figures about its destination `carbon`.
+    pub fn of_carbon(&self, leaf: &str) -> Result<f64> {
+        self.counter(&format!(".carbon.carbon.gauge-{leaf}"))
+    }
 }
 
-fn flags(folder: &Folder, interval: &str) -> Vec<String> {
+fn process(folder: &Folder, name: &str) -> Result<Process> {
+    Ok(Process::new(folder, name, slurm_graphite()?).args(args(folder)))
+}
+
+fn args(folder: &Folder) -> [String; 7] {
     let file = folder.path().join("daemon.toml").display().to_string();
-    ["run", "--config", &file, "--interval", interval, "--log-level", "trace", "--log-format", "json"]
-        .map(str::to_owned)
-        .to_vec()
+    ["run", "--config", &file, "--log-level", "trace", "--log-format", "json"].map(str::to_owned)
 }

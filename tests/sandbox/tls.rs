@@ -1,11 +1,11 @@
-//! An authority whose certificates the openssl command makes, and stunnel in front of a port.
+//! An authority whose certificates the openssl command makes, and stunnel with its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::{Folder, Invocation, Process, find_program, free_port, proc};
+use crate::{Folder, Invocation, Process, Relay, find_program};
 
 const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
 
@@ -78,9 +78,7 @@ impl Identity {
     /// Both in one file, as some servers need it.
     pub fn in_one_file(&self) -> Result<PathBuf> {
         let path = self.certificate.with_extension("both");
-        let text = [&self.certificate, &self.key].map(fs::read_to_string);
-        let [certificate, key] = text;
-        fs::write(&path, certificate? + &key?)?;
+        fs::write(&path, fs::read_to_string(&self.certificate)? + &fs::read_to_string(&self.key)?)?;
         Ok(path)
     }
 }
@@ -92,47 +90,23 @@ pub struct TlsProxy {
     pub process: Process,
     /// Its port.
     pub port: u16,
-    /// The certificate of the authority.
-    pub ca: PathBuf,
-    /// The certificate of another authority.
-    pub other_ca: PathBuf,
+    /// Its authority.
+    pub authority: Authority,
 }
 
 impl TlsProxy {
-    /// stunnel, not started yet; its certificate is only for `localhost`.
-    pub fn new(folder: &Folder, to: u16) -> Result<Self> {
-        Self::of(folder, to, "localhost")
+    /// Starts stunnel; its certificate is only for `localhost`.
+    pub fn start(folder: &Folder, to: u16) -> Result<Self> {
+        Self::with(folder, "tls", to, "localhost", "")
     }
 
-    /// The same with a certificate for this host.
-    pub fn of(folder: &Folder, to: u16, host: &str) -> Result<Self> {
-        let (authority, other) = (Authority::new(folder, "ca")?, Authority::new(folder, "other")?);
-        let server = authority.issue(folder, "server", &format!("DNS:{host}"), true)?;
-        let (process, port) = stunnel(folder, "stunnel", to, &server, "")?;
-        Ok(Self { process, port, ca: authority.ca, other_ca: other.ca })
+    /// The same with a certificate for this host and additional lines for its service; `name` begins the names of its files.
+    pub fn with(folder: &Folder, name: &str, to: u16, host: &str, more: &str) -> Result<Self> {
+        let authority = Authority::new(folder, &format!("{name}-ca"))?;
+        let server = authority.issue(folder, &format!("{name}-server"), &format!("DNS:{host}"), true)?;
+        let Relay { process, port } = Relay::stunnel(folder, name, to, &server, more)?;
+        Ok(Self { process, port, authority })
     }
-}
-
-/// stunnel in front of the port `to`, not started yet, and its port; `more` are additional lines for its service.
-pub fn stunnel(
-    folder: &Folder,
-    name: &str,
-    to: u16,
-    server: &Identity,
-    more: &str,
-) -> Result<(Process, u16)> {
-    let port = free_port()?;
-    let conf = folder.path().join(format!("{name}.conf"));
-    let text = format!(
-        "foreground = yes\npid =\n[tls]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{to}\ncert = {}\nkey = {}\n{more}",
-        server.certificate.display(),
-        server.key.display()
-    );
-    fs::write(&conf, text)?;
-    let process = Process::new(folder, name, find_program("stunnel")?)
-        .args([conf])
-        .ready(move || proc::listening(port));
-    Ok((process, port))
 }
 
 fn openssl(folder: &Folder, args: &[&str], files: &[(&str, &Path)]) -> Result<()> {

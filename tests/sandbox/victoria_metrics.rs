@@ -1,4 +1,4 @@
-//! VictoriaMetrics with a listener for Graphite's plaintext protocol, and vmagent in front of several.
+//! VictoriaMetrics with a listener for Graphite's plaintext protocol.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,41 +66,6 @@ impl VictoriaMetrics {
             all.entry(name).or_insert_with(PointsBySecond::new).extend(points);
         }
         Ok(all)
-    }
-}
-
-/// vmagent, which distributes what it receives by Graphite's plaintext protocol over several [`VictoriaMetrics`].
-#[derive(Debug)]
-pub struct Vmagent {
-    /// The program.
-    pub process: Process,
-    /// The port of the plaintext protocol.
-    pub line_port: u16,
-}
-
-impl Vmagent {
-    /// Starts vmagent, with a queue in the folder for each store.
-    pub fn start(folder: &Folder, program: &Path, stores: &[VictoriaMetrics]) -> Result<Self> {
-        let (line_port, http_port) = (free_port()?, free_port()?);
-        let urls = stores
-            .iter()
-            .map(|store| format!("-remoteWrite.url=http://127.0.0.1:{}/api/v1/write", store.http_port));
-        let mut process = Process::new(folder, "vmagent", program.to_owned())
-            .args([
-                format!("-httpListenAddr=127.0.0.1:{http_port}"),
-                format!("-graphiteListenAddr=127.0.0.1:{line_port}"),
-                format!("-remoteWrite.tmpDataPath={}", folder.path().join("vmagent").display()),
-            ])
-            .args(["-remoteWrite.shardByURL", "-memory.allowedBytes=256MB"])
-            .args(urls)
-            .ready(move || proc::listening(line_port));
-        process.start()?;
-        Ok(Self { process, line_port })
-    }
-
-    /// `127.0.0.1:PORT` of the plaintext protocol.
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.line_port)
     }
 }
 

@@ -13,12 +13,7 @@ const BACK: &str = "back after ";
 
 #[test]
 fn a_carbon_that_ends_or_stops() {
-    side_by_side(&[
-        ("SIGTERM 0.05-3 s after a write", terminated),
-        ("SIGTERM and SIGKILL, limits as shipped", as_shipped),
-        ("SIGKILL", killed),
-        ("SIGSTOP 5 s", frozen),
-    ]);
+    side_by_side(&[("SIGTERM 0.05-3 s after a write, and SIGKILL", ended), ("SIGSTOP 5 s", frozen)]);
 }
 
 #[test]
@@ -62,58 +57,24 @@ fn clean(mut stage: Stage) -> Result<String> {
     Ok(findings.to_string())
 }
 
-fn terminated() -> Result<String> {
+/// It ends so long after a write, and stays away. Points that Carbon has received are lost without a sign if it ends soon after
+/// that, and with SIGKILL so is what it had in its memory.
+fn ended() -> Result<String> {
     let mut stage = Stage::running()?;
-    stop_and_start(&mut stage, &[0.05, 0.3, 1.2, 3.0])?;
-    clean(stage)
-}
-
-/// Points that Carbon has received are lost without a sign if it ends soon after a write.
-fn stop_and_start(stage: &mut Stage, delays: &[f64]) -> Result<()> {
-    for after in delays {
+    let random = || fastrand::f64() * 2.0;
+    let terminated = [0.05, 0.3, 1.2, 3.0].map(|after| (false, after, 0.0));
+    let killed = [0.0, 2.0, 4.0, 6.0].map(|away| (true, random(), away));
+    for (kill, after, away) in terminated.into_iter().chain(killed) {
         stage.tick()?;
-        wait::pause(Duration::from_secs_f64(*after));
-        outage(stage, |stage| stage.carbon.process.stop().map(drop))?;
-    }
-    Ok(())
-}
-
-/// The series already exist, because a Carbon with the shipped limits creates only 50 new ones a minute and drops the
-/// rest.
-fn as_shipped() -> Result<String> {
-    let mut stage = Stage::running()?;
-    stage.settled()?.clean()?;
-    let limit = |stage: &mut Stage| {
-        stage.carbon.process.stop()?;
-        stage.carbon.limit(Limits::AsShipped)
-    };
-    outage(&mut stage, limit)?;
-    stop_and_start(&mut stage, &[0.3, 1.2])?;
-    kill_and_start(&mut stage, 1)?;
-    Ok(stage.finish()?.clean()?.to_string())
-}
-
-fn killed() -> Result<String> {
-    let mut stage = Stage::running()?;
-    kill_and_start(&mut stage, 4)?;
-    let resent = stage.counter(".carbon.carbon.gauge-points_resent")?;
-    ensure!(resent > 0.0, "what Carbon had in its memory is not sent again");
-    clean(stage)
-}
-
-/// Carbon stays away for 0 s, 2 s and so on.
-fn kill_and_start(stage: &mut Stage, times: u32) -> Result<()> {
-    for time in 0..times {
-        stage.tick()?;
-        wait::pause(Duration::from_secs_f64(fastrand::f64() * 2.0));
-        let kill = |stage: &mut Stage| {
-            stage.carbon.process.kill()?;
-            wait::pause(Duration::from_secs(2) * time);
+        wait::pause(Duration::from_secs_f64(after));
+        outage(&mut stage, |stage| {
+            if kill { stage.carbon.process.kill() } else { stage.carbon.process.stop() }?;
+            wait::pause(Duration::from_secs_f64(away));
             Ok(())
-        };
-        outage(stage, kill)?;
+        })?;
     }
-    Ok(())
+    ensure!(stage.of_carbon("points_resent")? > 0.0, "what Carbon had in its memory is not sent again");
+    clean(stage)
 }
 
 /// The connection is kept, and nothing is said.
@@ -126,10 +87,9 @@ fn frozen() -> Result<String> {
         stage.carbon.process.thaw()?;
         stage.ticks(2)?;
     }
-    let news = |entry: &&sandbox::Entry| entry.at > frozen && entry.is_news();
-    let news: Vec<_> = stage.collected.entries().iter().filter(news).collect();
+    let news: Vec<_> = stage.collected.news(frozen).collect();
     ensure!(news.is_empty(), "{news:?}");
-    ensure!(stage.counter(".carbon.carbon.gauge-connects")? == 1.0, "it was connected again");
+    ensure!(stage.of_carbon("connects")? == 1.0, "it was connected again");
     clean(stage)
 }
 
@@ -139,8 +99,7 @@ fn full() -> Result<String> {
     stage.daemon.spawn()?;
     stage.ticks(15)?;
     let findings = stage.finish()?;
-    let lines = stage.carbon.process.lines();
-    let dropped = lines.iter().filter(|line| line.contains("MetricCache is full")).count();
+    let dropped = stage.carbon.dropped();
     ensure!(findings.wrong.is_empty(), "{findings}");
     ensure!(dropped > 0, "Carbon's cache never was full");
     ensure!(findings.missing() == dropped, "Carbon dropped {dropped}: {findings}");
@@ -150,33 +109,29 @@ fn full() -> Result<String> {
 fn late() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     stage.carbon.process.stop()?;
-    let away = |stage: &mut Stage| {
+    outage(&mut stage, |stage| {
         stage.daemon.spawn()?;
         stage.ticks(5)
-    };
-    outage(&mut stage, away)?;
+    })?;
     clean(stage)
 }
 
 /// Another program listens on Carbon's port. A connection alone is no success, and neither is a write that nobody reads.
 fn accepted_then_closed() -> Result<String> {
     let mut stage = Stage::running()?;
-    let closes = |stage: &mut Stage| {
+    outage(&mut stage, |stage| {
         let sink = taken(stage, Manner::Close)?;
         // Ten within 6 s have a probability of one in a million.
         ensure!((2..10).contains(&sink.accepted()), "{} connections in 6 s", sink.accepted());
         Ok(())
-    };
-    outage(&mut stage, closes)?;
+    })?;
     clean(stage)
 }
 
 fn silent() -> Result<String> {
     let mut stage = Stage::running()?;
     drop(taken(&mut stage, Manner::Silent)?);
-    let since = now();
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
+    stage.carbon_back()?;
     clean(stage)
 }
 

@@ -6,10 +6,10 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Findings, Folder, Imitation, Invocation, Manner, Plan, Sink, Stage, destination, now};
-use slurm_snapshot::{Answer, Reading, Statistics};
+use sandbox::{Folder, Imitation, Invocation, Manner, Sink, Stage, destination};
+use slurm_snapshot::{Reading, Statistics};
 
-use super::side_by_side;
+use super::{LONG, side_by_side};
 
 /// Ticks in a quarter of the file.
 const MOST_GAPS: usize = 8;
@@ -25,68 +25,54 @@ fn an_outage_longer_than_the_caps() {
     ]);
 }
 
-/// Ticks of 130 KB, so that a file of the smallest size is full after 25: paths of the greatest legal length, and the
-/// figures of six more destinations, which accept everything.
-fn small(stage: &Stage) -> Result<Vec<Sink>> {
-    let mut plan = Plan::to(&stage.carbon.address());
-    plan.top = format!("prefix = \"{}\"\n", ["long"; 4].map(|word| word.repeat(47)).join("."));
+/// A daemon without Carbon, with ticks of 130 KB, so that a file of the smallest size is full after 25: paths of the greatest legal
+/// length, and the figures of six more destinations, which accept everything.
+fn small(on_disk: bool) -> Result<(Stage, Vec<Sink>)> {
+    let mut stage = Stage::new(&Options::default())?;
+    stage.carbon.process.stop()?;
+    stage.plan.top = format!("prefix = \"{}\"\n", LONG.map(|word| word.repeat(47)).join("."));
     let sinks = (0..6).map(|_| Sink::start(Manner::Record)).collect::<Result<Vec<_>>>()?;
-    let names = ["u", "v", "w", "x", "y", "z"];
-    plan.destinations.extend(sinks.iter().zip(names).map(|(sink, name)| destination(name, &sink.address())));
-    plan.queue = "max_bytes = \"4MiB\"\n".to_owned();
-    stage.configure(&plan)?;
-    Ok(sinks)
+    for (sink, name) in sinks.iter().zip(["u", "v", "w", "x", "y", "z"]) {
+        stage.plan.destinations += &destination(name, &sink.address());
+    }
+    stage.plan.queue = "max_bytes = \"4MiB\"\n".to_owned();
+    stage.plan.dir = stage.plan.dir.filter(|_| on_disk);
+    stage.configure()?;
+    stage.daemon.spawn()?;
+    stage.ticks(32)?;
+    Ok((stage, sinks))
 }
 
 fn full(on_disk: bool) -> Result<String> {
-    let mut stage = Stage::new(&Options::default())?;
-    stage.carbon.process.stop()?;
-    let _sinks = small(&stage)?;
-    if !on_disk {
-        let file = stage.folder.path().join("daemon.toml");
-        let text = fs::read_to_string(&file)?;
-        let without: String =
-            text.lines().filter(|line| !line.starts_with("dir =")).map(|line| format!("{line}\n")).collect();
-        fs::write(&file, without)?;
-    }
-    stage.daemon.spawn()?;
-    stage.ticks(32)?;
-    oldest_are_missing(stage, "carbon.carbon.gauge-points_dropped_full", 0.0)
+    let (stage, _sinks) = small(on_disk)?;
+    oldest_are_missing(stage, "points_dropped_full", 0.0)
 }
 
 fn old() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     stage.carbon.process.stop()?;
-    let mut plan = Plan::to(&stage.carbon.address());
-    plan.queue = "max_age = \"10s\"\nresend_window = \"5s\"\n".to_owned();
-    stage.configure(&plan)?;
+    stage.plan.queue = "max_age = \"10s\"\nresend_window = \"5s\"\n".to_owned();
+    stage.configure()?;
     stage.daemon.spawn()?;
     stage.ticks(25)?;
-    oldest_are_missing(stage, "carbon.carbon.gauge-points_dropped_age", 0.0)
+    oldest_are_missing(stage, "points_dropped_age", 0.0)
 }
 
 /// The last tick of the earlier run reports what that run had dropped.
 fn full_and_killed() -> Result<String> {
-    let mut stage = Stage::new(&Options::default())?;
-    stage.carbon.process.stop()?;
-    let _sinks = small(&stage)?;
-    stage.daemon.spawn()?;
-    stage.ticks(32)?;
-    stage.daemon.stop()?;
-    stage.collected.look()?;
-    let before = stage.counter("carbon.carbon.gauge-points_dropped_full")?;
+    let (mut stage, _sinks) = small(true)?;
+    stage.stop()?;
+    let before = stage.of_carbon("points_dropped_full")?;
     stage.daemon.spawn()?;
     stage.ticks(6)?;
-    oldest_are_missing(stage, "carbon.carbon.gauge-points_dropped_full", before)
+    oldest_are_missing(stage, "points_dropped_full", before)
 }
 
 fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<String> {
-    let since = now();
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
+    stage.carbon_back()?;
     stage.ticks(2)?;
-    let findings: Findings = stage.finish()?;
-    let dropped = before + stage.counter(counter)?;
+    let findings = stage.finish()?;
+    let dropped = before + stage.of_carbon(counter)?;
     ensure!(findings.wrong.is_empty(), "{findings}");
     let missing = findings.missing() as f64;
     let newest_lost = findings.lost.keys().last().copied().unwrap_or_default();
@@ -105,10 +91,10 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     let told =
         std::iter::once(0_usize).chain(untold).any(|untold| (missing - dropped - untold as f64).abs() < 0.5);
     ensure!(told, "{missing} are missing, {dropped} were counted: {findings}");
+    let lost = findings.lost.len();
     Ok(format!(
-        "{} ticks, the oldest {} are missing with {missing} datapoints, {dropped} counted",
-        findings.ticks,
-        findings.lost.len()
+        "{} ticks, the oldest {lost} are missing with {missing} datapoints, {dropped} counted",
+        findings.ticks
     ))
 }
 
@@ -117,19 +103,14 @@ fn recording_of_days() -> Result<String> {
     const READINGS: u32 = 73;
     let folder = Folder::new()?;
     let (recording, sink) = (folder.path().join("recording"), Sink::start(Manner::Record)?);
-    let mut text = String::new();
-    for n in 0..READINGS {
-        let reading = Reading {
-            id: n.into(),
-            time: 1_700_000_000.0 + 3600.0 * f64::from(n),
-            cluster: None,
-            statistics: Some(Statistics { jobs_submitted: n, ..Statistics::default() }),
-            ..Imitation::reading()
-        };
-        text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);
-        text.push('\n');
-    }
-    fs::write(&recording, text)?;
+    let readings = (0..READINGS).map(|n| Reading {
+        id: n.into(),
+        time: 1_700_000_000.0 + 3600.0 * f64::from(n),
+        cluster: None,
+        statistics: Some(Statistics { jobs_submitted: n, ..Statistics::default() }),
+        ..Imitation::reading()
+    });
+    fs::write(&recording, Imitation::recording(readings)?)?;
     let config = folder.path().join("replay.toml");
     fs::write(&config, format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address())))?;
     let (config, recording) = (config.display().to_string(), recording.display().to_string());

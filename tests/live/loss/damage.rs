@@ -5,14 +5,14 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
+use sandbox::Stage;
 use sandbox::carbon::Options;
-use sandbox::{Plan, Stage, now};
 
-use super::side_by_side;
+use super::{LONG, side_by_side};
 
 type Damage = fn(&Path, &mut Rng) -> Result<()>;
 
@@ -47,50 +47,44 @@ fn damaged(orderly: bool, index: usize, damage: Damage) -> Result<(f64, f64)> {
     let seed = fastrand::u64(..);
     let (mut random, mut stage) = (Rng::with_seed(seed), Stage::new(&Options::default())?);
     stage.carbon.process.stop()?;
-    let mut plan = Plan::to(&stage.carbon.address());
     // Points of the largest size, so that a segment has hundreds of pages.
-    let prefix = ["long"; 4].map(|word| word.repeat(45)).join(".");
-    plan.top = format!("drain_timeout = \"1s\"\nprefix = \"{prefix}\"\n");
-    stage.configure(&plan)?;
+    stage.plan.top = format!("prefix = \"{}\"\n", LONG.map(|word| word.repeat(45)).join("."));
+    stage.plan.drain = "1s";
+    stage.configure()?;
     for _ in 0..3 {
         stage.daemon.spawn()?;
         stage.ticks(random.usize(3..=8))?;
         if orderly { stage.daemon.stop() } else { stage.daemon.kill() }?;
         stage.collected.look()?;
     }
-    let files = fs::read_dir(stage.queue())?.flatten().map(|entry| entry.path());
-    let mut segments: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
-    segments.sort();
+    let segments = stage.segments()?;
     ensure!(segments.len() == 3, "{segments:?}");
     damage(&segments[index], &mut random)?;
-    stage.carbon.process.start()?;
-    let since = now();
     stage.daemon.spawn()?;
-    stage.connected(since)?;
+    stage.carbon_back()?;
     let findings = stage.finish().with_context(|| format!("seed {seed}"))?;
     ensure!(findings.wrong.is_empty(), "seed {seed}: {findings}");
-    let counted = stage.counter("carbon.gauge-points_dropped_damaged")?;
+    let counted = stage.of_carbon("points_dropped_damaged")?;
     let errors = stage.collected.entries().iter().any(|entry| entry.level == "ERROR");
     ensure!(counted == 0.0 || errors, "seed {seed}: nothing said of {counted} points");
     Ok((findings.missing() as f64, counted))
 }
 
-fn open(path: &Path) -> Result<(File, u64)> {
+/// The file, and a random place in it.
+fn somewhere(path: &Path, random: &mut Rng) -> Result<(File, u64)> {
     let file = File::options().read(true).write(true).open(path)?;
     let length = file.metadata()?.len();
-    Ok((file, length))
+    Ok((file, random.u64(0..length)))
 }
 
 fn cut(path: &Path, random: &mut Rng) -> Result<()> {
-    let (file, length) = open(path)?;
-    Ok(file.set_len(random.u64(0..length))?)
+    let (file, at) = somewhere(path, random)?;
+    Ok(file.set_len(at)?)
 }
 
 fn flip(path: &Path, random: &mut Rng) -> Result<()> {
-    let (file, length) = open(path)?;
     for _ in 0..random.u32(1..40) {
-        let (mut byte, at) = ([0], random.u64(0..length));
+        let ((file, at), mut byte) = (somewhere(path, random)?, [0]);
         file.read_exact_at(&mut byte, at)?;
         byte[0] ^= 1 << random.u8(0..8);
         file.write_all_at(&byte, at)?;
@@ -99,7 +93,7 @@ fn flip(path: &Path, random: &mut Rng) -> Result<()> {
 }
 
 fn wipe(path: &Path, random: &mut Rng) -> Result<()> {
-    let (file, length) = open(path)?;
-    let at = random.u64(0..length) / 4096 * 4096;
-    Ok(file.write_all_at(&vec![0; usize::try_from((length - at).min(4096))?], at)?)
+    let (file, at) = somewhere(path, random)?;
+    let (page, length) = (at / 4096 * 4096, file.metadata()?.len());
+    Ok(file.write_all_at(&vec![0; usize::try_from((length - page).min(4096))?], page)?)
 }

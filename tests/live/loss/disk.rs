@@ -5,10 +5,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::carbon::Options;
-use sandbox::{Carbon, Folder, Invocation, Series, Space, Stage, find_program, now, wait};
+use sandbox::{Folder, Invocation, Series, Space, Stage, find_program, now, wait};
 
 use super::{SKIPPED, side_by_side};
+
+const FULL: &str = "cannot write ticks to disk";
+const HUNG: &str = "the queue's disk does not answer";
+const AGAIN: &str = "ticks are written to disk again";
 
 #[test]
 fn a_disk_or_file_that_cannot_be_used() {
@@ -21,89 +24,71 @@ fn a_disk_or_file_that_cannot_be_used() {
     ]);
 }
 
-/// A stage in this space, whose daemon has begun to send.
-fn stage_in(space: &Space, folder: Folder) -> Result<Stage> {
-    let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
-    carbon.process.start()?;
-    let mut stage = Stage::with(folder, carbon)?;
-    stage.move_into(space, false)?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
-    Ok(stage)
-}
-
-fn full() -> Result<String> {
+/// A stage whose daemon has begun to send, with a queue on a disk of this size.
+fn on_a_disk_of(size: &str) -> Result<Option<(Stage, Space)>> {
     let folder = Folder::new()?;
     let queue = folder.path().join("queue");
     fs::create_dir(&queue)?;
-    let script = format!("mount -t tmpfs -o size=3m tmpfs {}", queue.display());
-    let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
-    let mut stage = stage_in(&space, folder)?;
-    let (filler, since) = (space.path("queue/filler"), now());
-    fill(&filler)?;
-    stage.said(since, "cannot write ticks to disk")?;
-    stage.ticks(4)?;
-    fs::remove_file(&filler)?;
-    stage.said(since, "ticks are written to disk again")?;
-    // What missed its commit is in the next one.
-    stage.ticks(2)?;
-    let undurable = stage.counter("queue.gauge-undurable")?;
-    ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
-    stage.carbon.process.kill()?;
-    stage.daemon.kill()?;
-    stage.carbon.process.start()?;
-    let since = now();
-    stage.daemon.spawn()?;
-    stage.said(since, "ticks of an earlier run are in the queue")?;
-    stage.connected(since)?;
-    Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
+    let script = format!("mount -t tmpfs -o size={size} tmpfs {}", queue.display());
+    let Some(space) = Space::new(&folder, &script)? else { return Ok(None) };
+    Ok(Some((Stage::within(folder, &space, false)?.run()?, space)))
 }
 
-/// Writes until there is no space left.
-fn fill(path: &Path) -> Result<()> {
-    let mut file = File::create(path)?;
+fn full() -> Result<String> {
+    let Some((mut stage, space)) = on_a_disk_of("3m")? else { return Ok(SKIPPED.to_owned()) };
+    let (filler, since) = (space.path("queue/filler"), now());
+    let mut file = File::create(&filler)?;
     for size in [4096, 512] {
         while file.write_all(&vec![0; size]).is_ok() {}
     }
-    Ok(())
+    drop(file);
+    stage.said(since, FULL)?;
+    stage.ticks(4)?;
+    fs::remove_file(&filler)?;
+    stage.said(since, AGAIN)?;
+    // What missed its commit is in the next one.
+    stage.ticks(2)?;
+    let undurable = undurable(&stage)?;
+    stage.carbon.process.kill()?;
+    stage.daemon.kill()?;
+    stage.carbon.process.start()?;
+    stage.resume()?;
+    Ok(format!("{}, {undurable} undurable", stage.clean()?))
+}
+
+fn undurable(stage: &Stage) -> Result<f64> {
+    let undurable = stage.counter("queue.gauge-undurable")?;
+    ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
+    Ok(undurable)
 }
 
 /// Nothing could be written, so nothing that was done left, for ever.
 fn filled() -> Result<String> {
-    let folder = Folder::new()?;
-    let queue = folder.path().join("queue");
-    fs::create_dir(&queue)?;
-    let script = format!("mount -t tmpfs -o size=400k tmpfs {}", queue.display());
-    let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
-    let mut stage = stage_in(&space, folder)?;
-    stage.daemon.stop()?;
-    let mut plan = sandbox::Plan::to(&stage.carbon.address());
-    plan.queue = "max_bytes = \"4MiB\"\nresend_window = \"3s\"\n".to_owned();
-    stage.configure(&plan)?;
+    let Some((mut stage, _space)) = on_a_disk_of("400k")? else { return Ok(SKIPPED.to_owned()) };
+    stage.stop()?;
+    stage.plan.queue = "max_bytes = \"4MiB\"\nresend_window = \"3s\"\n".to_owned();
+    stage.configure()?;
     stage.carbon.process.stop()?;
     let since = now();
     stage.daemon.spawn()?;
-    stage.said(since, "cannot write ticks to disk")?;
+    stage.said(since, FULL)?;
     stage.ticks(3)?;
     let since = now();
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
-    stage.said(since, "ticks are written to disk again")?;
+    stage.carbon_back()?;
+    stage.said(since, AGAIN)?;
     stage.until("queue.gauge-file_bytes", |bytes| bytes < 200_000.0)?;
-    stage.daemon.kill()?;
     let since = now();
-    stage.daemon.spawn()?;
+    stage.restart(true)?;
     stage.connected(since)?;
-    let errors = stage.collected.said(since, "cannot write ticks to disk");
-    ensure!(!errors, "the next run cannot write either");
-    Ok(stage.finish()?.clean()?.to_string())
+    ensure!(!stage.collected.said(since, FULL), "the next run cannot write either");
+    stage.clean()
 }
 
 /// All of it was called durable, and a SIGKILL lost it.
 fn removed() -> Result<String> {
     let folder = Folder::new()?;
     let Some(space) = Space::new(&folder, "true")? else { return Ok(SKIPPED.to_owned()) };
-    let mut stage = stage_in(&space, folder)?;
+    let mut stage = Stage::within(folder, &space, false)?.run()?;
     let queue = stage.queue().display().to_string();
     let mut findings = String::new();
     let mount = format!("mount -t tmpfs tmpfs {queue}");
@@ -117,11 +102,8 @@ fn removed() -> Result<String> {
         stage.ticks(2)?;
         stage.daemon.kill()?;
         stage.carbon.process.start()?;
-        let since = now();
-        stage.daemon.spawn()?;
-        stage.said(since, "ticks of an earlier run are in the queue")?;
-        stage.connected(since)?;
-        findings = stage.finish()?.clean()?.to_string();
+        stage.resume()?;
+        findings = stage.clean()?;
         stage.daemon.spawn()?;
     }
     stage.daemon.stop()?;
@@ -134,17 +116,25 @@ fn frozen(folder: &Folder) -> PathBuf {
     folder.path().join("frozen")
 }
 
-fn freeze(space: &Space, folder: &Folder) -> Result<()> {
-    let (queue, frozen) = (folder.path().join("queue"), frozen(folder));
+/// Freezes it, and waits until the daemon has noticed; returns since when.
+fn freeze(space: &Space, stage: &mut Stage) -> Result<f64> {
+    let (queue, frozen, since) = (stage.queue(), frozen(&stage.folder), now());
     fs::write(&frozen, "")?;
     let (queue, frozen) = (queue.display(), frozen.display());
     let wait = format!("for i in $(seq 600); do test -e {frozen} || break; sleep 0.2; done");
     let script = format!("fsfreeze -f {queue} && {wait}; fsfreeze -u {queue}");
-    space.run(folder, &format!("setsid env -i PATH=\"$PATH\" sh -c '{script}' >/dev/null 2>&1 </dev/null &"))
+    let away = format!("setsid env -i PATH=\"$PATH\" sh -c '{script}' >/dev/null 2>&1 </dev/null &");
+    space.run(&stage.folder, &away)?;
+    stage.said(since, HUNG)?;
+    Ok(since)
 }
 
-fn thaw(folder: &Folder) -> Result<()> {
-    Ok(fs::remove_file(frozen(folder))?)
+/// Thaws it, and waits until it is used again.
+fn thaw(stage: &mut Stage, since: f64) -> Result<()> {
+    ensure!(!stage.collected.said(since, AGAIN), "it was not frozen long enough");
+    fs::remove_file(frozen(&stage.folder))?;
+    stage.said(since, AGAIN)?;
+    stage.ticks(2)
 }
 
 fn hung() -> Result<String> {
@@ -157,43 +147,31 @@ fn hung() -> Result<String> {
     let Some(space) = Space::of_root(&folder, &script)? else {
         return Ok("skipped: only root with a loop device can freeze a file system".to_owned());
     };
-    let mut stage = stage_in(&space, folder)?;
+    let mut stage = Stage::within(folder, &space, false)?.run()?;
 
     // In the middle of a run: Carbon still gets the ticks that are not on disk.
-    let since = now();
-    freeze(&space, &stage.folder)?;
-    stage.said(since, "the queue's disk does not answer")?;
+    let since = freeze(&space, &mut stage)?;
     stage.ticks(4)?;
     let newest = stage.collected.newest().context("no ticks")?;
     let ticks = stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("gauge-ticks_run"));
     let ticks = ticks.context("no ticks_run")?.1;
     let stored = || Series::read(&ticks).is_ok_and(|series| series.at(newest).is_some());
     wait::until("a tick that is not on disk", wait::LIMIT, stored)?;
-    ensure!(!stage.collected.said(since, "ticks are written to disk again"), "it was not frozen long enough");
-    thaw(&stage.folder)?;
-    stage.said(since, "ticks are written to disk again")?;
-    stage.ticks(2)?;
-    let undurable = stage.counter("queue.gauge-undurable")?;
-    ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
+    thaw(&mut stage, since)?;
+    let undurable = undurable(&stage)?;
 
     // With ticks of an earlier run that exist only there.
     stage.carbon.process.kill()?;
     stage.ticks(3)?;
-    stage.daemon.kill()?;
     let since = now();
-    stage.daemon.spawn()?;
+    stage.restart(true)?;
     stage.said(since, "ticks of an earlier run are in the queue")?;
     stage.ticks(1)?;
-    let frozen = now();
-    freeze(&space, &stage.folder)?;
-    stage.said(frozen, "the queue's disk does not answer")?;
-    stage.carbon.process.start()?;
-    stage.connected(frozen)?;
-    stage.said(frozen, "a tick in the queue cannot be read now")?;
-    thaw(&stage.folder)?;
-    stage.said(frozen, "ticks are written to disk again")?;
-    stage.ticks(2)?;
-    Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
+    let since = freeze(&space, &mut stage)?;
+    stage.carbon_back()?;
+    stage.said(since, "a tick in the queue cannot be read now")?;
+    thaw(&mut stage, since)?;
+    Ok(format!("{}, {undurable} undurable", stage.clean()?))
 }
 
 /// This program cannot read such a file, and keeps it for the newer one.
@@ -203,17 +181,18 @@ fn newer() -> Result<String> {
     stage.carbon.process.stop()?;
     stage.ticks(3)?;
     stage.daemon.stop()?;
-    let code = "import glob, struct, sys, zlib\n\
-        for name in glob.glob(sys.argv[1] + '/queue-*.log'):\n\
+    let code = "import struct, sys, zlib\n\
+        for name in sys.argv[1:]:\n\
         \twith open(name, 'r+b') as file:\n\
         \t\tdata = bytearray(file.read())\n\
         \t\tdata[12] = 100\n\
         \t\tdata[4:8] = struct.pack('<I', zlib.crc32(data[8:struct.unpack_from('<I', data, 8)[0]]))\n\
         \t\tfile.seek(0)\n\
         \t\tfile.write(data)\n";
-    let queue = stage.queue().display().to_string();
-    Invocation::of(&stage.folder, &find_program("python3")?, &["-c", code, &queue])?.succeed()?;
-    let before = segments(&stage.queue())?;
+    let segments: Vec<String> = stage.segments()?.iter().map(|path| path.display().to_string()).collect();
+    let args = ["-c", code].into_iter().chain(segments.iter().map(String::as_str)).collect::<Vec<_>>();
+    Invocation::of(&stage.folder, &find_program("python3")?, &args)?.succeed()?;
+    let before = contents(&stage)?;
     stage.carbon.process.start()?;
     let since = now();
     stage.daemon.spawn()?;
@@ -222,11 +201,10 @@ fn newer() -> Result<String> {
     stage.connected(since)?;
     // Longer than the daemon waits before its next attempt.
     stage.ticks(12)?;
-    let errors =
-        stage.collected.entries().iter().filter(|entry| entry.at > since && entry.level == "ERROR").count();
+    let errors = stage.collected.news(since).filter(|entry| entry.level == "ERROR").count();
     ensure!(errors == 1, "{errors} errors");
     ensure!(
-        !before.is_empty() && segments(&stage.queue())? == before,
+        !before.is_empty() && contents(&stage)? == before,
         "the newer program's files are not as they were"
     );
     stage.daemon.stop()?;
@@ -236,11 +214,6 @@ fn newer() -> Result<String> {
     Ok(format!("{} ticks, {} of them kept for the newer program", findings.ticks, findings.lost.len()))
 }
 
-/// The contents of each segment of the queue.
-fn segments(queue: &Path) -> Result<Vec<Vec<u8>>> {
-    let files = fs::read_dir(queue)?.flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
-    files.sort();
-    files.into_iter().map(|file| Ok(fs::read(file)?)).collect()
+fn contents(stage: &Stage) -> Result<Vec<Vec<u8>>> {
+    stage.segments()?.iter().map(|segment: &PathBuf| Ok(fs::read::<&Path>(segment)?)).collect()
 }

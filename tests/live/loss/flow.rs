@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
 use sandbox::{Imitation, Invocation, Series, Stage, destination, wait};
-use slurm_snapshot::{Answer, Reading, Statistics};
+use slurm_snapshot::{Reading, Statistics};
 
 /// Readings of one second each.
 const READINGS: u32 = 1200;
@@ -25,31 +25,20 @@ fn a_full_cache_with_flow_control_stores_as_many_points_a_second_as_ever() {
 fn replay() -> Result<(usize, usize, f64)> {
     let mut stage = Stage::new(&Options { limits: Limits::Full, ..Options::default() })?;
     let begin = sandbox::now().floor() - 2.0 * f64::from(READINGS);
-    let mut text = String::new();
-    for n in 0..READINGS {
-        let statistics = Some(Statistics { jobs_submitted: n, ..Statistics::default() });
-        let reading = Reading {
-            id: n.into(),
-            time: begin + f64::from(n),
-            cluster: None,
-            statistics,
-            ..Imitation::reading()
-        };
-        text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);
-        text.push('\n');
-    }
-    let (recording, config) =
-        (stage.folder.path().join("recording"), stage.folder.path().join("replay.toml"));
-    fs::write(&recording, text)?;
-    fs::write(
-        &config,
-        format!(
-            "interval = \"1s\"\ndrain_timeout = \"5m\"\n[queue]\nreplay_rate = \"100000\"\n{}",
-            // The default stall_timeout, because a full cache is not a hang.
-            destination("carbon", &stage.carbon.address()).replace("\"3s\"", "\"30s\"")
-        ),
-    )?;
-    let (config, recording) = (config.display().to_string(), recording.display().to_string());
+    let readings = (0..READINGS).map(|n| Reading {
+        id: n.into(),
+        time: begin + f64::from(n),
+        cluster: None,
+        statistics: Some(Statistics { jobs_submitted: n, ..Statistics::default() }),
+        ..Imitation::reading()
+    });
+    let [recording, config] = ["recording", "replay.toml"].map(|name| stage.folder.path().join(name));
+    fs::write(&recording, Imitation::recording(readings)?)?;
+    // The default stall_timeout, because a full cache is not a hang.
+    let to = destination("carbon", &stage.carbon.address()).replace("\"3s\"", "\"30s\"");
+    let head = "interval = \"1s\"\ndrain_timeout = \"5m\"\n[queue]\nreplay_rate = \"100000\"\n";
+    fs::write(&config, format!("{head}{to}"))?;
+    let [config, recording] = [config, recording].map(|path| path.display().to_string());
     let start = Instant::now();
     let args = ["run", "--config", &config, "--prefix", "replayed", "--replay", &recording];
     Invocation::new(&stage.folder, &args)?.succeed()?;
@@ -67,9 +56,7 @@ fn replay() -> Result<(usize, usize, f64)> {
         since.elapsed() > Duration::from_secs(3)
     })?;
     let took = since.duration_since(start).as_secs_f64();
-    let lines = stage.carbon.process.lines();
-    let dropped = lines.iter().filter(|line| line.contains("MetricCache is full")).count();
+    let dropped = stage.carbon.dropped();
     stage.carbon.process.stop()?;
-    let rate = points as f64 / took;
-    Ok((points, dropped, rate))
+    Ok((points, dropped, points as f64 / took))
 }

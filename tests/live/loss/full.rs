@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Carbon, Folder, Series, Space, Stage, now, wait};
+use sandbox::{Carbon, Folder, Series, Space, Stage, wait};
 
 use super::{SKIPPED, side_by_side};
 
@@ -24,23 +24,18 @@ fn full() -> Result<String> {
     let Some(space) = Space::new(&folder, &mount("size=1m"))? else { return Ok(SKIPPED.to_owned()) };
     fs::create_dir(folder.path().join("carbon"))?;
     symlink(space.path("disk"), folder.path().join("carbon/whisper"))?;
-    let mut carbon = Carbon::new(&folder, "carbon", &Options { own_figures: true, ..Options::default() })?;
-    carbon.process.start()?;
-    wait::until("Carbon's own figures", wait::LIMIT, || errors(&carbon).is_some())?;
-    let mut stage = Stage::with(folder, carbon)?;
+    let mut stage = Stage::in_folder(folder, &Options { own_figures: true, ..Options::default() })?;
+    wait::until("Carbon's own figures", wait::LIMIT, || errors(&stage.carbon).is_some())?;
     stage.daemon.spawn()?;
-    let is_full = |line: &String| line.contains("No space left on device");
-    wait::until("an error of Carbon's", wait::LIMIT, || stage.carbon.process.lines().iter().any(is_full))?;
+    stage.carbon.process.line("No space left on device", wait::LIMIT)?;
     wait::until("a count of errors", wait::LIMIT, || errors(&stage.carbon).is_some_and(|count| count > 0.0))?;
     stage.ticks(4)?;
     let missing = stage.collected.compare(&[&stage.carbon])?.missing();
     ensure!(missing > 100, "only {missing} points are missing");
     space.run(&stage.folder, &mount("remount,size=64m"))?;
     stage.carbon.process.stop()?;
-    let since = now();
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
-    Ok(format!("{missing} points were missing, {}", stage.finish()?.clean()?))
+    stage.carbon_back()?;
+    Ok(format!("{missing} points were missing, {}", stage.clean()?))
 }
 
 /// The largest of the numbers of errors that Carbon has stored about itself.

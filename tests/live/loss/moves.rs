@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::proc::Signal;
-use sandbox::{Ahead, Carbon, Folder, Stage, destination, free_port, now, wait};
+use sandbox::{Ahead, Stage, destination, free_port, now, wait};
 
 use super::side_by_side;
 use super::sizes::Size;
 
-const IN_USE: &str = "the new configuration is in use";
 const A_DAY: u64 = 24 * 3600;
 
 #[test]
@@ -30,18 +28,14 @@ fn a_clock_a_day_ahead_for_one_tick_drops_no_backlog() {
 /// counted when they are dropped.
 fn removed() -> Result<String> {
     const REMOVED: &str = ".queue.gauge-points_dropped_removed";
-    let mut stage = Size::Small.stage("")?;
-    let mut with = Size::Small.plan(&stage, &stage.carbon.address())?;
-    with.queue = "max_age = \"15s\"\nresend_window = \"4s\"\n".to_owned();
-    let without = with.clone();
-    with.destinations.push_str(&destination("gone", &format!("127.0.0.1:{}", free_port()?)));
-    stage.configure(&with)?;
+    let mut stage = Size::Small.stage("max_age = \"15s\"\nresend_window = \"4s\"\n")?;
+    let without = stage.plan.destinations.clone();
+    stage.plan.destinations += &destination("gone", &format!("127.0.0.1:{}", free_port()?));
+    stage.configure()?;
     stage.daemon.spawn()?;
     stage.ticks(5)?;
-    let since = now();
-    stage.configure(&without)?;
-    stage.daemon.signal(Signal::HUP)?;
-    stage.said(since, IN_USE)?;
+    stage.plan.destinations = without;
+    stage.reload()?;
     stage.until(REMOVED, |removed| removed > 0.0)?;
     // The oldest tick reaches max_age first, and the newest a few seconds later.
     wait::pause(Duration::from_secs(7));
@@ -53,22 +47,18 @@ fn removed() -> Result<String> {
     let counted = stage.counter(REMOVED)?;
     let is_exact = (counted - points as f64).abs() < 0.5;
     ensure!(is_exact, "{points} points were not sent, {counted} counted");
-    Ok(format!("{points} points not sent, {counted} counted; {}", stage.finish()?.clean()?))
+    Ok(format!("{points} points not sent, {counted} counted; {}", stage.clean()?))
 }
 
 /// Only the daemon's clock is changed: one tick is made tomorrow, and then the clock goes back.
 fn clock_ahead(away: bool) -> Result<String> {
-    let folder = Folder::new()?;
     // Tomorrow's point must not push today's out of the archive.
     let schemas = "[everything]\npattern = .*\nretentions = 1s:26h\n".to_owned();
-    let mut carbon = Carbon::new(&folder, "carbon", &Options { schemas, ..Options::default() })?;
-    carbon.process.start()?;
-    let clock = Ahead::new(&folder)?;
-    let mut stage = Stage::with(folder, carbon)?;
-    stage.configure(&Size::Small.plan(&stage, &stage.carbon.address())?)?;
+    let mut stage = Stage::new(&Options { schemas, ..Options::default() })?;
+    let clock = Ahead::new(&stage.folder)?;
+    Size::Small.set(&mut stage)?;
     stage.under(&clock)?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
+    let mut stage = stage.run()?;
     if away {
         stage.carbon.process.kill()?;
         stage.ticks(6)?;
@@ -83,11 +73,9 @@ fn clock_ahead(away: bool) -> Result<String> {
     wait::pause(Duration::from_millis(1500));
     clock.set(0)?;
     stage.ticks(4)?;
-    let since = now();
     if !away {
         stage.carbon.process.kill()?;
     }
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
-    Ok(stage.finish()?.clean()?.to_string())
+    stage.carbon_back()?;
+    stage.clean()
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use sandbox::{Haproxy, Manner, Sink, destination, wait};
+use sandbox::{Manner, Relay, Sink, destination, wait};
 
+use super::hangs::WINDOW;
 use super::side_by_side;
 use super::sizes::Size;
 
@@ -19,14 +20,11 @@ fn a_proxy_with_timers_of_its_own() {
 
 /// 35 s and 30 s, divided by five. The program behind the proxy reads nothing.
 fn half_close_timer() -> Result<String> {
-    let mut stage = Size::Small.stage("resend_window = \"4s\"\n")?;
-    let mut proxy = Haproxy::start(&stage.folder, stage.carbon.pickle_port, "60s", "7s")?;
-    let mut plan = Size::Small.plan(&stage, &proxy.address())?;
-    plan.destinations = plan.destinations.replace("\"3s\"", "\"2s\"");
-    plan.queue = "resend_window = \"4s\"\n".to_owned();
-    stage.configure(&plan)?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
+    let mut stage = Size::Small.stage(WINDOW)?;
+    let mut proxy = Relay::haproxy(&stage.folder, stage.carbon.pickle_port, "60s", "7s")?;
+    stage.plan.destinations = destination("carbon", &proxy.address()).replace("\"3s\"", "\"2s\"");
+    stage.configure()?;
+    let mut stage = stage.run()?;
     stage.carbon.process.freeze()?;
     // Two of its answers, each followed by a window.
     wait::pause(Duration::from_secs(26));
@@ -35,22 +33,20 @@ fn half_close_timer() -> Result<String> {
     // The proxy accepts connections before Carbon does.
     stage.ticks(2)?;
     stage.nothing_waits("carbon")?;
-    let findings = stage.finish()?.clean()?;
+    let findings = stage.clean()?;
     ensure!(proxy.process.pid().is_some(), "haproxy has ended");
-    Ok(findings.to_string())
+    Ok(findings)
 }
 
 /// 20 s and 60 s, divided by five.
 fn idle_limit() -> Result<String> {
     let sink = Sink::start(Manner::Record)?;
     let mut stage = Size::Small.stage("")?;
-    let _proxy = Haproxy::start(&stage.folder, sink.port, "4s", "4s").map(|proxy| {
-        let mut plan = Size::Small.plan(&stage, "")?;
-        plan.destinations = format!("{}protocol = \"plaintext\"\n", destination("carbon", &proxy.address()));
-        stage.configure(&plan)?;
-        anyhow::Ok(proxy)
-    })??;
-    stage.every("12s")?;
+    let proxy = Relay::haproxy(&stage.folder, sink.port, "4s", "4s")?;
+    stage.plan.destinations =
+        format!("{}protocol = \"plaintext\"\n", destination("carbon", &proxy.address()));
+    stage.plan.interval = "12s";
+    stage.configure()?;
     stage.daemon.spawn()?;
     stage.ticks(5)?;
     wait::pause(Duration::from_secs(6));

@@ -6,12 +6,10 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::carbon::Options;
-use sandbox::proc::Signal;
-use sandbox::{Carbon, Folder, Imitation, Invocation, Space, Stage, free_port, now, wait};
+use sandbox::{Imitation, Invocation, destination, find_program, free_port, slurm_graphite, wait};
 
 use super::sizes::Size;
-use super::{SKIPPED, side_by_side};
+use super::{SKIPPED, isolated, side_by_side};
 
 #[test]
 fn a_connection_abandoned_within_a_line_is_reset() {
@@ -28,23 +26,20 @@ fn pickle_to_the_plaintext_port_is_never_called_confirmed() {
 
 /// A receiver that accepts an unterminated last line, as VictoriaMetrics does, would store half a number.
 fn torn(reload: bool) -> Result<String> {
-    let stage_port = free_port()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, stage_port))?;
+    let port = free_port()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1)?;
     let mut stage = Size::Large.stage("")?;
-    let mut plan = Size::Large.plan(&stage, &format!("127.0.0.1:{stage_port}"))?;
-    plan.destinations.push_str("protocol = \"plaintext\"\n");
-    plan.top.insert_str(0, "drain_timeout = \"1s\"\n");
-    stage.configure(&plan)?;
+    stage.plan.destinations =
+        destination("carbon", &format!("127.0.0.1:{port}")) + "protocol = \"plaintext\"\n";
+    stage.plan.drain = "1s";
+    stage.configure()?;
     stage.daemon.spawn()?;
     let mut streams: Vec<TcpStream> = vec![listener.accept()?.0];
     stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks >= 2.0)?;
     if reload {
-        plan.destinations = plan.destinations.replace("\"3s\"", "\"4s\"");
-        stage.configure(&plan)?;
-        let since = now();
-        stage.daemon.signal(Signal::HUP)?;
-        stage.said(since, "the new configuration is in use")?;
+        stage.plan.destinations = stage.plan.destinations.replace("\"3s\"", "\"4s\"");
+        stage.reload()?;
         wait::pause(Duration::from_millis(300));
     } else {
         stage.daemon.stop()?;
@@ -63,55 +58,32 @@ fn torn(reload: bool) -> Result<String> {
     Ok(format!("{} bytes, then {end:?}", bytes.len()))
 }
 
-/// A Carbon on its usual ports, in a separate network.
-fn usual_ports(folder: &Folder) -> Result<Option<(Space, Carbon)>> {
-    let Some(space) = Space::new(folder, "true")? else { return Ok(None) };
-    let mut carbon = Carbon::within(&space, folder, "carbon", &Options::default())?;
-    carbon.process.start()?;
-    Ok(Some((space, carbon)))
-}
-
 fn pickle_to_2003() -> Result<String> {
-    let folder = Folder::new()?;
-    let Some((space, carbon)) = usual_ports(&folder)? else { return Ok(SKIPPED.to_owned()) };
-    let mut stage = Stage::with(folder, carbon)?;
-    stage.configure(&Size::Usual.plan(&stage, "127.0.0.1:2003")?)?;
-    stage.move_into(&space, true)?;
+    let Some((mut stage, _space)) = isolated()? else { return Ok(SKIPPED.to_owned()) };
+    Size::Usual.set(&mut stage)?;
+    stage.plan.destinations = destination("carbon", "127.0.0.1:2003");
+    stage.configure()?;
     stage.daemon.spawn()?;
     stage.ticks(12)?;
-    stage.daemon.stop()?;
-    stage.collected.look()?;
+    stage.stop()?;
     let stored = stage.settled()?;
     ensure!(stored.missing() as u64 == stored.checked, "something of it was stored: {stored}");
     let said = |words: &str| stage.collected.said(0.0, words);
     ensure!(!said("confirmed\""), "it was called confirmed");
     ensure!(said("port 2003 usually reads plaintext"), "the port is not named");
-    let news: Vec<&str> = stage
-        .collected
-        .entries()
-        .iter()
-        .filter(|entry| entry.is_news())
-        .map(|entry| entry.line.as_str())
-        .collect();
-    Ok(format!("{news:#?}"))
+    Ok(format!("{:#?}", stage.collected.news(0.0).map(|entry| &entry.line).collect::<Vec<_>>()))
 }
 
 fn once_to_2003() -> Result<String> {
-    let folder = Folder::new()?;
-    let Some((space, _carbon)) = usual_ports(&folder)? else { return Ok(SKIPPED.to_owned()) };
+    let Some((stage, space)) = isolated()? else { return Ok(SKIPPED.to_owned()) };
+    let folder = &stage.folder;
     let config = folder.path().join("once.toml");
-    std::fs::write(
-        &config,
-        format!(
-            "[slurm]\n{}[[carbon]]\nname = \"carbon\"\naddress = \"127.0.0.1:2003\"\n",
-            Imitation::good(&folder)?.toml()
-        ),
-    )?;
-    let program = sandbox::slurm_graphite()?;
-    let text = format!("{} once --send --config {} >&2", program.display(), config.display());
-    let inside = space.words(&text);
+    let reader = Imitation::good(folder)?.toml();
+    std::fs::write(&config, format!("[slurm]\n{reader}{}", destination("carbon", "127.0.0.1:2003")))?;
+    let program = slurm_graphite()?;
+    let inside = space.words(&format!("{} once --send --config {} >&2", program.display(), config.display()));
     let words: Vec<&str> = inside.iter().map(String::as_str).collect();
-    let finished = Invocation::of(&folder, &sandbox::find_program("nsenter")?, &words)?.finish()?;
+    let finished = Invocation::of(folder, &find_program("nsenter")?, &words)?.finish()?;
     let said: Vec<&str> = finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();
     let confirmed = said.iter().any(|line| line.contains("confirmed") && !line.contains("not confirmed"));
     ensure!(!confirmed, "it was called confirmed: {said:?}");

@@ -2,16 +2,15 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::proc::Signal;
-use sandbox::{Imitation, Invocation, Manner, Plan, Sink, Stage, destination, find_program, free_port, now};
+use sandbox::{
+    IN_USE, Imitation, Invocation, Manner, Sink, Stage, destination, find_program, free_port, now,
+};
 
 use super::side_by_side;
-
-const IN_USE: &str = "the new configuration is in use";
 
 #[test]
 fn a_configuration_that_is_read_again() {
@@ -25,14 +24,10 @@ fn a_configuration_that_is_read_again() {
     ]);
 }
 
-fn file(stage: &Stage) -> PathBuf {
-    stage.folder.path().join("daemon.toml")
-}
-
 /// A FIFO returns nothing until somebody writes to it.
 fn hung() -> Result<String> {
     let mut stage = Stage::running()?;
-    let (file, text) = (file(&stage), fs::read(file(&stage))?);
+    let (file, text) = (stage.file(), fs::read(stage.file())?);
     fs::remove_file(&file)?;
     Invocation::of(&stage.folder, &find_program("mkfifo")?, &[&file.display().to_string()])?.succeed()?;
     let since = now();
@@ -53,42 +48,32 @@ fn hung() -> Result<String> {
     stage.said(since, IN_USE)?;
     ensure!(!stage.collected.said(since, "is refused"), "what was half written was looked at");
     stage.ticks(1)?;
-    Ok(format!("{}, 5 ticks in {took:.1} s", stage.finish()?.clean()?))
+    Ok(format!("{}, 5 ticks in {took:.1} s", stage.clean()?))
 }
 
 fn changed() -> Result<String> {
     let mut stage = Stage::running()?;
-    let sent = stage.counter("carbon.carbon.gauge-points_sent")?;
-    let mut plan = Plan::to(&stage.carbon.address());
-    plan.destinations = plan.destinations.replace("\"3s\"", "\"4s\"");
-    stage.configure(&plan)?;
-    let since = now();
-    stage.daemon.signal(Signal::HUP)?;
-    stage.said(since, IN_USE)?;
+    let sent = stage.of_carbon("points_sent")?;
+    stage.plan.destinations = stage.plan.destinations.replace("\"3s\"", "\"4s\"");
+    let since = stage.reload()?;
     stage.connected(since)?;
     stage.ticks(3)?;
-    let connects = stage.counter("carbon.carbon.gauge-connects")?;
-    let after = stage.counter("carbon.carbon.gauge-points_sent")?;
+    let (connects, after) = (stage.of_carbon("connects")?, stage.of_carbon("points_sent")?);
     ensure!((connects - 2.0).abs() < 0.1, "{connects} connections were counted");
     ensure!(sent > 0.0 && after > sent, "{sent} points sent before, {after} after");
-    Ok(format!("{}, {sent} points sent before and {after} after", stage.finish()?.clean()?))
+    Ok(format!("{}, {sent} points sent before and {after} after", stage.clean()?))
 }
 
 /// Nothing of the new cluster is published under the old one's name, and the log says again who answers.
 fn another_cluster() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
-    let mut plan = Plan::to(&stage.carbon.address());
-    plan.top = "prefix = \"cluster.{cluster}\"\n".to_owned();
-    stage.configure(&plan)?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
-    let old = Imitation::good(&stage.folder)?.toml();
-    let new = Imitation::new(&stage.folder, "second", "sleep 3; hello; serve")?.toml();
+    stage.plan.top = "prefix = \"cluster.{cluster}\"\n".to_owned();
+    stage.configure()?;
+    let mut stage = stage.run()?;
+    stage.plan.slurm = Some(Imitation::new(&stage.folder, "second", "sleep 3; hello; serve")?.toml());
     let script = stage.folder.path().join("second");
     fs::write(&script, fs::read_to_string(&script)?.replace("\"imitation\"", "\"second\""))?;
-    fs::write(file(&stage), fs::read_to_string(file(&stage))?.replace(&old, &new))?;
-    let since = now();
-    stage.daemon.signal(Signal::HUP)?;
+    let since = stage.reload()?;
     let in_use = stage.said(since, IN_USE)?.at;
     let answers = stage.said(in_use, "slurmctld answers")?;
     ensure!(answers.line.contains("second"), "{}", answers.line);
@@ -101,57 +86,52 @@ fn another_cluster() -> Result<String> {
     let first = ticks.first().context("no tick")?.0;
     let silent = first as f64 - in_use;
     ensure!(silent > 2.0, "a tick after {silent:.1} s, when the name was not known");
-    Ok(stage.finish()?.clean()?.to_string())
+    stage.clean()
 }
 
 /// Carbon's host has died, and another replaces it. The queue was for Carbon, wherever it runs.
 fn moved(reload: bool) -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
-    let nameless = |address: &str| {
-        let mut plan = Plan::to(address);
-        plan.destinations = plan.destinations.replace("name = \"carbon\"\n", "");
-        plan
-    };
-    stage.configure(&nameless(&format!("127.0.0.1:{}", free_port()?)))?;
+    let nameless = stage.plan.destinations.replace("name = \"carbon\"\n", "");
+    ensure!(!nameless.contains("name"), "{nameless}");
+    stage.plan.destinations =
+        nameless.replace(&stage.carbon.address(), &format!("127.0.0.1:{}", free_port()?));
+    stage.configure()?;
     stage.daemon.spawn()?;
     stage.ticks(5)?;
-    if !reload {
-        stage.daemon.stop()?;
-    }
-    let plan = nameless(&stage.carbon.address());
-    ensure!(!plan.destinations.contains("name"), "{}", plan.destinations);
-    stage.configure(&plan)?;
-    let since = now();
-    if reload {
-        stage.daemon.signal(Signal::HUP)?;
+    stage.plan.destinations = nameless;
+    let since = if reload {
+        stage.reload()?
     } else {
-        stage.daemon.spawn()?;
-    }
+        stage.configure()?;
+        let since = now();
+        stage.restart(false)?;
+        since
+    };
     stage.connected(since)?;
     stage.ticks(2)?;
-    Ok(stage.finish()?.clean()?.to_string())
+    stage.clean()
 }
 
 fn removed() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
-    let with = Plan::to(&stage.carbon.address());
     let sink = Sink::start(Manner::Record)?;
-    let without = Plan { destinations: destination("other", &sink.address()), ..with.clone() };
-    let both =
-        Plan { destinations: format!("{}{}", with.destinations, without.destinations), ..with.clone() };
+    let other = destination("other", &sink.address());
+    let both = stage.plan.destinations.clone() + &other;
     stage.carbon.process.stop()?;
-    stage.configure(&both)?;
+    stage.plan.destinations.clone_from(&both);
+    stage.configure()?;
     stage.daemon.spawn()?;
     stage.ticks(4)?;
-    stage.configure(&without)?;
-    let gone = now();
-    stage.daemon.signal(Signal::HUP)?;
+    stage.plan.destinations = other;
+    let gone = stage.reload()?;
     stage.said(gone, "no longer configured")?;
     stage.ticks(2)?;
     // It is kept across a restart, too.
     stage.daemon.stop()?;
     stage.carbon.process.start()?;
-    stage.configure(&both)?;
+    stage.plan.destinations = both;
+    stage.configure()?;
     let back = now();
     stage.daemon.spawn()?;
     stage.connected(back)?;

@@ -2,8 +2,8 @@
 //! hold.
 
 use anyhow::Result;
-use sandbox::carbon::Options;
-use sandbox::{Imitation, Plan, Stage};
+use sandbox::carbon::{Limits, Options};
+use sandbox::{Imitation, Stage};
 use slurm_snapshot::{NodeRow, Nodes, Reading, Reply, RpcTables, RpcType, Statistics, Visibility};
 
 /// The approximate number of points in a tick.
@@ -20,41 +20,39 @@ pub(crate) enum Size {
 impl Size {
     /// A stage whose daemon is not running yet, with ticks of this size and these additional lines in `[queue]`.
     pub(crate) fn stage(self, queue: &str) -> Result<Stage> {
-        let stage = Stage::new(&self.options())?;
-        let mut plan = self.plan(&stage, &stage.carbon.address())?;
-        queue.clone_into(&mut plan.queue);
-        stage.configure(&plan)?;
+        self.with(Limits::Wide, queue)
+    }
+
+    /// The same with a Carbon with these limits.
+    pub(crate) fn with(self, limits: Limits, queue: &str) -> Result<Stage> {
+        let mut options = Options { limits, ..Options::default() };
+        if self == Self::Large {
+            // Archives that are just large enough: 10,000 of them are read again and again.
+            options.schemas = options.schemas.replace("1h", "5m");
+        }
+        let mut stage = Stage::new(&options)?;
+        self.set(&mut stage)?;
+        queue.clone_into(&mut stage.plan.queue);
+        stage.configure()?;
         Ok(stage)
     }
 
-    /// Archives that are just large enough for the test: 10,000 of them are read again and again.
-    pub(crate) fn options(self) -> Options {
-        let schemas = match self {
-            Self::Large => "[everything]\npattern = .*\nretentions = 1s:5m\n".to_owned(),
-            _ => Options::default().schemas,
-        };
-        Options { schemas, ..Options::default() }
-    }
-
-    /// The plan of a daemon that makes such ticks and sends them to `address`.
-    pub(crate) fn plan(self, stage: &Stage, address: &str) -> Result<Plan> {
-        let mut plan = Plan::to(address);
+    /// Gives a stage ticks of this size.
+    pub(crate) fn set(self, stage: &mut Stage) -> Result<()> {
         match self {
-            Self::Small => plan.top = Self::own_figures_only(),
-            Self::Usual => plan.slurm = Some(reader(stage, 22, 0)?),
+            Self::Small => {
+                let off = ["sched_stats", "sched_interval", "sched_exit", "health", "rpc_stats"];
+                stage.plan.top = off.map(|name| format!("[collectors.{name}]\nenabled = false\n")).concat();
+            }
+            Self::Usual => stage.plan.slurm = Some(reader(stage, 0)?),
             Self::Large => {
-                plan.slurm = Some(reader(stage, 22, 520)?);
-                plan.top =
+                stage.plan.slurm = Some(reader(stage, 520)?);
+                stage.plan.top =
                     "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\neach = true\ninterval = \"2s\"\n"
                         .to_owned();
             }
         }
-        Ok(plan)
-    }
-
-    fn own_figures_only() -> String {
-        let off = ["sched_stats", "sched_interval", "sched_exit", "health", "rpc_stats"];
-        off.map(|name| format!("[collectors.{name}]\nenabled = false\n")).concat()
+        stage.configure()
     }
 
     /// Fails if the ticks do not have approximately this many points.
@@ -70,9 +68,9 @@ impl Size {
     }
 }
 
-/// The `[slurm]` table for a reader whose slurmctld serves this many types of RPCs and has this many nodes.
-pub(crate) fn reader(stage: &Stage, types: u16, nodes: usize) -> Result<String> {
-    let types = (0..types).map(|n| RpcType { id: 2003 + n, count: 9, time: 900, queue: None }).collect();
+/// The `[slurm]` table for a reader whose slurmctld serves 22 types of RPCs and has this many nodes.
+fn reader(stage: &Stage, nodes: usize) -> Result<String> {
+    let types = (2003..2025).map(|id| RpcType { id, count: 9, time: 900, queue: None }).collect();
     let rpc = Some(RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() });
     let statistics = Some(Statistics { rpc, ..Statistics::default() });
     let rows = (0..nodes).map(|n| NodeRow {

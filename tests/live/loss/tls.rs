@@ -5,19 +5,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::tls::{Authority, Identity, stunnel};
-use sandbox::{Plan, Process, Relay, Stage, destination, now, run, wait};
+use sandbox::tls::{Authority, Identity, TlsProxy};
+use sandbox::{Process, Relay, Stage, destination, now, run, wait};
 
-use super::side_by_side;
+use super::hangs::{THREE_WINDOWS, WINDOW};
 use super::sizes::Size;
+use super::{dies, side_by_side};
 
-/// With renewals every second, each of which asks for an answer.
-const WINDOW: &str = "resend_window = \"4s\"\n";
-const THREE_WINDOWS: Duration = Duration::from_secs(13);
+/// For a stunnel that admits only clients with a certificate of its authority.
+const STRICT: &str = "verifyChain = yes\nCAfile = tls-ca.pem\n";
 
 #[test]
 fn what_fails_behind_tls_costs_nothing() {
@@ -47,20 +46,14 @@ fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() {
 /// Without the cluster's name there is no point to send that a TLS port could reject.
 #[test]
 fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_point_to_send() {
-    let (stage, _proxy, authority) = behind("").unwrap();
-    let expired = authority.issue(&stage.folder, "expired", "DNS:client", false).unwrap();
-    let port = port_of(&stage).unwrap();
-    let tables = table("tls", port, &authority.ca) + &client(&expired);
+    let (stage, proxy) = behind("").unwrap();
+    let (folder, port) = (&stage.folder, proxy.port);
+    let expired = proxy.authority.issue(folder, "expired", "DNS:client", false).unwrap();
+    let tables = table("tls", port, &proxy.authority.ca) + &client(&expired);
     let plain =
         destination("plain", &format!("localhost:{port}")) + &destination("carbon", &stage.carbon.address());
-    let file = stage.folder.path().join("check.toml");
-    let text = format!("prefix = \"{{cluster}}\"\n[slurm]\nreader = \"/nowhere\"\n{tables}{plain}");
-    fs::write(&file, text).unwrap();
-    let check = |args: &[&str]| {
-        let file = file.display().to_string();
-        let args = [&["check"], args, &["--config", &file]].concat();
-        run(&stage.folder, &args).unwrap().stdout
-    };
+    let top = "prefix = \"{cluster}\"\n";
+    let check = |args: &[&str]| check(&stage, top, &format!("{tables}{plain}"), args).unwrap();
     let expiry = format!(
         "carbon tls: cert_file {}: certificate \"CN=expired\" has expired, on 2020-0",
         expired.certificate.display()
@@ -82,23 +75,16 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
 /// A file may still have the certificate of an authority from before; whether that matters, the handshake shows.
 #[test]
 fn check_does_not_fail_over_an_expired_certificate_that_the_handshake_does_not_need() {
-    let (stage, _proxy, authority) = behind("verifyChain = yes\nCAfile = ca.pem\n").unwrap();
-    let folder = &stage.folder;
-    let issue = |name: &str, good| authority.issue(folder, name, "DNS:client", good).unwrap();
+    let (stage, TlsProxy { authority, port, process: _process, .. }) = behind(STRICT).unwrap();
+    let issue = |name: &str, good| authority.issue(&stage.folder, name, "DNS:client", good).unwrap();
     let (good, expired) = (issue("client", true), issue("expired", false));
-    let append = |to: &Path| {
+    for to in [&good.certificate, &authority.ca] {
         let both = [to, &expired.certificate].map(|path| fs::read_to_string(path).unwrap());
         fs::write(to, both.concat()).unwrap();
-    };
-    append(&good.certificate);
-    append(&authority.ca);
-    let port = port_of(&stage).unwrap();
+    }
     let check = |identity: &Identity| {
-        let text = format!("{}{}", table("tls", port, &authority.ca), client(identity));
-        let file = folder.path().join("check.toml");
-        fs::write(&file, format!("[slurm]\nreader = \"/nowhere\"\n{text}")).unwrap();
-        let args = ["check", "--connect", "--config", &file.display().to_string()];
-        run(folder, &args).unwrap().stdout
+        let text = table("tls", port, &authority.ca) + &client(identity);
+        check(&stage, "", &text, &["--connect"]).unwrap()
     };
     let checked = check(&good);
     for (key, path) in [("ca_file", &authority.ca), ("cert_file", &good.certificate)] {
@@ -124,32 +110,30 @@ fn client(identity: &Identity) -> String {
     format!("cert_file = {:?}\nkey_file = {:?}\n", identity.certificate, identity.key)
 }
 
+/// What `check` says about a configuration with these keys at its top and these destinations.
+fn check(stage: &Stage, top: &str, destinations: &str, args: &[&str]) -> Result<String> {
+    let file = stage.folder.path().join("check.toml");
+    fs::write(&file, format!("{top}[slurm]\nreader = \"/nowhere\"\n{destinations}"))?;
+    let file = file.display().to_string();
+    Ok(run(&stage.folder, &[&["check"], args, &["--config", &file]].concat())?.stdout)
+}
+
 /// A stage whose daemon sends to a running stunnel in front of its Carbon.
-fn behind(more: &str) -> Result<(Stage, Process, Authority)> {
-    let stage = Stage::new(&Options::default())?;
-    let authority = Authority::new(&stage.folder, "ca")?;
-    let server = authority.issue(&stage.folder, "server", "DNS:localhost", true)?;
-    let (mut proxy, port) = stunnel(&stage.folder, "stunnel", stage.carbon.pickle_port, &server, more)?;
-    proxy.start()?;
-    let mut plan = Size::Small.plan(&stage, "")?;
-    plan.destinations = table("carbon", port, &authority.ca);
-    plan.queue = WINDOW.to_owned();
-    stage.configure(&plan)?;
-    Ok((stage, proxy, authority))
+fn behind(more: &str) -> Result<(Stage, TlsProxy)> {
+    let mut stage = Size::Small.stage(WINDOW)?;
+    let proxy = TlsProxy::with(&stage.folder, "tls", stage.carbon.pickle_port, "localhost", more)?;
+    stage.plan.destinations = table("carbon", proxy.port, &proxy.authority.ca);
+    stage.configure()?;
+    Ok((stage, proxy))
 }
 
-/// The port of the stunnel in the daemon's configuration.
-fn port_of(stage: &Stage) -> Result<u16> {
-    let text = fs::read_to_string(stage.folder.path().join("daemon.toml"))?;
-    let port = text.split_once("localhost:").and_then(|(_, rest)| rest.split('"').next());
-    Ok(port.context("a port")?.parse()?)
-}
-
-/// Adds keys to the last table.
-fn add(stage: &Stage, keys: &str) -> Result<()> {
-    let file = stage.folder.path().join("daemon.toml");
-    let text = fs::read_to_string(&file)?;
-    Ok(fs::write(&file, text + keys)?)
+/// The same where the daemon has a certificate, and has begun to send.
+fn with_a_certificate() -> Result<(Stage, TlsProxy, Identity)> {
+    let (mut stage, proxy) = behind(STRICT)?;
+    let identity = proxy.authority.issue(&stage.folder, "client", "DNS:client", true)?;
+    stage.plan.destinations += &client(&identity);
+    stage.configure()?;
+    Ok((stage.run()?, proxy, identity))
 }
 
 fn c_relay() -> Result<String> {
@@ -158,28 +142,19 @@ fn c_relay() -> Result<String> {
     let server = authority.issue(&stage.folder, "server", "DNS:localhost", true)?;
     let transport = format!("transport plain ssl {}", server.in_one_file()?.display());
     let mut relay = Relay::c_over(&stage.folder, &[&stage.carbon], &transport)?;
-    let mut plan = Plan::to("");
-    plan.destinations =
+    stage.plan.destinations =
         table("carbon", relay.port, &authority.ca) + "protocol = \"plaintext\"\nclose_notify = false\n";
-    plan.queue = WINDOW.to_owned();
-    stage.configure(&plan)?;
+    stage.plan.queue = WINDOW.to_owned();
+    stage.configure()?;
     stage.daemon.spawn()?;
     stage.ticks(3)?;
     let answered = stage.until(".carbon.carbon.gauge-renewals", |renewals| renewals >= 2.0)?;
-    let since = now();
-    relay.process.kill()?;
-    stage.ticks(2)?;
-    relay.process.start()?;
-    stage.connected(since)?;
-    stage.ticks(2)?;
-    Ok(format!("{}, {answered} answers", stage.finish()?.clean()?))
+    dies(&mut stage, &mut relay.process)?;
+    Ok(format!("{}, {answered} answers", stage.clean()?))
 }
 
 fn killed() -> Result<String> {
-    let (mut stage, mut proxy, authority) = behind("verifyChain = yes\nCAfile = ca.pem\n")?;
-    add(&stage, &client(&authority.issue(&stage.folder, "client", "DNS:client", true)?))?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
+    let (mut stage, TlsProxy { process: mut proxy, .. }, _) = with_a_certificate()?;
     for carbon_too in [false, true] {
         let since = now();
         proxy.kill()?;
@@ -199,14 +174,13 @@ fn killed() -> Result<String> {
     stage.carbon.process.start()?;
     stage.connected(since)?;
     stage.nothing_waits("carbon")?;
-    Ok(stage.finish()?.clean()?.to_string())
+    stage.clean()
 }
 
 /// The program's kernel accepts what is written, and loses it with the program.
 fn hung(more: &str, freeze: fn(&mut Stage, &mut Process) -> Result<()>) -> Result<String> {
-    let (mut stage, mut proxy, _authority) = behind(more)?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
+    let (stage, TlsProxy { process: mut proxy, .. }) = behind(more)?;
+    let mut stage = stage.run()?;
     freeze(&mut stage, &mut proxy)?;
     wait::pause(THREE_WINDOWS);
     let since = now();
@@ -218,28 +192,22 @@ fn hung(more: &str, freeze: fn(&mut Stage, &mut Process) -> Result<()>) -> Resul
     stage.ticks(1)?;
     let said = stage.collected.said(0.0, "set close_notify = false");
     ensure!(said != more.is_empty(), "an end without close_notify was said: {said}");
-    Ok(stage.finish()?.clean()?.to_string())
+    stage.clean()
 }
 
 fn files_change() -> Result<String> {
     const CHANGED: &str = "the files have changed, and are in use";
     const BAD: &str = "the files have changed, and cannot be used";
-    let (mut stage, _proxy, authority) = behind("verifyChain = yes\nCAfile = ca.pem\n")?;
-    let identity = authority.issue(&stage.folder, "client", "DNS:client", true)?;
+    const AWAY: &str = "not connected; ticks are kept";
+    let (mut stage, TlsProxy { authority, process: _process, .. }, identity) = with_a_certificate()?;
     let next = authority.issue(&stage.folder, "next", "DNS:client", true)?;
-    add(&stage, &client(&identity))?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
     let since = now();
     // One of the two files is replaced before the other, and in between they do not match.
     fs::copy(&next.certificate, &identity.certificate)?;
     let said = stage.said(since, BAD)?;
     ensure!(said.level == "WARN" && said.line.contains("client.pem and "), "{}", said.line);
     stage.ticks(3)?;
-    ensure!(
-        !stage.collected.said(since, "not connected; ticks are kept"),
-        "a file that cannot be used cost the connection"
-    );
+    ensure!(!stage.collected.said(since, AWAY), "a file that cannot be used cost the connection");
     fs::copy(&next.key, &identity.key)?;
     stage.said(since, CHANGED)?;
     let bad = stage.collected.entries().iter().filter(|entry| entry.line.contains(BAD)).count();
@@ -252,51 +220,46 @@ fn files_change() -> Result<String> {
     let said = stage.said(since, "is not signed by an authority of ca_file")?;
     ensure!(said.line.contains("still using the old one"), "{}", said.line);
     fs::write(&authority.ca, good)?;
-    let answers = stage.counter(".carbon.carbon.gauge-renewals")?;
+    let answers = stage.of_carbon("renewals")?;
     stage.until(".carbon.carbon.gauge-renewals", |renewals| renewals > answers)?;
-    ensure!(!stage.collected.said(0.0, "not connected; ticks are kept"), "a connection was lost");
-    Ok(stage.finish()?.clean()?.to_string())
+    ensure!(!stage.collected.said(0.0, AWAY), "a connection was lost");
+    stage.clean()
 }
 
 fn unfit() -> Result<String> {
-    let (mut stage, _proxy, authority) = behind("")?;
+    let (mut stage, TlsProxy { authority, port, process: _process, .. }) = behind("")?;
     let folder = &stage.folder;
-    let server = authority.issue(folder, "server", "DNS:localhost", true)?;
-    let expired = authority.issue(folder, "expired", "DNS:localhost", false)?;
+    let issue = |name, good| authority.issue(folder, name, "DNS:localhost", good);
     let other = Authority::new(folder, "other")?;
     let to = stage.carbon.pickle_port;
-    let (mut strict, strict_port) =
-        stunnel(folder, "strict", to, &server, "verifyChain = yes\nCAfile = ca.pem\n")?;
-    let (mut old, old_port) = stunnel(folder, "old", to, &expired, "")?;
-    strict.start()?;
-    old.start()?;
-    let port = port_of(&stage)?;
+    let strict = Relay::stunnel(folder, "strict", to, &issue("server", true)?, STRICT)?;
+    let old = Relay::stunnel(folder, "old", to, &issue("expired", false)?, "")?;
     let ca = &authority.ca;
     let stranger = client(&other.issue(folder, "stranger", "DNS:client", true)?);
-    let plain = |port: u16| destination("plain-to-tls", &format!("localhost:{port}"));
+    let lines = table("tls-to-lines", stage.carbon.line_port, ca) + "protocol = \"plaintext\"\n";
     let cases = [
         (table("wrong-ca", port, &other.ca), "is not signed by an authority of ca_file ("),
-        (table("expired", old_port, ca), "the server's certificate expired 5"),
+        (table("expired", old.port, ca), "the server's certificate expired 5"),
         (
             table("wrong-name", port, ca) + "server_name = \"carbon.example.org\"\n",
             "is for localhost and not for carbon.example.org",
         ),
-        (table("no-client", strict_port, ca), "refuses a client without a certificate"),
-        (table("stranger", strict_port, ca) + &stranger, "refuses the certificate of cert_file"),
-        (plain(port), "the port speaks TLS, and this destination"),
-        (table("tls-to-pickle", to, ca), "is it a plain port?"),
+        (table("no-client", strict.port, ca), "refuses a client without a certificate"),
+        (table("stranger", strict.port, ca) + &stranger, "refuses the certificate of cert_file"),
         (
-            table("tls-to-lines", stage.carbon.line_port, ca) + "protocol = \"plaintext\"\n",
-            "is it a plain port?",
+            destination("plain-to-tls", &format!("localhost:{port}")),
+            "the port speaks TLS, and this destination",
         ),
+        (table("tls-to-pickle", to, ca), "is it a plain port?"),
+        (lines, "is it a plain port?"),
     ];
-    let names: Vec<String> =
-        cases.iter().filter_map(|(table, _)| Some(table.split('"').nth(1)?.to_owned())).collect();
-    add(&stage, &cases.iter().map(|(table, _)| table.as_str()).collect::<String>())?;
+    stage.plan.destinations += &cases.iter().map(|(table, _)| table.as_str()).collect::<String>();
+    stage.configure()?;
     stage.daemon.spawn()?;
-    let file = stage.folder.path().join("daemon.toml").display().to_string();
+    let file = stage.file().display().to_string();
     let checked = run(&stage.folder, &["check", "--connect", "--config", &file])?;
-    for (name, (_, words)) in names.iter().zip(&cases) {
+    for (table, words) in &cases {
+        let name = table.split('"').nth(1).unwrap_or_default();
         let wrong = checked.stdout.lines().filter(|line| line.starts_with(&format!("✗ carbon {name}: ")));
         let lines: Vec<&str> = wrong.collect();
         ensure!(lines.len() == 1 && lines.concat().contains(words), "check on {name}: {}", checked.stdout);
@@ -304,8 +267,7 @@ fn unfit() -> Result<String> {
         let waiting = stage.until(&format!(".carbon.{name}.gauge-queue_held"), |ticks| ticks >= 3.0)?;
         ensure!(waiting >= 3.0, "{name} keeps {waiting} ticks");
         let quoted = format!("\"{name}\"");
-        let news =
-            stage.collected.entries().iter().filter(|entry| entry.is_news() && entry.line.contains(&quoted));
+        let news = stage.collected.news(0.0).filter(|entry| entry.line.contains(&quoted));
         let news: Vec<&str> = news.map(|entry| entry.line.as_str()).collect();
         let clear = news.iter().filter(|line| line.contains(words)).count();
         // Without TLS, all that is seen is a connection that is closed, until the port is probed.
@@ -313,7 +275,7 @@ fn unfit() -> Result<String> {
     }
     let own: Vec<&str> =
         checked.stdout.lines().filter(|line| line.starts_with("✓ carbon localhost:")).collect();
-    for words in ["speaks TLS 1.3: certificate \"CN=server\" expires on ", "accepted "] {
+    for words in ["speaks TLS 1.3: certificate \"CN=tls-server\" expires on ", "accepted "] {
         ensure!(own.iter().any(|line| line.contains(words)), "{words}: {}", checked.stdout);
     }
     // With the right authority in the file, the backlog is sent.
@@ -322,5 +284,5 @@ fn unfit() -> Result<String> {
     let back = stage.said(since, "back after ")?;
     ensure!(back.line.contains("\"wrong-ca\""), "{}", back.line);
     stage.nothing_waits("wrong-ca")?;
-    Ok(format!("{} kept their ticks, and one has sent them", names.len()))
+    Ok(format!("{} kept their ticks, and one has sent them", cases.len()))
 }

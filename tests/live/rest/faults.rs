@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use sandbox::tls::Authority;
 use sandbox::{Daemon, Slurmrestd, TlsProxy, Way, now, proc, wait};
 
-use super::{DOWN, SOON, check, cluster, served};
+use super::{DOWN, SOON, check, cluster};
 
 const UP: &str = "slurmctld answers";
 
@@ -111,12 +112,12 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
 #[test]
 fn tls_and_token_must_be_the_right_ones_and_a_tick_is_one_rpc_and_no_ping() {
     let (folder, slurm, rest) = cluster(Way::Token, 3600, "");
-    let mut proxy = TlsProxy::new(&folder, rest.port).unwrap();
-    proxy.process.start().unwrap();
+    let proxy = TlsProxy::start(&folder, rest.port).unwrap();
     let check =
         |url: &str, more: &str| check(&folder, &format!("rest = \"{url}\"\n{}{more}", rest.token_toml()));
     let port = proxy.port;
-    let [ca, other] = [&proxy.ca, &proxy.other_ca].map(|file| format!("ca_file = \"{}\"\n", file.display()));
+    let ca_line = |authority: &Authority| format!("ca_file = \"{}\"\n", authority.ca.display());
+    let (ca, other) = (ca_line(&proxy.authority), ca_line(&Authority::new(&folder, "other").unwrap()));
     let good = check(&format!("https://localhost:{port}"), &ca);
     for line in [
         "✓ connection: https://localhost",

@@ -3,22 +3,17 @@
 use anyhow::Result;
 use sandbox::{Folder, Manner, Sink, Slurm, Slurmrestd, TlsProxy, Way, destination};
 use tools::contender::in_turn;
+use tools::{above, say};
 
-use crate::turns::{Costs, SETTLE, collector};
-use crate::{mb, ms, unreached};
+use crate::READINGS;
+use crate::turns::Part::Child;
+use crate::turns::{SETTLE, collector, ratio, table};
 
-const READINGS: u32 = 10;
-/// The target: memory of the reader, with TLS.
-const MOST_MEMORY_KIB: f64 = 5.0 * 1024.0;
+/// The target: memory of the reader in MB, with TLS.
+const MOST_MEMORY: f64 = 5.0 * 1.024 * 1.024;
 
-/// The turns of both readers, which are the child processes.
-pub(crate) struct Rest {
-    libslurm: Costs,
-    http: Costs,
-    tls: Costs,
-}
-
-pub(crate) fn rest() -> Result<Rest> {
+/// The turns of the readers, which are the child processes. Returns the targets that were missed.
+pub(crate) fn rest() -> Result<Vec<String>> {
     let folder = Folder::new()?;
     let mut slurm = Slurm::new(&folder)?;
     Slurmrestd::allow_tokens(&folder, &slurm)?;
@@ -26,15 +21,9 @@ pub(crate) fn rest() -> Result<Rest> {
     let mut rest = Slurmrestd::new(&folder, &slurm, Way::Token)?;
     rest.process.start()?;
     rest.renew(&slurm, 3600)?;
-    let mut proxy = TlsProxy::new(&folder, rest.port)?;
-    proxy.process.start()?;
+    let proxy = TlsProxy::start(&folder, rest.port)?;
     let sink = Sink::start(Manner::Record)?;
-    let tls = format!(
-        "rest = \"https://localhost:{}\"\nca_file = {:?}\n{}",
-        proxy.port,
-        proxy.ca,
-        rest.token_toml()
-    );
+    let tls = format!("rest = \"https://localhost:{}\"\nca_file = {:?}\n", proxy.port, proxy.authority.ca);
     let way = |name: &'static str, slurm: String| {
         let toml = format!("[slurm]\n{slurm}\n{}", destination("sink", &sink.address()));
         collector(&folder, name, move |_| toml.clone(), SETTLE, READINGS)
@@ -42,36 +31,18 @@ pub(crate) fn rest() -> Result<Rest> {
     let [libslurm, http, tls] = in_turn([
         way("libslurm", format!("conf = {:?}\n", slurm.conf())),
         way("http", rest.toml()),
-        way("tls", tls),
+        way("tls", tls + &rest.token_toml()),
     ])?;
-    Ok(Rest { libslurm, http, tls })
-}
-
-impl Rest {
-    pub(crate) fn table(&self) -> String {
-        let row = |name: &str, costs: &Costs| {
-            let kib = costs.median(|cost| cost.child_kib);
-            let ratio = costs.median(|cost| cost.child) / self.libslurm.median(|cost| cost.child);
-            format!("| {name} | {} | {ratio:.2} | {:.1} MB |\n", ms(costs, |cost| cost.child), mb(kib))
-        };
-        [
-            "\n| a reading by the reader of | CPU | compared with libslurm's | RSS |\n|---|---|---|---|\n"
-                .to_owned(),
-            row("libslurm", &self.libslurm),
-            row("slurmrestd, HTTP", &self.http),
-            row("slurmrestd, HTTPS", &self.tls),
-        ]
-        .concat()
-    }
-
-    pub(crate) fn missed(&self) -> Vec<String> {
-        let own = |costs: &Costs| costs.median(|cost| cost.child);
-        let (http, tls, most) = (own(&self.http), own(&self.tls), own(&self.libslurm));
-        let kib = self.tls.median(|cost| cost.child_kib);
-        unreached([
-            (http <= most, format!("{http:.0} µs over HTTP, {most:.0} µs by libslurm")),
-            (tls <= most, format!("{tls:.0} µs over HTTPS, {most:.0} µs by libslurm")),
-            (kib <= MOST_MEMORY_KIB, format!("{kib:.0} KiB over HTTPS, not {MOST_MEMORY_KIB}")),
-        ])
-    }
+    let rows = [
+        ("libslurm", &libslurm, Child),
+        ("slurmrestd, HTTP", &http, Child),
+        ("slurmrestd, HTTPS", &tls, Child),
+    ];
+    say(&format!("\n{}", table("a reading by the reader of", ("libslurm's", &libslurm, Child), &rows)))?;
+    let of_libslurm = |costs| ratio((costs, Child), (&libslurm, Child));
+    Ok(above([
+        ("CPU over HTTP compared with libslurm's", of_libslurm(&http), 1.0),
+        ("CPU over HTTPS compared with libslurm's", of_libslurm(&tls), 1.0),
+        ("MB over HTTPS", Child.mb(&tls), MOST_MEMORY),
+    ]))
 }

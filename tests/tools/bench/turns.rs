@@ -1,4 +1,4 @@
-//! A turn of a contender: how it is started, and what its readings cost.
+//! A turn of a contender: how it is started, what its readings cost, and how that is shown.
 
 use std::fs;
 use std::path::Path;
@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use sandbox::{Folder, Process, Sandbox, now, proc, slurm_graphite, wait};
 use tools::contender::{Contender, Turns, compile, contender, cpu};
+
+use crate::READINGS;
 
 /// Until the first readings have allocated their pages and buffers.
 pub(crate) const SETTLE: Duration = Duration::from_secs(2);
@@ -22,21 +24,67 @@ pub(crate) struct Cost {
     pub(crate) wakes: f64,
 }
 
-impl Cost {
-    pub(crate) fn both(&self) -> f64 {
-        self.own + self.child
+pub(crate) type Costs = Turns<Cost>;
+
+/// Which of the two processes is meant.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Own,
+    Child,
+    Both,
+}
+
+impl Part {
+    fn of(self, own: f64, child: f64) -> f64 {
+        match self {
+            Self::Own => own,
+            Self::Child => child,
+            Self::Both => own + child,
+        }
     }
 
-    pub(crate) fn both_kib(&self) -> f64 {
-        self.own_kib + self.child_kib
+    fn cpu(self, cost: &Cost) -> f64 {
+        self.of(cost.own, cost.child)
+    }
+
+    /// The median turn's memory.
+    pub(crate) fn mb(self, costs: &Costs) -> f64 {
+        costs.median(|cost| self.of(cost.own_kib, cost.child_kib)) * 1024.0 / 1e6
     }
 }
 
-pub(crate) type Costs = Turns<Cost>;
+/// The CPU of a median turn, divided by that of another's median turn.
+pub(crate) fn ratio((costs, part): (&Costs, Part), (floor, of_it): (&Costs, Part)) -> f64 {
+    costs.median(|cost| part.cpu(cost)) / floor.median(|cost| of_it.cpu(cost))
+}
 
-/// The median turn's figure, divided by the CPU of `floor`'s median turn.
-pub(crate) fn ratio(costs: &Costs, floor: &Costs, figure: impl Fn(&Cost) -> f64) -> f64 {
-    costs.median(figure) / floor.median(|cost| cost.own)
+/// What most are compared with.
+pub(crate) const C_LOOP: &str = "the C loop";
+
+/// A row for each of these contenders, compared with `floor`. What has no memory was not measured for it.
+pub(crate) fn table(
+    what: &str,
+    (name, floor, of_it): (&str, &Costs, Part),
+    rows: &[(&str, &Costs, Part)],
+) -> String {
+    let row = |(name, costs, part): &(&str, &Costs, Part)| {
+        let ratio = ratio((costs, *part), (floor, of_it));
+        let memory = Some(part.mb(costs)).filter(|mb| *mb > 0.0).map(|mb| format!("{mb:.1} MB"));
+        let cpu = |cost: &Cost| part.cpu(cost) / 1e3;
+        let ((least, most), memory) = (costs.range(cpu), memory.unwrap_or_else(|| "-".to_owned()));
+        format!(
+            "| {name} | {:.2} ms ({least:.2} to {most:.2}) | {ratio:.2} | {memory} |\n",
+            costs.median(cpu)
+        )
+    };
+    let head = format!("| {what} | CPU | compared with {name} | RSS |\n|---|---|---|---|\n");
+    std::iter::once(head).chain(rows.iter().map(row)).collect()
+}
+
+/// How often they sleep and are woken.
+pub(crate) fn wakes<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
+    let of = contenders.map(|(name, costs)| format!("{name} {:.1}", costs.median(|cost| cost.wakes)));
+    format!("\nWake-ups a reading: {}.\n\n", of.join(", "))
 }
 
 /// The bare C loop.
@@ -49,6 +97,23 @@ pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str, readings: u32) -> R
         floor.spawn()?;
         measure(floor, SETTLE, readings)
     }))
+}
+
+/// The lines of a queue, whose folder is that of the turn.
+pub(crate) const IN_MEMORY: fn(&Path) -> String = |_| String::new();
+pub(crate) const ON_DISK: fn(&Path) -> String = |dir| format!("dir = {dir:?}\n");
+
+/// The daemon with libslurm's reader, or the one with this name, which sends to carbon-cache.
+pub(crate) fn ours<'a>(
+    sandbox: &'a Sandbox,
+    name: &'a str,
+    reader: &str,
+    queue: fn(&Path) -> String,
+) -> Contender<'a, Cost> {
+    let (conf, carbon) = (sandbox.slurm.conf(), sandbox.carbon.address());
+    let reader = if reader.is_empty() { String::new() } else { format!("reader = \"{reader}\"\n") };
+    let toml = format!("[slurm]\nconf = {conf:?}\n{reader}[[carbon]]\naddress = {carbon:?}\n[queue]\n");
+    collector(&sandbox.folder, name, move |dir| toml.clone() + &queue(dir), SETTLE, READINGS)
 }
 
 /// A collector with one tick a second and this configuration.
@@ -86,8 +151,8 @@ fn measure(mut process: Process, settle: Duration, readings: u32) -> Result<Cost
     let spent = |pid: u32| -> Result<f64> { Ok(cpu(pid)?.as_secs_f64() * 1e6 / f64::from(readings)) };
     let all = || -> Result<(f64, f64)> { Ok((spent(pid)?, child.map_or(Ok(0.0), spent)?)) };
     wait::pause(Duration::from_secs_f64((start - now()).max(0.0)));
-    let slept = || wakes(pid) + child.map_or(0, wakes);
-    let (before, slept_before) = (all()?, slept());
+    let all_slept = || slept(pid) + child.map_or(0, slept);
+    let (before, slept_before) = (all()?, all_slept());
     wait::pause(Duration::from_secs_f64((start + f64::from(readings) - now()).max(0.0)));
     let after = all()?;
     let kib = |pid: u32| -> Result<f64> {
@@ -98,14 +163,14 @@ fn measure(mut process: Process, settle: Duration, readings: u32) -> Result<Cost
         child: after.1 - before.1,
         own_kib: kib(pid)?,
         child_kib: child.map_or(Ok(0.0), kib)?,
-        wakes: f64::from(u32::try_from(slept() - slept_before)?) / f64::from(readings),
+        wakes: f64::from(u32::try_from(all_slept() - slept_before)?) / f64::from(readings),
     };
     process.stop()?;
     Ok(cost)
 }
 
 /// How often its threads have given up the CPU by themselves so far: voluntary_ctxt_switches of proc(5).
-fn wakes(pid: u32) -> u64 {
+fn slept(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |status: String| {
         status

@@ -10,7 +10,7 @@ use sandbox::{Process, proc, wait};
 use tools::say;
 
 use super::feed::{Feed, POINTS};
-use super::stores::{Counts, Stores};
+use super::stores::{Counts, Store, counts};
 
 /// How long after a tick has entered the queue its fault comes, while the relay is passing it on.
 const DELAYS: [u64; 3] = [60, 150, 400];
@@ -24,14 +24,14 @@ const QUIET: Duration = Duration::from_secs(12);
 const IDLE: u64 = 20;
 
 /// The relay, the stores and the feed.
-pub(crate) struct Relaying<S> {
+pub(crate) struct Relaying {
     pub(crate) name: &'static str,
-    pub(crate) stores: S,
+    pub(crate) stores: Vec<Store>,
     pub(crate) relay: Process,
     pub(crate) feed: Feed,
 }
 
-impl<S: Stores> Relaying<S> {
+impl Relaying {
     /// Runs the whole scenario. `read` reads the stored ticks as a user would.
     pub(crate) fn play(mut self, read: impl Fn(usize) -> Result<()>) -> Result<()> {
         say(&format!("\n## {}\n\n{POINTS} points a tick\n\n", self.name))?;
@@ -93,8 +93,7 @@ impl<S: Stores> Relaying<S> {
     }
 
     fn away(&mut self, store: usize, kills: bool) -> Result<()> {
-        let mut processes = self.stores.processes();
-        let process = processes.get_mut(store).context("no such store")?;
+        let process = self.stores.get_mut(store).context("no such store")?.process();
         if kills {
             process.kill()?
         } else {
@@ -140,7 +139,7 @@ impl<S: Stores> Relaying<S> {
     fn settled(&mut self) -> Result<Counts> {
         let (mut before, mut since) = (Counts::default(), Instant::now());
         loop {
-            let counts = self.stores.counts()?;
+            let counts = counts(&self.stores)?;
             let missing: usize = self.feed.ticks.iter().flat_map(|tick| counts.missing(*tick)).sum();
             if missing == 0 && counts.series.iter().sum::<usize>() == POINTS {
                 return Ok(counts);
@@ -159,7 +158,7 @@ impl<S: Stores> Relaying<S> {
     }
 
     fn pids(&mut self) -> Vec<u32> {
-        let stores = self.stores.processes().into_iter().filter_map(Process::pid).collect::<Vec<_>>();
+        let stores = self.stores.iter_mut().filter_map(|store| store.process().pid());
         self.relay.pid().into_iter().chain(stores).collect()
     }
 

@@ -15,12 +15,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use carbon::Protocol;
-use sandbox::{Folder, GraphiteWeb, Relay, Vmagent};
+use sandbox::{Folder, GraphiteWeb, Relay};
 use tools::end;
 
 use self::faults::Relaying;
 use self::feed::{Feed, Runtime};
-use self::stores::{Caches, Victorias};
+use self::stores::Store;
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -44,49 +44,44 @@ fn each(names: &[String]) -> Result<()> {
 
 fn c_relay() -> Result<()> {
     let folder = Folder::new()?;
-    let caches = Caches::start(&folder)?;
-    let webs: Vec<GraphiteWeb> = caches
-        .all
-        .iter()
-        .enumerate()
-        .map(|(index, cache)| GraphiteWeb::spawn_named(&folder, &format!("web{index}"), cache))
-        .collect::<Result<_>>()?;
+    let caches = stores::caches(&folder)?;
+    let web = |(index, cache)| GraphiteWeb::spawn_named(&folder, &format!("web{index}"), cache);
+    let webs: Vec<GraphiteWeb> = caches.iter().enumerate().map(web).collect::<Result<_>>()?;
     let web = GraphiteWeb::over(&folder, "web", &webs.iter().collect::<Vec<_>>())?;
-    let relay = Relay::c(&folder, &caches.all.iter().collect::<Vec<_>>())?;
-    let runtime = Runtime::start()?;
-    let feed = Feed::start(&runtime, &relay.address(), Protocol::Plaintext)?;
-    Relaying {
-        name: "carbon-c-relay, carbon_ch over three carbon-caches",
-        stores: caches,
-        relay: relay.process,
-        feed,
-    }
-    .play(|stored| feed::read_through(&web, stored))
+    let relay = Relay::c(&folder, &caches.iter().collect::<Vec<_>>())?;
+    let stores = caches.into_iter().map(Store::Cache).collect();
+    let name = "carbon-c-relay, carbon_ch over three carbon-caches";
+    play(name, stores, relay, Protocol::Plaintext, |stored| feed::read_through(&web, stored))
 }
 
 fn relay() -> Result<()> {
     let folder = Folder::new()?;
-    let caches = Caches::start(&folder)?;
-    let relay = Relay::carbon(&folder, &caches.all.iter().collect::<Vec<_>>())?;
-    let runtime = Runtime::start()?;
-    let feed = Feed::start(&runtime, &relay.address(), Protocol::Pickle)?;
-    Relaying {
-        name: "carbon-relay by pickle over three carbon-caches",
-        stores: caches,
-        relay: relay.process,
-        feed,
-    }
-    .play(|_| Ok(()))
+    let caches = stores::caches(&folder)?;
+    let relay = Relay::carbon(&folder, &caches.iter().collect::<Vec<_>>())?;
+    let stores = caches.into_iter().map(Store::Cache).collect();
+    let name = "carbon-relay by pickle over three carbon-caches";
+    play(name, stores, relay, Protocol::Pickle, |_| Ok(()))
 }
 
 fn vmagent() -> Result<()> {
     let folder = Folder::new()?;
-    let stores = Victorias::start(&folder)?;
-    let agent = Vmagent::start(&folder, &victoria("vmagent")?, &stores.all)?;
+    let stores = stores::victorias(&folder)?;
+    let agent = Relay::vmagent(&folder, &victoria("vmagent")?, &stores)?;
+    let stores = stores.into_iter().map(Store::Victoria).collect();
+    play("vmagent over three VictoriaMetrics", stores, agent, Protocol::Plaintext, |_| Ok(()))
+}
+
+/// Runs the whole scenario. `read` reads the stored ticks as a user would.
+fn play(
+    name: &'static str,
+    stores: Vec<Store>,
+    relay: Relay,
+    protocol: Protocol,
+    read: impl Fn(usize) -> Result<()>,
+) -> Result<()> {
     let runtime = Runtime::start()?;
-    let feed = Feed::start(&runtime, &agent.address(), Protocol::Plaintext)?;
-    Relaying { name: "vmagent over three VictoriaMetrics", stores, relay: agent.process, feed }
-        .play(|_| Ok(()))
+    let feed = Feed::start(&runtime, &relay.address(), protocol)?;
+    Relaying { name, stores, relay: relay.process, feed }.play(read)
 }
 
 /// A program from the VictoriaMetrics that run.sh has unpacked; the installed one may be too old.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Limits;
-use sandbox::proc::Signal;
 use sandbox::{Forwarder, Manner, Sink, TlsProxy, free_port, now, wait};
 
 use crate::{Soak, queue, shell};
@@ -40,9 +39,9 @@ const FAULTS: &[(&str, Fault)] = &[
     ("Carbon: SIGSTOP for longer than the window, then SIGKILL", carbon_frozen_and_killed),
     ("Carbon and daemon: SIGKILL", both_killed),
     ("Carbon: SIGKILL after a restart of the daemon", carbon_killed_after_a_restart),
-    ("port: refused", port_refused),
-    ("port: accepts then closes", |soak| port_taken(soak, Manner::Close)),
-    ("port: accepts and never reads", |soak| port_taken(soak, Manner::Silent)),
+    ("port: refused", |soak| port_taken(soak, None)),
+    ("port: accepts then closes", |soak| port_taken(soak, Some(Manner::Close))),
+    ("port: accepts and never reads", |soak| port_taken(soak, Some(Manner::Silent))),
     ("port: sends bytes without end", port_talks),
     ("another destination: sends bytes without end", other_talks),
     ("network: no packet gets through", network_cut),
@@ -53,10 +52,10 @@ const FAULTS: &[(&str, Fault)] = &[
     ("network: another address, by a reload", address_moved),
     ("clock: a day ahead for one tick", clock_ahead),
     ("daemon: SIGKILL", daemon_killed),
-    ("daemon: SIGKILL in an outage", daemon_killed_in_an_outage),
+    ("daemon: SIGKILL in an outage", |soak| in_an_outage(soak, daemon_killed)),
     ("daemon: SIGKILL in a replay", daemon_killed_in_a_replay),
     ("daemon: SIGTERM", daemon_ends),
-    ("daemon: SIGTERM in an outage", daemon_ends_in_an_outage),
+    ("daemon: SIGTERM in an outage", |soak| in_an_outage(soak, daemon_ends)),
 ];
 
 fn carbon_ends(soak: &mut Soak) -> Result<()> {
@@ -96,9 +95,7 @@ fn carbon_frozen(soak: &mut Soak) -> Result<()> {
 fn carbon_frozen_and_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.freeze()?;
     soak.lasts(6.0, 25.0);
-    soak.stage.carbon.process.kill()?;
-    soak.pause(0.0, 2.0);
-    soak.stage.carbon.process.start()
+    carbon_dies(soak)
 }
 
 /// What the daemon saw when it ended does not prove that Carbon has stored anything.
@@ -106,6 +103,10 @@ fn carbon_killed_after_a_restart(soak: &mut Soak) -> Result<()> {
     soak.stage.tick()?;
     daemon_ends(soak)?;
     soak.pause(0.0, 3.0);
+    carbon_dies(soak)
+}
+
+fn carbon_dies(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.kill()?;
     soak.pause(0.0, 2.0);
     soak.stage.carbon.process.start()
@@ -145,15 +146,9 @@ fn proxy_frozen(soak: &mut Soak, killed: bool) -> Result<()> {
     proxy.start()
 }
 
-fn port_refused(soak: &mut Soak) -> Result<()> {
+fn port_taken(soak: &mut Soak, manner: Option<Manner>) -> Result<()> {
     away(soak);
-    soak.lasts(1.0, 30.0);
-    back(soak)
-}
-
-fn port_taken(soak: &mut Soak, manner: Manner) -> Result<()> {
-    away(soak);
-    let sink = Sink::on(soak.port, manner)?;
+    let sink = manner.map(|manner| Sink::on(soak.port, manner)).transpose()?;
     soak.lasts(1.0, 30.0);
     drop(sink);
     back(soak)
@@ -192,12 +187,12 @@ fn network_cut(soak: &mut Soak) -> Result<()> {
 }
 
 fn forwarding_stops(soak: &mut Soak, heals: bool) -> Result<()> {
-    hold(soak, true);
+    soak.forwarder.iter().for_each(|forwarder| forwarder.hold(true));
     soak.lasts(2.0, 40.0);
     if !heals {
         connection_breaks(soak)?;
     }
-    hold(soak, false);
+    soak.forwarder.iter().for_each(|forwarder| forwarder.hold(false));
     Ok(())
 }
 
@@ -221,10 +216,8 @@ fn address_moved(soak: &mut Soak) -> Result<()> {
     soak.pause(0.0, 4.0);
     soak.port = free_port()?;
     back(soak)?;
-    soak.configure()?;
-    let since = now();
-    soak.stage.daemon.signal(Signal::HUP)?;
-    soak.stage.said(since, "the new configuration is in use")?;
+    soak.address();
+    soak.stage.reload()?;
     // The daemon's own figures have new paths, and a Carbon that is killed while it creates files leaves them broken.
     soak.stage.steady()
 }
@@ -255,10 +248,10 @@ fn daemon_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.daemon.spawn()
 }
 
-fn daemon_killed_in_an_outage(soak: &mut Soak) -> Result<()> {
+fn in_an_outage(soak: &mut Soak, fault: Fault) -> Result<()> {
     away(soak);
     soak.pause(1.0, 4.0);
-    daemon_killed(soak)?;
+    fault(soak)?;
     soak.pause(1.0, 4.0);
     back(soak)
 }
@@ -270,21 +263,11 @@ fn daemon_killed_in_a_replay(soak: &mut Soak) -> Result<()> {
     back(soak)?;
     soak.stage.connected(since)?;
     soak.pause(0.0, 0.5);
-    soak.stage.daemon.kill()?;
-    soak.stage.daemon.spawn()
+    soak.stage.restart(true)
 }
 
 fn daemon_ends(soak: &mut Soak) -> Result<()> {
-    soak.stage.daemon.stop()?;
-    soak.stage.daemon.spawn()
-}
-
-fn daemon_ends_in_an_outage(soak: &mut Soak) -> Result<()> {
-    away(soak);
-    soak.pause(1.0, 4.0);
-    daemon_ends(soak)?;
-    soak.pause(1.0, 4.0);
-    back(soak)
+    soak.stage.restart(false)
 }
 
 pub(crate) fn away(soak: &mut Soak) {
@@ -294,8 +277,4 @@ pub(crate) fn away(soak: &mut Soak) {
 pub(crate) fn back(soak: &mut Soak) -> Result<()> {
     soak.forwarder = Some(Forwarder::on(soak.port, soak.receiver())?);
     Ok(())
-}
-
-fn hold(soak: &Soak, holds: bool) {
-    soak.forwarder.iter().for_each(|forwarder| forwarder.hold(holds));
 }

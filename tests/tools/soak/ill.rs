@@ -1,8 +1,7 @@
 //! Two more destinations that are always ill, one of them over TLS: the healthy one must not notice.
 
 use anyhow::Result;
-use sandbox::tls::{Authority, stunnel};
-use sandbox::{Folder, Manner, Process, Sink, destination, free_port};
+use sandbox::{Folder, Manner, Sink, TlsProxy, destination, free_port};
 
 /// A port that refuses, closes, hangs or talks, and stunnel in front of it.
 pub(crate) struct Ill {
@@ -10,19 +9,16 @@ pub(crate) struct Ill {
     sink: Option<Sink>,
     /// The `[[carbon]]` tables.
     pub(crate) destinations: String,
-    _stunnel: Process,
+    _stunnel: TlsProxy,
 }
 
 impl Ill {
     pub(crate) fn start(folder: &Folder) -> Result<Self> {
-        let authority = Authority::new(folder, "ill")?;
-        let server = authority.issue(folder, "ill-server", "DNS:localhost", true)?;
         let port = free_port()?;
-        let (mut stunnel, tls_port) = stunnel(folder, "ill-stunnel", port, &server, "")?;
-        stunnel.start()?;
-        let tls = format!("tls = true\nca_file = {:?}\n", authority.ca);
+        let stunnel = TlsProxy::with(folder, "ill", port, "localhost", "")?;
+        let tls = format!("tls = true\nca_file = {:?}\n", stunnel.authority.ca);
         let plain = destination("ill", &format!("127.0.0.1:{port}"));
-        let destinations = plain + &destination("ill-tls", &format!("localhost:{tls_port}")) + &tls;
+        let destinations = plain + &destination("ill-tls", &format!("localhost:{}", stunnel.port)) + &tls;
         Ok(Self { port, sink: None, destinations, _stunnel: stunnel })
     }
 

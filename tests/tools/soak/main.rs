@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Ahead, Folder, Forwarder, Manner, Plan, Stage, TlsProxy, command, find_program, wait};
+use sandbox::{Ahead, Folder, Forwarder, Manner, Stage, TlsProxy, command, destination, find_program, wait};
 use tools::{end, number, say};
 
 use self::faults::faults;
@@ -33,6 +33,8 @@ const INSIDE: &str = "SOAK_INSIDE";
 const CHECK_EVERY: usize = 25;
 /// The size of the queue's disk.
 const VOLUME_SIZE: &str = "64m";
+/// Of every destination's figures.
+const ALL: &str = ".carbon.";
 /// A destination that has sent something is not connected to for a minute.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -81,7 +83,6 @@ impl Soak {
         fs::create_dir(folder.path().join("volume"))?;
         // A point of tomorrow must not push today's out of the archive.
         let schemas = "[everything]\npattern = .*\nretentions = 1s:26h\n".to_owned();
-        let mut carbon = sandbox::Carbon::new(&folder, "carbon", &Options { schemas, ..Options::default() })?;
         let path = folder.path().display();
         fs::write(folder.path().join("hosts"), faults::KNOWN)?;
         fs::write(folder.path().join("switch"), "hosts: files\n")?;
@@ -89,14 +90,17 @@ impl Soak {
         shell(&folder, &format!("mount -t tmpfs -o size={VOLUME_SIZE} tmpfs {path}/volume"))?;
         shell(&folder, &format!("mount --bind {path}/hosts /etc/hosts"))?;
         shell(&folder, &format!("mount --bind {path}/switch /etc/nsswitch.conf"))?;
-        carbon.process.start()?;
+        let mut stage = Stage::in_folder(folder, &Options { schemas, ..Options::default() })?;
+        let (folder, to) = (&stage.folder, stage.carbon.pickle_port);
         let tls = std::env::var_os("SOAK_TLS");
-        let tls = tls.map(|_| TlsProxy::of(&folder, carbon.pickle_port, "carbon.sandbox")).transpose()?;
-        let forwarder = Forwarder::start(tls.as_ref().map_or(carbon.pickle_port, |proxy| proxy.port))?;
+        let tls = tls.map(|_| TlsProxy::with(folder, "tls", to, "carbon.sandbox", "")).transpose()?;
+        let forwarder = Forwarder::start(tls.as_ref().map_or(to, |proxy| proxy.port))?;
         let port = forwarder.port;
-        let (clock, ill) = (Ahead::new(&folder)?, Ill::start(&folder)?);
-        let mut stage = Stage::with(folder, carbon)?;
-        stage.keep_queue_in(stage.folder.path().join("volume/queue"));
+        let (clock, ill) = (Ahead::new(folder)?, Ill::start(folder)?);
+        stage.plan.dir = Some(folder.path().join("volume/queue"));
+        // The window is shorter than many faults: the passing of time must prove nothing. The age is longer than any; it
+        // limits what is kept for the destinations that are ill.
+        stage.plan.queue = "resend_window = \"5s\"\nmax_age = \"5m\"\nreplay_rate = \"20000\"\n".to_owned();
         stage.under(&clock)?;
         let mut random = fastrand::Rng::with_seed(seed);
         // During a shorter cut the connection survives.
@@ -105,26 +109,19 @@ impl Soak {
         let longest = std::env::var_os("SOAK_LONGEST").is_some();
         let forwarder = Some(forwarder);
         let mut soak = Self { stage, forwarder, port, ill, tls, clock, stall, random, longest, length: None };
-        soak.tls.iter_mut().try_for_each(|proxy| proxy.process.start())?;
-        soak.configure()?;
+        soak.address();
+        soak.stage.configure()?;
         soak.stage.daemon.spawn()?;
         soak.stage.steady()?;
         Ok(soak)
     }
 
-    /// The address may change; the name does not.
-    fn configure(&self) -> Result<()> {
-        let mut plan = Plan::to(&format!("carbon.sandbox:{}", self.port));
-        let stall = format!("\"{}\"", self.stall);
-        plan.destinations = plan.destinations.replace("\"3s\"", &stall);
-        if let Some(proxy) = &self.tls {
-            plan.destinations.push_str(&format!("tls = true\nca_file = {:?}\n", proxy.ca));
-        }
-        plan.destinations.push_str(&self.ill.destinations);
-        // The window is shorter than many faults: the passing of time must prove nothing. The age is longer than any; it
-        // limits what is kept for the destinations that are ill.
-        plan.queue = "resend_window = \"5s\"\nmax_age = \"5m\"\nreplay_rate = \"20000\"\n".to_owned();
-        self.stage.configure(&plan)
+    /// Puts the port, which may change, into the daemon's configuration; the name does not change.
+    fn address(&mut self) {
+        let healthy = destination("carbon", &format!("carbon.sandbox:{}", self.port));
+        let healthy = healthy.replace("\"3s\"", &format!("\"{}\"", self.stall));
+        let tls = self.tls.as_ref().map(|proxy| format!("tls = true\nca_file = {:?}\n", proxy.authority.ca));
+        self.stage.plan.destinations = healthy + &tls.unwrap_or_default() + &self.ill.destinations;
     }
 
     /// The port that the forwarder forwards to.
@@ -153,15 +150,11 @@ impl Soak {
 
     /// Waits until a tick shows that the healthy destination has a connection and nothing queued.
     fn recovered(&mut self) -> Result<()> {
-        self.rid(".carbon.carbon.")
+        self.have_recovered(".carbon.carbon.")
     }
 
-    /// The same for all destinations, of which none may be ill.
-    fn all_recovered(&mut self) -> Result<()> {
-        self.rid(".carbon.")
-    }
-
-    fn rid(&mut self, which: &str) -> Result<()> {
+    /// The same for all destinations with this in their paths, of which none may be ill.
+    fn have_recovered(&mut self, which: &str) -> Result<()> {
         let limit = Instant::now() + PATIENCE;
         loop {
             self.stage.tick()?;
@@ -215,7 +208,7 @@ fn soak() -> Result<()> {
         }
     }
     soak.ill.behave(Some(Manner::Discard))?;
-    soak.all_recovered()?;
+    soak.have_recovered(ALL)?;
     let findings = soak.stage.finish()?;
     say(&format!("\n{faults} faults in {:.0} s, SOAK_SEED={seed}\n", start.elapsed().as_secs_f64()))?;
     for (name, (times, longest)) in by_kind {

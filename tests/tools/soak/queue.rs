@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use sandbox::{Invocation, Manner, find_program, now, wait};
 
 use super::faults::{Fault, away, back};
-use crate::{Soak, VOLUME_SIZE, shell};
+use crate::{ALL, Soak, VOLUME_SIZE, shell};
 
 pub(crate) const FAULTS: &[(&str, Fault)] = &[
     ("queue: disk full", disk_full),
@@ -46,7 +46,7 @@ fn disk_full(soak: &mut Soak) -> Result<()> {
 /// In an outage the queue grows until its disk is full. When everything was sent, it must find room again by itself.
 fn disk_full_of_itself(soak: &mut Soak) -> Result<()> {
     soak.ill.behave(Some(Manner::Discard))?;
-    soak.all_recovered()?;
+    soak.have_recovered(ALL)?;
     let since = now();
     away(soak);
     // Files that are done make room for some time.
@@ -91,8 +91,7 @@ fn folder_goes(soak: &mut Soak, first: &str, then: &str) -> Result<()> {
         soak.stage.until("queue.gauge-durable", |durable| durable > 0.5)?;
         soak.stage.tick()?;
     }
-    soak.stage.daemon.kill()?;
-    soak.stage.daemon.spawn()?;
+    soak.stage.restart(true)?;
     soak.pause(1.0, 4.0);
     back(soak)
 }
