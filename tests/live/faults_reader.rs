@@ -7,72 +7,58 @@
 use std::fs;
 use std::time::Duration;
 
+use anyhow::Result;
 use sandbox::daemon::spawn_daemon;
 use sandbox::proc::{self, Signal};
 use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, wait};
 use slurm_snapshot::{PROTOCOL, Reading};
 
+use super::side_by_side;
+
 /// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
-const SOON: Duration = wait::LIMIT;
-const DOWN: &str = "no reading; trying at every tick";
-const UP: &str = "slurmctld answers";
+pub(crate) const SOON: Duration = wait::LIMIT;
+pub(crate) const DOWN: &str = "no reading; trying at every tick";
+pub(crate) const UP: &str = "slurmctld answers";
 const ENDED: &str = "the reader has ended; starting another";
 /// The longest backoff after a reader's first failure, in seconds.
-const BACKOFF: f64 = 0.5;
+pub(crate) const BACKOFF: f64 = 0.5;
 /// The `[slurm] timeout` of all daemons here.
 const DEADLINE: f64 = 2.0;
 
 #[test]
-fn garbage() {
-    misbehaves("ask; echo 'munge: error: no socket'; serve", "unexpected output of the reader", &[DOWN, UP]);
+fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks() {
+    fn lost(bad: &str, words: &str) -> Result<String> {
+        misbehaves(bad, words, &[DOWN, UP])
+    }
+    fn replaced(bad: &str, words: &str) -> Result<String> {
+        misbehaves(bad, words, &[ENDED])
+    }
+    side_by_side(&[
+        ("garbage", || lost("ask; echo 'munge: error: no socket'; serve", "unexpected output of the reader")),
+        ("half a line and then nothing", || {
+            lost("ask; printf '{\"reading\":{'; sleep 60", "gave no response within 2 s")
+        }),
+        ("half a line and then the end", || {
+            lost("ask; printf '{\"reading\":{'; exit 3", "the reader ended (exit status: 3)")
+        }),
+        ("an answer to another question", || {
+            lost("ask; id=77; answer; serve", "a response to another request")
+        }),
+        ("a second hello", || lost("ask; hello; serve", "a second hello")),
+        ("a crash over a request", || lost("ask; kill -SEGV $$", "signal: 11")),
+        // The next request would take it for its answer.
+        ("a line that nobody asked for", || replaced("id=3; answer; serve", "a line without a request")),
+        ("an end between two ticks", || replaced("exit 0", "the reader ended")),
+        // Just before the next tick, whose request finds the pipes closed.
+        ("a life without pipes", || lost("sleep 0.5; exec <&- >&- 2>&-; sleep 60", "its pipes are closed")),
+    ]);
 }
 
-#[test]
-fn half_a_line_and_then_nothing() {
-    misbehaves("ask; printf '{\"reading\":{'; sleep 60", "gave no response within 2 s", &[DOWN, UP]);
-}
-
-#[test]
-fn half_a_line_and_then_the_end() {
-    misbehaves("ask; printf '{\"reading\":{'; exit 3", "the reader ended (exit status: 3)", &[DOWN, UP]);
-}
-
+/// This keeps a core busy.
 #[test]
 fn a_line_without_end() {
     let megabytes = "head -c 70000000 /dev/zero | tr '\\0' x";
-    misbehaves(&format!("ask; {megabytes}; sleep 60"), "a line without end", &[DOWN, UP]);
-}
-
-#[test]
-fn an_answer_to_another_question() {
-    misbehaves("ask; id=77; answer; serve", "a response to another request", &[DOWN, UP]);
-}
-
-#[test]
-fn a_second_hello() {
-    misbehaves("ask; hello; serve", "a second hello", &[DOWN, UP]);
-}
-
-#[test]
-fn a_crash_over_a_request() {
-    misbehaves("ask; kill -SEGV $$", "signal: 11", &[DOWN, UP]);
-}
-
-/// The next request would take it for its answer.
-#[test]
-fn a_line_that_nobody_asked_for() {
-    misbehaves("id=3; answer; serve", "a line without a request", &[ENDED]);
-}
-
-#[test]
-fn an_end_between_two_ticks() {
-    misbehaves("exit 0", "the reader ended", &[ENDED]);
-}
-
-#[test]
-fn a_life_without_pipes() {
-    // Just before the next tick, whose request finds the pipes closed.
-    misbehaves("sleep 0.5; exec <&- >&- 2>&-; sleep 60", "its pipes are closed", &[DOWN, UP]);
+    misbehaves(&format!("ask; {megabytes}; sleep 60"), "a line without end", &[DOWN, UP]).unwrap();
 }
 
 #[test]
@@ -119,25 +105,28 @@ fn an_answer_after_the_next_tick() {
 }
 
 #[test]
-fn an_end_before_hello_is_not_answered_at_full_speed() {
-    never_starts("echo 'fatal: no configuration' >&2; exit 1", "libslurm said: fatal: no configuration");
-}
-
-#[test]
-fn another_version_of_the_line_format_is_refused() {
-    let hello = r#"{"hello":{"protocol":1,"release":"22.05","api_version":1}}"#;
-    never_starts(&format!("echo '{hello}'; serve"), &format!("it uses line format 1, not {PROTOCOL}"));
-}
-
-#[test]
-fn an_answer_before_hello_is_refused() {
-    never_starts("id=1; answer; serve", "a response before its hello");
-}
-
-#[test]
-fn a_reader_for_another_libslurm_is_named() {
-    let loader = "libslurm.so.38: cannot open shared object file";
-    never_starts(&format!("echo 'error: {loader}' >&2; exit 127"), loader);
+fn a_reader_that_cannot_be_used_says_why_once_and_is_not_started_at_full_speed() {
+    side_by_side(&[
+        ("an end before hello", || {
+            never_starts(
+                "echo 'fatal: no configuration' >&2; exit 1",
+                "libslurm said: fatal: no configuration",
+            )
+        }),
+        ("another version of the line format", || {
+            let hello = r#"{"hello":{"protocol":1,"release":"22.05","api_version":1}}"#;
+            never_starts(&format!("echo '{hello}'; serve"), &format!("it uses line format 1, not {PROTOCOL}"))
+        }),
+        ("an answer before hello", || never_starts("id=1; answer; serve", "a response before its hello")),
+        ("a reader for another libslurm", || {
+            let loader = "libslurm.so.38: cannot open shared object file";
+            never_starts(&format!("echo 'error: {loader}' >&2; exit 127"), loader)
+        }),
+        ("the loader gave it another libslurm", || {
+            let bad = "echo 'the loaded libslurm is libslurm.so.38' >&2; exit 69";
+            never_starts(bad, "no reader fits this host's libslurm")
+        }),
+    ]);
 }
 
 #[test]
@@ -150,14 +139,6 @@ fn no_hello_at_all_stops_neither_the_ticks_nor_sigterm() {
     well_ended(&folder, daemon, "no hello", 0.0);
 }
 
-#[test]
-fn a_reader_that_the_loader_gave_another_libslurm_is_no_reader_for_this_host() {
-    never_starts(
-        "echo 'the loaded libslurm is libslurm.so.38' >&2; exit 69",
-        "no reader fits this host's libslurm",
-    );
-}
-
 /// It would log that everything is OK, and send nothing.
 #[test]
 fn a_prefix_that_cannot_be_filled_is_said_once_and_when_it_can_be() {
@@ -166,17 +147,17 @@ fn a_prefix_that_cannot_be_filled_is_said_once_and_when_it_can_be() {
     let body = format!("hello; for n in 1 2 3; do ask; {nameless}; done; serve");
     let reader = Imitation::new(&folder, "reader", &body).unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
-    let to = format!("protocol = \"plaintext\"\naddress = \"{}\"\n", sink.address());
-    let toml = format!("prefix = \"hpc.{{cluster}}\"\n[slurm]\n{}[[carbon]]\n{to}", reader.toml());
+    let (reader, to) = (reader.toml(), sink.destination("sink"));
+    let toml = format!("prefix = \"hpc.{{cluster}}\"\n[slurm]\n{reader}{to}");
     let mut process = spawn_daemon(&folder, "daemon", &toml).unwrap();
     log::said(&process, 0.0, "the cluster's name is known", SOON).unwrap();
-    let said: Vec<String> = log::entries(&process)
-        .into_iter()
-        .filter(|entry| entry.message.contains("the cluster's name"))
-        .map(|entry| format!("{} {}", entry.level, entry.message))
-        .collect();
-    assert_eq!(said.len(), 2, "{said:#?}");
-    assert!(said[0].starts_with("WARN") && said[1].starts_with("INFO"), "{said:#?}");
+    let entries = log::entries(&process).into_iter();
+    let said: Vec<_> = entries.filter(|entry| entry.message.contains("the cluster's name")).collect();
+    assert_eq!(
+        said.iter().map(|entry| entry.level.as_str()).collect::<Vec<_>>(),
+        ["WARN", "INFO"],
+        "{said:#?}"
+    );
     wait::until("points", SOON, || String::from_utf8_lossy(&sink.bytes()).contains("hpc.imitation."))
         .unwrap();
     process.stop().unwrap();
@@ -220,7 +201,7 @@ fn no_reader_outlives_a_daemon_that_is_killed() {
 
 /// A reader that gives two good answers and then does `bad`, at its first start only. The log must contain `words`, and
 /// the lines that a person sees must be exactly `news`.
-fn misbehaves(bad: &str, words: &str, news: &[&str]) {
+fn misbehaves(bad: &str, words: &str, news: &[&str]) -> Result<String> {
     let (folder, reader, mut daemon) = with_a_reader(bad);
     let lost = daemon.said(0.0, words, SOON).unwrap();
     let took = back_at(&mut daemon, lost.at);
@@ -229,10 +210,11 @@ fn misbehaves(bad: &str, words: &str, news: &[&str]) {
     assert_eq!((reader.starts().len(), recorded.last("reader_restarts")), (2, 1.0));
     let missed = recorded.own("slurmctld_up").into_values().filter(|&up| up < 0.5).count();
     assert!(missed <= 4, "{missed} ticks without a reading");
+    Ok(format!("{took:.2} s"))
 }
 
 /// A reader that does `bad` at every start until its file exists. The log must contain `words` once.
-fn never_starts(bad: &str, words: &str) {
+fn never_starts(bad: &str, words: &str) -> Result<String> {
     let folder = Folder::new().unwrap();
     let body = format!("if [ -e good ]; then hello; serve; fi\n{bad}");
     let reader = Imitation::new(&folder, "reader", &body).unwrap();
@@ -248,6 +230,7 @@ fn never_starts(bad: &str, words: &str) {
     let news: Vec<String> = daemon.news(lost.at).unwrap().into_iter().filter(|n| n != "connected").collect();
     assert_eq!(news, [DOWN, "reader started for Slurm 22.05", UP]);
     well_ended(&folder, daemon, words, took);
+    Ok(format!("{took:.2} s"))
 }
 
 fn with_a_reader(bad: &str) -> (Folder, Imitation, Daemon) {
@@ -278,12 +261,17 @@ fn back_at(daemon: &mut Daemon, lost: f64) -> f64 {
     up - lost
 }
 
-/// The end of a test: a few more ticks, all of them correct, and no reader left.
-fn well_ended(folder: &Folder, mut daemon: Daemon, what: &str, took: f64) -> Recorded {
+/// The end of a test: a few more ticks, all of them correct.
+pub(crate) fn ended(mut daemon: Daemon, what: &str) -> Recorded {
     daemon.ticks(2).unwrap();
     daemon.check_ticks().unwrap();
-    println!("{what}: the first reading came {took:.2} s after");
-    let recorded = daemon.stop().unwrap();
+    println!("{what}");
+    daemon.stop().unwrap()
+}
+
+/// The same, with no reader left.
+fn well_ended(folder: &Folder, daemon: Daemon, what: &str, took: f64) -> Recorded {
+    let recorded = ended(daemon, &format!("{what}: the first reading came {took:.2} s after"));
     wait::until("the end of all processes", SOON, || folder.processes().is_empty()).unwrap();
     recorded
 }

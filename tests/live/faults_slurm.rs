@@ -2,38 +2,31 @@
 //!
 //! [`Daemon::check_ticks`] checks what must be true in every test: no second without points, no tick with another
 //! tick's statistics, no call made twice.
-#![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use sandbox::{Daemon, Folder, Recorded, Slurm, free_port, now, wait};
 
-/// Longer than libslurm tries to reach a slurmctld that is down.
-const CALL: Duration = wait::LIMIT;
-/// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
-const SOON: Duration = wait::LIMIT;
-const DOWN: &str = "no reading; trying at every tick";
-const UP: &str = "slurmctld answers";
+use super::faults_reader::{BACKOFF, DOWN, SOON, UP, ended};
+
 const CHANGED: &str = "slurm.conf has changed; starting another reader";
 const READER: &str = "reader started for Slurm ";
-/// The longest backoff after a reader's first failure, in seconds.
-const BACKOFF: f64 = 0.5;
 
 #[test]
 fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
-    let (folder, mut slurm) = controller();
-    let mut daemon = daemon(&folder, &slurm, "30s");
+    let (_folder, mut slurm, mut daemon) = read("30s");
     let reader = daemon.reader().unwrap();
     let killed = now();
     slurm.slurmctld.kill().unwrap();
-    daemon.said(killed, DOWN, CALL).unwrap();
+    daemon.said(killed, DOWN, SOON).unwrap();
     slurm.slurmctld.start().unwrap();
     let took = daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(killed).unwrap(), [DOWN, UP]);
-    let down = daemon.said(killed, DOWN, CALL).unwrap();
+    let down = daemon.said(killed, DOWN, SOON).unwrap();
     assert!(down.line.contains("\"hint\":") && down.line.contains("scontrol ping"), "{}", down.line);
-    let up = daemon.said(killed, UP, CALL).unwrap();
+    let up = daemon.said(killed, UP, SOON).unwrap();
     let cost = up.message.strip_prefix("slurmctld answers again after ").unwrap_or_default();
     let (seconds, ticks) = cost.split_once(" s; ").unwrap_or_else(|| panic!("{}", up.message));
     let ticks = ticks.split(' ').next().unwrap_or_default();
@@ -48,11 +41,10 @@ fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
 /// Frozen for longer than libslurm waits, and then for less: that answer comes late.
 #[test]
 fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
-    let (folder, mut slurm) = controller();
-    let mut daemon = daemon(&folder, &slurm, "30s");
+    let (_folder, mut slurm, mut daemon) = read("30s");
     let frozen = now();
     slurm.slurmctld.freeze().unwrap();
-    daemon.said(frozen, DOWN, CALL).unwrap();
+    daemon.said(frozen, DOWN, SOON).unwrap();
     slurm.slurmctld.thaw().unwrap();
     let took = daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(frozen).unwrap(), [DOWN, UP]);
@@ -97,12 +89,11 @@ fn slurmctld_started_after_the_daemon_is_found() {
 /// If munged is gone with its socket, a call takes 2 s; if it was killed and the socket is still there, 49 s.
 #[test]
 fn munged_away_and_back_needs_no_other_reader() {
-    let (folder, mut slurm) = controller();
-    let mut daemon = daemon(&folder, &slurm, "30s");
+    let (_folder, mut slurm, mut daemon) = read("30s");
     let reader = daemon.reader().unwrap();
     let stopped = now();
     slurm.munged.stop().unwrap();
-    daemon.said(stopped, DOWN, CALL).unwrap();
+    daemon.said(stopped, DOWN, SOON).unwrap();
     // Long enough for a second failed call, which must not be logged again.
     daemon.ticks(4).unwrap();
     slurm.munged.start().unwrap();
@@ -128,8 +119,7 @@ fn munged_away_and_back_needs_no_other_reader() {
 /// libslurm never returns from a call to a frozen munged: only killing the reader helps.
 #[test]
 fn munged_frozen_costs_readers_and_never_a_tick() {
-    let (folder, mut slurm) = controller();
-    let mut daemon = daemon(&folder, &slurm, "3s");
+    let (_folder, mut slurm, mut daemon) = read("3s");
     let frozen = now();
     slurm.munged.freeze().unwrap();
     let silent = daemon.said(frozen, "gave no response within 3 s", SOON).unwrap();
@@ -145,7 +135,8 @@ fn munged_frozen_costs_readers_and_never_a_tick() {
 
 #[test]
 fn a_slurm_conf_that_comes_late_is_waited_for() {
-    let (folder, slurm) = controller();
+    let folder = Folder::new().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
     let conf = folder.path().join("late.conf");
     let mut daemon = start(&folder, &conf, "30s");
     // Not only at the first tick, which may be an hour away.
@@ -164,8 +155,7 @@ fn a_slurm_conf_that_comes_late_is_waited_for() {
 /// libslurm reads slurm.conf only once, and would use the old port for ever.
 #[test]
 fn a_slurmctld_that_moved_is_followed() {
-    let (folder, mut slurm) = controller();
-    let mut daemon = daemon(&folder, &slurm, "30s");
+    let (_folder, mut slurm, mut daemon) = read("30s");
     let started = format!("{READER}{}", release(&slurm));
     let moved = now();
     let skipped = daemon.recorded().unwrap().last("ticks_skipped");
@@ -199,22 +189,17 @@ fn a_slurmctld_that_moved_is_followed() {
     assert_eq!(recorded.last("reader_restarts"), 2.0);
 }
 
-/// Starts munged and slurmctld only, because no job runs here.
-fn controller() -> (Folder, Slurm) {
+/// A slurmctld without nodes, and a daemon after its first readings.
+fn read(timeout: &str) -> (Folder, Slurm, Daemon) {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::controller(&folder).unwrap();
-    (folder, slurm)
-}
-
-/// A daemon after its first readings.
-fn daemon(folder: &Folder, slurm: &Slurm, timeout: &str) -> Daemon {
-    let mut daemon = start(folder, slurm.conf(), timeout);
+    let mut daemon = start(&folder, slurm.conf(), timeout);
     daemon.tick_with(true, 0.0, SOON).unwrap();
     daemon.ticks(1).unwrap();
-    daemon
+    (folder, slurm, daemon)
 }
 
-fn start(folder: &Folder, conf: &std::path::Path, timeout: &str) -> Daemon {
+fn start(folder: &Folder, conf: &Path, timeout: &str) -> Daemon {
     Daemon::start(folder, &format!("conf = \"{}\"\ntimeout = \"{timeout}\"", conf.display())).unwrap()
 }
 
@@ -223,10 +208,6 @@ fn release(slurm: &Slurm) -> String {
     slurm.release().unwrap().split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
-/// The end of a test: a few more ticks, all of them correct.
-fn well_ended(mut daemon: Daemon, what: &str, took: f64) -> Recorded {
-    daemon.ticks(2).unwrap();
-    daemon.check_ticks().unwrap();
-    println!("{what}: the first reading came {took:.2} s after it was back");
-    daemon.stop().unwrap()
+fn well_ended(daemon: Daemon, what: &str, took: f64) -> Recorded {
+    ended(daemon, &format!("{what}: the first reading came {took:.2} s after it was back"))
 }

@@ -1,6 +1,6 @@
 //! `[slurm] follow`: a daemon on the host of each of two controllers. Only the one next to the active slurmctld
 //! publishes.
-#![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "the harness captures it")]
 
 mod accounting;
 mod cables;
@@ -13,7 +13,9 @@ use std::time::Duration;
 use anyhow::Result;
 use sandbox::pair::Pair;
 use sandbox::proc::Signal;
-use sandbox::{Folder, FollowingDaemon, now, wait};
+use sandbox::{Folder, FollowingDaemon, IN_USE, now, wait};
+
+use super::failover::pair;
 
 const LIMIT: Duration = wait::LIMIT;
 
@@ -23,14 +25,30 @@ const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\
 
 /// Two slurmctlds with a daemon each; only munged is started. `None` if separate host names are not allowed.
 fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
-    let Some(mut pair) = Pair::new(folder)? else {
-        println!("SKIPPED: two controllers on one host need a host name each: root, or user namespaces");
-        return Ok(None);
-    };
-    pair.slurm.munged.start()?;
+    let Some(pair) = pair(folder) else { return Ok(None) };
     let daemons =
         [FollowingDaemon::new(folder, 0, COLLECTORS)?, FollowingDaemon::new(folder, 1, COLLECTORS)?];
     Ok(Some((pair, daemons)))
+}
+
+/// Starts all of them, and waits until the primary's daemon publishes and the backup's does not.
+fn begin(pair: &mut Pair, daemons: &mut [FollowingDaemon; 2]) {
+    pair.primary.start().unwrap();
+    pair.backup.start().unwrap();
+    let start = now();
+    daemons.iter_mut().for_each(|daemon| daemon.process.spawn().unwrap());
+    daemons[0].is(true, 3, start, LIMIT).unwrap();
+    daemons[1].is(false, 3, start, LIMIT).unwrap();
+}
+
+/// A pair of which only the primary and its daemon have been started, and the daemon has published.
+fn primary(folder: &Folder) -> Option<(Pair, FollowingDaemon)> {
+    let (mut pair, [mut daemon, _]) = hosts(folder).unwrap()?;
+    pair.primary.start().unwrap();
+    let start = now();
+    daemon.process.spawn().unwrap();
+    daemon.is(true, 3, start, LIMIT).unwrap();
+    Some((pair, daemon))
 }
 
 /// Slots that both daemons published. Each must be near a hand-over, at most one for each.
@@ -52,12 +70,7 @@ fn written_twice(daemons: &mut [FollowingDaemon; 2]) -> BTreeSet<u64> {
 fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms() {
     let folder = Folder::new().unwrap();
     let Some((mut pair, mut daemons)) = hosts(&folder).unwrap() else { return };
-    pair.primary.start().unwrap();
-    pair.backup.start().unwrap();
-    let start = now();
-    daemons.iter_mut().for_each(|daemon| daemon.process.spawn().unwrap());
-    daemons[0].is(true, 3, start, LIMIT).unwrap();
-    daemons[1].is(false, 3, start, LIMIT).unwrap();
+    begin(&mut pair, &mut daemons);
     let refusals =
         || pair.backup.lines().iter().filter(|line| line.contains("while in standby mode")).count();
     let refused = refusals();
@@ -127,11 +140,7 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
 #[test]
 fn nothing_is_superseded_if_only_the_backups_slurmctld_was_stopped() {
     let folder = Folder::new().unwrap();
-    let Some((mut pair, [mut daemon, _])) = hosts(&folder).unwrap() else { return };
-    pair.primary.start().unwrap();
-    let start = now();
-    daemon.process.spawn().unwrap();
-    daemon.is(true, 3, start, LIMIT).unwrap();
+    let Some((mut pair, mut daemon)) = primary(&folder) else { return };
     for _ in 0..2 {
         daemon.receives(false);
         let closed = now();
@@ -167,12 +176,8 @@ fn nothing_is_missing(daemon: &mut FollowingDaemon, since: f64) {
 #[test]
 fn figures_of_an_isolated_host_are_sent_if_follow_is_switched_off() {
     let folder = Folder::new().unwrap();
-    let Some((mut pair, [mut daemon, _])) = hosts(&folder).unwrap() else { return };
-    pair.primary.start().unwrap();
+    let Some((mut pair, mut daemon)) = primary(&folder) else { return };
     pair.backup.start().unwrap();
-    let start = now();
-    daemon.process.spawn().unwrap();
-    daemon.is(true, 3, start, LIMIT).unwrap();
     pair.backup.freeze().unwrap();
     daemon.receives(false);
     let closed = now();
@@ -181,7 +186,7 @@ fn figures_of_an_isolated_host_are_sent_if_follow_is_switched_off() {
     let toml = fs::read_to_string(&file).unwrap();
     fs::write(&file, toml.replace("follow = \"slurmctld\"\n", "")).unwrap();
     daemon.process.signal(Signal::HUP).unwrap();
-    daemon.process.line("the new configuration is in use", LIMIT).unwrap();
+    daemon.process.line(IN_USE, LIMIT).unwrap();
     pair.backup.thaw().unwrap();
     let back = now();
     daemon.receives(true);

@@ -10,8 +10,7 @@ use std::time::Duration;
 use sandbox::pair::Pair;
 use sandbox::{Cables, Folder, FollowingDaemon, now, wait};
 
-/// A busy machine may need ten times what an idle one does.
-const LIMIT: Duration = Duration::from_secs(150);
+use super::{LIMIT, begin};
 
 /// Finished jobs from slurmctld's own records.
 const COLLECTORS: &str =
@@ -37,12 +36,7 @@ impl World {
         pair.slurm.munged.start().unwrap();
         let daemon = |index| FollowingDaemon::cabled(&folder, &cables, index, COLLECTORS).unwrap();
         let mut daemons = [daemon(0), daemon(1)];
-        pair.primary.start().unwrap();
-        pair.backup.start().unwrap();
-        let start = now();
-        daemons.iter_mut().for_each(|daemon| daemon.process.spawn().unwrap());
-        daemons[0].is(true, 3, start, LIMIT).unwrap();
-        daemons[1].is(false, 3, start, LIMIT).unwrap();
+        begin(&mut pair, &mut daemons);
         Some(Self { folder, cables, pair, daemons })
     }
 
