@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandbox::tls::Authority;
 use sandbox::{Daemon, Slurmrestd, TlsProxy, Way, now, proc, wait};
 
-use super::{DOWN, SOON, check, cluster};
+use super::{DOWN, SOON, check, cluster, served};
 
 const UP: &str = "slurmctld answers";
 
