@@ -14,8 +14,9 @@ use super::item::{Item, LONGEST_NAME};
 /// slurm.conf can have no more nodes: `MAX_SLURM_NODES`.
 const MOST_NODES: u64 = 65_536;
 
-/// Bytes of a partition, state, flag or GPU type in addition to its name: a map has room for eleven with its first entry.
-const NAME_COST: usize = 2400;
+/// Bytes of a partition, of a state or GPU type in it, or of a flag, in addition to its name, on average: a map has room for
+/// eleven with its first entry.
+const NAME_COST: usize = 1200;
 
 /// Bytes of a flag of a row, and of a node's mark, in addition to its name; more than those of a range of nodes.
 const ENTRY: usize = 48;
