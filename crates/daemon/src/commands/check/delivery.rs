@@ -31,6 +31,10 @@ pub(super) async fn check(config: &Config, canary: Option<&Batch>, report: &mut 
     }
 }
 
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(unused_variables, reason = "only a TLS connection has lines of its own")
+)]
 async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> CheckLine {
     let passed = match &to.tls {
         None => passes::<Connection>(to, canary, |_| {}).await,

@@ -186,7 +186,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
             Err(error) => {
                 report.add(CheckLine::wrong(
                     format!("slurm.conf: {}: {error}{how}", path.display()),
-                    "The user that the daemon runs as must be able to read it, and to search every parent directory (x).",
+                    "Does it exist? The user that the daemon runs as must be able to read it, and to search every parent directory (x).",
                 ));
                 return None;
             }
