@@ -96,7 +96,7 @@ const RESETS: [(&str, Reset); 3] = [
 ];
 
 /// The figures of an interval; the others are of one reading.
-const OF_ONE: [&str; 3] = ["bf_coverage", "bf_last_cycle_age", "job_states_age"];
+const OF_ONE: [&str; 2] = ["bf_last_cycle_age", "job_states_age"];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
@@ -144,7 +144,8 @@ fn check(
     counted: &[Reset],
 ) -> Result<(), TestCaseError> {
     let truth = &world.truth;
-    let (old, tick) = (before.statistics.as_ref().unwrap(), f64::from(world.tick));
+    let [old, new] = [before, now].map(|reading| reading.statistics.as_ref().unwrap());
+    let tick = f64::from(world.tick);
     let seconds = truth.replied - then.replied;
     let settled = is_settled(before);
     if !truth.resets.is_empty()
@@ -155,7 +156,6 @@ fn check(
     }
     if let ([only], true, true) = (truth.resets.as_slice(), settled, !world.ever_set) {
         // Where midnight fell between them and nothing is less than it was, no reading can tell.
-        let new = now.statistics.as_ref().unwrap();
         let rows = |s: &Statistics| s.rpc.as_ref().unwrap().types.clone();
         let less = old.bf_backfilled_jobs > new.bf_backfilled_jobs
             || (old.bf_table_size > Some(0) && new.bf_table_size == Some(0))
@@ -212,6 +212,10 @@ fn check(
     exactly("bf_mean_cycle", mean(float(bf_time), bf_cycles))?;
     exactly("bf_depth_mean_try", mean(grown(|t| t.bf_depth_try).into(), bf_cycles))?;
     exactly("bf_queue_length_mean", mean(grown(|t| t.bf_queue_len).into(), bf_cycles))?;
+    // Of the last cycle; without one since the reading before it would be that of a cycle that is long over.
+    let (tries, queue) = (new.bf_last_depth_try.unwrap_or(0), new.bf_queue_len);
+    let is_known = bf_cycles > 0 && new.bf_active == 0 && queue > 0;
+    exactly("bf_coverage", is_known.then(|| f64::from(tries) / f64::from(queue)))?;
     let jobs = grown(|t| t.jobs);
     exactly("jobs_submitted_per_minute", Some(f64::from(jobs) * 60.0 / measured))?;
     exactly("jobs_backfilled_per_minute", Some(f64::from(jobs) * 60.0 / measured))
