@@ -82,7 +82,8 @@ impl Alarm {
         Ok(Self { timer, set_for: None })
     }
 
-    /// Waits until `moment`, Unix time, or until the clock is set. Safe to cancel.
+    /// Waits until `moment`, Unix time, or until the clock is set. It may return earlier, if it was cancelled when it had rung: look at the
+    /// clock. Safe to cancel.
     pub(crate) async fn at(&mut self, moment: Duration) -> io::Result<()> {
         if self.set_for != Some(moment) {
             let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;

@@ -69,7 +69,9 @@ impl Timed {
     pub(crate) fn is_within_host(&self, peer: SocketAddr) -> bool {
         let near =
             || rustix::net::getsockname(&self.0.get_ref().socket).ok().and_then(|near| near.try_into().ok());
-        peer.ip().is_loopback() || near().is_some_and(|near: SocketAddr| near.ip() == peer.ip())
+        peer.ip().is_loopback()
+            || peer.ip().is_unspecified()
+            || near().is_some_and(|near: SocketAddr| near.ip() == peer.ip())
     }
 
     /// Writes all of it.

@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write};
 
 use slurm_snapshot::{Answer, Hello, Request};
 
-/// The longest request line; the daemon's have less than 200 bytes.
+/// The longest request line. The daemon's have less than 200 bytes, and for the steps of 1000 jobs 24 KB. A longer one is cut, and so malformed.
 const MAX_LINE: u64 = 64 * 1024;
 
 /// Answers requests until `input` ends. `respond` sends one answer to each. An answer is written while it is encoded, because

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::args::RestArguments;
 use crate::problem::RestProblem;
-use crate::tls;
+use crate::tls::{self, Trust};
 
 /// Size of a read, and the longest header of an answer.
 const BUFFER: usize = 16 * 1024;
@@ -35,6 +35,8 @@ pub(crate) struct HttpClient {
     settings: RestArguments,
     runtime: Runtime,
     connection: Option<SendRequest<String>>,
+    /// Read again after each failure of TLS: the file may have been replaced.
+    trust: Option<Trust>,
     deadline: Instant,
 }
 
@@ -46,7 +48,7 @@ impl HttpClient {
             .max_blocking_threads(1)
             .thread_stack_size(256 << 10)
             .build()?;
-        Ok(Self { settings, runtime, connection: None, deadline: Instant::now() })
+        Ok(Self { settings, runtime, connection: None, trust: None, deadline: Instant::now() })
     }
 
     /// From now on the time of a request counts, whatever it takes.
@@ -100,12 +102,20 @@ impl HttpClient {
         self.connection = None;
     }
 
-    fn connect(&self) -> Result<SendRequest<String>, RestProblem> {
+    fn connect(&mut self) -> Result<SendRequest<String>, RestProblem> {
         // A connection that was given up closes now, so that slurmrestd never has two.
         self.runtime.block_on(tokio::task::yield_now());
+        let is_tls = matches!(self.settings.endpoint, Endpoint::Tcp { tls: true, .. });
+        if is_tls && self.trust.is_none() {
+            self.trust = Some(tls::trust(self.settings.ca_file.as_deref())?);
+        }
         let patience = self.deadline.min(Instant::now() + self.settings.timeout / CONNECT_SHARE);
         let opened = self.within(patience, self.open());
-        opened.unwrap_or_else(|_| Err(self.late(Stage::Connect, "a connection")))
+        let opened = opened.unwrap_or_else(|_| Err(self.late(Stage::Connect, "a connection")));
+        if opened.as_ref().is_err_and(|problem| problem.stage == Stage::Tls) {
+            self.trust = None;
+        }
+        opened
     }
 
     async fn open(&self) -> Result<SendRequest<String>, RestProblem> {
@@ -113,14 +123,13 @@ impl HttpClient {
         let error = |error: io::Error| RestProblem::new(Stage::Connect, format!("{endpoint}: {error}"));
         let opened = match endpoint {
             Endpoint::Unix(path) => handshake(UnixStream::connect(path).await.map_err(error)?).await,
-            Endpoint::Tcp { host, port, tls, .. } => {
+            Endpoint::Tcp { host, port, .. } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(error)?;
                 // A request is a single write.
                 let _ = stream.set_nodelay(true);
-                if *tls {
-                    handshake(tls::connect(self.settings.ca_file.as_deref(), host, stream).await?).await
-                } else {
-                    handshake(stream).await
+                match &self.trust {
+                    Some(trust) => handshake(tls::connect(trust, host, stream).await?).await,
+                    None => handshake(stream).await,
                 }
             }
         };

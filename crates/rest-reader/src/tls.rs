@@ -14,20 +14,29 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore}
 
 use crate::problem::RestProblem;
 
-/// Opens TLS to `host` over the stream. The authorities are read each time, because the file may have been replaced.
-pub(crate) async fn connect(
-    ca_file: Option<&Path>,
-    host: &str,
-    stream: TcpStream,
-) -> Result<TlsStream<TcpStream>, RestProblem> {
+/// Whom to trust. Reading all of a system's authorities takes milliseconds.
+pub(crate) type Trust = TlsConnector;
+
+/// The system's authorities, or those of a file.
+pub(crate) fn trust(ca_file: Option<&Path>) -> Result<Trust, RestProblem> {
     let problem = |text: String| RestProblem::new(Stage::Tls, text);
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| problem(format!("{host}: {error}")))?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| problem(error.to_string()))?
         .with_root_certificates(roots(ca_file).map_err(problem)?)
         .with_no_client_auth();
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| {
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Opens TLS to `host` over the stream.
+pub(crate) async fn connect(
+    trust: &Trust,
+    host: &str,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, RestProblem> {
+    let problem = |text: String| RestProblem::new(Stage::Tls, text);
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| problem(format!("{host}: {error}")))?;
+    trust.connect(name, stream).await.map_err(|error| {
         let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
         problem(tls.map_or_else(|| ended(&error), |error| explain(error, host)))
     })

@@ -259,8 +259,8 @@ macro_rules! freed {
     ($($reply:ty: $free:path;)+) => {
         $(impl Freed for $reply {
             unsafe fn free(pointer: *mut Self) {
-                // SAFETY: the caller's promise, and the table's: this is the function for it.
-                unsafe { $free(pointer.cast()) };
+                // SAFETY: the caller's promise; that it is the function for this type, the compiler knows.
+                unsafe { $free(pointer) };
             }
         })+
     };
@@ -280,9 +280,15 @@ loads! {
 
 freed! {
     c::assoc_mgr_info_msg_t: c::slurm_free_assoc_mgr_info_msg;
-    c::slurmdb_stats_rec_t: c::slurmdb_destroy_stats_rec;
     c::stats_info_response_msg_t: c::slurm_free_stats_response_msg;
     c::xlist: c::slurm_list_destroy;
+}
+
+impl Freed for c::slurmdb_stats_rec_t {
+    unsafe fn free(pointer: *mut Self) {
+        // SAFETY: the caller's promise; slurmdb.h declares it for `void *`.
+        unsafe { c::slurmdb_destroy_stats_rec(pointer.cast()) };
+    }
 }
 
 fn unchanged_since<T>(since: i64, reply: CallResult<T>) -> CallResult<Option<T>> {

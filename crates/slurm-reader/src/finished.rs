@@ -176,7 +176,11 @@ impl FinishedFold {
             };
             let job = others.first().and_then(|(index, ..)| self.jobs.get_mut(*index));
             // AccountingStorageTRES may name only types.
-            job.into_iter().for_each(|job| job.gpus = sum(GpuTres::Gpus).max(sum(GpuTres::Typed)));
+            let gpus = match sum(GpuTres::Gpus) {
+                0 => sum(GpuTres::Typed),
+                gpus => gpus,
+            };
+            job.into_iter().for_each(|job| job.gpus = gpus);
         }
         let names: BTreeMap<u32, &str> = qos.iter().map(|(id, name)| (*id, name.as_str())).collect();
         for job in &mut self.jobs {

@@ -2,6 +2,9 @@
 //!
 //! Rust has no such type. bindgen represents it as one 16-byte number, or as a double where C's type is a double.
 
+#[cfg(any(target_arch = "powerpc", target_arch = "powerpc64"))]
+compile_error!("here a long double is a pair of doubles, which this module does not read");
+
 /// A `long double` in bindgen's form.
 pub(crate) trait LongDouble: Copy {
     /// The nearest double.

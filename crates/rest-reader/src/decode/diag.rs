@@ -86,6 +86,9 @@ impl Payload for Diag {
     const LISTS: &'static [&'static str] = &[TYPES, USERS, PENDING, DUMPED];
 
     fn item(&mut self, list: &str, item: Item<'_>) -> Result<(), String> {
+        if list != Self::NAME && !self.rpc {
+            return Ok(());
+        }
         let tables = &mut self.tables;
         match list {
             TYPES => push(&mut tables.types, MAX_TYPES, rpc_type(item)?),
@@ -204,6 +207,7 @@ fn dumped(row: Item<'_>) -> Result<DumpedRpcs, String> {
     let nodes = row.words("count")?.join(",");
     let mut hostlist: String = nodes.chars().take(1000).collect();
     if hostlist.len() < nodes.len() {
+        hostlist.truncate(hostlist.rfind(',').map_or(0, |comma| comma.saturating_add(1)));
         hostlist.push_str("...");
     }
     Ok(DumpedRpcs { id: row.needed("type_id")?, hostlist })

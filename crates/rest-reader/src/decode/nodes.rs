@@ -52,7 +52,7 @@ impl Payload for NodesAnswer {
     const NEEDED: &'static [&'static str] = words![name state state_flags cpus effective_cpus alloc_cpus real_memory alloc_memory free_memory
         free_mem gres gres_used partitions reason reason_changed_at version slurmd_version cpu_load boot_time
         slurmd_start_time];
-    const MOST_NAMES: usize = 16 << 20;
+    const MOST_NAMES: usize = 20 << 20;
 
     fn item(&mut self, _: &str, node: Item<'_>) -> Result<(), String> {
         let nodes = &mut self.nodes;

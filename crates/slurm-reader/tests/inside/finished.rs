@@ -40,6 +40,17 @@ fn of(row: &slurmdb_job_rec_t) -> (FinishedJob, Vec<String>, u64) {
 }
 
 #[test]
+fn a_record_of_nothing_is_a_row_that_never_started_and_gpus_of_types_count_where_there_is_no_total() {
+    let nothing = slurmdb_job_rec_t { state: 3, timelimit: u32::MAX, ..Default::default() };
+    let (job, ..) = of(&nothing);
+    assert_eq!((job.wait, job.run, job.limit, job.gpus), (None, 0, None, 0));
+    for (tres, gpus) in [(c"1=2,1001=2,1002=2,1003=1", 2), (c"1=2,1002=2,1003=1", 3)] {
+        let (job, ..) = of(&slurmdb_job_rec_t { tres_alloc_str: text(tres), ..row() });
+        assert_eq!(job.gpus, gpus, "{tres:?}");
+    }
+}
+
+#[test]
 fn a_row_is_a_job() {
     let (job, names, unparsed) = of(&row());
     assert_eq!(names, [&NAMES[..], &["normal"]].concat());

@@ -22,6 +22,23 @@ fn node(name: &str, more: &str) -> String {
     format!(r#"{{"name":"{name}","state":["IDLE"],"cpus":8,"alloc_cpus":2{more}}}"#)
 }
 
+/// Slurm's most nodes and many partitions, in a maintenance of all of them: had they been refused, nodes would vanish just then.
+#[test]
+fn as_many_nodes_as_slurm_can_have_fit_each_by_itself() {
+    let node = |index: u32| {
+        let (a, b) = (index % 1000, (index + 1) % 1000);
+        let more = format!(r#","partitions":["part{a}","part{b}"]"#);
+        node(&format!("node{index:05}"), &more)
+            .replace(r#"["IDLE"]"#, r#"["IDLE","CLOUD","POWERED_DOWN","RESERVED"]"#)
+    };
+    let all: Vec<String> = (0..65_536).map(node).collect();
+    let options = ReplyOptions { rows: true, marks: true, ..ReplyOptions::default() };
+    let text = format!(r#"{{"nodes":[{}],"last_update":1}}"#, all.join(","));
+    let answer = read(text.as_bytes(), NodesAnswer::new(Release::new(24, 11), options));
+    let answer = answer.unwrap_or_else(|error| panic!("{}", complaint(&error))).payload;
+    assert_eq!((answer.nodes.records, answer.partitions.len()), (65_536, 1000));
+}
+
 #[test]
 fn a_figure_that_occurs_twice_is_no_figure_at_whatever_depth() {
     let whole = diag().to_string();
@@ -120,8 +137,8 @@ fn many_long_names_are_refused_together() {
     let text = list("reservations", &named, 300);
     assert_eq!(refused(&text, Reservations::default()), format!("reservations, item 263: {problem}"));
     let flags = format!(r#","state_flags":["A"{}]"#, r#","A""#.repeat(3999));
-    let text = list("nodes", &|_| node("n", &flags), 100);
-    assert_eq!(refused(&text, nodes(true)), format!("nodes, item 86: {problem}"));
+    let text = list("nodes", &|_| node("n", &flags), 200);
+    assert_eq!(refused(&text, nodes(true)), format!("nodes, item 107: {problem}"));
     let short: Vec<_> = (0..1001).map(|n| json!({"name": n})).collect();
     let text = json!({"partitions": short}).to_string();
     assert_eq!(
