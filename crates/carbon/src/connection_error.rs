@@ -56,12 +56,16 @@ impl ConnectionError {
                 "This host has no file descriptor or no port left: see LimitNOFILE of the unit, and net.ipv4.ip_local_port_range.",
             ),
             Self::Lookup(..) => Some("Does the name resolve on this host? Try `getent hosts` with it."),
-            Self::Connect(..) => Some("Is carbon-cache running, and is its port open to this host?"),
-            Self::Unread(_) => Some("Is carbon-cache stopped, or is its cache full (USE_FLOW_CONTROL)?"),
-            Self::Alone(_) => {
-                Some("Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS).")
+            Self::Connect(..) => {
+                Some("Is carbon-cache running, and is its PICKLE_RECEIVER_PORT open to this host?")
             }
-            Self::NotCarbon => Some("Is this the address and the port of Carbon?"),
+            Self::Unread(_) => Some("Is carbon-cache stopped, or is its cache full (USE_FLOW_CONTROL)?"),
+            Self::Alone(_) => Some(
+                "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the next is opened before the last is closed.",
+            ),
+            Self::NotCarbon | Self::Talked => {
+                Some("Is this the address and the port of Carbon? Carbon never sends data.")
+            }
             _ => None,
         }
     }

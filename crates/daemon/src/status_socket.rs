@@ -132,11 +132,13 @@ fn lock(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// In the place of a socket that an earlier run has left.
+/// Under another name first: it takes the place of a socket that an earlier run has left, and none is there before its mode.
 fn listen(path: &Path) -> io::Result<UnixListener> {
+    let new = path.with_extension("new");
     // If it is still there, the next line says so.
-    let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
+    let _ = std::fs::remove_file(&new);
+    let listener = UnixListener::bind(&new)?;
+    std::fs::set_permissions(&new, Permissions::from_mode(0o666))?;
+    std::fs::rename(&new, path)?;
     Ok(listener)
 }

@@ -1,7 +1,8 @@
 //! Levels of paths: what a path has between the prefix and the leaf, and the figures there.
 //!
 //! A level is declared once, in a list of `levels!`, and only such a level can be pushed: with as many names as it has
-//! variable parts, and with what its figures are made of.
+//! variable parts, and with what its figures are made of. The one exception is finished jobs: their ledger names its levels itself, and
+//! collectors/finished.rs publishes only those that its own list documents.
 
 use std::borrow::Cow;
 

@@ -294,9 +294,11 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     wrong(&checked(&sandbox, &closed), &format!("carbon {closed}: connecting"), "Is carbon-cache running");
     let nameless = checked(&sandbox, "no-such-host.invalid:2004");
     wrong(&nameless, "carbon no-such-host.invalid:2004: looking up", "getent hosts");
-    for (manner, advice) in
-        [(Manner::Silent, "Is carbon-cache stopped"), (Manner::Close, "Is that the port of")]
-    {
+    for (manner, advice) in [
+        (Manner::Silent, "Is carbon-cache stopped"),
+        (Manner::Close, "Is that the port of"),
+        (Manner::Talk, "Is this the address and the port of Carbon"),
+    ] {
         wrong(&checked(&sandbox, &Sink::start(manner).unwrap().address()), "carbon ", advice);
     }
     let carbon = sandbox.carbon.address();

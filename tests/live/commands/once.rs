@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sandbox::{Invocation, NOBODY, Sandbox, is_root, printed, run, section, unix_seconds, wait};
+use sandbox::{Invocation, NOBODY, Sandbox, free_port, is_root, printed, run, section, unix_seconds, wait};
 
 #[test]
 fn once_prints_legal_lines_of_its_slot_says_who_has_read_them_and_a_reset_is_for_operators() {
@@ -46,6 +46,14 @@ fn once_prints_legal_lines_of_its_slot_says_who_has_read_them_and_a_reset_is_for
     let limit = Duration::from_secs(10);
     assert_eq!(sandbox.value_at(path, timestamp.parse().unwrap(), limit).unwrap(), 1.0);
     wait::until("every path in whisper", limit, || sandbox.carbon.paths().len() == count).unwrap();
+
+    // Of several destinations it says of each whether it has read.
+    let away = format!("127.0.0.1:{}", free_port().unwrap());
+    let both = run(&sandbox.folder, &[&args[..], &["--carbon", &away]].concat()).unwrap();
+    assert_eq!(both.code, Some(1));
+    for words in [format!("points to {carbon}, which has read them"), format!("not delivered: {away}: ")] {
+        assert!(both.stderr.contains(&words), "{words}: {}", both.stderr);
+    }
 
     // It fails where nobody reads.
     sandbox.carbon.process.stop().unwrap();

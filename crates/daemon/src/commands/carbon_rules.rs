@@ -62,9 +62,12 @@ pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: 
         file.commit()?;
     }
     print(&report)?;
-    print(match changes.iter().any(Change::is_needed) {
-        true => "Restart Carbon before the first start of slurm-graphite: `systemctl restart carbon-cache`\n",
-        false => "Nothing to restart\n",
+    print(match changes.iter().map(Change::is_needed).collect::<Vec<_>>()[..] {
+        [.., true] if max_creates.is_some() => {
+            "Restart Carbon, which reads carbon.conf only at its start: `systemctl restart carbon-cache`\n"
+        }
+        [false, false, ..] => "Nothing to restart\n",
+        _ => "Restart Carbon before the first start of slurm-graphite: `systemctl restart carbon-cache`\n",
     })
 }
 

@@ -1,5 +1,6 @@
 //! `once`: prints one tick as plaintext lines. With `--send` also sends it, and waits until Carbon has read it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -104,14 +105,14 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
     // Never the daemon's own queue: that is the daemon's alone.
     let queue = Queue::open(None, config.queue.limits.clone(), &names(&config.carbon));
     queue.push(&batch);
-    drain(config, start_senders(config, &queue)).await?;
-    for to in &config.carbon {
+    let failed = drain(config, start_senders(config, &queue)).await;
+    for to in config.carbon.iter().filter(|to| !failed.contains_key(&to.name)) {
         let doubt = to.protocol.unusual_port(to.address.port);
         let doubt =
             doubt.map_or(String::new(), |doubt| format!("; but {doubt}, so it may not have stored them"));
         note(&format!("sent {} points to {}, which has read them{doubt}", batch.points().len(), to.address));
     }
-    Ok(())
+    delivered(&failed)
 }
 
 /// A sender for each destination.
@@ -119,20 +120,25 @@ pub(super) fn start_senders(config: &Config, queue: &Queue) -> Vec<Sender> {
     config.carbon.iter().map(|to| Sender::start(to.clone(), queue)).collect()
 }
 
-/// Waits until every destination has read what is in the queue.
-pub(super) async fn drain(config: &Config, senders: Vec<Sender>) -> Result<()> {
-    let mut failed = Vec::new();
+/// Waits until every destination has read what is in the queue; returns why some have not, by name.
+pub(super) async fn drain(config: &Config, senders: Vec<Sender>) -> BTreeMap<String, String> {
+    let mut failed = BTreeMap::new();
     for (to, sender) in config.carbon.iter().zip(senders) {
         let full = sender.status().dropped.full;
-        if full > 0 {
-            failed.push(format!("{}: {full} points were dropped because of queue.max_bytes", to.address));
-        }
         let left = sender.drain(config.drain_timeout).await;
-        if !left.is_complete() {
-            failed.push(format!("{}: {left}", to.address));
+        let dropped = (full > 0).then(|| format!("{full} points were dropped because of queue.max_bytes"));
+        let why = [dropped, (!left.is_complete()).then(|| left.to_string())];
+        let why: Vec<String> = why.into_iter().flatten().collect();
+        if !why.is_empty() {
+            failed.insert(to.name.clone(), format!("{}: {}", to.address, why.join("; ")));
         }
     }
-    let failed = failed.join("; ");
+    failed
+}
+
+/// An error if something was not delivered.
+pub(super) fn delivered(failed: &BTreeMap<String, String>) -> Result<()> {
+    let failed = failed.values().map(String::as_str).collect::<Vec<_>>().join("; ");
     ensure!(failed.is_empty(), "not delivered: {failed}; `slurm-graphite check --connect` shows why");
     Ok(())
 }

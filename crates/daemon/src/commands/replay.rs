@@ -32,7 +32,7 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
             queue.push(&ticks.batch(reading?)?);
             sent += 1;
         }
-        once::drain(&config, senders).await?;
+        once::delivered(&once::drain(&config, senders).await)?;
         info!(ticks = sent, "the recording was sent, and every destination has read it");
         Ok(())
     })

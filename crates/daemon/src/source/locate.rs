@@ -126,7 +126,7 @@ fn summary(tried: &[String]) -> String {
     others.chain([absent]).collect::<Vec<_>>().join("; ")
 }
 
-/// What to install where these libslurm.so.N are; without any, where libslurm is in a place of its own.
+/// What to install where these libslurm.so.N are; without any, for one that is still to come, or in a place of its own.
 fn install(sonames: &[u32]) -> String {
     let packages: Vec<String> = sonames.iter().map(|soname| format!("{NAME}-{soname}")).collect();
     let packages = match packages.is_empty() {
@@ -184,7 +184,10 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
         return Ok(found);
     }
     let advice = match name {
-        NAME => install(&libraries(&loaders_path())),
+        NAME => match &*libraries(&loaders_path()) {
+            [] => format!("this host has no libslurm either: install Slurm's, then {}", install(&[])),
+            sonames => install(sonames),
+        },
         NATIVE_NAME => "install the package slurm-graphite again".to_owned(),
         _ => format!("install the package {name}"),
     };

@@ -175,14 +175,16 @@ pub(super) fn queue(config: &Config) -> CheckLine {
             "Create it for the daemon's user; the unit's StateDirectory creates /var/lib/slurm-graphite.",
         );
     }
-    let free = match try_writing(dir).and_then(|()| free(dir)) {
-        Ok(free) => free,
-        Err(error) => {
-            return CheckLine::wrong(
-                format!("queue: {name} cannot be written to: {error}"),
-                "It must belong to the daemon's user; run this check as that user, `sudo -u slurm-graphite slurm-graphite check …`.",
-            );
-        }
+    if let Err(error) = try_writing(dir) {
+        return CheckLine::wrong(
+            format!("queue: {name} cannot be written to: {error}"),
+            "It must belong to the daemon's user; run this check as that user, `sudo -u slurm-graphite slurm-graphite check …`.",
+        );
+    }
+    let Ok(free) = free(dir) else {
+        return CheckLine::good(format!(
+            "queue: {name} is writable by {user}; its free space is not known{unit}"
+        ));
     };
     let most = config.queue.limits.max_bytes;
     let room = format!("{} free, max_bytes is {}", Size::from_bytes(free), Size::from_bytes(most));

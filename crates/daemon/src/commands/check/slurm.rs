@@ -183,10 +183,15 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
                 return Some(SlurmConf::of(&text));
             }
             Err(error) if error.kind() == ErrorKind::NotFound && how.is_empty() => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let error = SourceError::NoConf(path);
+                report.add(CheckLine::wrong(format!("slurm.conf: {error}"), error.advice()));
+                return None;
+            }
             Err(error) => {
                 report.add(CheckLine::wrong(
                     format!("slurm.conf: {}: {error}{how}", path.display()),
-                    "Does it exist? The user that the daemon runs as must be able to read it, and to search every parent directory (x).",
+                    "The user that the daemon runs as must be able to read it, and to search every parent directory (x).",
                 ));
                 return None;
             }
