@@ -12,7 +12,8 @@ use crate::{ALL, Soak, VOLUME_SIZE, shell};
 pub(crate) const FAULTS: &[(&str, Fault)] = &[
     ("queue: disk full", disk_full),
     ("queue: disk full of the queue itself", disk_full_of_itself),
-    ("queue: folder removed, then daemon: SIGKILL", |soak| folder_goes(soak, "rm -rf Q", "true")),
+    // Twice, because the daemon may write into it meanwhile.
+    ("queue: folder removed, then daemon: SIGKILL", |soak| folder_goes(soak, "rm -rf Q || rm -rf Q", "true")),
     ("queue: folder moved away, then daemon: SIGKILL", |soak| {
         folder_goes(soak, "mv Q Q.old", "rm -rf Q.old")
     }),
