@@ -41,8 +41,8 @@ fn association(
     usage: Unpacked<'_, slurmdb_assoc_usage>,
     names: &[String],
 ) -> Association {
-    let (user, parent) = (text(record.user()), text(record.parent_acct()));
-    let is_root = user.is_none() && parent.is_none();
+    let user = text(record.user());
+    let is_root = user.is_none() && text(record.parent_acct()).is_none();
     let shares = match record.shares_raw {
         _ if is_root => SharesRaw::None,
         USE_PARENT => SharesRaw::Parent,
@@ -62,7 +62,6 @@ fn association(
     };
     Association {
         account: lossy(record.acct()),
-        parent: parent.filter(|_| user.is_none()),
         shares_norm: (number(usage.level_shares).is_some() && !is_root)
             .then(|| value(usage.shares_norm))
             .flatten(),

@@ -116,7 +116,6 @@ impl JobsFold {
         let mut jobs = Jobs {
             last_update: now,
             records: self.records,
-            base_states: by_word(&self.all.states, slurm_names::job_base_state),
             partitions: by_name(self.partitions, |row| row.finish(now, since)),
             accounts: by_name(self.accounts, |NamedRow { states, has_started }| AccountJobs {
                 states: by_word(&states, slurm_names::job_state),

@@ -158,7 +158,6 @@ pub(crate) mod tests {
     fn a_suffix_or_a_flag_makes_no_other_state() {
         let mut records = [0x2, 0x802, 0x1082].map(|state| record(c"n", state, c"", c""));
         let nodes = counted(&mut records, false).nodes;
-        assert_eq!(nodes.base_states["idle"].nodes.total, 3);
         assert_eq!(nodes.flags["not_responding"].nodes.total, 1);
         assert_eq!(nodes.flags["powered_down"].nodes.total, 1);
         assert_eq!(nodes.states["idle"].nodes.total, 3, "{:?}", nodes.states.keys());
@@ -252,7 +251,6 @@ pub(crate) mod tests {
             let here = states.iter().filter(|&state| state & 0xf != 6).count();
             prop_assert_eq!(nodes.total.nodes.total, u64::try_from(here).unwrap());
             prop_assert_eq!(sum(nodes.states.values()), nodes.total);
-            prop_assert_eq!(sum(nodes.base_states.values()), nodes.total);
             let mut gpus = Shares::default();
             nodes.gpus.values().for_each(|shares| gpus.add(*shares));
             prop_assert_eq!(gpus, nodes.total.gpus);

@@ -7,13 +7,7 @@ use slurm_sys::{partition_info_msg_t, partition_info_t};
 
 use crate::nodes::CountedNodes;
 use crate::unpacked::Unpacked;
-use crate::values::{lossy, wide};
-
-/// `PART_FLAG_DEFAULT`.
-const DEFAULT: u32 = 1;
-
-/// `PART_FLAG_HIDDEN`.
-const HIDDEN: u32 = 2;
+use crate::values::lossy;
 
 /// Counts the reply.
 pub(crate) fn from_reply(reply: Unpacked<'_, partition_info_msg_t>, nodes: &CountedNodes) -> Partitions {
@@ -22,14 +16,8 @@ pub(crate) fn from_reply(reply: Unpacked<'_, partition_info_msg_t>, nodes: &Coun
 }
 
 fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Partition {
-    let flags = wide(record.flags);
-    let mut partition = Partition {
-        name: lossy(record.name()),
-        state: state(record.state_up),
-        default: Some(flags & DEFAULT != 0),
-        hidden: Some(flags & HIDDEN != 0),
-        ..Partition::default()
-    };
+    let (name, state) = (lossy(record.name()), state(record.state_up));
+    let mut partition = Partition { name, state, ..Partition::default() };
     // No list is longer than ranges of one node each.
     let indexes = record.node_indexes(nodes.members.len().saturating_mul(2));
     let mut ranges = indexes.chunks_exact(2);
@@ -100,13 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn states_and_flags_have_their_words() {
-        let at = |state_up, flags| partition_info_t { state_up, flags, ..Default::default() };
-        let mut records = [at(3, 1), at(1, 2), at(2, 0), at(0, 0), at(9, 0)];
+    fn states_have_their_words() {
+        let at = |state_up| partition_info_t { state_up, ..Default::default() };
+        let mut records = [at(3), at(1), at(2), at(0), at(9)];
         let seen = counted(&mut records, &CountedNodes::default());
         let states: Vec<_> = seen.iter().map(|partition| partition.state.as_str()).collect();
         assert_eq!(states, ["up", "down", "drain", "inactive", "state_9"]);
-        let flags = |at: usize| (seen[at].default, seen[at].hidden);
-        assert_eq!((flags(0), flags(1)), ((Some(true), Some(false)), (Some(false), Some(true))));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A number without a word becomes a name with that number.
 
-use slurm_snapshot::{JOB_STATES, flag_words, numbered_word};
+use slurm_snapshot::flag_words;
 
 use crate::calls::{job_state_word, node_state_word, reason_word};
 
@@ -73,11 +73,6 @@ fn word_or_number(word: Option<String>, number: u32) -> String {
     if word.is_empty() { format!("state_{number}") } else { word }
 }
 
-/// A job's base state.
-pub(crate) fn job_base_state(state: u32) -> String {
-    numbered_word(&JOB_STATES, job_base(state), "state")
-}
-
 /// A job's flags.
 pub(crate) fn job_flags(state: u32) -> Vec<String> {
     let word = |bit| JOB_FLAGS.iter().find(|(known, _)| *known == bit).map(|(_, word)| *word);
@@ -97,7 +92,7 @@ const NO_REASON: u32 = u32::MAX >> 1;
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{NODE_STATES, NodeState, Release};
+    use slurm_snapshot::{JOB_STATES, NODE_STATES, NodeState, Release};
 
     use super::*;
     use crate::version;
@@ -157,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_has_no_word_goes_by_number() {
-        assert_eq!((job_state(77), job_base_state(77)), ("state_77".to_owned(), "state_77".to_owned()));
+        assert_eq!(job_state(77), "state_77");
         assert_eq!((node_state(9), of_node(9).base_word()), ("state_9".to_owned(), "state_9".to_owned()));
         assert_eq!(job_flags(0x8000_8001), ["completing", "bit_31"]);
         assert_eq!(of_node(0x8000_0a02).flags(), ["drain", "not_responding", "bit_31"]);

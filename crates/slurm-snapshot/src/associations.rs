@@ -25,8 +25,6 @@ pub struct Associations {
 pub struct Association {
     /// The account.
     pub account: String,
-    /// The account above it; `None` for root and for users.
-    pub parent: Option<String>,
     /// The user; `None` for an account.
     pub user: Option<AssociationUser>,
     /// The partition it is limited to; `None`: all of them.

@@ -77,8 +77,6 @@ pub struct Jobs {
     pub records: u64,
     /// By the one word that squeue's `%T` shows, in lower case. As in squeue, `completing` hides the base state.
     pub states: JobTallies,
-    /// By base state, in lower case: `pending` to `out_of_memory`. Most completing jobs have already ended.
-    pub base_states: JobTallies,
     /// By the flags in addition to the base state, in lower case (`completing`, `configuring`, `requeue` …): a job may
     /// have none or several.
     pub flags: JobTallies,

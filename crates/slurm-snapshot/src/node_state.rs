@@ -197,7 +197,6 @@ impl FoundNode {
             base_state: self.state.base_word(),
             tally: self.tally(),
             cpu_load,
-            reason_time: self.reason_time.filter(|_| reason.is_some()),
             reason,
             state: self.word,
             flags: self.flags,
@@ -212,7 +211,6 @@ impl Nodes {
         self.unparsed = self.unparsed.saturating_add(node.unparsed);
         self.total.add(&tally);
         self.states.entry(node.word.clone()).or_default().add(&tally);
-        self.base_states.entry(node.state.base_word()).or_default().add(&tally);
         for flag in &node.flags {
             self.flags.entry(flag.clone()).or_default().add(&tally);
         }
@@ -265,7 +263,7 @@ pub fn flag_words(bits: u32, word: impl Fn(u32) -> Option<&'static str>) -> Vec<
 }
 
 /// The word of a number; `kind_N` if it has none.
-pub fn numbered_word(words: &[&str], number: u32, kind: &str) -> String {
+pub(crate) fn numbered_word(words: &[&str], number: u32, kind: &str) -> String {
     let word = usize::try_from(number).ok().and_then(|number| words.get(number));
     word.map_or_else(|| format!("{kind}_{number}"), |word| (*word).to_owned())
 }

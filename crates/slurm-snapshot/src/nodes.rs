@@ -65,8 +65,6 @@ pub struct Nodes {
     pub total: NodeTally,
     /// By the one word that sinfo's `%T` shows, in lower case and without its suffix: `drained`, `mixed`, `maint`.
     pub states: NodeTallies,
-    /// By base state, in lower case: `down`, `idle`, `allocated`, `mixed`, `unknown`, `error`.
-    pub base_states: NodeTallies,
     /// By the flags in addition to the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node
     /// may have none or several.
     pub flags: NodeTallies,
@@ -104,7 +102,7 @@ pub struct NodeRow {
     pub name: String,
     /// As in [`Nodes::states`]; `drained` if it is down and drained.
     pub state: String,
-    /// As in [`Nodes::base_states`].
+    /// In lower case: `down`, `idle`, `allocated`, `mixed`, `unknown`, `error`.
     pub base_state: String,
     /// As in [`Nodes::flags`].
     pub flags: Vec<String>,
@@ -114,8 +112,6 @@ pub struct NodeRow {
     pub cpu_load: Option<u32>,
     /// Why it is down or drained.
     pub reason: Option<String>,
-    /// Since when it is down or drained: Unix seconds.
-    pub reason_time: Option<i64>,
 }
 
 /// The state of a node and its last starts, from which its outages and reboots are found. A line has it as a list.
@@ -151,10 +147,6 @@ pub struct Partition {
     pub name: String,
     /// `up`, `down`, `drain` or `inactive`; `state_N` for an unknown state; empty if it is not reported.
     pub state: String,
-    /// Whether jobs that name no partition are put here; `None` if slurmrestd does not report it.
-    pub default: Option<bool>,
-    /// Whether only users who may use it can see it; `None` if slurmrestd does not report it.
-    pub hidden: Option<bool>,
     /// Its nodes, except FUTURE ones.
     pub total: NodeTally,
     /// Its nodes by state, as in [`Nodes::states`].

@@ -189,8 +189,6 @@ fn comparable(reply: Reply, has_states: bool) -> Reply {
             (whole.last_update, whole.future) = (0, None);
             if let Some(partitions) = &mut whole.partitions {
                 partitions.last_update = 0;
-                // Reported up to 22.05, and from 26.05 on.
-                partitions.partitions.iter_mut().for_each(|row| (row.default, row.hidden) = (None, None));
                 if !has_states {
                     partitions.partitions.iter_mut().for_each(|row| row.state.clear());
                 }

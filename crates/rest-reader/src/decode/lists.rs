@@ -69,7 +69,7 @@ impl Payload for Reservations {
 
 impl Payload for Partitions {
     const NAME: &'static str = "partitions";
-    const NEEDED: &'static [&'static str] = words![name state partition flags];
+    const NEEDED: &'static [&'static str] = words![name state partition];
     const MOST_NAMES: usize = 64 << 10;
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
@@ -79,14 +79,9 @@ impl Payload for Partitions {
         // Up to v0.0.38 it is here, from v0.0.39 on in `partition`.
         let holder = if item.has("state") { item } else { item.object("partition")? };
         let state = holder.words("state")?.first().map(|word| word.to_ascii_lowercase());
-        let flags = item.words("flags")?;
-        let has =
-            |flag: &str| item.has("flags").then(|| flags.iter().any(|word| word.eq_ignore_ascii_case(flag)));
         self.partitions.push(Partition {
             name: item.name("name")?,
             state: state.unwrap_or_default(),
-            default: has("default"),
-            hidden: has("hidden"),
             ..Partition::default()
         });
         Ok(())

@@ -51,7 +51,6 @@ fn a_job_that_waits_in_two_partitions_counts_in_each_and_once_in_all() {
 fn a_completing_job_is_completing_and_beside_that_what_it_ended_as() {
     let jobs = counted(&[Job { state: 0x8003, ..one() }]);
     assert_eq!(jobs.states.keys().collect::<Vec<_>>(), ["completing"]);
-    assert_eq!(jobs.base_states.keys().collect::<Vec<_>>(), ["completed"]);
     assert_eq!(jobs.flags.keys().collect::<Vec<_>>(), ["completing"]);
 }
 
@@ -223,7 +222,6 @@ proptest! {
         let tally = |job: &Job<'_>| JobTally { oldest: is_pending(job).then_some(job.submit_time), ..job.tally };
         let total = sum(list.iter().map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.states.values()), total);
-        prop_assert_eq!(sum(jobs.base_states.values()), total);
         prop_assert_eq!(sum(jobs.accounts.values().flat_map(|account| account.states.values())), total);
         prop_assert_eq!(sum(jobs.qos.values().flat_map(BTreeMap::values)), total);
         prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.values())), total);
