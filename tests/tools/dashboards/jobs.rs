@@ -150,14 +150,14 @@ fn waiting() -> Row {
             waits(
                 "Wait so far, pending jobs",
                 "Time since the pending jobs were submitted. Half of the jobs have waited less than the median.",
-                "waiting.gauge-wait",
-                "longest",
+                "$prefix.slurm_jobs.waiting.gauge-wait",
+                ("longest", "max"),
             ),
             waits(
                 "Wait before start",
                 "How long the jobs that started since the last round had been eligible. No point if none started.",
-                "waiting.gauge-started_wait",
-                "longest",
+                "$prefix.slurm_jobs.waiting.gauge-started_wait",
+                ("longest", "max"),
             ),
             series(
                 "Waiting by partition",
@@ -173,19 +173,19 @@ fn waiting() -> Row {
     )
 }
 
-/// Times of which there are a median, a ninetieth percentile and a greatest value, which is called `most`.
-fn waits(title: &str, description: &str, leaf: &str, most: &str) -> Panel {
-    let path = |end: &str| format!("$prefix.slurm_jobs.{leaf}_{end}");
+/// Times of which there are a median, a ninetieth percentile and a third figure: its name, and the end of its path.
+pub(crate) fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)) -> Panel {
+    let path = |end: &str| format!("{leaf}_{end}");
     series(title, description)
         .curve("median", &path("p50"))
         .curve("nine of ten", &path("p90"))
-        .curve(most, &path("max"))
+        .curve(third, &path(last))
         .unit("s")
         .log()
         .survey()
         .colour("median", "green")
         .colour("nine of ten", "orange")
-        .colour(most, "red")
+        .colour(third, "red")
 }
 
 fn starts() -> Row {
@@ -198,8 +198,8 @@ fn starts() -> Row {
                 "Time until pending jobs start",
                 "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
                  goes first. The waiting tasks of an array have one start, that of the next task.",
-                "expected_start.gauge-start_in",
-                "last",
+                "$prefix.slurm_jobs.expected_start.gauge-start_in",
+("last", "max"),
             ),
             series(
                 "Pending records with and without a plan",
