@@ -3,6 +3,7 @@
 
 mod alerts;
 mod days;
+mod leaves;
 mod live;
 mod now;
 mod panels;
@@ -18,8 +19,8 @@ mod values;
 use std::collections::BTreeSet;
 use std::fs;
 
-use anyhow::{Result, ensure};
-use sandbox::{Dashboard, Folder, command, slurm_graphite};
+use anyhow::Result;
+use sandbox::{Dashboard, Folder, command, output, printed, slurm_graphite};
 use serde_json::{Value, json};
 
 use self::live::{Worked, shipped};
@@ -48,9 +49,7 @@ fn is_carbons(target: &str) -> bool {
 
 fn documented() -> Result<Documented> {
     let folder = Folder::new()?;
-    let output = command(folder.path(), &slurm_graphite()?).args(["metrics", "--format", "tsv"]).output()?;
-    ensure!(output.status.success(), "slurm-graphite metrics: {}", output.status);
-    Ok(Documented::parse(&String::from_utf8(output.stdout)?))
+    Ok(Documented::parse(&printed(&folder, &["metrics", "--format", "tsv"])?))
 }
 
 #[test]
@@ -58,8 +57,7 @@ fn the_repository_has_what_is_made() {
     let folder = Folder::new().unwrap();
     let made = folder.path().join("made");
     let maker = slurm_graphite().unwrap().with_file_name("dashboards");
-    let output = command(folder.path(), &maker).arg(&made).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output(command(folder.path(), &maker), [&made]).unwrap();
     let mut files: Vec<String> =
         dashboards().into_iter().map(|dashboard| format!("{}.json", dashboard.name)).collect();
     files.push(RULES.to_owned());

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use sandbox::{Finished, Folder, Invocation, find_program, slurm_graphite};
+use sandbox::{Finished, Folder, Invocation, find_program, output, slurm_graphite};
 
 const PROGRAMS: [&str; 4] =
     ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-native-reader", "slurm-graphite-rest-reader"];
@@ -194,8 +194,7 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
 fn manual(folder: &Folder) -> Result<PathBuf> {
     let pages = folder.path().join("built/manual");
     let writer = slurm_graphite()?.with_file_name("manual-pages");
-    let finished = Invocation::of(folder, &writer, &[&pages.display().to_string()])?.finish()?;
-    ensure!(finished.code == Some(0), "{}", finished.stderr);
+    output(sandbox::command(folder.path(), &writer), [&pages])?;
     Ok(pages)
 }
 
@@ -214,18 +213,15 @@ fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
 /// Runs the tarball's installer on what [`install`] has made.
 fn script(folder: &Folder, args: &[&str]) -> Result<String> {
     let mut command = sandbox::command(folder.path(), &find_program("sh")?);
-    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/install.sh")).args(args);
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/install.sh"));
     command.env("BUILT", folder.path().join("built")).env("DESTDIR", folder.path().join("root"));
-    let output = command.output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    output(command, args)
 }
 
 fn make(folder: &Folder, args: &[&str]) -> Result<()> {
     let mut command = sandbox::command(folder.path(), &find_program("make")?);
-    let output = command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../..")]).args(args).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../..")]);
+    output(command, args).map(drop)
 }
 
 /// Every path of ours in the units must have been installed. For an instance of the template, some paths must not exist

@@ -132,8 +132,7 @@ fn a_program_that_cannot_start_says_why() {
 #[test]
 fn whisper_is_read_as_python_reads_it() {
     let folder = Folder::new().unwrap();
-    let schemas = "[all]\npattern = .*\nretentions = 2s:20s,10s:1h\n".to_owned();
-    let options = carbon::Options { schemas, ..carbon::Options::default() };
+    let options = carbon::Options::keeping("2s:20s,10s:1h");
     let mut carbon = Carbon::start(&folder, "carbon", &options).unwrap();
     let now = sandbox::unix_seconds() / 2 * 2;
     let mut stream = TcpStream::connect(("127.0.0.1", carbon.line_port)).unwrap();
@@ -176,9 +175,7 @@ fn python(folder: &Folder, file: &Path, now: u64) -> Result<String> {
         file.display()
     );
     let python = Path::new("/usr/bin/python3");
-    let output = sandbox::command(folder.path(), python).args(["-c", &script]).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
+    sandbox::output(sandbox::command(folder.path(), python), ["-c", &script])
 }
 
 /// Waits until a process whose command line begins with `name` runs in the sandbox.

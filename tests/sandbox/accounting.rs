@@ -5,13 +5,14 @@
 //! [`Accounting::sql`].
 
 use std::fs;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
+use crate::folder::{make_open, secret};
+use crate::programs::limited;
 use crate::root::Root;
-use crate::{CPUS, Folder, Process, Slurm, find_program, free_port, proc, programs};
+use crate::{CPUS, Folder, Process, Slurm, find_program, free_port, is_root, output, proc};
 
 /// The cluster of slurm.conf.
 pub const CLUSTER: &str = "sandbox";
@@ -85,7 +86,7 @@ impl Accounting {
     fn fill(&self) -> Result<()> {
         let me = self.slurm.run("id", &["-un"])?;
         let mut users = vec![me.trim()];
-        if rustix::process::getuid().is_root() {
+        if is_root() {
             users.extend(USERS.map(|(name, _)| name));
         }
         let (users, accounts) = (users.join(","), format!("account={}", ACCOUNTS.join(",")));
@@ -112,10 +113,10 @@ pub(crate) const EMPTY_DATABASE: &str = "create database slurm_acct_db; create u
                                          grant all on slurm_acct_db.* to slurm@localhost";
 
 pub(crate) fn sql(folder: &Path, statements: &str) -> Result<String> {
-    let mut command = crate::command(folder, &find_program("timeout")?);
-    command.args(["--kill-after=1", "60"]).arg(find_program("mariadb")?);
+    let mut command = limited(folder)?;
+    command.arg(find_program("mariadb")?);
     let socket = format!("--socket={}", socket(folder).display());
-    programs::output(command, ["--no-defaults", "--user=root", &socket, "-N", "-B", "-e", statements])
+    output(command, ["--no-defaults", "--user=root", &socket, "-N", "-B", "-e", statements])
 }
 
 /// slurmdbd on this port, not started yet.
@@ -148,15 +149,14 @@ const SMALL: [&str; 5] = [
 /// This machine's MariaDB, whichever Slurm the sandbox runs.
 pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
     let path = folder.path().join("db");
-    fs::create_dir(&path)?;
     // slurmdbd may run as another user in a chroot.
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    make_open(&path)?;
     let data = format!("--datadir={}", path.join("data").display());
     // MariaDB refuses to run as root without --user=root.
-    let user = rustix::process::getuid().is_root().then_some("--user=root");
+    let user = is_root().then_some("--user=root");
     let install = crate::command(folder.path(), &find_program("mariadb-install-db")?);
     let flags = ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"];
-    programs::output(install, flags.into_iter().chain(SMALL).chain(user))?;
+    output(install, flags.into_iter().chain(SMALL).chain(user))?;
     let at = socket(folder.path());
     let args = [
         "--no-defaults".to_owned(),
@@ -211,13 +211,8 @@ PartitionName=long Nodes=ALL MaxTime=INFINITE State=UP
 
 /// slurmdbd refuses a file that others may read.
 fn write_slurmdbd_conf(folder: &Path, port: u16, more: &str) -> Result<()> {
-    use std::io::Write as _;
-
-    let file = folder.join("slurmdbd.conf");
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
     let path = folder.display();
-    write!(
-        file,
+    let text = format!(
         "\
 DbdHost=localhost
 DbdAddr=127.0.0.1
@@ -233,6 +228,6 @@ PidFile={path}/slurmdbd.pid
 CommunicationParameters=NoInAddrAny
 {more}
 "
-    )
-    .context("slurmdbd.conf")
+    );
+    secret(&folder.join("slurmdbd.conf"), text.as_bytes())
 }

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 
 use anyhow::Result;
 
-use crate::{CPUS, Slurm};
+use crate::{CPUS, Slurm, is_root};
 
 /// Jobs that were submitted and may still be cancelled.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl Bustle {
 fn ask(slurm: &Slurm, who: u32, command: &str) -> Result<()> {
     const USERS: [&str; 4] = ["games", "news", "backup", "nobody"];
     let user = USERS.iter().cycle().nth(usize::try_from(who)?).copied().unwrap_or_default();
-    if rustix::process::getuid().is_root() {
+    if is_root() {
         slurm.run("setpriv", &["--reuid", user, "--clear-groups", "--inh-caps=-all", command, "-h"])?;
     } else {
         slurm.run(command, &["-h"])?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::carbon::Options;
-use crate::{Carbon, Folder, Process, Space, find_program};
+use crate::{Carbon, Folder, Process, Space, find_program, is_root};
 
 /// The hub's address.
 const HUB: &str = "10.99.0.1";
@@ -49,7 +49,7 @@ pub struct Cables {
 impl Cables {
     /// Makes the namespaces, and starts Carbon and the recorders. `None` for users other than root.
     pub fn new(folder: &Folder) -> Result<Option<Self>> {
-        if !rustix::process::getuid().is_root() {
+        if !is_root() {
             return Ok(None);
         }
         let hub = Space::network(folder, "hub")?;

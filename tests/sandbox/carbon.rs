@@ -42,8 +42,15 @@ pub struct Options {
 impl Default for Options {
     /// One point a second, kept for an hour.
     fn default() -> Self {
+        Self::keeping("1s:1h")
+    }
+}
+
+impl Options {
+    /// With these retentions for every series, in Carbon's format.
+    pub fn keeping(retentions: &str) -> Self {
         Self {
-            schemas: "[everything]\npattern = .*\nretentions = 1s:1h\n".to_owned(),
+            schemas: format!("[everything]\npattern = .*\nretentions = {retentions}\n"),
             aggregation: String::new(),
             limits: Limits::Wide,
             graphite_web: None,

@@ -1,4 +1,4 @@
-//! The temporary folder of one sandbox, and the guard that ends every process which belongs to it.
+//! The temporary folder of one sandbox, the folders and secrets in it, and the guard that ends every process which belongs to it.
 //!
 //! Every process is started with an environment variable that names the folder. Its children inherit the variable,
 //! including those in other sessions (slurmstepd, jobs). The guard, a small shell script, waits for the end of its
@@ -7,8 +7,8 @@
 //! inherit it.
 
 use std::fs::{self, Permissions};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -34,9 +34,7 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("slurm-graphite-{:08x}", fastrand::u32(..)));
         for folder in ["", "log"] {
             let folder = path.join(folder);
-            fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-            // With a umask of 077, jobs of other users could not reach munged's socket.
-            fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+            make_open(&folder)?;
         }
         let mut guard = start_guard()?;
         let keep = if std::env::var_os("SANDBOX_KEEP").is_some() { "keep" } else { "remove" };
@@ -83,6 +81,25 @@ impl Drop for Folder {
         drop(self.guard.stdin.take());
         let _ended = self.guard.wait();
     }
+}
+
+/// Makes a folder that every user may enter: with a umask of 077, jobs of other users could not reach munged's socket.
+pub(crate) fn make_open(folder: &Path) -> Result<()> {
+    fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+    Ok(fs::set_permissions(folder, Permissions::from_mode(0o755))?)
+}
+
+/// Makes a file with this content that nobody else may read from the beginning on: some programs refuse any other.
+pub(crate) fn secret(path: &Path, content: &[u8]) -> Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(content).with_context(|| path.display().to_string())
+}
+
+/// As many random bytes as a key has.
+pub(crate) fn key<const N: usize>() -> Result<[u8; N]> {
+    let mut key = [0; N];
+    fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
+    Ok(key)
 }
 
 /// The guard has its own process group, so that Ctrl-C on the terminal does not end it before its work is done.

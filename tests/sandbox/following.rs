@@ -63,18 +63,13 @@ impl FollowingDaemon {
              [queue]\ndir = \"{home}/queue-{host}\"\n{more}"
         );
         fs::write(&file, toml)?;
-        let args = ["run", "--config"];
-        let process =
-            on_host(folder, &name, host, network)?.args([slurm_graphite()?]).args(args).args([file]);
+        let process = graphite(folder, &name, host, network, &["run"])?;
         Ok(Self { process, received, recorded: Recorded::default() })
     }
 
     /// What `check --connect` says on the host with this name, with the configuration of its daemon.
     pub fn doctor(folder: &Folder, host: &str) -> Result<String> {
-        let file = folder.path().join(format!("daemon-{host}.toml"));
-        let args = ["check", "--connect", "--config"];
-        let mut doctor =
-            on_host(folder, "doctor", host, None)?.args([slurm_graphite()?]).args(args).args([file]);
+        let mut doctor = graphite(folder, "doctor", host, None, &["check", "--connect"])?;
         doctor.spawn()?;
         doctor.wait(wait::LIMIT)?;
         Ok(doctor.lines().join("\n"))
@@ -154,4 +149,11 @@ impl FollowingDaemon {
         );
         Ok(holes)
     }
+}
+
+/// `slurm-graphite` with these words, on the host with this name, with the configuration of its daemon.
+fn graphite(folder: &Folder, log: &str, host: &str, network: Option<u32>, words: &[&str]) -> Result<Process> {
+    let file = folder.path().join(format!("daemon-{host}.toml"));
+    let process = on_host(folder, log, host, network)?.args([slurm_graphite()?]);
+    Ok(process.args(words.iter().copied()).args(["--config"]).args([file]))
 }

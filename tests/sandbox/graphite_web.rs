@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::carbon::Options;
 use crate::http::{self, encoded};
 use crate::{Carbon, Folder, Process, find_program, free_port, proc};
 
@@ -53,6 +54,15 @@ impl GraphiteWeb {
             carbon.query_port
         );
         Self::reading(folder, name, port, &reads)
+    }
+
+    /// Starts a Carbon with these retentions and a graphite-web for it, and waits for both.
+    pub fn with_carbon(folder: &Folder, retentions: &str) -> Result<(Carbon, Self)> {
+        let mut carbon = Carbon::spawn(folder, "carbon", &Options::keeping(retentions))?;
+        let mut web = Self::spawn(folder, &carbon)?;
+        carbon.process.wait_ready()?;
+        web.process.wait_ready()?;
+        Ok((carbon, web))
     }
 
     /// Starts one that has no files and asks others (CLUSTER_SERVERS).

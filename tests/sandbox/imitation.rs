@@ -1,8 +1,6 @@
 //! Imitated readers: shell scripts that speak the reader's line format, and misbehave on command.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::fs;
 
 use anyhow::Result;
 use slurm_snapshot::{Answer, Hello, PROTOCOL, Reading, Release, Statistics};
@@ -15,7 +13,7 @@ const ID: u32 = 1_111_111_111;
 /// A script, and the file in which it records each start.
 #[derive(Debug)]
 pub struct Imitation {
-    script: PathBuf,
+    script: String,
 }
 
 impl Imitation {
@@ -23,7 +21,6 @@ impl Imitation {
     /// answers it (its id is `$id`, and also the `jobs_submitted` of the answer). `serve` does both for ever. `$start`
     /// is 1 at the first start, then 2 and so on.
     pub fn new(folder: &Folder, name: &str, body: &str) -> Result<Self> {
-        let script = folder.path().join(name);
         let release = Release::new(22, 5);
         let hello =
             Answer::Hello(Hello { protocol: PROTOCOL, release: Some(release), api_version: Some(0x26_0000) });
@@ -33,7 +30,6 @@ impl Imitation {
         let answer = Self::answer(Reading { statistics: Some(statistics), ..Self::reading() })?;
         let text = format!(
             "\
-#!/bin/sh
 echo $$ >> \"$0.starts\"
 start=0
 while read -r _; do start=$((start + 1)); done < \"$0.starts\"
@@ -41,12 +37,9 @@ hello() {{ echo '{hello}'; }}
 ask() {{ read -r line || exit 0; id=${{line#*'\"id\":'}}; id=${{id%%[!0-9]*}}; }}
 answer() {{ {answer}; }}
 serve() {{ while ask; do answer; done; }}
-{body}
-"
+{body}"
         );
-        fs::write(&script, text)?;
-        fs::set_permissions(&script, Permissions::from_mode(0o755))?;
-        Ok(Self { script })
+        Ok(Self { script: folder.script(name, &text)? })
     }
 
     /// An empty reading.
@@ -92,12 +85,12 @@ serve() {{ while ask; do answer; done; }}
 
     /// Its line in the `[slurm]` table of a configuration.
     pub fn toml(&self) -> String {
-        format!("reader = \"{}\"\n", self.script.display())
+        format!("reader = \"{}\"\n", self.script)
     }
 
     /// The process id of every start so far.
     pub fn starts(&self) -> Vec<u32> {
-        let notes = fs::read_to_string(format!("{}.starts", self.script.display())).unwrap_or_default();
+        let notes = fs::read_to_string(format!("{}.starts", self.script)).unwrap_or_default();
         notes.lines().filter_map(|line| line.parse().ok()).collect()
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::programs::limited;
 use crate::slurm::{NOBODY, as_user, is_root};
 use crate::{Folder, copy_program, find_program, slurm_graphite};
 
@@ -68,8 +69,8 @@ impl Invocation {
 
     /// Any program with these arguments.
     pub fn of(folder: &Folder, program: &Path, args: &[&str]) -> Result<Self> {
-        let mut command = crate::command(folder.path(), &find_program("timeout")?);
-        command.args(["--kill-after=1", "60"]).arg(program).args(args).stdin(Stdio::null());
+        let mut command = limited(folder.path())?;
+        command.arg(program).args(args).stdin(Stdio::null());
         Ok(Self(command))
     }
 

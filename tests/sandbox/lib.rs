@@ -77,7 +77,7 @@ pub use log::Entry;
 pub use notify::Notify;
 pub use ports::free_port;
 pub use process::{Ended, Process};
-pub use programs::{command, copy_program, find_program};
+pub use programs::{command, copy_program, find_program, output};
 pub use reader::Reader;
 pub use recorded::{Recorded, Values};
 pub use relay::Relay;

@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use crate::cables::ADDRESSES;
-use crate::{Cables, Folder, Invocation, Process, Slurm, find_program};
+use crate::{Cables, Folder, Invocation, Process, Slurm, find_program, is_root};
 
 /// Seconds until the backup takes over: the smallest value with which it does not take over in a short pause.
 pub const SLURMCTLD_TIMEOUT: u64 = 10;
@@ -140,10 +140,6 @@ fn controller(folder: &Folder, slurm: &Slurm, name: &'static str, network: Optio
         .args([slurm.conf()])
         .env("SLURM_CONF", slurm.conf())
         .ready(move || up().is_ok_and(|text| text.contains(&format!("{name} is UP")))))
-}
-
-fn is_root() -> bool {
-    rustix::process::getuid().is_root()
 }
 
 /// A user who had to become root in the namespace is not root for slurmctld.

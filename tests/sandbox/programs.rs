@@ -54,11 +54,15 @@ pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
     output(install, ["-m".as_ref(), "755".as_ref(), from.as_os_str(), to.as_os_str()]).map(drop)
 }
 
-/// Runs a short command to its end and returns what it printed on stdout.
-pub(crate) fn output<S: AsRef<OsStr>>(
-    mut command: Command,
-    args: impl IntoIterator<Item = S>,
-) -> Result<String> {
+/// A command that runs the program which its arguments name, for 60 s at most.
+pub(crate) fn limited(folder: &Path) -> Result<Command> {
+    let mut command = command(folder, &find_program("timeout")?);
+    command.args(["--kill-after=1", "60"]);
+    Ok(command)
+}
+
+/// Runs a short command, which must succeed, to its end and returns what it printed on stdout.
+pub fn output<S: AsRef<OsStr>>(mut command: Command, args: impl IntoIterator<Item = S>) -> Result<String> {
     command.args(args);
     let output = command.output().with_context(|| format!("{command:?}"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,16 +1,17 @@
 //! A Slurm cluster of one node: munged with its own key and socket, slurmctld, and a slurmd that really runs jobs.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::folder::{key, make_open, secret};
+use crate::programs::limited;
 use crate::root::Root;
-use crate::{Folder, Process, Sdiag, find_program, free_port, proc, programs, slurm_graphite};
+use crate::{Folder, Process, Sdiag, free_port, output, proc, slurm_graphite};
 
 /// The CPUs that slurmd claims to have: enough for some jobs to run and some to wait.
 pub const CPUS: u32 = 8;
@@ -87,8 +88,7 @@ impl Slurm {
         let (slurmctld_port, slurmd_port) = (free_port()?, free_port()?);
         let path = folder.path();
         for name in ["munge", "state", "spool"] {
-            fs::create_dir(path.join(name)).with_context(|| format!("{}/{name}", path.display()))?;
-            fs::set_permissions(path.join(name), Permissions::from_mode(0o755))?;
+            make_open(&path.join(name))?;
         }
         let conf = path.join("slurm.conf");
         fs::write(&conf, slurm_conf(path, slurmctld_port, slurmd_port))?;
@@ -157,8 +157,7 @@ impl Slurm {
 
     /// A munged with another key, not started yet, and a slurm.conf that names its socket.
     pub fn other_munged(&self, folder: &Folder) -> Result<(Process, PathBuf)> {
-        fs::create_dir(folder.path().join("other-munge"))?;
-        fs::set_permissions(folder.path().join("other-munge"), Permissions::from_mode(0o755))?;
+        make_open(&folder.path().join("other-munge"))?;
         let munged = munged(folder, &self.client.root, "other-munge")?;
         Ok((munged, self.changed("other-munge.conf", "/munge/sock", "/other-munge/sock")?))
     }
@@ -272,9 +271,10 @@ impl Slurm {
 
 impl Client {
     fn run(&self, program: &str, args: &[&str]) -> Result<String> {
-        let mut command = self.command()?;
-        command.args(self.root.start(&self.folder, program)?);
-        programs::output(command, args)
+        // A frozen munged blocks a client for ever.
+        let mut command = limited(&self.folder)?;
+        command.env("SLURM_CONF", &self.conf).args(self.root.start(&self.folder, program)?);
+        output(command, args)
     }
 
     fn release(&self) -> Result<String> {
@@ -296,13 +296,6 @@ impl Client {
         let slurmd = Process::of(folder, name, self.root.start(&self.folder, "slurmd")?);
         Ok(slurmd.args(["-D", "-N", node, "-f"]).args([&self.conf]).env("SLURM_CONF", &self.conf))
     }
-
-    /// A frozen munged blocks a client for ever, hence `timeout`.
-    fn command(&self) -> Result<Command> {
-        let mut command = crate::command(&self.folder, &find_program("timeout")?);
-        command.args(["--kill-after=1", "60"]).env("SLURM_CONF", &self.conf);
-        Ok(command)
-    }
 }
 
 /// Whether this is root, who alone can act as other users.
@@ -322,18 +315,16 @@ pub(crate) fn as_user(user: u32) -> [String; 4] {
 /// A munged with a key of its own and everything else in this folder.
 fn munged(folder: &Folder, root: &Root, name: &str) -> Result<Process> {
     let path = folder.path().join(name);
-    let mut key = [0; 128];
-    File::open("/dev/urandom")?.read_exact(&mut key)?;
-    OpenOptions::new().write(true).create_new(true).mode(0o400).open(path.join("key"))?.write_all(&key)?;
+    secret(&path.join("key"), &key::<128>()?)?;
     let socket = path.join("sock");
-    let args = ["key", "sock", "pid", "log", "seed"].iter().zip([
-        "key-file",
-        "socket",
-        "pid-file",
-        "log-file",
-        "seed-file",
-    ]);
-    let args = args.map(|(file, flag)| format!("--{flag}={}", path.join(file).display()));
+    let files = [
+        ("key-file", "key"),
+        ("socket", "sock"),
+        ("pid-file", "pid"),
+        ("log-file", "log"),
+        ("seed-file", "seed"),
+    ];
+    let args = files.map(|(flag, file)| format!("--{flag}={}", path.join(file).display()));
     Ok(Process::of(folder, &format!("{name}d"), root.start(folder.path(), "munged")?)
         // --force: after a SIGKILL the old socket is still there.
         .args(["--foreground".to_owned(), "--force".to_owned()])

@@ -1,15 +1,16 @@
 //! slurmrestd for a sandbox's slurmctld, on a socket, or on a port with tokens.
 
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, chown};
+use std::fs;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::folder::{key, secret};
 use crate::root::Root;
-use crate::{Folder, NOBODY, Process, Slurm, Slurmdbd, find_program, free_port, proc};
+use crate::slurm::as_user;
+use crate::{Folder, NOBODY, Process, Slurm, Slurmdbd, find_program, free_port, is_root, proc};
 
 /// How slurmrestd authenticates users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +38,8 @@ pub struct Slurmrestd {
 impl Slurmrestd {
     /// Lets slurmctld create and accept tokens. Call this before it is started.
     pub fn allow_tokens(folder: &Folder, slurm: &Slurm) -> Result<()> {
-        let mut key = [0; 32];
-        fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
         let path = folder.path().join("jwt.key");
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?.write_all(&key)?;
+        secret(&path, &key::<32>()?)?;
         slurm.configure(&format!("AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={}\n", path.display()))
     }
 
@@ -70,7 +69,7 @@ impl Slurmrestd {
     ) -> Result<Self> {
         let run = folder.path().join("rest");
         fs::create_dir_all(&run)?;
-        let is_root = rustix::process::getuid().is_root();
+        let is_root = is_root();
         if is_root {
             chown(&run, Some(NOBODY), Some(NOBODY))?;
         }
@@ -80,12 +79,12 @@ impl Slurmrestd {
             Root::Prefix(_) => "slurmrestd".to_owned(),
             Root::Here => find_program("slurmrestd")?.display().to_string(),
         };
-        let mut words = if is_root { words("setpriv")? } else { words(&program)? };
-        if is_root {
-            let user =
-                [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into(), program];
-            words.extend(user.map(Into::into));
-        }
+        let words = if is_root {
+            let [setpriv, flags @ ..] = as_user(NOBODY);
+            words(&setpriv)?.into_iter().chain(flags.into_iter().chain([program]).map(Into::into)).collect()
+        } else {
+            words(&program)?
+        };
         let plugins: &[&str] = match release.get(..5) {
             Some("22.05") => &["-s", "openapi/v0.0.38"],
             Some("23.02") => &["-s", "openapi/v0.0.38,openapi/v0.0.39"],
@@ -133,8 +132,7 @@ impl Slurmrestd {
     pub fn renew(&self, slurm: &Slurm, seconds: u32) -> Result<()> {
         let text = slurm.run("scontrol", &["token", &format!("lifespan={seconds}")])?;
         let new = self.token.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
+        secret(&new, text.as_bytes())?;
         fs::rename(new, &self.token).context("the token")
     }
 }

@@ -9,8 +9,10 @@ use std::io::Write as _;
 use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail, ensure};
-use sandbox::{Carbon, Folder, GraphiteWeb, now, wait};
+use sandbox::{Carbon, Folder, GraphiteWeb, now, output, wait};
 use serde_json::Value;
+
+use super::structure::has_word;
 
 /// A rule in the file.
 pub(crate) struct Rule {
@@ -34,22 +36,19 @@ pub(crate) struct Rule {
 
 /// A YAML file as JSON, read by a parser that knows all of YAML.
 pub(crate) fn json(folder: &Folder, yaml: &str) -> Result<Value> {
-    let file = folder.path().join("rules.yaml");
-    std::fs::write(&file, yaml)?;
+    let file = folder.write("rules.yaml", yaml)?;
     let code = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
-    let mut python = sandbox::command(folder.path(), std::path::Path::new("/usr/bin/python3"));
-    let output = python.args(["-c", code]).arg(&file).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(serde_json::from_slice(&output.stdout)?)
+    let python = sandbox::command(folder.path(), "/usr/bin/python3".as_ref());
+    Ok(serde_json::from_str(&output(python, ["-c", code, &file])?)?)
 }
 
 /// The rules of a file, which must have the shape that Grafana's provisioning expects.
 pub(crate) fn rules(file: &Value) -> Result<Vec<Rule>> {
-    keys(file, &["apiVersion", "groups"])?;
+    keys(file, "apiVersion groups")?;
     ensure!(file.get("apiVersion") == Some(&Value::from(1)), "apiVersion is not 1");
     let mut rules = Vec::new();
     for group in file.get("groups").and_then(Value::as_array).context("no groups")? {
-        keys(group, &["orgId", "name", "folder", "interval", "rules"])?;
+        keys(group, "orgId name folder interval rules")?;
         for rule in group.get("rules").and_then(Value::as_array).context("no rules")? {
             rules.push(Rule::read(rule).with_context(|| rule.to_string())?);
         }
@@ -57,9 +56,9 @@ pub(crate) fn rules(file: &Value) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
-fn keys(value: &Value, known: &[&str]) -> Result<()> {
+fn keys(value: &Value, known: &str) -> Result<()> {
     let map = value.as_object().context("no table")?;
-    match map.keys().find(|key| !known.contains(&key.as_str())) {
+    match map.keys().find(|key| !has_word(known, key)) {
         Some(unknown) => bail!("unknown key {unknown}"),
         None => Ok(()),
     }
@@ -67,22 +66,9 @@ fn keys(value: &Value, known: &[&str]) -> Result<()> {
 
 impl Rule {
     fn read(rule: &Value) -> Result<Self> {
-        keys(
-            rule,
-            &[
-                "uid",
-                "title",
-                "condition",
-                "for",
-                "noDataState",
-                "execErrState",
-                "dashboardUid",
-                "panelId",
-                "labels",
-                "annotations",
-                "data",
-            ],
-        )?;
+        let known =
+            "uid title condition for noDataState execErrState dashboardUid panelId labels annotations data";
+        keys(rule, known)?;
         let text = |pointer: &str| -> Result<String> {
             Ok(rule.pointer(pointer).and_then(Value::as_str).with_context(|| pointer.to_owned())?.to_owned())
         };
@@ -147,6 +133,11 @@ impl Rule {
             page,
             uid,
         })
+    }
+
+    /// The last part of its uid.
+    pub(crate) fn name(&self) -> String {
+        self.uid.replace("slurm-graphite-", "")
     }
 
     /// Its query for the cluster with this prefix, which here has a Carbon of its own.
@@ -222,8 +213,11 @@ impl Rule {
     }
 }
 
-/// A leaf, and a function that returns its value this many seconds ago, if it had one.
-pub(crate) type Leaf<'a> = (&'a str, &'a dyn Fn(f64) -> Option<f64>);
+/// The value of a leaf this many seconds ago, if it had one.
+pub(crate) type Curve<'a> = &'a dyn Fn(f64) -> Option<f64>;
+
+/// A leaf and its values.
+pub(crate) type Leaf<'a> = (&'a str, Curve<'a>);
 
 /// Grafana's time spans.
 fn seconds(span: &str) -> Result<u64> {

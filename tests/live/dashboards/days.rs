@@ -4,10 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Carbon, Folder, GraphiteWeb, carbon, now, unix_seconds};
+use sandbox::{now, unix_seconds};
 
-use super::alerts::{Leaf, Rule, invent_many};
-use super::rules::shipped_rules;
+use super::alerts::{Leaf, invent_many};
+use super::leaves::{
+    ACTIVE, AGE, AGENTS, ALL_STARTED, BACKFILL, BACKUP, BUSY, COMPLETED, COUNTED, CYCLES, DBD, DOUBT, DOWN,
+    DRAINED, DRAINING, ENDED, ERRORS, FAILED, HEALTHY, HIDDEN, LOST, MEAN_CYCLE, NODES, NOT_LAUNCHED,
+    OUTAGES, OVERFLOW, PENDING, QUEUE, RECORDS, REFUSED, ROLLUP, RPC_TIME, SHORT, SKIPPED, STANDBY, STARTED,
+    SUBMITTED, THREADS, TOKEN, TYPES, UNDURABLE, UNPROVED, UP,
+};
+use super::rules::Court;
 
 /// Seconds from one reading to the next, and how many there are: five hours, of which the rules look at the last three.
 const READINGS: (u32, u32) = (30, 600);
@@ -34,51 +40,6 @@ fn since(moment: f64, before: f64, after: f64) -> Curve {
 fn counter(a_minute: f64, moment: f64, then: f64) -> Curve {
     curve(move |ago| 1e6 - a_minute * (ago - moment).max(0.0) / 60.0 - then * ago.min(moment) / 60.0)
 }
-
-const UP: &str = "slurm_graphite.head.gauge-slurmctld_up";
-const PENDING: &str = "slurm_sched_stats.gauge-jobs_pending";
-const QUEUE: &str = "slurm_sched_stats.gauge-main_last_queue_length";
-const BACKFILL: &str = "slurm_sched_interval.gauge-bf_last_cycle_age";
-const ACTIVE: &str = "slurm_sched_stats.gauge-bf_active";
-const SUBMITTED: &str = "slurm_sched_interval.gauge-jobs_submitted_per_minute";
-const STARTED: &str = "slurm_sched_interval.gauge-jobs_started_per_minute";
-const COMPLETED: &str = "slurm_sched_interval.gauge-jobs_completed_per_minute";
-const CYCLES: &str = "slurm_sched_interval.gauge-main_cycles";
-const MEAN_CYCLE: &str = "slurm_sched_interval.gauge-main_mean_cycle";
-const BUSY: &str = "slurm_sched_interval.gauge-main_busy_fraction";
-const COUNTED: &str = "slurm_sched_interval.gauge-job_states_age";
-const ALL_STARTED: &str = "slurm_sched_stats.gauge-jobs_started";
-const NOT_LAUNCHED: &str = "slurm_sched_stats.gauge-jobs_failed";
-const AGENTS: &str = "slurm_sched_stats.gauge-agent_queue_size";
-const DBD: &str = "slurm_sched_stats.gauge-dbd_agent_queue_size";
-const THREADS: &str = "slurm_health.gauge-threads_fraction";
-const RPC_TIME: &str = "slurm_rpc_stats.total.gauge-interval_mean_time";
-const TYPES: &str = "slurm_rpc_stats.total.gauge-types";
-const NODES: &str = "slurm_nodes.total.gauge-nodes_total";
-const DOWN: &str = "slurm_nodes.state.down.gauge-nodes";
-const OUTAGES: [&str; 2] =
-    ["slurm_nodes.events.class.down.gauge-reached", "slurm_nodes.events.class.fail.gauge-reached"];
-const DRAINED: &str = "slurm_nodes.state.drained.gauge-nodes";
-const DRAINING: &str = "slurm_nodes.state.draining.gauge-nodes";
-const RECORDS: &str = "slurm_jobs.total.gauge-records";
-const ENDED: &str = "slurm_jobs_finished.total.work.gauge-jobs";
-const FAILED: &str = "slurm_jobs_finished.total.state.failed.gauge-jobs";
-const UNPROVED: &str = "slurm_jobs_finished.reading.gauge-unproved";
-const ROLLUP: &str = "slurm_slurmdbd.rollup.hour.gauge-age";
-const BACKUP: &str = "slurm_controllers.backup1.gauge-up";
-const LOST: &str = "slurm_graphite.head.carbon.c.gauge-points_dropped_age";
-const DOUBT: &str = "slurm_graphite.head.carbon.c.gauge-in_doubt";
-const AGE: &str = "slurm_graphite.head.carbon.c.gauge-queue_age";
-const ERRORS: &str = "agents.carbon-a.errors";
-const OVERFLOW: &str = "agents.carbon-a.cache.overflow";
-const UNDURABLE: &str = "slurm_graphite.head.queue.gauge-undurable";
-const SHORT: &str = "slurm_graphite.head.queue.gauge-window_short";
-const SKIPPED: &str = "slurm_graphite.head.gauge-ticks_skipped";
-const REFUSED: &str = "slurm_graphite.head.gauge-reload_refused";
-const HIDDEN: &str = "slurm_graphite.head.reply.jobs.gauge-hidden";
-const TOKEN: &str = "slurm_graphite.head.gauge-token_expires_in";
-const STANDBY: [&str; 2] = ["slurm_graphite.head.gauge-standby", "slurm_graphite.backup.gauge-standby"];
-const HEALTHY: &str = "slurm_health.gauge-up";
 
 /// 300 nodes, 70 jobs a minute, every collector on, more than 200 users, and an account that has reached its limit while its jobs wait.
 fn ordinary() -> Curves {
@@ -328,27 +289,7 @@ fn of_slurm_graphite() -> Vec<Incident> {
     ]
 }
 
-/// A Carbon for all clusters, its graphite-web, and the rules.
-struct Court {
-    carbon: Carbon,
-    web: GraphiteWeb,
-    rules: Vec<Rule>,
-    _folder: Folder,
-}
-
 impl Court {
-    fn open() -> Result<Self> {
-        let folder = Folder::new()?;
-        let schemas = "[everything]\npattern = .*\nretentions = 30s:8h\n".to_owned();
-        let options = carbon::Options { schemas, ..carbon::Options::default() };
-        let mut carbon = Carbon::spawn(&folder, "carbon", &options)?;
-        let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
-        carbon.process.wait_ready()?;
-        web.process.wait_ready()?;
-        let rules = shipped_rules(&folder)?;
-        Ok(Self { carbon, web, rules, _folder: folder })
-    }
-
     /// The rules that fire in the last three hours, with the minutes from the beginning of an incident to the first alert; none if it
     /// was earlier.
     fn alerts(&self, cluster: &str, curves: &Curves) -> Result<BTreeMap<String, Option<u64>>> {
@@ -361,7 +302,7 @@ impl Court {
             let firing = rule.fires_between(&self.web, cluster, (until - LOOKED_AT, until))?;
             if let Some(first) = firing.first() {
                 let after = first.checked_sub(began).map(|seconds| seconds.div_ceil(60));
-                alerts.insert(rule.uid.replace("slurm-graphite-", ""), after);
+                alerts.insert(rule.name(), after);
             }
         }
         Ok(alerts)
@@ -370,7 +311,7 @@ impl Court {
 
 #[test]
 fn on_an_ordinary_day_no_rule_wakes_anybody() {
-    let court = Court::open().unwrap();
+    let court = Court::open("30s:8h").unwrap();
     let days = [
         ("ordinary", ordinary()),
         ("backup", backup_night()),
@@ -385,7 +326,7 @@ fn on_an_ordinary_day_no_rule_wakes_anybody() {
 
 #[test]
 fn each_rule_fires_in_its_incident_and_soon_enough() {
-    let court = Court::open().unwrap();
+    let court = Court::open("30s:8h").unwrap();
     let mut fired = BTreeSet::new();
     let incidents = [of_slurmctld(), of_the_cluster(), of_slurm_graphite()].into_iter().flatten();
     for (number, (rule, latest, too, differences)) in incidents.enumerate() {
@@ -403,9 +344,7 @@ fn each_rule_fires_in_its_incident_and_soon_enough() {
     let alerts = court.alerts("stopped", &stopped).unwrap();
     judge("no-data", 11, &[], &alerts).unwrap();
     fired.insert("no-data".to_owned());
-    let all: BTreeSet<String> =
-        court.rules.iter().map(|rule| rule.uid.replace("slurm-graphite-", "")).collect();
-    assert_eq!(fired, all, "a rule without an incident");
+    assert_eq!(fired, court.all(), "a rule without an incident");
 }
 
 /// An alert may come a minute later, because a reading and an evaluation each come some time after what they are about.

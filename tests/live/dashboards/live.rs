@@ -57,8 +57,7 @@ pub(crate) struct Worked {
 impl Worked {
     pub(crate) fn start() -> Result<Self> {
         // Some targets look back further than an hour.
-        let schemas = "[everything]\npattern = .*\nretentions = 1s:4h\n".to_owned();
-        let options = carbon::Options { schemas, own_figures: true, ..carbon::Options::default() };
+        let options = carbon::Options { own_figures: true, ..carbon::Options::keeping("1s:4h") };
         let sandbox = Sandbox::with(&options)?;
         let web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
         let daemons: Result<Vec<Process>> = PREFIXES

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use sandbox::grafana::{Panel, Variables, replaced};
-use sandbox::{Carbon, Folder, GraphiteWeb, Rendered, carbon, now};
+use sandbox::{Folder, GraphiteWeb, Rendered, now};
 
 use super::alerts::{Leaf, invent};
 use super::dashboards;
@@ -39,11 +39,7 @@ fn last(web: &GraphiteWeb, target: &str, cluster: &str) -> Result<Vec<(Rendered,
 #[test]
 fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
     let folder = Folder::new().unwrap();
-    let schemas = "[everything]\npattern = .*\nretentions = 300s:1d\n".to_owned();
-    let options = carbon::Options { schemas, ..carbon::Options::default() };
-    let mut carbon = Carbon::spawn(&folder, "carbon", &options).unwrap();
-    let mut web = GraphiteWeb::spawn(&folder, &carbon).unwrap();
-    carbon.process.wait_ready().unwrap();
+    let (carbon, web) = GraphiteWeb::with_carbon(&folder, "300s:1d").unwrap();
     let panels = shown_now();
     let mut leaves = BTreeSet::new();
     for target in panels.iter().flat_map(|(_, panel)| &panel.targets) {
@@ -64,7 +60,6 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
         leaves.iter().map(|leaf| (leaf.as_str(), pick(leaf, &dead as _, &dead_at as _))).collect();
     invent(&carbon, "alive", SLOT, &alive_leaves).unwrap();
     invent(&carbon, "dead", SLOT, &dead_leaves).unwrap();
-    web.process.wait_ready().unwrap();
     let (mut wrong, mut asked) = (Vec::new(), 0);
     for (dashboard, panel) in &panels {
         for target in &panel.targets {

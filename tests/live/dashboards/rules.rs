@@ -4,10 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Carbon, Folder, GraphiteWeb, carbon, command, unix_seconds};
+use sandbox::{Carbon, Folder, GraphiteWeb, command, find_program, output, unix_seconds};
 use serde_json::Value;
 
-use super::alerts::{self, Leaf, Rule};
+use super::alerts::{self, Curve, Leaf, Rule};
+use super::leaves::{
+    ACTIVE, AGE, AGENTS, ALL_STARTED, BACKFILL, CYCLES, DBD, DOUBT, ERRORS, HIDDEN, LOST, NOT_LAUNCHED,
+    PENDING, QUEUE, RECORDS, REFUSED, ROLLUP, RPC_TIME, SHORT, SKIPPED, STANDBY, STARTED, SUBMITTED, THREADS,
+    TOKEN, UNDURABLE, UNPROVED, UP,
+};
 use super::live::shipped;
 use super::paths::paths_behind;
 use super::{RULES, dashboards, documented, is_carbons};
@@ -16,36 +21,36 @@ use super::{RULES, dashboards, documented, is_carbons};
 const SLOT: u64 = 10;
 
 /// A Carbon for invented points, its graphite-web, and the rules.
-struct Court {
+pub(crate) struct Court {
+    pub(crate) carbon: Carbon,
+    pub(crate) web: GraphiteWeb,
+    pub(crate) rules: Vec<Rule>,
     _folder: Folder,
-    carbon: Carbon,
-    web: GraphiteWeb,
-    rules: Vec<Rule>,
 }
 
 impl Court {
-    fn open() -> Result<Self> {
+    pub(crate) fn open(retentions: &str) -> Result<Self> {
         let folder = Folder::new()?;
-        let schemas = "[everything]\npattern = .*\nretentions = 10s:4h\n".to_owned();
-        let options = carbon::Options { schemas, ..carbon::Options::default() };
-        let mut carbon = Carbon::spawn(&folder, "carbon", &options)?;
-        let web = GraphiteWeb::spawn(&folder, &carbon)?;
-        carbon.process.wait_ready()?;
+        let (carbon, web) = GraphiteWeb::with_carbon(&folder, retentions)?;
         let rules = shipped_rules(&folder)?;
-        Ok(Self { _folder: folder, carbon, web, rules })
+        Ok(Self { carbon, web, rules, _folder: folder })
+    }
+
+    /// The last parts of the uids of all rules.
+    pub(crate) fn all(&self) -> BTreeSet<String> {
+        self.rules.iter().map(Rule::name).collect()
     }
 
     /// The last parts of the uids of the rules that fire for a cluster with these points.
     ///
     /// Grafana may ask in the second in which a slot begins, before its points have come. A rule whose functions fill that slot for one
     /// series and not for the other would be silent then: every minute, if Grafana always asks in the same second.
-    fn fire(&mut self, cluster: &str, leaves: &[Leaf<'_>]) -> Result<BTreeSet<String>> {
+    fn fire(&self, cluster: &str, leaves: &[Leaf<'_>]) -> Result<BTreeSet<String>> {
         let newest = unix_seconds() / SLOT * SLOT - 1;
         if !leaves.is_empty() {
             let step = u32::try_from(SLOT)?;
             alerts::invent_many(&self.carbon, cluster, newest as f64, (step, 90), leaves)?;
         }
-        self.web.process.wait_ready()?;
         let mut firing = BTreeSet::new();
         for rule in &self.rules {
             let fires = rule.fires(&self.web, cluster, newest)?;
@@ -56,7 +61,7 @@ impl Court {
                 rule.uid
             );
             if fires {
-                firing.insert(rule.uid.replace("slurm-graphite-", ""));
+                firing.insert(rule.name());
             }
         }
         Ok(firing)
@@ -71,38 +76,9 @@ fn zero(_: f64) -> Option<f64> {
     Some(0.0)
 }
 
-const UP: &str = "slurm_graphite.head.gauge-slurmctld_up";
-const LOST: &str = "slurm_graphite.head.carbon.c.gauge-points_dropped_age";
-const AGE: &str = "slurm_graphite.head.carbon.c.gauge-queue_age";
-const DOUBT: &str = "slurm_graphite.head.carbon.c.gauge-in_doubt";
-const TOKEN: &str = "slurm_graphite.head.gauge-token_expires_in";
-const UNDURABLE: &str = "slurm_graphite.head.queue.gauge-undurable";
-const SHORT: &str = "slurm_graphite.head.queue.gauge-window_short";
-const SKIPPED: &str = "slurm_graphite.head.gauge-ticks_skipped";
-const REFUSED: &str = "slurm_graphite.head.gauge-reload_refused";
-const HIDDEN: &str = "slurm_graphite.head.reply.jobs.gauge-hidden";
-const UNPROVED: &str = "slurm_jobs_finished.reading.gauge-unproved";
-const ALL_STARTED: &str = "slurm_sched_stats.gauge-jobs_started";
-const STANDBY: [&str; 2] = ["slurm_graphite.head.gauge-standby", "slurm_graphite.backup.gauge-standby"];
-const PENDING: &str = "slurm_sched_stats.gauge-jobs_pending";
-const QUEUE: &str = "slurm_sched_stats.gauge-main_last_queue_length";
-const BACKFILL: &str = "slurm_sched_interval.gauge-bf_last_cycle_age";
-const SUBMITTED: &str = "slurm_sched_interval.gauge-jobs_submitted_per_minute";
-const STARTED: &str = "slurm_sched_interval.gauge-jobs_started_per_minute";
-const CYCLES: &str = "slurm_sched_interval.gauge-main_cycles";
-const AGENTS: &str = "slurm_sched_stats.gauge-agent_queue_size";
-const DBD: &str = "slurm_sched_stats.gauge-dbd_agent_queue_size";
-const ROLLUP: &str = "slurm_slurmdbd.rollup.hour.gauge-age";
-const RPC_TIME: &str = "slurm_rpc_stats.total.gauge-interval_mean_time";
-const NOT_LAUNCHED: &str = "slurm_sched_stats.gauge-jobs_failed";
-const RECORDS: &str = "slurm_jobs.total.gauge-records";
-const ERRORS: &str = "agents.carbon-a.errors";
-const ACTIVE: &str = "slurm_sched_stats.gauge-bf_active";
-const THREADS: &str = "slurm_health.gauge-threads_fraction";
-
 #[test]
 fn alert_rules_fire_when_they_should_and_only_then() {
-    let mut court = Court::open().unwrap();
+    let court = Court::open("10s:4h").unwrap();
     let documented = documented().unwrap();
     for path in court.rules.iter().flat_map(|rule| paths_behind(&rule.target, "cluster.")) {
         assert!(documented.has(&path), "{path} is not in docs/metrics.md");
@@ -207,71 +183,33 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         // The daemon's own figure exists, but has had no point for eleven minutes.
         (UP, &|ago| (ago > 660.0).then_some(1.0)),
     ];
-    let all: BTreeSet<String> =
-        court.rules.iter().map(|rule| rule.uid.replace("slurm-graphite-", "")).collect();
-    assert_eq!(court.fire("trouble", &trouble).unwrap(), all);
+    assert_eq!(court.fire("trouble", &trouble).unwrap(), court.all());
     // If there was never any data, one rule reports it, and not each of the others.
     assert_eq!(court.fire("nowhere", &[]).unwrap(), BTreeSet::from(["no-data".to_owned()]));
 }
 
 #[test]
 fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
-    let mut court = Court::open().unwrap();
-    let mut fires = |cluster: &str, rule: &str, leaves: &[Leaf<'_>]| {
-        let firing = court.fire(cluster, leaves).unwrap();
-        firing.contains(rule)
+    let court = Court::open("10s:4h").unwrap();
+    let fires =
+        |cluster: &str, rule: &str, leaves: &[Leaf<'_>]| court.fire(cluster, leaves).unwrap().contains(rule);
+    // The last backfill cycle began long ago, and one job is pending.
+    let backfill = |cluster: &str, [active, queue, submitted, started]: [Curve<'_>; 4]| {
+        let age = |ago: f64| Some(9000.0 - ago);
+        let stands = [(BACKFILL, &age as Curve<'_>), (PENDING, &one)];
+        let happens = [(ACTIVE, active), (QUEUE, queue), (SUBMITTED, submitted), (STARTED, started)];
+        fires(cluster, "backfill", &[&stands[..], &happens].concat())
     };
-    let age = |ago: f64| Some(9000.0 - ago);
     // A weekend with one held job. Nothing else happens, and slurmctld runs no cycle for it.
-    let held: [Leaf<'_>; 6] = [
-        (BACKFILL, &age),
-        (ACTIVE, &zero),
-        (PENDING, &one),
-        (QUEUE, &zero),
-        (SUBMITTED, &zero),
-        (STARTED, &zero),
-    ];
-    assert!(!fires("held", "backfill", &held));
+    assert!(!backfill("held", [&zero, &zero, &zero, &zero]));
     // The same while others' jobs arrive and start at once: the main scheduler sees one now and then, backfill never
     // does.
-    let stream: [Leaf<'_>; 6] = [
-        (BACKFILL, &age),
-        (ACTIVE, &zero),
-        (PENDING, &one),
-        (QUEUE, &|ago| Some(f64::from(ago % 20.0 < 10.0))),
-        (SUBMITTED, &one),
-        (STARTED, &one),
-    ];
-    assert!(!fires("stream", "backfill", &stream));
+    assert!(!backfill("stream", [&zero, &|ago| Some(f64::from(ago % 20.0 < 10.0)), &one, &one]));
     // A job that could run, in a cluster in which nothing changes.
-    let still: [Leaf<'_>; 6] = [
-        (BACKFILL, &age),
-        (ACTIVE, &zero),
-        (PENDING, &one),
-        (QUEUE, &one),
-        (SUBMITTED, &zero),
-        (STARTED, &zero),
-    ];
-    assert!(!fires("still", "backfill", &still));
-    let stuck: [Leaf<'_>; 6] = [
-        (BACKFILL, &age),
-        (ACTIVE, &zero),
-        (PENDING, &one),
-        (QUEUE, &one),
-        (SUBMITTED, &one),
-        (STARTED, &zero),
-    ];
-    assert!(fires("stuck", "backfill", &stuck));
+    assert!(!backfill("still", [&zero, &one, &zero, &zero]));
+    assert!(backfill("stuck", [&zero, &one, &one, &zero]));
     // The cycle that began so long ago is still running: bf_max_time is large.
-    let long: [Leaf<'_>; 6] = [
-        (BACKFILL, &age),
-        (ACTIVE, &one),
-        (PENDING, &one),
-        (QUEUE, &one),
-        (SUBMITTED, &one),
-        (STARTED, &zero),
-    ];
-    assert!(!fires("long", "backfill", &long));
+    assert!(!backfill("long", [&one, &one, &one, &zero]));
     // Nobody waits, and the main scheduler does not run: sched_interval = -1.
     assert!(!fires("rest", "main", &[(PENDING, &zero), (CYCLES, &zero)]));
 
@@ -360,7 +298,5 @@ fn for_alpha(folder: &Folder, text: &str) -> Result<String> {
     }
     fs::write(folder.path().join("rules.in"), text)?;
     let sed = sed.replace("slurm-graphite.yaml", "rules.in");
-    let output = command(folder.path(), &sandbox::find_program("sh")?).args(["-c", &sed]).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
+    output(command(folder.path(), &find_program("sh")?), ["-c", &sed])
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::is_carbons;
 use super::paths::{Documented, paths};
+use super::structure::has_word;
 
 /// The units in docs/metrics.md, and Grafana's units for them. A figure that is 0 or 1 is shown as a word.
 const SHOWN: [(&str, &[&str]); 9] = [
@@ -36,32 +37,10 @@ const CHANGING: [(&str, &str); 7] = [
     ("timeFunction", "s"),
 ];
 /// Functions whose result has the same unit as their input.
-const KEEPING: [&str; 24] = [
-    "alias",
-    "aliasByNode",
-    "aliasSub",
-    "consolidateBy",
-    "diffSeries",
-    "exclude",
-    "group",
-    "groupByNode",
-    "highestAverage",
-    "highestCurrent",
-    "highestMax",
-    "keepLastValue",
-    "lowest",
-    "maxSeries",
-    "minSeries",
-    "movingSum",
-    "nonNegativeDerivative",
-    "offset",
-    "removeAboveValue",
-    "removeBelowValue",
-    "removeEmptySeries",
-    "sortByName",
-    "sumSeries",
-    "summarize",
-];
+const KEEPING: &str = "\
+    alias aliasByNode aliasSub consolidateBy diffSeries exclude group groupByNode highestAverage \
+    highestCurrent highestMax keepLastValue lowest maxSeries minSeries movingSum nonNegativeDerivative \
+    offset removeAboveValue removeBelowValue removeEmptySeries sortByName sumSeries summarize";
 /// Every curve that is shown in the wrong unit, as text.
 pub(crate) fn problems(dashboard: &Dashboard, documented: &Documented) -> Vec<String> {
     let mut found = Vec::new();
@@ -86,7 +65,7 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
     let functions = functions(target);
     if let Some(odd) = functions
         .iter()
-        .find(|name| !KEEPING.contains(name) && !CHANGING.iter().any(|(changing, _)| changing == *name))
+        .find(|name| !has_word(KEEPING, name) && !CHANGING.iter().any(|(changing, _)| changing == *name))
     {
         return Err(format!("nobody knows what {odd} makes of a unit"));
     }

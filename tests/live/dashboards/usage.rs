@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sandbox::grafana::{Variables, replaced};
-use sandbox::{Accounting, Carbon, Folder, GraphiteWeb, Process, carbon, daemon, wait};
+use sandbox::{Accounting, Carbon, Folder, GraphiteWeb, Process, daemon, wait};
 
 use super::dashboards;
 use super::live::seen;
@@ -27,12 +27,8 @@ struct Town {
 impl Town {
     fn start() -> Result<Self> {
         let folder = Folder::new()?;
-        let schemas = "[everything]\npattern = .*\nretentions = 1s:4h\n".to_owned();
-        let mut carbon =
-            Carbon::spawn(&folder, "carbon", &carbon::Options { schemas, ..carbon::Options::default() })?;
-        let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
+        let (carbon, web) = GraphiteWeb::with_carbon(&folder, "1s:4h")?;
         let accounting = Accounting::start(&folder)?;
-        carbon.process.wait_ready()?;
         let daemon = daemon::spawn_daemon(
             &folder,
             "daemon",
@@ -46,7 +42,6 @@ impl Town {
                 carbon.address()
             ),
         )?;
-        web.process.wait_ready()?;
         Ok(Self { _daemon: daemon, web, _carbon: carbon, accounting, _folder: folder })
     }
 

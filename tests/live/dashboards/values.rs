@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use sandbox::grafana::{Variables, replaced};
-use sandbox::{Carbon, Folder, GraphiteWeb, carbon, now, unix_seconds, wait};
+use sandbox::{Folder, GraphiteWeb, now, unix_seconds, wait};
 
 use super::alerts::{Leaf, invent};
 use super::dashboards;
@@ -91,16 +91,6 @@ const CONSTANT: [(&str, f64); 45] = [
     ("slurm_associations.qos.urgent.gauge-grp_jobs", 6.0),
 ];
 
-/// A Carbon with a point every ten seconds, and its graphite-web.
-fn start(folder: &Folder) -> Result<(Carbon, GraphiteWeb)> {
-    let schemas = "[everything]\npattern = .*\nretentions = 10s:2h\n".to_owned();
-    let mut carbon =
-        Carbon::spawn(folder, "carbon", &carbon::Options { schemas, ..carbon::Options::default() })?;
-    let web = GraphiteWeb::spawn(folder, &carbon)?;
-    carbon.process.wait_ready()?;
-    Ok((carbon, web))
-}
-
 fn every(name: &str) -> (String, String) {
     (name.to_owned(), "*".to_owned())
 }
@@ -129,7 +119,7 @@ fn shown(web: &GraphiteWeb, dashboard: &str, panel: &str, curve: &str) -> Result
 #[test]
 fn targets_return_the_values_that_their_panels_claim() {
     let folder = Folder::new().unwrap();
-    let (carbon, mut web) = start(&folder).unwrap();
+    let (carbon, web) = GraphiteWeb::with_carbon(&folder, "10s:2h").unwrap();
     let constants: Vec<_> = CONSTANT.map(|(leaf, value)| (leaf, move |_: f64| Some(value))).into();
     let mut leaves: Vec<Leaf<'_>> = constants.iter().map(|(leaf, value)| (*leaf, value as _)).collect();
     let moment = now();
@@ -144,7 +134,6 @@ fn targets_return_the_values_that_their_panels_claim() {
     let hours = |ago: f64| Some(1e6 - ago / 10.0 * 7200.0);
     leaves.push(("slurm_jobs_finished.account.physics.work.gauge-cpu_seconds_total", &hours));
     invent(&carbon, "claims", 10, &leaves).unwrap();
-    web.process.wait_ready().unwrap();
     let mut wrong = Vec::new();
     for (dashboard, panel, curve, claimed) in CLAIMS {
         match shown(&web, dashboard, panel, curve) {
@@ -186,13 +175,12 @@ fn targets_return_the_values_that_their_panels_claim() {
 #[test]
 fn the_list_of_clusters_has_prefixes_of_one_node_and_of_two() {
     let folder = Folder::new().unwrap();
-    let (carbon, mut web) = start(&folder).unwrap();
+    let (carbon, web) = GraphiteWeb::with_carbon(&folder, "10s:2h").unwrap();
     let up = |_: f64| Some(1.0);
     for prefix in ["cluster", "hpc.alpha", "hpc.beta"] {
         invent(&carbon, prefix, 10, &[("slurm_health.gauge-up", &up)]).unwrap();
     }
     invent(&carbon, "collectd.host", 10, &[("load.gauge-up", &up)]).unwrap();
-    web.process.wait_ready().unwrap();
     for dashboard in dashboards() {
         let variables = dashboard.json["templating"]["list"].as_array().unwrap().clone();
         let prefix = variables.iter().find(|one| one["name"] == "prefix").unwrap();

@@ -48,6 +48,28 @@ struct Rule {
     nothing: &'static str,
 }
 
+/// What most rules have in common: the newest value of the last ten minutes is a warning, and no value is none.
+const STATE: Rule = Rule {
+    name: "",
+    title: "",
+    severity: "warning",
+    reason: "",
+    summary: "",
+    advice: "",
+    target: String::new(),
+    window: 600,
+    reducer: "last",
+    limit: Limit::Above(0.0),
+    lasts: "0s",
+    panel: ("", ""),
+    nothing: "OK",
+};
+
+/// The same for what has been added up in a quarter of an hour, which may not happen at all.
+fn added_up() -> Rule {
+    Rule { window: 900, reducer: "sum", ..STATE }
+}
+
 /// The series at the times when every guard has at least its given value; 0 at other times; nothing where the series
 /// has no point. It must not be negative. `multiplySeries` is not used: if a factor has no point, graphite-web returns none, but
 /// VictoriaMetrics returns the other factor.

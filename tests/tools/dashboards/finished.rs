@@ -2,6 +2,7 @@
 
 use crate::colours::JOBS;
 use crate::grafana::{Row, closed};
+use crate::jobs::waits;
 use crate::needs::{self, needs};
 use crate::overview::FAILING;
 use crate::panel::{bars, series, stat};
@@ -69,7 +70,6 @@ pub(crate) fn work() -> Row {
             "scale(summarize(nonNegativeDerivative(keepLastValue($prefix.slurm_jobs_finished.{path})), '1hour', 'sum'), 0.000277777778)"
         )
     };
-    let waited = |end: &str| format!("$prefix.slurm_jobs_finished.total.work.gauge-wait_{end}");
     closed(
         "Resources of finished jobs (collectors.finished)",
         vec![
@@ -88,16 +88,12 @@ pub(crate) fn work() -> Row {
                 .unit("suffix: CPU-h")
                 .columns()
                 .leads_to("This partition alone", "jobs", "partition"),
-            series("Wait of finished jobs", "How long the jobs of each round waited between becoming eligible and starting.")
-                .curve("median", &waited("p50"))
-                .curve("nine of ten", &waited("p90"))
-                .curve("99 of a hundred", &waited("p99"))
-                .unit("s")
-                .log()
-                .survey()
-                .colour("median", "green")
-                .colour("nine of ten", "orange")
-                .colour("99 of a hundred", "red"),
+            waits(
+                "Wait of finished jobs",
+                "How long the jobs of each round waited between becoming eligible and starting.",
+                "$prefix.slurm_jobs_finished.total.work.gauge-wait",
+                ("99 of a hundred", "p99"),
+            ),
             series(
                 "Use of time limits",
                 "Share of their time limits that finished jobs used. If it is far below one half, backfill plans with unrealistic run \

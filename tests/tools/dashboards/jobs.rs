@@ -104,36 +104,19 @@ fn coloured(panel: Panel) -> Panel {
 
 fn states() -> Row {
     // Jobs that have ended stay in slurmctld's memory for MinJobAge and would hide the others.
-    let over = [
-        "boot_fail",
-        "cancelled",
-        "completed",
-        "deadline",
-        "failed",
-        "node_fail",
-        "out_of_memory",
-        "preempted",
-        "revoked",
-        "timeout",
-    ];
-    let over = over.map(|state| format!("state.{state}")).join("|");
-    let live = |leaf: &str| format!("exclude($prefix.slurm_jobs.state.*.gauge-{leaf}, '{over}')");
+    let over =
+        "boot_fail cancelled completed deadline failed node_fail out_of_memory preempted revoked timeout";
+    let over = format!("state.{}", over.replace(' ', "|state."));
+    let by_state = |title: &str, description: &str, leaf: &str| {
+        let live = format!("exclude($prefix.slurm_jobs.state.*.gauge-{leaf}, '{over}')");
+        series(title, description).each(&live).stacked().whole().survey().coloured(&JOBS)
+    };
     closed(
         "States and reasons (collectors.jobs)",
         vec![
             needs(needs::JOBS),
-            series("Jobs by state", "Jobs that have not finished, by state.")
-                .each(&live("jobs"))
-                .stacked()
-                .whole()
-                .survey()
-                .coloured(&JOBS),
-            series("CPUs by state", "CPUs that the jobs have allocated, or request while they are pending.")
-                .each(&live("cpus"))
-                .stacked()
-                .whole()
-                .survey()
-                .coloured(&JOBS),
+            by_state("Jobs by state", "Jobs that have not finished, by state.", "jobs"),
+            by_state("CPUs by state", "CPUs that the jobs have allocated, or request while they are pending.", "cpus"),
             bars(
                 "Why jobs wait",
                 "Pending jobs by reason. Blue: the cluster is busy. Grey: the users asked for it. Orange: a limit has been reached \
@@ -143,12 +126,7 @@ fn states() -> Row {
             .colour_of_others("orange")
             .coloured(&REASONS)
             .whole(),
-            series("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.")
-                .each(&live("gpus"))
-                .stacked()
-                .whole()
-                .survey()
-                .coloured(&JOBS)
+            by_state("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.", "gpus")
                 .sized(12, 9),
             series(
                 "Job records",
@@ -172,12 +150,14 @@ fn waiting() -> Row {
             waits(
                 "Wait so far, pending jobs",
                 "Time since the pending jobs were submitted. Half of the jobs have waited less than the median.",
-                "wait",
+                "$prefix.slurm_jobs.waiting.gauge-wait",
+                ("longest", "max"),
             ),
             waits(
                 "Wait before start",
                 "How long the jobs that started since the last round had been eligible. No point if none started.",
-                "started_wait",
+                "$prefix.slurm_jobs.waiting.gauge-started_wait",
+                ("longest", "max"),
             ),
             series(
                 "Waiting by partition",
@@ -193,18 +173,19 @@ fn waiting() -> Row {
     )
 }
 
-fn waits(title: &str, description: &str, leaf: &str) -> Panel {
-    let path = |end: &str| format!("$prefix.slurm_jobs.waiting.gauge-{leaf}_{end}");
+/// Times of which there are a median, a ninetieth percentile and a third figure: its name, and the end of its path.
+pub(crate) fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)) -> Panel {
+    let path = |end: &str| format!("{leaf}_{end}");
     series(title, description)
         .curve("median", &path("p50"))
         .curve("nine of ten", &path("p90"))
-        .curve("longest", &path("max"))
+        .curve(third, &path(last))
         .unit("s")
         .log()
         .survey()
         .colour("median", "green")
         .colour("nine of ten", "orange")
-        .colour("longest", "red")
+        .colour(third, "red")
 }
 
 fn starts() -> Row {
@@ -213,20 +194,13 @@ fn starts() -> Row {
         "When jobs will start (collectors.jobs)",
         vec![
             needs(needs::JOBS),
-            series(
+            waits(
                 "Time until pending jobs start",
                 "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
                  goes first. The waiting tasks of an array have one start, that of the next task.",
-            )
-            .curve("median", &path("start_in_p50"))
-            .curve("nine of ten", &path("start_in_p90"))
-            .curve("last", &path("start_in_max"))
-            .unit("s")
-            .log()
-            .survey()
-            .colour("median", "green")
-            .colour("nine of ten", "orange")
-            .colour("last", "red"),
+                "$prefix.slurm_jobs.expected_start.gauge-start_in",
+("last", "max"),
+            ),
             series(
                 "Pending records with and without a plan",
                 "Planned: backfill expects a start. Overdue: it should have started. Not planned: held, waiting for something else than \

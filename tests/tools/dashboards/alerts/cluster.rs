@@ -1,6 +1,6 @@
 //! Rules about nodes, jobs and accounts. Each needs a collector that is off by default, and is silent without it.
 
-use super::{Limit, Rule, where_at_least, where_either};
+use super::{Limit, Rule, STATE, where_at_least, where_either};
 use crate::overview::{self, DOWN, DRAINED};
 
 /// The panels' targets, for the cluster in the file.
@@ -26,7 +26,6 @@ pub(super) fn rules() -> Vec<Rule> {
         Rule {
             name: "nodes",
             title: "Nodes are down",
-            severity: "warning",
             reason: "More than a twentieth of the nodes, and at least two, or 20 that went down within 15 minutes and stay down: a rack \
                      of a large cluster is a small share. A large cluster always has a few broken nodes. Requires the nodes collector.",
             summary: "{{ .Values.B }} nodes are down.",
@@ -36,17 +35,14 @@ pub(super) fn rules() -> Vec<Rule> {
                 &down,
                 &[&[(&share_down, 0.05), (&down, 2.0)], &[(&lately(&down), 20.0), (&down, 20.0)]],
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.0),
             lasts: "5m",
             panel: ("overview", "Nodes out"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "outages",
             title: "Many nodes failed, or fail and return",
-            severity: "warning",
             reason: "Within 15 minutes a twentieth of the nodes, and at least ten, went down or failed, also those that are back: a switch \
                      that flaps, or a service that ends slurmd, is over before \"Nodes are down\" fires. Nodes that were only drained, \
                      rebooted by scontrol reboot or powered down do not count. Requires the nodes collector with events.",
@@ -66,17 +62,14 @@ pub(super) fn rules() -> Vec<Rule> {
                     ),
                 ],
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.0),
             lasts: "1m",
             panel: ("cluster", "Nodes that left service"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "drained",
             title: "Many nodes were drained",
-            severity: "warning",
             reason: "Within 15 minutes a tenth of the nodes was drained, and at least three, and some still are. This is what a health \
                      check does when a file system hangs: schedulers and RPCs look well, and no job starts. Growth counts, not the \
                      number: nodes that were drained one after the other for maintenance do not. Silence it before you drain more at \
@@ -97,12 +90,10 @@ pub(super) fn rules() -> Vec<Rule> {
                     (&lately(&drained), 3.0),
                 ],
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.0),
             lasts: "2m",
             panel: ("overview", "Nodes out"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "controller",
@@ -113,34 +104,28 @@ pub(super) fn rules() -> Vec<Rule> {
             summary: "One of the hosts in SlurmctldHost has not answered for five minutes (up is {{ .Values.B }}).",
             advice: "scontrol ping names the host. Check whether slurmctld runs there and can read StateSaveLocation.",
             target: "minSeries(cluster.slurm_controllers.*.gauge-up)".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Below(1.0),
             lasts: "5m",
             panel: ("scheduler", "Controllers"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "failing",
             title: "Many jobs fail",
-            severity: "warning",
             reason: "More than half of the jobs that ended in the last hour, if at least 20 ended. Mistakes in users' scripts rarely \
                      reach this share; the cause is more often a node, a file system or a licence. Requires the finished collector.",
             summary: "{{ humanizePercentage .Values.B.Value }} of the jobs that ended in the last hour have failed.",
             advice: "The Jobs dashboard shows the partition. sacct -a -X -s F,NF,OOM -S now-1hour -o user,nodelist,exitcode shows the \
             users and the nodes.",
             target: where_at_least(&of_cluster(overview::FAILING), &[(ended, 20.0)]),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.5),
             lasts: "10m",
             panel: ("jobs", "Share of jobs that failed"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "job-count",
             title: "slurmctld has nearly MaxJobCount jobs",
-            severity: "warning",
             reason: "Nine tenths of 10,000, which is MaxJobCount unless slurm.conf sets it. If there were more than 10,000 within three hours, \
                      yours is larger, and the rule is silent until you replace 9000 and 10000 by nine tenths of it and by it. An array's \
                      waiting tasks are one record. Requires the jobs collector.",
@@ -154,28 +139,23 @@ pub(super) fn rules() -> Vec<Rule> {
                     (records, 9000.0),
                 ],
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.0),
             lasts: "5m",
             panel: ("jobs", "Job records"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "rollup",
             title: "slurmdbd does not roll up",
-            severity: "warning",
             reason: "slurmdbd rolls up each hour within minutes after its end. If it is two hours late, slurmdbd or its database hangs, \
                      or the roll-up keeps failing. Requires the slurmdbd collector.",
             summary: "The last hour that slurmdbd has rolled up ended {{ humanizeDuration .Values.B.Value }} ago.",
             advice: "slurmdbd's log has the error. sreport shows no newer usage. Fairshare and limits do not depend on roll-ups.",
             target: "cluster.slurm_slurmdbd.rollup.hour.gauge-age".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(7200.0),
             lasts: "5m",
             panel: ("rpc", "Age of the roll-ups"),
-            nothing: "OK",
+            ..STATE
         },
     ]
 }

@@ -1,6 +1,6 @@
 //! Rules about slurm-graphite itself: what it could not read, keep or deliver.
 
-use super::{Limit, Rule, growth, where_at_least};
+use super::{Limit, Rule, STATE, added_up, growth, where_at_least};
 
 pub(super) fn rules() -> Vec<Rule> {
     [delivery(), queue(), reading()].into_iter().flatten().collect()
@@ -11,7 +11,6 @@ fn delivery() -> Vec<Rule> {
         Rule {
             name: "lost",
             title: "slurm-graphite loses points",
-            severity: "warning",
             reason: "Any lost point. keepLastValue is needed because the slot before a loss may have no point to compare with. The \
                      queue holds half a day (queue.max_age, queue.max_bytes). The points counted here are gone, or were sent and may \
                      not have been read.",
@@ -22,17 +21,12 @@ fn delivery() -> Vec<Rule> {
                 "group(cluster.slurm_graphite.*.carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,unproved,superseded}, \
                  cluster.slurm_graphite.*.queue.gauge-points_dropped_removed)",
             ),
-            window: 900,
-            reducer: "sum",
-            limit: Limit::Above(0.0),
-            lasts: "0s",
             panel: ("collector", "Points lost by reason"),
-            nothing: "OK",
+            ..added_up()
         },
         Rule {
             name: "doubt",
             title: "A Carbon does not read",
-            severity: "warning",
             reason: "in_doubt is 1 if there has been no sign for stall_timeout (30 s) that the receiver reads. A full cache with flow \
                      control drains in less than five minutes. With a single Carbon, the figure arrives only when that Carbon reads \
                      again.",
@@ -45,29 +39,25 @@ fn delivery() -> Vec<Rule> {
             limit: Limit::Above(0.9),
             lasts: "1m",
             panel: ("collector", "Carbons in doubt"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "backlog",
             title: "A Carbon is down",
-            severity: "warning",
             reason: "15 minutes is longer than a restart of Carbon, and far from queue.max_age (12 h), after which points are lost. The \
                      figure can arrive during the outage only if there is more than one Carbon. With a single one, \"No Slurm metrics \
                      arrive\" fires instead.",
             summary: "A tick has waited for one of the Carbons for {{ humanizeDuration .Values.B.Value }}.",
             advice: "The Collector dashboard shows the destination. Nothing is lost until queue.max_age or queue.max_bytes is reached.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-queue_age)".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(900.0),
             lasts: "5m",
             panel: ("collector", "Oldest unsent tick"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "carbon-errors",
             title: "Carbon loses what it has read",
-            severity: "warning",
             reason: "carbon-cache counts files that it could not create or write, and points that it threw away because its cache was \
                      full. slurm-graphite has delivered these points and cannot know. The figures are Carbon's own, once a minute under \
                      CARBON_METRIC_PREFIX; carbon-c-relay and VictoriaMetrics have others. They are about everything that this Carbon \
@@ -76,12 +66,8 @@ fn delivery() -> Vec<Rule> {
             advice: "Carbon's log has the errors; df on its host. When it can write again, restart carbon-cache within \
             queue.resend_window (10 minutes): slurm-graphite then sends again what Carbon lost.",
             target: "sumSeries(group(carbon.agents.*.errors, carbon.agents.*.cache.overflow))".to_owned(),
-            window: 900,
-            reducer: "sum",
-            limit: Limit::Above(0.0),
-            lasts: "0s",
             panel: ("collector", "Carbon's own errors"),
-            nothing: "OK",
+            ..added_up()
         },
     ]
 }
@@ -91,34 +77,26 @@ fn queue() -> Vec<Rule> {
         Rule {
             name: "undurable",
             title: "Ticks are not written to disk",
-            severity: "warning",
             reason: "Any such tick, if queue.dir is set. The disk was full or damaged, or did not answer in time.",
             summary: "In the last 15 minutes, {{ .Values.B }} ticks were sent before they were written to disk.",
             advice: "Check df and dmesg on slurm-graphite's host; its log has the error. Nothing is lost unless slurm-graphite is \
             killed before the disk works again.",
             target: growth("cluster.slurm_graphite.*.queue.gauge-undurable"),
-            window: 900,
-            reducer: "sum",
-            limit: Limit::Above(0.0),
-            lasts: "0s",
             panel: ("collector", "Ticks not on disk"),
-            nothing: "OK",
+            ..added_up()
         },
         Rule {
             name: "window",
             title: "The queue is too small",
-            severity: "warning",
             reason: "queue.max_bytes is too small for queue.resend_window. If Carbon loses its memory, part of what it had read but not \
                      stored cannot be sent again.",
             summary: "queue.max_bytes is too small for queue.resend_window (window_short is {{ .Values.B }}).",
             advice: "Raise queue.max_bytes, or disable a collector that creates many paths.",
             target: "maxSeries(cluster.slurm_graphite.*.queue.gauge-window_short)".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.5),
             lasts: "10m",
             panel: ("collector", "Queue too small"),
-            nothing: "OK",
+            ..STATE
         },
     ]
 }
@@ -128,55 +106,44 @@ fn reading() -> Vec<Rule> {
         Rule {
             name: "skipped",
             title: "Readings are skipped",
-            severity: "warning",
             reason: "One or two skipped readings are normal at a busy moment. If there are more than three in 15 minutes, slurmctld \
                      takes longer to answer than the interval.",
             summary: "In the last 15 minutes, {{ .Values.B }} ticks had no reading, because it was skipped or came too late.",
             advice: "The Collector dashboard shows how long a reading takes. Check whether slurmctld or munged is overloaded, or \
             slurm-graphite's host was suspended.",
             target: growth("cluster.slurm_graphite.*.gauge-ticks_{skipped,late}"),
-            window: 900,
-            reducer: "sum",
             limit: Limit::Above(3.0),
-            lasts: "0s",
             panel: ("collector", "Missed readings"),
-            nothing: "OK",
+            ..added_up()
         },
         Rule {
             name: "reload",
             title: "A reload was refused",
-            severity: "warning",
             reason: "Any refused reload. The daemon continues with the previous configuration, but it would not start with the new one.",
             summary: "slurm-graphite did not reload its configuration, because it has an error (reload_refused is {{ .Values.B }}).",
             advice: "slurm-graphite check, slurm-graphite status and the log show the file, the line and the reason. Correct the file \
             and reload.",
             target: "maxSeries(cluster.slurm_graphite.*.gauge-reload_refused)".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.5),
             lasts: "5m",
             panel: ("collector", "Refused reload"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "hidden",
             title: "PrivateData hides figures",
-            severity: "warning",
             reason: "Any hidden reply. slurmctld may leave out part of such a reply, so nothing from it is published and the curves end.",
             summary: "PrivateData in slurm.conf may hide a reply from slurm-graphite's user (hidden is {{ .Values.B }}).",
             advice: "slurm-graphite's log names the reply. Make its user an operator: sacctmgr modify user slurm-graphite set adminlevel=operator.",
             target: "maxSeries(cluster.slurm_graphite.*.reply.*.gauge-hidden)".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.5),
             lasts: "5m",
             panel: ("collector", "Replies hidden by PrivateData"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "unproved",
             title: "Finished jobs are not proved",
-            severity: "warning",
             reason: "slurmdbd answers a query that failed in its database like one without jobs. An idle cluster looks the same, so the \
                      rule requires that slurmctld has started jobs in the last hour.",
             summary: "For an hour slurmdbd has returned no job, although slurmctld started some (unproved is {{ .Values.B }}).",
@@ -186,12 +153,10 @@ fn reading() -> Vec<Rule> {
                 "cluster.slurm_jobs_finished.reading.gauge-unproved",
                 &[(&format!("movingSum({}, '1hour')", growth("cluster.slurm_sched_stats.gauge-jobs_started")), 1.0)],
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.5),
             lasts: "1h",
             panel: ("collector", "Finished jobs not proved"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "follow",
@@ -211,7 +176,7 @@ fn reading() -> Vec<Rule> {
             limit: Limit::Above(0.5),
             lasts: "2m",
             panel: ("collector", "Hosts on standby"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "token",
@@ -223,12 +188,10 @@ fn reading() -> Vec<Rule> {
             advice: "Write the output of scontrol token username=NAME lifespan=SECONDS to token_file, and check that the timer which \
             renews it is running (systemctl list-timers). The daemon needs no restart.",
             target: "minSeries(cluster.slurm_graphite.*.gauge-token_expires_in)".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Below(600.0),
             lasts: "0s",
             panel: ("collector", "Token for slurmrestd"),
-            nothing: "OK",
+            ..STATE
         },
     ]
 }

@@ -1,6 +1,6 @@
 //! Rules about slurmctld and its schedulers, from its statistics only.
 
-use super::{Limit, Rule, growth, where_at_least, where_either};
+use super::{Limit, Rule, STATE, growth, where_at_least, where_either};
 
 /// Every tick has exactly one reading of slurmctld's statistics.
 pub(super) fn rules() -> Vec<Rule> {
@@ -38,12 +38,10 @@ fn alive() -> Vec<Rule> {
             advice: "Run scontrol ping. Check slurmctld, munged and the network between the hosts. slurm-graphite's log has libslurm's \
             messages.",
             target: "cluster.slurm_health.gauge-up".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Below(1.0),
             lasts: "3m",
             panel: ("scheduler", "slurmctld"),
-            nothing: "OK",
+            ..STATE
         },
     ]
 }
@@ -61,7 +59,6 @@ fn scheduling() -> Vec<Rule> {
         Rule {
             name: "backfill",
             title: "Backfill does not run",
-            severity: "warning",
             reason: "A cycle begins every bf_interval (30 s) if something has changed and a job that could start is waiting, and it \
                      lasts up to bf_max_time. Ten minutes are twenty missed cycles. A held job, or one that waits for another job, \
                      needs no cycle, so the rule requires that the main scheduler's queue, which has only jobs that could start, was \
@@ -75,12 +72,10 @@ fn scheduling() -> Vec<Rule> {
                 backfill,
                 &[(could_run, 1.0), (changes, 0.01), (pending, 1.0), (between_cycles, 1.0)],
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(600.0),
             lasts: "5m",
             panel: ("scheduler", "Time since last backfill"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "main",
@@ -97,17 +92,14 @@ fn scheduling() -> Vec<Rule> {
                 "divideSeries(movingSum(cluster.slurm_sched_interval.gauge-main_cycles, '5min'), \
                  isNonNull(removeBelowValue(movingMin({pending}, '5min'), 1)))"
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Below(1.0),
             lasts: "2m",
             panel: ("scheduler", "Cycles per minute"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "main-slow",
             title: "The main scheduler is slow",
-            severity: "warning",
             reason: "Mean of 15 minutes. A cycle holds slurmctld's locks, so with cycles of a second, users have to wait for squeue and \
                      sbatch.",
             summary: "In the last 15 minutes, a cycle of the main scheduler took {{ humanizeDuration .Values.B.Value }} on average.",
@@ -119,12 +111,11 @@ fn scheduling() -> Vec<Rule> {
             limit: Limit::Above(1.0),
             lasts: "5m",
             panel: ("scheduler", "Main scheduler: cycle time"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "main-busy",
             title: "The main scheduler is always busy",
-            severity: "warning",
             reason: "Share of wall-clock time over 15 minutes. Above one half, little time is left for RPCs and backfill.",
             summary: "The main scheduler was running for {{ humanizePercentage .Values.B.Value }} of the last 15 minutes.",
             advice: "Check whether it runs too often (sched_min_interval, batch_sched_delay) or too long (default_queue_depth, \
@@ -135,29 +126,26 @@ fn scheduling() -> Vec<Rule> {
             limit: Limit::Above(0.5),
             lasts: "5m",
             panel: ("scheduler", "Busy fraction"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "background",
             title: "slurmctld's background work is held up",
-            severity: "warning",
             reason: "slurmctld counts its jobs every 30 s. If the counts have been older than a minute for ten minutes, time limits, \
                      purges and scheduling are delayed as well.",
             summary: "slurmctld's own job counts have been at least {{ humanizeDuration .Values.B.Value }} old for ten minutes.",
             advice: "Find out what holds slurmctld's locks: check the cycle times and the RPC load, then the disk that holds \
             StateSaveLocation.",
             target: "cluster.slurm_sched_interval.gauge-job_states_age".to_owned(),
-            window: 600,
             reducer: "min",
             limit: Limit::Above(60.0),
             lasts: "2m",
             panel: ("scheduler", "Age of the job counts"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "launch",
             title: "Jobs are not launched",
-            severity: "warning",
             reason: "Jobs that slurmd could not start, which sdiag counts as failed: a twentieth of all that were started in 15 \
                      minutes, and at least six. A single job with a bad working directory is harmless, and where 100,000 jobs run a \
                      day, so are some dozens. A broken node takes one job after the other.",
@@ -171,12 +159,10 @@ fn scheduling() -> Vec<Rule> {
                 ),
                 &[(&not_launched, 6.0)],
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.05),
             lasts: "0s",
             panel: ("overview", "Jobs not launched"),
-            nothing: "OK",
+            ..STATE
         },
     ]
 }
@@ -187,24 +173,21 @@ fn load() -> Vec<Rule> {
         Rule {
             name: "agents",
             title: "Messages for nodes pile up",
-            severity: "warning",
             reason: "When a large job starts or ends, hundreds of messages are queued for a few seconds. More than 500 for ten minutes \
                      without a break has another cause, whether the queue grows or not.",
             summary: "For ten minutes, at least {{ .Values.B }} messages to nodes have been waiting.",
             advice: "Nodes or a switch do not answer. Check sinfo -R, the agent's messages in slurmctld's log, and the pending RPCs in \
             sdiag.",
             target: "cluster.slurm_sched_stats.gauge-agent_queue_size".to_owned(),
-            window: 600,
             reducer: "min",
             limit: Limit::Above(500.0),
             lasts: "5m",
             panel: ("scheduler", "Agent queue"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "dbd",
             title: "Messages for slurmdbd pile up",
-            severity: "warning",
             reason: "On a healthy cluster this queue empties within a second. If there are more than 100 messages for ten minutes, \
                      slurmdbd is down. The rule keeps firing when the queue stops growing: at MaxDBDMsgs (10,000 or more) the queue is \
                      full, and slurmctld discards accounting records.",
@@ -212,12 +195,11 @@ fn load() -> Vec<Rule> {
             advice: "Check whether slurmdbd and its database are running; sacctmgr show cluster needs both. Nothing is lost until \
             MaxDBDMsgs is reached.",
             target: "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size".to_owned(),
-            window: 600,
             reducer: "min",
             limit: Limit::Above(100.0),
             lasts: "5m",
             panel: ("scheduler", "DBD queue"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "dbd-full",
@@ -236,12 +218,10 @@ fn load() -> Vec<Rule> {
                     &[(&format!("movingMin({dbd_queue}, '1hour')"), 100.0)],
                 ],
             ),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(0.0),
             lasts: "2m",
             panel: ("scheduler", "DBD queue"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "threads",
@@ -258,7 +238,7 @@ fn load() -> Vec<Rule> {
             limit: Limit::Above(0.9),
             lasts: "2m",
             panel: ("scheduler", "RPC threads"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "rpc-time",
@@ -275,24 +255,21 @@ fn load() -> Vec<Rule> {
             limit: Limit::Above(1.0),
             lasts: "2m",
             panel: ("scheduler", "RPC time"),
-            nothing: "OK",
+            ..STATE
         },
         Rule {
             name: "rpc-tables",
             title: "slurmctld's table of RPC types is full",
-            severity: "warning",
             reason: "The table holds 100 types. Further ones are not counted anywhere, not even in sdiag. No cluster uses that many \
                      in ordinary work. The table of users has 200 rows and is always full at a large site, so no rule watches it.",
             summary: "slurmctld's table of RPC types has {{ .Values.B }} of 100 rows.",
             advice: "Run sdiag --reset once, which empties it. The figures per interval then have one gap, and those since the \
             start begin again at zero.",
             target: "cluster.slurm_rpc_stats.total.gauge-types".to_owned(),
-            window: 600,
-            reducer: "last",
             limit: Limit::Above(99.5),
             lasts: "10m",
             panel: ("rpc", "Tables"),
-            nothing: "OK",
+            ..STATE
         },
     ]
 }
