@@ -14,7 +14,6 @@ mod flow;
 mod full;
 mod hangs;
 mod memory;
-mod moves;
 mod network;
 mod proxies;
 mod receivers;
