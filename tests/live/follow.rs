@@ -135,28 +135,6 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     pair.backup.stop().unwrap();
 }
 
-/// A closed port is an answer: no backup can take over. What waited for Carbon, also over a restart of the daemon, used to
-/// be dropped as soon as the backup's slurmctld was started.
-#[test]
-fn nothing_is_superseded_if_only_the_backups_slurmctld_was_stopped() {
-    let folder = Folder::new().unwrap();
-    let Some((mut pair, mut daemon)) = primary(&folder) else { return };
-    for _ in 0..2 {
-        daemon.receives(false);
-        let closed = now();
-        wait::until("more than half of SlurmctldTimeout", LIMIT, || now() > closed + 6.0).unwrap();
-        daemon.process.kill().unwrap();
-        daemon.process.spawn().unwrap();
-    }
-    pair.backup.start().unwrap();
-    let up = now();
-    wait::until("some slots with both", LIMIT, || now() > up + 3.0).unwrap();
-    let back = now();
-    daemon.receives(true);
-    daemon.is(true, 3, back, LIMIT).unwrap();
-    nothing_is_missing(&mut daemon, back);
-}
-
 /// Waits for an empty queue: also what was written to a lost connection must have been sent again.
 fn nothing_is_missing(daemon: &mut FollowingDaemon, since: f64) {
     let leaf = |leaf: &str| format!("cluster.slurm_graphite.ctl1.carbon.sink.gauge-{leaf}");
