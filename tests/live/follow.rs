@@ -41,16 +41,6 @@ fn begin(pair: &mut Pair, daemons: &mut [FollowingDaemon; 2]) {
     daemons[1].is(false, 3, start, LIMIT).unwrap();
 }
 
-/// A pair of which only the primary and its daemon have been started, and the daemon has published.
-fn primary(folder: &Folder) -> Option<(Pair, FollowingDaemon)> {
-    let (mut pair, [mut daemon, _]) = hosts(folder).unwrap()?;
-    pair.primary.start().unwrap();
-    let start = now();
-    daemon.process.spawn().unwrap();
-    daemon.is(true, 3, start, LIMIT).unwrap();
-    Some((pair, daemon))
-}
-
 /// Slots that both daemons published. Each must be near a hand-over, at most one for each.
 fn written_twice(daemons: &mut [FollowingDaemon; 2]) -> BTreeSet<u64> {
     let [one, other] = daemons;
@@ -135,26 +125,15 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     pair.backup.stop().unwrap();
 }
 
-/// Waits for an empty queue: also what was written to a lost connection must have been sent again.
-fn nothing_is_missing(daemon: &mut FollowingDaemon, since: f64) {
-    let leaf = |leaf: &str| format!("cluster.slurm_graphite.ctl1.carbon.sink.gauge-{leaf}");
-    wait::until("an empty queue", LIMIT, || {
-        let recorded = daemon.recorded();
-        let [unsent, again] = ["queue_ticks", "queue_resend"].map(|name| recorded.series(&leaf(name)));
-        let is_empty = |at, ticks| ticks < 0.5 && again.get(at).is_some_and(|again| *again < 0.5);
-        unsent.iter().any(|(at, ticks)| *at as f64 > since && is_empty(at, *ticks))
-    })
-    .unwrap();
-    assert!(daemon.check().unwrap().is_empty());
-    assert!(daemon.recorded().superseded() < 0.5);
-    assert!(daemon.slots().len() > 12);
-}
-
 /// They used to wait until `max_age`.
 #[test]
 fn figures_of_an_isolated_host_are_sent_if_follow_is_switched_off() {
     let folder = Folder::new().unwrap();
-    let Some((mut pair, mut daemon)) = primary(&folder) else { return };
+    let Some((mut pair, [mut daemon, _])) = hosts(&folder).unwrap() else { return };
+    pair.primary.start().unwrap();
+    let start = now();
+    daemon.process.spawn().unwrap();
+    daemon.is(true, 3, start, LIMIT).unwrap();
     pair.backup.start().unwrap();
     pair.backup.freeze().unwrap();
     daemon.receives(false);
@@ -168,7 +147,18 @@ fn figures_of_an_isolated_host_are_sent_if_follow_is_switched_off() {
     pair.backup.thaw().unwrap();
     let back = now();
     daemon.receives(true);
-    nothing_is_missing(&mut daemon, back);
+    // An empty queue: also what was written to a lost connection must have been sent again.
+    let leaf = |leaf: &str| format!("cluster.slurm_graphite.ctl1.carbon.sink.gauge-{leaf}");
+    wait::until("an empty queue", LIMIT, || {
+        let recorded = daemon.recorded();
+        let [unsent, again] = ["queue_ticks", "queue_resend"].map(|name| recorded.series(&leaf(name)));
+        let is_empty = |at, ticks| ticks < 0.5 && again.get(at).is_some_and(|again| *again < 0.5);
+        unsent.iter().any(|(at, ticks)| *at as f64 > back && is_empty(at, *ticks))
+    })
+    .unwrap();
+    assert!(daemon.check().unwrap().is_empty());
+    assert!(daemon.recorded().superseded() < 0.5);
+    assert!(daemon.slots().len() > 12);
 }
 
 /// systemd does not restart it (RestartPreventExitStatus=78).
