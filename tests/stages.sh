@@ -11,7 +11,6 @@ cd "$(dirname "$0")/.."
 ALONE='loss::caps::
 loss::flow::a_full_cache
 loss::hangs::a_hang_with_10_000
-loss::memory::a_window_shortened
 rest::imitated::whatever_a_server'
 
 AT_ONCE=${AT_ONCE:-8}

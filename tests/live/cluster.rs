@@ -5,7 +5,6 @@ mod associations;
 mod cast;
 mod collector;
 mod jobs;
-mod names;
 mod nodes;
 mod oracle;
 mod private;

@@ -14,7 +14,6 @@ mod flow;
 mod full;
 mod hangs;
 mod memory;
-mod moves;
 mod network;
 mod proxies;
 mod receivers;
@@ -24,7 +23,8 @@ mod sizes;
 mod tls;
 
 use anyhow::Result;
-use sandbox::{Folder, Process, Space, Stage, now};
+use sandbox::{Folder, Imitation, Invocation, Process, Space, Stage, now};
+use slurm_snapshot::{Reading, Statistics};
 
 use super::side_by_side;
 
@@ -48,4 +48,19 @@ fn dies(stage: &mut Stage, program: &mut Process) -> Result<()> {
     program.start()?;
     stage.connected(since)?;
     stage.ticks(2)
+}
+
+/// Replays a recording whose readings have these times, and their numbers in `jobs_submitted`, with this configuration.
+fn replay(folder: &Folder, toml: &str, times: impl Iterator<Item = f64>, more: &[&str]) -> Result<()> {
+    let readings = (0..).zip(times).map(|(number, time)| Reading {
+        id: u64::from(number),
+        time,
+        cluster: None,
+        statistics: Some(Statistics { jobs_submitted: number, ..Statistics::default() }),
+        ..Imitation::reading()
+    });
+    let recording = folder.write("recording", &Imitation::recording(readings)?)?;
+    let config = folder.write("replay.toml", toml)?;
+    let args = ["run", "--config", &config, "--prefix", "replayed", "--replay", &recording];
+    Invocation::new(folder, &[&args, more].concat())?.succeed().map(drop)
 }

@@ -1,10 +1,10 @@
-//! carbon-cache is stopped, killed, frozen or full, comes late, refuses or closes connections, or does not read.
+//! carbon-cache is stopped, killed, frozen or full.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::{Limits, Options};
-use sandbox::{Manner, Sink, Stage, now, wait};
+use sandbox::{Stage, now, wait};
 
 use super::side_by_side;
 
@@ -13,16 +13,10 @@ const BACK: &str = "back after ";
 
 #[test]
 fn a_carbon_that_ends_or_stops() {
-    side_by_side(&[("SIGTERM 0.05-3 s after a write, and SIGKILL", ended), ("SIGSTOP 5 s", frozen)]);
-}
-
-#[test]
-fn a_carbon_that_takes_nothing() {
     side_by_side(&[
+        ("SIGTERM 0.05-3 s after a write, and SIGKILL", ended),
+        ("SIGSTOP 5 s", frozen),
         ("its cache full, flow control on", full),
-        ("started after the daemon", late),
-        ("accept then close", accepted_then_closed),
-        ("accept and never read", silent),
     ]);
 }
 
@@ -104,41 +98,4 @@ fn full() -> Result<String> {
     ensure!(dropped > 0, "Carbon's cache never was full");
     ensure!(findings.missing() == dropped, "Carbon dropped {dropped}: {findings}");
     Ok(format!("{} datapoints, {dropped} dropped by Carbon, exactly these are missing", findings.checked))
-}
-
-fn late() -> Result<String> {
-    let mut stage = Stage::new(&Options::default())?;
-    stage.carbon.process.stop()?;
-    outage(&mut stage, |stage| {
-        stage.daemon.spawn()?;
-        stage.ticks(5)
-    })?;
-    clean(stage)
-}
-
-/// Another program listens on Carbon's port. A connection alone is no success, and neither is a write that nobody reads.
-fn accepted_then_closed() -> Result<String> {
-    let mut stage = Stage::running()?;
-    outage(&mut stage, |stage| {
-        let sink = taken(stage, Manner::Close)?;
-        // Ten within 6 s have a probability of one in a million.
-        ensure!((2..10).contains(&sink.accepted()), "{} connections in 6 s", sink.accepted());
-        Ok(())
-    })?;
-    clean(stage)
-}
-
-fn silent() -> Result<String> {
-    let mut stage = Stage::running()?;
-    drop(taken(&mut stage, Manner::Silent)?);
-    stage.carbon_back()?;
-    clean(stage)
-}
-
-fn taken(stage: &mut Stage, manner: Manner) -> Result<Sink> {
-    stage.carbon.process.kill()?;
-    let sink = Sink::on(stage.carbon.pickle_port, manner)?;
-    wait::until("a connection", wait::LIMIT, || sink.accepted() > 0)?;
-    stage.ticks(6)?;
-    Ok(sink)
 }

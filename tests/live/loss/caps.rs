@@ -2,14 +2,12 @@
 //! points.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Folder, Imitation, Invocation, Manner, Sink, Stage, destination};
-use slurm_snapshot::{Reading, Statistics};
+use sandbox::{Folder, Manner, Sink, Stage, destination};
 
-use super::{LONG, side_by_side};
+use super::{LONG, replay, side_by_side};
 
 /// Ticks in a quarter of the file.
 const MOST_GAPS: usize = 8;
@@ -102,21 +100,10 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
 fn recording_of_days() -> Result<String> {
     const READINGS: u32 = 73;
     let folder = Folder::new()?;
-    let (recording, sink) = (folder.path().join("recording"), Sink::start(Manner::Record)?);
-    let readings = (0..READINGS).map(|n| Reading {
-        id: n.into(),
-        time: 1_700_000_000.0 + 3600.0 * f64::from(n),
-        cluster: None,
-        statistics: Some(Statistics { jobs_submitted: n, ..Statistics::default() }),
-        ..Imitation::reading()
-    });
-    fs::write(&recording, Imitation::recording(readings)?)?;
-    let config = folder.path().join("replay.toml");
-    fs::write(&config, format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address())))?;
-    let (config, recording) = (config.display().to_string(), recording.display().to_string());
-    let args =
-        ["run", "--config", &config, "--prefix", "replayed", "--interval", "10s", "--replay", &recording];
-    Invocation::new(&folder, &args)?.succeed()?;
+    let sink = Sink::start(Manner::Record)?;
+    let toml = format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address()));
+    let times = (0..READINGS).map(|n| 1_700_000_000.0 + 3600.0 * f64::from(n));
+    replay(&folder, &toml, times, &["--interval", "10s"])?;
     let bytes = sink.bytes();
     let text = String::from_utf8_lossy(&bytes);
     let arrived: BTreeSet<&str> = text.lines().collect();

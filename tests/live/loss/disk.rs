@@ -17,7 +17,6 @@ const AGAIN: &str = "ticks are written to disk again";
 fn a_disk_or_file_that_cannot_be_used() {
     side_by_side(&[
         ("the disk full, then freed, then SIGKILL", full),
-        ("the disk full of the queue itself", filled),
         ("the queue's directory removed, moved away, mounted over", removed),
         ("the disk hangs, twice, and answers again", hung),
         ("a queue of a newer version", newer),
@@ -60,28 +59,6 @@ fn undurable(stage: &Stage) -> Result<f64> {
     let undurable = stage.counter("queue.gauge-undurable")?;
     ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
     Ok(undurable)
-}
-
-/// Nothing could be written, so nothing that was done left, for ever.
-fn filled() -> Result<String> {
-    let Some((mut stage, _space)) = on_a_disk_of("400k")? else { return Ok(SKIPPED.to_owned()) };
-    stage.stop()?;
-    stage.plan.queue = "max_bytes = \"4MiB\"\nresend_window = \"3s\"\n".to_owned();
-    stage.configure()?;
-    stage.carbon.process.stop()?;
-    let since = now();
-    stage.daemon.spawn()?;
-    stage.said(since, FULL)?;
-    stage.ticks(3)?;
-    let since = now();
-    stage.carbon_back()?;
-    stage.said(since, AGAIN)?;
-    stage.until("queue.gauge-file_bytes", |bytes| bytes < 200_000.0)?;
-    let since = now();
-    stage.restart(true)?;
-    stage.connected(since)?;
-    ensure!(!stage.collected.said(since, FULL), "the next run cannot write either");
-    stage.clean()
 }
 
 /// All of it was called durable, and a SIGKILL lost it.

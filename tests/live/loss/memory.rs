@@ -7,7 +7,6 @@ use anyhow::Result;
 use sandbox::carbon::Limits;
 use sandbox::{Stage, now, wait};
 
-use super::hangs::counted_to_the_point;
 use super::side_by_side;
 use super::sizes::Size;
 
@@ -26,12 +25,6 @@ fn what_carbon_has_read_is_not_stored() {
         ("read and proved, then hung for three windows, then killed", proved_then_hung),
         ("in a crash loop, each life of 1.5 s", crash_loop),
     ]);
-}
-
-/// This keeps the CPUs busy.
-#[test]
-fn a_window_shortened_by_max_bytes_is_counted_to_the_point() {
-    side_by_side(&[("10,000 points a tick, then Carbon is killed", evicted)]);
 }
 
 /// A stage whose Carbon stores one series a second, and is otherwise normal, after some ticks.
@@ -90,17 +83,4 @@ fn crash_loop() -> Result<String> {
     }
     stage.connected(since)?;
     stage.clean()
-}
-
-/// Carbon comes back with nothing stored. Everything still in the window is sent again, and what was evicted from the
-/// window is counted.
-fn evicted() -> Result<String> {
-    let mut stage = Size::Large.stage("max_bytes = \"4MiB\"\n")?;
-    stage.daemon.spawn()?;
-    stage.ticks(20)?;
-    stage.carbon.process.kill()?;
-    stage.carbon.forget()?;
-    stage.carbon_back()?;
-    stage.ticks(2)?;
-    counted_to_the_point(&mut stage)
 }

@@ -1,61 +1,14 @@
-//! What a receiver gets and what is reported about it: no half lines, and no confirmation of points that it could not
-//! understand.
+//! Points that a receiver cannot understand are never called confirmed.
 
-use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
-use sandbox::{Imitation, Invocation, destination, find_program, free_port, slurm_graphite, wait};
+use anyhow::{Result, ensure};
+use sandbox::{Imitation, Invocation, destination, find_program, slurm_graphite};
 
 use super::sizes::Size;
 use super::{SKIPPED, isolated, side_by_side};
 
 #[test]
-fn a_connection_abandoned_within_a_line_is_reset() {
-    side_by_side(&[
-        ("a reload that touches the destination", || torn(true)),
-        ("the end of the daemon", || torn(false)),
-    ]);
-}
-
-#[test]
 fn pickle_to_the_plaintext_port_is_never_called_confirmed() {
     side_by_side(&[("run", pickle_to_2003), ("once", once_to_2003)]);
-}
-
-/// A receiver that accepts an unterminated last line, as VictoriaMetrics does, would store half a number.
-fn torn(reload: bool) -> Result<String> {
-    let port = free_port()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1)?;
-    let mut stage = Size::Large.stage("")?;
-    stage.plan.destinations =
-        destination("carbon", &format!("127.0.0.1:{port}")) + "protocol = \"plaintext\"\n";
-    stage.plan.drain = "1s";
-    stage.configure()?;
-    stage.daemon.spawn()?;
-    let mut streams: Vec<TcpStream> = vec![listener.accept()?.0];
-    stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks >= 2.0)?;
-    if reload {
-        stage.plan.destinations = stage.plan.destinations.replace("\"3s\"", "\"4s\"");
-        stage.reload()?;
-        wait::pause(Duration::from_millis(300));
-    } else {
-        stage.daemon.stop()?;
-    }
-    listener.set_nonblocking(true)?;
-    streams.extend(std::iter::from_fn(|| Some(listener.accept().ok()?.0)));
-    // The reload's new connection stays open, so only the first is read to its end.
-    let first = streams.first_mut().context("no connection")?;
-    first.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut bytes = Vec::new();
-    let end = first.read_to_end(&mut bytes);
-    ensure!(bytes.len() > 1000, "{} bytes arrived", bytes.len());
-    let tail =
-        String::from_utf8_lossy(bytes.get(bytes.len().saturating_sub(60)..).unwrap_or_default()).into_owned();
-    ensure!(end.is_err() || tail.ends_with('\n'), "a clean end behind {tail:?}");
-    Ok(format!("{} bytes, then {end:?}", bytes.len()))
 }
 
 fn pickle_to_2003() -> Result<String> {

@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::proc::Signal;
 use sandbox::{
-    IN_USE, Imitation, Invocation, Manner, Sink, Stage, destination, find_program, free_port, now,
+    IN_USE, Imitation, Invocation, Manner, Sink, Stage, destination, find_program, free_port, now, wait,
 };
 
 use super::side_by_side;
+use super::sizes::Size;
 
 #[test]
 fn a_configuration_that_is_read_again() {
@@ -21,6 +23,7 @@ fn a_configuration_that_is_read_again() {
         ("a destination without a name moves", || moved(true)),
         ("a destination without a name moves while the daemon is down", || moved(false)),
         ("a destination is removed, and comes back", removed),
+        ("a destination is removed, and what it never had is counted at max_age", removed_for_good),
     ]);
 }
 
@@ -141,4 +144,30 @@ fn removed() -> Result<String> {
     let others = findings.lost.keys().filter(|&&at| !(gone - 1.0..back).contains(&(at as f64))).count();
     ensure!(findings.wrong.is_empty() && others == 0 && !findings.lost.is_empty(), "{findings}");
     Ok(findings.to_string())
+}
+
+/// One of two destinations is removed, so nobody can say where its backlog should go: points that it never got are
+/// counted when they are dropped.
+fn removed_for_good() -> Result<String> {
+    const REMOVED: &str = ".queue.gauge-points_dropped_removed";
+    let mut stage = Size::Small.stage("max_age = \"15s\"\nresend_window = \"4s\"\n")?;
+    let without = stage.plan.destinations.clone();
+    stage.plan.destinations += &destination("gone", &format!("127.0.0.1:{}", free_port()?));
+    stage.configure()?;
+    stage.daemon.spawn()?;
+    stage.ticks(5)?;
+    stage.plan.destinations = without;
+    stage.reload()?;
+    stage.until(REMOVED, |removed| removed > 0.0)?;
+    // The oldest tick reaches max_age first, and the newest a few seconds later.
+    wait::pause(Duration::from_secs(7));
+    stage.tick()?;
+    // Ticks that were made while it was configured contain figures about it.
+    let is_its = |points: &&sandbox::Points| points.keys().any(|path| path.contains(".carbon.gone."));
+    let points: usize =
+        stage.collected.counted().map(|(_, points)| points).filter(is_its).map(|points| points.len()).sum();
+    let counted = stage.counter(REMOVED)?;
+    let is_exact = (counted - points as f64).abs() < 0.5;
+    ensure!(is_exact, "{points} points were not sent, {counted} counted");
+    Ok(format!("{points} points not sent, {counted} counted; {}", stage.clean()?))
 }

@@ -3,6 +3,7 @@
 //! What a command needs is mounted in that command's mount namespace, which ends with it. So there is nothing to
 //! unmount, however a test ends.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -111,17 +112,20 @@ fn base(folder: &Folder, suite: &str) -> Result<PathBuf> {
         let half = base.with_extension("half-made");
         host(folder, "rm", &["-rf", "--one-file-system", &text(&half)])?;
         fs::create_dir_all(&half)?;
-        let mut sources = sources(suite)?;
+        let (own, mut sources) = (own_suite()?, sources(folder, suite)?);
+        let find = |sources: &[(String, String)], suite: &str| {
+            let mirror = sources.iter().find(|(_, of)| of == suite).map(|(mirror, _)| mirror.clone());
+            mirror.context("apt has no source of this release")
+        };
         if sources.is_empty() {
-            let (mirror, _) = sources_of_this_host()?;
+            let mirror = find(&self::sources(folder, &own)?, &own)?;
             sources.push((mirror, suite.to_owned()));
         }
-        let (mirror, _) =
-            sources.iter().find(|(_, of)| of == suite).context("apt has no source of this release")?;
+        let mirror = find(&sources, suite)?;
         // A release that this debootstrap does not know yet is made like unstable.
         let script = ["/usr/share/debootstrap/scripts/", suite].concat();
         let script = if Path::new(&script).exists() { &script } else { "/usr/share/debootstrap/scripts/sid" };
-        host(folder, "debootstrap", &["--variant=minbase", suite, &text(&half), mirror, script])?;
+        host(folder, "debootstrap", &["--variant=minbase", suite, &text(&half), &mirror, script])?;
         // With the updates.
         let lines = sources.iter().map(|(mirror, suite)| format!("deb {mirror} {suite} main\n"));
         fs::write(half.join("etc/apt/sources.list"), lines.collect::<String>())?;
@@ -133,39 +137,18 @@ fn base(folder: &Folder, suite: &str) -> Result<PathBuf> {
     Ok(base)
 }
 
-/// The mirror and suite of this host.
-fn sources_of_this_host() -> Result<(String, String)> {
-    let own = own_suite()?;
-    sources(&own)?.into_iter().find(|(_, suite)| *suite == own).context("apt has no source of this release")
-}
-
-/// The mirror and suite of each of this release's sources, in either of apt's two file formats.
-fn sources(release: &str) -> Result<Vec<(String, String)>> {
-    let entries = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path());
-    let mut sources = Vec::new();
-    for file in files.chain(["/etc/apt/sources.list".into()]) {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        for stanza in text.split("\n\n") {
-            let value =
-                |key: &str| stanza.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
-            for mirror in value("URIs:").split_whitespace() {
-                let suites = value("Suites:").split_whitespace();
-                sources.extend(suites.map(|suite| (mirror.to_owned(), suite.to_owned())));
-            }
-        }
-        for line in text.lines().filter(|line| line.starts_with("deb ")) {
-            let mut words = line.split_whitespace().skip_while(|word| !word.contains("://"));
-            if let (Some(mirror), Some(suite)) = (words.next(), words.next()) {
-                sources.push((mirror.to_owned(), suite.to_owned()));
-            }
-        }
-    }
+/// The mirror and suite of each of this release's sources, as apt reads them.
+fn sources(folder: &Folder, release: &str) -> Result<Vec<(String, String)>> {
+    let args = ["indextargets", "Created-By: Packages", "--format", "$(REPO_URI) $(RELEASE)"];
+    let text = host(folder, "apt-get", &args)?;
+    // A line for each of their components.
+    let lines: BTreeSet<&str> = text.lines().collect();
+    let pairs = lines.into_iter().filter_map(|line| line.split_once(' '));
     // Other vendors' sources have other suites.
-    sources.retain(|(_, suite)| {
+    let is_its = |(_, suite): &(&str, &str)| {
         suite.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    });
-    Ok(sources)
+    };
+    Ok(pairs.filter(is_its).map(|(mirror, suite)| (mirror.to_owned(), suite.to_owned())).collect())
 }
 
 /// Runs a program of the host to its end, however long it takes, and returns its output.

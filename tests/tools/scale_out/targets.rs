@@ -10,15 +10,14 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sandbox::carbon::Options;
 use sandbox::grafana::{Variables, replaced};
 use sandbox::graphite_web::{find, render};
 use sandbox::{
-    Carbon, Dashboard, Folder, GraphiteWeb, Rendered, VictoriaMetrics, command, slurm_graphite, unix_seconds,
-    wait,
+    Carbon, Dashboard, Folder, GraphiteWeb, Invocation, Rendered, VictoriaMetrics, command, slurm_graphite,
+    unix_seconds, wait,
 };
-use serde_json::Value;
 use tools::say;
 
 use super::victoria;
@@ -218,24 +217,25 @@ fn sorted(all: &[Rendered], (from, until): (u64, u64)) -> Vec<(String, Points)> 
     all
 }
 
+/// Prints title, target and window of each alert rule, separated by tabs.
+const ALERTS: &str = "\
+import sys, yaml
+for group in yaml.safe_load(open(sys.argv[1]))['groups']:
+    for rule in group['rules']:
+        data = rule['data'][0]
+        print(rule['title'], data['model']['target'], data['relativeTimeRange']['from'], sep='\\t')
+";
+
 /// Title, target and window of each alert rule.
 fn alerts(folder: &Folder, file: &Path) -> Result<Vec<(String, String, u64)>> {
-    let code = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
-    let output =
-        command(folder.path(), Path::new("/usr/bin/python3")).args(["-c", code]).arg(file).output()?;
-    let all: Value = serde_json::from_slice(&output.stdout).context("no rules")?;
-    let groups = all.get("groups").and_then(Value::as_array).into_iter().flatten();
-    let rules = groups.flat_map(|group| group.get("rules").and_then(Value::as_array).into_iter().flatten());
-    rules
-        .map(|rule| {
-            let text = |pointer: &str| {
-                rule.pointer(pointer).and_then(Value::as_str).with_context(|| pointer.to_owned())
-            };
-            let window = rule
-                .pointer("/data/0/relativeTimeRange/from")
-                .and_then(Value::as_u64)
-                .context("no window")?;
-            Ok((text("/title")?.to_owned(), text("/data/0/model/target")?.to_owned(), window))
-        })
-        .collect()
+    let args = ["-c", ALERTS, &file.display().to_string()];
+    let text = Invocation::of(folder, Path::new("/usr/bin/python3"), &args)?.succeed()?;
+    let rule = |line: &str| {
+        let words: Vec<&str> = line.split('\t').collect();
+        let [title, target, window] = words[..] else { bail!("an alert rule: {line}") };
+        Ok((title.to_owned(), target.to_owned(), window.parse()?))
+    };
+    let rules = text.lines().map(rule).collect::<Result<Vec<_>>>()?;
+    ensure!(!rules.is_empty(), "no rules");
+    Ok(rules)
 }
