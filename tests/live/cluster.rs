@@ -5,6 +5,7 @@ mod associations;
 mod cast;
 mod collector;
 mod jobs;
+mod names;
 mod nodes;
 mod oracle;
 mod private;

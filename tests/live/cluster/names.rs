@@ -1,0 +1,39 @@
+//! Names that any user can invent.
+
+use sandbox::{Daemon, Folder, NOBODY, Slurm, is_root};
+
+const ACCOUNTS: &str = "[collectors]\nmax_duty = \"100%\"\n\
+    [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = 3\nqos = true\nusers = 2\n";
+
+/// Each of them made 15 files, which stay, and a zero in each file in every round.
+#[test]
+fn a_hundred_and_fifty_invented_accounts_make_no_series() {
+    let folder = Folder::new().unwrap();
+    let slurm = Slurm::start(&folder).unwrap();
+    let mut daemon = Daemon::start_surveying(&folder, &slurm.toml(), ACCOUNTS).unwrap();
+    for invented in 0..150 {
+        let account = format!("rnd{invented}");
+        let words = ["-H", "-A", &account, "--output=/dev/null", "--wrap", "true"];
+        let submitted = match is_root() {
+            true => slurm.run_as(NOBODY, "sbatch", &words),
+            false => slurm.run("sbatch", &words),
+        };
+        submitted.unwrap();
+    }
+    slurm.submit(&["-A", "physics", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    for (path, jobs) in [("other_accounts.state.pending", 150.0), ("account.physics.state.running", 1.0)] {
+        daemon.until_is(&format!("cluster.slurm_jobs.{path}.gauge-jobs"), jobs).unwrap();
+    }
+    daemon.ticks(4).unwrap();
+    let recorded = daemon.recorded().unwrap();
+    let of_accounts = recorded.below("cluster.slurm_jobs.account.");
+    assert!(of_accounts.iter().all(|path| path.contains(".account.physics.")), "{of_accounts:?}");
+    let invented: Vec<_> =
+        recorded.below("cluster.").into_iter().filter(|path| path.contains("rnd")).collect();
+    assert!(invented.is_empty(), "{invented:?}");
+    if is_root() {
+        let user = recorded.below("cluster.slurm_jobs.user.nobody.");
+        assert!(user.is_empty(), "none of these jobs has started: {user:?}");
+    }
+    daemon.stop().unwrap();
+}
