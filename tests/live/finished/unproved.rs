@@ -1,5 +1,5 @@
-//! Recipes by which finished jobs were once not counted for days: a query that fails inside slurmdbd while it answers "no
-//! jobs", and a long time without jobs.
+//! Recipes by which finished jobs were once miscounted, or not counted for days: an array that never started, seen through a
+//! restart of slurmctld; a query that fails inside slurmdbd while it answers "no jobs"; and a long time without jobs.
 //!
 //! What is expected is counted here, from what was submitted and what was inserted.
 
@@ -9,10 +9,44 @@ use anyhow::{Context as _, Result, ensure};
 use carbon::{Limits, Queue};
 use sandbox::{Accounting, Folder, Manner, Sink, is_root, now, wait};
 
-use super::{MINUTE, Sent, jobs, toml};
+use super::{MINUTE, Sent, Stage, jobs, toml};
 
 /// Jobs in the past, over 70 hours.
 const PAST: u64 = 2000;
+
+/// The whole of a cancelled array once counted as one job that had started: slurmdbd has a start and a text of TRES for it
+/// if slurmctld was restarted before it had reported the job.
+#[test]
+fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() {
+    let mut stage = Stage::start().unwrap();
+    let slurm = &stage.accounting.slurm;
+    let held = slurm.submit(&["-H", "--array=1-20", "--wrap", "true"]).unwrap().to_string();
+    let one_at_a_time = slurm.submit(&["--array=1-20%1", "--wrap", "sleep 300"]).unwrap().to_string();
+    let runs = || slurm.call("squeue -h -t running -o %A").is_ok_and(|jobs| !jobs.is_empty());
+    wait::until("the first task", MINUTE, runs).unwrap();
+    slurm.run("scancel", &[&held, &one_at_a_time]).unwrap();
+    stage.accounting.slurm.slurmctld.stop().unwrap();
+    stage.accounting.slurm.slurmctld.start().unwrap();
+    let expected = [
+        ("state.cancelled.gauge-jobs", 40),
+        ("work.gauge-cancelled_before_start", 39),
+        ("work.gauge-started", 1),
+    ];
+    let counted =
+        |sent: &Sent| expected.map(|(path, _)| sent.last(&format!("total.{path}_total")).unwrap_or(0));
+    wait::until("all 40 tasks", MINUTE * 3, || {
+        stage.sent().is_ok_and(|sent| counted(&sent) == expected.map(|(_, jobs)| jobs))
+    })
+    .with_context(|| format!("{expected:?}: {:?}", stage.sent().map(|sent| counted(&sent))))
+    .unwrap();
+    stage.two_more_rounds().unwrap();
+    let sent = stage.sent().unwrap();
+    assert_eq!(counted(&sent), expected.map(|(_, jobs)| jobs));
+    for (path, jobs) in expected {
+        assert_eq!(sent.sum(&format!("total.{path}")), jobs, "all slots of {path}");
+    }
+    stage.daemon.stop().unwrap();
+}
 
 /// A daemon that has counted nothing since three days ago.
 fn three_days_ago(folder: &Folder) -> Result<()> {
