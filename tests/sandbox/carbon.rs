@@ -139,12 +139,6 @@ impl Carbon {
         self.configure(limits, false)
     }
 
-    /// Removes everything it has stored, as a new disk would.
-    pub fn forget(&self) -> Result<()> {
-        fs::remove_dir_all(&self.whisper)?;
-        Ok(fs::create_dir(&self.whisper)?)
-    }
-
     /// How many points it has discarded because its cache was full, by its log.
     pub fn dropped(&self) -> usize {
         self.process.lines().iter().filter(|line| line.contains("MetricCache is full")).count()

@@ -32,14 +32,12 @@ const MAX_PENDING: usize = 100;
 pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, Short> {
     let mut reply = Unpack(body);
     let from = &mut reply;
-    let parts_packed = (number < WITH_WIDE_SUM).then(|| from.u32()).transpose()?;
-    // The answer to a reset has no scheduler's part, and none was requested.
-    if parts_packed == Some(0) {
+    // parts_packed: the answer to a reset has no scheduler's part, and none was requested.
+    if number < WITH_WIDE_SUM && from.u32()? == 0 {
         return Err(Short);
     }
     // In the order of the bytes: members of a literal are evaluated as they are written.
     let statistics = Statistics {
-        parts_packed,
         req_time: from.i64()?,
         req_time_start: from.i64()?,
         server_thread_count: from.u32()?,

@@ -41,9 +41,9 @@ pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>, rpc: bo
     let rpc_queue_enabled = None;
 
     #[cfg(slurm_ge_2511)]
-    let (parts_packed, schedule_cycle_sum) = (None, reply.schedule_cycle_sum);
+    let schedule_cycle_sum = reply.schedule_cycle_sum;
     #[cfg(not(slurm_ge_2511))]
-    let (parts_packed, schedule_cycle_sum) = (Some(reply.parts_packed), reply.schedule_cycle_sum.into());
+    let schedule_cycle_sum = reply.schedule_cycle_sum.into();
 
     statistics! { reply:
         copied { req_time req_time_start server_thread_count agent_queue_size agent_count agent_thread_count
@@ -57,7 +57,6 @@ pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>, rpc: bo
         schedule_cycle_sum: Some(schedule_cycle_sum),
         schedule_exit: schedule_exit,
         bf_exit: bf_exit,
-        parts_packed: parts_packed,
         rpc_queue_enabled: rpc_queue_enabled,
         means: None,
         rpc: rpc.then(|| rpc::from_reply(reply)),
@@ -116,7 +115,6 @@ mod tests {
         assert_eq!(statistics.schedule_exit.is_some(), cfg!(slurm_ge_2311));
         assert_eq!(statistics.bf_exit.is_some(), cfg!(slurm_ge_2311));
         assert_eq!(statistics.rpc_queue_enabled.is_some(), cfg!(slurm_ge_2405));
-        assert_eq!(statistics.parts_packed.is_some(), cfg!(not(slurm_ge_2511)));
     }
 
     #[cfg(slurm_ge_2311)]

@@ -97,8 +97,6 @@ pub struct Statistics {
     /// Backfill cycles by the reason why they ended ([`crate::BACKFILL_EXITS`]); from 23.11.
     pub bf_exit: Option<Vec<u32>>,
 
-    /// Whether job, node and partition parts were packed into the reply; up to 25.05.
-    pub parts_packed: Option<u32>,
     /// Whether slurmctld queues RPCs by type (`SlurmctldParameters=enable_rpc_queue`); from 24.05.
     pub rpc_queue_enabled: Option<bool>,
     /// Means since the last reset, if the sums behind them are not known.

@@ -43,7 +43,7 @@ members! { |item, statistics, means|
         jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending jobs_running
         bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter bf_cycle_last
         bf_queue_len }
-    number statistics { parts_packed schedule_cycle_depth bf_cycle_max bf_last_depth bf_last_depth_try bf_depth_sum
+    number statistics { schedule_cycle_depth bf_cycle_max bf_last_depth bf_last_depth_try bf_depth_sum
         bf_depth_try_sum bf_queue_len_sum bf_table_size bf_table_size_sum schedule_cycle_sum bf_cycle_sum }
     number means { schedule_cycle_mean -> schedule_cycle schedule_cycle_mean_depth -> schedule_depth
         bf_cycle_mean -> bf_cycle bf_depth_mean -> bf_depth bf_depth_mean_try -> bf_depth_try

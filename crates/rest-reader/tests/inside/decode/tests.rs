@@ -14,7 +14,6 @@ use super::{NodesAnswer, read};
 fn diag() -> Value {
     let number = |number: i64| json!({"set": true, "infinite": false, "number": number});
     let mut statistics = json!({
-        "parts_packed": 1,
         "req_time": number(1_700_000_100), "req_time_start": number(1_700_000_000),
         "job_states_ts": number(1_700_000_090), "bf_when_last_cycle": number(1_700_000_095),
         "bf_active": false, "schedule_exit": {

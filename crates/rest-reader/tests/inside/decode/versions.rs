@@ -79,7 +79,6 @@ fn diag(version: u32) -> Value {
             s.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         }
     };
-    add(38, 44, json!({"parts_packed": 1}));
     add(38, 38, json!({"bf_cycle_max": 33}));
     add(38, 45, json!({"bf_table_size": 34, "bf_table_size_mean": 35}));
     add(
@@ -135,7 +134,6 @@ fn diag_of_every_version_says_under_each_name_what_that_version_means() {
             (11, 15, 31, 1)
         );
         assert_eq!((s.job_states_ts, s.bf_when_last_cycle), (Some(1_700_000_590), None));
-        assert_eq!(s.parts_packed, (version < 45).then_some(1));
         assert_eq!(
             (s.schedule_cycle_sum, s.schedule_cycle_depth),
             (told(41, 42).map(Into::into), told(41, 43))
