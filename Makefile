@@ -97,8 +97,6 @@ golden: ## write the golden files, docs/metrics.md and THIRD-PARTY-NOTICES again
 	# Programs and tests are built with this one.
 	UPDATE_GOLDEN=1 cargo test --quiet --locked -p slurm-graphite the_shipped_file
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
-	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
-	mv $(TARGET)/metrics.md docs/metrics.md
 	python3 packaging/third-party.py > $(TARGET)/notices
 	mv $(TARGET)/notices THIRD-PARTY-NOTICES
 

@@ -24,15 +24,14 @@ use crate::accounting::{Accounting, Plan};
 use crate::clock::{self, or_never, unix_now};
 use crate::config::Config;
 use crate::follow::{Change, Follow};
-use crate::self_metrics::FollowFigures;
 use crate::source::rest::Expiry;
-use crate::source::{Outcome, ReaderKind, ReaderMemory, Source};
+use crate::source::{Outcome, ReaderMemory, ReaderStatus, Source};
 use crate::status::ReaderEntry;
 use crate::survey::{START_DEADLINE, Survey, patient};
 
 pub(crate) struct Cluster {
     /// The reader of the statistics.
-    statistics: Source,
+    pub(crate) statistics: Source,
     /// Where figures are published only if the active slurmctld runs here.
     pub(crate) follow: Option<Follow>,
     /// For the collectors that need more than the statistics, if there are any: `Role::Surveys`, and of slurmdbd, whose reader is that
@@ -44,7 +43,7 @@ pub(crate) struct Cluster {
     tick: TickPhase,
     pub(crate) seen: SlurmctldSeen,
     /// Of slurmrestd, when its token ends.
-    token: Expiry,
+    pub(crate) token: Expiry,
 }
 
 /// Returns what a collector has stored.
@@ -208,11 +207,6 @@ impl Cluster {
         self.tick.answered()
     }
 
-    /// Logs what is news of slurmctld.
-    pub(crate) fn note_answer(&mut self, outcome: &Outcome) {
-        self.seen.answered(outcome, unix_now());
-    }
-
     pub(crate) fn note_standby(&mut self) {
         let ahead = self.follow.as_ref().and_then(Follow::host_ahead);
         self.seen.standby(ahead, unix_now());
@@ -282,11 +276,6 @@ impl Cluster {
         self.surveys.values_mut().for_each(Survey::forget);
     }
 
-    /// Adds the points of a tick.
-    pub(crate) fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, prefix: &str, batch: &mut Batch) {
-        self.collecting.collect(timestamp, outcome, prefix, batch);
-    }
-
     /// Adds the points of a survey's round.
     pub(crate) fn collect_survey(&mut self, done: RoundResult, prefix: &str, batch: &mut Batch) {
         let RoundResult { timestamp, asked, replies } = done;
@@ -320,23 +309,14 @@ impl Cluster {
         self.surveys.get_mut(&role)?.answered(outcome, clock::now())
     }
 
-    pub(crate) fn follow_figures(&self) -> Option<FollowFigures> {
-        self.follow.as_ref()?.figures
+    /// The reader of the surveys, where there is one.
+    pub(crate) fn survey_source(&self) -> Option<&Source> {
+        self.surveys.get(&Role::Surveys).map(|survey| &survey.source)
     }
 
-    /// Seconds until slurmrestd's token ends.
-    pub(crate) fn token_expires_in(&self) -> Option<i64> {
-        self.token.left(unix_now())
-    }
-
-    /// The readers' process ids: of the statistics, and of the surveys.
-    pub(crate) fn pids(&self) -> (Option<u32>, Option<u32>) {
-        (self.statistics.pid(), self.surveys.get(&Role::Surveys).and_then(|survey| survey.source.pid()))
-    }
-
-    /// What the reader of the statistics is.
-    pub(crate) fn reader_kind(&self) -> Option<ReaderKind> {
-        self.statistics.last().map(|(kind, _)| kind)
+    /// Whether this host may have lost its role without knowing it.
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.follow.as_ref().is_some_and(Follow::is_isolated)
     }
 
     /// Whether something is collected that only libslurm's reader and that of slurmrestd can read.
@@ -352,18 +332,20 @@ impl Cluster {
 
     /// For `status`.
     pub(crate) fn readers(&self) -> Vec<ReaderEntry> {
-        let entry = |role: &str, source: &Source| ReaderEntry {
-            role: role.to_owned(),
-            kind: source.last().map(|(kind, _)| kind.name().to_owned()),
-            release: source.last().and_then(|(_, release)| release).map(|release| release.to_string()),
-            pid: source.pid(),
-            restarts: source.restarts(),
+        let sources = [
+            ("statistics", Some(&self.statistics)),
+            ("pings", self.follow.as_ref().map(|follow| &follow.source)),
+            ("surveys", self.survey_source()),
+            ("accounting", self.slurmdbd_source()),
+        ];
+        let entry = |(role, source): (&str, Option<&Source>)| {
+            let ReaderStatus { restarts, pid, last } = source?.status();
+            let (kind, release) = last.unzip();
+            let kind = kind.map(|kind| kind.name().to_owned());
+            let release = release.flatten().map(|release| release.to_string());
+            Some(ReaderEntry { role: role.to_owned(), kind, release, pid, restarts })
         };
-        let surveys = self.surveys.get(&Role::Surveys).map(|survey| entry("surveys", &survey.source));
-        let pings = self.follow.as_ref().map(|follow| entry("pings", &follow.source));
-        let accounting = self.slurmdbd_source().map(|source| entry("accounting", source));
-        let statistics = std::iter::once(entry("statistics", &self.statistics));
-        statistics.chain(pings).chain(surveys).chain(accounting).collect()
+        sources.into_iter().filter_map(entry).collect()
     }
 }
 

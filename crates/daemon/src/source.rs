@@ -14,12 +14,13 @@ mod stderr;
 mod supervisor;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use slurm_snapshot::{Failure, Reading, Release, Request};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 pub(crate) use self::locate::ReaderKind;
 use self::process::ProcessError;
@@ -98,22 +99,13 @@ pub(crate) struct Source {
     requests: mpsc::Sender<Question>,
     answered: mpsc::Sender<Outcome>,
     outcomes: mpsc::Receiver<Outcome>,
-    status: Arc<ReaderStatus>,
-    task: Arc<ReaderTask>,
+    status: watch::Receiver<ReaderStatus>,
+    /// With the last handle goes the task, and with the task its reader.
+    task: Arc<JoinSet<()>>,
 }
 
 /// A request, and where its outcome goes.
 type Question = (Request, mpsc::Sender<Outcome>);
-
-/// With the last handle goes the task, and with the task its reader.
-#[derive(Debug)]
-struct ReaderTask(tokio::task::JoinHandle<()>);
-
-impl Drop for ReaderTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 /// What outlives readers, and the sources that started them.
 #[derive(Clone, Debug, Default)]
@@ -137,12 +129,21 @@ impl ReaderMemory {
 }
 
 /// The reader's state, as others see it.
-#[derive(Debug, Default)]
-struct ReaderStatus {
-    restarts: AtomicU64,
-    pid: AtomicU32,
-    /// The last one, with the release of its libslurm, where it has one.
-    last: Mutex<Option<(ReaderKind, Option<Release>)>>,
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReaderStatus {
+    /// Readers started again so far, after the first.
+    pub(crate) restarts: u64,
+    /// The reader's process id, while there is one.
+    pub(crate) pid: Option<u32>,
+    /// What the last reader is, with the release of its libslurm, where it has one.
+    pub(crate) last: Option<(ReaderKind, Option<Release>)>,
+}
+
+impl ReaderStatus {
+    /// What the last reader is.
+    pub(crate) fn kind(&self) -> Option<ReaderKind> {
+        self.last.map(|(kind, _)| kind)
+    }
 }
 
 impl Source {
@@ -152,17 +153,16 @@ impl Source {
         // One of each handle, and of those that are gone.
         let (requests, asked) = mpsc::channel(4);
         let (answered, outcomes) = mpsc::channel(1);
-        let status = Arc::new(ReaderStatus::default());
-        let supervisor = ReaderSupervisor::new(slurm, start_deadline, memory.clone(), Arc::clone(&status));
-        let task = Arc::new(ReaderTask(tokio::spawn(supervisor.run(asked))));
-        Self { requests, answered, outcomes, status, task }
+        let (told, status) = watch::channel(ReaderStatus::default());
+        let mut task = JoinSet::new();
+        task.spawn(ReaderSupervisor::new(slurm, start_deadline, memory.clone(), told).run(asked));
+        Self { requests, answered, outcomes, status, task: Arc::new(task) }
     }
 
     /// The second handle to the same reader.
     pub(crate) fn share(&self) -> Self {
         let (answered, outcomes) = mpsc::channel(1);
-        let (requests, status, task) =
-            (self.requests.clone(), Arc::clone(&self.status), Arc::clone(&self.task));
+        let (requests, status, task) = (self.requests.clone(), self.status.clone(), Arc::clone(&self.task));
         Self { requests, answered, outcomes, status, task }
     }
 
@@ -181,18 +181,7 @@ impl Source {
         }
     }
 
-    /// Readers started again so far, after the first.
-    pub(crate) fn restarts(&self) -> u64 {
-        self.status.restarts.load(Ordering::Relaxed)
-    }
-
-    /// The reader's process id, while there is one.
-    pub(crate) fn pid(&self) -> Option<u32> {
-        Some(self.status.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
-    }
-
-    /// What the last reader is, with the release of its libslurm, where it has one.
-    pub(crate) fn last(&self) -> Option<(ReaderKind, Option<Release>)> {
-        *self.status.last.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn status(&self) -> ReaderStatus {
+        *self.status.borrow()
     }
 }

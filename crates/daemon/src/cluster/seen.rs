@@ -25,8 +25,8 @@ struct Outage {
 }
 
 impl SlurmctldSeen {
-    /// Takes the outcome of a request for the statistics. Moments are Unix seconds.
-    pub(super) fn answered(&mut self, outcome: &Outcome, now: i64) {
+    /// Takes, and logs if it is news, the outcome of a request for the statistics. Moments are Unix seconds.
+    pub(crate) fn answered(&mut self, outcome: &Outcome, now: i64) {
         let before = (self.entry.answers, self.entry.standby);
         match outcome {
             Ok(reading) => {

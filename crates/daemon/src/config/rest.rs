@@ -1,8 +1,6 @@
 //! `[slurm] rest` and the keys that belong to it: how slurmrestd is asked instead of libslurm.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use slurm_snapshot::Endpoint;
 
@@ -17,11 +15,11 @@ pub(crate) struct RestSettings {
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) token_file: Option<PathBuf>,
     /// `None`: the token's own.
-    user: Option<String>,
+    pub(crate) user: Option<String>,
     /// `None`: the system's certificate authorities.
-    ca_file: Option<PathBuf>,
+    pub(crate) ca_file: Option<PathBuf>,
     /// The token may leave this host in the clear.
-    insecure: bool,
+    pub(crate) insecure: bool,
 }
 
 impl RestSettings {
@@ -69,25 +67,6 @@ impl RestSettings {
         if self.ca_file.is_some() && !endpoint.is_tls() {
             problem("slurm.ca_file", "can only be used with https://");
         }
-    }
-
-    /// `--timeout` of a reader, which gives up before it would be killed.
-    pub(crate) fn seconds(timeout: Duration) -> String {
-        (timeout.as_secs_f64() * 0.9).to_string()
-    }
-
-    /// The reader's arguments.
-    pub(crate) fn arguments(&self, timeout: Duration) -> Option<Vec<OsString>> {
-        let endpoint = self.endpoint.as_ref()?;
-        let flags = [
-            ("--rest", Some(endpoint.to_string().into())),
-            ("--timeout", Some(Self::seconds(timeout).into())),
-            ("--token-file", self.token_file.clone().map(Into::into)),
-            ("--user", self.user.clone().map(Into::into)),
-            ("--ca-file", self.ca_file.clone().map(Into::into)),
-        ];
-        let flags = flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
-        Some(flags.chain(self.insecure.then(|| "--insecure".into())).collect())
     }
 }
 

@@ -63,6 +63,14 @@ impl ReaderKind {
             Self::Rest => "slurmrestd",
         }
     }
+
+    /// Whose messages are on its stderr: libslurm logs there.
+    pub(super) const fn speaker(self) -> &'static str {
+        match self {
+            Self::Libslurm => "libslurm",
+            Self::Native | Self::Rest => "the reader",
+        }
+    }
 }
 
 /// The dynamic loader's words about a library that it does not find.

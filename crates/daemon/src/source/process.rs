@@ -14,7 +14,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
-use super::stderr::{LastLines, LogDedup, Speaker, Stderr};
+use super::locate::ReaderKind;
+use super::stderr::{LastLines, LogDedup, Stderr};
 use crate::printable::printable;
 
 /// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
@@ -40,9 +41,9 @@ pub(crate) enum ProcessError {
     /// libslurm's `fatal()`, most often: no configuration, or a bad one.
     #[error("libslurm failed to start (the reader ended, {status}){said}")]
     NotInitialized { status: String, said: LastLines },
-    #[error("{} was not ready within {} s{said}", .said.speaker, .deadline.as_secs_f64())]
+    #[error("{} was not ready within {} s{said}", .said.kind.speaker(), .deadline.as_secs_f64())]
     NotReady { deadline: Duration, said: LastLines },
-    #[error("the reader gave no response within {} s and was killed{}{said}", .deadline.as_secs_f64(), .said.speaker.may_hang())]
+    #[error("the reader gave no response within {} s and was killed{}{said}", .deadline.as_secs_f64(), .said.may_hang())]
     Silent { deadline: Duration, said: LastLines },
     #[error("unexpected output of the reader: {0}")]
     Nonsense(String),
@@ -56,7 +57,7 @@ impl ProcessError {
             Self::Nonsense(_) => "Install the reader of the same version as this program.",
             Self::Unloadable(_) => "Install the reader for this host's libslurm.",
             Self::Gone { said, .. } | Self::NotReady { said, .. } | Self::Silent { said, .. }
-                if matches!(said.speaker, Speaker::Reader) =>
+                if !matches!(said.kind, ReaderKind::Libslurm) =>
             {
                 "Slurm has not failed; the reader would have reported that. Is this host short of memory or CPU? \
                  `slurm-graphite check --connect` starts another reader."
@@ -78,7 +79,7 @@ pub(crate) struct Process {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     line: Vec<u8>,
-    pid: u32,
+    pid: Option<u32>,
     release: Option<Release>,
     stderr: Stderr,
 }
@@ -89,7 +90,7 @@ impl Process {
         program: &Path,
         arguments: &[OsString],
         deadline: Duration,
-        speaker: Speaker,
+        kind: ReaderKind,
         dedup: &LogDedup,
     ) -> Result<Self, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
@@ -105,19 +106,19 @@ impl Process {
             return Err(start_error(std::io::Error::other("no pipes")));
         };
         let mut process = Self {
-            pid: child.id().unwrap_or(0),
+            pid: child.id(),
             child,
             stdin,
             stdout: BufReader::with_capacity(16 << 10, stdout),
             line: Vec::new(),
             release: None,
-            stderr: Stderr::follow(stderr, speaker, dedup.clone()),
+            stderr: Stderr::follow(stderr, kind, dedup.clone()),
         };
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
         };
         let hello = hello.map_err(|error| match error {
-            ProcessError::Gone { status, said } if said.speaker == Speaker::Libslurm => {
+            ProcessError::Gone { status, said } if kind == ReaderKind::Libslurm => {
                 ProcessError::NotInitialized { status, said }
             }
             other => other,
@@ -200,7 +201,7 @@ impl Process {
     }
 
     /// The process id.
-    pub(crate) const fn pid(&self) -> u32 {
+    pub(crate) const fn pid(&self) -> Option<u32> {
         self.pid
     }
 
@@ -232,14 +233,11 @@ impl Process {
 
     /// Its pipes are closed: how it ended. One that lives on without them is as good as gone.
     async fn ended(&mut self) -> ProcessError {
-        let status = match timeout(Duration::from_secs(1), self.child.wait()).await {
-            Ok(Ok(status)) => status,
-            _ => {
-                return ProcessError::Gone {
-                    status: "its pipes are closed".to_owned(),
-                    said: self.stderr.said(),
-                };
-            }
+        let Ok(Ok(status)) = timeout(Duration::from_secs(1), self.child.wait()).await else {
+            return ProcessError::Gone {
+                status: "its pipes are closed".to_owned(),
+                said: self.stderr.said(),
+            };
         };
         self.stderr.finish().await;
         let said = self.stderr.said();
@@ -273,14 +271,14 @@ mod tests {
         let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
         let (deadline, dedup) = (Duration::from_secs(10), LogDedup::default());
         let shell = Path::new("/bin/sh");
-        let error = Process::start(shell, &script, deadline, Speaker::Reader, &dedup).await.unwrap_err();
+        let error = Process::start(shell, &script, deadline, ReaderKind::Rest, &dedup).await.unwrap_err();
         let text = error.to_string();
         assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
     }
 
     #[test]
     fn nobody_is_sent_to_munged_or_sdiag_on_a_host_that_asks_slurmrestd() {
-        let said = || LastLines { speaker: Speaker::Reader, lines: vec!["no memory".into()] };
+        let said = || LastLines { kind: ReaderKind::Rest, lines: vec!["no memory".into()] };
         let deadline = Duration::from_secs(30);
         for error in [
             ProcessError::Silent { deadline, said: said() },
@@ -308,7 +306,7 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let (deadline, dedup) = (Duration::from_secs(1), LogDedup::default());
-        let error = Process::start(&script, &[], deadline, Speaker::Libslurm, &dedup).await.unwrap_err();
+        let error = Process::start(&script, &[], deadline, ReaderKind::Libslurm, &dedup).await.unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
         assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStderr;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -18,45 +19,10 @@ const TAIL: usize = 3;
 /// How many lines are remembered so that none of them is logged twice.
 const REMEMBERED: usize = 16;
 
-/// The program whose messages are on a reader's stderr.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Speaker {
-    /// It logs there.
-    #[default]
-    Libslurm,
-    /// A reader that has no libslurm.
-    Reader,
-}
-
-impl From<ReaderKind> for Speaker {
-    fn from(kind: ReaderKind) -> Self {
-        if kind == ReaderKind::Libslurm { Self::Libslurm } else { Self::Reader }
-    }
-}
-
-impl Speaker {
-    /// What may hang if a reader does: the others have deadlines of their own for each request.
-    pub(super) const fn may_hang(self) -> &'static str {
-        match self {
-            Self::Libslurm => ": munged or slurmctld may hang",
-            Self::Reader => "",
-        }
-    }
-}
-
-impl fmt::Display for Speaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Libslurm => "libslurm",
-            Self::Reader => "the reader",
-        })
-    }
-}
-
 /// The last lines of its stderr.
 #[derive(Debug, Default)]
 pub(crate) struct LastLines {
-    pub(super) speaker: Speaker,
+    pub(super) kind: ReaderKind,
     pub(super) lines: Vec<String>,
 }
 
@@ -65,6 +31,14 @@ impl LastLines {
     pub(crate) const fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
+
+    /// What may hang if a reader does: the others have deadlines of their own for each request.
+    pub(super) const fn may_hang(&self) -> &'static str {
+        match self.kind {
+            ReaderKind::Libslurm => ": munged or slurmctld may hang",
+            ReaderKind::Native | ReaderKind::Rest => "",
+        }
+    }
 }
 
 impl fmt::Display for LastLines {
@@ -72,7 +46,7 @@ impl fmt::Display for LastLines {
         if self.is_empty() {
             Ok(())
         } else {
-            write!(f, "; {} said: {}", self.speaker, self.lines.join(" | "))
+            write!(f, "; {} said: {}", self.kind.speaker(), self.lines.join(" | "))
         }
     }
 }
@@ -112,21 +86,22 @@ fn remember(lines: &Lines, text: &str, most: usize) -> bool {
 /// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
 #[derive(Debug)]
 pub(super) struct Stderr {
-    pub(super) speaker: Speaker,
+    kind: ReaderKind,
     /// The last lines of this reader.
     tail: Lines,
     pub(super) dedup: LogDedup,
-    task: tokio::task::JoinHandle<()>,
+    /// It ends with this.
+    task: JoinSet<()>,
 }
 
 impl Stderr {
-    pub(super) fn follow(stderr: ChildStderr, speaker: Speaker, dedup: LogDedup) -> Self {
-        let tail = Lines::default();
-        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&tail), speaker, dedup.clone()));
-        Self { speaker, tail, dedup, task }
+    pub(super) fn follow(stderr: ChildStderr, kind: ReaderKind, dedup: LogDedup) -> Self {
+        let (tail, mut task) = (Lines::default(), JoinSet::new());
+        task.spawn(Self::carry(stderr, Arc::clone(&tail), kind, dedup.clone()));
+        Self { kind, tail, dedup, task }
     }
 
-    async fn carry(stderr: ChildStderr, tail: Lines, speaker: Speaker, dedup: LogDedup) {
+    async fn carry(stderr: ChildStderr, tail: Lines, kind: ReaderKind, dedup: LogDedup) {
         // Small: it stays for the reader's whole life.
         let mut stderr = BufReader::with_capacity(512, stderr);
         let mut line = Vec::new();
@@ -145,11 +120,11 @@ impl Stderr {
             if is_of_the_loader(&text) {
                 debug!("{text}");
             } else {
-                match (speaker, remember(&dedup.0, &text, REMEMBERED)) {
-                    (Speaker::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
-                    (Speaker::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
-                    (Speaker::Reader, true) => warn!("the reader: {text}"),
-                    (Speaker::Reader, false) => debug!("the reader: {text}"),
+                match (kind, remember(&dedup.0, &text, REMEMBERED)) {
+                    (ReaderKind::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
+                    (ReaderKind::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
+                    (_, true) => warn!("the reader: {text}"),
+                    (_, false) => debug!("the reader: {text}"),
                 }
             }
             remember(&tail, &text, TAIL);
@@ -157,7 +132,7 @@ impl Stderr {
     }
 
     pub(super) fn said(&self) -> LastLines {
-        LastLines { speaker: self.speaker, lines: lock(&self.tail).iter().cloned().collect() }
+        LastLines { kind: self.kind, lines: lock(&self.tail).iter().cloned().collect() }
     }
 
     /// Another request: what was said before is not about it.
@@ -167,7 +142,7 @@ impl Stderr {
 
     /// Takes what is still in the pipe of a reader that has ended.
     pub(super) async fn finish(&mut self) {
-        let _ = timeout(Duration::from_secs(1), &mut self.task).await;
+        let _ = timeout(Duration::from_secs(1), self.task.join_next()).await;
     }
 }
 
@@ -185,12 +160,6 @@ fn is_of_the_loader(text: &str) -> bool {
     ["error while loading shared libraries", "symbol lookup error", "the loaded libslurm is "]
         .iter()
         .any(|words| text.contains(words))
-}
-
-impl Drop for Stderr {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 #[cfg(test)]

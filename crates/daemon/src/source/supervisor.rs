@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use carbon::Backoff;
 use slurm_snapshot::{Answer, ReplyKind, Request};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
@@ -17,7 +17,7 @@ use super::locate::{self, ReaderKind};
 use super::process::{Process, ProcessError};
 use super::stderr::{LastLines, LogDedup};
 use super::{Outcome, Question, ReaderMemory, ReaderStatus, SourceError};
-use crate::config::{ReaderChoice, RestSettings, SlurmSettings};
+use crate::config::{ReaderChoice, SlurmSettings};
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
 /// controller may have moved.
@@ -28,14 +28,13 @@ pub(super) struct ReaderSupervisor {
     slurm: SlurmSettings,
     start_deadline: Duration,
     memory: ReaderMemory,
-    status: Arc<ReaderStatus>,
+    status: watch::Sender<ReaderStatus>,
     reader: Option<Process>,
     conf: ConfWatch,
     /// While the native reader is used only because no libslurm has a reader: where one would appear.
     libslurm: Option<ConfWatch>,
     backoff: Backoff,
     pause: Option<Pause>,
-    started_before: bool,
     /// The one that was started last.
     program: Option<PathBuf>,
     unanswered_since: Option<Instant>,
@@ -62,7 +61,7 @@ impl ReaderSupervisor {
         slurm: SlurmSettings,
         start_deadline: Duration,
         memory: ReaderMemory,
-        status: Arc<ReaderStatus>,
+        status: watch::Sender<ReaderStatus>,
     ) -> Self {
         Self {
             conf: ConfWatch::new(slurm.conf.as_deref()),
@@ -75,7 +74,6 @@ impl ReaderSupervisor {
             reader: None,
             backoff: Backoff::default(),
             pause: None,
-            started_before: false,
             program: None,
             unanswered_since: None,
             troubled: false,
@@ -169,18 +167,7 @@ impl ReaderSupervisor {
             Ok(()) => self.start().await,
             Err(missing) => Err(SourceError::NoConf(missing)),
         };
-        match started {
-            Ok(reader) => {
-                if self.started_before {
-                    self.status.restarts.fetch_add(1, Ordering::Relaxed);
-                    self.memory.restarts.fetch_add(1, Ordering::Relaxed);
-                }
-                self.started_before = true;
-                self.status.pid.store(reader.pid(), Ordering::Relaxed);
-                Ok(reader)
-            }
-            Err(error) => Err(self.lose_reader(error)),
-        }
+        started.map_err(|error| self.lose_reader(error))
     }
 
     /// A reader of slurmrestd has no slurm.conf.
@@ -194,11 +181,10 @@ impl ReaderSupervisor {
         for program in programs {
             let kind = ReaderKind::of(&program, &self.slurm);
             let arguments = self.arguments(kind);
-            match Process::start(&program, &arguments, self.start_deadline, kind.into(), &self.dedup).await {
+            match Process::start(&program, &arguments, self.start_deadline, kind, &self.dedup).await {
                 Ok(reader) => {
                     let (path, pid) = (program.display(), reader.pid());
                     let release = reader.release();
-                    *self.status.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((kind, release));
                     let whose = match (kind, release) {
                         (ReaderKind::Native, _) => "slurmctld's own protocol".to_owned(),
                         (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
@@ -206,9 +192,15 @@ impl ReaderSupervisor {
                         (ReaderKind::Libslurm, Some(release)) => format!("Slurm {release}"),
                     };
                     self.watch_libslurm(kind, &unfit).await;
+                    let last = self.program.replace(program.clone());
+                    let again = u64::from(last.is_some());
+                    self.memory.restarts.fetch_add(again, Ordering::Relaxed);
+                    self.status.send_modify(|status| {
+                        status.restarts += again;
+                        (status.pid, status.last) = (pid, Some((kind, release)));
+                    });
                     // Of another libslurm, it is the sign of an upgrade.
-                    let same = self.program.replace(program.clone()).is_none_or(|last| last == program);
-                    if self.troubled && self.started_before && same {
+                    if self.troubled && last.as_ref() == Some(&program) {
                         debug!(reader = %path, pid, "reader started again for {whose}");
                     } else {
                         info!(reader = %path, pid, "reader started for {whose}");
@@ -229,9 +221,8 @@ impl ReaderSupervisor {
 
     /// Drops the reader and pauses; returns the error that requests get until then.
     fn lose_reader(&mut self, error: SourceError) -> SourceError {
-        self.reader = None;
+        self.replace_reader();
         self.troubled = true;
-        self.status.pid.store(0, Ordering::Relaxed);
         let error = Arc::new(error);
         self.pause =
             Some(Pause { until: Instant::now() + self.backoff.next_delay(), error: Arc::clone(&error) });
@@ -261,19 +252,28 @@ impl ReaderSupervisor {
 
     /// What a reader of this kind is started with.
     fn arguments(&self, kind: ReaderKind) -> Vec<OsString> {
-        let slurm = &self.slurm;
-        let conf = ("--conf", slurm.conf.clone().map(Into::into));
+        let SlurmSettings { conf, rest, timeout, .. } = &self.slurm;
+        let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);
+        let conf = ("--conf", path(conf));
+        let token_file = ("--token-file", path(&rest.token_file));
+        // It gives up before it would be killed.
+        let timeout = ("--timeout", Some((timeout.as_secs_f64() * 0.9).to_string().into()));
         let flags = match kind {
-            ReaderKind::Rest => return slurm.rest.arguments(slurm.timeout).unwrap_or_default(),
             ReaderKind::Libslurm => vec![conf],
-            ReaderKind::Native => vec![
-                conf,
-                ("--timeout", Some(RestSettings::seconds(slurm.timeout).into())),
-                ("--token-file", slurm.rest.token_file.clone().map(Into::into)),
-                ("--remember", self.memory.numbers.clone().map(Into::into)),
+            ReaderKind::Native => {
+                vec![conf, timeout, token_file, ("--remember", path(&self.memory.numbers))]
+            }
+            ReaderKind::Rest => vec![
+                ("--rest", rest.endpoint.as_ref().map(|endpoint| endpoint.to_string().into())),
+                timeout,
+                token_file,
+                ("--user", rest.user.clone().map(Into::into)),
+                ("--ca-file", path(&rest.ca_file)),
             ],
         };
-        flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten().collect()
+        let flags = flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
+        // Without slurmrestd the configuration cannot have it.
+        flags.chain(rest.insecure.then(|| "--insecure".into())).collect()
     }
 
     /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried
@@ -296,8 +296,7 @@ impl ReaderSupervisor {
 
     fn notice_stale(&mut self) {
         // Only libslurm keeps to the controller that it once knew.
-        let last = *self.status.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let keeps = last.is_some_and(|(kind, _)| kind == ReaderKind::Libslurm);
+        let keeps = self.status.borrow().kind() == Some(ReaderKind::Libslurm);
         if keeps && self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
             debug!("slurmctld has not answered for a minute; starting another reader, in case it has moved");
             self.unanswered_since = None;
@@ -309,7 +308,7 @@ impl ReaderSupervisor {
     fn replace_reader(&mut self) {
         self.reader = None;
         self.pause = None;
-        self.status.pid.store(0, Ordering::Relaxed);
+        self.status.send_modify(|status| status.pid = None);
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
     let mut source = Source::start(config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
     source.ask(Ticks::new(config).request());
     let outcome = source.outcome().await;
-    let kind = source.last().map(|(kind, _)| kind).unwrap_or_default();
+    let kind = source.status().kind().unwrap_or_default();
     match outcome {
         Ok(reading) => {
             report.add(reader(kind, &reading, config));
@@ -201,7 +201,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
         "slurm.conf: there is no {}; libslurm looks in its own place, then asks a configless slurmctld (SLURM_CONF_SERVER, or DNS)",
         conf::USUAL.join(" or ")
     )));
-    Some(SlurmConf { munge: true, socket: MUNGE_SOCKET.into(), certain: false })
+    Some(SlurmConf { certain: false, ..SlurmConf::of("") })
 }
 
 /// It may be on a file system that hangs.

@@ -9,23 +9,14 @@ use slurm_snapshot::Reply;
 use tracing::{debug, info, trace};
 
 use super::{Daemon, remembering};
-use crate::follow::Follow;
+use crate::clock::unix_now;
 use crate::self_metrics::DestinationMetrics;
 use crate::source::Outcome;
 
 impl Daemon {
-    /// Hands a batch to the queue, and to every destination with it.
-    fn push(&mut self, batch: &Batch) {
-        self.push_as(batch, false);
-    }
-
-    /// Hands figures of the cluster to the queue. While this host is isolated, they may have to be dropped.
-    fn push_cluster(&mut self, batch: &Batch) {
-        let is_isolated = self.cluster.follow.as_ref().is_some_and(Follow::is_isolated);
-        self.push_as(batch, is_isolated);
-    }
-
-    fn push_as(&mut self, batch: &Batch, is_provisional: bool) {
+    /// Hands a batch to the queue, and to every destination with it. Figures of the cluster are provisional while this host is
+    /// isolated: they may have to be dropped.
+    fn push(&mut self, batch: &Batch, is_provisional: bool) {
         self.remember(batch.timestamp());
         if batch.points().len() == 0 {
             return;
@@ -50,7 +41,7 @@ impl Daemon {
             Ok(_) => self.health.readings_ok += 1,
             Err(_) => self.health.readings_failed += 1,
         }
-        self.cluster.note_answer(&outcome);
+        self.cluster.seen.answered(&outcome, unix_now());
         match (tick, outcome) {
             (Some(timestamp), outcome) => self.emit(
                 timestamp,
@@ -78,24 +69,24 @@ impl Daemon {
         self.health.reader_restarts = self.readers.restarts();
         self.health.reload_refused = self.refused.is_some();
         self.note_reader();
-        self.health.token_expires_in = self.cluster.token_expires_in();
-        let (reader, second_reader) = self.cluster.pids();
-        self.health.look_at_memory(reader, second_reader);
+        self.health.token_expires_in = self.cluster.token.left(unix_now());
+        let surveys = self.cluster.survey_source().and_then(|source| source.status().pid);
+        self.health.look_at_memory(self.cluster.statistics.status().pid, surveys);
         if let Some(name) = reading.and_then(|reading| reading.cluster.as_ref()) {
             self.cluster.know(name, &self.config);
         }
         let prefix = self.cluster.prefix(&self.config.prefix, &self.host);
         let is_published = self.note_tick(&outcome);
-        self.health.follow = self.cluster.follow_figures();
+        self.health.follow = self.cluster.follow.as_ref().and_then(|follow| follow.figures);
         let Some(prefix) = prefix else { return };
         let mut batch = mem::take(&mut self.batch);
         batch.restart(timestamp);
         // Only what another controller's host may have sent too is apart from the daemon's own figures.
-        let is_isolated = is_published && self.cluster.follow.as_ref().is_some_and(Follow::is_isolated);
+        let is_isolated = is_published && self.cluster.is_isolated();
         let mut cluster = Batch::new(timestamp);
         if is_published {
             let batch = if is_isolated { &mut cluster } else { &mut batch };
-            self.cluster.collect(timestamp, &outcome, &prefix, batch);
+            self.cluster.collecting.collect(timestamp, &outcome, &prefix, batch);
         }
         let destinations: Vec<(String, DestinationMetrics)> = self
             .senders
@@ -108,9 +99,9 @@ impl Daemon {
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         let refused = batch.refused().saturating_add(cluster.refused());
         self.health.points_refused = self.health.points_refused.saturating_add(refused);
-        self.push(&batch);
+        self.push(&batch, false);
         // Last, so that it is the newest.
-        self.push_as(&cluster, true);
+        self.push(&cluster, true);
         self.batch = batch;
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
@@ -144,7 +135,7 @@ impl Daemon {
         let mut batch = Batch::new(done.timestamp);
         self.cluster.collect_survey(done, &prefix, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
-        self.push_cluster(&batch);
+        self.push(&batch, self.cluster.is_isolated());
     }
 }
 

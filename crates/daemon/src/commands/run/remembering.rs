@@ -43,10 +43,10 @@ const READER: &str = "reader";
 impl Daemon {
     /// Notes which reader is used, and warns where `auto` does not use libslurm's any more, or what is collected needs it.
     pub(super) fn note_reader(&mut self) {
-        let Some(kind) = self.cluster.reader_kind().filter(|kind| self.health.reader != Some(*kind as u32))
-        else {
+        let Some(kind) = self.cluster.statistics.status().kind() else { return };
+        if self.health.reader == Some(kind as u32) {
             return;
-        };
+        }
         let was_another = self.health.reader.replace(kind as u32).is_some();
         let is_auto = self.config.slurm.reader == ReaderChoice::Auto;
         let is_lacking = self.cluster.needs_more_than_statistics();

@@ -46,7 +46,7 @@ fn read(document: &str) -> BTreeSet<Figure> {
 }
 
 #[test]
-fn the_document_is_what_this_prints() {
+fn the_shipped_document_is_what_the_tables_say() {
     crate::golden::golden("../../docs/metrics.md", &document());
 }
 

@@ -1,4 +1,5 @@
-//! docs/metrics.md: each figure is in one table only, with all levels that have it. What is on by default comes first.
+//! What docs/metrics.md is made of: each figure is in one table only, with all levels that have it. What is on by default comes
+//! first. The program prints the file.
 
 use std::fmt::Write;
 
@@ -105,6 +106,4 @@ impl Section {
     }
 }
 
-#[cfg(test)]
-#[path = "../../../tests/inside/metrics_document.rs"]
 mod tests;
