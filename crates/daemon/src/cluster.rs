@@ -278,9 +278,8 @@ impl Cluster {
 
     /// Adds the points of a survey's round.
     pub(crate) fn collect_survey(&mut self, done: RoundResult, prefix: &str, batch: &mut Batch) {
-        let RoundResult { timestamp, asked, replies } = done;
-        let done = RoundResult { timestamp, asked, replies: replies.only_of(self.name()) };
-        self.collecting.collect_survey(DueCollectors::At(timestamp), &done, unix_now(), prefix, batch);
+        let done = RoundResult { replies: done.replies.only_of(self.name()), ..done };
+        self.collecting.collect_survey(DueCollectors::At(done.timestamp), &done, unix_now(), prefix, batch);
     }
 
     /// Begins a round of each survey that is due, after the tick's own reading, which shows how busy slurmctld is.

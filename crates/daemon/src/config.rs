@@ -28,9 +28,7 @@ pub(crate) use self::problem::Problems;
 pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
 use self::value::interval;
-use self::value::{
-    between, bytes, destination_name, follow, log_format, log_level, path, protocol_name, rate, reader,
-};
+use self::value::{between, bytes, destination_name, log_format, log_level, one_of, path, rate, reader};
 pub(crate) use self::value::{duration, seconds};
 use crate::host::host;
 use crate::tagged::tagged;
@@ -156,20 +154,19 @@ impl Config {
                 }
                 message => message,
             };
-            problems.list.push(Problem { line, ..Problem::whole("not TOML", text) });
+            problems.list.push(Problem { line, key: "not TOML".to_owned(), text: text.to_owned() });
         }
         // What follows a syntax error was read as something else: complaints about it would mislead.
         if problems.list.is_empty() {
             config.apply_file(Section::new("", table, &text, &mut problems));
         }
-        let list = &mut problems.list;
-        config.apply_flags(flags, list);
+        config.apply_flags(flags, &mut problems);
         for to in &mut config.carbon {
             to.replay_rate = config.queue.replay_rate;
         }
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
-        config.check(list);
-        if list.is_empty() { Ok(config) } else { Err(problems.locate()) }
+        config.check(&mut problems);
+        if problems.list.is_empty() { Ok(config) } else { Err(problems.locate()) }
     }
 
     #[cfg(test)]
@@ -193,7 +190,7 @@ impl Config {
             slurm.set("reader", reader, &mut self.slurm.reader);
             self.slurm.rest.apply(&mut slurm);
             slurm.set("timeout", between(SECOND, MINUTE * 10), &mut self.slurm.timeout);
-            slurm.set("follow", follow, &mut self.slurm.follow);
+            slurm.set("follow", one_of([("slurmctld", true)]), &mut self.slurm.follow);
             slurm.end();
         }
         if let Some(mut log) = top.section("log") {
@@ -223,7 +220,8 @@ impl Config {
             let mut reconnect_every = None;
             carbon.set_some("address", str::parse::<Address>, &mut address);
             carbon.set_some("name", destination_name, &mut name);
-            carbon.set("protocol", protocol_name, &mut protocol);
+            let protocols = [("pickle", Protocol::Pickle), ("plaintext", Protocol::Plaintext)];
+            carbon.set("protocol", one_of(protocols), &mut protocol);
             carbon.set_flag("tags", &mut tags);
             carbon.set("connect_timeout", between(SECOND / 10, MINUTE * 10), &mut timeouts.connect);
             // The connection is given up after 10 minutes.
@@ -269,9 +267,9 @@ impl Config {
         top.end();
     }
 
-    fn apply_flags(&mut self, flags: &Flags, problems: &mut Vec<Problem>) {
+    fn apply_flags(&mut self, flags: &Flags, problems: &mut Problems) {
         let Flags { carbon, paths, slurm, queue_dir, log } = flags;
-        let mut problem = |key: &str, text: String| problems.push(Problem::whole(format!("--{key}"), text));
+        let mut problem = |key: &str, text: String| problems.add(format!("--{key}"), text);
         macro_rules! set {
             ($key:literal, $text:expr, $parse:expr, $target:expr) => {
                 if let Some(text) = $text {
@@ -318,22 +316,26 @@ impl Config {
     }
 
     /// Checks that the values fit each other.
-    fn check(&self, problems: &mut Vec<Problem>) {
+    fn check(&self, problems: &mut Problems) {
         let Self { slurm, queue, collectors, .. } = self;
         // A prefix can be too long for what comes behind it.
-        problems.extend(self.carbon.iter().find_map(|to| {
+        let too_long = |to: &Destination| {
             let path = self.prefix.longest_path(&host(), &to.name);
-            let error = carbon::path::check(&path).err()?;
-            Some(Problem::whole("prefix", format!("is too long for the path {path}: {error}")))
-        }));
+            carbon::path::check(&path).err().map(|error| format!("is too long for the path {path}: {error}"))
+        };
+        if let Some(text) = self.carbon.iter().find_map(too_long) {
+            problems.add("prefix", text);
+        }
         // The queue's file has room for more than its log.
         let least = carbon::LEAST_FILE_BYTES;
         if queue.dir.is_some() && queue.limits.max_bytes < least {
             let least = least >> 20;
-            let text = format!(
-                "with queue.dir it must be {least}MiB or more; only a queue in memory can be smaller"
+            problems.add(
+                "queue.max_bytes",
+                format!(
+                    "with queue.dir it must be {least}MiB or more; only a queue in memory can be smaller"
+                ),
             );
-            problems.push(Problem::whole("queue.max_bytes", text));
         }
         slurm.rest.check(slurm.conf.is_some(), &slurm.reader, problems);
         for (is_wrong, text) in [
@@ -344,7 +346,7 @@ impl Config {
             ),
         ] {
             if slurm.follow && is_wrong {
-                problems.push(Problem::whole("slurm.follow", format!("cannot be used with {text}")));
+                problems.add("slurm.follow", format!("cannot be used with {text}"));
             }
         }
         collectors::check(collectors, self.interval, queue.dir.is_some(), problems);
@@ -359,7 +361,7 @@ impl Config {
             host(),
             hosts.join(", ")
         );
-        Problem::whole("slurm.follow", text).into()
+        Problems::of("slurm.follow", text)
     }
 
     /// Whether all destinations get names with tags.
@@ -371,7 +373,7 @@ impl Config {
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file";
-            return Err(Problem::whole("carbon", text).into());
+            return Err(Problems::of("carbon", text));
         }
         Ok(self)
     }

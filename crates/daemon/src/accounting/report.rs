@@ -1,8 +1,8 @@
 //! What the log says about the source of finished jobs: one line for each change.
 
 use std::mem;
-use std::time::Duration;
 
+use carbon::in_words;
 use slurm_points::finished::Found;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -41,10 +41,10 @@ impl Report {
     pub(super) fn good(&mut self, took: u64) {
         match self.change(SlurmdbdReport::Good) {
             Some(SlurmdbdReport::Failed(since)) => {
-                info!("finished jobs are read from slurmdbd again after {}", whole_seconds(since));
+                info!("finished jobs are read from slurmdbd again after {}", in_words(since.elapsed()));
             }
             Some(SlurmdbdReport::Unproved(since)) => {
-                info!("slurmdbd returns jobs again after {}; all are counted", whole_seconds(since));
+                info!("slurmdbd returns jobs again after {}; all are counted", in_words(since.elapsed()));
             }
             Some(_) => info!(elapsed_us = took, "slurmdbd answers"),
             None => {}
@@ -126,8 +126,4 @@ pub(super) fn opened(found: Found) {
             "the totals of finished jobs are missing in queue.dir; they begin at 0 again, with jobs that end after `floor`"
         ),
     }
-}
-
-fn whole_seconds(since: Instant) -> humantime::FormattedDuration {
-    humantime::format_duration(Duration::from_secs(since.elapsed().as_secs()))
 }

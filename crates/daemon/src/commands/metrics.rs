@@ -27,21 +27,15 @@ struct MetricRow {
 
 /// All metrics, or those with `filter` in their path or meaning.
 pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String> {
-    let Some(filter) = filter.map(str::to_lowercase) else {
-        return match format {
-            MetricsFormat::Markdown => Ok(DOCUMENT.to_owned()),
-            _ => table(rows(|_| true), format),
-        };
-    };
-    let found =
-        rows(|row| [&*row.path, &row.meaning].iter().any(|text| text.to_lowercase().contains(&filter)));
-    if found.is_empty() {
+    if filter.is_none() && format == MetricsFormat::Markdown {
+        return Ok(DOCUMENT.to_owned());
+    }
+    let filter = filter.unwrap_or_default().to_lowercase();
+    let mut rows: Vec<MetricRow> = every_level().flat_map(rows).collect();
+    rows.retain(|row| [&*row.path, &row.meaning].iter().any(|text| text.to_lowercase().contains(&filter)));
+    if rows.is_empty() {
         bail!("no metric has {filter:?} in its path or meaning");
     }
-    table(found, format)
-}
-
-fn table(rows: Vec<MetricRow>, format: MetricsFormat) -> Result<String> {
     if format == MetricsFormat::Json {
         return Ok(serde_json::to_string(&rows)? + "\n");
     }
@@ -55,15 +49,11 @@ fn table(rows: Vec<MetricRow>, format: MetricsFormat) -> Result<String> {
     Ok(std::iter::once(head).chain(lines).collect())
 }
 
-fn rows(is_wanted: impl Fn(&MetricRow) -> bool) -> Vec<MetricRow> {
-    let of = |level: &'static DocumentedLevel| {
-        let row = |Leaf { leaf, unit, rollup, meaning }: Leaf| {
-            let path = format!("cluster.{}.gauge-{leaf}", level.below);
-            MetricRow { path, unit, rollup, meaning }
-        };
-        level.leaves().into_iter().map(row)
-    };
-    every_level().flat_map(of).filter(is_wanted).collect()
+fn rows(level: &'static DocumentedLevel) -> impl Iterator<Item = MetricRow> {
+    level.leaves().into_iter().map(|Leaf { leaf, unit, rollup, meaning }| {
+        let path = format!("cluster.{}.gauge-{leaf}", level.below);
+        MetricRow { path, unit, rollup, meaning }
+    })
 }
 
 #[cfg(test)]

@@ -52,8 +52,8 @@ pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Res
 pub(super) struct Ticks<'a> {
     config: &'a Config,
     collecting: Collecting,
-    /// That of the last reading.
-    prefix: String,
+    /// That of the last reading's paths.
+    pub(super) prefix: String,
 }
 
 impl<'a> Ticks<'a> {
@@ -80,11 +80,6 @@ impl<'a> Ticks<'a> {
             self.collecting.collect_survey(DueCollectors::All, &done, batch.timestamp(), &self.prefix, batch);
         }
         missing
-    }
-
-    /// The prefix of the last reading's paths.
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
     }
 
     /// The tick of the next reading.

@@ -7,7 +7,7 @@ use slurm_points::configured::Collectors;
 use slurm_points::settings::{MOST_NAMES, STATES_ONLY, Settings, TIMES, Value};
 use slurm_points::user_paths::MOST_USERS;
 
-use super::problem::Problem;
+use super::problem::Problems;
 use super::section::Section;
 use super::value::{between, interval};
 
@@ -27,22 +27,21 @@ pub(super) fn read(collectors: &mut Collectors, mut all: Section<'_, '_>) {
 
 /// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that
 /// costs it too much.
-pub(super) fn check(collectors: &Collectors, tick: u32, has_dir: bool, problems: &mut Vec<Problem>) {
-    let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
+pub(super) fn check(collectors: &Collectors, tick: u32, has_dir: bool, problems: &mut Problems) {
     if let Some((_, finished)) = collectors.finished(tick) {
         if !has_dir {
             let text = "needs [queue] dir: it must remember across restarts which jobs it has counted";
-            problem("collectors.finished".to_owned(), text.to_owned());
+            problems.add("collectors.finished", text);
         }
         if finished.catch_up < finished.window {
-            problem("collectors.finished.catch_up".to_owned(), "must not be less than window".to_owned());
+            problems.add("collectors.finished.catch_up", "must not be less than window");
         }
     }
     for (collector, settings) in collectors.all() {
         let name = collector.name;
         if let Some(seconds) = settings.interval.filter(|seconds| seconds % tick.max(1) != 0) {
             let text = format!("{seconds} s is not a multiple of interval, which is {tick} s");
-            problem(format!("collectors.{name}.interval"), text);
+            problems.add(format!("collectors.{name}.interval"), text);
         }
     }
     for (collector, settings) in collectors.enabled() {
@@ -57,7 +56,7 @@ pub(super) fn check(collectors: &Collectors, tick: u32, has_dir: bool, problems:
                 let text = format!(
                     "{seldom} s is not a multiple of the interval of collectors.{owner}, {often} s, whose reply it uses too"
                 );
-                problem(format!("collectors.{name}.interval"), text);
+                problems.add(format!("collectors.{name}.interval"), text);
             }
         }
         let why = collector.replies.iter().find_map(|reply| reply.row().not_over_rest);
@@ -67,11 +66,11 @@ pub(super) fn check(collectors: &Collectors, tick: u32, has_dir: bool, problems:
                 false => "or use libslurm",
             };
             let text = format!("cannot be read over REST: {why}; disable it, {remedy}");
-            problem(format!("collectors.{name}"), text);
+            problems.add(format!("collectors.{name}"), text);
         }
         if !collectors.over_rest && settings.flag(&STATES_ONLY) {
-            let text = "can only be used with [slurm] rest".to_owned();
-            problem(format!("collectors.{name}.{}", STATES_ONLY.key), text);
+            let key = format!("collectors.{name}.{}", STATES_ONLY.key);
+            problems.add(key, "can only be used with [slurm] rest");
         }
     }
 }

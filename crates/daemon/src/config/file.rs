@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::problem::{Problem, Problems};
+use super::problem::Problems;
 
 /// Names another default file.
 pub(crate) const VARIABLE: &str = "SLURM_GRAPHITE_CONFIG";
@@ -60,7 +60,7 @@ impl Unreadable {
 
 impl From<Unreadable> for Problems {
     fn from(error: Unreadable) -> Self {
-        Problem::whole(error.path.display().to_string(), format!("cannot be read: {}", error.source)).into()
+        Self::of(error.path.display().to_string(), format!("cannot be read: {}", error.source))
     }
 }
 

@@ -23,26 +23,25 @@ pub(super) struct Problem {
     pub(super) text: String,
 }
 
-impl Problem {
-    /// A problem that no single line of the file has.
-    pub(super) fn whole(key: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { line: None, key: key.into(), text: text.into() }
-    }
-}
-
 impl Problems {
+    /// This one alone.
+    pub(super) fn of(key: impl Into<String>, text: impl Into<String>) -> Self {
+        let mut problems = Self::default();
+        problems.add(key, text);
+        problems
+    }
+
+    /// Adds a problem that no single line of the file has.
+    pub(super) fn add(&mut self, key: impl Into<String>, text: impl Into<String>) {
+        self.list.push(Problem { line: None, key: key.into(), text: text.into() });
+    }
+
     /// Gives a problem of several keys the line of the key that it names.
     pub(super) fn locate(mut self) -> Self {
         for problem in &mut self.list {
             problem.line = problem.line.or_else(|| self.lines.get(&problem.key).copied());
         }
         self
-    }
-}
-
-impl From<Problem> for Problems {
-    fn from(problem: Problem) -> Self {
-        Self { list: vec![problem], ..Self::default() }
     }
 }
 

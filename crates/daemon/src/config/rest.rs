@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use slurm_snapshot::Endpoint;
 
 use super::ReaderChoice;
-use super::problem::Problem;
+use super::problem::Problems;
 use super::section::Section;
 use super::value::{path, user_name};
 
@@ -32,14 +32,13 @@ impl RestSettings {
     }
 
     /// Checks that its keys fit each other.
-    pub(super) fn check(&self, has_conf: bool, reader: &ReaderChoice, problems: &mut Vec<Problem>) {
-        let mut problem = |key: &str, text: &str| problems.push(Problem::whole(key, text));
+    pub(super) fn check(&self, has_conf: bool, reader: &ReaderChoice, problems: &mut Problems) {
         let Some(endpoint) = &self.endpoint else {
             if self.user.is_some() || self.ca_file.is_some() || self.insecure {
-                problem("slurm.rest", "is missing, but user, ca_file or insecure is set");
+                problems.add("slurm.rest", "is missing, but user, ca_file or insecure is set");
             }
             if self.token_file.is_some() && matches!(reader, ReaderChoice::Auto | ReaderChoice::Libslurm) {
-                problem(
+                problems.add(
                     "slurm.token_file",
                     "can only be used with rest or reader = \"native\"; libslurm takes a token from SLURM_JWT",
                 );
@@ -47,25 +46,25 @@ impl RestSettings {
             return;
         };
         if matches!(reader, ReaderChoice::Libslurm | ReaderChoice::Native) {
-            problem("slurm.reader", "cannot be used with slurm.rest, which has a reader of its own");
+            problems.add("slurm.reader", "cannot be used with slurm.rest, which has a reader of its own");
         }
         if has_conf {
-            problem(
+            problems.add(
                 "slurm.rest",
                 "cannot be used with slurm.conf: one is for slurmrestd, the other for libslurm",
             );
         }
         if endpoint.is_exposed() && self.token_file.is_some() && !self.insecure {
-            problem(
+            problems.add(
                 "slurm.rest",
                 "would send the token over the network in the clear: use https://, or set insecure = true",
             );
         }
         if !matches!(endpoint, Endpoint::Unix(_)) && self.token_file.is_none() {
-            problem("slurm.token_file", "is missing: slurmrestd needs a token, except on a unix socket");
+            problems.add("slurm.token_file", "is missing: slurmrestd needs a token, except on a unix socket");
         }
         if self.ca_file.is_some() && !endpoint.is_tls() {
-            problem("slurm.ca_file", "can only be used with https://");
+            problems.add("slurm.ca_file", "can only be used with https://");
         }
     }
 }

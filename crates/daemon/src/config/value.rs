@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carbon::Protocol;
-
 use super::{LogFormat, ReaderChoice};
 
 /// Seconds, as Carbon's slots are no finer.
@@ -103,14 +101,6 @@ pub(super) fn user_name(text: &str) -> Result<String, String> {
 
 pub(super) fn destination_name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
-}
-
-pub(super) fn protocol_name(text: &str) -> Result<Protocol, String> {
-    one_of([("pickle", Protocol::Pickle), ("plaintext", Protocol::Plaintext)])(text)
-}
-
-pub(super) fn follow(text: &str) -> Result<bool, String> {
-    one_of([("slurmctld", true)])(text)
 }
 
 pub(super) fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilter, String> {

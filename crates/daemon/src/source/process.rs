@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 use super::locate::ReaderKind;
-use super::stderr::{LastLines, LogDedup, Stderr};
+use super::stderr::{LastLines, SaidLines, Stderr};
 use crate::printable::printable;
 
 /// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
@@ -79,8 +79,9 @@ pub(crate) struct Process {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     line: Vec<u8>,
-    pid: Option<u32>,
-    release: Option<Release>,
+    pub(super) pid: Option<u32>,
+    /// Of its libslurm, where it has one.
+    pub(super) release: Option<Release>,
     stderr: Stderr,
 }
 
@@ -91,7 +92,7 @@ impl Process {
         arguments: &[OsString],
         deadline: Duration,
         kind: ReaderKind,
-        dedup: &LogDedup,
+        logged: &SaidLines,
     ) -> Result<Self, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
         #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
@@ -112,7 +113,7 @@ impl Process {
             stdout: BufReader::with_capacity(16 << 10, stdout),
             line: Vec::new(),
             release: None,
-            stderr: Stderr::follow(stderr, kind, dedup.clone()),
+            stderr: Stderr::follow(stderr, kind, logged.clone()),
         };
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
@@ -153,7 +154,8 @@ impl Process {
         request: &Request,
         deadline: Duration,
     ) -> Result<Answer, ProcessError> {
-        self.stderr.begin();
+        // What was said before is not about this request.
+        self.stderr.tail.forget();
         let line = request.line();
         let exchange = async {
             if self.stdin.write_all(line.as_bytes()).await.is_err() {
@@ -168,7 +170,7 @@ impl Process {
             Answer::Reading(reading) if reading.id == request.id => {
                 // Pings that failed are an answer too, and libslurm says about each why.
                 if !matches!(&reading.reply, Some(Reply::Ahead(ahead)) if ahead.answers.is_none()) {
-                    self.stderr.dedup.forget();
+                    self.stderr.logged.forget();
                 }
                 Ok(Answer::Reading(reading))
             }
@@ -198,16 +200,6 @@ impl Process {
     pub(crate) async fn said(&self) -> LastLines {
         sleep(SETTLE).await;
         self.stderr.said()
-    }
-
-    /// The process id.
-    pub(crate) const fn pid(&self) -> Option<u32> {
-        self.pid
-    }
-
-    /// The release of its libslurm, where it has one.
-    pub(crate) const fn release(&self) -> Option<Release> {
-        self.release
     }
 
     async fn read_answer(&mut self) -> Result<Answer, ProcessError> {
@@ -269,9 +261,9 @@ mod tests {
     #[tokio::test]
     async fn what_the_reader_of_slurmrestd_says_is_not_called_libslurms() {
         let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
-        let (deadline, dedup) = (Duration::from_secs(10), LogDedup::default());
+        let (deadline, logged) = (Duration::from_secs(10), SaidLines::default());
         let shell = Path::new("/bin/sh");
-        let error = Process::start(shell, &script, deadline, ReaderKind::Rest, &dedup).await.unwrap_err();
+        let error = Process::start(shell, &script, deadline, ReaderKind::Rest, &logged).await.unwrap_err();
         let text = error.to_string();
         assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
     }
@@ -305,8 +297,8 @@ mod tests {
         )
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let (deadline, dedup) = (Duration::from_secs(1), LogDedup::default());
-        let error = Process::start(&script, &[], deadline, ReaderKind::Libslurm, &dedup).await.unwrap_err();
+        let (deadline, logged) = (Duration::from_secs(1), SaidLines::default());
+        let error = Process::start(&script, &[], deadline, ReaderKind::Libslurm, &logged).await.unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
         assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");

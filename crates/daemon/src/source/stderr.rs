@@ -51,57 +51,54 @@ impl fmt::Display for LastLines {
     }
 }
 
-/// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader
-/// at its start, is logged once.
+/// Lines that were said, the newest last, for all who hold them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LogDedup(Lines);
+pub(super) struct SaidLines(Arc<Mutex<VecDeque<String>>>);
 
-impl LogDedup {
-    /// Everything is OK again: the same line will be news.
+impl SaidLines {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line, or makes it the newest, and keeps no more than `most`; whether it was not there.
+    fn remember(&self, text: &str, most: usize) -> bool {
+        let mut lines = self.lock();
+        let before = lines.len();
+        lines.retain(|line| line != text);
+        let is_news = lines.len() == before;
+        lines.push_back(text.to_owned());
+        if lines.len() > most {
+            lines.pop_front();
+        }
+        is_news
+    }
+
     pub(super) fn forget(&self) {
-        lock(&self.0).clear();
+        self.lock().clear();
     }
-}
-
-/// Lines, the newest last.
-type Lines = Arc<Mutex<VecDeque<String>>>;
-
-fn lock(lines: &Lines) -> MutexGuard<'_, VecDeque<String>> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Adds a line, or makes it the newest, and keeps no more than `most`; whether it was not there.
-fn remember(lines: &Lines, text: &str, most: usize) -> bool {
-    let mut lines = lock(lines);
-    let before = lines.len();
-    lines.retain(|line| line != text);
-    let is_news = lines.len() == before;
-    lines.push_back(text.to_owned());
-    if lines.len() > most {
-        lines.pop_front();
-    }
-    is_news
 }
 
 /// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
 #[derive(Debug)]
 pub(super) struct Stderr {
     kind: ReaderKind,
-    /// The last lines of this reader.
-    tail: Lines,
-    pub(super) dedup: LogDedup,
+    /// The last lines of this reader since its last request.
+    pub(super) tail: SaidLines,
+    /// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader at its
+    /// start, is logged once.
+    pub(super) logged: SaidLines,
     /// It ends with this.
     task: JoinSet<()>,
 }
 
 impl Stderr {
-    pub(super) fn follow(stderr: ChildStderr, kind: ReaderKind, dedup: LogDedup) -> Self {
-        let (tail, mut task) = (Lines::default(), JoinSet::new());
-        task.spawn(Self::carry(stderr, Arc::clone(&tail), kind, dedup.clone()));
-        Self { kind, tail, dedup, task }
+    pub(super) fn follow(stderr: ChildStderr, kind: ReaderKind, logged: SaidLines) -> Self {
+        let (tail, mut task) = (SaidLines::default(), JoinSet::new());
+        task.spawn(Self::carry(stderr, tail.clone(), kind, logged.clone()));
+        Self { kind, tail, logged, task }
     }
 
-    async fn carry(stderr: ChildStderr, tail: Lines, kind: ReaderKind, dedup: LogDedup) {
+    async fn carry(stderr: ChildStderr, tail: SaidLines, kind: ReaderKind, logged: SaidLines) {
         // Small: it stays for the reader's whole life.
         let mut stderr = BufReader::with_capacity(512, stderr);
         let mut line = Vec::new();
@@ -120,24 +117,19 @@ impl Stderr {
             if is_of_the_loader(&text) {
                 debug!("{text}");
             } else {
-                match (kind, remember(&dedup.0, &text, REMEMBERED)) {
+                match (kind, logged.remember(&text, REMEMBERED)) {
                     (ReaderKind::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
                     (ReaderKind::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
                     (_, true) => warn!("the reader: {text}"),
                     (_, false) => debug!("the reader: {text}"),
                 }
             }
-            remember(&tail, &text, TAIL);
+            tail.remember(&text, TAIL);
         }
     }
 
     pub(super) fn said(&self) -> LastLines {
-        LastLines { kind: self.kind, lines: lock(&self.tail).iter().cloned().collect() }
-    }
-
-    /// Another request: what was said before is not about it.
-    pub(super) fn begin(&self) {
-        lock(&self.tail).clear();
+        LastLines { kind: self.kind, lines: self.tail.lock().iter().cloned().collect() }
     }
 
     /// Takes what is still in the pipe of a reader that has ended.

@@ -15,8 +15,9 @@ use tracing::{debug, info, warn};
 use super::conf::ConfWatch;
 use super::locate::{self, ReaderKind};
 use super::process::{Process, ProcessError};
-use super::stderr::{LastLines, LogDedup};
+use super::stderr::{LastLines, SaidLines};
 use super::{Outcome, Question, ReaderMemory, ReaderStatus, SourceError};
+use crate::clock::or_never;
 use crate::config::{ReaderChoice, SlurmSettings};
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
@@ -40,7 +41,8 @@ pub(super) struct ReaderSupervisor {
     unanswered_since: Option<Instant>,
     /// A reader was lost and none has read since: that is said once, not at every try.
     troubled: bool,
-    dedup: LogDedup,
+    /// What the log has of its readers.
+    logged: SaidLines,
     id: u64,
 }
 
@@ -66,7 +68,7 @@ impl ReaderSupervisor {
         Self {
             conf: ConfWatch::new(slurm.conf.as_deref()),
             libslurm: None,
-            dedup: LogDedup::default(),
+            logged: SaidLines::default(),
             slurm,
             start_deadline,
             memory,
@@ -87,8 +89,8 @@ impl ReaderSupervisor {
             let pause_end = self.pause.as_ref().map(|pause| pause.until);
             let event = tokio::select! {
                 question = asked.recv() => ReaderEvent::Asked(question),
-                error = until_ended(self.reader.as_mut()) => ReaderEvent::Gone(error),
-                () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => ReaderEvent::PauseOver,
+                error = or_never(self.reader.as_mut().map(Process::until_ended)) => ReaderEvent::Gone(error),
+                () = or_never(pause_end.map(sleep_until)) => ReaderEvent::PauseOver,
             };
             match event {
                 ReaderEvent::Asked(Some((request, answered))) => {
@@ -163,16 +165,13 @@ impl ReaderSupervisor {
         if let Some(pause) = &self.pause {
             return Err(SourceError::Resting(Arc::clone(&pause.error)));
         }
-        let started = match self.note_conf().await {
-            Ok(()) => self.start().await,
-            Err(missing) => Err(SourceError::NoConf(missing)),
-        };
-        started.map_err(|error| self.lose_reader(error))
-    }
-
-    /// A reader of slurmrestd has no slurm.conf.
-    async fn note_conf(&mut self) -> Result<(), PathBuf> {
-        if self.slurm.rest.endpoint.is_some() { Ok(()) } else { self.conf.note().await }
+        // A reader of slurmrestd has no slurm.conf.
+        if self.slurm.rest.endpoint.is_none()
+            && let Err(missing) = self.conf.note().await
+        {
+            return Err(self.lose_reader(SourceError::NoConf(missing)));
+        }
+        self.start().await.map_err(|error| self.lose_reader(error))
     }
 
     async fn start(&mut self) -> Result<Process, SourceError> {
@@ -181,10 +180,9 @@ impl ReaderSupervisor {
         for program in programs {
             let kind = ReaderKind::of(&program, &self.slurm);
             let arguments = self.arguments(kind);
-            match Process::start(&program, &arguments, self.start_deadline, kind, &self.dedup).await {
+            match Process::start(&program, &arguments, self.start_deadline, kind, &self.logged).await {
                 Ok(reader) => {
-                    let (path, pid) = (program.display(), reader.pid());
-                    let release = reader.release();
+                    let (path, pid, release) = (program.display(), reader.pid, reader.release);
                     let whose = match (kind, release) {
                         (ReaderKind::Native, _) => "slurmctld's own protocol".to_owned(),
                         (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
@@ -309,12 +307,5 @@ impl ReaderSupervisor {
         self.reader = None;
         self.pause = None;
         self.status.send_modify(|status| status.pid = None);
-    }
-}
-
-async fn until_ended(reader: Option<&mut Process>) -> ProcessError {
-    match reader {
-        Some(reader) => reader.until_ended().await,
-        None => std::future::pending().await,
     }
 }

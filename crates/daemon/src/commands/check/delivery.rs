@@ -59,8 +59,13 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         (ConnectionError::Truncated, _) => {
             "Without close_notify its response proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false."
         }
-        (ConnectionError::Unread(_) | ConnectionError::Lookup(..), Some(advice)) => advice,
-        (ConnectionError::Connect(..) | ConnectionError::Alone(_), Some(advice)) => advice,
+        (
+            ConnectionError::Unread(_)
+            | ConnectionError::Lookup(..)
+            | ConnectionError::Connect(..)
+            | ConnectionError::Alone(_),
+            Some(advice),
+        ) => advice,
         _ if speaks_tls(to).await => return plain_to_tls(to),
         (_, Some(advice)) => advice,
         _ => {

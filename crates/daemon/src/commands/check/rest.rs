@@ -61,17 +61,14 @@ const fn subject(stage: Stage) -> &'static str {
 
 /// What is known to work when a request comes as far as `stage`.
 fn before(stage: Stage, endpoint: &Endpoint, rest: &Rest) -> Vec<CheckLine> {
-    let mut lines = Vec::new();
-    if stage > Stage::Connect {
-        lines.push(CheckLine::good(format!("connection: {endpoint}")));
-    }
-    if stage > Stage::Tls && endpoint.is_tls() {
-        lines.push(CheckLine::good("TLS: the certificate is for this name and from a trusted authority"));
-    }
-    if let (true, Some(version)) = (stage > Stage::Version, &rest.version) {
-        lines.push(CheckLine::good(format!("slurmrestd: API version {version}")));
-    }
-    lines
+    let version = rest.version.as_ref().filter(|_| stage > Stage::Version);
+    let lines = [
+        (stage > Stage::Connect).then(|| format!("connection: {endpoint}")),
+        (stage > Stage::Tls && endpoint.is_tls())
+            .then(|| "TLS: the certificate is for this name and from a trusted authority".to_owned()),
+        version.map(|version| format!("slurmrestd: API version {version}")),
+    ];
+    lines.into_iter().flatten().map(CheckLine::good).collect()
 }
 
 /// The token's name and end.

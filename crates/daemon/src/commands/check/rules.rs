@@ -19,6 +19,16 @@ pub(super) struct Rule<T> {
 /// Seconds a point, and seconds kept.
 type Archive = (u64, u64);
 
+/// Seconds in a unit. Carbon takes every beginning of a unit's name; without one it is seconds.
+const UNITS: [(&str, u64); 6] = [
+    ("seconds", 1),
+    ("minutes", 60),
+    ("hours", 3600),
+    ("days", 86_400),
+    ("weeks", 7 * 86_400),
+    ("years", 365 * 86_400),
+];
+
 /// A rule that cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RuleError {
@@ -57,18 +67,8 @@ fn are_valid(archives: &[Archive]) -> bool {
 fn seconds(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;
-    let unit = match unit {
-        "" => 1,
-        // Carbon takes every beginning of a unit's name.
-        _ if "seconds".starts_with(unit) => 1,
-        _ if "minutes".starts_with(unit) => 60,
-        _ if "hours".starts_with(unit) => 3600,
-        _ if "days".starts_with(unit) => 86_400,
-        _ if "weeks".starts_with(unit) => 7 * 86_400,
-        _ if "years".starts_with(unit) => 365 * 86_400,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
+    let (_, unit) = UNITS.iter().find(|(name, _)| name.starts_with(unit))?;
+    number.parse::<u64>().ok()?.checked_mul(*unit)
 }
 
 /// The finest archives that storage-schemas.conf says, followed by Carbon's own.

@@ -76,7 +76,7 @@ async fn count(
     let second =
         read_once(config.slurm.clone(), ticks.request()).await.map_err(|error| anyhow!("{error}"))?;
     let second = ticks.batch(*second)?;
-    let prefix = ticks.prefix().to_owned();
+    let prefix = ticks.prefix;
     let below = |path: &str| Some(path.strip_prefix(&prefix)?.strip_prefix('.')?.to_owned());
     let mut paths: BTreeSet<String> =
         tick.points().chain(second.points()).filter_map(|point| below(point.path())).collect();

@@ -4,7 +4,6 @@ use slurm_points::collectors::{finished_batch, unproved_batch};
 use slurm_snapshot::Statistics;
 
 use super::Daemon;
-use super::emitting::trace_batch;
 use crate::accounting::Accounting;
 use crate::clock::unix_now;
 use crate::source::Outcome;
@@ -33,7 +32,7 @@ impl Daemon {
         let unproved = accounting.answered(outcome, unix_now(), |records| self.queue.keep(records));
         if let (Some(slot), Some(prefix)) = (unproved, self.finished_prefix()) {
             let batch = unproved_batch(slot, &prefix);
-            trace_batch(&batch);
+            self.note_batch(&batch);
             self.queue.push(&batch);
         }
     }
@@ -46,9 +45,8 @@ impl Daemon {
         let Some(prefix) = self.finished_prefix() else { return };
         let Some(ledger) = self.cluster.finished.as_ref().and_then(Accounting::ledger) else { return };
         let batch = finished_batch(ledger.counts(), &prefix);
-        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         let published = ledger.published();
-        trace_batch(&batch);
+        self.note_batch(&batch);
         // That the queue has it is one commit with it.
         self.queue.push_with(&batch, [published]);
     }

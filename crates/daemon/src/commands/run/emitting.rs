@@ -18,10 +18,10 @@ impl Daemon {
     /// isolated: they may have to be dropped.
     fn push(&mut self, batch: &Batch, is_provisional: bool) {
         self.remember(batch.timestamp());
+        self.note_batch(batch);
         if batch.points().len() == 0 {
             return;
         }
-        trace_batch(batch);
         if is_provisional { self.queue.push_provisional(batch) } else { self.queue.push(batch) }
     }
 
@@ -97,8 +97,6 @@ impl Daemon {
             .collect();
         let (queue, replies) = (self.queue.status(), self.cluster.counters());
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
-        let refused = batch.refused().saturating_add(cluster.refused());
-        self.health.points_refused = self.health.points_refused.saturating_add(refused);
         self.push(&batch, false);
         // Last, so that it is the newest.
         self.push(&cluster, true);
@@ -134,12 +132,14 @@ impl Daemon {
         let Some(prefix) = self.config.prefix.expand(self.cluster.name(), &self.host) else { return };
         let mut batch = Batch::new(done.timestamp);
         self.cluster.collect_survey(done, &prefix, &mut batch);
-        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.push(&batch, self.cluster.is_isolated());
     }
-}
 
-/// Logs what was collected, which tests compare with what arrived.
-pub(super) fn trace_batch(batch: &Batch) {
-    trace!(tick = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
+    /// Counts what was refused, and logs what was collected, which tests compare with what arrived.
+    pub(super) fn note_batch(&mut self, batch: &Batch) {
+        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
+        if batch.points().len() > 0 {
+            trace!(tick = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
+        }
+    }
 }

@@ -148,11 +148,14 @@ impl Daemon {
 
     fn change_destinations(&mut self, config: &Config, connections: &[String]) {
         self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
-        let (stay, end): (Vec<_>, Vec<_>) =
-            mem::take(&mut self.senders).into_iter().partition(|(to, _)| connections.contains(&to.name));
-        end.into_iter().for_each(|(_, sender)| sender.stop());
-        let mut stay: BTreeMap<String, Sender> =
-            stay.into_iter().map(|(to, sender)| (to.name, sender)).collect();
+        let mut stay = BTreeMap::new();
+        for (to, sender) in mem::take(&mut self.senders) {
+            if connections.contains(&to.name) {
+                stay.insert(to.name, sender);
+            } else {
+                sender.stop();
+            }
+        }
         for to in &config.carbon {
             let sender = stay.remove(&to.name).unwrap_or_else(|| Sender::start(to.clone(), &self.queue));
             self.senders.push((to.clone(), sender));

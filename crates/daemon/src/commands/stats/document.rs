@@ -37,6 +37,10 @@ impl SdiagText<'_> {
         let _ = writeln!(self.text, "{line}");
     }
 
+    fn plain(&mut self, label: &str, value: impl Display) {
+        self.line(format_args!("{label}{value}"));
+    }
+
     /// A figure, with that of the interval next to it, where there is one.
     fn with(
         &mut self,
@@ -74,25 +78,25 @@ impl SdiagText<'_> {
     fn write(&mut self, release: Release, s: &Statistics) {
         let line = "*******************************************************";
         self.line(format_args!("{line}\nsdiag output at {}", moment(s.req_time)));
-        self.line(format_args!("Data since      {}", moment(s.req_time_start)));
+        self.plain("Data since      ", moment(s.req_time_start));
         if let Some(Compared { interval, .. }) = &self.compared {
             let seconds = interval.seconds;
             self.line(format_args!("On the right    the last {seconds:.2} s; jobs per minute"));
         }
         self.line(format_args!("{line}\nServer thread count:  {}", s.server_thread_count));
         self.optional("RPC queue enabled:    ", s.rpc_queue_enabled.map(u8::from), |_| None);
-        self.line(format_args!("Agent queue size:     {}", s.agent_queue_size));
-        self.line(format_args!("Agent count:          {}", s.agent_count));
-        self.line(format_args!("Agent thread count:   {}", s.agent_thread_count));
+        self.plain("Agent queue size:     ", s.agent_queue_size);
+        self.plain("Agent count:          ", s.agent_count);
+        self.plain("Agent thread count:   ", s.agent_thread_count);
         self.line(format_args!("DBD Agent queue size: {}\n", s.dbd_agent_queue_size));
         self.with("Jobs submitted: ", s.jobs_submitted, |c| c.jobs(|jobs| jobs.submitted));
         self.with("Jobs started:   ", s.jobs_started, |c| c.jobs(|jobs| jobs.started));
         self.with("Jobs completed: ", s.jobs_completed, |c| c.jobs(|jobs| jobs.completed));
         self.with("Jobs canceled:  ", s.jobs_canceled, |c| c.jobs(|jobs| jobs.canceled));
         self.with("Jobs failed:    ", s.jobs_failed, |c| c.jobs(|jobs| jobs.failed));
-        self.line(format_args!("\nJob states ts:  {}", moment(s.job_states_ts.unwrap_or(0))));
-        self.line(format_args!("Jobs pending:   {}", s.jobs_pending));
-        self.line(format_args!("Jobs running:   {}", s.jobs_running));
+        self.plain("\nJob states ts:  ", moment(s.job_states_ts.unwrap_or(0)));
+        self.plain("Jobs pending:   ", s.jobs_pending);
+        self.plain("Jobs running:   ", s.jobs_running);
         self.main(s);
         self.backfill(s);
         let latency = s.gettimeofday_latency;
@@ -104,8 +108,8 @@ impl SdiagText<'_> {
 
     fn main(&mut self, s: &Statistics) {
         self.line("\nMain schedule statistics (microseconds):");
-        self.line(format_args!("\tLast cycle:   {}", s.schedule_cycle_last));
-        self.line(format_args!("\tMax cycle:    {}", s.schedule_cycle_max));
+        self.plain("\tLast cycle:   ", s.schedule_cycle_last);
+        self.plain("\tMax cycle:    ", s.schedule_cycle_max);
         let total = s.schedule_cycle_counter;
         self.with("\tTotal cycles: ", total, |c| Some(c.interval.main.count.into()));
         let means = derive::means(s);
@@ -113,7 +117,7 @@ impl SdiagText<'_> {
         self.optional("\tMean depth cycle:  ", means.schedule_depth, |c| c.interval.main.mean_depth());
         let a_minute = derive::cycles_per_minute(total, s.req_time, s.req_time_start);
         self.optional("\tCycles per minute: ", a_minute, |c| c.cycles(&c.interval.main));
-        self.line(format_args!("\tLast queue length: {}", s.schedule_queue_len));
+        self.plain("\tLast queue length: ", s.schedule_queue_len);
         self.own("\tBusy fraction:", |c| c.interval.busy_fraction(&c.interval.main));
         self.exits("Main scheduler exit:", s, |s| s.schedule_exit.as_deref(), MAIN_EXITS);
     }
@@ -124,16 +128,14 @@ impl SdiagText<'_> {
             _ => " (WARNING: data obtained in the middle of backfilling execution.)",
         };
         self.line(format_args!("\nBackfilling stats{active}"));
-        let since_start = s.bf_backfilled_jobs;
-        self.line(format_args!("\tTotal backfilled jobs (since last slurm start): {since_start}"));
+        self.plain("\tTotal backfilled jobs (since last slurm start): ", s.bf_backfilled_jobs);
         let label = "\tTotal backfilled jobs (since last stats cycle start): ";
         self.with(label, s.bf_last_backfilled_jobs, |c| c.jobs(|jobs| jobs.backfilled));
-        let het = s.bf_backfilled_het_jobs;
-        self.line(format_args!("\tTotal backfilled heterogeneous job components: {het}"));
+        self.plain("\tTotal backfilled heterogeneous job components: ", s.bf_backfilled_het_jobs);
         self.with("\tTotal cycles: ", s.bf_cycle_counter, |c| Some(c.interval.bf.count.into()));
         let last = s.bf_when_last_cycle.map_or("N/A".to_owned(), moment);
-        self.line(format_args!("\tLast cycle when: {last}"));
-        self.line(format_args!("\tLast cycle: {}", s.bf_cycle_last));
+        self.plain("\tLast cycle when: ", last);
+        self.plain("\tLast cycle: ", s.bf_cycle_last);
         self.optional("\tMax cycle:  ", s.bf_cycle_max, |_| None);
         let means = derive::means(s);
         let mean = |c: &Compared<'_>, sum: Option<_>| c.interval.bf.mean_of(sum?);
@@ -142,7 +144,7 @@ impl SdiagText<'_> {
         self.optional("\tLast depth cycle (try sched): ", s.bf_last_depth_try, |_| None);
         self.optional("\tDepth Mean: ", means.bf_depth, |c| c.interval.bf.mean_depth());
         self.optional("\tDepth Mean (try depth): ", means.bf_depth_try, |c| mean(c, c.interval.bf_depth_try));
-        self.line(format_args!("\tLast queue length: {}", s.bf_queue_len));
+        self.plain("\tLast queue length: ", s.bf_queue_len);
         self.optional("\tQueue length mean: ", means.bf_queue_len, |c| mean(c, c.interval.bf_queue_len));
         self.optional("\tLast table size: ", s.bf_table_size, |_| None);
         self.optional("\tMean table size: ", means.bf_table_size, |c| mean(c, c.interval.bf_table_size));
