@@ -341,7 +341,8 @@ impl Truth {
         starts.retain(|id, surplus| *surplus != 0 && !cast.disturbed.contains(id));
         ensure!(
             starts.is_empty(),
-            "by job, starts in sacct minus those that slurmctld has logged: {starts:?}"
+            "by job, starts in sacct minus those that slurmctld has logged: {starts:?}; slurmctld's log: {:#?}",
+            starts.keys().map(|id| lines_of(accounting, *id)).collect::<Vec<_>>()
         );
         Ok(())
     }
