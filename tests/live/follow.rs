@@ -41,6 +41,16 @@ fn begin(pair: &mut Pair, daemons: &mut [FollowingDaemon; 2]) {
     daemons[1].is(false, 3, start, LIMIT).unwrap();
 }
 
+/// A pair of which only the primary and its daemon have been started, and the daemon has published.
+fn primary(folder: &Folder) -> Option<(Pair, FollowingDaemon)> {
+    let (mut pair, [mut daemon, _]) = hosts(folder).unwrap()?;
+    pair.primary.start().unwrap();
+    let start = now();
+    daemon.process.spawn().unwrap();
+    daemon.is(true, 3, start, LIMIT).unwrap();
+    Some((pair, daemon))
+}
+
 /// Slots that both daemons published. Each must be near a hand-over, at most one for each.
 fn written_twice(daemons: &mut [FollowingDaemon; 2]) -> BTreeSet<u64> {
     let [one, other] = daemons;
@@ -125,15 +135,48 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     pair.backup.stop().unwrap();
 }
 
+/// A closed port is an answer: no backup can take over. What waited for Carbon, also over a restart of the daemon, used to
+/// be dropped as soon as the backup's slurmctld was started.
+#[test]
+fn nothing_is_superseded_if_only_the_backups_slurmctld_was_stopped() {
+    let folder = Folder::new().unwrap();
+    let Some((mut pair, mut daemon)) = primary(&folder) else { return };
+    for _ in 0..2 {
+        daemon.receives(false);
+        let closed = now();
+        wait::until("more than half of SlurmctldTimeout", LIMIT, || now() > closed + 6.0).unwrap();
+        daemon.process.kill().unwrap();
+        daemon.process.spawn().unwrap();
+    }
+    pair.backup.start().unwrap();
+    let up = now();
+    wait::until("some slots with both", LIMIT, || now() > up + 3.0).unwrap();
+    let back = now();
+    daemon.receives(true);
+    daemon.is(true, 3, back, LIMIT).unwrap();
+    nothing_is_missing(&mut daemon, back);
+}
+
+/// Waits for an empty queue: also what was written to a lost connection must have been sent again.
+fn nothing_is_missing(daemon: &mut FollowingDaemon, since: f64) {
+    let leaf = |leaf: &str| format!("cluster.slurm_graphite.ctl1.carbon.sink.gauge-{leaf}");
+    wait::until("an empty queue", LIMIT, || {
+        let recorded = daemon.recorded();
+        let [unsent, again] = ["queue_ticks", "queue_resend"].map(|name| recorded.series(&leaf(name)));
+        let is_empty = |at, ticks| ticks < 0.5 && again.get(at).is_some_and(|again| *again < 0.5);
+        unsent.iter().any(|(at, ticks)| *at as f64 > since && is_empty(at, *ticks))
+    })
+    .unwrap();
+    assert!(daemon.check().unwrap().is_empty());
+    assert!(daemon.recorded().superseded() < 0.5);
+    assert!(daemon.slots().len() > 12);
+}
+
 /// They used to wait until `max_age`.
 #[test]
 fn figures_of_an_isolated_host_are_sent_if_follow_is_switched_off() {
     let folder = Folder::new().unwrap();
-    let Some((mut pair, [mut daemon, _])) = hosts(&folder).unwrap() else { return };
-    pair.primary.start().unwrap();
-    let start = now();
-    daemon.process.spawn().unwrap();
-    daemon.is(true, 3, start, LIMIT).unwrap();
+    let Some((mut pair, mut daemon)) = primary(&folder) else { return };
     pair.backup.start().unwrap();
     pair.backup.freeze().unwrap();
     daemon.receives(false);
@@ -147,18 +190,7 @@ fn figures_of_an_isolated_host_are_sent_if_follow_is_switched_off() {
     pair.backup.thaw().unwrap();
     let back = now();
     daemon.receives(true);
-    // An empty queue: also what was written to a lost connection must have been sent again.
-    let leaf = |leaf: &str| format!("cluster.slurm_graphite.ctl1.carbon.sink.gauge-{leaf}");
-    wait::until("an empty queue", LIMIT, || {
-        let recorded = daemon.recorded();
-        let [unsent, again] = ["queue_ticks", "queue_resend"].map(|name| recorded.series(&leaf(name)));
-        let is_empty = |at, ticks| ticks < 0.5 && again.get(at).is_some_and(|again| *again < 0.5);
-        unsent.iter().any(|(at, ticks)| *at as f64 > back && is_empty(at, *ticks))
-    })
-    .unwrap();
-    assert!(daemon.check().unwrap().is_empty());
-    assert!(daemon.recorded().superseded() < 0.5);
-    assert!(daemon.slots().len() > 12);
+    nothing_is_missing(&mut daemon, back);
 }
 
 /// systemd does not restart it (RestartPreventExitStatus=78).

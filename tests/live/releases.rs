@@ -64,7 +64,6 @@ fn with_readers_for_other_libraries_alone_it_says_which_package_is_missing() {
 #[test]
 #[ignore = "make releases builds the readers that it wants"]
 fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
-    let mut refused = 0;
     // An older reader in a newer Debian, whose libc has everything that the reader needs.
     for (older, (root, library)) in
         (0..ROOTS.len()).flat_map(|n| ROOTS[..n].iter().map(move |o| (o.1, ROOTS[n])))
@@ -89,16 +88,10 @@ fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
         assert_ne!(run.code, Some(0));
         assert_eq!(run.stdout, "", "it must not even say hello");
         let ours = format!("the loaded libslurm is libslurm.so.{library} of Slurm");
-        let loaders = "undefined symbol";
-        assert!(
-            run.stderr.contains(&ours) || run.stderr.contains(loaders),
-            "{older} {library}: {}",
-            run.stderr
-        );
-        refused += u32::from(run.stderr.contains(&ours));
+        // From 24.11 on libslurm lacks a function that the older readers call, so that the loader refuses first.
+        let expected = if library < 42 { ours.as_str() } else { "undefined symbol" };
+        assert!(run.stderr.contains(expected), "{older} {library}: {}", run.stderr);
     }
-    // From 24.11 on the loader lacks functions that an older reader calls.
-    assert!(refused >= 1, "{refused} refusals of our own");
 }
 
 /// Slurm's own rule, here 22.05 with 24.11: the reply cannot be unpacked.

@@ -13,8 +13,8 @@ use crate::release::Release;
 use crate::replies::{Reply, ReplyKind, ReplyOptions};
 use crate::statistics::Statistics;
 
-/// The version of this line format. A daemon refuses a reader with another version. A recording has no version, and
-/// lines of every version can be read.
+/// The version of this line format. A daemon refuses a reader with another version. A recording has no version: a line with a
+/// member that this version does not have is refused.
 ///
 /// 2: the requests for the cluster itself; readings with `uptime`, `reply` and `visibility`, and users with
 /// `looking_up`.
@@ -26,7 +26,8 @@ use crate::statistics::Statistics;
 /// 8: jobs by account with `has_started`, users too; reservations that float.
 /// 9: several `known` rows, and answers with `empty_since`.
 /// 10: finished jobs and the figures of associations as arrays.
-pub const PROTOCOL: u32 = 10;
+/// 11: without `parts_packed`, `base_states`, `reason_time` of a row, `default` and `hidden` of a partition, and `parent`.
+pub const PROTOCOL: u32 = 11;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;
