@@ -3,8 +3,9 @@
 # end of a stage's output is shown where it failed; the whole is in target/test either way.
 #
 # The live tests wait most of the time, so many run at once (AT_ONCE=), and what computes runs beside them at the lowest
-# priority; the unit tests, some of which have time-outs, at a higher one. ALONE are those that keep the cores busy
-# themselves, or measure what others would spoil; they come last.
+# priority; the unit tests, some of which have time-outs, at a higher one. LONG are those that would begin late by their names and
+# that others would wait for at the end; they begin with the first. ALONE are those that keep the cores busy themselves, or measure
+# what others would spoil; they come last.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -13,8 +14,15 @@ loss::flow::a_full_cache
 loss::hangs::a_hang_with_10_000
 rest::imitated::whatever_a_server'
 
+LONG='finished::unproved::
+loss::network::
+node_events::a_script
+rest::figures::'
+
 AT_ONCE=${AT_ONCE:-8}
 logs=${CARGO_TARGET_DIR:-target}/test
+# What is built for the first time is built sooner without the means to build a part of it again.
+[ -d "$logs" ] || export CARGO_INCREMENTAL=0
 mkdir -p "$logs"
 rm -f "$logs"/*
 begin=$(date +%s)
@@ -44,18 +52,20 @@ live() {
 waiting() {
     set -f
     # shellcheck disable=SC2046,SC2086
-    live --test-threads="$AT_ONCE" $(printf -- '--skip %s ' $ALONE)
+    live --test-threads="$AT_ONCE" $(printf -- '--skip %s ' $ALONE $LONG)
 }
 
-alone() {
+# these LOG THREADS NAME...
+these() (
     set -f
-    # shellcheck disable=SC2086
-    live --test-threads=1 $ALONE || return 1
+    log=$1 threads=$2
+    shift 2
+    live --test-threads="$threads" "$@" || exit 1
     # A name that fits no test is no success.
-    for test in $ALONE; do
-        grep -q "^test $test.* ok" "$logs/alone.log" || { echo "no test passed of those named $test"; return 1; }
+    for test in "$@"; do
+        grep -q "^test $test.* ok" "$logs/$log.log" || { echo "no test passed of those named $test"; exit 1; }
     done
-}
+)
 
 build() {
     # Cargo builds no programs of other packages for a test.
@@ -74,9 +84,12 @@ stage build build
     stage documentation nice -n 19 env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
     stage headers nice -n 19 sh tests/releases/headers.sh
 } &
+# shellcheck disable=SC2086
+stage long these long 3 $LONG &
 stage live waiting
 wait
-stage alone alone
+# shellcheck disable=SC2086
+stage alone these alone 1 $ALONE
 
 printf '\n%s\n%-24s %-6s %4s s\n' "$(cat "$logs/table")" all '' $(($(date +%s) - begin))
 ! grep -q FAILED "$logs/table"

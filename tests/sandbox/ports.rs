@@ -1,19 +1,29 @@
 //! Free ports on the loopback address.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
 use crate::proc;
+
+/// Below the kernel's range for outgoing connections, one of which could take a port before its owner listens.
+const BLOCKS: [u16; 4] = [10_000, 15_000, 20_000, 25_000];
+
+/// Each process of tests has a block of its own: it holds the UDP port of that number. Two could take the same port otherwise, before
+/// its owner listens.
+static BLOCK: LazyLock<Option<(u16, UdpSocket)>> = LazyLock::new(|| {
+    BLOCKS.into_iter().find_map(|block| Some((block, UdpSocket::bind((Ipv4Addr::LOCALHOST, block)).ok()?)))
+});
 
 static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// A TCP port that no socket of this machine uses; never the same port twice in one process.
 pub fn free_port() -> Result<u16> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Below the kernel's range for outgoing connections, one of which could take it before its owner listens.
-    std::iter::repeat_with(|| fastrand::u16(10_000..30_000))
+    let (block, _) = BLOCK.as_ref().context("four processes of tests run already")?;
+    std::iter::repeat_with(|| block + fastrand::u16(0..5000))
         .take(1000)
         // The check does not bind the port: a child that another thread forks at that moment would keep the socket
         // until exec.

@@ -1,6 +1,7 @@
 //! Processes and ports according to /proc, and signals by process id.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -77,33 +78,37 @@ pub fn connections(pid: u32) -> usize {
         let open = ["01", "02"].contains(fields.get(3)?);
         open.then_some(format!("socket:[{}]", fields.get(9)?))
     };
-    tcp_table().filter_map(|line| inode(&line)).filter(|socket| sockets.contains(socket)).count()
+    tcp_tables().flatten().filter_map(|line| inode(&line)).filter(|socket| sockets.contains(socket)).count()
 }
 
 /// Whether something listens on this TCP port. It is read from the kernel, so the program's log shows nothing.
 #[must_use]
 pub fn listening(port: u16) -> bool {
-    sockets().any(|(local, state)| local == port && state == "0A")
+    // Sockets that listen come first. What follows may be thousands of closed ones, and takes milliseconds.
+    sockets()
+        .map(|table| table.take_while(|(_, state)| state == "0A"))
+        .any(|mut found| found.any(|(local, _)| local == port))
 }
 
 /// Whether any TCP socket has this port at its own end.
 pub(crate) fn in_use(port: u16) -> bool {
-    sockets().any(|(local, _)| local == port)
+    sockets().flatten().any(|(local, _)| local == port)
 }
 
-/// The local port and the state of every TCP socket.
-fn sockets() -> impl Iterator<Item = (u16, String)> {
-    tcp_table().filter_map(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        let port = fields.next()?.rsplit_once(':')?.1;
-        Some((u16::from_str_radix(port, 16).ok()?, fields.nth(1)?.to_owned()))
+/// The local port and the state of every TCP socket, of IPv4 and of IPv6.
+fn sockets() -> impl Iterator<Item = impl Iterator<Item = (u16, String)>> {
+    tcp_tables().map(|lines| {
+        lines.filter_map(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let port = fields.next()?.rsplit_once(':')?.1;
+            Some((u16::from_str_radix(port, 16).ok()?, fields.nth(1)?.to_owned()))
+        })
     })
 }
 
-fn tcp_table() -> impl Iterator<Item = String> {
-    let tables =
-        ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|table| fs::read_to_string(table).ok());
-    tables.flat_map(|table| table.lines().skip(1).map(str::to_owned).collect::<Vec<_>>())
+fn tcp_tables() -> impl Iterator<Item = impl Iterator<Item = String>> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|table| File::open(table).ok());
+    tables.map(|table| BufReader::new(table).lines().map_while(Result::ok).skip(1))
 }
 
 /// The ids of all processes.

@@ -9,7 +9,7 @@ use sandbox::{Manner, Process, Sandbox, Sink, destination, find_program, wait};
 
 use super::{CONDITIONAL, is_of};
 
-const TICKS: u64 = 120;
+const TICKS: u64 = 60;
 
 /// Times of events that may not have happened at the first tick: slurmctld counted its jobs, backfill ran, a tick was
 /// delivered. Once there, they stay.
@@ -26,7 +26,7 @@ const OF_TWO: &str = "calls_per_minute interval_mean_time time_share busy interv
 const OF_ONE: &str = "job_states_age bf_last_cycle_age resets_midnight resets_command resets_restart";
 
 #[test]
-fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy_with_their_own_timestamps() {
+fn sixty_ticks_fill_as_many_slots_while_both_cores_are_busy_with_their_own_timestamps() {
     let sandbox = Sandbox::start().unwrap();
     sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
@@ -83,7 +83,7 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy_with_
     // answers that come late make some intervals too short to count.
     let intervals = sandbox.carbon.series("cluster.slurm_sched_interval.gauge-seconds").unwrap();
     let intervals = intervals.slots(first, last).iter().filter(|(_, value)| value.is_some()).count();
-    assert!(intervals as u64 > TICKS - 20, "{intervals} intervals");
+    assert!(intervals as u64 > TICKS - 10, "{intervals} intervals");
     for counter in ["ticks_skipped", "ticks_late", "readings_failed"] {
         let series = sandbox.carbon.series(&up.replace("slurmctld_up", counter)).unwrap();
         assert_eq!(series.at(last), series.at(first), "{counter}");
