@@ -19,7 +19,7 @@ static BLOCK: LazyLock<Option<(u16, UdpSocket)>> = LazyLock::new(|| {
 
 static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A TCP port that no socket of this machine uses; never the same port twice in one process.
+/// A TCP port on which nobody listens; never the same port twice in one process.
 pub fn free_port() -> Result<u16> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let (block, _) = BLOCK.as_ref().context("four processes of tests run already")?;
@@ -27,6 +27,6 @@ pub fn free_port() -> Result<u16> {
         .take(1000)
         // The check does not bind the port: a child that another thread forks at that moment would keep the socket
         // until exec.
-        .find(|&port| !proc::in_use(port) && taken.insert(port))
+        .find(|&port| !proc::listening(port) && taken.insert(port))
         .context("no free port on 127.0.0.1")
 }

@@ -84,28 +84,16 @@ pub fn connections(pid: u32) -> usize {
 /// Whether something listens on this TCP port. It is read from the kernel, so the program's log shows nothing.
 #[must_use]
 pub fn listening(port: u16) -> bool {
+    let end = format!(":{port:04X}");
     // Sockets that listen come first. What follows may be thousands of closed ones, and takes milliseconds.
-    sockets()
-        .map(|table| table.take_while(|(_, state)| state == "0A"))
-        .any(|mut found| found.any(|(local, _)| local == port))
+    let is_it = |line: String| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (*fields.get(3)? == "0A").then(|| fields.get(1).is_some_and(|local| local.ends_with(&end)))
+    };
+    tcp_tables().any(|lines| lines.map_while(is_it).any(|found| found))
 }
 
-/// Whether any TCP socket has this port at its own end.
-pub(crate) fn in_use(port: u16) -> bool {
-    sockets().flatten().any(|(local, _)| local == port)
-}
-
-/// The local port and the state of every TCP socket, of IPv4 and of IPv6.
-fn sockets() -> impl Iterator<Item = impl Iterator<Item = (u16, String)>> {
-    tcp_tables().map(|lines| {
-        lines.filter_map(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let port = fields.next()?.rsplit_once(':')?.1;
-            Some((u16::from_str_radix(port, 16).ok()?, fields.nth(1)?.to_owned()))
-        })
-    })
-}
-
+/// The lines of the tables of IPv4 and of IPv6.
 fn tcp_tables() -> impl Iterator<Item = impl Iterator<Item = String>> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|table| File::open(table).ok());
     tables.map(|table| BufReader::new(table).lines().map_while(Result::ok).skip(1))

@@ -102,7 +102,7 @@ impl Process {
             if Instant::now() >= deadline {
                 bail!("{} was not ready after {:?}:\n{}", self.name, wait::LIMIT, self.log_end());
             }
-            wait::pause(Duration::from_millis(50));
+            wait::pause(Duration::from_millis(100));
         }
         Ok(())
     }
