@@ -46,15 +46,19 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
 
     let before = pair.primary.lines().len();
     pair.primary.start().unwrap();
+    // A backup of 24.05.8 never gives control back; the primary asks it again and again, and the backup goes on.
+    let stays = pair.slurm.release().unwrap().starts_with("24.05");
     // How long it takes is slurmctld's own: in 24.11 half a minute.
-    pair.primary.line_after(before, "Running as primary controller", wait::LIMIT).unwrap();
+    let line =
+        if stays { "not completely done relinquishing control" } else { "Running as primary controller" };
+    pair.primary.line_after(before, line, wait::LIMIT).unwrap();
     let back = now();
     let again = daemon.tick_with(true, back, wait::LIMIT).unwrap() as f64 - back;
-    println!("the primary was read {again:.1} s after its return");
+    println!("{line:?}, and a reading {again:.1} s later");
     assert!(again < SLURMCTLD_TIMEOUT as f64, "{again:.1} s after the primary's return");
     daemon.ticks(5).unwrap();
     daemon.check_ticks().unwrap();
-    check_values(daemon.recorded().unwrap());
+    check_values(daemon.recorded().unwrap(), if stays { 2 } else { 3 });
     daemon.stop().unwrap();
     pair.backup.stop().unwrap();
 }
@@ -103,8 +107,8 @@ fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
     up
 }
 
-/// No figure is negative or absurd, or comes from a controller that has not started scheduling.
-fn check_values(recorded: &Recorded) {
+/// No figure is negative or absurd, or comes from a controller that has not started scheduling; so many controllers were read.
+fn check_values(recorded: &Recorded, controllers: usize) {
     let mut families: BTreeMap<String, usize> = BTreeMap::new();
     for (path, values) in recorded.slurm() {
         let leaf = path.rsplit("gauge-").next().unwrap();
@@ -119,5 +123,5 @@ fn check_values(recorded: &Recorded) {
     assert!(since.is_sorted(), "each controller counts from its own beginning: {since:?}");
     let mut beginnings = since;
     beginnings.dedup();
-    assert_eq!(beginnings.len(), 3, "the primary, the backup, the primary again: {beginnings:?}");
+    assert_eq!(beginnings.len(), controllers, "the primary, the backup, the primary again: {beginnings:?}");
 }
