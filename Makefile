@@ -65,7 +65,7 @@ releases: ## the reader of every Slurm release against its slurmctld: Debian's i
 	@sh tests/packages.sh releases
 	@sh tests/releases/run.sh
 
-bench: packages ## CPU and memory of a reading, compared with a bare C loop and a forked sdiag (15 minutes), then delivery
+bench: packages ## CPU and memory of a reading, compared with a bare C loop and a forked sdiag (25 minutes), then delivery
 	cargo build --release --locked --workspace
 	cargo build --release --locked -p slurm-graphite --features fast-clock --target-dir $(TARGET)/fast
 	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
