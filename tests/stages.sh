@@ -2,9 +2,9 @@
 # `make test`: everything that CI runs, in stages. Each says how long it took, a failure hides none of the others, and the
 # end of a stage's output is shown where it failed; the whole is in target/test either way.
 #
-# The live tests wait most of the time, so many run at once (AT_ONCE=), and what computes runs beside them at the lowest
+# The live tests wait most of the time, so many run at once (AT_ONCE=, and three of LONG), and what computes runs beside them at the lowest
 # priority; the unit tests, some of which have time-outs, at a higher one. LONG are those that would begin late by their names and
-# that others would wait for at the end; they begin with the first. ALONE are those that keep the cores busy themselves, or measure
+# that everything would wait for at the end; they begin with the first. ALONE are those that keep the cores busy themselves, or measure
 # what others would spoil; they come last.
 set -u
 cd "$(dirname "$0")/.."
@@ -17,12 +17,13 @@ rest::imitated::whatever_a_server'
 LONG='finished::unproved::
 loss::network::
 node_events::a_script
-rest::figures::'
+rest::figures::
+status::ticks_that_carbon'
 
 AT_ONCE=${AT_ONCE:-8}
 logs=${CARGO_TARGET_DIR:-target}/test
-# What is built for the first time is built sooner without the means to build a part of it again.
-[ -d "$logs" ] || export CARGO_INCREMENTAL=0
+# CI builds once: without the means to build a part again it takes less time.
+[ -z "${CI-}" ] || export CARGO_INCREMENTAL=0
 mkdir -p "$logs"
 rm -f "$logs"/*
 begin=$(date +%s)

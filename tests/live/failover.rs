@@ -46,7 +46,7 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
 
     let before = pair.primary.lines().len();
     pair.primary.start().unwrap();
-    // A backup of 24.05.8 never gives control back, however often the primary asks, and goes on.
+    // A backup of 24.05.8, the last of its branch, never gives control back, however often the primary asks, and goes on.
     let stays = pair.slurm.release().unwrap().starts_with("24.05");
     // How long it takes is slurmctld's own: in 24.11 half a minute.
     let line = if stays {
@@ -57,12 +57,13 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
     let (line, back) = (line.unwrap(), now());
     let again = daemon.tick_with(true, back, wait::LIMIT).unwrap() as f64 - back;
     println!("a reading {again:.1} s after {line:?}");
-    assert!(again < SLURMCTLD_TIMEOUT as f64, "{again:.1} s after the primary's return");
+    assert!(again < SLURMCTLD_TIMEOUT as f64, "{again:.1} s after {line:?}");
     daemon.ticks(5).unwrap();
     daemon.check_ticks().unwrap();
     check_values(daemon.recorded().unwrap(), if stays { 2 } else { 3 });
     daemon.stop().unwrap();
-    pair.backup.stop().unwrap();
+    // That backup does not end at SIGTERM either.
+    if stays { pair.backup.kill() } else { pair.backup.stop() }.unwrap();
 }
 
 #[test]
@@ -125,5 +126,5 @@ fn check_values(recorded: &Recorded, controllers: usize) {
     assert!(since.is_sorted(), "each controller counts from its own beginning: {since:?}");
     let mut beginnings = since;
     beginnings.dedup();
-    assert_eq!(beginnings.len(), controllers, "the primary, the backup, the primary again: {beginnings:?}");
+    assert_eq!(beginnings.len(), controllers, "{beginnings:?}");
 }

@@ -229,7 +229,7 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time of today")]
     let stopped = now_at_stop as u64;
     sandbox.carbon.process.stop().unwrap();
-    // Shorter than what Carbon had read, and longer than the mistake took.
+    // Shorter than what Carbon had read, or the mistake would not show.
     let patience = ["--max-age", "30s"];
     let mut last = 0;
     while last < stopped + 20 {

@@ -11,8 +11,8 @@ use crate::proc;
 /// Below the kernel's range for outgoing connections, one of which could take a port before its owner listens.
 const BLOCKS: [u16; 4] = [10_000, 15_000, 20_000, 25_000];
 
-/// Each process of tests has a block of its own: it holds the UDP port of that number. Two could take the same port otherwise, before
-/// its owner listens.
+/// Each process of tests has a block of its own, as long as there is one: it holds the UDP port of that number. Two could take the same
+/// port otherwise, before its owner listens.
 static BLOCK: LazyLock<Option<(u16, UdpSocket)>> = LazyLock::new(|| {
     BLOCKS.into_iter().find_map(|block| Some((block, UdpSocket::bind((Ipv4Addr::LOCALHOST, block)).ok()?)))
 });
@@ -22,8 +22,8 @@ static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// A TCP port on which nobody listens; never the same port twice in one process.
 pub fn free_port() -> Result<u16> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let (block, _) = BLOCK.as_ref().context("four processes of tests run already")?;
-    std::iter::repeat_with(|| block + fastrand::u16(0..5000))
+    let ports = BLOCK.as_ref().map_or(10_000..30_000, |(block, _)| *block..*block + 5000);
+    std::iter::repeat_with(|| fastrand::u16(ports.clone()))
         .take(1000)
         // The check does not bind the port: a child that another thread forks at that moment would keep the socket
         // until exec.

@@ -169,7 +169,7 @@ fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
         let hides = visibility.may_hide("jobs");
         (hides, finished.unproved, finished.empty_since.map(|since| since - first))
     };
-    // slurmdbd tells nobody its PrivateData, so that an ordinary user's answer is not used, and nothing else is asked.
+    // slurmdbd 26.05 tells nobody its PrivateData, so that an ordinary user's answer is not used, and nothing else is asked.
     if accounting.slurm.release().unwrap().get(..5).unwrap() >= "26.05" {
         assert_eq!(
             ask(Some(mail), ago(28), &[last]),
