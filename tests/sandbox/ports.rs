@@ -21,12 +21,19 @@ static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// A TCP port on which nobody listens; never the same port twice in one process.
 pub fn free_port() -> Result<u16> {
+    free_ports(1)
+}
+
+/// The first of so many in a row.
+pub(crate) fn free_ports(count: u16) -> Result<u16> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let ports = BLOCK.as_ref().map_or(10_000..30_000, |(block, _)| *block..*block + 5000);
-    std::iter::repeat_with(|| fastrand::u16(ports.clone()))
+    let first = std::iter::repeat_with(|| fastrand::u16(ports.clone()))
         .take(1000)
         // The check does not bind the port: a child that another thread forks at that moment would keep the socket
         // until exec.
-        .find(|&port| !proc::listening(port) && taken.insert(port))
-        .context("no free port on 127.0.0.1")
+        .find(|&first| (first..first + count).all(|port| !taken.contains(&port) && !proc::listening(port)))
+        .context("no free port on 127.0.0.1")?;
+    taken.extend(first..first + count);
+    Ok(first)
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::folder::{key, make_open, secret};
+use crate::ports::free_ports;
 use crate::programs::limited;
 use crate::root::Root;
 use crate::{Folder, Process, Sdiag, free_port, output, proc, slurm_graphite};
@@ -85,7 +86,8 @@ impl Slurm {
     }
 
     fn of(folder: &Folder, root: Root) -> Result<Self> {
-        let (slurmctld_port, slurmd_port) = (free_port()?, free_port()?);
+        // A test may make a range of slurmctld's port and the next three.
+        let (slurmctld_port, slurmd_port) = (free_ports(4)?, free_port()?);
         let path = folder.path();
         for name in ["munge", "state", "spool"] {
             make_open(&path.join(name))?;
