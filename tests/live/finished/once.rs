@@ -149,6 +149,5 @@ fn long(seed: u64) -> Result<()> {
         truth.jobs(),
         start.elapsed().as_secs_f64()
     ))?;
-    ensure!(start.elapsed() < MINUTE * 30, "{:?}", start.elapsed());
     play.stage.daemon.stop().map(drop)
 }
