@@ -149,5 +149,6 @@ fn long(seed: u64) -> Result<()> {
         truth.jobs(),
         start.elapsed().as_secs_f64()
     ))?;
+    ensure!(start.elapsed() < MINUTE * 30, "{:?}", start.elapsed());
     play.stage.daemon.stop().map(drop)
 }
