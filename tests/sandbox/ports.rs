@@ -28,7 +28,7 @@ pub fn free_port() -> Result<u16> {
 pub(crate) fn free_ports(count: u16) -> Result<u16> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let ports = BLOCK.as_ref().map_or(10_000..30_000, |(block, _)| *block..*block + 5000);
-    let first = std::iter::repeat_with(|| fastrand::u16(ports.clone()))
+    let first = std::iter::repeat_with(|| fastrand::u16(ports.start..ports.end - count))
         .take(1000)
         // The check does not bind the port: a child that another thread forks at that moment would keep the socket
         // until exec.
