@@ -9,7 +9,8 @@
 set -u
 cd "$(dirname "$0")/.."
 
-ALONE='loss::caps::
+ALONE='faults_reader::a_line_without_end
+loss::caps::
 loss::flow::a_full_cache
 loss::hangs::a_hang_with_10_000
 rest::imitated::whatever_a_server'
