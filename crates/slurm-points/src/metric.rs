@@ -34,15 +34,20 @@ pub const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> M
     Metric { leaf, unit, rollup: Rollup::Max, meaning, value }
 }
 
-/// Declares tables of metrics. A value may be any that [`crate::metric::number`] takes.
+/// Declares tables of metrics. A value may be any that [`crate::metric::number`] takes; a leaf without quotes has the value of
+/// the member of that name.
 #[macro_export]
 macro_rules! metrics {
-    ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($leaf:expr, $unit:literal, |$it:pat_param| $value:expr, $meaning:expr)),+;)+) => {$(
+    ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($($metric:tt)+)),+;)+) => {$(
         $(#[$meta])*
-        $visibility const $table: &[$crate::metric::Metric<$of>] = &[$(
-            $crate::metric::$rollup($leaf, $unit, |$it| $crate::metric::number($value), $meaning),
-        )+];
+        $visibility const $table: &[$crate::metric::Metric<$of>] = &[$($crate::metrics!(@$rollup $($metric)+)),+];
     )+};
+    (@$rollup:ident $leaf:expr, $unit:literal, |$it:pat_param| $value:expr, $meaning:expr) => {
+        $crate::metric::$rollup($leaf, $unit, |$it| $crate::metric::number($value), $meaning)
+    };
+    (@$rollup:ident $member:ident, $unit:literal, $meaning:expr) => {
+        $crate::metrics!(@$rollup stringify!($member), $unit, |it| it.$member, $meaning)
+    };
 }
 
 /// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.

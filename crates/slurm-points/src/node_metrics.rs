@@ -32,8 +32,8 @@ metrics! {
 
     /// Of GPUs of one type.
     pub(crate) GPUS: Shares =
-        average("allocated", "count", |s| s.allocated, "GPUs allocated to jobs"),
-        average("idle", "count", |s| s.idle, "GPUs that no job has, on nodes that are not down or drained"),
-        average("other", "count", |s| s.other, "GPUs whose node is down or drained"),
-        average("total", "count", |s| s.total, "all GPUs of this type");
+        average(allocated, "count", "GPUs allocated to jobs"),
+        average(idle, "count", "GPUs that no job has, on nodes that are not down or drained"),
+        average(other, "count", "GPUs whose node is down or drained"),
+        average(total, "count", "all GPUs of this type");
 }

@@ -79,38 +79,38 @@ struct AssociationsCollector {
 
 metrics! {
     ALL: Associations =
-        average("records", "count", |a| a.records, "number of associations: accounts, and users in accounts");
+        average(records, "count", "number of associations: accounts, and users in accounts");
     SHARES: Association =
         average("shares_raw", "count", |a| match a.shares {
                 SharesRaw::Shares(shares) => Some(shares),
                 SharesRaw::None | SharesRaw::Parent => None,
             },
             "RawShares: its shares, compared with those of its siblings; not published if it has its parent's"),
-        average("shares_norm", "fraction", |a| a.shares_norm, "NormShares: its share of the cluster"),
-        average("usage_raw", "TRES-seconds", |a| a.usage_raw,
+        average(shares_norm, "fraction", "NormShares: its share of the cluster"),
+        average(usage_raw, "TRES-seconds",
             "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife"),
-        average("usage_norm", "fraction", |a| a.usage_norm,
+        average(usage_norm, "fraction",
             "NormUsage: its share of the cluster's usage; compare it with `shares_norm`"),
-        average("usage_efctv", "fraction", |a| a.usage_efctv, "EffectvUsage: the usage that counts against its share"),
-        average("fairshare", "fraction", |a| a.fairshare,
+        average(usage_efctv, "fraction", "EffectvUsage: the usage that counts against its share"),
+        average(fairshare, "fraction",
             "FairShare: the fairshare factor in a user's job priority, 1 for the user who is served first; no point for accounts, or without FAIR_TREE"),
-        average("level_fs", "ratio", |a| a.level_fs,
+        average(level_fs, "ratio",
             "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used");
     JOBS: UseAndLimits =
-        average("jobs_running", "count", |u| u.jobs_running, "its running jobs"),
-        average("grp_jobs", "count", |u| u.grp_jobs, "GrpJobs: maximum number of running jobs"),
-        average("max_jobs", "count", |u| u.max_jobs,
+        average(jobs_running, "count", "its running jobs"),
+        average(grp_jobs, "count", "GrpJobs: maximum number of running jobs"),
+        average(max_jobs, "count",
             "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit"),
         average("submit_jobs", "count", |u| u.jobs_submitted, "its running and pending jobs"),
-        average("grp_submit_jobs", "count", |u| u.grp_submit_jobs,
+        average(grp_submit_jobs, "count",
             "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused"),
-        average("max_submit_jobs", "count", |u| u.max_submit_jobs,
+        average(max_submit_jobs, "count",
             "MaxSubmitJobs: maximum number of running and pending jobs of each user"),
-        average("wall_used", "s", |u| u.wall_used, "wall time of its jobs, reduced by decay"),
+        average(wall_used, "s", "wall time of its jobs, reduced by decay"),
         average("grp_wall", "s", |u| minutes(u.grp_wall), "GrpWall: the limit of wall_used"),
         average("max_wall_per_job", "s", |u| minutes(u.max_wall_per_job), "MaxWall: how long one job may run");
     OF_QOS: QosUse =
-        average("usage_raw", "TRES-seconds", |q| q.usage_raw, "as for an account"),
+        average(usage_raw, "TRES-seconds", "as for an account"),
         average("max_jobs_per_user", "count", |q| q.use_and_limits.max_jobs_per_user,
             "MaxJobsPU: maximum number of running jobs of each user"),
         average("max_jobs_per_account", "count", |q| q.use_and_limits.max_jobs_per_account,

@@ -27,7 +27,7 @@ struct ControllersCollector;
 
 metrics! {
     METRICS: Controller =
-        average("up", "0 or 1", |c| c.up, "whether it answered"),
+        average(up, "0 or 1", "whether it answered"),
         average("answer_time", "µs", |c| c.elapsed.filter(|_| c.up),
             "time until it answered; not published without a response");
 }

@@ -188,7 +188,7 @@ metrics! {
             "rows of jobs that ended in the last `window`, counted now or before; no point if a failure left a part of it unread"),
         average("changed", "count", |c| c.reading.changed,
             "rows that have changed in slurmdbd since they were counted, such as a finished job that was requeued; they stay counted as they were"),
-        last("changed_total", "count", |c| c.changed_total, "the same since the first start"),
+        last(changed_total, "count", "the same since the first start"),
         average("unparsed", "count", |c| c.reading.unparsed,
             "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures"),
         average("round_time", "µs", |c| c.reading.elapsed, "how long slurmdbd took for all answers of the round");
@@ -202,8 +202,8 @@ metrics! {
         last("jobs_total", "count", |(_, total)| *total, "jobs since the first start");
     SUMS: Tally =
         average("jobs", "count", |t| t.jobs(), "jobs in all states"),
-        average("cancelled_before_start", "count", |t| t.cancelled_before_start, "jobs cancelled before they started"),
-        average("started", "count", |t| t.started, "jobs that had started; all figures below refer to these"),
+        average(cancelled_before_start, "count", "jobs cancelled before they started"),
+        average(started, "count", "jobs that had started; all figures below refer to these"),
         average("wait_seconds", "s", |t| t.wait,
             "total time they waited after becoming eligible; for a job that never became eligible, after submission"),
         average("run_seconds", "s", |t| t.run,
@@ -213,7 +213,7 @@ metrics! {
         average("gpu_seconds", "s", |t| t.gpu, "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu"),
         average("node_seconds", "s", |t| t.node, "the same for nodes; a node that several jobs share counts for each of them"),
         average("billing_seconds", "s", |t| t.billing, "the same for the TRES billing"),
-        average("limited", "count", |t| t.limited, "jobs with a time limit"),
+        average(limited, "count", "jobs with a time limit"),
         average("limit_seconds", "s", |t| t.limit, "sum of their time limits"),
         average("limit_used_seconds", "s", |t| t.limit_used, "how much of that they used"),
         average("limit_used_little", "count", |t| t.short,

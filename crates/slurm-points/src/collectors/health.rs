@@ -75,18 +75,18 @@ impl Collect<TickOutcome> for Health {
 
 metrics! {
     METRICS: HealthValues =
-        average("up", "0 or 1", |k| k.up,
+        average(up, "0 or 1",
             "whether slurmctld answered at this tick; not published if a reload of the configuration cut the reading short. Alert: 0 for 3 ticks"),
-        max("seconds_since_reading", "s", |k| k.seconds_since_reading,
+        max(seconds_since_reading, "s",
             "time since the last tick at which slurmctld answered, 0 if it answered now; no point before the first answer. Alert: above 300"),
-        average("threads_fraction", "0-1", |k| k.threads_fraction,
+        average(threads_fraction, "0-1",
             "server_thread_count divided by 256, slurmctld's limit up to Slurm 24.05. The limit is lower if slurmctld may open \
                       only few files. No point from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, slurm_rpc_stats shows \
                       whose RPCs they are; alert: above 0.9, new RPCs wait"),
-        average("agent_queue_per_minute", "1/min", |k| k.agent_queue_per_minute,
+        average(agent_queue_per_minute, "1/min",
             "growth of agent_queue_size, the messages that wait to be sent to nodes; negative while the queue gets shorter. Warn: \
                       above 0 for 15 minutes, nodes do not answer"),
-        average("dbd_agent_queue_per_minute", "1/min", |k| k.dbd_agent_queue_per_minute,
+        average(dbd_agent_queue_per_minute, "1/min",
             "growth of dbd_agent_queue_size; negative while the queue gets shorter. Warn: above 0 for 15 minutes, slurmdbd or its \
                       database is down or slow; accounting is lost when the queue reaches MaxDBDMsgs");
 }

@@ -167,18 +167,18 @@ levels! {
 
 metrics! {
     TALLY: JobTally =
-        average("jobs", "count", |t| t.jobs, "number of jobs; each task of an array counts"),
-        average("cpus", "count", |t| t.cpus, "CPUs allocated to these jobs, or requested by them while they are pending"),
-        average("nodes", "count", |t| t.nodes,
+        average(jobs, "count", "number of jobs; each task of an array counts"),
+        average(cpus, "count", "CPUs allocated to these jobs, or requested by them while they are pending"),
+        average(nodes, "count",
             "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each"),
-        average("gpus", "count", |t| t.gpus, "GPUs allocated to or requested by these jobs"),
+        average(gpus, "count", "GPUs allocated to or requested by these jobs"),
         average("memory", "bytes", |t| mebibytes(t.memory),
             "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory");
     ALL: Jobs =
         average("jobs", "count", |j| sum(&j.states), "all jobs that slurmctld knows"),
-        average("unparsed", "count", |j| j.unparsed,
+        average(unparsed, "count",
             "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
-        average("records", "count", |j| j.records,
+        average(records, "count",
             "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record");
     WAITS: LevelWaits =
         average("wait_p50", "s", |w| w.since(w.submitted?.p50), "median time since the pending jobs were submitted"),

@@ -31,13 +31,13 @@ struct LicensesCollector;
 
 metrics! {
     METRICS: License =
-        average("total", "count", |l| l.total, "total number of licences; not published if there is no limit"),
-        average("used", "count", |l| l.used, "licences in use by jobs"),
-        average("free", "count", |l| l.free, "free licences; not published if there is no limit"),
-        average("reserved", "count", |l| l.reserved, "licences in reservations"),
-        average("last_consumed", "count", |l| l.last_consumed,
+        average(total, "count", "total number of licences; not published if there is no limit"),
+        average(used, "count", "licences in use by jobs"),
+        average(free, "count", "free licences; not published if there is no limit"),
+        average(reserved, "count", "licences in reservations"),
+        average(last_consumed, "count",
             "licences of a remote resource that its server said were in use when it was asked last (`sacctmgr modify resource … lastconsumed=`), which may be long ago; 0 if nobody has ever set it; from 23.02 on"),
-        average("last_deficit", "count", |l| l.last_deficit,
+        average(last_deficit, "count",
             "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares explain; slurmctld keeps as many free");
 }
 

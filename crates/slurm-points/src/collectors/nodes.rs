@@ -79,9 +79,9 @@ struct Out {
 
 metrics! {
     OF_RECORDS: Nodes =
-        average("future", "count", |n| n.future, "FUTURE nodes: configured, but not present yet"),
-        average("blank", "count", |n| n.blank, "records that slurmctld sent empty"),
-        average("unparsed", "count", |n| n.unparsed,
+        average(future, "count", "FUTURE nodes: configured, but not present yet"),
+        average(blank, "count", "records that slurmctld sent empty"),
+        average(unparsed, "count",
             "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures");
     SLURMDS: u64 =
         average("nodes", "count", |&nodes| nodes, "nodes");

@@ -132,11 +132,11 @@ rpc_metrics! {
 
 metrics! {
     QUEUE: RpcQueue =
-        average("queued", "count", |q| q.queued,
+        average(queued, "count",
             "RPCs of this type in slurmctld's RPC queue. Like the next three, only from Slurm 24.05 on with enable_rpc_queue"),
-        last("dropped", "count", |q| q.dropped, "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
-        average("cycle_last", "count", |q| q.cycle_last, "RPCs served in the last cycle of the queue"),
-        max("cycle_max", "count", |q| q.cycle_max, "largest number of RPCs served in one cycle of the queue");
+        last(dropped, "count", "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
+        average(cycle_last, "count", "RPCs served in the last cycle of the queue"),
+        max(cycle_max, "count", "largest number of RPCs served in one cycle of the queue");
     ROWS: (usize, usize) =
         average("types", "count", |(types, _)| *types, "rows in the table of types; at 100 it is full, and slurmctld counts no further types"),
         average("users", "count", |(_, users)| *users, "rows in the table of users; at 200 it is full, and slurmctld counts no further users");

@@ -37,27 +37,27 @@ impl Collect<TickOutcome> for SchedStats {
 
 metrics! {
     METRICS: Statistics =
-        average("server_thread_count", "count", |s| s.server_thread_count,
+        average(server_thread_count, "count",
             "RPCs that slurmctld is serving now, one thread each; up to Slurm 24.05 new ones wait when there are 256"),
-        average("agent_queue_size", "count", |s| s.agent_queue_size, "messages to nodes that wait for an agent"),
-        average("agent_count", "count", |s| s.agent_count, "running agents; each sends a message to a group of nodes"),
-        average("agent_thread_count", "count", |s| s.agent_thread_count, "threads of those agents"),
-        average("dbd_agent_queue_size", "count", |s| s.dbd_agent_queue_size,
+        average(agent_queue_size, "count", "messages to nodes that wait for an agent"),
+        average(agent_count, "count", "running agents; each sends a message to a group of nodes"),
+        average(agent_thread_count, "count", "threads of those agents"),
+        average(dbd_agent_queue_size, "count",
             "messages that wait for slurmdbd; if it grows, slurmdbd is down or slow"),
-        average("gettimeofday_latency", "µs", |s| s.gettimeofday_latency,
+        average(gettimeofday_latency, "µs",
             "time of 1,000 calls of gettimeofday on slurmctld's host, measured when slurmctld starts; high with a bad clock source"),
         last("req_time", "Unix s", |s| moment(Some(s.req_time)), "when slurmctld answered, on its clock"),
         last("req_time_start", "Unix s", |s| moment(Some(s.req_time_start)),
             "when slurmctld began to count: midnight UTC, its start or the last sdiag --reset"),
-        last("jobs_submitted", "count", |s| s.jobs_submitted, "jobs submitted since the last reset"),
-        last("jobs_started", "count", |s| s.jobs_started, "jobs started since the last reset"),
-        last("jobs_completed", "count", |s| s.jobs_completed, "jobs since the last reset whose end was reported by their script, or by salloc or srun, with any exit code; \
+        last(jobs_submitted, "count", "jobs submitted since the last reset"),
+        last(jobs_started, "count", "jobs started since the last reset"),
+        last(jobs_completed, "count", "jobs since the last reset whose end was reported by their script, or by salloc or srun, with any exit code; \
              a running job that is cancelled is none"),
-        last("jobs_canceled", "count", |s| s.jobs_canceled, "successful scancel requests since the last reset, of any signal; one for a whole array"),
-        last("jobs_failed", "count", |s| s.jobs_failed, "jobs since the last reset that slurmd could not run, which drains the node; a job that exits with an error \
+        last(jobs_canceled, "count", "successful scancel requests since the last reset, of any signal; one for a whole array"),
+        last(jobs_failed, "count", "jobs since the last reset that slurmd could not run, which drains the node; a job that exits with an error \
              is completed"),
-        average("jobs_pending", "count", |s| s.jobs_pending, "jobs pending when they were last counted (job_states_ts)"),
-        average("jobs_running", "count", |s| s.jobs_running, "jobs running when they were last counted (job_states_ts)"),
+        average(jobs_pending, "count", "jobs pending when they were last counted (job_states_ts)"),
+        average(jobs_running, "count", "jobs running when they were last counted (job_states_ts)"),
         last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
             "when slurmctld last counted pending and running jobs: up to about 30 s ago"),
         average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last cycle of the main scheduler"),
@@ -81,14 +81,14 @@ metrics! {
         last("bf_total_cycles", "count", |s| s.bf_cycle_counter, "backfill cycles since the last reset"),
         last("bf_last_cycle_when", "Unix s", |s| moment(s.bf_when_last_cycle),
             "when the last backfill cycle that had jobs began; if it was long ago while jobs wait, backfill does not run"),
-        average("bf_active", "0 or 1", |s| s.bf_active, "whether a backfill cycle is running now"),
+        average(bf_active, "0 or 1", "whether a backfill cycle is running now"),
         average("bf_last_cycle", "µs", |s| s.bf_cycle_last, "last backfill cycle that had jobs, less the time it slept to let RPCs through"),
         max("bf_max_cycle", "µs", |s| s.bf_cycle_max, "longest backfill cycle since the last reset"),
-        last("bf_cycle_sum", "µs", |s| s.bf_cycle_sum, "sum of the backfill cycles since the last reset"),
+        last(bf_cycle_sum, "µs", "sum of the backfill cycles since the last reset"),
         average("bf_mean_cycle", "µs", |s| derive::means(s).bf_cycle, "mean backfill cycle since the last reset"),
         average("bf_last_depth_cycle", "count", |s| s.bf_last_depth, "jobs that the last backfill cycle that had jobs examined"),
         average("bf_last_depth_cycle_try", "count", |s| s.bf_last_depth_try, "jobs that the last backfill cycle that had jobs tried to start"),
-        last("bf_depth_sum", "count", |s| s.bf_depth_sum, "jobs that backfill examined since the last reset"),
+        last(bf_depth_sum, "count", "jobs that backfill examined since the last reset"),
         last("bf_depth_sum_try", "count", |s| s.bf_depth_try_sum, "jobs that backfill tried to start since the last reset"),
         average("bf_depth_mean", "count", |s| derive::means(s).bf_depth,
             "mean number of jobs that a backfill cycle examined since the last reset"),
@@ -100,12 +100,12 @@ metrics! {
             "sum of the queue lengths of all backfill cycles since the last reset"),
         average("bf_queue_length_mean", "count", |s| derive::means(s).bf_queue_len,
             "mean number of entries in a backfill cycle's queue since the last reset"),
-        average("bf_table_size", "count", |s| s.bf_table_size, "time slots that the last backfill cycle that had jobs used for planning"),
-        last("bf_table_size_sum", "count", |s| s.bf_table_size_sum,
+        average(bf_table_size, "count", "time slots that the last backfill cycle that had jobs used for planning"),
+        last(bf_table_size_sum, "count",
             "sum of the time slots of all backfill cycles since the last reset"),
         average("bf_table_size_mean", "count", |s| derive::means(s).bf_table_size,
             "mean number of time slots of a backfill cycle since the last reset"),
-        average("rpc_queue_enabled", "0 or 1", |s| s.rpc_queue_enabled, "whether slurmctld queues RPCs by type; from Slurm 24.05");
+        average(rpc_queue_enabled, "0 or 1", "whether slurmctld queues RPCs by type; from Slurm 24.05");
 }
 
 /// A fresh slurmctld counts since 0 for about a second: that is no moment.

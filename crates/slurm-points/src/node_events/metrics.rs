@@ -33,25 +33,25 @@ const WORDS: [&str; 4] = ["drained", "reboot", "fail", "down"];
 
 metrics! {
     EVENTS: EventCounts =
-        average("begun", "count", |e| e.begun, "outages that began since the last round"),
+        average(begun, "count", "outages that began since the last round"),
         average("ended", "count", |e| e.ended(), "outages that ended with the node's return"),
-        average("reboots", "count", |e| e.reboots,
+        average(reboots, "count",
             "nodes that were booted again, on request or not; not the first boot of a node, and not one by power saving"),
-        average("slurmd_restarts", "count", |e| e.slurmd_restarts,
+        average(slurmd_restarts, "count",
             "nodes whose slurmd was started again, those of the reboots included; from 23.11 on `scontrol reconfigure` starts it again too");
     WATCHED: EventCounts =
-        average("removed", "count", |e| e.removed,
+        average(removed, "count",
             "nodes that vanished from slurmctld's list while they were out of service; their outages do not end"),
-        average("unknown_seconds", "s", |e| e.unknown_seconds,
+        average(unknown_seconds, "s",
             "time since the last round, if that is longer than two rounds: slurmctld or the daemon was away. What happened in up to ten minutes \
                      counts when it is seen, without its time; of a longer time nothing counts. No `node_seconds` are counted for either");
     OF_CLASS: ClassCounts =
-        average("reached", "count", |c| c.reached,
+        average(reached, "count",
             "outages that came to this class; one that gets worse counts again, in the worse class"),
-        average("ended", "count", |c| c.ended, "outages that ended and had no worse class"),
+        average(ended, "count", "outages that ended and had no worse class"),
         average("ended_timed", "count", |c| c.timed, "those of them whose beginning and end were both seen"),
         average("outage_seconds", "s", |c| c.seconds, "how long these `ended_timed` lasted together"),
-        average("node_seconds", "s", |c| c.node_seconds,
+        average(node_seconds, "s",
             "time that nodes spent in this class since the last round, of outages that last as well; all classes together are the capacity that was lost");
     LONGEST: ClassCounts =
         max("outage_seconds_max", "s", |c| (c.timed > 0).then_some(c.longest),
