@@ -14,8 +14,8 @@ use std::mem;
 use std::sync::Arc;
 
 use slurm_points::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
-use slurm_points::replies::{ReplyCounters, one_more};
-use slurm_snapshot::{Reply, ReplyKind};
+use slurm_points::replies::ReplyCounters;
+use slurm_snapshot::{Reply, ReplyKind, one_more};
 use tracing::{debug, error, warn};
 
 use self::phase::{AHEAD, Due, Ending, Phase, RoundUnderWay};

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slurm_points::configured::Collectors;
-use slurm_points::replies::{Needs, ReplyCounters, RoundResult, SurveyReplies, one_more};
-use slurm_snapshot::{Cost, Reading, ReplyKind, ReplyOptions, Request};
+use slurm_points::replies::{Needs, ReplyCounters, RoundResult, SurveyReplies};
+use slurm_snapshot::{Cost, Reading, ReplyKind, ReplyOptions, Request, one_more};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderValue};
 use reader_process::{TokenFile, micros};
-use slurm_snapshot::{LIBRARIES, Reading, Release, Rest, Stage};
+use slurm_snapshot::{LIBRARIES, Reading, Release, Rest, Stage, add_to};
 
 use crate::args::RestArguments;
 use crate::decode::{self, Envelope, Meta};
@@ -110,7 +110,7 @@ impl Api {
             let Some(Envelope { meta: Meta { release: reported, cluster }, payload, .. }) = answer else {
                 continue;
             };
-            reading.elapsed = reading.elapsed.saturating_add(micros(begin.elapsed()));
+            add_to(&mut reading.elapsed, micros(begin.elapsed()));
             let release = reported.unwrap_or(release);
             (reading.release, reading.cluster) = (release, cluster);
             // Another release may have another version that reports more.

@@ -46,11 +46,6 @@ pub struct ReplyCounters {
     pub hidden: bool,
 }
 
-/// Counts one more.
-pub const fn one_more(counter: &mut u64) {
-    *counter = counter.saturating_add(1);
-}
-
 /// The replies of a survey, by kind.
 #[derive(Clone, Debug, Default)]
 pub struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use slurm_snapshot::tres::whole;
-use slurm_snapshot::{Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits};
+use slurm_snapshot::{
+    Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits, one_more,
+};
 use slurm_sys::{assoc_mgr_info_msg_t, slurmdb_assoc_rec_t, slurmdb_assoc_usage, slurmdb_qos_rec_t};
 
 use crate::long_double::LongDouble;
@@ -21,7 +23,7 @@ pub(crate) fn from_reply(reply: Unpacked<'_, assoc_mgr_info_msg_t>, users: bool)
     let mut all = Associations::default();
     let mut is_fair_tree = false;
     for record in reply.assoc_list() {
-        all.records = all.records.saturating_add(1);
+        one_more(&mut all.records);
         let Some(usage) = record.usage() else { continue };
         is_fair_tree |= usage.fs_factor > 0.0;
         if users || record.user.is_null() {

@@ -8,7 +8,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used, array};
+use slurm_snapshot::{
+    FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used, add_to, array, one_more, sum_of,
+};
 use slurm_sys::slurmdb_job_rec_t;
 
 use crate::unpacked::Unpacked;
@@ -109,7 +111,7 @@ impl FinishedFold {
             _ if has_started => 1,
             b"" => 1,
             tasks => array::count_tasks(tasks).unwrap_or_else(|| {
-                self.unparsed = self.unparsed.saturating_add(1);
+                one_more(&mut self.unparsed);
                 1
             }),
         };
@@ -146,7 +148,7 @@ impl FinishedFold {
                 Some((BILLING, count)) => job.billing = count,
                 Some((id, count)) if id >= FIRST_OF_SITE => self.others.push((index, id, count)),
                 Some(_) => {}
-                None => self.unparsed = self.unparsed.saturating_add(1),
+                None => one_more(&mut self.unparsed),
             }
         }
         self.jobs.push(job);
@@ -172,7 +174,7 @@ impl FinishedFold {
         for others in self.others.chunk_by(|(one, ..), (other, ..)| one == other) {
             let sum = |kind| {
                 let of_kind = others.iter().filter(|(_, id, _)| kinds.get(id) == Some(&kind));
-                of_kind.fold(0_u64, |sum, (.., count)| sum.saturating_add(*count))
+                sum_of(of_kind.map(|(.., count)| *count))
             };
             let job = others.first().and_then(|(index, ..)| self.jobs.get_mut(*index));
             // AccountingStorageTRES may name only types.
@@ -213,7 +215,7 @@ impl Steps {
     pub(crate) fn add(&mut self, state: u64, [seconds, micros]: [u64; 2], usage: &[u8]) {
         self.is_open |= state < COMPLETE || usage.is_empty();
         if state >= COMPLETE {
-            self.cpu = self.cpu.saturating_add(seconds.saturating_mul(1_000_000)).saturating_add(micros);
+            add_to(&mut self.cpu, seconds.saturating_mul(1_000_000).saturating_add(micros));
         }
     }
 

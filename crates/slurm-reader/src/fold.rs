@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use slurm_snapshot::{
     AccountJobs, Expected, Expecting, JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, UserJobs,
-    Waiting,
+    Waiting, add_to, one_more,
 };
 
 use crate::job::Job;
@@ -66,8 +66,8 @@ impl JobsFold {
     }
 
     pub(crate) fn add(&mut self, job: &Job<'_>) {
-        self.records = self.records.saturating_add(1);
-        self.unparsed = self.unparsed.saturating_add(job.unparsed);
+        one_more(&mut self.records);
+        add_to(&mut self.unparsed, job.unparsed);
         let is_waiting = slurm_names::is_waiting(job.state);
         let tally = JobTally { oldest: is_waiting.then_some(job.submit_time), ..job.tally };
         let (now, started, expects) = (self.now, self.started(job), self.expects(job));
@@ -167,7 +167,8 @@ impl PartitionRow {
                 Expects::Overdue => &mut self.expected.overdue,
                 Expects::Unplanned => &mut self.expected.unplanned,
             };
-            (*records, *tasks) = (records.saturating_add(1), tasks.saturating_add(jobs));
+            one_more(records);
+            add_to(tasks, jobs);
             if matches!(expects, Expects::Planned) {
                 self.starts.add(now, job.start_time, 1);
             }

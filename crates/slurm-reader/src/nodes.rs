@@ -3,7 +3,9 @@
 //! This file depends on the release: up to 24.11, a node's allocation comes from `slurm_get_select_nodeinfo`; later
 //! it is in the record.
 
-use slurm_snapshot::{FoundNode, Memory, NodeMark, NodeState, NodeTally, Nodes, ReplyOptions, Shares, gres};
+use slurm_snapshot::{
+    FoundNode, Memory, NodeMark, NodeState, NodeTally, Nodes, ReplyOptions, Shares, gres, one_more,
+};
 use slurm_sys::{node_info_msg_t, node_info_t};
 
 use crate::unpacked::Unpacked;
@@ -50,9 +52,9 @@ pub(crate) fn from_reply(reply: Unpacked<'_, node_info_msg_t>, options: ReplyOpt
 impl CountedNodes {
     fn add(&mut self, record: Unpacked<'_, node_info_t>, options: ReplyOptions) -> Option<CountedNode> {
         let nodes = &mut self.nodes;
-        nodes.records = nodes.records.saturating_add(1);
+        one_more(&mut nodes.records);
         if record.name().is_empty() {
-            nodes.blank = nodes.blank.saturating_add(1);
+            one_more(&mut nodes.blank);
             return None;
         }
         let state = NodeState { number: record.node_state, release: version::built_for() };

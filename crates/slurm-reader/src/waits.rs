@@ -2,7 +2,7 @@
 //!
 //! Pure. A wait takes eight bytes, however many array tasks it represents.
 
-use slurm_snapshot::{Moments, Started, Starts};
+use slurm_snapshot::{Moments, Started, Starts, add_to, sum_of};
 
 /// Waits in seconds, and how many jobs have each.
 #[derive(Debug, Default)]
@@ -47,11 +47,11 @@ impl Waits {
     /// wait that is not less than those of that share of the jobs.
     fn ranks(mut self) -> Option<(u64, [u32; 4])> {
         self.packed.sort_unstable();
-        let jobs = self.packed.iter().fold(0_u64, |sum, &packed| sum.saturating_add(jobs_of(packed)));
+        let jobs = sum_of(self.packed.iter().copied().map(jobs_of));
         let at = |rank| {
             let mut passed = 0_u64;
             let found = self.packed.iter().find(|&&packed| {
-                passed = passed.saturating_add(jobs_of(packed));
+                add_to(&mut passed, jobs_of(packed));
                 passed >= rank
             });
             found.map_or(0, |&packed| wait_of(packed))

@@ -5,6 +5,7 @@
 //! `gpu:(null):3(IDX:0-2)`.
 
 use crate::shares::Shares;
+use crate::sums::{add_to, sum_of};
 
 /// A text that names GPUs, but not how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +52,8 @@ pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Sh
     let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
     let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
         Some((_, sum_has, sum_used)) => {
-            *sum_has = u64::saturating_add(*sum_has, has);
-            *sum_used = u64::saturating_add(*sum_used, used);
+            add_to(sum_has, has);
+            add_to(sum_used, used);
         }
         None => types.push((kind, has, used)),
     };
@@ -61,9 +62,9 @@ pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Sh
     if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
         // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they are not additional.
         let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
-        let used = unconfigured.map(|(_, _, used)| std::mem::take(used)).fold(0, u64::saturating_add);
+        let used = sum_of(unconfigured.map(|(_, _, used)| std::mem::take(used)));
         if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
-            *untyped = untyped.saturating_add(used);
+            add_to(untyped, used);
         }
     }
     let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);

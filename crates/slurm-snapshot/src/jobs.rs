@@ -58,11 +58,7 @@ pub struct JobTally {
 impl JobTally {
     /// Adds `jobs` jobs of the given size to this tally.
     pub fn add(&mut self, more: Self) {
-        self.jobs = self.jobs.saturating_add(more.jobs);
-        self.cpus = self.cpus.saturating_add(more.cpus);
-        self.nodes = self.nodes.saturating_add(more.nodes);
-        self.gpus = self.gpus.saturating_add(more.gpus);
-        self.memory = self.memory.saturating_add(more.memory);
+        add_members!(self, more; jobs cpus nodes gpus memory);
         self.oldest = self.oldest.into_iter().chain(more.oldest).min();
     }
 }

@@ -20,6 +20,9 @@ macro_rules! as_array {
     };
 }
 
+#[macro_use]
+mod sums;
+
 pub mod array;
 mod associations;
 mod dbd_rpc;
@@ -57,3 +60,4 @@ pub use replies::*;
 pub use rpc::*;
 pub use shares::*;
 pub use statistics::*;
+pub use sums::*;

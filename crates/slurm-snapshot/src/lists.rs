@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::sums::one_more;
+
 /// More kinds of licences than this are not listed.
 const MAX_LICENSES: usize = 10_000;
 
@@ -68,7 +70,7 @@ pub struct Reservations {
 impl Reservations {
     /// Counts one, and lists it if there is still room.
     pub fn add(&mut self, reservation: Reservation) {
-        self.count = self.count.saturating_add(1);
+        one_more(&mut self.count);
         if self.reservations.len() < MAX_RESERVATIONS {
             self.reservations.push(reservation);
         }

@@ -7,6 +7,7 @@ pub(crate) mod service;
 use crate::nodes::{Memory, NodeRow, NodeTally, Nodes};
 use crate::release::Release;
 use crate::shares::Shares;
+use crate::sums::{add_to, one_more};
 
 /// Base states of a node in lower case, by number: the same in every release.
 pub const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
@@ -208,7 +209,7 @@ impl Nodes {
     /// Counts a node, and returns what it counts as.
     pub fn add(&mut self, node: &FoundNode) -> NodeTally {
         let tally = node.tally();
-        self.unparsed = self.unparsed.saturating_add(node.unparsed);
+        add_to(&mut self.unparsed, node.unparsed);
         self.total.add(&tally);
         self.states.entry(node.word.clone()).or_default().add(&tally);
         for flag in &node.flags {
@@ -228,8 +229,7 @@ impl Nodes {
             text if known && is_release(text) => text,
             _ => "other",
         };
-        let nodes = self.slurmds.entry(release.to_owned()).or_default();
-        *nodes = nodes.saturating_add(1);
+        one_more(self.slurmds.entry(release.to_owned()).or_default());
         // A drained node that goes down keeps its reason, and the reason's time.
         if node.state.has(DRAIN) {
             self.drain_since.extend(node.reason_time);

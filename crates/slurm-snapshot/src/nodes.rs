@@ -43,9 +43,7 @@ impl NodeTally {
         self.nodes.add(more.nodes);
         self.cpus.add(more.cpus);
         self.gpus.add(more.gpus);
-        self.memory.real = self.memory.real.saturating_add(more.memory.real);
-        self.memory.allocated = self.memory.allocated.saturating_add(more.memory.allocated);
-        self.memory.free = self.memory.free.saturating_add(more.memory.free);
+        add_members!(self.memory, more.memory; real allocated free);
     }
 }
 

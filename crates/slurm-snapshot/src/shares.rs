@@ -29,10 +29,7 @@ impl Shares {
 
     /// Adds other shares to these.
     pub fn add(&mut self, more: Self) {
-        self.allocated = self.allocated.saturating_add(more.allocated);
-        self.idle = self.idle.saturating_add(more.idle);
-        self.other = self.other.saturating_add(more.other);
-        self.total = self.total.saturating_add(more.total);
+        add_members!(self, more; allocated idle other total);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use slurm_points::finished::{FinishedLedger, FinishedRound};
-use slurm_snapshot::{Finished, Request, Used};
+use slurm_snapshot::{Finished, Request, Used, add_to};
 
 use super::plan::Plan;
 
@@ -45,7 +45,7 @@ impl Measuring {
     /// Adds the answer to it. `None` if some jobs are missing: slurmdbd leaves out jobs if its database fails half-way. Of the other
     /// runs of a requeued job, it reports those that ended since the first of these started.
     pub(super) fn with(mut self, used: &[Used], elapsed: u64) -> Option<Self> {
-        self.elapsed = self.elapsed.saturating_add(elapsed);
+        add_to(&mut self.elapsed, elapsed);
         self.finished.used.extend(used);
         let told: BTreeSet<u64> = used.iter().map(|used| used.id).collect();
         self.asked.iter().all(|(id, ..)| told.contains(id)).then_some(self)

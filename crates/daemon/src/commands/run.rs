@@ -14,6 +14,7 @@ mod status;
 use anyhow::{Context, Result};
 use carbon::{Batch, Destination, Queue, Sender};
 use slurm_points::collectors::TickOutcome;
+use slurm_snapshot::{add_to, one_more};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
@@ -196,7 +197,7 @@ impl Daemon {
                 skipped = tick.skipped,
                 "ticks were missed: the host was suspended or overloaded, or its clock was set"
             );
-            self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(tick.skipped);
+            add_to(&mut self.health.ticks_skipped, tick.skipped);
         }
         let ended = self.cluster.end_slot();
         self.end(ended);
@@ -210,7 +211,7 @@ impl Daemon {
         let Some(EndedTick { timestamp, end }) = ended else { return };
         match end {
             TickEnd::Standby => self.cluster.note_standby(),
-            TickEnd::Missed => self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1),
+            TickEnd::Missed => one_more(&mut self.health.ticks_skipped),
             TickEnd::Late => {}
         }
         let is_standby = end == TickEnd::Standby;

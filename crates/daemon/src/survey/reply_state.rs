@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slurm_points::replies::{ReplyCounters, one_more};
-use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
+use slurm_points::replies::ReplyCounters;
+use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions, one_more};
 use tracing::{info, warn};
 
 use super::duty::DutyLimit;

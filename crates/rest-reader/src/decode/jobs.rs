@@ -4,7 +4,7 @@
 //! and 26.05 each task has its own row, so rows are not slurmctld's records. If a state has several words, only one
 //! counts: the one that squeue's `%T` shows.
 
-use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array};
+use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array, one_more};
 
 use super::Payload;
 use super::item::Item;
@@ -27,7 +27,7 @@ impl Payload for Jobs {
         let base = JOB_STATES.iter().find(is).ok_or("the job has an unknown state")?;
         let word = SHOWN.iter().find(is).unwrap_or(base);
         let tasks = array_tasks(&id).unwrap_or_else(|| {
-            self.unparsed = self.unparsed.saturating_add(1);
+            one_more(&mut self.unparsed);
             1
         });
         self.states

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use slurm_snapshot::{
     FoundNode, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release, ReplyOptions, gres, node_flag,
+    one_more,
 };
 
 use super::Payload;
@@ -56,13 +57,13 @@ impl Payload for NodesAnswer {
 
     fn item(&mut self, _: &str, node: Item<'_>) -> Result<(), String> {
         let nodes = &mut self.nodes;
-        nodes.records = nodes.records.saturating_add(1);
+        one_more(&mut nodes.records);
         if nodes.records > MOST_NODES {
             return Err("there are more nodes than Slurm can have".to_owned());
         }
         let name = node.name("name")?;
         if name.is_empty() {
-            nodes.blank = nodes.blank.saturating_add(1);
+            one_more(&mut nodes.blank);
             return Ok(());
         }
         let words = state_words(node)?;

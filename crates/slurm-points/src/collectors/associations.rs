@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use slurm_snapshot::tres::whole;
 use slurm_snapshot::{
     Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, SharesRaw, TresUse, UseAndLimits,
+    sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
@@ -198,12 +199,12 @@ impl AssociationsCollector {
             }
         }
         let usage = |of: &[&Association]| whole(of.iter().map(|association| association.usage_raw).sum());
-        let in_all = users.values().fold(0_u64, |sum, (_, of)| sum.saturating_add(usage(of)));
+        let in_all = sum_of(users.values().map(|(_, of)| usage(of)));
         let candidates: Vec<Candidate<'_>> = users
             .iter()
             .map(|(id, (name, of))| {
                 let jobs = of.iter().map(|association| association.use_and_limits.jobs_submitted);
-                let jobs = jobs.fold(0_u64, |sum, jobs| sum.saturating_add(jobs.into()));
+                let jobs = sum_of(jobs.map(u64::from));
                 Candidate {
                     uid: *id,
                     name: Some(*name),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
     AccountJobs, Expected, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Reply, ReplyKind,
-    ReplyOptions, Started, UserJobs, Waiting,
+    ReplyOptions, Started, UserJobs, Waiting, sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
@@ -307,7 +307,7 @@ impl JobsCollector {
 
     fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, users: &[UserJobs]) {
         let Some(user_paths) = &mut self.user_paths else { return };
-        let all = users.iter().fold(0_u64, |sum, user| sum.saturating_add(cpus(&user.states)));
+        let all = sum_of(users.iter().map(|user| cpus(&user.states)));
         let candidates = users.iter().map(|user| candidate(user, all, user_paths));
         let candidates: Vec<Candidate<'_>> = candidates.collect();
         user_paths.update(timestamp, &candidates);
@@ -343,7 +343,7 @@ fn candidate<'a>(user: &'a UserJobs, all: u64, paths: &UserPaths) -> Candidate<'
 /// Allocated and requested CPUs of a user's or an account's jobs.
 fn cpus(states: &JobTallies) -> u64 {
     let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| states.get(state));
-    waiting_or_running.fold(0, |sum, tally| sum.saturating_add(tally.cpus))
+    sum_of(waiting_or_running.map(|tally| tally.cpus))
 }
 
 impl LevelWaits {
@@ -364,7 +364,7 @@ fn add(sum: &mut JobTallies, states: &JobTallies) {
 }
 
 fn sum(states: &JobTallies) -> u64 {
-    states.values().fold(0, |sum, tally| sum.saturating_add(tally.jobs))
+    sum_of(states.values().map(|tally| tally.jobs))
 }
 
 #[cfg(test)]

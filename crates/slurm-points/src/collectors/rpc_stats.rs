@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_name};
+use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, add_to, rpc_name, sum_of};
 
 use super::{Begin, Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
@@ -110,10 +110,9 @@ fn push_pending(release: Release, rpc: &RpcTables, points: &mut Points<'_>) {
     let mut types: BTreeMap<u32, u64> = BTreeMap::new();
     let Some(pending) = &rpc.pending else { return };
     for row in pending {
-        let count = types.entry(row.id).or_default();
-        *count = count.saturating_add(row.count.into());
+        add_to(types.entry(row.id).or_default(), row.count.into());
     }
-    let count = types.values().fold(0_u64, |sum, &count| sum.saturating_add(count));
+    let count = sum_of(types.values().copied());
     for (id, count) in types {
         points.push(&PENDING, [Name::of(&type_name(id, release))], &count);
     }

@@ -4,12 +4,11 @@
 
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, ReplyKind, Statistics};
+use slurm_snapshot::{Reading, ReplyKind, Statistics, one_more};
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Interval, Reset};
 use crate::levels::{Points, Table};
-use crate::replies::one_more;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_interval",

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-use slurm_snapshot::{RpcType, RpcUser};
+use slurm_snapshot::{RpcType, RpcUser, add_members};
 
 /// RPCs, and the time spent on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +20,7 @@ pub struct Calls {
 
 impl AddAssign for Calls {
     fn add_assign(&mut self, more: Self) {
-        self.time = self.time.saturating_add(more.time);
-        self.count = self.count.saturating_add(more.count);
+        add_members!(self, more; time count);
     }
 }
 

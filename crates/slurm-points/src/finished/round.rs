@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carbon_wire::path;
-use slurm_snapshot::{Finished, FinishedJob, RESIZING, Used};
+use slurm_snapshot::{Finished, FinishedJob, RESIZING, Used, add_to, one_more};
 
 use super::ledger::{FinishedLedger, Incomplete, RoundReading};
 use super::seen::{Mark, Seen, SeenId, hour_of};
@@ -129,8 +129,8 @@ impl FinishedRound {
         let floor = ledger.floor();
         let used: BTreeMap<u64, Used> = finished.used.iter().map(|used| (used.id, *used)).collect();
         let reading = &mut self.reading;
-        reading.elapsed = reading.elapsed.saturating_add(elapsed);
-        reading.unparsed = reading.unparsed.saturating_add(finished.unparsed);
+        add_to(&mut reading.elapsed, elapsed);
+        add_to(&mut reading.unparsed, finished.unparsed);
         let rows = finished.jobs.iter().filter(|job| job.end >= self.window_from);
         let rows = rows.fold(reading.window_jobs.unwrap_or(0), |rows, _| rows.saturating_add(1));
         reading.window_jobs = Some(rows);
@@ -142,7 +142,7 @@ impl FinishedRound {
                 // It is remembered as it is now, for as long as jobs with that end are read.
                 Seen::Changed => {
                     if self.remember(job) {
-                        self.reading.changed = self.reading.changed.saturating_add(1);
+                        one_more(&mut self.reading.changed);
                     }
                     continue;
                 }
@@ -193,7 +193,7 @@ impl FinishedRound {
 
     fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &FinishedLedger) {
         if ledger.last_moment().is_some_and(|last| job.end.saturating_add(GRACE) < last) {
-            self.reading.late_jobs = self.reading.late_jobs.saturating_add(tally.jobs());
+            add_to(&mut self.reading.late_jobs, tally.jobs());
             let age = u64::try_from(self.moment.saturating_sub(job.end)).unwrap_or(0);
             self.reading.oldest_late = self.reading.oldest_late.max(age);
         }

@@ -1,7 +1,7 @@
 //! Totals of finished jobs, and percentiles of one round.
 
 use serde::{Deserialize, Serialize};
-use slurm_snapshot::{FINAL_STATES, FinishedJob, RESIZING};
+use slurm_snapshot::{FINAL_STATES, FinishedJob, RESIZING, add_members, add_to, sum_of};
 
 /// Sums over jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,31 +71,16 @@ impl Tally {
 
     /// All jobs.
     pub fn jobs(&self) -> u64 {
-        self.states.iter().fold(0, |sum, jobs| sum.saturating_add(*jobs))
+        sum_of(self.states)
     }
 
     /// Adds other jobs.
     pub fn add(&mut self, more: &Self) {
         for (sum, more) in self.states.iter_mut().zip(more.states) {
-            *sum = sum.saturating_add(more);
+            add_to(sum, more);
         }
-        for (sum, more) in [
-            (&mut self.cancelled_before_start, more.cancelled_before_start),
-            (&mut self.started, more.started),
-            (&mut self.wait, more.wait),
-            (&mut self.run, more.run),
-            (&mut self.cpu, more.cpu),
-            (&mut self.gpu, more.gpu),
-            (&mut self.node, more.node),
-            (&mut self.billing, more.billing),
-            (&mut self.cpu_used, more.cpu_used),
-            (&mut self.limited, more.limited),
-            (&mut self.limit, more.limit),
-            (&mut self.limit_used, more.limit_used),
-            (&mut self.short, more.short),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
+        add_members!(self, more; cancelled_before_start started wait run cpu gpu node billing cpu_used);
+        add_members!(self, more; limited limit limit_used short);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sums of node events: of a round, or since the first start.
 
 use serde::{Deserialize, Serialize};
-use slurm_snapshot::OutageClass;
+use slurm_snapshot::{OutageClass, add_members, sum_of};
 
 /// What happened to all nodes, or to those of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,30 +51,18 @@ impl EventCounts {
 
     /// Outages that ended.
     pub(crate) fn ended(&self) -> u64 {
-        self.classes.iter().fold(0, |sum, class| sum.saturating_add(class.ended))
+        sum_of(self.classes.iter().map(|class| class.ended))
     }
 
     pub(super) fn add(&mut self, more: &Self) {
-        add(&mut self.begun, more.begun);
-        add(&mut self.removed, more.removed);
-        add(&mut self.reboots, more.reboots);
-        add(&mut self.slurmd_restarts, more.slurmd_restarts);
-        add(&mut self.unknown_seconds, more.unknown_seconds);
+        add_members!(self, more; begun removed reboots slurmd_restarts unknown_seconds);
         self.classes.iter_mut().zip(&more.classes).for_each(|(class, more)| class.add(more));
     }
 }
 
 impl ClassCounts {
     fn add(&mut self, more: &Self) {
-        add(&mut self.reached, more.reached);
-        add(&mut self.ended, more.ended);
-        add(&mut self.timed, more.timed);
-        add(&mut self.seconds, more.seconds);
-        add(&mut self.node_seconds, more.node_seconds);
+        add_members!(self, more; reached ended timed seconds node_seconds);
         self.longest = self.longest.max(more.longest);
     }
-}
-
-const fn add(sum: &mut u64, more: u64) {
-    *sum = sum.saturating_add(more);
 }

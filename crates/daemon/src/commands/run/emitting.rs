@@ -5,7 +5,7 @@ use std::mem;
 use carbon::Batch;
 use slurm_points::collectors::TickOutcome;
 use slurm_points::replies::RoundResult;
-use slurm_snapshot::Reply;
+use slurm_snapshot::{Reply, add_to};
 use tracing::{debug, info, trace};
 
 use super::{Daemon, remembering};
@@ -137,7 +137,7 @@ impl Daemon {
 
     /// Counts what was refused, and logs what was collected, which tests compare with what arrived.
     pub(super) fn note_batch(&mut self, batch: &Batch) {
-        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
+        add_to(&mut self.health.points_refused, batch.refused());
         if batch.points().len() > 0 {
             trace!(tick = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_points::finished::{HOUR, Tally};
-use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Reply, ReplyKind, Request};
+use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Reply, ReplyKind, Request, sum_of};
 
 use super::read_whole;
 use super::table::{Moment, Row, Table, duration, first_cell};
@@ -92,7 +92,7 @@ impl FinishedRow {
     }
 
     fn jobs(&self) -> u64 {
-        self.states.values().fold(0, |sum, jobs| sum.saturating_add(*jobs))
+        sum_of(self.states.values().copied())
     }
 }
 
