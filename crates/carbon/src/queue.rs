@@ -25,7 +25,7 @@ use tracing::{error, warn};
 use self::clock::Moment;
 pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn, Which};
-use self::state::{DestinationState, QueueState, QueuedBatch};
+use self::state::{QueueState, QueuedBatch};
 use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary};
 use carbon_wire::Batch;
 use carbon_wire::{Frame, frames, points};
@@ -115,13 +115,12 @@ impl Queue {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn open(dir: Option<PathBuf>, limits: Limits, destinations: &[String]) -> Self {
-        let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let started = dir.map(|dir| Store::start(dir, limits.max_bytes));
         let (store, lock, events) = match started {
             Some((store, lock, events)) => (Some(store), Some(lock), Some(events)),
             None => (None, None, None),
         };
-        let (state, lock) = (Mutex::new(QueueState::new(limits, names)), Mutex::new(lock));
+        let (state, lock) = (Mutex::new(QueueState::new(limits, destinations)), Mutex::new(lock));
         let shared =
             Arc::new(SharedQueue { state, store, lock, appended: Notify::new(), opened: Notify::new() });
         if let Some(events) = events {
@@ -210,7 +209,7 @@ impl Queue {
                 frames,
                 due,
             });
-            state.told = store.apply(std::mem::take(&mut state.told));
+            state.hand_over(store);
             self.shared.appended.notify_one();
         } else {
             state.told = Changes::default();
@@ -230,7 +229,7 @@ impl Queue {
         if let Some(store) = &self.shared.store {
             state.told.states.extend(states);
             state.told.ticket = ticket;
-            state.told = store.apply(std::mem::take(&mut state.told));
+            state.hand_over(store);
         } else {
             state.kept.send_replace(ticket);
         }
@@ -280,24 +279,19 @@ impl Queue {
     /// Applies new bounds and destinations. A new destination gets batches from now on. The batches of a removed one
     /// are kept for it until `max_age`.
     pub fn reconfigure(&self, limits: Limits, destinations: &[String]) {
-        let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
         // The commits under way name the old destinations.
         state.publish_all();
         let resend_window = limits.resend_window;
         state.limits = limits;
         for (name, destination) in &mut state.destinations {
-            if std::mem::replace(&mut destination.configured, names.contains(name)) && !destination.configured
-            {
+            let is_configured = destinations.iter().any(|other| **other == **name);
+            if std::mem::replace(&mut destination.configured, is_configured) && !is_configured {
                 restore::say_removed(name, destination.ledger.sums().held);
             }
         }
-        for name in &names {
-            let destination = state
-                .destinations
-                .entry(Arc::clone(name))
-                .or_insert_with(|| DestinationState::new(resend_window));
-            destination.ledger.resend_window = resend_window;
+        for name in destinations {
+            state.destination(name).ledger.resend_window = resend_window;
         }
         state.expire(Moment::now());
         state.told.max_bytes = Some(state.limits.max_bytes);
@@ -339,16 +333,8 @@ impl Queue {
 
     /// A handle for the sender of the destination `name`.
     pub(crate) fn place(&self, name: &str) -> Place {
-        let name: Arc<str> = Arc::from(name);
-        let mut state = self.shared.state();
-        let resend_window = state.limits.resend_window;
-        let destination = state
-            .destinations
-            .entry(Arc::clone(&name))
-            .or_insert_with(|| DestinationState::new(resend_window));
-        let news = Arc::clone(&destination.news);
-        drop(state);
-        Place { shared: Arc::clone(&self.shared), name, news }
+        let news = Arc::clone(&self.shared.state().destination(name).news);
+        Place { shared: Arc::clone(&self.shared), name: Arc::from(name), news }
     }
 }
 
@@ -370,7 +356,7 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
                 let mut state = shared.state();
                 state.apply(event);
                 if let Some(store) = shared.store.as_ref().filter(|_| is_removed) {
-                    state.told = store.apply(std::mem::take(&mut state.told));
+                    state.hand_over(store);
                 }
                 if is_opened {
                     shared.opened.notify_waiters();

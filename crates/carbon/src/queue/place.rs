@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -56,7 +55,7 @@ pub struct Status {
     /// Whether there is a connection.
     pub connected: bool,
     /// Since when it has been connected, disconnected or in doubt, whichever is true now. Unix seconds.
-    pub since: u64,
+    pub since: i64,
     /// Connections that were made while there was none.
     pub connects: u64,
     /// Connections that were renewed, and whose end proved that everything written to them was read.
@@ -172,7 +171,7 @@ impl Place {
         state.limits.resend_window.is_zero().then_some(())?;
         state.ticket = state.ticket.saturating_add(1);
         state.told.ticket = state.ticket;
-        state.told = store.apply(std::mem::take(&mut state.told));
+        state.hand_over(store);
         Some(state.ticket)
     }
 
@@ -271,7 +270,7 @@ impl Place {
         let before = (status.connected, status.in_doubt);
         change(status);
         if status.since == 0 || before != (status.connected, status.in_doubt) {
-            status.since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            status.since = Moment::now().wall;
         }
         // Before the backlog is written, which may take until the next tick.
         if status.connected
@@ -279,7 +278,7 @@ impl Place {
             && let Some(store) = &self.shared.store
         {
             state.tell_writing();
-            state.told = store.apply(std::mem::take(&mut state.told));
+            state.hand_over(store);
         }
     }
 

@@ -117,19 +117,8 @@ impl QueueState {
         for (name, id) in restored.due.into_iter().filter(|(name, _)| is_destination(name)) {
             let destination = self.destinations.entry(name).or_insert_with(removed);
             if let Some(batch) = self.batches.get_mut(&id).filter(|batch| batch.frames.is_none()) {
-                batch.waiting += 1;
-                destination.ledger.insert(
-                    id,
-                    batch.summary.timestamp,
-                    batch.summary.points,
-                    batch.summary.bytes as u64,
-                    false,
-                );
-                if held.contains(&id) {
-                    batch.provisional = true;
-                    destination.ledger.hold(id);
-                }
-                destination.news.notify_one();
+                batch.provisional = held.contains(&id);
+                destination.take(id, batch, false);
             }
         }
         for (name, id) in restored.written {

@@ -14,7 +14,7 @@ use tracing::{error, info, trace, warn};
 use super::clock::{Clock, Moment};
 use super::{Limits, QueueStatus, Status, provisional};
 use crate::ledger::Ledger;
-use crate::store::{Changes, Event, Summary};
+use crate::store::{Changes, Event, Store, Summary};
 use carbon_wire::Frame;
 
 #[derive(Debug, Default)]
@@ -70,16 +70,38 @@ impl DestinationState {
         let (ledger, news) = (Ledger::new(resend_window), Arc::new(Notify::new()));
         Self { ledger, news, status: Status::default(), configured: true }
     }
+
+    /// Takes a batch that is due for this destination; `fresh` if it is of this run.
+    pub(super) fn take(&mut self, id: u64, held: &mut QueuedBatch, fresh: bool) {
+        let Summary { timestamp, points, bytes, .. } = held.summary;
+        held.waiting += 1;
+        self.ledger.insert(id, timestamp, points, bytes as u64, fresh);
+        if held.provisional {
+            self.ledger.hold(id);
+        }
+        self.news.notify_one();
+    }
 }
 
 impl QueueState {
-    pub(super) fn new(limits: Limits, names: Vec<Arc<str>>) -> Self {
-        let new = |name| (name, DestinationState::new(limits.resend_window));
-        let destinations = names.into_iter().map(new).collect();
+    pub(super) fn new(limits: Limits, destinations: &[String]) -> Self {
+        let new = |name: &String| (Arc::from(name.as_str()), DestinationState::new(limits.resend_window));
+        let destinations = destinations.iter().map(new).collect();
         // Batches of different runs never have the same number, because each run starts counting at its own time.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let next_id = u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0);
         Self { limits, destinations, next_id, first_id: next_id, ..Self::default() }
+    }
+
+    /// The destination of this name, made if there is none.
+    pub(super) fn destination(&mut self, name: &str) -> &mut DestinationState {
+        let window = self.limits.resend_window;
+        self.destinations.entry(Arc::from(name)).or_insert_with(|| DestinationState::new(window))
+    }
+
+    /// Hands the changes over to the file's thread, or keeps them for the next time if it has no room for them.
+    pub(super) fn hand_over(&mut self, store: &Store) {
+        self.told = store.apply(std::mem::take(&mut self.told));
     }
 
     /// The destinations that get new batches.
@@ -95,18 +117,7 @@ impl QueueState {
         trace!(tick = held.summary.timestamp, durable = held.durable, "tick kept");
         self.status.undurable += u64::from(!held.durable);
         for destination in self.destinations.values_mut().filter(|to| to.configured) {
-            held.waiting += 1;
-            destination.ledger.insert(
-                id,
-                held.summary.timestamp,
-                held.summary.points,
-                held.summary.bytes as u64,
-                true,
-            );
-            if held.provisional {
-                destination.ledger.hold(id);
-            }
-            destination.news.notify_one();
+            destination.take(id, held, true);
         }
         if held.waiting == 0 {
             self.remove(id);

@@ -39,7 +39,7 @@ fn hung() -> (Queue, impl Sized) {
 }
 
 fn with(store: Store) -> Queue {
-    let state = Mutex::new(QueueState::new(limits(), NAMES.map(Arc::from).to_vec()));
+    let state = Mutex::new(QueueState::new(limits(), &NAMES.map(str::to_owned)));
     let lock = Mutex::new(None);
     let (store, appended, opened) = (Some(store), Notify::new(), Notify::new());
     Queue { shared: Arc::new(SharedQueue { state, store, lock, appended, opened }) }

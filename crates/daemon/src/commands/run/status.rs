@@ -61,7 +61,7 @@ impl Daemon {
                 connected: status.connected,
                 in_doubt: status.in_doubt,
                 not_carbon: status.not_carbon,
-                since: i64::try_from(status.since).unwrap_or(i64::MAX),
+                since: status.since,
                 ticks_unsent: status.unsent.ticks,
                 points_unsent: status.unsent.points,
                 oldest_unsent: status.oldest_unsent,
@@ -79,7 +79,7 @@ impl Daemon {
 }
 
 fn destination_words(name: &str, status: &carbon::Status) -> String {
-    let since = clock_time(i64::try_from(status.since).unwrap_or(i64::MAX));
+    let since = clock_time(status.since);
     let state = match (status.connected, status.in_doubt) {
         _ if status.not_carbon => format!("what answers as {name} is not Carbon"),
         (true, false) => format!("sending to {name}"),
