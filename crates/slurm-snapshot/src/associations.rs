@@ -82,77 +82,70 @@ pub struct QosUse {
     pub use_and_limits: UseAndLimits,
 }
 
-/// The current use, and the limits; a limit that is not set is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UseAndLimits {
-    /// Running jobs.
-    pub jobs_running: u32,
-    /// Running and pending jobs.
-    pub jobs_submitted: u32,
-    /// Wall time of its jobs after decay, s.
-    pub wall_used: f64,
-    /// GrpJobs.
-    pub grp_jobs: Option<u32>,
-    /// GrpSubmitJobs.
-    pub grp_submit_jobs: Option<u32>,
-    /// GrpWall, min.
-    pub grp_wall: Option<u32>,
-    /// MaxJobs of an association.
-    pub max_jobs: Option<u32>,
-    /// MaxSubmitJobs of an association.
-    pub max_submit_jobs: Option<u32>,
-    /// MaxJobsPU of a QOS.
-    pub max_jobs_per_user: Option<u32>,
-    /// MaxJobsPA of a QOS.
-    pub max_jobs_per_account: Option<u32>,
-    /// MaxSubmitPU of a QOS.
-    pub max_submit_jobs_per_user: Option<u32>,
-    /// MaxSubmitPA of a QOS.
-    pub max_submit_jobs_per_account: Option<u32>,
-    /// MaxWall of one job, min.
-    pub max_wall_per_job: Option<u32>,
-    /// By TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): those that are used, were used, or have a limit.
-    pub tres: BTreeMap<String, TresUse>,
+as_array! {
+    /// The current use, and the limits; a limit that is not set is `None`.
+    #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct UseAndLimits {
+        /// Running jobs.
+        pub jobs_running: u32,
+        /// Running and pending jobs.
+        pub jobs_submitted: u32,
+        /// Wall time of its jobs after decay, s.
+        pub wall_used: f64,
+        /// GrpJobs.
+        pub grp_jobs: Option<u32>,
+        /// GrpSubmitJobs.
+        pub grp_submit_jobs: Option<u32>,
+        /// GrpWall, min.
+        pub grp_wall: Option<u32>,
+        /// MaxJobs of an association.
+        pub max_jobs: Option<u32>,
+        /// MaxSubmitJobs of an association.
+        pub max_submit_jobs: Option<u32>,
+        /// MaxJobsPU of a QOS.
+        pub max_jobs_per_user: Option<u32>,
+        /// MaxJobsPA of a QOS.
+        pub max_jobs_per_account: Option<u32>,
+        /// MaxSubmitPU of a QOS.
+        pub max_submit_jobs_per_user: Option<u32>,
+        /// MaxSubmitPA of a QOS.
+        pub max_submit_jobs_per_account: Option<u32>,
+        /// MaxWall of one job, min.
+        pub max_wall_per_job: Option<u32>,
+        /// By TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): those that are used, were used, or have a limit.
+        pub tres: BTreeMap<String, TresUse>,
+    }
 }
 
 as_array! {
-    UseAndLimits: jobs_running jobs_submitted wall_used grp_jobs grp_submit_jobs grp_wall max_jobs
-        max_submit_jobs max_jobs_per_user max_jobs_per_account max_submit_jobs_per_user
-        max_submit_jobs_per_account max_wall_per_job tres
-}
-
-/// One TRES: memory in MiB, everything else as Slurm counts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TresUse {
-    /// Allocated to running jobs.
-    pub used: u64,
-    /// TRES-seconds used, after decay.
-    pub used_secs: u64,
-    /// TRES-seconds that running jobs may still use, by their time limits.
-    pub run_secs: u64,
-    /// GrpTRES.
-    pub grp: Option<u64>,
-    /// GrpTRESMins.
-    pub grp_mins: Option<u64>,
-    /// GrpTRESRunMins.
-    pub grp_run_mins: Option<u64>,
-    /// MaxTRES of one job.
-    pub max_per_job: Option<u64>,
-    /// MaxTRESPerNode of one job.
-    pub max_per_node: Option<u64>,
-    /// MaxTRESMins of one job.
-    pub max_mins_per_job: Option<u64>,
-    /// MaxTRESPU of a QOS.
-    pub max_per_user: Option<u64>,
-    /// MaxTRESPA of a QOS.
-    pub max_per_account: Option<u64>,
-}
-
-as_array! {
-    TresUse: used used_secs run_secs grp grp_mins grp_run_mins max_per_job max_per_node max_mins_per_job
-        max_per_user max_per_account
+    /// One TRES: memory in MiB, everything else as Slurm counts it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct TresUse {
+        /// Allocated to running jobs.
+        pub used: u64,
+        /// TRES-seconds used, after decay.
+        pub used_secs: u64,
+        /// TRES-seconds that running jobs may still use, by their time limits.
+        pub run_secs: u64,
+        /// GrpTRES.
+        pub grp: Option<u64>,
+        /// GrpTRESMins.
+        pub grp_mins: Option<u64>,
+        /// GrpTRESRunMins.
+        pub grp_run_mins: Option<u64>,
+        /// MaxTRES of one job.
+        pub max_per_job: Option<u64>,
+        /// MaxTRESPerNode of one job.
+        pub max_per_node: Option<u64>,
+        /// MaxTRESMins of one job.
+        pub max_mins_per_job: Option<u64>,
+        /// MaxTRESPU of a QOS.
+        pub max_per_user: Option<u64>,
+        /// MaxTRESPA of a QOS.
+        pub max_per_account: Option<u64>,
+    }
 }
 
 #[cfg(test)]

@@ -57,45 +57,43 @@ pub struct Used {
     pub is_open: bool,
 }
 
-/// One row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct FinishedJob {
-    /// `db_index`, which is unique in the cluster for ever. All 64 bits are in use from 24.11 on.
-    pub id: u64,
-    /// Unix seconds on slurmctld's clock.
-    pub end: i64,
-    /// When it was submitted, Unix seconds.
-    pub submit: i64,
-    /// A number of [`FINAL_STATES`], or [`RESIZING`].
-    pub state: u32,
-    /// Array tasks in this row; 1 for any other job.
-    pub tasks: u64,
-    /// Seconds from when it could run until it started; `None` if it never did.
-    pub wait: Option<u64>,
-    /// Seconds that it ran, not counting suspension.
-    pub run: u64,
-    /// Its time limit in seconds, if it has one.
-    pub limit: Option<u64>,
-    /// The index of its partition's name; of the first one if it has several.
-    pub partition: u32,
-    /// The index of its account's name.
-    pub account: u32,
-    /// The index of its QOS's name.
-    pub qos: u32,
-    /// The index of its user's name.
-    pub user: u32,
-    /// Allocated CPUs.
-    pub cpus: u64,
-    /// Allocated GPUs.
-    pub gpus: u64,
-    /// Allocated nodes.
-    pub nodes: u64,
-    /// Its billing TRES: what each second of it was billed for.
-    pub billing: u64,
-}
-
 as_array! {
-    FinishedJob: id end submit state tasks wait run limit partition account qos user cpus gpus nodes billing
+    /// One row.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+    pub struct FinishedJob {
+        /// `db_index`, which is unique in the cluster for ever. All 64 bits are in use from 24.11 on.
+        pub id: u64,
+        /// Unix seconds on slurmctld's clock.
+        pub end: i64,
+        /// When it was submitted, Unix seconds.
+        pub submit: i64,
+        /// A number of [`FINAL_STATES`], or [`RESIZING`].
+        pub state: u32,
+        /// Array tasks in this row; 1 for any other job.
+        pub tasks: u64,
+        /// Seconds from when it could run until it started; `None` if it never did.
+        pub wait: Option<u64>,
+        /// Seconds that it ran, not counting suspension.
+        pub run: u64,
+        /// Its time limit in seconds, if it has one.
+        pub limit: Option<u64>,
+        /// The index of its partition's name; of the first one if it has several.
+        pub partition: u32,
+        /// The index of its account's name.
+        pub account: u32,
+        /// The index of its QOS's name.
+        pub qos: u32,
+        /// The index of its user's name.
+        pub user: u32,
+        /// Allocated CPUs.
+        pub cpus: u64,
+        /// Allocated GPUs.
+        pub gpus: u64,
+        /// Allocated nodes.
+        pub nodes: u64,
+        /// Its billing TRES: what each second of it was billed for.
+        pub billing: u64,
+    }
 }
 
 impl Finished {

@@ -5,9 +5,15 @@
 
 #![forbid(unsafe_code)]
 
-/// Writes a struct that is there thousands of times as an array of its members, in their order. serde reads it as the struct.
+/// Makes a struct that is there thousands of times, which is written as an array of its members, in their order. serde reads it as
+/// the struct.
 macro_rules! as_array {
-    ($struct:ident: $($member:ident)+) => {
+    ($(#[$meta:meta])* pub struct $struct:ident { $($(#[$about:meta])* pub $member:ident: $of:ty,)+ }) => {
+        $(#[$meta])*
+        pub struct $struct {
+            $($(#[$about])* pub $member: $of,)+
+        }
+
         impl serde::Serialize for $struct {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 use serde::ser::SerializeSeq as _;

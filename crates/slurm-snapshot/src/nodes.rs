@@ -112,20 +112,20 @@ pub struct NodeRow {
     pub reason: Option<String>,
 }
 
-/// The state of a node and its last starts, from which its outages and reboots are found. A line has it as a list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct NodeMark {
-    /// Its name.
-    pub name: String,
-    /// libslurm's number of its state: [`crate::service`].
-    pub state: u32,
-    /// When it was booted, computed by slurmctld at each of its registrations: Unix seconds.
-    pub boot_time: Option<i64>,
-    /// When its slurmd started, by its own clock: Unix seconds.
-    pub slurmd_start_time: Option<i64>,
+as_array! {
+    /// The state of a node and its last starts, from which its outages and reboots are found. A line has it as a list.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+    pub struct NodeMark {
+        /// Its name.
+        pub name: String,
+        /// libslurm's number of its state: [`crate::service`].
+        pub state: u32,
+        /// When it was booted, computed by slurmctld at each of its registrations: Unix seconds.
+        pub boot_time: Option<i64>,
+        /// When its slurmd started, by its own clock: Unix seconds.
+        pub slurmd_start_time: Option<i64>,
+    }
 }
-
-as_array! { NodeMark: name state boot_time slurmd_start_time }
 
 /// All partitions, including hidden ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
