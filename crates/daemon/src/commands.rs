@@ -24,6 +24,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use carbon::Destination;
 use serde::Serialize;
+use slurm_points::derive::whole_seconds;
 use slurm_snapshot::{Reading, Request};
 use tracing::level_filters::LevelFilter;
 
@@ -179,9 +180,7 @@ fn start_quiet_log(options: &Options, config: &Config) {
 /// The start of the slot that `seconds` is in.
 fn slot(seconds: f64, interval: u32) -> i64 {
     let interval = i64::from(interval.max(1));
-    #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
-    let whole = seconds.floor() as i64;
-    whole.div_euclid(interval).saturating_mul(interval)
+    whole_seconds(seconds.floor()).div_euclid(interval).saturating_mul(interval)
 }
 
 #[cfg(test)]

@@ -45,6 +45,12 @@ pub fn seconds_since(moment: i64, now: i64) -> u64 {
     u64::try_from(now.saturating_sub(moment)).unwrap_or(0)
 }
 
+/// The whole seconds of a reading's time.
+#[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
+pub const fn whole_seconds(time: f64) -> i64 {
+    time as i64
+}
+
 /// Cycles per minute since the last reset; `None` during its first minute, or when a clock was set back.
 ///
 /// The whole minutes come first: 5 cycles in 86 s are 5 a minute, not 3.

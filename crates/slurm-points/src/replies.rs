@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 
+use crate::derive::whole_seconds;
+
 /// Which replies, and what those must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
@@ -65,8 +67,8 @@ impl SurveyReplies {
         let Some(reading) = self.reading(kind).filter(|reading| reading.rest.is_none()) else { return here };
         let Some(written) = reading.reply.as_ref().and_then(Reply::last_update) else { return here };
         let asked = reading.time - Duration::from_micros(reading.elapsed).as_secs_f64();
-        let meanwhile = whole(asked).min(whole(reading.time))..=whole(reading.time);
-        here.saturating_add(written).saturating_sub(written.clamp(*meanwhile.start(), *meanwhile.end()))
+        let [asked, arrived] = [asked, reading.time].map(whole_seconds);
+        here.saturating_add(written).saturating_sub(written.clamp(asked.min(arrived), arrived))
     }
 
     /// Adds a reply.
@@ -112,11 +114,6 @@ pub struct RoundResult {
     pub asked: Needs,
     /// What slurmctld has answered.
     pub replies: SurveyReplies,
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
-const fn whole(seconds: f64) -> i64 {
-    seconds as i64
 }
 
 #[cfg(test)]

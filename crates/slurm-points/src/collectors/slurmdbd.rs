@@ -4,7 +4,7 @@
 use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, dbd_rpc_name};
 
 use super::{Begin, Collect, Collector, Start};
-use crate::derive::{self, Tables, seconds_since};
+use crate::derive::{self, Tables, seconds_since, whole_seconds};
 use crate::levels::{Name, Points, Table};
 use crate::replies::SurveyReplies;
 use crate::rpc_metrics::{CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics};
@@ -114,11 +114,6 @@ impl Collect<SurveyReplies> for Slurmdbd {
 
 fn type_name(id: u32) -> String {
     dbd_rpc_name(id).map_or_else(|| format!("type_{id}"), str::to_owned)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
-const fn whole_seconds(time: f64) -> i64 {
-    time as i64
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! need in the queue.
 
 use size::Size;
+use slurm_points::derive::whole_seconds;
 use slurm_points::finished::{HOUR, ID_BYTES};
 use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request};
 
@@ -52,8 +53,7 @@ async fn finished(
     plan: Plan,
     reading: &Reading,
 ) -> Result<(CheckLine, Finished), CheckLine> {
-    #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
-    let now = reading.time as i64;
+    let now = whole_seconds(reading.time);
     let since = now.saturating_sub(plan.window.max(HOUR));
     let answer = read_once(config.slurm.clone(), plan.request(since, now, Vec::new())).await;
     let answer = answer
