@@ -1,7 +1,7 @@
 //! `slurm_load_ctl_conf`: the cluster's name and PrivateData; also the controllers in libslurm's own configuration.
 
 use nix::unistd::Uid;
-use slurm_snapshot::Visibility;
+use slurm_snapshot::{Visibility, flag_words};
 use slurm_sys::slurm_conf_t;
 
 use crate::unpacked::Unpacked;
@@ -54,12 +54,7 @@ pub(crate) fn controllers(conf: Unpacked<'_, slurm_conf_t>) -> Vec<String> {
 }
 
 fn private(bits: u16) -> Vec<String> {
-    let set = (0..u16::BITS).filter(|bit| bits & (1 << bit) != 0);
-    set.map(|bit| {
-        let word = usize::try_from(bit).ok().and_then(|bit| PRIVATE.get(bit));
-        word.map_or_else(|| format!("bit_{bit}"), |word| (*word).to_owned())
-    })
-    .collect()
+    flag_words(bits.into(), |bit| PRIVATE.get(usize::try_from(bit).ok()?).copied())
 }
 
 /// root and SlurmUser see everything. Operators are defined in slurmdbd: without it there are none, and with it

@@ -106,7 +106,8 @@ impl NodeState {
 
     /// The base state's word.
     pub fn base_word(self) -> String {
-        numbered_word(&NODE_STATES, self.base(), "state")
+        let word = usize::try_from(self.base()).ok().and_then(|base| NODE_STATES.get(base));
+        word.map_or_else(|| format!("state_{}", self.base()), |word| (*word).to_owned())
     }
 
     /// The flags' words.
@@ -260,12 +261,6 @@ const fn is_working(base: u32) -> bool {
 pub fn flag_words(bits: u32, word: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
     let set = (0..u32::BITS).filter(|bit| bits & (1 << bit) != 0);
     set.map(|bit| word(bit).map_or_else(|| format!("bit_{bit}"), str::to_owned)).collect()
-}
-
-/// The word of a number; `kind_N` if it has none.
-pub(crate) fn numbered_word(words: &[&str], number: u32, kind: &str) -> String {
-    let word = usize::try_from(number).ok().and_then(|number| words.get(number));
-    word.map_or_else(|| format!("{kind}_{number}"), |word| (*word).to_owned())
 }
 
 #[cfg(test)]
