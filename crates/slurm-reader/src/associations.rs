@@ -38,6 +38,33 @@ pub(crate) fn from_reply(reply: Unpacked<'_, assoc_mgr_info_msg_t>, users: bool)
     all
 }
 
+/// The use and the limits of a record and its usage: what associations and QOS have under the same names, and the members that only
+/// one of them has, or that have another name there.
+macro_rules! use_and_limits {
+    ($record:ident, $usage:ident, $names:ident: tres { $($limit:ident: $ctld:ident),+ } $($member:ident: $value:expr,)+) => {{
+        let of_both = |index| TresUse {
+            used: at($usage.grp_used_tres(), index).unwrap_or(0),
+            used_secs: seconds($usage.usage_tres_raw(), index),
+            run_secs: at($usage.grp_used_tres_run_secs(), index).unwrap_or(0),
+            grp: at($record.grp_tres_ctld(), index),
+            grp_mins: at($record.grp_tres_mins_ctld(), index),
+            grp_run_mins: at($record.grp_tres_run_mins_ctld(), index),
+            max_per_node: at($record.max_tres_pn_ctld(), index),
+            ..TresUse::default()
+        };
+        UseAndLimits {
+            wall_used: value($usage.grp_used_wall).unwrap_or(0.0),
+            grp_jobs: number($record.grp_jobs),
+            grp_submit_jobs: number($record.grp_submit_jobs),
+            grp_wall: number($record.grp_wall),
+            max_wall_per_job: number($record.max_wall_pj),
+            tres: by_name($names, |index| TresUse { $($limit: at($record.$ctld(), index),)+ ..of_both(index) }),
+            $($member: $value,)+
+            ..UseAndLimits::default()
+        }
+    }};
+}
+
 fn association(
     record: Unpacked<'_, slurmdb_assoc_rec_t>,
     usage: Unpacked<'_, slurmdb_assoc_usage>,
@@ -49,18 +76,6 @@ fn association(
         _ if is_root => SharesRaw::None,
         USE_PARENT => SharesRaw::Parent,
         shares => number(shares).map_or(SharesRaw::None, SharesRaw::Shares),
-    };
-    let tres = |index| TresUse {
-        used: at(usage.grp_used_tres(), index).unwrap_or(0),
-        used_secs: seconds(usage.usage_tres_raw(), index),
-        run_secs: at(usage.grp_used_tres_run_secs(), index).unwrap_or(0),
-        grp: at(record.grp_tres_ctld(), index),
-        grp_mins: at(record.grp_tres_mins_ctld(), index),
-        grp_run_mins: at(record.grp_tres_run_mins_ctld(), index),
-        max_per_job: at(record.max_tres_ctld(), index),
-        max_per_node: at(record.max_tres_pn_ctld(), index),
-        max_mins_per_job: at(record.max_tres_mins_ctld(), index),
-        ..TresUse::default()
     };
     Association {
         account: lossy(record.acct()),
@@ -75,54 +90,32 @@ fn association(
         shares,
         user: user.map(|name| AssociationUser { name, id: number(record.uid) }),
         partition: text(record.partition()),
-        use_and_limits: UseAndLimits {
+        use_and_limits: use_and_limits! { record, usage, names:
+            tres { max_per_job: max_tres_ctld, max_mins_per_job: max_tres_mins_ctld }
             jobs_running: usage.used_jobs,
             jobs_submitted: usage.used_submit_jobs,
-            wall_used: value(usage.grp_used_wall).unwrap_or(0.0),
-            grp_jobs: number(record.grp_jobs),
-            grp_submit_jobs: number(record.grp_submit_jobs),
-            grp_wall: number(record.grp_wall),
             max_jobs: number(record.max_jobs),
             max_submit_jobs: number(record.max_submit_jobs),
-            max_wall_per_job: number(record.max_wall_pj),
-            tres: by_name(names, tres),
-            ..UseAndLimits::default()
         },
     }
 }
 
 fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String]) -> Option<QosUse> {
     let usage = record.usage()?;
-    let tres = |index| TresUse {
-        used: at(usage.grp_used_tres(), index).unwrap_or(0),
-        used_secs: seconds(usage.usage_tres_raw(), index),
-        run_secs: at(usage.grp_used_tres_run_secs(), index).unwrap_or(0),
-        grp: at(record.grp_tres_ctld(), index),
-        grp_mins: at(record.grp_tres_mins_ctld(), index),
-        grp_run_mins: at(record.grp_tres_run_mins_ctld(), index),
-        max_per_job: at(record.max_tres_pj_ctld(), index),
-        max_per_node: at(record.max_tres_pn_ctld(), index),
-        max_mins_per_job: at(record.max_tres_mins_pj_ctld(), index),
-        max_per_user: at(record.max_tres_pu_ctld(), index),
-        max_per_account: at(record.max_tres_pa_ctld(), index),
-    };
     Some(QosUse {
         name: lossy(record.name()),
         usage_raw: value(usage.usage_raw.to_f64()).unwrap_or(0.0),
-        use_and_limits: UseAndLimits {
+        use_and_limits: use_and_limits! { record, usage, names:
+            tres {
+                max_per_job: max_tres_pj_ctld, max_mins_per_job: max_tres_mins_pj_ctld, max_per_user: max_tres_pu_ctld,
+                max_per_account: max_tres_pa_ctld
+            }
             jobs_running: usage.grp_used_jobs,
             jobs_submitted: usage.grp_used_submit_jobs,
-            wall_used: value(usage.grp_used_wall).unwrap_or(0.0),
-            grp_jobs: number(record.grp_jobs),
-            grp_submit_jobs: number(record.grp_submit_jobs),
-            grp_wall: number(record.grp_wall),
             max_jobs_per_user: number(record.max_jobs_pu),
             max_jobs_per_account: number(record.max_jobs_pa),
             max_submit_jobs_per_user: number(record.max_submit_jobs_pu),
             max_submit_jobs_per_account: number(record.max_submit_jobs_pa),
-            max_wall_per_job: number(record.max_wall_pj),
-            tres: by_name(names, tres),
-            ..UseAndLimits::default()
         },
     })
 }
