@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sandbox::daemon::spawn_daemon;
-use sandbox::proc::{self, Signal};
-use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, wait};
+use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, proc, wait};
 use slurm_snapshot::{PROTOCOL, Reading};
 
 use super::side_by_side;
@@ -21,8 +20,6 @@ pub(crate) const UP: &str = "slurmctld answers";
 const ENDED: &str = "the reader has ended; starting another";
 /// The longest backoff after a reader's first failure, in seconds.
 pub(crate) const BACKOFF: f64 = 0.5;
-/// The `[slurm] timeout` of all daemons here.
-const DEADLINE: f64 = 2.0;
 
 #[test]
 fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks() {
@@ -57,31 +54,6 @@ fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks()
 #[test]
 fn a_line_without_end() {
     misbehaves("ask; head -c 70000000 /dev/zero; sleep 60", "a line without end", &[DOWN, UP]).unwrap();
-}
-
-#[test]
-fn sigkill() {
-    let (folder, mut daemon) = with_a_good_reader();
-    let killed = now();
-    proc::signal(daemon.reader().unwrap(), Signal::KILL).unwrap();
-    daemon.said(killed, "the reader ended (signal: 9", SOON).unwrap();
-    back_at(&mut daemon, killed);
-    assert_eq!(daemon.news(killed).unwrap(), [ENDED]);
-    well_ended(&folder, daemon);
-}
-
-#[test]
-fn sigstop() {
-    let (folder, mut daemon) = with_a_good_reader();
-    let stopped = now();
-    let reader = daemon.reader().unwrap();
-    proc::signal(reader, Signal::STOP).unwrap();
-    let lost = daemon.said(stopped, "gave no response within 2 s", SOON).unwrap();
-    assert!((DEADLINE..DEADLINE + 1.5).contains(&(lost.at - stopped)), "after {:.1} s", lost.at - stopped);
-    back_at(&mut daemon, lost.at);
-    assert_eq!(daemon.news(stopped).unwrap(), [DOWN, UP]);
-    assert!(!proc::alive(reader));
-    well_ended(&folder, daemon);
 }
 
 /// Its answer is good, but its tick is over: it is discarded, and the reader is not replaced.
@@ -237,14 +209,6 @@ fn with_a_reader(bad: &str) -> (Folder, Imitation, Daemon) {
     let reader = Imitation::new(&folder, "reader", &body).unwrap();
     let daemon = start(&folder, &reader.toml());
     (folder, reader, daemon)
-}
-
-fn with_a_good_reader() -> (Folder, Daemon) {
-    let folder = Folder::new().unwrap();
-    let mut daemon = start(&folder, &Imitation::good(&folder).unwrap().toml());
-    daemon.tick_with(true, 0.0, SOON).unwrap();
-    daemon.ticks(1).unwrap();
-    (folder, daemon)
 }
 
 fn start(folder: &Folder, slurm: &str) -> Daemon {
