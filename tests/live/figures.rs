@@ -109,15 +109,9 @@ fn run_jobs(slurm: &Slurm) -> Result<()> {
     ended(slurm, "Jobs completed", 6)
 }
 
-/// Jobs of every kind, until both schedulers have cycles and a mean over minutes.
+/// The same, until both schedulers have cycles and a mean over minutes.
 pub(crate) fn work(slurm: &Slurm) {
-    for _ in 0..3 {
-        slurm.submit(&["--wrap", "true"]).unwrap();
-    }
-    slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
-    for _ in 0..4 {
-        slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
-    }
+    run_jobs(slurm).unwrap();
     let has_cycles = |sdiag: Sdiag| {
         let has = |section, label| sdiag.get(section, label).is_some();
         has(section::MAIN, "Cycles per minute") && has(section::BACKFILL, "Mean cycle")
