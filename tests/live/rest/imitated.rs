@@ -100,6 +100,7 @@ fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
     let threads = CASES.map(|case| thread::spawn(move || run(case)));
     for thread in threads {
         let (name, most) = thread.join().unwrap();
+        println!("{name}: {most} KiB at most");
         assert!(most <= 8 * 1024, "{name}: {most} KiB");
     }
 }
