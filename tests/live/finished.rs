@@ -120,16 +120,16 @@ impl Stage {
         wait::until("two more rounds", MINUTE, more).map(drop)
     }
 
-    /// Compares all figures with what is expected.
-    fn check(&mut self) -> Result<Truth> {
+    /// Compares all figures with what is expected. Returns how many jobs there were, and what was compared.
+    fn check(&mut self) -> Result<(Truth, String)> {
         let (truth, sent) = self.settle()?;
         let expected = Expected::of(&self.accounting, &truth)?;
         let figures = sent.compare(&expected);
-        match sent.no_false_zero() {
+        let figures = match sent.no_false_zero() {
             Ok(()) => figures
                 .with_context(|| format!("nodes listed and counted differ in {:#?}", truth.unlike()))?,
             Err(zeros) => bail!("{zeros}; {figures:?}"),
-        }
+        };
         if let Some(carbon) = &mut self.carbon {
             // Carbon may have to be sent something again.
             let has_all = || Sent::of_whisper(carbon).is_ok_and(|stored| stored.compare(&expected).is_ok());
@@ -138,9 +138,13 @@ impl Stage {
         }
         let (changed, most) = (sent.last("reading.gauge-changed_total").unwrap_or(0), expected.changes);
         ensure!(changed <= most, "{changed} changes are published, slurmdbd's table had {most} at most");
+        let (rows, unlike) = (expected.changed, truth.unlike().len());
         // Only a job that was resized can have that.
-        ensure!(truth.unlike().len() <= 6, "nodes listed and counted differ in {:#?}", truth.unlike());
-        Ok(truth)
+        ensure!(unlike <= 6, "nodes listed and counted differ in {:#?}", truth.unlike());
+        let compared = format!(
+            "{figures} figures, {unlike} rows with fewer nodes in their TRES, {rows} rows that changed after their end, {changed} times published"
+        );
+        Ok((truth, compared))
     }
 }
 
@@ -194,6 +198,13 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
             .with_context(|| accounting.sql(truth::ROWS).unwrap_or_default())?;
     }
     Truth::read(accounting)
+}
+
+/// For a person who runs this test alone with --nocapture.
+fn report(text: &str) -> Result<()> {
+    use std::io::Write as _;
+
+    writeln!(std::io::stdout(), "{text}").context("stdout")
 }
 
 fn seed() -> u64 {

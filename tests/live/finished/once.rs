@@ -7,7 +7,7 @@ use sandbox::wait;
 
 use super::faults::{Fault, LONG, SHORT};
 use super::jobs::Cast;
-use super::{MINUTE, Stage, ended, resume_nodes, seed};
+use super::{MINUTE, Stage, ended, report, resume_nodes, seed};
 
 pub(super) struct Play {
     pub(super) stage: Stage,
@@ -52,7 +52,7 @@ impl Play {
     }
 
     /// Jobs that end while no daemon runs: its first round counts all of them, and their percentiles are correct.
-    fn check_percentiles(&mut self) -> Result<()> {
+    fn check_percentiles(&mut self) -> Result<usize> {
         let (before, slot) = (ended(&self.stage.accounting)?, self.stage.sent()?.last_slot());
         self.stage.daemon.kill()?;
         self.cast.submit(&self.stage.accounting, &mut self.random, 60)?;
@@ -62,7 +62,7 @@ impl Play {
         self.stage.daemon.spawn()?;
         let (truth, sent) = self.stage.settle()?;
         let slot = sent.first_after(slot).context("no round after the start")?;
-        let mut new = truth.since(&before);
+        let (mut new, mut compared) = (truth.since(&before), 0);
         // Tasks that never started count half a minute after they are first seen: in a later round.
         new.rows.retain(|row| row.tasks == 1);
         let mut expected = new.percentiles();
@@ -72,8 +72,9 @@ impl Play {
         for ((level, leaf), value) in expected {
             let its = sent.at(&format!("{level}.{leaf}"), slot);
             ensure!(its == Some(value), "{level}.{leaf} at {slot} is {its:?}, sacct's lines have {value}");
+            compared += 1;
         }
-        Ok(())
+        Ok(compared)
     }
 }
 
@@ -103,7 +104,7 @@ fn short(seed: u64) -> Result<()> {
         play.strike(*fault)?;
     }
     play.stage.revive()?;
-    let truth = play.stage.check()?;
+    let (truth, _) = play.stage.check()?;
     ensure!(truth.jobs() >= 60, "{} jobs are too few", truth.jobs());
     play.stage.daemon.stop().map(drop)
 }
@@ -125,6 +126,8 @@ fn long(seed: u64) -> Result<()> {
     random.shuffle(&mut faults);
     let mut play = Play::start(Stage::start_long()?, random, 6)?;
     for fault in &faults {
+        let seconds = start.elapsed().as_secs_f64();
+        report(&format!("{seconds:6.0} s  {:5} jobs  {}", play.cast.submitted.len(), fault.0))?;
         play.strike(*fault)?;
     }
     play.stage.revive()?;
@@ -132,14 +135,20 @@ fn long(seed: u64) -> Result<()> {
     play.stage.accounting.slurm.slurmctld.stop()?;
     play.stage.accounting.slurm.slurmctld.start()?;
     play.cast.end(&play.stage.accounting)?;
-    play.stage.check()?;
+    let (_, compared) = play.stage.check()?;
     let truth = ended(&play.stage.accounting)?;
     truth.check(&play.stage.accounting, &play.cast)?;
     let states = truth.states();
     for state in ["timeout", "requeued", "node_fail", "deadline", "resizing"] {
         ensure!(truth.rows.iter().any(|row| row.state == state), "no job is {state}: {states:?}");
     }
-    play.check_percentiles()?;
+    let percentiles = play.check_percentiles()?;
+    report(&format!(
+        "SOAK_SEED={seed}: {} faults, {} jobs, {states:?}; {compared}; {percentiles} figures of one round; {:.0} s",
+        faults.len(),
+        truth.jobs(),
+        start.elapsed().as_secs_f64()
+    ))?;
     ensure!(start.elapsed() < MINUTE * 30, "{:?}", start.elapsed());
     play.stage.daemon.stop().map(drop)
 }

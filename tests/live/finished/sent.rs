@@ -101,11 +101,11 @@ impl Sent {
         })
     }
 
-    /// Compares all totals, and the sums of all slots, with what is expected.
+    /// Compares all totals, and the sums of all slots, with what is expected. Returns how many were compared.
     ///
     /// # Errors
     /// They differ; the error names them.
-    pub(super) fn compare(&self, expected: &Expected) -> Result<()> {
+    pub(super) fn compare(&self, expected: &Expected) -> Result<usize> {
         let paths: BTreeSet<_> = self.figures().chain(expected.figures.keys().cloned()).collect();
         let mut wrong = Vec::new();
         for (level, leaf) in &paths {
@@ -121,7 +121,7 @@ impl Sent {
         wrong.sort_by_key(|line| !line.starts_with("total."));
         wrong.truncate(50);
         ensure!(count == 0, "{count} of {all} figures differ:\n{}", wrong.join("\n"));
-        Ok(())
+        Ok(all)
     }
 
     /// While the window is longer than the test, and nothing is purged, the number of rows in it never falls.

@@ -37,7 +37,9 @@ pub(super) struct Range {
 /// What may have been counted. Rows that never changed after their end, which are nearly all, leave no choice.
 pub(super) struct Expected {
     pub(super) figures: BTreeMap<(String, String), Range>,
-    /// How many changes of rows after their end were recorded at most.
+    /// How many rows were changed after their end.
+    pub(super) changed: usize,
+    /// How many changes of them were recorded at most.
     pub(super) changes: u64,
 }
 
@@ -52,13 +54,14 @@ impl Expected {
                 its.push(row);
             }
         }
-        let mut expected = Self { figures: BTreeMap::new(), changes: 0 };
+        let mut expected = Self { figures: BTreeMap::new(), changed: 0, changes: 0 };
         for row in &truth.rows {
             let mut all = versions.remove(&row.index).unwrap_or_default();
             if !all.contains(row) {
                 all.push(row.clone());
             }
             if all.len() > 1 {
+                expected.changed += 1;
                 expected.changes += updates.get(&row.index).copied().unwrap_or(0);
             }
             expected.add(
