@@ -2,8 +2,6 @@
 //! controller that answers is the one that `scontrol ping` shows.
 #![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
 
-use std::collections::BTreeMap;
-
 use sandbox::pair::{Pair, SLURMCTLD_TIMEOUT};
 use sandbox::{Daemon, Folder, Recorded, now, wait};
 
@@ -39,9 +37,7 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
     pair.backup.line("Running as primary controller", wait::LIMIT).unwrap();
     let over = now();
     let first = daemon.tick_with(true, killed + 1.0, wait::LIMIT).unwrap() as f64;
-    let (took, late) = (over - killed, first - over);
-    println!("the backup took over {took:.1} s after the primary's end, and was read {late:.1} s later");
-    assert!(late < SLURMCTLD_TIMEOUT as f64, "{late:.1} s");
+    assert!(first - over < SLURMCTLD_TIMEOUT as f64, "{:.1} s", first - over);
     daemon.ticks(5).unwrap();
 
     let before = pair.primary.lines().len();
@@ -56,7 +52,6 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
     };
     let (line, back) = (line.unwrap(), now());
     let again = daemon.tick_with(true, back, wait::LIMIT).unwrap() as f64 - back;
-    println!("a reading {again:.1} s after {line:?}");
     assert!(again < SLURMCTLD_TIMEOUT as f64, "{again:.1} s after {line:?}");
     daemon.ticks(5).unwrap();
     daemon.check_ticks().unwrap();
@@ -112,16 +107,13 @@ fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
 
 /// No figure is negative or absurd, or comes from a controller that has not started scheduling; so many controllers were read.
 fn check_values(recorded: &Recorded, controllers: usize) {
-    let mut families: BTreeMap<String, usize> = BTreeMap::new();
     for (path, values) in recorded.slurm() {
         let leaf = path.rsplit("gauge-").next().unwrap();
         let is_time = ["req_time", "req_time_start", "job_states_ts", "bf_last_cycle_when"].contains(&leaf);
         let sane = |value: f64| if is_time { value > 1e9 } else { (0.0..ABSURD).contains(&value) };
         let wrong: Vec<_> = values.iter().filter(|(_, value)| !sane(**value)).collect();
         assert!(wrong.is_empty(), "{path}: {wrong:?}");
-        *families.entry(path.split('.').nth(1).unwrap().to_owned()).or_default() += 1;
     }
-    println!("series looked at, by family: {families:?}");
     let since: Vec<f64> = recorded.statistics("req_time_start").into_values().collect();
     assert!(since.is_sorted(), "each controller counts from its own beginning: {since:?}");
     let mut beginnings = since;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use sandbox::{Daemon, Folder, Recorded, Slurm, free_port, now, wait};
+use sandbox::{Daemon, Folder, Slurm, free_port, now, wait};
 
 use super::faults_reader::{BACKOFF, DOWN, SOON, UP, ended};
 
@@ -22,7 +22,7 @@ fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
     slurm.slurmctld.kill().unwrap();
     daemon.said(killed, DOWN, SOON).unwrap();
     slurm.slurmctld.start().unwrap();
-    let took = daemon.recovery(now(), 0.0).unwrap();
+    daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(killed).unwrap(), [DOWN, UP]);
     let down = daemon.said(killed, DOWN, SOON).unwrap();
     assert!(down.line.contains("\"hint\":") && down.line.contains("scontrol ping"), "{}", down.line);
@@ -33,7 +33,7 @@ fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
     let [seconds, ticks] = [seconds, ticks].map(|number| number.parse::<f64>().unwrap());
     assert!(seconds >= 7.0 && ticks >= 7.0 && (seconds - ticks).abs() < 4.0, "{}", up.message);
     assert_eq!(daemon.reader().unwrap(), reader, "libslurm gives up by itself: no reason for another reader");
-    let recorded = well_ended(daemon, "slurmctld killed", took);
+    let recorded = ended(daemon);
     assert!(recorded.last("ticks_skipped") >= 7.0, "a call that takes 9 s");
     assert!(recorded.last("readings_failed") >= 1.0);
 }
@@ -46,7 +46,7 @@ fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
     slurm.slurmctld.freeze().unwrap();
     daemon.said(frozen, DOWN, SOON).unwrap();
     slurm.slurmctld.thaw().unwrap();
-    let took = daemon.recovery(now(), 0.0).unwrap();
+    daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(frozen).unwrap(), [DOWN, UP]);
     daemon.ticks(1).unwrap();
 
@@ -60,7 +60,7 @@ fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
     assert!(daemon.news(frozen).unwrap().is_empty(), "a late answer is a response");
     assert_eq!(daemon.recorded().unwrap().last("ticks_late"), late + 1.0);
     // check_ticks makes sure that the late answer left no points, neither at its own tick nor at another.
-    let recorded = well_ended(daemon, "slurmctld frozen", took);
+    let recorded = ended(daemon);
     let slots = recorded.own("slurmctld_up");
     let missed = slots.iter().filter(|&(&at, &up)| at as f64 > frozen && up < 0.5).count();
     assert!((2..=4).contains(&missed), "{missed} ticks without a reading in 3 s");
@@ -79,11 +79,11 @@ fn slurmctld_started_after_the_daemon_is_found() {
     let mut daemon = start(&folder, slurm.conf(), "30s");
     daemon.ticks(3).unwrap();
     slurm.slurmctld.start().unwrap();
-    let took = daemon.recovery(now(), 0.0).unwrap();
+    daemon.recovery(now(), 0.0).unwrap();
     let news = daemon.news(0.0).unwrap();
     assert_eq!(news.iter().filter(|&news| news == UP).count(), 1, "{news:?}");
     assert!(news.iter().filter(|&news| news == DOWN).count() <= 1, "{news:?}");
-    well_ended(daemon, "slurmctld started late", took);
+    ended(daemon);
 }
 
 /// If munged is gone with its socket, a call takes 2 s; if it was killed and the socket is still there, 49 s.
@@ -97,7 +97,7 @@ fn munged_away_and_back_needs_no_other_reader() {
     // Long enough for a second failed call, which must not be logged again.
     daemon.ticks(4).unwrap();
     slurm.munged.start().unwrap();
-    let took = daemon.recovery(now(), 0.0).unwrap();
+    daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(stopped).unwrap(), [DOWN, UP]);
     assert!(daemon.recorded().unwrap().last("readings_failed") >= 2.0);
 
@@ -112,7 +112,7 @@ fn munged_away_and_back_needs_no_other_reader() {
     assert!(now() < back + 5.0, "libslurm notices a munged that is back");
     assert!(daemon.news(killed).unwrap().is_empty(), "a late answer is a response");
     assert_eq!(daemon.reader().unwrap(), reader);
-    let recorded = well_ended(daemon, "munged away", took);
+    let recorded = ended(daemon);
     assert_eq!(recorded.last("ticks_late"), late + 1.0);
 }
 
@@ -127,9 +127,9 @@ fn munged_frozen_costs_readers_and_never_a_tick() {
     daemon.ticks(5).unwrap();
     slurm.munged.thaw().unwrap();
     // At most the third reader was killed.
-    let took = daemon.recovery(now(), 4.0 * BACKOFF).unwrap();
+    daemon.recovery(now(), 4.0 * BACKOFF).unwrap();
     assert_eq!(daemon.news(frozen).unwrap(), [DOWN, UP], "not every reader");
-    let recorded = well_ended(daemon, "munged frozen", took);
+    let recorded = ended(daemon);
     assert!((1.0..=3.0).contains(&recorded.last("reader_restarts")), "{}", recorded.last("reader_restarts"));
 }
 
@@ -146,10 +146,10 @@ fn a_slurm_conf_that_comes_late_is_waited_for() {
     daemon.ticks(4).unwrap();
     assert!(daemon.readers().is_empty());
     fs::copy(slurm.conf(), &conf).unwrap();
-    let took = daemon.recovery(now(), 0.0).unwrap();
+    daemon.recovery(now(), 0.0).unwrap();
     let news = daemon.news(missing.at - 0.001).unwrap();
     assert_eq!(news, [DOWN, &format!("{READER}{}", release(&slurm)), UP]);
-    well_ended(daemon, "slurm.conf", took);
+    ended(daemon);
 }
 
 /// libslurm reads slurm.conf only once, and would use the old port for ever.
@@ -171,7 +171,7 @@ fn a_slurmctld_that_moved_is_followed() {
     slurm.slurmctld.spawn().unwrap();
     wait::until("slurmctld at its new port", wait::LIMIT, || slurm.run("scontrol", &["ping"]).is_ok())
         .unwrap();
-    let took = daemon.recovery(now(), 0.0).unwrap();
+    daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(moved).unwrap(), [DOWN, CHANGED, &started, UP]);
 
     // A reader that is ready at once costs no tick.
@@ -185,7 +185,7 @@ fn a_slurmctld_that_moved_is_followed() {
     assert_ne!(daemon.reader().unwrap(), reader);
     let up = daemon.recorded().unwrap().own("slurmctld_up");
     assert!(up.iter().all(|(&at, &up)| (at as f64) < touched || up > 0.5), "{up:?}");
-    let recorded = well_ended(daemon, "slurmctld moved", took);
+    let recorded = ended(daemon);
     assert_eq!(recorded.last("reader_restarts"), 2.0);
 }
 
@@ -206,8 +206,4 @@ fn start(folder: &Folder, conf: &Path, timeout: &str) -> Daemon {
 /// The release of a version, such as `22.05` for 22.05.8.
 fn release(slurm: &Slurm) -> String {
     slurm.release().unwrap().split('.').take(2).collect::<Vec<_>>().join(".")
-}
-
-fn well_ended(daemon: Daemon, what: &str, took: f64) -> Recorded {
-    ended(daemon, &format!("{what}: the first reading came {took:.2} s after it was back"))
 }

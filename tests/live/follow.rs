@@ -51,8 +51,8 @@ fn primary(folder: &Folder) -> Option<(Pair, FollowingDaemon)> {
     Some((pair, daemon))
 }
 
-/// Slots that both daemons published. Each must be near a hand-over, at most one for each.
-fn written_twice(daemons: &mut [FollowingDaemon; 2]) -> BTreeSet<u64> {
+/// Slots that both daemons published must be near a hand-over, at most one for each.
+fn written_twice(daemons: &mut [FollowingDaemon; 2]) {
     let [one, other] = daemons;
     let twice: BTreeSet<u64> = one.slots().intersection(&other.slots()).copied().collect();
     let handovers: BTreeSet<u64> = one.handovers().union(&other.handovers()).copied().collect();
@@ -63,7 +63,6 @@ fn written_twice(daemons: &mut [FollowingDaemon; 2]) -> BTreeSet<u64> {
         );
     }
     assert!(twice.len() <= handovers.len(), "{twice:?}, {handovers:?}");
-    twice
 }
 
 #[test]
@@ -85,7 +84,6 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     let over = now();
     let first_slot = daemons[1].is(true, 3, frozen, LIMIT).unwrap();
     let first = first_slot as f64;
-    println!("taken over {:.1} s after the end, published {:.1} s later", over - frozen, first - over);
     // Surveys follow too: the primary, which libslurm would ask first, answers none of them.
     for daemon in &mut daemons {
         let surveyed = || !daemon.recorded().below("cluster.slurm_nodes.").is_empty();
@@ -99,7 +97,6 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     let again_slot = daemons[0].is(true, 3, back, LIMIT).unwrap();
     let again = again_slot as f64;
     daemons[1].is(false, 3, up, LIMIT).unwrap();
-    println!("the primary was up after {:.1} s, published {:.1} s later", up - back, again - up);
 
     for daemon in &mut daemons {
         assert!(daemon.check().unwrap().is_empty());
@@ -107,9 +104,8 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
         let twice = daemon.recorded().twice().iter().filter(|line| !line.contains(".gauge-check "));
         assert_eq!(twice.collect::<Vec<_>>(), [""; 0]);
     }
-    let twice = written_twice(&mut daemons);
+    written_twice(&mut daemons);
     let [one, other] = &mut daemons;
-    println!("{} and {} slots, {} of both", one.slots().len(), other.slots().len(), twice.len());
     assert_eq!(other.handovers(), [first_slot].into());
     assert!(one.handovers().contains(&again_slot), "{:?}", one.handovers());
     // Slurm's own gap, one interval, and a margin for a busy machine.

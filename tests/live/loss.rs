@@ -3,7 +3,6 @@
 //!
 //! The readings are imitated; Carbon, its relays, the networks and the disks are real. Scenarios of one kind run in
 //! parallel, each with its own Carbon, because they spend nearly all of their time waiting.
-#![expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
 
 mod cache;
 mod caps;

@@ -119,19 +119,6 @@ fn waits(rows: &[Row], jobs: &Jobs) {
         assert_eq!(partition.waiting.eligible, of(Some(name), "eligibletime"), "{name}");
     }
 
-    let plan = |job: &&Row| {
-        let start = time(&job["starttime"])?;
-        (job["prioritylong"] != "0" && time(&job["eligibletime"]) != Some(start)).then_some(start)
-    };
-    let plans: Vec<i64> = rows.iter().filter(|job| pending(job)).filter_map(|job| plan(&job)).collect();
-    let (planned, overdue): (Vec<i64>, Vec<i64>) = plans.into_iter().partition(|start| *start > now + 1);
-    let expected = jobs.expected;
-    let tasks = [expected.planned.jobs, expected.overdue.jobs, expected.unplanned.jobs];
-    let waiting = jobs.waiting.submitted.unwrap().jobs;
-    let counts = [planned.len(), overdue.len()].map(|count| u64::try_from(count).unwrap());
-    assert_eq!(tasks, [counts[0], counts[1], waiting - counts[0] - counts[1]], "{expected:?}");
-    assert_eq!(expected.starts.map(|starts| starts.max), planned.into_iter().max());
-
     // The nodes of configuring jobs are booting, so these jobs start when their nodes are up.
     let is_booting = |job: &&Row| job["state"] == "CONFIGURING";
     let started = rows.iter().filter(|job| !pending(job) && !is_booting(job) && !job["nodelist"].is_empty());

@@ -73,14 +73,6 @@ fn two_files_of_one_host_with_one_prefix_are_found() {
     assert!(broken.code == Some(0) && broken.stdout.contains("is not compared"), "{}", broken.stdout);
 }
 
-#[test]
-fn a_shipped_configuration_is_good() {
-    let folder = Folder::new().unwrap();
-    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/slurm-graphite.toml");
-    let good = printed(&folder, &["check", "--config", shipped]).unwrap();
-    assert!(good.contains(shipped), "{good}");
-}
-
 /// A reload checks the file first, and must not be prevented by a file system that is away.
 #[test]
 fn what_a_check_without_connection_can_know_is_a_note() {

@@ -92,15 +92,6 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     let handovers = back.handovers();
     let [one, other] = world.slots();
     let twice: Vec<u64> = one.intersection(&other).copied().collect();
-    println!(
-        "pulled 0, taken over {:.1}, plugged {:.1}, demoted {:.1}; backup's slots {}, slots of both {:?}; hand-overs of the primary {:?}",
-        over - pulled,
-        plugged - pulled,
-        demoted - pulled,
-        other.len(),
-        twice.iter().map(|at| *at as f64 - pulled).collect::<Vec<_>>(),
-        handovers.iter().map(|at| *at as f64 - pulled).collect::<Vec<_>>()
-    );
     // From then on Slurm itself has two that are active, until it has put the backup back.
     let early: Vec<&u64> = twice.iter().filter(|at| (**at as f64) < plugged.floor() - 1.0).collect();
     assert!(early.is_empty(), "{early:?} are of both");

@@ -91,7 +91,6 @@ fn on_a_clean(suite: &str) -> Result<()> {
     super::the_unit_s_command_sends(&folder, &chroot, &carbon)?;
     let took = installed + begin.elapsed();
     ensure!(took < INTERVAL * 2, "{took:?}");
-    told(&format!("{suite}: {:.1} s from the tarball to the first point", took.as_secs_f64()));
 
     let said = chroot.run("slurm-graphite stats 2>&1")?;
     ensure!(said.contains("Main schedule statistics"), "{said}");
@@ -140,10 +139,4 @@ fn artefacts() -> Result<Vec<PathBuf>> {
     found.retain(|path| path.is_file() && path.file_name().is_some_and(is_ours));
     found.sort();
     Ok(found)
-}
-
-/// Prints a line of a test's output for `make dist-test`.
-#[expect(clippy::print_stdout, reason = "what was measured is to be read")]
-fn told(line: &str) {
-    println!("{line}");
 }

@@ -68,7 +68,6 @@ fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
     assert!(daemon.news(gone).unwrap().len() <= 2, "{:?}", daemon.news(gone).unwrap());
     assert_eq!(daemon.reader().unwrap(), reader, "no reason for another reader");
     daemon.check_ticks().unwrap();
-    println!("upgraded: {} ticks without figures in {:.1} s between the two", lost.len(), there - gone);
     daemon.stop().unwrap();
 }
 
@@ -104,7 +103,6 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     assert!(left.values().any(|left| *left < 0.0) && *left.values().last().unwrap() > 3000.0, "{left:?}");
     assert_eq!(daemon.reader().unwrap(), reader);
     daemon.check_ticks().unwrap();
-    println!("a token that had ended: {without} ticks without figures after its renewal");
     daemon.stop().unwrap();
 }
 
@@ -153,7 +151,6 @@ fn tls_and_token_must_be_the_right_ones_and_a_tick_is_one_rpc_and_no_ping() {
     assert!((more - ticks).abs() <= 1.0 && ticks >= 5.0, "{more} requests in {ticks} ticks");
     assert_eq!(served(&slurm, "REQUEST_PING"), pings);
     let most = proc::peak_kib(daemon.reader().unwrap()).unwrap();
-    println!("with TLS in normal work the reader has taken {most} KiB at most");
     // A release build takes 4 MiB; what debug information and checks add does not matter.
     assert!(most <= if cfg!(debug_assertions) { 10 } else { 5 } * 1024, "{most} KiB");
     daemon.stop().unwrap();

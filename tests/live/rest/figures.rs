@@ -63,11 +63,6 @@ fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
         rpcs_are_the_same(&of_libslurm[1], &of_rest[1]);
     }
     assert!(compared > 30, "{compared}");
-    println!(
-        "Slurm {release}: {} paths over REST, {compared} of them equal digit for digit, {} absent, all printed",
-        rest.len(),
-        missing.len()
-    );
 }
 
 /// Except for what the requests themselves add: one row, and its time.
