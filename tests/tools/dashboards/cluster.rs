@@ -26,12 +26,10 @@ fn load() -> Row {
                 "Messages that are waiting for an agent, and agents that are running. Both numbers rise when nodes do not answer, for \
                  example because of a switch, a file system or a mass reboot.",
             )
-            .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
-            .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
+            .line("waiting", "red", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+            .line("agents", "blue", "$prefix.slurm_sched_stats.gauge-agent_count")
             .whole()
-            .min(0.0)
-            .colour("waiting", "red")
-            .colour("agents", "blue"),
+            .min(0.0),
         ],
     )
 }
@@ -101,26 +99,21 @@ fn use_of() -> Row {
         vec![
             needs(needs::NODES),
             series("CPUs", "\"other\" counts the CPUs of nodes that cannot run jobs.")
-                .curve("allocated", &total("cpus_allocated"))
-                .curve("idle", &total("cpus_idle"))
-                .curve("other", &total("cpus_other"))
+                .line("allocated", "blue", &total("cpus_allocated"))
+                .line("idle", "green", &total("cpus_idle"))
+                .line("other", "red", &total("cpus_other"))
                 .stacked()
                 .whole()
-                .colour("allocated", "blue")
-                .colour("idle", "green")
-                .colour("other", "red")
                 .survey(),
             series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
                     operating system use the rest.")
                 .curve("installed", &total("memory_real"))
-                .curve("allocated", &total("memory_allocated"))
-                .curve("free", &total("memory_free"))
-                .unit("bytes")
-                .min(0.0)
                 .beside("installed")
                 .colour("installed", "text")
-                .colour("allocated", "blue")
-                .colour("free", "green")
+                .line("allocated", "blue", &total("memory_allocated"))
+                .line("free", "green", &total("memory_free"))
+                .unit("bytes")
+                .min(0.0)
                 .survey(),
         ],
     )
@@ -142,15 +135,12 @@ fn failures() -> Row {
                 "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
                  and its jobs have ended. Rebooting: by scontrol reboot.",
             )
-            .curve("down or failing", &an_hour(&of(failed, "reached_total")))
-            .curve("drained", &an_hour(&of("drained", "reached_total")))
-            .curve("rebooting", &an_hour(&of("reboot", "reached_total")))
+            .line("down or failing", "red", &an_hour(&of(failed, "reached_total")))
+            .line("drained", "orange", &an_hour(&of("drained", "reached_total")))
+            .line("rebooting", "blue", &an_hour(&of("reboot", "reached_total")))
             .whole()
             .min(0.0)
-            .survey()
-            .colour("down or failing", "red")
-            .colour("drained", "orange")
-            .colour("rebooting", "blue"),
+            .survey(),
             series(
                 "Time that nodes were out of service",
                 "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
@@ -166,8 +156,9 @@ fn failures() -> Row {
                 "Of all outages that were down or failing and are over, since the figures began: from the first round in which the node was \
                  out to the first in which it was back.",
             )
-            .curve(
+            .line(
                 "mean",
+                "red",
                 &format!(
                     "divideSeries({}, {})",
                     of(failed, "outage_seconds_total"),
@@ -176,16 +167,13 @@ fn failures() -> Row {
             )
             .unit("s")
             .min(0.0)
-            .survey()
-            .colour("mean", "red"),
+            .survey(),
             series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
-                .curve("reboots", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
-                .curve("restarts of slurmd", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
+                .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
+                .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
                 .whole()
                 .min(0.0)
-                .survey()
-                .colour("reboots", "red")
-                .colour("restarts of slurmd", "blue"),
+                .survey(),
         ],
     )
 }
@@ -201,17 +189,13 @@ fn reservations() -> Row {
                 "Nodes in active reservations. Only those for whom they are reserved may use what is idle. Maintenance: nodes in \
                  reservations with the flag MAINT, whatever they do.",
             )
-            .curve("allocated", &of("allocated"))
-            .curve("idle", &of("idle"))
-            .curve("down or drained", &of("other"))
-            .curve("maintenance", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
+            .line("allocated", "blue", &of("allocated"))
+            .line("idle", "green", &of("idle"))
+            .line("down or drained", "red", &of("other"))
+            .line("maintenance", "purple", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
             .stacked()
             .whole()
-            .survey()
-            .colour("allocated", "blue")
-            .colour("idle", "green")
-            .colour("down or drained", "red")
-            .colour("maintenance", "purple"),
+            .survey(),
             series(
                 "Nodes by release of slurmd",
                 "As it was when the node registered last. During a rolling upgrade one curve falls while another rises.",

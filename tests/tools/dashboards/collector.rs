@@ -75,16 +75,12 @@ fn readings() -> Row {
                 "Missed readings",
                 "Failed readings, skipped and late ticks, and restarted readers, counted per interval.",
             )
-            .curve("failed", &growth("gauge-readings_failed"))
-            .curve("skipped", &growth("gauge-ticks_skipped"))
-            .curve("late", &growth("gauge-ticks_late"))
-            .curve("restarts", &growth("gauge-reader_restarts"))
+            .line("failed", "red", &growth("gauge-readings_failed"))
+            .line("skipped", "orange", &growth("gauge-ticks_skipped"))
+            .line("late", "yellow", &growth("gauge-ticks_late"))
+            .line("restarts", "purple", &growth("gauge-reader_restarts"))
             .unit("short")
-            .min(0.0)
-            .colour("failed", "red")
-            .colour("skipped", "orange")
-            .colour("late", "yellow")
-            .colour("restarts", "purple"),
+            .min(0.0),
         ],
     )
 }
@@ -95,12 +91,10 @@ fn delivery() -> Row {
         vec![
             series("Points per second", "Points sent for the first time, and points sent again after a lost connection. Sending a point \
                     twice is harmless, because Carbon keeps one value.")
-                .curve("sent", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_sent))")
-                .curve("sent again", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))")
+                .line("sent", "green", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_sent))")
+                .line("sent again", "orange", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))")
                 .unit("suffix: /s")
-                .min(0.0)
-                .colour("sent", "green")
-                .colour("sent again", "orange"),
+                .min(0.0),
             series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
                     again are in queue_resend.")
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
@@ -161,14 +155,12 @@ fn upkeep() -> Row {
                 .unit("bytes")
                 .min(0.0),
             series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
-                .curve("not on disk", &growth("queue.gauge-undurable"))
+                .line("not on disk", "red", &growth("queue.gauge-undurable"))
                 .unit("short")
-                .min(0.0)
-                .colour("not on disk", "red"),
+                .min(0.0),
             series("Queue too small", "1 while queue.max_bytes is too small to hold all ticks within queue.resend_window.")
-                .curve("too small", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)")
-                .min(0.0)
-                .colour("too small", "orange"),
+                .line("too small", "orange", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)")
+                .min(0.0),
             series("Queue's size", "Disk space and memory used by the queue.")
                 .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
                 .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
@@ -177,17 +169,14 @@ fn upkeep() -> Row {
             series("Carbon's own errors", "Files that Carbon could not create or write, and points that it threw away because its cache was \
                     full, as Carbon counts them itself (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of them: \
                     Carbon has read these points.")
-                .curve("errors", "sumSeries(carbon.agents.*.errors)")
-                .curve("thrown away", "sumSeries(carbon.agents.*.cache.overflow)")
+                .line("errors", "red", "sumSeries(carbon.agents.*.errors)")
+                .line("thrown away", "orange", "sumSeries(carbon.agents.*.cache.overflow)")
                 .min(0.0)
-                .whole()
-                .colour("errors", "red")
-                .colour("thrown away", "orange"),
+                .whole(),
             series("Refused reload", "1 if the last reload failed because of an error in the configuration. The previous configuration \
                     stays in use.")
-                .curve("refused", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)")
-                .min(0.0)
-                .colour("refused", "orange"),
+                .line("refused", "orange", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)")
+                .min(0.0),
         ],
     )
 }

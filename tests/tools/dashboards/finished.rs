@@ -99,22 +99,22 @@ pub(crate) fn work() -> Row {
                 "Share of their time limits that finished jobs used. If it is far below one half, backfill plans with unrealistic run \
                  times.",
             )
-            .curve(
+            .line(
                 "used",
+                "blue",
                 "divideSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_used_seconds, \
                  sumSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_seconds))",
             )
-            .curve(
+            .line(
                 "jobs below a tenth",
+                "orange",
                 "divideSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_used_little, \
                  sumSeries($prefix.slurm_jobs_finished.total.work.gauge-limited))",
             )
             .unit("percentunit")
             .min(0.0)
             .max(1.0)
-            .survey()
-            .colour("used", "blue")
-            .colour("jobs below a tenth", "orange"),
+            .survey(),
             bars("Jobs ended since the first start, by state", "Jobs counted since slurm-graphite first ran with this queue.dir.")
                 .each("$prefix.slurm_jobs_finished.total.state.*.gauge-jobs_total")
                 .coloured(&JOBS)

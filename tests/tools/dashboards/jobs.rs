@@ -59,21 +59,19 @@ fn flow() -> Row {
     row(
         "Flow",
         vec![
-            coloured(
-                series(
-                    "Jobs per minute",
-                    "As sdiag counts them. If many more are submitted than started for hours, the queue grows. Completed: ended, with any exit \
-                     code; running jobs that are cancelled are not in it. Cancelled: scancel requests, of any signal. Not launched is what sdiag \
-                     calls failed: jobs that slurmd could not start.",
-                )
-                .curve("submitted", &per_minute("submitted"))
-                .curve("started", &per_minute("started"))
-                .curve("completed", &per_minute("completed"))
-                .curve("cancelled", &per_minute("canceled"))
-                .curve("not launched", &per_minute("failed"))
-                .unit("short")
-                .min(0.0),
+            series(
+                "Jobs per minute",
+                "As sdiag counts them. If many more are submitted than started for hours, the queue grows. Completed: ended, with any exit \
+                 code; running jobs that are cancelled are not in it. Cancelled: scancel requests, of any signal. Not launched is what sdiag \
+                 calls failed: jobs that slurmd could not start.",
             )
+            .line("submitted", "blue", &per_minute("submitted"))
+            .line("started", "purple", &per_minute("started"))
+            .line("completed", "green", &per_minute("completed"))
+            .line("cancelled", "orange", &per_minute("canceled"))
+            .line("not launched", "red", &per_minute("failed"))
+            .unit("short")
+            .min(0.0)
             .sized(24, 9),
             pending_and_running(),
             series(
@@ -81,25 +79,12 @@ fn flow() -> Row {
                 "Jobs started per minute, and how many of them were started by backfill. If backfill starts nearly all of them, the \
                  main scheduler does not get far enough into the queue.",
             )
-            .curve("all", &per_minute("started"))
-            .curve("by backfill", &per_minute("backfilled"))
+            .line("all", "blue", &per_minute("started"))
+            .line("by backfill", "orange", &per_minute("backfilled"))
             .unit("short")
-            .min(0.0)
-            .colour("all", "blue")
-            .colour("by backfill", "orange"),
+            .min(0.0),
         ],
     )
-}
-
-fn coloured(panel: Panel) -> Panel {
-    let curves = [
-        ("submitted", "blue"),
-        ("started", "purple"),
-        ("completed", "green"),
-        ("cancelled", "orange"),
-        ("not launched", "red"),
-    ];
-    panel.coloured(&curves)
 }
 
 fn states() -> Row {
@@ -177,15 +162,12 @@ fn waiting() -> Row {
 pub(crate) fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)) -> Panel {
     let path = |end: &str| format!("{leaf}_{end}");
     series(title, description)
-        .curve("median", &path("p50"))
-        .curve("nine of ten", &path("p90"))
-        .curve(third, &path(last))
+        .line("median", "green", &path("p50"))
+        .line("nine of ten", "orange", &path("p90"))
+        .line(third, "red", &path(last))
         .unit("s")
         .log()
         .survey()
-        .colour("median", "green")
-        .colour("nine of ten", "orange")
-        .colour(third, "red")
 }
 
 fn starts() -> Row {
@@ -206,15 +188,12 @@ fn starts() -> Row {
                 "Planned: backfill expects a start. Overdue: it should have started. Not planned: held, waiting for something else than \
                  resources, or further down the queue than backfill looks (bf_max_job_test).",
             )
-            .curve("planned", &path("planned"))
-            .curve("overdue", &path("overdue"))
-            .curve("not planned", &path("unplanned"))
+            .line("planned", "green", &path("planned"))
+            .line("overdue", "orange", &path("overdue"))
+            .line("not planned", "text", &path("unplanned"))
             .stacked()
             .whole()
-            .survey()
-            .colour("planned", "green")
-            .colour("overdue", "orange")
-            .colour("not planned", "text"),
+            .survey(),
             series(
                 "Time until start, by partition",
                 "Half of the partition's planned records start sooner.",

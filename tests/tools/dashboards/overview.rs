@@ -53,12 +53,10 @@ pub(crate) fn jobs() -> Panel {
 /// The same over time.
 pub(crate) fn pending_and_running() -> Panel {
     series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
-        .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
-        .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
+        .line("pending", "yellow", "$prefix.slurm_sched_stats.gauge-jobs_pending")
+        .line("running", "blue", "$prefix.slurm_sched_stats.gauge-jobs_running")
         .min(0.0)
         .whole()
-        .colour("pending", "yellow")
-        .colour("running", "blue")
 }
 
 /// Nodes in these states; 0 instead of nothing if no node was ever in one of them.
@@ -147,38 +145,33 @@ fn lately() -> Row {
             "Jobs per minute",
             "Do jobs arrive, start and end? \"not launched\" is what sdiag calls failed: jobs that slurmd could not start.",
         )
-        .curve("submitted", &rate("submitted"))
-        .curve("started", &rate("started"))
-        .curve("completed", &rate("completed"))
-        .curve("not launched", &rate("failed"))
+        .line("submitted", "yellow", &rate("submitted"))
+        .line("started", "blue", &rate("started"))
+        .line("completed", "green", &rate("completed"))
+        .line("not launched", "red", &rate("failed"))
         .unit("short")
         .min(0.0)
-        .coloured(&[("submitted", "yellow"), ("started", "blue"), ("completed", "green"), ("not launched", "red")])
         .sized(8, 8),
         series(
             "slurmctld at work",
             "Share of the time that the main and backfill schedulers were running. If the main scheduler runs more than half of the \
              time, RPCs have to wait.",
         )
-        .curve("main", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
-        .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
+        .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
+        .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
         .unit("percentunit")
         .min(0.0)
         .worry(0.5, 0.8)
-        .colour("main", "blue")
-        .colour("backfill", "orange")
         .sized(8, 8),
         series(
             "How long slurmctld takes",
             "Mean time of an RPC, and of a cycle of the main scheduler, in each interval. Both wait for the same locks.",
         )
-        .curve("RPC", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
-        .curve("main cycle", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
+        .line("RPC", "purple", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+        .line("main cycle", "blue", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
         .unit("µs")
         .log()
         .worry(100_000.0, 1_000_000.0)
-        .colour("RPC", "purple")
-        .colour("main cycle", "blue")
         .sized(8, 8),
         table(
             "RPC types by slurmctld's time",

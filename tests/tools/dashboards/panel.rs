@@ -88,6 +88,11 @@ impl Panel {
         self.target(target, Name::Alias(name.to_owned()))
     }
 
+    /// The same in a fixed colour.
+    pub(crate) fn line(self, name: &str, colour: &str, target: &str) -> Self {
+        self.curve(name, target).colour(name, colour)
+    }
+
     /// Adds a target with one or more curves, named by the path node before the leaf.
     pub(crate) fn each(self, target: &str) -> Self {
         self.nodes(target, -2)

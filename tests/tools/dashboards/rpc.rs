@@ -66,15 +66,15 @@ fn types() -> Row {
                  REQUEST_PARTITION_INFO has a large share, somebody is running squeue or sinfo in a loop.",
             )
             .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
-            .curve(
+            .line(
                 "others",
+                "text",
                 "diffSeries(sumSeries($prefix.slurm_rpc_stats.type.$type.gauge-time_share), \
                  sumSeries(highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)))",
             )
             .unit("percentunit")
             .max(1.0)
             .stacked()
-            .colour("others", "text")
             .leads_to("This type alone", "rpc", "type")
             .sized(14, 10),
             bars("RPC time by type, last interval", "Each type's share of slurmctld's RPC time in the last interval.")
@@ -113,19 +113,17 @@ fn users() -> Row {
             series("RPC time by user", "Each user's share of slurmctld's RPC time. \"others\" is the sum of all users without \
                     their own path.")
                 .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-time_share, $most)")
-                .curve("others", "$prefix.slurm_rpc_stats.others.gauge-time_share")
+                .line("others", "text", "$prefix.slurm_rpc_stats.others.gauge-time_share")
                 .unit("percentunit")
                 .max(1.0)
                 .stacked()
-                .leads_to("This user alone", "rpc", "user")
-                .colour("others", "text"),
+                .leads_to("This user alone", "rpc", "user"),
             series("RPCs by user", "RPCs per minute. A user far above the rest is probably running a script that polls slurmctld.")
                 .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-calls_per_minute, $most)")
-                .curve("others", "$prefix.slurm_rpc_stats.others.gauge-calls_per_minute")
+                .line("others", "text", "$prefix.slurm_rpc_stats.others.gauge-calls_per_minute")
                 .unit("reqpm")
                 .min(0.0)
-                .leads_to("This user alone", "rpc", "user")
-                .colour("others", "text"),
+                .leads_to("This user alone", "rpc", "user"),
         ],
     )
 }

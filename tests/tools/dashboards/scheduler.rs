@@ -85,23 +85,19 @@ fn cycles() -> Row {
                 "Share of the time that each scheduler was running. If the main scheduler runs more than half of the time, RPCs have to \
                  wait. A backfill scheduler near 1 never pauses.",
             )
-            .curve("main", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
-            .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
+            .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
+            .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
             .unit("percentunit")
             .min(0.0)
-            .worry(0.5, 0.8)
-            .colour("main", "blue")
-            .colour("backfill", "orange"),
+            .worry(0.5, 0.8),
             series(
                 "Cycles per minute",
                 "Backfill runs every bf_interval (30 seconds). The main scheduler also runs when a job is submitted or ends.",
             )
-            .curve("main", "$prefix.slurm_sched_interval.gauge-main_cycles_per_minute")
-            .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_cycles_per_minute")
+            .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_cycles_per_minute")
+            .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_cycles_per_minute")
             .unit("short")
-            .min(0.0)
-            .colour("main", "blue")
-            .colour("backfill", "orange"),
+            .min(0.0),
         ],
     )
 }
@@ -128,13 +124,11 @@ fn depth() -> Row {
                 "Entries in the queue, and how many of them a cycle examines. A job has one entry for each of its partitions; an array \
                  has one. After a submission, a cycle examines only default_queue_depth jobs.",
             )
-            .curve("queue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
-            .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
+            .line("queue", "blue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
+            .line("looked at, interval", "orange", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
             .unit("locale")
             .decimals(0)
-            .min(0.0)
-            .colour("queue", "blue")
-            .colour("looked at, interval", "orange"),
+            .min(0.0),
             series(
                 "Backfill: queue and depth",
                 "Entries in the queue, and how many jobs and array tasks a cycle examines and tries to start. A job has one entry for \
