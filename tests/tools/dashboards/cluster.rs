@@ -28,8 +28,7 @@ fn load() -> Row {
             )
             .line("waiting", "red", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
             .line("agents", "blue", "$prefix.slurm_sched_stats.gauge-agent_count")
-            .whole()
-            .min(0.0),
+            .whole(),
         ],
     )
 }
@@ -54,7 +53,7 @@ fn nodes() -> Row {
         "Nodes (collectors.nodes)",
         vec![
             needs(needs::NODES),
-            age_of_data().sized(4, 4),
+            age_of_data(),
             nodes_out().sized(5, 4),
             out(
                 "Out for an hour",
@@ -113,7 +112,6 @@ fn use_of() -> Row {
                 .line("allocated", "blue", &total("memory_allocated"))
                 .line("free", "green", &total("memory_free"))
                 .unit("bytes")
-                .min(0.0)
                 .survey(),
         ],
     )
@@ -139,7 +137,6 @@ fn failures() -> Row {
             .line("drained", "orange", &an_hour(&of("drained", "reached_total")))
             .line("rebooting", "blue", &an_hour(&of("reboot", "reached_total")))
             .whole()
-            .min(0.0)
             .survey(),
             series(
                 "Time that nodes were out of service",
@@ -166,13 +163,11 @@ fn failures() -> Row {
                 ),
             )
             .unit("s")
-            .min(0.0)
             .survey(),
             series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
                 .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
                 .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
                 .whole()
-                .min(0.0)
                 .survey(),
         ],
     )
@@ -231,7 +226,6 @@ fn partitions() -> Row {
     let each = |title: &str, description: &str, leaf: &str| -> Panel {
         series(title, description)
             .each(&format!("$prefix.slurm_partitions.$partition.gauge-{leaf}"))
-            .min(0.0)
             .whole()
             .survey()
             .leads_to("Jobs of this partition", "jobs", "partition")
@@ -249,7 +243,6 @@ fn partitions() -> Row {
                 "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
             )
             .unit("percent")
-            .min(0.0)
             .max(100.0)
             .survey()
             .leads_to("Jobs of this partition", "jobs", "partition"),

@@ -79,8 +79,7 @@ fn readings() -> Row {
             .line("skipped", "orange", &growth("gauge-ticks_skipped"))
             .line("late", "yellow", &growth("gauge-ticks_late"))
             .line("restarts", "purple", &growth("gauge-reader_restarts"))
-            .unit("short")
-            .min(0.0),
+            .unit("short"),
         ],
     )
 }
@@ -93,13 +92,11 @@ fn delivery() -> Row {
                     twice is harmless, because Carbon keeps one value.")
                 .line("sent", "green", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_sent))")
                 .line("sent again", "orange", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))")
-                .unit("suffix: /s")
-                .min(0.0),
+                .unit("suffix: /s"),
             series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
                     again are in queue_resend.")
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
-                .whole()
-                .min(0.0),
+                .whole(),
             series("Points lost by reason", "Points lost per interval, by reason. If any are lost, see the log for details.")
                 .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
                 .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
@@ -107,16 +104,13 @@ fn delivery() -> Row {
                 .curve("superseded", &growth("carbon.*.gauge-points_superseded"))
                 .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
                 .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
-                .unit("short")
-                .min(0.0),
+                .unit("short"),
             series("Carbons in doubt", "1 while it is not known whether a destination still reads, because it hangs or its cache is \
                     full. The backlog is not sent during this time.")
-                .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt")
-                .min(0.0),
+                .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt"),
             series("Not yet acknowledged", "Bytes that were sent but not yet acknowledged by the destination's kernel.")
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")
                 .unit("bytes")
-                .min(0.0)
                 .sized(24, 6),
         ],
     )
@@ -134,12 +128,10 @@ fn surveys() -> Row {
                 .log(),
             series("Replies hidden by PrivateData", "1 if nothing from this reply is published, because PrivateData may hide part of it.")
                 .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden")
-                .min(0.0)
                 .survey(),
             series("Finished jobs not proved", "1 if slurmdbd returned no job, not even one that ran or that it had before: its database \
                     may have failed, or the cluster is idle. The jobs are counted later.")
                 .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved")
-                .min(0.0)
                 .survey(),
         ],
     )
@@ -152,31 +144,25 @@ fn upkeep() -> Row {
             series("Memory", "Resident memory, measured once a minute. It should stay level from day to day.")
                 .curve("daemon", "sumSeries($prefix.slurm_graphite.$host.gauge-daemon_memory)")
                 .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
-                .unit("bytes")
-                .min(0.0),
+                .unit("bytes"),
             series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
                 .line("not on disk", "red", &growth("queue.gauge-undurable"))
-                .unit("short")
-                .min(0.0),
+                .unit("short"),
             series("Queue too small", "1 while queue.max_bytes is too small to hold all ticks within queue.resend_window.")
-                .line("too small", "orange", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)")
-                .min(0.0),
+                .line("too small", "orange", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)"),
             series("Queue's size", "Disk space and memory used by the queue.")
                 .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
                 .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
-                .unit("bytes")
-                .min(0.0),
+                .unit("bytes"),
             series("Carbon's own errors", "Files that Carbon could not create or write, and points that it threw away because its cache was \
                     full, as Carbon counts them itself (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of them: \
                     Carbon has read these points.")
                 .line("errors", "red", "sumSeries(carbon.agents.*.errors)")
                 .line("thrown away", "orange", "sumSeries(carbon.agents.*.cache.overflow)")
-                .min(0.0)
                 .whole(),
             series("Refused reload", "1 if the last reload failed because of an error in the configuration. The previous configuration \
                     stays in use.")
-                .line("refused", "orange", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)")
-                .min(0.0),
+                .line("refused", "orange", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)"),
         ],
     )
 }
@@ -194,14 +180,14 @@ fn sometimes() -> Row {
                 "Hosts on standby",
                 "With [slurm] follow: 0 on the active slurmctld's host, which publishes the figures, and 1 on the other hosts.",
             )
-            .each("$prefix.slurm_graphite.$host.gauge-standby")
-            .min(0.0),
+            .each("$prefix.slurm_graphite.$host.gauge-standby"),
             series(
                 "Token for slurmrestd",
                 "Remaining lifetime of the token. Only with [slurm] rest, and only if the token has an expiry time.",
             )
             .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
-            .unit("s"),
+            .unit("s")
+            .below_zero(),
         ],
     )
 }

@@ -27,14 +27,12 @@ pub(crate) fn ends() -> Row {
             )
             .curve("failed", FAILING)
             .unit("percentunit")
-            .worry(0.2, 0.5)
-            .sized(4, 4),
+            .worry(0.2, 0.5),
             stat("Reported late", "Jobs of the last round that reached slurmdbd late. If this happens often, slurmdbd is slow or its queue \
                   is long.")
                 .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")
                 .whole()
-                .worry(10.0, 1000.0)
-                .sized(4, 4),
+                .worry(10.0, 1000.0),
             series("Jobs ended per minute, by state", "Finished jobs from slurmdbd. Each job is counted once, in the state that sacct \
                     shows.")
                 .each(&per_minute("total.state.*.gauge-jobs_total"))
@@ -50,14 +48,12 @@ pub(crate) fn ends() -> Row {
             )
             .curve("failed", FAILING)
             .unit("percentunit")
-            .min(0.0)
             .max(1.0)
             .survey()
             .worry(0.2, 0.5),
             series("Failed per minute, by partition", "Failed jobs, by partition.")
                 .nodes(&per_minute("partition.$partition.state.failed.gauge-jobs_total"), -4)
                 .unit("short")
-                .min(0.0)
                 .survey()
                 .leads_to("This partition alone", "jobs", "partition"),
         ],
@@ -112,7 +108,6 @@ pub(crate) fn work() -> Row {
                  sumSeries($prefix.slurm_jobs_finished.total.work.gauge-limited))",
             )
             .unit("percentunit")
-            .min(0.0)
             .max(1.0)
             .survey(),
             bars("Jobs ended since the first start, by state", "Jobs counted since slurm-graphite first ran with this queue.dir.")

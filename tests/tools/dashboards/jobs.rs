@@ -71,7 +71,6 @@ fn flow() -> Row {
             .line("cancelled", "orange", &per_minute("canceled"))
             .line("not launched", "red", &per_minute("failed"))
             .unit("short")
-            .min(0.0)
             .sized(24, 9),
             pending_and_running(),
             series(
@@ -81,8 +80,7 @@ fn flow() -> Row {
             )
             .line("all", "blue", &per_minute("started"))
             .line("by backfill", "orange", &per_minute("backfilled"))
-            .unit("short")
-            .min(0.0),
+            .unit("short"),
         ],
     )
 }
@@ -119,7 +117,6 @@ fn states() -> Row {
                  MaxJobCount (10,000 unless slurm.conf sets it) sbatch is refused.",
             )
             .curve("records", "$prefix.slurm_jobs.total.gauge-records")
-            .min(0.0)
             .whole()
             .survey()
             .sized(24, 7),

@@ -55,7 +55,6 @@ pub(crate) fn pending_and_running() -> Panel {
     series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
         .line("pending", "yellow", "$prefix.slurm_sched_stats.gauge-jobs_pending")
         .line("running", "blue", "$prefix.slurm_sched_stats.gauge-jobs_running")
-        .min(0.0)
         .whole()
 }
 
@@ -99,9 +98,8 @@ fn now() -> Row {
             .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
             .unit("locale")
             .decimals(0)
-            .neutral()
-            .sized(4, 4),
-        jobs().sized(4, 4),
+            .neutral(),
+        jobs(),
         stat(
             "Carbon waits",
             "How long the oldest tick has waited to be sent to a Carbon. Above 0, a destination is down or slow; nothing is lost before \
@@ -109,8 +107,7 @@ fn now() -> Row {
         )
         .curve("oldest tick", "maxSeries($prefix.slurm_graphite.*.carbon.*.gauge-queue_age)")
         .unit("s")
-        .worry(60.0, 3600.0)
-        .sized(4, 4),
+        .worry(60.0, 3600.0),
     ])
 }
 
@@ -150,7 +147,6 @@ fn lately() -> Row {
         .line("completed", "green", &rate("completed"))
         .line("not launched", "red", &rate("failed"))
         .unit("short")
-        .min(0.0)
         .sized(8, 8),
         series(
             "slurmctld at work",
@@ -160,7 +156,6 @@ fn lately() -> Row {
         .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
         .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
         .unit("percentunit")
-        .min(0.0)
         .worry(0.5, 0.8)
         .sized(8, 8),
         series(
@@ -343,7 +338,7 @@ fn clusters() -> Row {
         )
     };
     let each = |title: &str, description: &str, leaf: &str| {
-        series(title, description).named(&both(leaf)).min(0.0).sized(8, 8)
+        series(title, description).named(&both(leaf)).sized(8, 8)
     };
     closed(
         "All clusters side by side",

@@ -139,6 +139,12 @@ impl Panel {
         self.default("min", number(value))
     }
 
+    /// The axis begins where the curves do.
+    pub(crate) fn below_zero(mut self) -> Self {
+        self.defaults.remove("min");
+        self
+    }
+
     /// The axis ends at this value.
     pub(crate) fn max(self, value: f64) -> Self {
         self.default("max", number(value))
@@ -159,14 +165,14 @@ impl Panel {
     pub(crate) fn log(mut self) -> Self {
         self.custom.insert("scaleDistribution".to_owned(), json!({ "type": "log", "log": 10 }));
         self.custom.insert("fillOpacity".to_owned(), json!(0));
-        self
+        self.below_zero()
     }
 
     /// Stacks its curves.
     pub(crate) fn stacked(mut self) -> Self {
         self.custom.insert("stacking".to_owned(), json!({ "mode": "normal", "group": "A" }));
         self.custom.insert("fillOpacity".to_owned(), json!(45));
-        self.min(0.0)
+        self
     }
 
     /// Yellow and red from these values on, with dashed lines in graphs.

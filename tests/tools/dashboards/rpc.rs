@@ -85,8 +85,7 @@ fn types() -> Row {
                 .sized(10, 10),
             series("Calls", "RPCs per minute, by type.")
                 .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-calls_per_minute, $most)")
-                .unit("reqpm")
-                .min(0.0),
+                .unit("reqpm"),
             series("Time of one call", "Mean time of an RPC in the interval, including the time that it waited for locks. There is no \
                     point if there was no RPC.")
                 .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-interval_mean_time, $most)")
@@ -98,7 +97,6 @@ fn types() -> Row {
                     counters again, or a restart of slurmctld empties it.")
                 .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
                 .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
-                .min(0.0)
                 .whole()
                 .sized(24, 7),
         ],
@@ -122,7 +120,6 @@ fn users() -> Row {
                 .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-calls_per_minute, $most)")
                 .line("others", "text", "$prefix.slurm_rpc_stats.others.gauge-calls_per_minute")
                 .unit("reqpm")
-                .min(0.0)
                 .leads_to("This user alone", "rpc", "user"),
         ],
     )
@@ -134,26 +131,22 @@ fn queue() -> Row {
         vec![
             series("Queued", "RPCs that are waiting in slurmctld's queue, by type.")
                 .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-queued, $most)")
-                .whole()
-                .min(0.0),
+                .whole(),
             series("Dropped", "RPCs that slurmctld refused because the queue of their type was full.")
                 .each(
                     "highestMax(nonNegativeDerivative($prefix.slurm_rpc_stats.type.$type.gauge-dropped), $most)",
                 )
-                .unit("short")
-                .min(0.0),
+                .unit("short"),
             series("Pending", "RPCs to nodes that are waiting for an agent, by type.")
                 .each("highestAverage($prefix.slurm_rpc_stats.pending.*.gauge-count, $most)")
-                .whole()
-                .min(0.0),
+                .whole(),
             series(
                 "Pending, all",
                 "RPCs to nodes that are waiting for an agent, and how many of them sdiag would list.",
             )
             .curve("pending", "$prefix.slurm_rpc_stats.pending_total.gauge-count")
             .curve("listed", "$prefix.slurm_rpc_stats.pending_total.gauge-dumped")
-            .whole()
-            .min(0.0),
+            .whole(),
         ],
     )
 }
@@ -190,7 +183,6 @@ fn slurmdbd() -> Row {
             series("slurmdbd: calls", "RPCs per minute, by type.")
                 .each(&most("calls_per_minute"))
                 .unit("reqpm")
-                .min(0.0)
                 .survey(),
         ],
     )

@@ -27,7 +27,6 @@ fn health() -> Row {
         )
         .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
         .unit("s")
-        .sized(4, 4)
         .neutral(),
         stat(
             "RPC threads",
@@ -49,9 +48,8 @@ fn health() -> Row {
               accounting records are lost.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
             .whole()
-            .sized(4, 4)
             .worry(100.0, 2000.0),
-        jobs().sized(4, 4),
+        jobs(),
     ])
 }
 
@@ -88,7 +86,6 @@ fn cycles() -> Row {
             .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
             .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
             .unit("percentunit")
-            .min(0.0)
             .worry(0.5, 0.8),
             series(
                 "Cycles per minute",
@@ -96,8 +93,7 @@ fn cycles() -> Row {
             )
             .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_cycles_per_minute")
             .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_cycles_per_minute")
-            .unit("short")
-            .min(0.0),
+            .unit("short"),
         ],
     )
 }
@@ -127,8 +123,7 @@ fn depth() -> Row {
             .line("queue", "blue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
             .line("looked at, interval", "orange", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
             .unit("locale")
-            .decimals(0)
-            .min(0.0),
+            .decimals(0),
             series(
                 "Backfill: queue and depth",
                 "Entries in the queue, and how many jobs and array tasks a cycle examines and tries to start. A job has one entry for \
@@ -141,7 +136,6 @@ fn depth() -> Row {
             .curve("tried, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean_try")
             .curve("coverage", "$prefix.slurm_sched_interval.gauge-bf_coverage")
             .unit("short")
-            .min(0.0)
             .right("coverage", "percentunit")
             .colour("queue", "blue")
             .colour("looked at, interval", "orange")
@@ -163,13 +157,11 @@ fn server() -> Row {
             .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
             .curve("agent threads", "$prefix.slurm_sched_stats.gauge-agent_thread_count")
             .whole()
-            .min(0.0)
             .worry(128.0, 230.0),
             series("Queues", "Messages that are waiting to be sent to nodes and to slurmdbd.")
                 .curve("to nodes", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
                 .curve("to slurmdbd", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
                 .whole()
-                .min(0.0)
                 .worry(500.0, 2000.0),
             series(
                 "Age of the job counts",
@@ -178,7 +170,6 @@ fn server() -> Row {
             )
             .curve("age", "$prefix.slurm_sched_interval.gauge-job_states_age")
             .unit("s")
-            .min(0.0)
             .worry(60.0, 300.0),
             series("RPC time", "Mean time of an RPC in the interval, including the time that it waited for slurmctld's locks. This is \
                     how long a user waits for squeue.")
@@ -197,7 +188,6 @@ fn controllers() -> Row {
             needs(needs::CONTROLLERS),
             series("Controllers", "1 if the host in SlurmctldHost answers a ping, as with scontrol ping.")
                 .each("$prefix.slurm_controllers.*.gauge-up")
-                .min(0.0)
                 .max(1.0)
                 .survey()
                 .sized(24, 5),

@@ -105,18 +105,15 @@ fn fairshare() -> Row {
                     usage of its parent accounts.")
                 .each(&account("usage_norm"))
                 .unit("percentunit")
-                .min(0.0)
                 .max(1.0)
                 .survey(),
             table("Usage of the share", "The account's usage as a percentage of its share. Above 100%, it has used more than its \
                    share.", "Account")
                 .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
-                .unit("percent")
-                .sized(8, 9),
+                .unit("percent"),
             table("Users with the lowest fairshare", "The fairshare factor in each user's job priority. Near 0, other users' jobs go first. Requires `users` in the settings of the collector.", "User")
                 .nodes("lowest($prefix.slurm_associations.user.*.*.gauge-fairshare, 20, 'current')", -2)
-                .unit("short")
-                .sized(8, 9),
+                .unit("short"),
             table("Jobs running, by account", "The ten accounts with the highest values.", "Account")
                 .each(&format!("highestAverage({}, 10)", account("jobs_running")))
                 .whole()
@@ -139,13 +136,11 @@ fn limits() -> Row {
             )
             .each(&share("account.$account", "jobs_running", "grp_jobs", "-2"))
             .unit("percent")
-            .min(0.0)
             .survey()
             .worry(90.0, 100.0),
             series("Submitted jobs of GrpSubmitJobs", "At 100%, the next sbatch is refused.")
                 .each(&share("account.$account", "submit_jobs", "grp_submit_jobs", "-2"))
                 .unit("percent")
-                .min(0.0)
                 .survey()
                 .worry(90.0, 100.0),
             series(
@@ -154,7 +149,6 @@ fn limits() -> Row {
             )
             .named(&tres("used", "grp_tres"))
             .unit("percent")
-            .min(0.0)
             .survey()
             .worry(90.0, 100.0),
             series(
@@ -163,7 +157,6 @@ fn limits() -> Row {
             )
             .named(&tres("used_mins", "grp_tres_mins"))
             .unit("percent")
-            .min(0.0)
             .survey()
             .worry(90.0, 100.0),
         ],
@@ -187,7 +180,6 @@ fn qos() -> Row {
             )
             .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2"))
             .unit("percent")
-            .min(0.0)
             .survey()
             .worry(90.0, 100.0),
         ],
