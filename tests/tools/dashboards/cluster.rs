@@ -2,7 +2,7 @@
 
 use crate::colours::NODES;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row};
-use crate::needs::{self, needs};
+use crate::needs;
 use crate::overview::{age_of_data, nodes_out, pending_and_running};
 use crate::panel::{Panel, series, stat};
 
@@ -17,20 +17,17 @@ pub(crate) fn dashboard() -> Dashboard {
 }
 
 fn load() -> Row {
-    row(
-        "Jobs and messages",
-        vec![
-            pending_and_running(),
-            series(
-                "Messages to nodes",
-                "Messages that are waiting for an agent, and agents that are running. Both numbers rise when nodes do not answer, for \
-                 example because of a switch, a file system or a mass reboot.",
-            )
-            .line("waiting", "red", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
-            .line("agents", "blue", "$prefix.slurm_sched_stats.gauge-agent_count")
-            .whole(),
-        ],
-    )
+    row("Jobs and messages").with([
+        pending_and_running(),
+        series(
+            "Messages to nodes",
+            "Messages that are waiting for an agent, and agents that are running. Both numbers rise when nodes do not answer, for \
+             example because of a switch, a file system or a mass reboot.",
+        )
+        .line("waiting", "red", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+        .line("agents", "blue", "$prefix.slurm_sched_stats.gauge-agent_count")
+        .whole(),
+    ])
 }
 
 fn nodes() -> Row {
@@ -49,72 +46,61 @@ fn nodes() -> Row {
             .sized(5, 4)
             .worry(yellow, red)
     };
-    closed(
-        "Nodes (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            age_of_data(),
-            nodes_out().sized(5, 4),
-            out(
-                "Out for an hour",
-                "Share of the nodes that have been drained or down for more than an hour.",
-                "over_1h",
-                0.02,
-                0.1,
-            ),
-            out(
-                "Out for a day",
-                "Share of the nodes that have been drained or down for more than a day.",
-                "over_1d",
-                0.02,
-                0.05,
-            ),
-            out(
-                "Out for a week",
-                "Share of the nodes that have been drained or down for more than a week. Perhaps somebody forgot \
-                 them.",
-                "over_7d",
-                0.01,
-                0.05,
-            ),
-            series(
-                "Nodes by state",
-                "Each node is in exactly one state. Drained and down nodes run no jobs.",
-            )
+    closed("Nodes (collectors.nodes)").needs(needs::NODES).with([
+        age_of_data(),
+        nodes_out().sized(5, 4),
+        out(
+            "Out for an hour",
+            "Share of the nodes that have been drained or down for more than an hour.",
+            "over_1h",
+            0.02,
+            0.1,
+        ),
+        out(
+            "Out for a day",
+            "Share of the nodes that have been drained or down for more than a day.",
+            "over_1d",
+            0.02,
+            0.05,
+        ),
+        out(
+            "Out for a week",
+            "Share of the nodes that have been drained or down for more than a week. Perhaps somebody forgot \
+             them.",
+            "over_7d",
+            0.01,
+            0.05,
+        ),
+        series("Nodes by state", "Each node is in exactly one state. Drained and down nodes run no jobs.")
             .each("$prefix.slurm_nodes.state.*.gauge-nodes")
             .stacked()
             .whole()
             .survey()
             .coloured(&NODES)
             .sized(24, 9),
-        ],
-    )
+    ])
 }
 
 fn use_of() -> Row {
     let total = |leaf: &str| format!("$prefix.slurm_nodes.total.gauge-{leaf}");
-    closed(
-        "CPUs and memory (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            series("CPUs", "\"other\" counts the CPUs of nodes that cannot run jobs.")
-                .line("allocated", "blue", &total("cpus_allocated"))
-                .line("idle", "green", &total("cpus_idle"))
-                .line("other", "red", &total("cpus_other"))
-                .stacked()
-                .whole()
-                .survey(),
-            series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
-                    operating system use the rest.")
-                .curve("installed", &total("memory_real"))
-                .beside("installed")
-                .colour("installed", "text")
-                .line("allocated", "blue", &total("memory_allocated"))
-                .line("free", "green", &total("memory_free"))
-                .unit("bytes")
-                .survey(),
-        ],
-    )
+    closed("CPUs and memory (collectors.nodes)").needs(needs::NODES).with([
+        series("CPUs", "\"other\" counts the CPUs of nodes that cannot run jobs.")
+            .line("allocated", "blue", &total("cpus_allocated"))
+            .line("idle", "green", &total("cpus_idle"))
+            .line("other", "red", &total("cpus_other"))
+            .stacked()
+            .whole()
+            .survey(),
+        series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
+                operating system use the rest.")
+            .curve("installed", &total("memory_real"))
+            .beside("installed")
+            .colour("installed", "text")
+            .line("allocated", "blue", &total("memory_allocated"))
+            .line("free", "green", &total("memory_free"))
+            .unit("bytes")
+            .survey(),
+    ])
 }
 
 fn failures() -> Row {
@@ -124,102 +110,90 @@ fn failures() -> Row {
     let an_hour =
         |series: &str| format!("movingSum(nonNegativeDerivative(keepLastValue({series})), '1hour')");
     let failed = "{down,fail}";
-    closed(
-        "Failures and repairs (collectors.nodes)",
-        vec![
-            needs(needs::EVENTS),
-            series(
-                "Nodes that left service",
-                "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
-                 and its jobs have ended. Rebooting: by scontrol reboot.",
-            )
-            .line("down or failing", "red", &an_hour(&of(failed, "reached_total")))
-            .line("drained", "orange", &an_hour(&of("drained", "reached_total")))
-            .line("rebooting", "blue", &an_hour(&of("reboot", "reached_total")))
+    closed("Failures and repairs (collectors.nodes)").needs(needs::EVENTS).with([
+        series(
+            "Nodes that left service",
+            "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
+             and its jobs have ended. Rebooting: by scontrol reboot.",
+        )
+        .line("down or failing", "red", &an_hour(&of(failed, "reached_total")))
+        .line("drained", "orange", &an_hour(&of("drained", "reached_total")))
+        .line("rebooting", "blue", &an_hour(&of("reboot", "reached_total")))
+        .whole()
+        .survey(),
+        series(
+            "Time that nodes were out of service",
+            "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
+             jobs are not included.",
+        )
+        .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
+        .stacked()
+        .unit("s")
+        .survey()
+        .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
+        series(
+            "Mean time to repair",
+            "Of all outages that were down or failing and are over, since the figures began: from the first round in which the node was \
+             out to the first in which it was back.",
+        )
+        .line(
+            "mean",
+            "red",
+            &format!(
+                "divideSeries({}, {})",
+                of(failed, "outage_seconds_total"),
+                of(failed, "ended_timed_total"),
+            ),
+        )
+        .unit("s")
+        .survey(),
+        series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
+            .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
+            .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
             .whole()
             .survey(),
-            series(
-                "Time that nodes were out of service",
-                "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
-                 jobs are not included.",
-            )
-            .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
-            .stacked()
-            .unit("s")
-            .survey()
-            .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
-            series(
-                "Mean time to repair",
-                "Of all outages that were down or failing and are over, since the figures began: from the first round in which the node was \
-                 out to the first in which it was back.",
-            )
-            .line(
-                "mean",
-                "red",
-                &format!(
-                    "divideSeries({}, {})",
-                    of(failed, "outage_seconds_total"),
-                    of(failed, "ended_timed_total"),
-                ),
-            )
-            .unit("s")
-            .survey(),
-            series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
-                .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
-                .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
-                .whole()
-                .survey(),
-        ],
-    )
+    ])
 }
 
 fn reservations() -> Row {
     let of = |leaf: &str| format!("$prefix.slurm_nodes.reserved.gauge-nodes_{leaf}");
-    closed(
-        "Reservations and upgrades (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            series(
-                "Nodes in reservations",
-                "Nodes in active reservations. Only those for whom they are reserved may use what is idle. Maintenance: nodes in \
-                 reservations with the flag MAINT, whatever they do.",
-            )
-            .line("allocated", "blue", &of("allocated"))
-            .line("idle", "green", &of("idle"))
-            .line("down or drained", "red", &of("other"))
-            .line("maintenance", "purple", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
-            .stacked()
-            .whole()
-            .survey(),
-            series(
-                "Nodes by release of slurmd",
-                "As it was when the node registered last. During a rolling upgrade one curve falls while another rises.",
-            )
-            .each("$prefix.slurm_nodes.slurmd.*.gauge-nodes")
-            .stacked()
-            .whole()
-            .survey(),
-        ],
-    )
+    closed("Reservations and upgrades (collectors.nodes)").needs(needs::NODES).with([
+        series(
+            "Nodes in reservations",
+            "Nodes in active reservations. Only those for whom they are reserved may use what is idle. Maintenance: nodes in \
+             reservations with the flag MAINT, whatever they do.",
+        )
+        .line("allocated", "blue", &of("allocated"))
+        .line("idle", "green", &of("idle"))
+        .line("down or drained", "red", &of("other"))
+        .line("maintenance", "purple", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
+        .stacked()
+        .whole()
+        .survey(),
+        series(
+            "Nodes by release of slurmd",
+            "As it was when the node registered last. During a rolling upgrade one curve falls while another rises.",
+        )
+        .each("$prefix.slurm_nodes.slurmd.*.gauge-nodes")
+        .stacked()
+        .whole()
+        .survey(),
+    ])
 }
 
 fn gpus() -> Row {
-    closed(
-        "GPUs (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            series("GPUs in use", "GPUs allocated to jobs, by type.")
-                .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
-                .stacked()
-                .whole()
-                .survey(),
-            series("GPUs installed", "GPUs on all nodes, by type.")
-                .each("$prefix.slurm_nodes.gpu.*.gauge-total")
-                .stacked()
-                .whole()
-                .survey(),
-        ],
-    )
+    closed("GPUs (collectors.nodes)").needs(needs::NODES).with([
+        series("GPUs in use", "GPUs allocated to jobs, by type.")
+            .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
+            .stacked()
+            .whole()
+            .survey(),
+        series("GPUs installed", "GPUs on all nodes, by type.")
+            .each("$prefix.slurm_nodes.gpu.*.gauge-total")
+            .stacked()
+            .whole()
+            .survey(),
+    ])
 }
 
 fn partitions() -> Row {
@@ -230,25 +204,21 @@ fn partitions() -> Row {
             .survey()
             .leads_to("Jobs of this partition", "jobs", "partition")
     };
-    closed(
-        "Partitions (collectors.partitions)",
-        vec![
-            needs(needs::PARTITIONS),
-            series(
-                "CPUs in use",
-                "Share of the partition's CPUs that is allocated to jobs. A node that belongs to several partitions counts in each of \
-                 them.",
-            )
-            .each(
-                "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
-            )
-            .unit("percent")
-            .max(100.0)
-            .survey()
-            .leads_to("Jobs of this partition", "jobs", "partition"),
-            each("Nodes idle", "Idle nodes of the partition.", "nodes_idle"),
-            each("Jobs pending", "Pending jobs of the partition.", "jobs_pending"),
-            each("GPUs in use", "GPUs of the partition that are allocated to jobs.", "gpus_allocated"),
-        ],
-    )
+    closed("Partitions (collectors.partitions)").needs(needs::PARTITIONS).with([
+        series(
+            "CPUs in use",
+            "Share of the partition's CPUs that is allocated to jobs. A node that belongs to several partitions counts in each of \
+             them.",
+        )
+        .each(
+            "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
+        )
+        .unit("percent")
+        .max(100.0)
+        .survey()
+        .leads_to("Jobs of this partition", "jobs", "partition"),
+        each("Nodes idle", "Idle nodes of the partition.", "nodes_idle"),
+        each("Jobs pending", "Pending jobs of the partition.", "jobs_pending"),
+        each("GPUs in use", "GPUs of the partition that are allocated to jobs.", "gpus_allocated"),
+    ])
 }

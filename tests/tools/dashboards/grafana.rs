@@ -18,18 +18,26 @@ pub(crate) struct Row {
 }
 
 /// The panels at the top.
-pub(crate) fn top(panels: Vec<Panel>) -> Row {
-    Row { title: None, collapsed: false, panels }
+pub(crate) fn top(panels: impl IntoIterator<Item = Panel>) -> Row {
+    Row { title: None, collapsed: false, panels: Vec::new() }.with(panels)
 }
 
-/// Panels under a heading.
-pub(crate) fn row(title: &'static str, panels: Vec<Panel>) -> Row {
-    Row { title: Some(title), collapsed: false, panels }
+/// A heading, for panels.
+pub(crate) fn row(title: &'static str) -> Row {
+    Row { title: Some(title), collapsed: false, panels: Vec::new() }
 }
 
-/// Panels that are hidden until their heading is clicked: not every site collects their metrics.
-pub(crate) fn closed(title: &'static str, panels: Vec<Panel>) -> Row {
-    Row { title: Some(title), collapsed: true, panels }
+/// The same for panels that are hidden until it is clicked: not every site collects their metrics.
+pub(crate) fn closed(title: &'static str) -> Row {
+    Row { collapsed: true, ..row(title) }
+}
+
+impl Row {
+    /// Adds panels.
+    pub(crate) fn with(mut self, panels: impl IntoIterator<Item = Panel>) -> Self {
+        self.panels.extend(panels);
+        self
+    }
 }
 
 /// A dashboard.

@@ -3,7 +3,7 @@
 //! What is open has data with the shipped configuration. Other collectors have rows of their own, which are closed.
 
 use crate::grafana::{Dashboard, Row, closed, top};
-use crate::needs::{self, needs};
+use crate::needs;
 use crate::panel::{Panel, alerts, series, stat, table};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -74,7 +74,7 @@ pub(crate) const DOWN: &str = "down,fail,inval,unknown";
 pub(crate) const DRAINED: &str = "drained,draining";
 
 fn now() -> Row {
-    top(vec![
+    top([
         age_of_data().sized(3, 4),
         answers().sized(3, 4),
         stat(
@@ -131,7 +131,7 @@ pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(
 
 fn lately() -> Row {
     let rate = |leaf: &str| format!("$prefix.slurm_sched_interval.gauge-jobs_{leaf}_per_minute");
-    top(vec![
+    top([
         alerts(
             "Alerts",
             "Alerts that are firing or pending. Each one links to its page of the runbook. The list is also empty if the alert rules \
@@ -239,95 +239,77 @@ fn nodes() -> Row {
             .sized(6, 4)
             .neutral()
     };
-    closed(
-        "Nodes (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            used("CPUs in use", "cpus", "Share of all CPUs that is allocated to jobs."),
-            used(
-                "GPUs in use",
-                "gpus",
-                "Share of all GPUs that is allocated to jobs. A cluster without GPUs has no data here.",
-            ),
-            nodes_out().sized(12, 4),
-        ],
-    )
+    closed("Nodes (collectors.nodes)").needs(needs::NODES).with([
+        used("CPUs in use", "cpus", "Share of all CPUs that is allocated to jobs."),
+        used(
+            "GPUs in use",
+            "gpus",
+            "Share of all GPUs that is allocated to jobs. A cluster without GPUs has no data here.",
+        ),
+        nodes_out().sized(12, 4),
+    ])
 }
 
 fn partitions() -> Row {
-    closed(
-        "Partitions (collectors.partitions)",
-        vec![
-            needs(needs::PARTITIONS),
-            table(
-                "Partitions by pending jobs",
-                "Partitions with the most pending jobs. Click a name to see its jobs.",
-                "Partition",
-            )
-            .each(&most("slurm_partitions.*.gauge-jobs_pending"))
-            .whole()
-            .leads_to("Jobs of this partition", "jobs", "partition")
-            .sized(12, 9),
-            table(
-                "Partitions by CPUs in use",
-                "Share of each partition's CPUs that is allocated to jobs.",
-                "Partition",
-            )
-            .each("asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, $prefix.slurm_partitions.*.gauge-cpus_total, -2)")
-            .unit("percent")
-            .max(100.0)
-            .leads_to("This partition", "cluster", "partition")
-            .sized(12, 9),
-        ],
-    )
+    closed("Partitions (collectors.partitions)").needs(needs::PARTITIONS).with([
+        table(
+            "Partitions by pending jobs",
+            "Partitions with the most pending jobs. Click a name to see its jobs.",
+            "Partition",
+        )
+        .each(&most("slurm_partitions.*.gauge-jobs_pending"))
+        .whole()
+        .leads_to("Jobs of this partition", "jobs", "partition")
+        .sized(12, 9),
+        table(
+            "Partitions by CPUs in use",
+            "Share of each partition's CPUs that is allocated to jobs.",
+            "Partition",
+        )
+        .each("asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, $prefix.slurm_partitions.*.gauge-cpus_total, -2)")
+        .unit("percent")
+        .max(100.0)
+        .leads_to("This partition", "cluster", "partition")
+        .sized(12, 9),
+    ])
 }
 
 fn users() -> Row {
-    closed(
-        "Users (users = N in collectors.jobs and collectors.rpc_stats)",
-        vec![
-            needs(needs::USERS),
-            table(
-                "Users by CPUs",
-                "Users whose jobs have the most CPUs. Click a name to see that user's jobs.",
-                "User",
-            )
-            .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
+    closed("Users (users = N in collectors.jobs and collectors.rpc_stats)").needs(needs::USERS).with([
+        table(
+            "Users by CPUs",
+            "Users whose jobs have the most CPUs. Click a name to see that user's jobs.",
+            "User",
+        )
+        .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
+        .whole()
+        .leads_to("Jobs of this user", "jobs", "user"),
+        table("Users by pending jobs", "Users with the most pending jobs.", "User")
+            .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
             .whole()
             .leads_to("Jobs of this user", "jobs", "user"),
-            table("Users by pending jobs", "Users with the most pending jobs.", "User")
-                .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
-                .whole()
-                .leads_to("Jobs of this user", "jobs", "user"),
-            table(
-                "Users by slurmctld's time",
-                "Users whose RPCs keep slurmctld busy. 100% is one thread that does nothing else. Click a name to see what that user \
-                 requests.",
-                "User",
-            )
-            .each(&busiest("user"))
-            .unit("percentunit")
-            .decimals(1)
-            .leads_to("RPCs of this user", "rpc", "user"),
-        ],
-    )
+        table(
+            "Users by slurmctld's time",
+            "Users whose RPCs keep slurmctld busy. 100% is one thread that does nothing else. Click a name to see what that user \
+             requests.",
+            "User",
+        )
+        .each(&busiest("user"))
+        .unit("percentunit")
+        .decimals(1)
+        .leads_to("RPCs of this user", "rpc", "user"),
+    ])
 }
 
 fn finished() -> Row {
-    closed(
-        "Jobs that fail (collectors.finished)",
-        vec![
-            needs(needs::FINISHED),
-            stat(
-                "Jobs failing",
-                "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
-            )
-            .curve("failed", FAILING)
-            .unit("percentunit")
-            .worry(0.2, 0.5)
-            .sized(6, 4),
-        ],
+    closed("Jobs that fail (collectors.finished)").needs(needs::FINISHED).with([stat(
+        "Jobs failing",
+        "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
     )
+    .curve("failed", FAILING)
+    .unit("percentunit")
+    .worry(0.2, 0.5)
+    .sized(6, 4)])
 }
 
 /// Curves here are named by their prefix, which tells clusters apart.
@@ -340,30 +322,27 @@ fn clusters() -> Row {
     let each = |title: &str, description: &str, leaf: &str| {
         series(title, description).named(&both(leaf)).sized(8, 8)
     };
-    closed(
-        "All clusters side by side",
-        vec![
-            each(
-                "Jobs pending, by cluster",
-                "All clusters that have data in this Graphite.",
-                "slurm_sched_stats.gauge-jobs_pending",
-            )
-            .unit("locale")
-            .decimals(0),
-            each(
-                "Jobs running, by cluster",
-                "All clusters that have data in this Graphite.",
-                "slurm_sched_stats.gauge-jobs_running",
-            )
-            .unit("locale")
-            .decimals(0),
-            each(
-                "Main scheduler at work, by cluster",
-                "Share of the time that each cluster's main scheduler was running.",
-                "slurm_sched_interval.gauge-main_busy_fraction",
-            )
-            .unit("percentunit")
-            .worry(0.5, 0.8),
-        ],
-    )
+    closed("All clusters side by side").with([
+        each(
+            "Jobs pending, by cluster",
+            "All clusters that have data in this Graphite.",
+            "slurm_sched_stats.gauge-jobs_pending",
+        )
+        .unit("locale")
+        .decimals(0),
+        each(
+            "Jobs running, by cluster",
+            "All clusters that have data in this Graphite.",
+            "slurm_sched_stats.gauge-jobs_running",
+        )
+        .unit("locale")
+        .decimals(0),
+        each(
+            "Main scheduler at work, by cluster",
+            "Share of the time that each cluster's main scheduler was running.",
+            "slurm_sched_interval.gauge-main_busy_fraction",
+        )
+        .unit("percentunit")
+        .worry(0.5, 0.8),
+    ])
 }
