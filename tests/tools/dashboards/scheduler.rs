@@ -56,26 +56,20 @@ fn health() -> Row {
 fn cycles() -> Row {
     row("Cycles").with([
         cycle_times(
+            "main",
             "Main scheduler: cycle time",
             "The mean of the interval shows the present. The mean and maximum since the reset are sdiag's. They cover the time \
              since midnight UTC, so they hide a stall of a few minutes; up to Slurm 25.05 the sum behind the mean also wraps after \
              71.6 minutes of scheduling. Cycles of more than a few seconds hold slurmctld's locks and make commands wait; see \
              max_sched_time and default_queue_depth.",
         )
-        .curve("last cycle", "$prefix.slurm_sched_stats.gauge-main_last_cycle")
-        .curve("mean, interval", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
-        .curve("mean since reset", "$prefix.slurm_sched_stats.gauge-main_mean_cycle")
-        .curve("max since reset", "consolidateBy($prefix.slurm_sched_stats.gauge-main_max_cycle, 'max')")
         .worry(1_000_000.0, 5_000_000.0),
         cycle_times(
+            "bf",
             "Backfill: cycle time",
             "Cycle time without the time that backfill slept to let other work proceed. Near bf_max_time, the cycle was cut short \
              and did not reach the end of the queue; see the coverage below.",
-        )
-        .curve("last cycle", "$prefix.slurm_sched_stats.gauge-bf_last_cycle")
-        .curve("mean, interval", "$prefix.slurm_sched_interval.gauge-bf_mean_cycle")
-        .curve("mean since reset", "$prefix.slurm_sched_stats.gauge-bf_mean_cycle")
-        .curve("max since reset", "consolidateBy($prefix.slurm_sched_stats.gauge-bf_max_cycle, 'max')"),
+        ),
         series(
             "Busy fraction",
             "Share of the time that each scheduler was running. If the main scheduler runs more than half of the time, RPCs have to \
@@ -96,16 +90,17 @@ fn cycles() -> Row {
 }
 
 /// The last cycle is only a sample, the others are means: the mean of the interval is the thick line.
-fn cycle_times(title: &str, description: &str) -> Panel {
+fn cycle_times(which: &str, title: &str, description: &str) -> Panel {
+    let of_sdiag = |leaf: &str| format!("$prefix.slurm_sched_stats.gauge-{which}_{leaf}");
     series(title, description)
-        .unit("µs")
-        .log()
-        .colour("last cycle", "light-blue")
-        .colour("mean, interval", "orange")
-        .colour("mean since reset", "green")
-        .colour("max since reset", "red")
+        .line("last cycle", "light-blue", &of_sdiag("last_cycle"))
+        .line("mean, interval", "orange", &format!("$prefix.slurm_sched_interval.gauge-{which}_mean_cycle"))
+        .line("mean since reset", "green", &of_sdiag("mean_cycle"))
+        .line("max since reset", "red", &format!("consolidateBy({}, 'max')", of_sdiag("max_cycle")))
         .beside("mean since reset")
         .beside("max since reset")
+        .unit("µs")
+        .log()
 }
 
 fn depth() -> Row {

@@ -3,7 +3,7 @@
 
 use crate::grafana::{Dashboard, Row, closed, query_variable};
 use crate::needs;
-use crate::panel::{series, stat, table};
+use crate::panel::{Panel, series, stat, table};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -116,37 +116,34 @@ fn fairshare() -> Row {
     ])
 }
 
+/// Use as a percentage of a limit, at which something waits or is refused.
+fn of_limit(title: &str, description: &str) -> Panel {
+    series(title, description).unit("percent").survey().worry(90.0, 100.0)
+}
+
 fn limits() -> Row {
     let tres = |used: &str, limit: &str| {
         format!("aliasByNode({}, -4, -2)", share("account.$account.tres.*", used, limit, "-4, -2"))
     };
     closed("Use against limits (collectors.associations)").needs(needs::ASSOCIATIONS).with([
-        series("Running jobs of GrpJobs", "At 100%, the account's other jobs wait because of this limit.")
-            .each(&share("account.$account", "jobs_running", "grp_jobs", "-2"))
-            .unit("percent")
-            .survey()
-            .worry(90.0, 100.0),
-        series("Submitted jobs of GrpSubmitJobs", "At 100%, the next sbatch is refused.")
-            .each(&share("account.$account", "submit_jobs", "grp_submit_jobs", "-2"))
-            .unit("percent")
-            .survey()
-            .worry(90.0, 100.0),
-        series(
+        of_limit("Running jobs of GrpJobs", "At 100%, the account's other jobs wait because of this limit.")
+            .each(&share("account.$account", "jobs_running", "grp_jobs", "-2")),
+        of_limit("Submitted jobs of GrpSubmitJobs", "At 100%, the next sbatch is refused.").each(&share(
+            "account.$account",
+            "submit_jobs",
+            "grp_submit_jobs",
+            "-2",
+        )),
+        of_limit(
             "TRES of GrpTRES",
             "Resources of running jobs as a percentage of the limit, by account and TRES.",
         )
-        .named(&tres("used", "grp_tres"))
-        .unit("percent")
-        .survey()
-        .worry(90.0, 100.0),
-        series(
+        .named(&tres("used", "grp_tres")),
+        of_limit(
             "TRES-minutes of GrpTRESMins",
             "Usage after decay as a percentage of the limit. At 100%, no job of the account starts.",
         )
-        .named(&tres("used_mins", "grp_tres_mins"))
-        .unit("percent")
-        .survey()
-        .worry(90.0, 100.0),
+        .named(&tres("used_mins", "grp_tres_mins")),
     ])
 }
 
@@ -158,13 +155,10 @@ fn qos() -> Row {
             .stacked()
             .whole()
             .survey(),
-        series(
+        of_limit(
             "Running jobs of a QOS's GrpJobs",
             "At 100%, the other jobs of the QOS wait because of this limit.",
         )
-        .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2"))
-        .unit("percent")
-        .survey()
-        .worry(90.0, 100.0),
+        .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2")),
     ])
 }
