@@ -3,7 +3,6 @@
 //! It is not Grafana: a variable has its first value, a click does nothing, and the list of alerts is empty. tests/tools/grafana/build.sh
 //! installs the library and makes page.js.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -202,11 +201,10 @@ impl Panels {
     /// Draws a page, also as a picture if a file is named.
     pub fn draw(&self, folder: &Folder, page: &Page, picture: Option<&Path>) -> Result<Vec<Drawn>> {
         let (json, height) = page.json();
-        let html = folder.path().join("page.html");
         let library = self.library.display();
-        fs::write(
-            &html,
-            format!(
+        let html = folder.write(
+            "page.html",
+            &format!(
                 "<!doctype html><meta charset=utf-8><link rel=stylesheet href='file://{library}/page.css'>\
                  <style>{STYLE}</style><body><div id=root></div><script>window.PAGE={}</script>\
                  <script src='file://{library}/page.js'></script>",
@@ -220,7 +218,7 @@ impl Panels {
         if let Some(picture) = picture {
             chromium.arg(format!("--screenshot={}", picture.display()));
         }
-        let output = chromium.arg(format!("file://{}", html.display())).output()?;
+        let output = chromium.arg(format!("file://{html}")).output()?;
         let dom = String::from_utf8_lossy(&output.stdout);
         let report = dom.split_once("id=\"report\">").and_then(|(_, rest)| rest.split_once("</script>"));
         let (report, _) =
