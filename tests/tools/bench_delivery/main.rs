@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use carbon::{Batch, Destination, Limits, Queue, Sender};
+use sandbox::carbon::Options;
 use sandbox::{Carbon, Folder, wait};
 use tokio::runtime::Builder;
 use tools::contender::{TURNS, Turns, contender, cpu, in_turn};
@@ -38,8 +39,7 @@ fn main() -> ExitCode {
 fn bench() -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
-    let options = sandbox::carbon::Options { schemas: schemas(), ..sandbox::carbon::Options::default() };
-    let mut cache = Carbon::start(&folder, "carbon", &options)?;
+    let mut cache = Carbon::start(&folder, "carbon", &Options::keeping("30s:2h"))?;
     say(&format!(
         "{TICKS} ticks of 100,000 points, from the first push until everything is confirmed; medians of {TURNS} turns, with \
          the least and the greatest in brackets\n\n\
@@ -85,10 +85,6 @@ fn bench() -> Result<()> {
         ("µs a point into the sink", 1e6 / median(&disk_sink), MOST_A_POINT),
         ("KiB of growth", growth as f64, MOST_GROWTH_KIB),
     ])
-}
-
-fn schemas() -> String {
-    "[all]\npattern = .*\nretentions = 30s:2h\n".to_owned()
 }
 
 fn tick(number: u32, points: usize) -> Batch {

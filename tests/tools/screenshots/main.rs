@@ -14,10 +14,12 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sandbox::grafana::Variables;
 use sandbox::panels::{Page, Panels};
-use sandbox::{Carbon, Dashboard, Folder, GraphiteWeb, carbon, command, slurm_graphite, unix_seconds, wait};
+use sandbox::{
+    Carbon, Dashboard, Folder, GraphiteWeb, carbon, command, output, slurm_graphite, unix_seconds, wait,
+};
 use slurm_snapshot::{Answer, Reading, Release};
 
 use crate::cluster::{Cluster, Incident, TICK};
@@ -117,25 +119,17 @@ impl Night {
             Carbon::spawn(&folder, "carbon", &carbon::Options { schemas, ..carbon::Options::default() })?;
         let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
         let (recording, lines) = simulate(incident, begins)?;
-        let file = folder.path().join("night.jsonl");
-        fs::write(&file, recording)?;
+        let file = folder.write("night.jsonl", &recording)?;
         carbon.process.wait_ready()?;
-        let config = folder.path().join("night.toml");
         let address = carbon.address();
-        fs::write(
-            &config,
-            format!(
+        let config = folder.write(
+            "night.toml",
+            &format!(
                 "[[carbon]]\nname = \"carbon\"\naddress = \"{address}\"\n[collectors.rpc_stats]\nusers = 7\n"
             ),
         )?;
-        let mut daemon = command(folder.path(), &slurm_graphite()?);
-        let output = daemon
-            .args(["run", "--prefix", "cluster", "--replay"])
-            .arg(&file)
-            .arg("--config")
-            .arg(&config)
-            .output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let daemon = command(folder.path(), &slurm_graphite()?);
+        output(daemon, ["run", "--prefix", "cluster", "--replay", &file, "--config", &config])?;
         TcpStream::connect(("127.0.0.1", carbon.line_port))?.write_all(lines.as_bytes())?;
         let newest = u64::try_from(three() + 20 * 60)?;
         for path in [
