@@ -12,6 +12,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::GraphiteWeb;
+
 /// A dashboard's JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dashboard {
@@ -36,6 +38,11 @@ pub struct Panel {
 
 /// Variables and their values.
 pub type Variables = BTreeMap<String, String>;
+
+/// Variables with these values.
+pub fn variables(values: &[(&str, &str)]) -> Variables {
+    values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
 
 impl Dashboard {
     /// Every dashboard of a folder, sorted by name.
@@ -82,7 +89,12 @@ impl Dashboard {
         all.into_iter().flatten().filter_map(target).collect()
     }
 
-    /// The values of its variables when it is opened, except for those in `given`. `find` is /metrics/find.
+    /// The values of its variables when it is opened over a graphite-web, except for those in `given`.
+    pub fn opened(&self, web: &GraphiteWeb, given: &[(&str, &str)]) -> Result<Variables> {
+        self.variables(&variables(given), |query| web.find(query))
+    }
+
+    /// The same for any server; `find` is its /metrics/find.
     pub fn variables(
         &self,
         given: &Variables,

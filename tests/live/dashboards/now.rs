@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use sandbox::grafana::{Panel, Variables, replaced};
+use sandbox::grafana::{Panel, replaced};
 use sandbox::{Folder, GraphiteWeb, Rendered, now};
 
 use super::alerts::{Leaf, invent};
 use super::dashboards;
-use super::live::named;
+use super::live::{everything, named};
 use super::paths::paths;
 
 /// Seconds from one point to the next: more than a busy machine needs to request everything.
@@ -27,12 +27,7 @@ fn shown_now() -> Vec<(String, Panel)> {
 
 /// What a target shows: the last point of each series, as Grafana's `last` does it.
 fn last(web: &GraphiteWeb, target: &str, cluster: &str) -> Result<Vec<(Rendered, Option<f64>)>> {
-    let variables: Variables = [("prefix", cluster), ("most", "10")]
-        .into_iter()
-        .chain(["host", "type", "user", "partition", "account", "qos"].map(|name| (name, "*")))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    let series = web.render(&replaced(target, &variables)?, "-1h")?;
+    let series = web.render(&replaced(target, &everything(cluster))?, "-1h")?;
     Ok(series.into_iter().map(|one| (one.clone(), one.points.last().and_then(|(_, value)| *value))).collect())
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use sandbox::grafana::{Variables, replaced};
+use sandbox::grafana::{replaced, variables};
 use sandbox::graphite_web::{find, render};
 use sandbox::{
     Carbon, Dashboard, Folder, GraphiteWeb, Invocation, Rendered, VictoriaMetrics, printed, unix_seconds,
@@ -75,15 +75,15 @@ pub(crate) fn compare() -> Result<()> {
         Ok(())
     };
     for dashboard in Dashboard::all(shipped)? {
-        let given = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
-        let variables = dashboard.variables(&given, |query| find(web.port, query))?;
-        let theirs = dashboard.variables(&given, |query| find(other.http_port, query))?;
-        ensure!(variables == theirs, "variables of {}: {variables:?} and {theirs:?}", dashboard.name);
+        let given = [("prefix", "cluster")];
+        let values = dashboard.opened(&web, &given)?;
+        let theirs = dashboard.variables(&variables(&given), |query| find(other.http_port, query))?;
+        ensure!(values == theirs, "variables of {}: {values:?} and {theirs:?}", dashboard.name);
         let panels = dashboard.panels().into_iter();
         let targets = panels
             .flat_map(|panel| panel.targets.into_iter().map(move |target| (panel.title.clone(), target)));
         for (title, target) in targets.chain(dashboard.annotations()) {
-            look(&format!("{}, {title:?}", dashboard.name), &replaced(&target, &variables)?, ASKED)?;
+            look(&format!("{}, {title:?}", dashboard.name), &replaced(&target, &values)?, ASKED)?;
         }
     }
     for (title, target, window) in alerts(&folder, &shipped.join("alerting/slurm-graphite.yaml"))? {

@@ -15,7 +15,6 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use sandbox::grafana::Variables;
 use sandbox::panels::{Page, Panels};
 use sandbox::{
     Carbon, Dashboard, Folder, GraphiteWeb, carbon, command, output, slurm_graphite, unix_seconds, wait,
@@ -157,9 +156,7 @@ impl Night {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/grafana"));
         let all = Dashboard::all(root)?;
         let dashboard = all.into_iter().find(|one| one.name == dashboard).context("no such dashboard")?;
-        let mut given = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
-        given.insert("most".to_owned(), "10".to_owned());
-        let variables = dashboard.variables(&given, |query| self.web.find(query))?;
+        let variables = dashboard.opened(&self.web, &[("prefix", "cluster"), ("most", "10")])?;
         let seconds = (u64::try_from(from)?, u64::try_from(until)?);
         let page = Page::of(&dashboard, &self.web, &variables, seconds, is_opened)?.above(end);
         panels.draw(&self.folder, &page, Some(picture))?;
