@@ -46,7 +46,7 @@ fn nodes() -> Row {
             .sized(5, 4)
             .worry(yellow, red)
     };
-    closed("Nodes (collectors.nodes)").needs(needs::NODES).with([
+    closed("Nodes (collectors.nodes)").surveys(needs::NODES).with([
         age_of_data(),
         nodes_out().sized(5, 4),
         out(
@@ -75,7 +75,6 @@ fn nodes() -> Row {
             .each("$prefix.slurm_nodes.state.*.gauge-nodes")
             .stacked()
             .whole()
-            .survey()
             .coloured(&NODES)
             .sized(24, 9),
     ])
@@ -83,14 +82,13 @@ fn nodes() -> Row {
 
 fn use_of() -> Row {
     let total = |leaf: &str| format!("$prefix.slurm_nodes.total.gauge-{leaf}");
-    closed("CPUs and memory (collectors.nodes)").needs(needs::NODES).with([
+    closed("CPUs and memory (collectors.nodes)").surveys(needs::NODES).with([
         series("CPUs", "\"other\" counts the CPUs of nodes that cannot run jobs.")
             .line("allocated", "blue", &total("cpus_allocated"))
             .line("idle", "green", &total("cpus_idle"))
             .line("other", "red", &total("cpus_other"))
             .stacked()
-            .whole()
-            .survey(),
+            .whole(),
         series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
                 operating system use the rest.")
             .curve("installed", &total("memory_real"))
@@ -98,8 +96,7 @@ fn use_of() -> Row {
             .colour("installed", "text")
             .line("allocated", "blue", &total("memory_allocated"))
             .line("free", "green", &total("memory_free"))
-            .unit("bytes")
-            .survey(),
+            .unit("bytes"),
     ])
 }
 
@@ -110,7 +107,7 @@ fn failures() -> Row {
     let an_hour =
         |series: &str| format!("movingSum(nonNegativeDerivative(keepLastValue({series})), '1hour')");
     let failed = "{down,fail}";
-    closed("Failures and repairs (collectors.nodes)").needs(needs::EVENTS).with([
+    closed("Failures and repairs (collectors.nodes)").surveys(needs::EVENTS).with([
         series(
             "Nodes that left service",
             "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
@@ -119,8 +116,7 @@ fn failures() -> Row {
         .line("down or failing", "red", &an_hour(&of(failed, "reached_total")))
         .line("drained", "orange", &an_hour(&of("drained", "reached_total")))
         .line("rebooting", "blue", &an_hour(&of("reboot", "reached_total")))
-        .whole()
-        .survey(),
+        .whole(),
         series(
             "Time that nodes were out of service",
             "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
@@ -129,7 +125,6 @@ fn failures() -> Row {
         .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
         .stacked()
         .unit("s")
-        .survey()
         .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
         series(
             "Mean time to repair",
@@ -145,19 +140,17 @@ fn failures() -> Row {
                 of(failed, "ended_timed_total"),
             ),
         )
-        .unit("s")
-        .survey(),
+        .unit("s"),
         series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
             .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
             .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
-            .whole()
-            .survey(),
+            .whole(),
     ])
 }
 
 fn reservations() -> Row {
     let of = |leaf: &str| format!("$prefix.slurm_nodes.reserved.gauge-nodes_{leaf}");
-    closed("Reservations and upgrades (collectors.nodes)").needs(needs::NODES).with([
+    closed("Reservations and upgrades (collectors.nodes)").surveys(needs::NODES).with([
         series(
             "Nodes in reservations",
             "Nodes in active reservations. Only those for whom they are reserved may use what is idle. Maintenance: nodes in \
@@ -168,31 +161,27 @@ fn reservations() -> Row {
         .line("down or drained", "red", &of("other"))
         .line("maintenance", "purple", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
         .stacked()
-        .whole()
-        .survey(),
+        .whole(),
         series(
             "Nodes by release of slurmd",
             "As it was when the node registered last. During a rolling upgrade one curve falls while another rises.",
         )
         .each("$prefix.slurm_nodes.slurmd.*.gauge-nodes")
         .stacked()
-        .whole()
-        .survey(),
+        .whole(),
     ])
 }
 
 fn gpus() -> Row {
-    closed("GPUs (collectors.nodes)").needs(needs::NODES).with([
+    closed("GPUs (collectors.nodes)").surveys(needs::NODES).with([
         series("GPUs in use", "GPUs allocated to jobs, by type.")
             .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
             .stacked()
-            .whole()
-            .survey(),
+            .whole(),
         series("GPUs installed", "GPUs on all nodes, by type.")
             .each("$prefix.slurm_nodes.gpu.*.gauge-total")
             .stacked()
-            .whole()
-            .survey(),
+            .whole(),
     ])
 }
 
@@ -201,10 +190,9 @@ fn partitions() -> Row {
         series(title, description)
             .each(&format!("$prefix.slurm_partitions.$partition.gauge-{leaf}"))
             .whole()
-            .survey()
             .leads_to("Jobs of this partition", "jobs", "partition")
     };
-    closed("Partitions (collectors.partitions)").needs(needs::PARTITIONS).with([
+    closed("Partitions (collectors.partitions)").surveys(needs::PARTITIONS).with([
         series(
             "CPUs in use",
             "Share of the partition's CPUs that is allocated to jobs. A node that belongs to several partitions counts in each of \
@@ -215,7 +203,6 @@ fn partitions() -> Row {
         )
         .unit("percent")
         .max(100.0)
-        .survey()
         .leads_to("Jobs of this partition", "jobs", "partition"),
         each("Nodes idle", "Idle nodes of the partition.", "nodes_idle"),
         each("Jobs pending", "Pending jobs of the partition.", "jobs_pending"),

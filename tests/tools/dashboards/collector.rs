@@ -112,20 +112,17 @@ fn delivery() -> Row {
 }
 
 fn surveys() -> Row {
-    closed("Surveys (collectors that are off by default)").with([
+    closed("Surveys (collectors that are off by default)").survey().with([
         series("Time of a reply", "How long slurmctld took to produce each reply. It holds a lock during this time; max_duty limits \
                 the share of time that this may take.")
             .each("$prefix.slurm_graphite.$host.reply.*.gauge-duration")
             .unit("µs")
-            .survey()
             .log(),
         series("Replies hidden by PrivateData", "1 if nothing from this reply is published, because PrivateData may hide part of it.")
-            .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden")
-            .survey(),
+            .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden"),
         series("Finished jobs not proved", "1 if slurmdbd returned no job, not even one that ran or that it had before: its database \
                 may have failed, or the cluster is idle. The jobs are counted later.")
-            .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved")
-            .survey(),
+            .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved"),
     ])
 }
 

@@ -17,7 +17,7 @@ fn per_minute(path: &str) -> String {
 }
 
 pub(crate) fn ends() -> Row {
-    closed("How jobs end (collectors.finished)").needs(needs::FINISHED).with([
+    closed("How jobs end (collectors.finished)").surveys(needs::FINISHED).with([
         stat(
             "Failed, last hour",
             "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
@@ -35,7 +35,6 @@ pub(crate) fn ends() -> Row {
             .each(&per_minute("total.state.*.gauge-jobs_total"))
             .unit("short")
             .stacked()
-            .survey()
             .coloured(&JOBS)
             .sized(16, 8),
         series(
@@ -46,12 +45,10 @@ pub(crate) fn ends() -> Row {
         .curve("failed", FAILING)
         .unit("percentunit")
         .max(1.0)
-        .survey()
         .worry(0.2, 0.5),
         series("Failed per minute, by partition", "Failed jobs, by partition.")
             .nodes(&per_minute("partition.$partition.state.failed.gauge-jobs_total"), -4)
             .unit("short")
-            .survey()
             .leads_to("This partition alone", "jobs", "partition"),
     ])
 }
@@ -62,7 +59,7 @@ pub(crate) fn work() -> Row {
             "scale(summarize(nonNegativeDerivative(keepLastValue($prefix.slurm_jobs_finished.{path})), '1hour', 'sum'), 0.000277777778)"
         )
     };
-    closed("Resources of finished jobs (collectors.finished)").needs(needs::FINISHED).with([
+    closed("Resources of finished jobs (collectors.finished)").surveys(needs::FINISHED).with([
         series(
             "CPU-hours, by account",
             "CPU-hours of the jobs that ended in each hour. A job's whole run time counts in the hour in which it ended. Requires \
@@ -101,8 +98,7 @@ pub(crate) fn work() -> Row {
              sumSeries($prefix.slurm_jobs_finished.total.work.gauge-limited))",
         )
         .unit("percentunit")
-        .max(1.0)
-        .survey(),
+        .max(1.0),
         bars("Jobs ended since the first start, by state", "Jobs counted since slurm-graphite first ran with this queue.dir.")
             .each("$prefix.slurm_jobs_finished.total.state.*.gauge-jobs_total")
             .coloured(&JOBS)

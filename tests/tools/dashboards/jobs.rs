@@ -89,9 +89,9 @@ fn states() -> Row {
     let over = format!("state.{}", over.replace(' ', "|state."));
     let by_state = |title: &str, description: &str, leaf: &str| {
         let live = format!("exclude($prefix.slurm_jobs.state.*.gauge-{leaf}, '{over}')");
-        series(title, description).each(&live).stacked().whole().survey().coloured(&JOBS)
+        series(title, description).each(&live).stacked().whole().coloured(&JOBS)
     };
-    closed("States and reasons (collectors.jobs)").needs(needs::JOBS).with([
+    closed("States and reasons (collectors.jobs)").surveys(needs::JOBS).with([
         by_state("Jobs by state", "Jobs that have not finished, by state.", "jobs"),
         by_state("CPUs by state", "CPUs that the jobs have allocated, or request while they are pending.", "cpus"),
         bars(
@@ -112,13 +112,12 @@ fn states() -> Row {
         )
         .curve("records", "$prefix.slurm_jobs.total.gauge-records")
         .whole()
-        .survey()
         .sized(24, 7),
     ])
 }
 
 fn waiting() -> Row {
-    closed("Waiting times (collectors.jobs)").needs(needs::JOBS).with([
+    closed("Waiting times (collectors.jobs)").surveys(needs::JOBS).with([
         waits(
             "Wait so far, pending jobs",
             "Time since the pending jobs were submitted. Half of the jobs have waited less than the median.",
@@ -138,7 +137,6 @@ fn waiting() -> Row {
         .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
         .unit("s")
         .log()
-        .survey()
         .leads_to("This partition alone", "jobs", "partition")
         .sized(24, 8),
     ])
@@ -153,12 +151,11 @@ pub(crate) fn waits(title: &str, description: &str, leaf: &str, (third, last): (
         .line(third, "red", &path(last))
         .unit("s")
         .log()
-        .survey()
 }
 
 fn starts() -> Row {
     let path = |leaf: &str| format!("$prefix.slurm_jobs.expected_start.gauge-{leaf}");
-    closed("When jobs will start (collectors.jobs)").needs(needs::JOBS).with([
+    closed("When jobs will start (collectors.jobs)").surveys(needs::JOBS).with([
         waits(
             "Time until pending jobs start",
             "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
@@ -175,8 +172,7 @@ fn starts() -> Row {
         .line("overdue", "orange", &path("overdue"))
         .line("not planned", "text", &path("unplanned"))
         .stacked()
-        .whole()
-        .survey(),
+        .whole(),
         series(
             "Time until start, by partition",
             "Half of the partition's planned records start sooner.",
@@ -184,7 +180,6 @@ fn starts() -> Row {
         .nodes("$prefix.slurm_jobs.partition.$partition.expected_start.gauge-start_in_p50", -3)
         .unit("s")
         .log()
-        .survey()
         .leads_to("This partition alone", "jobs", "partition")
         .sized(24, 8),
     ])
@@ -197,7 +192,6 @@ fn who() -> Row {
             .nodes(&format!("highestAverage({chosen}, 10)"), -4)
             .stacked()
             .whole()
-            .survey()
             .leads_to("This one alone", "jobs", dimension)
     };
     let both = |dimension: &str, several: &str| {
@@ -209,6 +203,6 @@ fn who() -> Row {
     };
     let all = [both("partition", "partitions"), both("account", "accounts"), both("user", "users")];
     closed("By partition, account and user (collectors.jobs)")
-        .needs(needs::WHO)
+        .surveys(needs::WHO)
         .with(all.into_iter().flatten())
 }

@@ -81,4 +81,9 @@ impl Row {
     pub(crate) fn needs(self, Need { keys, cost }: Need) -> Self {
         self.with([text("", &format!("**Needs:** {keys}. **Costs:** {cost}")).sized(24, 2)])
     }
+
+    /// The same for a collector of surveys.
+    pub(crate) fn surveys(self, need: Need) -> Self {
+        self.survey().needs(need)
+    }
 }

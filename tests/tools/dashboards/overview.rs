@@ -239,7 +239,7 @@ fn nodes() -> Row {
             .sized(6, 4)
             .neutral()
     };
-    closed("Nodes (collectors.nodes)").needs(needs::NODES).with([
+    closed("Nodes (collectors.nodes)").surveys(needs::NODES).with([
         used("CPUs in use", "cpus", "Share of all CPUs that is allocated to jobs."),
         used(
             "GPUs in use",
@@ -251,7 +251,7 @@ fn nodes() -> Row {
 }
 
 fn partitions() -> Row {
-    closed("Partitions (collectors.partitions)").needs(needs::PARTITIONS).with([
+    closed("Partitions (collectors.partitions)").surveys(needs::PARTITIONS).with([
         table(
             "Partitions by pending jobs",
             "Partitions with the most pending jobs. Click a name to see its jobs.",
@@ -275,7 +275,7 @@ fn partitions() -> Row {
 }
 
 fn users() -> Row {
-    closed("Users (users = N in collectors.jobs and collectors.rpc_stats)").needs(needs::USERS).with([
+    closed("Users (users = N in collectors.jobs and collectors.rpc_stats)").surveys(needs::USERS).with([
         table(
             "Users by CPUs",
             "Users whose jobs have the most CPUs. Click a name to see that user's jobs.",
@@ -302,7 +302,7 @@ fn users() -> Row {
 }
 
 fn finished() -> Row {
-    closed("Jobs that fail (collectors.finished)").needs(needs::FINISHED).with([stat(
+    closed("Jobs that fail (collectors.finished)").surveys(needs::FINISHED).with([stat(
         "Jobs failing",
         "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
     )

@@ -210,9 +210,11 @@ impl Panel {
         )
     }
 
-    /// The panel shows a survey, which runs once a minute and not at every tick.
+    /// The panel shows a survey, which runs once a minute and not at every tick. Only lines are drawn from one point to the next.
     pub(crate) fn survey(mut self) -> Self {
-        self.custom.insert("spanNulls".to_owned(), json!(ROUNDS_MS));
+        if self.custom.get("drawStyle").is_some_and(|style| style == "line") {
+            self.custom.insert("spanNulls".to_owned(), json!(ROUNDS_MS));
+        }
         self
     }
 

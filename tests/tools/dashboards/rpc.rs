@@ -150,7 +150,7 @@ fn queue() -> Row {
 /// slurmdbd's own RPCs: a slow slurmdbd makes slurmctld slow.
 fn slurmdbd() -> Row {
     let most = |leaf: &str| format!("highestAverage($prefix.slurm_slurmdbd.type.*.gauge-{leaf}, $most)");
-    closed("slurmdbd (collectors.slurmdbd)").needs(needs::SLURMDBD).with([
+    closed("slurmdbd (collectors.slurmdbd)").surveys(needs::SLURMDBD).with([
         series(
             "Age of the roll-ups",
             "Time since the end of the last hour, day and month that slurmdbd has rolled up for sreport. The hourly figure is \
@@ -159,23 +159,19 @@ fn slurmdbd() -> Row {
         .each("$prefix.slurm_slurmdbd.rollup.*.gauge-age")
         .unit("s")
         .log()
-        .survey()
         .worry(7200.0, 86400.0),
         series("slurmdbd: time of an RPC", "Mean time of an RPC in the interval. It grows when the database is slow, for example \
                 because of its disk, a purge or a backup.")
             .curve("mean", "$prefix.slurm_slurmdbd.total.gauge-interval_mean_time")
             .unit("µs")
-            .log()
-            .survey(),
+            .log(),
         series("slurmdbd: RPC time by type", "Each type's share of slurmdbd's RPC time, for all clusters that slurmdbd serves.")
             .each(&most("time_share"))
             .unit("percentunit")
             .max(1.0)
-            .stacked()
-            .survey(),
+            .stacked(),
         series("slurmdbd: calls", "RPCs per minute, by type.")
             .each(&most("calls_per_minute"))
-            .unit("reqpm")
-            .survey(),
+            .unit("reqpm"),
     ])
 }

@@ -168,13 +168,12 @@ fn server() -> Row {
 }
 
 fn controllers() -> Row {
-    closed("Controllers (collectors.controllers)").needs(needs::CONTROLLERS).with([series(
+    closed("Controllers (collectors.controllers)").surveys(needs::CONTROLLERS).with([series(
         "Controllers",
         "1 if the host in SlurmctldHost answers a ping, as with scontrol ping.",
     )
     .each("$prefix.slurm_controllers.*.gauge-up")
     .max(1.0)
-    .survey()
     .sized(24, 5)])
 }
 

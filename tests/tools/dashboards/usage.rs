@@ -61,7 +61,7 @@ fn share(of: &str, used: &str, limit: &str, nodes: &str) -> String {
 }
 
 fn now() -> Row {
-    closed("Limits that are reached (collectors.associations)").needs(needs::ASSOCIATIONS).with([
+    closed("Limits that are reached (collectors.associations)").surveys(needs::ASSOCIATIONS).with([
         stat(
             "Jobs waiting at an account's limit",
             "Pending jobs of an account that has reached its limit: GrpJobs, or nine tenths of GrpTRES for CPUs, nodes or GPUs. The \
@@ -86,7 +86,7 @@ fn now() -> Row {
 
 fn fairshare() -> Row {
     let account = |leaf: &str| format!("$prefix.slurm_associations.account.$account.gauge-{leaf}");
-    closed("Fairshare (collectors.associations)").needs(needs::ASSOCIATIONS).with([
+    closed("Fairshare (collectors.associations)").surveys(needs::ASSOCIATIONS).with([
         series(
             "Level of fairshare, by account",
             "Share divided by usage, compared with sibling accounts (LevelFS). Below 1, the account has used more than its share, \
@@ -94,14 +94,12 @@ fn fairshare() -> Row {
         )
         .each(&account("level_fs"))
         .unit("short")
-        .log()
-        .survey(),
+        .log(),
         series("Part of the usage, by account", "The account's share of the cluster's usage (NormUsage). It is included in the \
                 usage of its parent accounts.")
             .each(&account("usage_norm"))
             .unit("percentunit")
-            .max(1.0)
-            .survey(),
+            .max(1.0),
         table("Usage of the share", "The account's usage as a percentage of its share. Above 100%, it has used more than its \
                share.", "Account")
             .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
@@ -118,14 +116,14 @@ fn fairshare() -> Row {
 
 /// Use as a percentage of a limit, at which something waits or is refused.
 fn of_limit(title: &str, description: &str) -> Panel {
-    series(title, description).unit("percent").survey().worry(90.0, 100.0)
+    series(title, description).unit("percent").worry(90.0, 100.0)
 }
 
 fn limits() -> Row {
     let tres = |used: &str, limit: &str| {
         format!("aliasByNode({}, -4, -2)", share("account.$account.tres.*", used, limit, "-4, -2"))
     };
-    closed("Use against limits (collectors.associations)").needs(needs::ASSOCIATIONS).with([
+    closed("Use against limits (collectors.associations)").surveys(needs::ASSOCIATIONS).with([
         of_limit("Running jobs of GrpJobs", "At 100%, the account's other jobs wait because of this limit.")
             .each(&share("account.$account", "jobs_running", "grp_jobs", "-2")),
         of_limit("Submitted jobs of GrpSubmitJobs", "At 100%, the next sbatch is refused.").each(&share(
@@ -149,12 +147,11 @@ fn limits() -> Row {
 
 fn qos() -> Row {
     let qos = |leaf: &str| format!("$prefix.slurm_associations.qos.$qos.{leaf}");
-    closed("QOS (collectors.associations)").needs(needs::ASSOCIATIONS).with([
+    closed("QOS (collectors.associations)").surveys(needs::ASSOCIATIONS).with([
         series("Jobs running, by QOS", "Number of running jobs in each QOS.")
             .each(&qos("gauge-jobs_running"))
             .stacked()
-            .whole()
-            .survey(),
+            .whole(),
         of_limit(
             "Running jobs of a QOS's GrpJobs",
             "At 100%, the other jobs of the QOS wait because of this limit.",
