@@ -87,17 +87,19 @@ impl Worked {
         &self.sandbox.folder
     }
 
-    /// The open panels of a dashboard that have nothing to show with the shipped configuration, with their targets, and how many
-    /// targets were requested.
-    pub(crate) fn empty_as_shipped(&self, dashboard: &Dashboard) -> Result<(Vec<String>, usize)> {
-        let variables = dashboard.opened(&self.web, &[("prefix", SHIPPED)])?;
+    /// The open panels that have nothing to show with the shipped configuration, with their targets, and how many targets were
+    /// requested.
+    pub(crate) fn empty_as_shipped(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
         let (mut empty, mut asked) = (Vec::new(), 0);
-        for panel in dashboard.open_panels() {
-            for target in &panel.targets {
-                asked += 1;
-                let series = self.web.render(&replaced(target, &variables)?, "-2min")?;
-                if !series.iter().any(|one| one.values().next().is_some()) {
-                    empty.push(format!("{}, {:?}: {target}", dashboard.name, panel.title));
+        for dashboard in dashboards {
+            let variables = dashboard.opened(&self.web, &[("prefix", SHIPPED)])?;
+            for panel in dashboard.open_panels() {
+                for target in &panel.targets {
+                    asked += 1;
+                    let series = self.web.render(&replaced(target, &variables)?, "-2min")?;
+                    if !series.iter().any(|one| one.values().next().is_some()) {
+                        empty.push(format!("{}, {:?}: {target}", dashboard.name, panel.title));
+                    }
                 }
             }
         }
