@@ -166,7 +166,8 @@ pub fn replaced(target: &str, variables: &Variables) -> Result<String> {
     Ok(result)
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+/// The elements of a list in a dashboard or in a part of one; none where there is no list.
+pub fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 

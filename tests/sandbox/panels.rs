@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::grafana::{Panel, Variables, replaced};
+use crate::grafana::{Panel, Variables, list, replaced};
 use crate::{Dashboard, Folder, GraphiteWeb, Rendered, command, find_program};
 
 /// Pixels of the page's width: a screen of 1920 without Grafana's menu.
@@ -107,10 +107,8 @@ impl Page {
         for json in list(&dashboard.json, "panels") {
             let mut outer = Panel::new(json);
             let y = number(json, "y") + lower;
-            let inside: Vec<Panel> = match list(json, "panels") {
-                all if is_opened(&outer.title) => all.iter().map(Panel::new).collect(),
-                _ => Vec::new(),
-            };
+            let inside = list(json, "panels").filter(|_| is_opened(&outer.title));
+            let inside: Vec<Panel> = inside.map(Panel::new).collect();
             if let (Some(collapsed), false) = (outer.json.get_mut("collapsed"), inside.is_empty()) {
                 *collapsed = json!(false);
             }
@@ -246,8 +244,4 @@ const FLAGS: [&str; 11] = [
 
 fn number(panel: &Value, key: &str) -> u64 {
     panel.pointer(&format!("/gridPos/{key}")).and_then(Value::as_u64).unwrap_or_default()
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
