@@ -65,28 +65,20 @@ impl Dashboard {
 
     /// All panels in reading order, without the rows that contain them.
     pub fn panels(&self) -> Vec<Panel> {
-        let mut panels = Vec::new();
-        for panel in list(&self.json, "panels") {
-            if panel.get("type").and_then(Value::as_str) == Some("row") {
-                panels.extend(list(panel, "panels").map(Panel::new));
-            } else {
-                panels.push(Panel::new(panel));
-            }
-        }
-        panels
+        let all = list(&self.json, "panels").flat_map(|outer| list(outer, "panels").chain([outer]));
+        all.filter(|panel| !is_row(panel)).map(Panel::new).collect()
     }
 
     /// The panels that are not in collapsed rows.
     pub fn open_panels(&self) -> Vec<Panel> {
-        let is_row = |panel: &&Value| panel.get("type").and_then(Value::as_str) == Some("row");
         list(&self.json, "panels").filter(|panel| !is_row(panel)).map(Panel::new).collect()
     }
 
     /// The names and targets of its annotations.
     pub fn annotations(&self) -> Vec<(String, String)> {
-        let all = self.json.get("annotations").map(|annotations| list(annotations, "list"));
+        let all = self.json.get("annotations").into_iter().flat_map(|all| list(all, "list"));
         let target = |one: &Value| Some((text(one, "name")?, text(one.get("target")?, "target")?));
-        all.into_iter().flatten().filter_map(target).collect()
+        all.filter_map(target).collect()
     }
 
     /// The values of its variables when it is opened over a graphite-web, except for those in `given`.
@@ -101,15 +93,12 @@ impl Dashboard {
         find: impl Fn(&str) -> Result<Vec<String>>,
     ) -> Result<Variables> {
         let mut found = Variables::new();
-        for variable in
-            self.json.get("templating").map(|templating| list(templating, "list")).into_iter().flatten()
-        {
+        for variable in self.json.get("templating").into_iter().flat_map(|all| list(all, "list")) {
             let name = text(variable, "name").context("a variable without a name")?;
             let kind = text(variable, "type").unwrap_or_default();
             let value = match (given.get(&name), kind.as_str()) {
                 (Some(value), _) => value.clone(),
                 (None, "datasource") => continue,
-                (None, "textbox") => text(variable, "query").unwrap_or_default(),
                 (None, "custom") => {
                     let current = variable.get("current").and_then(|current| text(current, "value"));
                     current.with_context(|| format!("{name} has no value"))?
@@ -141,6 +130,10 @@ impl Panel {
             json: json.clone(),
         }
     }
+}
+
+fn is_row(panel: &Value) -> bool {
+    panel.get("type").is_some_and(|kind| kind == "row")
 }
 
 /// A target or query with its variables replaced.

@@ -4,7 +4,7 @@ use crate::colours::JOBS;
 use crate::grafana::{Row, closed};
 use crate::jobs::waits;
 use crate::needs;
-use crate::overview::FAILING;
+use crate::overview::{FAILING, failing};
 use crate::panel::{bars, series, stat};
 
 /// How much a total since the first start grew per minute. A round that could not be read has no point; its jobs are in
@@ -18,13 +18,7 @@ fn per_minute(path: &str) -> String {
 
 pub(crate) fn ends() -> Row {
     closed("How jobs end (collectors.finished)").surveys(needs::FINISHED).with([
-        stat(
-            "Failed, last hour",
-            "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
-        )
-        .curve("failed", FAILING)
-        .unit("percentunit")
-        .worry(0.2, 0.5),
+        failing("Failed, last hour"),
         stat("Reported late", "Jobs of the last round that reached slurmdbd late. If this happens often, slurmdbd is slow or its queue \
               is long.")
             .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")

@@ -161,7 +161,7 @@ fn starts() -> Row {
             "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
              goes first. The waiting tasks of an array have one start, that of the next task.",
             "$prefix.slurm_jobs.expected_start.gauge-start_in",
-("last", "max"),
+            ("last", "max"),
         ),
         series(
             "Pending records with and without a plan",

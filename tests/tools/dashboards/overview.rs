@@ -129,6 +129,13 @@ pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(
     sumSeries(movingSum($prefix.slurm_jobs_finished.total.work.gauge-jobs, '1hour'))), \
     isNonNull($prefix.slurm_jobs_finished.total.work.gauge-jobs))";
 
+/// The same now.
+pub(crate) fn failing(title: &str) -> Panel {
+    let description =
+        "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.";
+    stat(title, description).curve("failed", FAILING).unit("percentunit").worry(0.2, 0.5)
+}
+
 fn lately() -> Row {
     let rate = |leaf: &str| format!("$prefix.slurm_sched_interval.gauge-jobs_{leaf}_per_minute");
     top([
@@ -302,14 +309,9 @@ fn users() -> Row {
 }
 
 fn finished() -> Row {
-    closed("Jobs that fail (collectors.finished)").surveys(needs::FINISHED).with([stat(
-        "Jobs failing",
-        "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
-    )
-    .curve("failed", FAILING)
-    .unit("percentunit")
-    .worry(0.2, 0.5)
-    .sized(6, 4)])
+    closed("Jobs that fail (collectors.finished)")
+        .surveys(needs::FINISHED)
+        .with([failing("Jobs failing").sized(6, 4)])
 }
 
 /// Curves here are named by their prefix, which tells clusters apart.

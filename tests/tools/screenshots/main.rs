@@ -72,14 +72,7 @@ fn documentation(panels: &Panels) -> Result<()> {
         let is_opened = |title: &str| {
             !CLOSED.iter().any(|closed| title.contains(closed)) && title.contains("collectors.")
         };
-        night.draw(
-            panels,
-            name,
-            end,
-            (until - SHOWN * 3600, until),
-            is_opened,
-            &folder.join(format!("{name}.png")),
-        )?;
+        night.draw(panels, name, end, until, is_opened, &folder.join(format!("{name}.png")))?;
     }
     Ok(())
 }
@@ -90,9 +83,8 @@ fn incidents(panels: &Panels, folder: &Path) -> Result<()> {
         let night = Night::of(incident, kind, begins)?;
         for (clock, seconds) in [("0259", -60), ("0300", 0), ("0305", 300)] {
             for dashboard in ["overview", "scheduler", "jobs"] {
-                let until = three() + seconds;
                 let picture = folder.join(format!("{incident}-{clock}-{dashboard}.png"));
-                night.draw(panels, dashboard, "", (until - SHOWN * 3600, until), |_| false, &picture)?;
+                night.draw(panels, dashboard, "", three() + seconds, |_| false, &picture)?;
             }
         }
     }
@@ -149,7 +141,7 @@ impl Night {
         panels: &Panels,
         dashboard: &str,
         end: &str,
-        (from, until): (i64, i64),
+        until: i64,
         is_opened: impl Fn(&str) -> bool,
         picture: &Path,
     ) -> Result<()> {
@@ -157,7 +149,7 @@ impl Night {
         let all = Dashboard::all(root)?;
         let dashboard = all.into_iter().find(|one| one.name == dashboard).context("no such dashboard")?;
         let variables = dashboard.opened(&self.web, &[("prefix", "cluster"), ("most", "10")])?;
-        let seconds = (u64::try_from(from)?, u64::try_from(until)?);
+        let seconds = (u64::try_from(until - SHOWN * 3600)?, u64::try_from(until)?);
         let page = Page::of(&dashboard, &self.web, &variables, seconds, is_opened)?.above(end);
         panels.draw(&self.folder, &page, Some(picture))?;
         writeln!(std::io::stderr(), "screenshots: {}", picture.display())?;
