@@ -166,6 +166,6 @@ fn sometimes() -> Row {
         )
         .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
         .unit("s")
-        .below_zero(),
+        .without_min(),
     ])
 }

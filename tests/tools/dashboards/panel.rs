@@ -140,7 +140,7 @@ impl Panel {
     }
 
     /// The axis begins where the curves do.
-    pub(crate) fn below_zero(mut self) -> Self {
+    pub(crate) fn without_min(mut self) -> Self {
         self.defaults.remove("min");
         self
     }
@@ -165,7 +165,7 @@ impl Panel {
     pub(crate) fn log(mut self) -> Self {
         self.custom.insert("scaleDistribution".to_owned(), json!({ "type": "log", "log": 10 }));
         self.custom.insert("fillOpacity".to_owned(), json!(0));
-        self.below_zero()
+        self.without_min()
     }
 
     /// Stacks its curves.
