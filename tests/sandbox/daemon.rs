@@ -4,7 +4,6 @@
 //! [`Daemon::check_ticks`] checks what must be true whatever happens around the daemon.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -26,19 +25,12 @@ pub fn unix_seconds() -> u64 {
 
 /// Starts `slurm-graphite run` at one tick a second with this configuration, and with a log for [`log::entries`].
 pub fn spawn_daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
-    let mut process = daemon(folder, name, toml)?;
+    let file = folder.write(&format!("{name}.toml"), toml)?;
+    let flags = ["--interval", "1s", "--log-level", "debug", "--log-format", "json"];
+    let process = Process::new(folder, name, slurm_graphite()?).args(["run", "--config", &file]);
+    let mut process = process.args(flags);
     process.spawn()?;
     Ok(process)
-}
-
-/// The same, but not started.
-fn daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
-    let file = folder.path().join(format!("{name}.toml"));
-    fs::write(&file, toml)?;
-    let flags = ["--interval", "1s", "--log-level", "debug", "--log-format", "json"];
-    Ok(Process::new(folder, name, slurm_graphite()?)
-        .args(["run", "--config", &file.display().to_string()])
-        .args(flags))
 }
 
 /// The `[collectors]` tables that enable these, each every two seconds, however long they take.

@@ -57,12 +57,11 @@ impl FollowingDaemon {
     ) -> Result<Self> {
         let name = format!("daemon-{host}");
         let home = folder.path().display();
-        let file = folder.path().join(format!("{name}.toml"));
         let toml = format!(
             "interval = \"1s\"\n[slurm]\nconf = \"{home}/{conf}\"\nfollow = \"slurmctld\"\n[log]\nlevel = \"debug\"\n\
              [queue]\ndir = \"{home}/queue-{host}\"\n{more}"
         );
-        fs::write(&file, toml)?;
+        folder.write(&format!("{name}.toml"), &toml)?;
         let process = graphite(folder, &name, host, network, &["run"])?;
         Ok(Self { process, received, recorded: Recorded::default() })
     }

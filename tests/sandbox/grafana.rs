@@ -12,6 +12,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::GraphiteWeb;
+
 /// A dashboard's JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dashboard {
@@ -37,6 +39,11 @@ pub struct Panel {
 /// Variables and their values.
 pub type Variables = BTreeMap<String, String>;
 
+/// Variables with these values.
+pub fn variables(values: &[(&str, &str)]) -> Variables {
+    values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
 impl Dashboard {
     /// Every dashboard of a folder, sorted by name.
     pub fn all(folder: &Path) -> Result<Vec<Self>> {
@@ -58,46 +65,40 @@ impl Dashboard {
 
     /// All panels in reading order, without the rows that contain them.
     pub fn panels(&self) -> Vec<Panel> {
-        let mut panels = Vec::new();
-        for panel in list(&self.json, "panels") {
-            if panel.get("type").and_then(Value::as_str) == Some("row") {
-                panels.extend(list(panel, "panels").map(Panel::new));
-            } else {
-                panels.push(Panel::new(panel));
-            }
-        }
-        panels
+        let all = list(&self.json, "panels").flat_map(|outer| list(outer, "panels").chain([outer]));
+        all.filter(|panel| !is_row(panel)).map(Panel::new).collect()
     }
 
     /// The panels that are not in collapsed rows.
     pub fn open_panels(&self) -> Vec<Panel> {
-        let is_row = |panel: &&Value| panel.get("type").and_then(Value::as_str) == Some("row");
         list(&self.json, "panels").filter(|panel| !is_row(panel)).map(Panel::new).collect()
     }
 
     /// The names and targets of its annotations.
     pub fn annotations(&self) -> Vec<(String, String)> {
-        let all = self.json.get("annotations").map(|annotations| list(annotations, "list"));
+        let all = self.json.get("annotations").into_iter().flat_map(|all| list(all, "list"));
         let target = |one: &Value| Some((text(one, "name")?, text(one.get("target")?, "target")?));
-        all.into_iter().flatten().filter_map(target).collect()
+        all.filter_map(target).collect()
     }
 
-    /// The values of its variables when it is opened, except for those in `given`. `find` is /metrics/find.
+    /// The values of its variables when it is opened over a graphite-web, except for those in `given`.
+    pub fn opened(&self, web: &GraphiteWeb, given: &[(&str, &str)]) -> Result<Variables> {
+        self.variables(&variables(given), |query| web.find(query))
+    }
+
+    /// The same for any server; `find` is its /metrics/find.
     pub fn variables(
         &self,
         given: &Variables,
         find: impl Fn(&str) -> Result<Vec<String>>,
     ) -> Result<Variables> {
         let mut found = Variables::new();
-        for variable in
-            self.json.get("templating").map(|templating| list(templating, "list")).into_iter().flatten()
-        {
+        for variable in self.json.get("templating").into_iter().flat_map(|all| list(all, "list")) {
             let name = text(variable, "name").context("a variable without a name")?;
             let kind = text(variable, "type").unwrap_or_default();
             let value = match (given.get(&name), kind.as_str()) {
                 (Some(value), _) => value.clone(),
                 (None, "datasource") => continue,
-                (None, "textbox") => text(variable, "query").unwrap_or_default(),
                 (None, "custom") => {
                     let current = variable.get("current").and_then(|current| text(current, "value"));
                     current.with_context(|| format!("{name} has no value"))?
@@ -131,6 +132,10 @@ impl Panel {
     }
 }
 
+fn is_row(panel: &Value) -> bool {
+    panel.get("type").is_some_and(|kind| kind == "row")
+}
+
 /// A target or query with its variables replaced.
 pub fn replaced(target: &str, variables: &Variables) -> Result<String> {
     let mut result = target.to_owned();
@@ -154,7 +159,8 @@ pub fn replaced(target: &str, variables: &Variables) -> Result<String> {
     Ok(result)
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+/// The elements of a list in a dashboard or in a part of one; none where there is no list.
+pub fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 

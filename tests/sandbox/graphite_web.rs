@@ -2,7 +2,6 @@
 //!
 //! It is Debian's package, run by the system's python3 with Python's own small web server.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -76,12 +75,10 @@ impl GraphiteWeb {
     fn reading(folder: &Folder, name: &str, port: u16, reads: &str) -> Result<Self> {
         find_program("graphite-manage")?;
         let home = folder.path().join(name);
-        fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
-        fs::write(home.join("sandbox_settings.py"), settings(&home, reads))?;
-        let script = home.join("graphite_web.py");
-        fs::write(&script, include_str!("graphite_web.py"))?;
+        folder.write(&format!("{name}/sandbox_settings.py"), &settings(&home, reads))?;
+        let script = folder.write(&format!("{name}/graphite_web.py"), include_str!("graphite_web.py"))?;
         let mut process = Process::new(folder, name, PathBuf::from(PYTHON))
-            .args([script.into_os_string(), port.to_string().into()])
+            .args([script, port.to_string()])
             .env("DJANGO_SETTINGS_MODULE", "graphite.settings")
             .env("GRAPHITE_SETTINGS_MODULE", "sandbox_settings")
             .env("PYTHONPATH", &home)

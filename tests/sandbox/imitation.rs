@@ -47,15 +47,10 @@ serve() {{ while ask; do answer; done; }}
         Reading {
             id: u64::from(ID),
             time: 1_700_000_000.0,
-            uptime: None,
             elapsed: 100,
             release: Release::new(22, 5),
             cluster: Some("imitation".to_owned()),
-            max_server_threads: None,
-            statistics: None,
-            reply: None,
-            visibility: None,
-            rest: None,
+            ..Reading::default()
         }
     }
 

@@ -3,14 +3,13 @@
 //! It is not Grafana: a variable has its first value, a click does nothing, and the list of alerts is empty. tests/tools/grafana/build.sh
 //! installs the library and makes page.js.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::grafana::{Panel, Variables, replaced};
+use crate::grafana::{Panel, Variables, list, replaced};
 use crate::{Dashboard, Folder, GraphiteWeb, Rendered, command, find_program};
 
 /// Pixels of the page's width: a screen of 1920 without Grafana's menu.
@@ -108,10 +107,8 @@ impl Page {
         for json in list(&dashboard.json, "panels") {
             let mut outer = Panel::new(json);
             let y = number(json, "y") + lower;
-            let inside: Vec<Panel> = match list(json, "panels") {
-                all if is_opened(&outer.title) => all.iter().map(Panel::new).collect(),
-                _ => Vec::new(),
-            };
+            let inside = list(json, "panels").filter(|_| is_opened(&outer.title));
+            let inside: Vec<Panel> = inside.map(Panel::new).collect();
             if let (Some(collapsed), false) = (outer.json.get_mut("collapsed"), inside.is_empty()) {
                 *collapsed = json!(false);
             }
@@ -202,11 +199,10 @@ impl Panels {
     /// Draws a page, also as a picture if a file is named.
     pub fn draw(&self, folder: &Folder, page: &Page, picture: Option<&Path>) -> Result<Vec<Drawn>> {
         let (json, height) = page.json();
-        let html = folder.path().join("page.html");
         let library = self.library.display();
-        fs::write(
-            &html,
-            format!(
+        let html = folder.write(
+            "page.html",
+            &format!(
                 "<!doctype html><meta charset=utf-8><link rel=stylesheet href='file://{library}/page.css'>\
                  <style>{STYLE}</style><body><div id=root></div><script>window.PAGE={}</script>\
                  <script src='file://{library}/page.js'></script>",
@@ -220,7 +216,7 @@ impl Panels {
         if let Some(picture) = picture {
             chromium.arg(format!("--screenshot={}", picture.display()));
         }
-        let output = chromium.arg(format!("file://{}", html.display())).output()?;
+        let output = chromium.arg(format!("file://{html}")).output()?;
         let dom = String::from_utf8_lossy(&output.stdout);
         let report = dom.split_once("id=\"report\">").and_then(|(_, rest)| rest.split_once("</script>"));
         let (report, _) =
@@ -248,8 +244,4 @@ const FLAGS: [&str; 11] = [
 
 fn number(panel: &Value, key: &str) -> u64 {
     panel.pointer(&format!("/gridPos/{key}")).and_then(Value::as_u64).unwrap_or_default()
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

@@ -1,7 +1,6 @@
 //! Programs between the daemon and the stores: carbon-relay and carbon-c-relay, which distribute points over caches by
 //! consistent hashing, vmagent, haproxy and stunnel.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
@@ -32,7 +31,6 @@ impl Relay {
     /// Starts carbon-relay.
     pub fn carbon(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
         let home = folder.path().join("relay");
-        fs::create_dir_all(&home)?;
         let (port, line) = (free_port()?, free_port()?);
         let to: Vec<String> =
             caches.iter().zip('a'..).map(|(cache, name)| format!("{}:{name}", cache.address())).collect();
@@ -53,11 +51,10 @@ MAX_QUEUE_SIZE = {QUEUE}
             carbon_section("relay", &home),
             to.join(", ")
         );
-        let conf = home.join("carbon.conf");
-        fs::write(&conf, text)?;
-        fs::write(home.join("storage-schemas.conf"), "")?;
+        let conf = folder.write("relay/carbon.conf", &text)?;
+        folder.write("relay/storage-schemas.conf", "")?;
         let process = Process::new(folder, "relay", find_program("carbon-relay")?);
-        Self::start(port, under_carbons_flags(process, &conf))
+        Self::start(port, under_carbons_flags(process, conf.as_ref()))
     }
 
     /// Starts carbon-c-relay.
@@ -67,7 +64,7 @@ MAX_QUEUE_SIZE = {QUEUE}
 
     /// Starts carbon-c-relay; `transport` is the transport in its configuration.
     pub fn c_over(folder: &Folder, caches: &[&Carbon], transport: &str) -> Result<Self> {
-        let (port, conf) = (free_port()?, folder.path().join("c-relay.conf"));
+        let port = free_port()?;
         let to =
             caches.iter().zip('a'..).map(|(cache, name)| format!("127.0.0.1:{}={name}", cache.line_port));
         let text = format!(
@@ -75,7 +72,7 @@ MAX_QUEUE_SIZE = {QUEUE}
              statistics submit every 3600 seconds prefix with relays ;\n",
             to.collect::<Vec<_>>().join(" ")
         );
-        fs::write(&conf, text)?;
+        let conf = folder.write("c-relay.conf", &text)?;
         let process = Process::new(folder, "c-relay", find_program("carbon-c-relay")?);
         Self::start(port, process.args(["-q", &QUEUE.to_string(), "-f"]).args([conf]))
     }
@@ -100,7 +97,7 @@ MAX_QUEUE_SIZE = {QUEUE}
     /// Starts haproxy, which forwards to the port `to`. It closes a connection after `idle` without a byte, and a
     /// half-closed one after `half`, whatever the other side does. Both are in haproxy's format, such as `5s`.
     pub fn haproxy(folder: &Folder, to: u16, idle: &str, half: &str) -> Result<Self> {
-        let (port, file) = (free_port()?, folder.path().join("haproxy.cfg"));
+        let port = free_port()?;
         let text = format!(
             "\
 defaults
@@ -116,20 +113,20 @@ listen carbon
     server cache 127.0.0.1:{to}
 "
         );
-        fs::write(&file, text)?;
+        let file = folder.write("haproxy.cfg", &text)?;
         let process = Process::new(folder, "haproxy", find_program("haproxy")?);
         Self::start(port, process.args(["-db", "-f"]).args([file]))
     }
 
     /// Starts stunnel in front of the port `to`; `more` are additional lines for its service.
     pub fn stunnel(folder: &Folder, name: &str, to: u16, server: &Identity, more: &str) -> Result<Self> {
-        let (port, conf) = (free_port()?, folder.path().join(format!("{name}.conf")));
+        let port = free_port()?;
         let text = format!(
             "foreground = yes\npid =\n[tls]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{to}\ncert = {}\nkey = {}\n{more}",
             server.certificate.display(),
             server.key.display()
         );
-        fs::write(&conf, text)?;
+        let conf = folder.write(&format!("{name}.conf"), &text)?;
         Self::start(port, Process::new(folder, name, find_program("stunnel")?).args([conf]))
     }
 

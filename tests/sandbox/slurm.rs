@@ -43,9 +43,7 @@ struct Client {
 impl Slurm {
     /// Starts the three programs and waits until the node can run jobs.
     pub fn start(folder: &Folder) -> Result<Self> {
-        let mut slurm = Self::new(folder)?;
-        slurm.start_all()?;
-        Ok(slurm)
+        Self::start_with(folder, "")
     }
 
     /// The same with additional lines in slurm.conf.

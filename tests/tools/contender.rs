@@ -4,11 +4,10 @@
 //! for the others. CPU is the clock of each process (`clock_getcpuclockid`): user and system time, in nanoseconds, of
 //! all its threads and of those that have ended.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use sandbox::{Folder, find_program};
@@ -71,21 +70,18 @@ pub fn cpu(pid: u32) -> Result<Duration> {
 
 /// The program made of this source in C, linked against libslurm; compiled once in a folder.
 pub fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
-    let (file, program) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
+    let program = folder.path().join(name);
     if program.exists() {
         return Ok(program);
     }
-    fs::write(&file, source)?;
+    let file = folder.write(&format!("{name}.c"), source)?;
     let of_prefix = |prefix: PathBuf| {
         let lib = prefix.join("lib").display().to_string();
         [format!("-I{}/include", prefix.display()), format!("-L{lib}"), format!("-Wl,-rpath,{lib}")]
     };
-    let status = sandbox::command(folder.path(), &find_program("gcc")?)
-        .args(["-O2", "-o"])
-        .args([&program, &file])
-        .args(sandbox::prefix().map(of_prefix).into_iter().flatten())
-        .arg("-lslurm")
-        .status()?;
-    ensure!(status.success(), "gcc: {status}");
+    let mut gcc = sandbox::command(folder.path(), &find_program("gcc")?);
+    gcc.args(["-O2", &file, "-o"]).arg(&program);
+    let slurm = sandbox::prefix().map(of_prefix).into_iter().flatten().chain(["-lslurm".to_owned()]);
+    sandbox::output(gcc, slurm)?;
     Ok(program)
 }

@@ -108,24 +108,16 @@ impl Rule {
             serde_json::from_value(rule.get("labels").context("no labels")?.clone())?;
         ensure!(labels.keys().eq(["cluster", "prefix", "severity"]), "{labels:?}");
         ensure!(text("/data/1/model/settings/mode")? == "dropNN", "one missing point would silence the rule");
-        let number =
-            |pointer: &str| rule.pointer(pointer).and_then(Value::as_f64).with_context(|| pointer.to_owned());
+        let whole =
+            |pointer: &str| rule.pointer(pointer).and_then(Value::as_u64).with_context(|| pointer.to_owned());
+        let limit = rule.pointer("/data/2/model/conditions/0/evaluator/params/0").and_then(Value::as_f64);
         Ok(Self {
             title: text("/title")?,
             target: text("/data/0/model/target")?,
-            panel: (
-                text("/dashboardUid")?,
-                rule.pointer("/panelId").and_then(Value::as_u64).context("no panel")?,
-            ),
-            window: rule
-                .pointer("/data/0/relativeTimeRange/from")
-                .and_then(Value::as_u64)
-                .context("no window")?,
+            panel: (text("/dashboardUid")?, whole("/panelId")?),
+            window: whole("/data/0/relativeTimeRange/from")?,
             reducer: text("/data/1/model/reducer")?,
-            limit: (
-                text("/data/2/model/conditions/0/evaluator/type")?,
-                number("/data/2/model/conditions/0/evaluator/params/0")?,
-            ),
+            limit: (text("/data/2/model/conditions/0/evaluator/type")?, limit.context("no limit")?),
             nothing: text("/noDataState")?,
             lasts: seconds(&text("/for")?)?,
             summary,
@@ -246,7 +238,6 @@ pub(crate) fn invent_many(
 ) -> Result<()> {
     let (mut lines, mut counts) = (String::new(), Vec::new());
     for (leaf, value) in leaves {
-        let before = lines.len();
         let mut count = 0;
         for ago in (0..number).rev().map(|number| f64::from(number * step)) {
             if let Some(value) = value(ago) {
@@ -254,7 +245,7 @@ pub(crate) fn invent_many(
                 writeln!(lines, "{prefix}.{leaf} {value} {}", newest - ago)?;
             }
         }
-        ensure!(lines.len() > before, "nothing invented for {leaf}");
+        ensure!(count > 0, "nothing invented for {leaf}");
         counts.push((format!("{prefix}.{leaf}"), count));
     }
     TcpStream::connect(("127.0.0.1", carbon.line_port))?.write_all(lines.as_bytes())?;

@@ -188,6 +188,11 @@ fn from_now_on(before: f64, after: f64) -> Curve {
     since(f64::from(BEGAN), before, after)
 }
 
+/// `then` for the first seconds of the incident, otherwise `usual`.
+fn at_first(seconds: f64, usual: f64, then: f64) -> Curve {
+    curve(move |ago| if within(ago, &[f64::from(BEGAN)], seconds) { then } else { usual })
+}
+
 /// The rule that must fire, how many minutes after the beginning at the latest, the rules that may fire too, and what happens.
 type Incident = (&'static str, u64, &'static [&'static str], Vec<(&'static str, Curve)>);
 
@@ -200,15 +205,7 @@ fn of_slurmctld() -> Vec<Incident> {
         ("main-busy", 17, &[], vec![(BUSY, from_now_on(0.05, 0.75))]),
         ("background", 14, &[], vec![(COUNTED, from_now_on(20.0, 90.0))]),
         // A node that fails each job takes every second one.
-        (
-            "launch",
-            5,
-            &[],
-            vec![
-                (NOT_LAUNCHED, counter(0.2, f64::from(BEGAN), 35.0)),
-                (ALL_STARTED, counter(70.0, f64::from(BEGAN), 70.0)),
-            ],
-        ),
+        ("launch", 5, &[], vec![(NOT_LAUNCHED, counter(0.2, f64::from(BEGAN), 35.0))]),
         ("agents", 16, &[], vec![(AGENTS, from_now_on(3.0, 2000.0))]),
         // slurmdbd is away: 100 messages a minute on a quiet cluster, 400 on a busy one.
         ("dbd", 18, &["dbd-full"], vec![(DBD, curve(|ago| 2.0 + passed(ago) / 60.0 * 50.0))]),
@@ -234,24 +231,7 @@ fn of_the_cluster() -> Vec<Incident> {
             "outages",
             4,
             &[],
-            vec![
-                (
-                    OUTAGES[0],
-                    curve(|ago| {
-                        if (0.0..30.0).contains(&passed(ago)) && ago <= f64::from(BEGAN) { 24.0 } else { 0.0 }
-                    }),
-                ),
-                (
-                    DOWN,
-                    curve(|ago| {
-                        if (0.0..120.0).contains(&passed(ago)) && ago <= f64::from(BEGAN) {
-                            26.0
-                        } else {
-                            2.0
-                        }
-                    }),
-                ),
-            ],
+            vec![(OUTAGES[0], at_first(30.0, 0.0, 24.0)), (DOWN, at_first(120.0, 2.0, 26.0))],
         ),
         ("nodes", 6, &[], vec![(NODES, always(5000.0)), (DOWN, from_now_on(60.0, 132.0))]),
         // A file system hangs: the health check drains all nodes within five minutes. Those with jobs are draining.

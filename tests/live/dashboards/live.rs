@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::grafana::{Variables, replaced};
+use sandbox::grafana::{Variables, replaced, variables};
 use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
 
 use super::alerts::{Leaf, invent};
@@ -87,18 +87,19 @@ impl Worked {
         &self.sandbox.folder
     }
 
-    /// The open panels of a dashboard that have nothing to show with the shipped configuration, with their targets, and how many
-    /// targets were requested.
-    pub(crate) fn empty_as_shipped(&self, dashboard: &Dashboard) -> Result<(Vec<String>, usize)> {
-        let given = Variables::from([("prefix".to_owned(), SHIPPED.to_owned())]);
-        let variables = dashboard.variables(&given, |query| self.web.find(query))?;
+    /// The open panels that have nothing to show with the shipped configuration, with their targets, and how many targets were
+    /// requested.
+    pub(crate) fn empty_as_shipped(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
         let (mut empty, mut asked) = (Vec::new(), 0);
-        for panel in dashboard.open_panels() {
-            for target in &panel.targets {
-                asked += 1;
-                let series = self.web.render(&replaced(target, &variables)?, "-2min")?;
-                if !series.iter().any(|one| one.values().next().is_some()) {
-                    empty.push(format!("{}, {:?}: {target}", dashboard.name, panel.title));
+        for dashboard in dashboards {
+            let variables = dashboard.opened(&self.web, &[("prefix", SHIPPED)])?;
+            for panel in dashboard.open_panels() {
+                for target in &panel.targets {
+                    asked += 1;
+                    let series = self.web.render(&replaced(target, &variables)?, "-2min")?;
+                    if !series.iter().any(|one| one.values().next().is_some()) {
+                        empty.push(format!("{}, {:?}: {target}", dashboard.name, panel.title));
+                    }
                 }
             }
         }
@@ -109,8 +110,7 @@ impl Worked {
     pub(crate) fn problems(&self, dashboard: &Dashboard) -> Result<(Vec<String>, usize)> {
         let (mut problems, mut asked) = (Vec::new(), 0);
         for (_, prefix) in PREFIXES {
-            let given = Variables::from([("prefix".to_owned(), prefix.to_owned())]);
-            let variables = dashboard.variables(&given, |query| self.web.find(query))?;
+            let variables = dashboard.opened(&self.web, &[("prefix", prefix)])?;
             let panels = dashboard.panels();
             let targets = panels
                 .iter()
@@ -151,10 +151,9 @@ impl Worked {
         }
         let leaves: Vec<Leaf<'_>> = leaves.iter().map(|leaf| (leaf.as_str(), &rising as _)).collect();
         invent(&self.sandbox.carbon, "invented", 1, &leaves)?;
-        let given = Variables::from([("prefix".to_owned(), "invented".to_owned())]);
         let mut problems = Vec::new();
         for (dashboard, title, target) in &targets {
-            let variables = dashboard.variables(&given, |query| self.web.find(query))?;
+            let variables = dashboard.opened(&self.web, &[("prefix", "invented")])?;
             let resolved = replaced(target, &variables)?;
             if let Err(error) = seen(&resolved, &self.web.render(&resolved, "-2min")?) {
                 problems.push(format!("{}, {title:?}: {error:#}", dashboard.name));
@@ -165,12 +164,20 @@ impl Worked {
 
     /// Whether an annotation has a point: `sdiag --reset` must cause one, or nobody would see it.
     pub(crate) fn marked(&self, dashboard: &Dashboard) -> Result<bool> {
-        let variables = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
+        let variables = variables(&[("prefix", "cluster")]);
         let (_, target) = dashboard.annotations().into_iter().next().context("no annotation")?;
         let series = self.web.render(&replaced(&target, &variables)?, "-2min")?;
         let reset = series.iter().find(|one| one.name.contains("sdiag --reset")).context("no such series")?;
         Ok(reset.values().any(|value| value > 0.0))
     }
+}
+
+/// The values of all variables of all dashboards: this prefix, and everything below it.
+pub(crate) fn everything(prefix: &str) -> Variables {
+    let mut values =
+        variables(&["host", "type", "user", "partition", "account", "qos"].map(|name| (name, "*")));
+    values.extend(variables(&[("prefix", prefix), ("most", "10")]));
+    values
 }
 
 /// A path with this name in place of every node that is a variable or a wildcard.

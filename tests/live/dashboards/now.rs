@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use sandbox::grafana::{Panel, Variables, replaced};
-use sandbox::{Folder, GraphiteWeb, Rendered, now};
+use sandbox::grafana::{Panel, replaced};
+use sandbox::{Folder, GraphiteWeb, now};
 
-use super::alerts::{Leaf, invent};
+use super::alerts::{Curve, Leaf, invent};
 use super::dashboards;
-use super::live::named;
+use super::live::{everything, named};
 use super::paths::paths;
 
 /// Seconds from one point to the next: more than a busy machine needs to request everything.
@@ -26,14 +26,9 @@ fn shown_now() -> Vec<(String, Panel)> {
 }
 
 /// What a target shows: the last point of each series, as Grafana's `last` does it.
-fn last(web: &GraphiteWeb, target: &str, cluster: &str) -> Result<Vec<(Rendered, Option<f64>)>> {
-    let variables: Variables = [("prefix", cluster), ("most", "10")]
-        .into_iter()
-        .chain(["host", "type", "user", "partition", "account", "qos"].map(|name| (name, "*")))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    let series = web.render(&replaced(target, &variables)?, "-1h")?;
-    Ok(series.into_iter().map(|one| (one.clone(), one.points.last().and_then(|(_, value)| *value))).collect())
+fn last(web: &GraphiteWeb, target: &str, cluster: &str) -> Result<Vec<Option<f64>>> {
+    let series = web.render(&replaced(target, &everything(cluster))?, "-1h")?;
+    Ok(series.iter().map(|one| one.points.last().and_then(|(_, value)| *value)).collect())
 }
 
 #[test]
@@ -49,17 +44,13 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
     }
     // The newest slot is still empty, as it is for most of an interval. req_time is a moment, which has an age.
     let moment = now();
-    let alive = |ago: f64| (ago > 5.0).then_some(1.0);
-    let dead = |ago: f64| (ago > 1795.0).then_some(1.0);
-    let alive_at = |ago: f64| alive(ago).map(|_| moment - ago);
-    let dead_at = |ago: f64| dead(ago).map(|_| moment - ago);
-    let pick = |leaf: &'_ str, value, at| if leaf.ends_with("gauge-req_time") { at } else { value };
-    let alive_leaves: Vec<Leaf<'_>> =
-        leaves.iter().map(|leaf| (leaf.as_str(), pick(leaf, &alive as _, &alive_at as _))).collect();
-    let dead_leaves: Vec<Leaf<'_>> =
-        leaves.iter().map(|leaf| (leaf.as_str(), pick(leaf, &dead as _, &dead_at as _))).collect();
-    invent(&carbon, "alive", SLOT, &alive_leaves).unwrap();
-    invent(&carbon, "dead", SLOT, &dead_leaves).unwrap();
+    for (cluster, newest) in [("alive", 5.0), ("dead", 1795.0)] {
+        let value = |ago: f64| (ago > newest).then_some(1.0);
+        let at = |ago: f64| value(ago).map(|_| moment - ago);
+        let curve = |leaf: &str| if leaf.ends_with("gauge-req_time") { &at as Curve<'_> } else { &value };
+        let leaves: Vec<Leaf<'_>> = leaves.iter().map(|leaf| (leaf.as_str(), curve(leaf))).collect();
+        invent(&carbon, cluster, SLOT, &leaves).unwrap();
+    }
     let (mut wrong, mut asked) = (Vec::new(), 0);
     for (dashboard, panel) in &panels {
         for target in &panel.targets {
@@ -68,10 +59,8 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
             for (cluster, expected) in [("alive", true), ("dead", is_age)] {
                 let shown = last(&web, target, cluster).unwrap();
                 asked += 1;
-                if shown.is_empty() && expected || shown.iter().any(|(_, value)| value.is_some() != expected)
-                {
-                    let values: Vec<Option<f64>> = shown.iter().map(|(_, value)| *value).collect();
-                    wrong.push(format!("{dashboard}, {:?}, {cluster}: {target}: {values:?}", panel.title));
+                if shown.is_empty() && expected || shown.iter().any(|value| value.is_some() != expected) {
+                    wrong.push(format!("{dashboard}, {:?}, {cluster}: {target}: {shown:?}", panel.title));
                 }
             }
         }

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::grafana::Variables;
 use sandbox::panels::{Drawn, Given, Page, Panels};
 use sandbox::{Dashboard, unix_seconds};
 use serde_json::{Value, json};
@@ -134,8 +133,7 @@ fn pages(worked: &Worked) -> Result<Vec<(Dashboard, Page)>> {
     let invented_at = unix_seconds();
     worked.invented(&dashboards())?;
     let page = |dashboard: &Dashboard, prefix: &str, until: u64| {
-        let given = Variables::from([("prefix".to_owned(), prefix.to_owned())]);
-        let variables = dashboard.variables(&given, |query| worked.web().find(query))?;
+        let variables = dashboard.opened(worked.web(), &[("prefix", prefix)])?;
         Page::of(dashboard, worked.web(), &variables, (until - SPAN, until), |_| true)
     };
     let pages = dashboards().into_iter().map(|dashboard| {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sandbox::Dashboard;
-use sandbox::grafana::{Variables, replaced};
+use sandbox::grafana::{Variables, list, replaced};
 use serde_json::{Map, Value};
 
 use super::states::{JOBS, NODES, REASONS};
@@ -348,10 +348,6 @@ impl Found {
             self.say(format!("nothing uses ${name}"));
         }
     }
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn text(value: &Value, key: &str) -> String {

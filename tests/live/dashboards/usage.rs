@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use sandbox::grafana::{Variables, replaced};
+use sandbox::grafana::replaced;
 use sandbox::{Accounting, Carbon, Folder, GraphiteWeb, Process, daemon, wait};
 
 use super::dashboards;
-use super::live::seen;
+use super::live::{everything, seen};
 use super::paths::paths;
+use super::values::shown;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -56,34 +57,14 @@ impl Town {
         Ok(())
     }
 
-    /// The newest value of a curve.
-    fn shows(&self, dashboard: &str, panel: &str, curve: &str) -> Option<f64> {
-        let all = dashboards();
-        let panel = all
-            .iter()
-            .find(|one| one.name == dashboard)?
-            .panels()
-            .into_iter()
-            .find(|one| one.title == panel)?;
-        panel.targets.iter().find_map(|target| {
-            let series = self.web.render(&replaced(target, &every()).ok()?, "-2min").ok()?;
-            series.iter().find(|one| one.name == curve)?.values().next_back()
-        })
-    }
-
     fn wait_for(&self, dashboard: &str, panel: &str, curve: &str, value: f64) -> Result<()> {
         let what = format!("{dashboard}, {panel}, {curve}: {value}");
         wait::until(&what, MINUTE, || {
-            self.shows(dashboard, panel, curve).is_some_and(|shown| (shown - value).abs() < 1e-6)
+            let shown = shown(&self.web, "cluster", "-2min", [dashboard, panel, curve]);
+            shown.is_ok_and(|shown| (shown - value).abs() < 1e-6)
         })
         .map(drop)
     }
-}
-
-fn every() -> Variables {
-    [("prefix", "cluster"), ("partition", "*"), ("account", "*"), ("qos", "*"), ("user", "*"), ("most", "10")]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into()
 }
 
 #[test]
@@ -131,7 +112,7 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     for dashboard in dashboards() {
         for panel in dashboard.panels() {
             for target in panel.targets.iter().filter(|target| of_slurmdbd(target)) {
-                let resolved = replaced(target, &every()).unwrap();
+                let resolved = replaced(target, &everything("cluster")).unwrap();
                 asked += 1;
                 if let Err(error) = seen(&resolved, &town.web.render(&resolved, "-10min").unwrap()) {
                     wrong.push(format!("{}, {:?}: {error:#}", dashboard.name, panel.title));

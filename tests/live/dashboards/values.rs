@@ -2,11 +2,12 @@
 //! graphite-web's.
 
 use anyhow::{Context, Result};
-use sandbox::grafana::{Variables, replaced};
+use sandbox::grafana::replaced;
 use sandbox::{Folder, GraphiteWeb, now, unix_seconds, wait};
 
 use super::alerts::{Leaf, invent};
 use super::dashboards;
+use super::live::everything;
 
 /// Dashboard, panel, curve, and the value that it must have now with these points.
 const CLAIMS: [(&str, &str, &str, f64); 25] = [
@@ -91,22 +92,18 @@ const CONSTANT: [(&str, f64); 45] = [
     ("slurm_associations.qos.urgent.gauge-grp_jobs", 6.0),
 ];
 
-fn every(name: &str) -> (String, String) {
-    (name.to_owned(), "*".to_owned())
-}
-
-/// The last value of a curve, by its name.
-fn shown(web: &GraphiteWeb, dashboard: &str, panel: &str, curve: &str) -> Result<f64> {
+/// The newest value of a curve, by its dashboard, its panel and its name. `from` is in graphite-web's format.
+pub(crate) fn shown(
+    web: &GraphiteWeb,
+    prefix: &str,
+    from: &str,
+    [dashboard, panel, curve]: [&str; 3],
+) -> Result<f64> {
     let dashboard = dashboards().into_iter().find(|one| one.name == dashboard).context("no dashboard")?;
     let panel = dashboard.panels().into_iter().find(|one| one.title == panel).context("no panel")?;
-    let given: Variables = ["host", "type", "user", "partition", "account", "qos"]
-        .map(every)
-        .into_iter()
-        .chain([("prefix".to_owned(), "claims".to_owned()), ("most".to_owned(), "10".to_owned())])
-        .collect();
     let mut names = Vec::new();
     for target in &panel.targets {
-        for one in web.render(&replaced(target, &given)?, "-10min")? {
+        for one in web.render(&replaced(target, &everything(prefix))?, from)? {
             if one.name == curve {
                 return one.values().next_back().context("no point");
             }
@@ -135,8 +132,9 @@ fn targets_return_the_values_that_their_panels_claim() {
     leaves.push(("slurm_jobs_finished.account.physics.work.gauge-cpu_seconds_total", &hours));
     invent(&carbon, "claims", 10, &leaves).unwrap();
     let mut wrong = Vec::new();
+    let shown = |dashboard, panel, curve| shown(&web, "claims", "-10min", [dashboard, panel, curve]);
     for (dashboard, panel, curve, claimed) in CLAIMS {
-        match shown(&web, dashboard, panel, curve) {
+        match shown(dashboard, panel, curve) {
             Ok(value) if (value - claimed).abs() < 1e-6 * claimed.max(1.0) => {}
             other => wrong.push(format!("{dashboard}, {panel}, {curve}: {other:?}, not {claimed}")),
         }
@@ -144,14 +142,13 @@ fn targets_return_the_values_that_their_panels_claim() {
     assert_eq!(wrong, Vec::<String>::new());
 
     // The age, accurate to one interval plus the time that the test has taken.
-    let age = shown(&web, "overview", "Age of data", "age").unwrap();
+    let age = shown("overview", "Age of data", "age").unwrap();
     let least = 195.0 - 15.0;
     assert!(age >= least && age <= now() - moment + 200.0 + 25.0, "{age} s, of a response 200 s ago");
     // At a full minute the series of the time has one point more than that of the answers, and then the age was 56 years.
     let overview = dashboards().into_iter().find(|one| one.name == "overview").unwrap();
     let panel = overview.panels().into_iter().find(|one| one.title == "Age of data").unwrap();
-    let given = Variables::from([("prefix".to_owned(), "claims".to_owned())]);
-    let target = replaced(&panel.targets[0], &given).unwrap();
+    let target = replaced(&panel.targets[0], &everything("claims")).unwrap();
     let minute = unix_seconds() / 60 * 60;
     let ages = web.render_between(&target, (minute - 3600, minute), 400).unwrap();
     assert!(ages[0].values().all(|age| age < 3600.0), "{ages:?}");
@@ -164,7 +161,7 @@ fn targets_return_the_values_that_their_panels_claim() {
         );
     }
     // 89 rounds, within one hour or two.
-    let hours = shown(&web, "jobs", "CPU-hours, by account", "physics").unwrap();
+    let hours = shown("jobs", "CPU-hours, by account", "physics").unwrap();
     assert!(
         hours > 0.0 && hours <= 178.1 && (hours / 2.0 - (hours / 2.0).round()).abs() < 1e-3,
         "{hours} CPU-hours"

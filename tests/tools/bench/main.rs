@@ -66,8 +66,7 @@ fn bench() -> Result<()> {
 
 /// What a reading costs each contender. Returns the targets that were missed.
 fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
-    let script = sandbox.path("fork.py");
-    fs::write(&script, include_str!("fork.py"))?;
+    let script = sandbox.folder.write("fork.py", include_str!("fork.py"))?;
     let (folder, conf) = (&sandbox.folder, sandbox.slurm.conf());
     let sdiag = match sandbox::prefix() {
         Some(prefix) => prefix.join("bin/sdiag"),
@@ -93,7 +92,7 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         // The process includes everything, the child only sdiag.
         contender(|turn| {
             let mut fork = Process::new(folder, &format!("fork{turn}"), find_program("python3")?)
-                .args([script.display().to_string(), FORKS.to_string(), sdiag.display().to_string()])
+                .args([&script, &FORKS.to_string(), &sdiag.display().to_string()])
                 .env("SLURM_CONF", conf);
             fork.spawn()?;
             fork.wait(Duration::from_secs(30 + u64::from(FORKS)))?;

@@ -30,9 +30,9 @@ const MOST_CPU: f64 = 2.5;
 
 /// Returns the targets that were missed.
 pub(crate) fn full(sandbox: &Sandbox) -> Result<Vec<String>> {
-    record(&sandbox.path("full.json"))?;
-    let (replayed, points) = replay(sandbox, "full", true)?;
-    let (without, _) = replay(sandbox, "without", false)?;
+    let recording = sandbox.folder.write("full.json", &recording()?)?;
+    let (replayed, points) = replay(sandbox, &recording, "full", true)?;
+    let (without, _) = replay(sandbox, &recording, "without", false)?;
     let derive = replayed - without;
     say(&format!(
         "| a reading of {TYPES} types and {USERS} users | CPU |\n|---|---|\n\
@@ -52,8 +52,8 @@ pub(crate) fn full(sandbox: &Sandbox) -> Result<Vec<String>> {
     Ok(missed)
 }
 
-/// Records readings whose tables are full and keep growing.
-fn record(file: &std::path::Path) -> Result<()> {
+/// Readings whose tables are full and keep growing.
+fn recording() -> Result<String> {
     let release = Release::new(24, 11);
     let known = (1000..u16::MAX).filter(|&id| rpc_name(id.into(), release).is_some());
     let ids: Vec<u16> = known.take(TYPES).collect();
@@ -87,26 +87,24 @@ fn record(file: &std::path::Path) -> Result<()> {
             ..Imitation::reading()
         }
     };
-    std::fs::write(file, Imitation::recording((1..=READINGS).map(reading))?).context("writing the recording")
+    Imitation::recording((1..=READINGS).map(reading))
 }
 
 /// CPU in µs, and the points, of a replayed tick.
-fn replay(sandbox: &Sandbox, name: &str, enabled: bool) -> Result<(f64, u64)> {
+fn replay(sandbox: &Sandbox, recording: &str, name: &str, enabled: bool) -> Result<(f64, u64)> {
     let peer = Peer::start()?;
-    let config = sandbox.path(&format!("{name}.toml"));
-    std::fs::write(
-        &config,
-        format!(
+    let config = sandbox.folder.write(
+        &format!("{name}.toml"),
+        &format!(
             "prefix = \"cluster\"\n[[carbon]]\naddress = {:?}\n[queue]\nresend_window = \"0s\"\nreplay_rate = \"100000000\"\n\
              [collectors.rpc_stats]\nenabled = {enabled}\nusers = {USERS}\n",
             peer.address
         ),
     )?;
-    let (config, recording) = (config.display().to_string(), sandbox.path("full.json").display().to_string());
-    let once = ["once", "--config", &config, "--replay", &recording];
+    let once = ["once", "--config", &config, "--replay", recording];
     let points = if enabled { points(sandbox, &once)? } else { 0 };
     let mut process = sandbox
-        .slurm_graphite(name, &["run", "--config", &config, "--prefix", "cluster", "--replay", &recording])?;
+        .slurm_graphite(name, &["run", "--config", &config, "--prefix", "cluster", "--replay", recording])?;
     let pid = process.pid().context("the replay has ended")?;
     let at = |ticks: u64| -> Result<(u64, Duration)> {
         peer.until(ticks, Duration::from_secs(120))?;
@@ -158,15 +156,12 @@ fn live(sandbox: &Sandbox) -> Result<Vec<String>> {
 /// Makes RPCs of as many users as slurmctld counts, and of those types that the commands use.
 fn fill(sandbox: &Sandbox) -> Result<()> {
     for command in COMMANDS {
-        let words: Vec<&str> = command.split(' ').collect();
-        let Some((program, args)) = words.split_first() else { continue };
         // Some are refused, but counted anyway.
-        let _ = sandbox.slurm.run(program, args);
+        let _ = sandbox.slurm.call(command);
     }
     let sinfo = find_program("sinfo")?.display().to_string();
     for id in 20_001..20_000 + USERS {
-        let (reuid, regid) = (format!("--reuid={id}"), format!("--regid={id}"));
-        sandbox.slurm.run("setpriv", &[&reuid, &regid, "--clear-groups", &sinfo])?;
+        sandbox.slurm.run_as(id, &sinfo, &[])?;
     }
     Ok(())
 }

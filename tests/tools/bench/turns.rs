@@ -133,9 +133,8 @@ pub(crate) fn collector<'a>(
 
 /// A collector after its first reading.
 pub(crate) fn start(collector: Process, folder: &Folder, name: &str, toml: &str) -> Result<Process> {
-    let config = folder.path().join(format!("{name}.toml"));
-    fs::write(&config, format!("interval = \"1s\"\n{toml}"))?;
-    let mut collector = collector.args(["run", "--config", &config.display().to_string()]);
+    let config = folder.write(&format!("{name}.toml"), &format!("interval = \"1s\"\n{toml}"))?;
+    let mut collector = collector.args(["run", "--config", &config]);
     collector.spawn()?;
     collector.line("slurmctld answers", wait::LIMIT)?;
     Ok(collector)

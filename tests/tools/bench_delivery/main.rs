@@ -1,5 +1,5 @@
 //! `make bench`: what delivery costs at 100,000 points a tick, compared with a bare loop that writes prepared frames,
-//! into a sink that only reads and into a real carbon-cache; and what the queue costs a tick.
+//! into a sink that only reads and into a real carbon-cache; and what memory the backlog of an outage takes.
 //!
 //! The variants run alternately, each round starts with another one, and the median counts, because after the first
 //! variant carbon-cache is still writing what that has sent. Each run waits until carbon-cache is idle.
@@ -14,8 +14,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use carbon::{Batch, Destination, Limits, Queue, Sender};
+use sandbox::carbon::Options;
 use sandbox::{Carbon, Folder, wait};
 use tokio::runtime::Builder;
 use tools::contender::{TURNS, Turns, contender, cpu, in_turn};
@@ -38,8 +39,7 @@ fn main() -> ExitCode {
 fn bench() -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
-    let options = sandbox::carbon::Options { schemas: schemas(), ..sandbox::carbon::Options::default() };
-    let mut cache = Carbon::start(&folder, "carbon", &options)?;
+    let mut cache = Carbon::start(&folder, "carbon", &Options::keeping("30s:2h"))?;
     say(&format!(
         "{TICKS} ticks of 100,000 points, from the first push until everything is confirmed; medians of {TURNS} turns, with \
          the least and the greatest in brackets\n\n\
@@ -68,11 +68,6 @@ fn bench() -> Result<()> {
     row("a bare loop of ready frames into carbon-cache", &bare_carbon, &bare_carbon)?;
     row("queue on disk and sender into carbon-cache", &disk_carbon, &bare_carbon)?;
 
-    say("\n| a tick in the queue's file | written | CPU of its thread |\n|---|---|---|\n")?;
-    for points in [30, POINTS] {
-        let (bytes, cpu) = runtime.block_on(cost(&folder, points))?;
-        say(&format!("| {points} points | {} KB | {} µs |\n", bytes / 1000, cpu.as_micros()))?;
-    }
     let growth = runtime.block_on(outage(&folder))?;
     say(&format!("\nThe backlog of an hour's outage at that size: drained with {growth} KiB more RSS.\n"))?;
 
@@ -87,13 +82,9 @@ fn bench() -> Result<()> {
     ])
 }
 
-fn schemas() -> String {
-    "[all]\npattern = .*\nretentions = 30s:2h\n".to_owned()
-}
-
-fn tick(number: u32, points: usize) -> Batch {
+fn tick(number: u32) -> Batch {
     let mut batch = Batch::new(1_800_000_000 + 30 * i64::from(number));
-    for point in 0..points {
+    for point in 0..POINTS {
         batch.push(format!("cluster.bench.group{}.gauge-{point}", point % 100), f64::from(number));
     }
     batch
@@ -124,7 +115,7 @@ fn rest(pid: u32) -> Result<()> {
 
 /// Prepared frames, joined into one text for each tick.
 fn ready() -> Result<Vec<Vec<u8>>> {
-    let frames = |number| anyhow::Ok(carbon::frames(&tick(number, POINTS))?.into_iter());
+    let frames = |number| anyhow::Ok(carbon::frames(&tick(number))?.into_iter());
     (0..TICKS).map(|number| Ok(frames(number)?.flat_map(|frame| frame.body).collect())).collect()
 }
 
@@ -157,7 +148,7 @@ fn bare(address: &str) -> Result<f64> {
 
 /// How long it takes from the first push until everything is confirmed.
 async fn ours(address: &str, folder: Option<&Folder>) -> Result<f64> {
-    let ticks: Vec<Batch> = (0..TICKS).map(|number| tick(number, POINTS)).collect();
+    let ticks: Vec<Batch> = (0..TICKS).map(tick).collect();
     let dir = folder.map(|folder| folder.path().join("delivery"));
     let queue = open(dir.clone());
     let sender = Sender::start(destination(address)?, &queue);
@@ -178,23 +169,6 @@ async fn ours(address: &str, folder: Option<&Folder>) -> Result<f64> {
     Ok(rate)
 }
 
-/// Bytes written to the file system, and CPU of the queue's thread, for each tick.
-async fn cost(folder: &Folder, points: usize) -> Result<(u64, Duration)> {
-    let dir = folder.path().join("cost");
-    let queue = open(Some(dir.clone()));
-    until(|| queue.status().durable).await?;
-    let batch = tick(0, points);
-    let before = (written()?, thread_cpu()?);
-    for _ in 0..20 {
-        queue.push(&batch);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    let after = (written()?, thread_cpu()?);
-    queue.close().await;
-    fs::remove_dir_all(dir)?;
-    Ok(((after.0 - before.0) / 20, (after.1.saturating_sub(before.1)) / 20))
-}
-
 /// Queues an hour's ticks without a receiver and then sends them: how much more memory that takes than a tick.
 async fn outage(folder: &Folder) -> Result<u64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -205,7 +179,7 @@ async fn outage(folder: &Folder) -> Result<u64> {
         Sender::start(Destination { replay_rate: Some(1_000_000), ..destination(&address)? }, &queue);
     let mut before = 0;
     for number in 0..OUTAGE_TICKS {
-        queue.push(&tick(number, POINTS));
+        queue.push(&tick(number));
         let due = u64::from(number) + 1;
         until(|| sender.status().due() >= due).await?;
         if number == 2 {
@@ -264,25 +238,6 @@ async fn until(mut condition: impl FnMut() -> bool) -> Result<()> {
 
 fn rate(time: Duration) -> f64 {
     f64::from(TICKS) * 1e5 / time.as_secs_f64()
-}
-
-/// proc(5): how many bytes this process has sent to the file system.
-fn written() -> Result<u64> {
-    let io = fs::read_to_string("/proc/self/io")?;
-    let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).context("no write_bytes")?;
-    Ok(bytes.parse()?)
-}
-
-/// The CPU of the queue's thread, found by its name.
-fn thread_cpu() -> Result<Duration> {
-    for task in fs::read_dir("/proc/self/task")? {
-        let task = task?.path();
-        if fs::read_to_string(task.join("comm"))?.trim() == "queue" {
-            let schedstat = fs::read_to_string(task.join("schedstat"))?;
-            return Ok(Duration::from_nanos(schedstat.split(' ').next().unwrap_or("0").parse()?));
-        }
-    }
-    bail!("no thread is called \"queue\"")
 }
 
 fn rss() -> Result<u64> {

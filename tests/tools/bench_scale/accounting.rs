@@ -40,7 +40,7 @@ pub(crate) fn bench() -> Result<()> {
     say(&format!("\n{jobs} finished jobs in 30 days, inserted in {} s\n\n", begun.elapsed().as_secs()))?;
     say(&format!("EXPLAIN: {}\n\n", explain(&accounting, end)?))?;
     let finished = finished(&folder, &mut accounting, end);
-    let finished = finished.and_then(|()| catch_up(&mut accounting, end));
+    let finished = finished.and_then(|()| catch_up(&accounting, end));
     let associations = associations(&folder, &mut accounting, users);
     finished.and(associations)
 }
@@ -121,26 +121,20 @@ fn microseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// The mean of `count` requests.
-fn turn(
-    accounting: &mut Accounting,
-    reader: &mut Reader,
-    since: i64,
-    until: i64,
-    count: usize,
-) -> Result<Round> {
+/// The mean of some requests.
+fn turn(accounting: &mut Accounting, reader: &mut Reader, since: i64, until: i64) -> Result<Round> {
     let servers = [accounting.slurmdbd.pid(), accounting.mariadbd.pid()];
     let [Some(slurmdbd), Some(mariadbd)] = servers else { bail!("a server has ended") };
     let all = |reader: &Reader| Ok::<_, anyhow::Error>([cpu(slurmdbd)?, cpu(mariadbd)?, cpu(reader.pid())?]);
     let ([slurmdbd_before, mariadbd_before, own_before], mut wall) = (all(reader)?, Duration::ZERO);
-    for _ in 0..count {
+    for _ in 0..REQUESTS {
         let begun = Instant::now();
         ask(reader, since, until)?;
         wall += begun.elapsed();
         wait::pause(Duration::from_millis(200));
     }
     let [slurmdbd, mariadbd, own] = all(reader)?;
-    let mean = |time: Duration| microseconds(time) / count as f64;
+    let mean = |time: Duration| microseconds(time) / REQUESTS as f64;
     let own = Cost { cpu: mean(own - own_before), wall: mean(wall), peak_kib: reader.peak_kib()? };
     Ok(Round { slurmdbd: mean(slurmdbd - slurmdbd_before), mariadbd: mean(mariadbd - mariadbd_before), own })
 }
@@ -153,7 +147,7 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
     let words = ["jobs", &REQUESTS.to_string(), CLUSTER, &since.to_string(), &until.to_string()];
     let (mut rounds, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        rounds.push(turn(accounting, &mut reader, since, until, REQUESTS)?);
+        rounds.push(turn(accounting, &mut reader, since, until)?);
         floors.push(floor(folder, &accounting.slurm, &words)?);
     }
     let of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
@@ -180,24 +174,16 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
 }
 
 /// A day in pieces of an hour, and as many jobs as are read at once.
-fn catch_up(accounting: &mut Accounting, end: i64) -> Result<()> {
+fn catch_up(accounting: &Accounting, end: i64) -> Result<()> {
     let mut reader = Reader::start(&accounting.slurm)?;
-    let (mut rounds, mut jobs, mut until) = (Vec::new(), 0, end + 300);
+    let (mut jobs, mut until) = (0, end + 300);
     while until > end - 24 * HOUR {
         let since = until - HOUR;
         jobs += ask(&mut reader, since, until)?;
-        rounds.push(turn(accounting, &mut reader, since, until, 1)?);
         until = since - 1;
     }
-    let sum = |figure: fn(&Round) -> f64| rounds.iter().map(figure).sum::<f64>() / 1e3;
     let day = reader.peak_kib()? * 1024.0;
-    say(&format!(
-        "24 hours in {} pieces, {jobs} jobs: servers {:.0} ms, reader {:.0} ms, and {:.1} MB at most.\n",
-        rounds.len(),
-        sum(|round| round.slurmdbd + round.mariadbd),
-        sum(|round| round.own.cpu),
-        day / 1e6
-    ))?;
+    say(&format!("24 hours in pieces of an hour, {jobs} jobs: {:.1} MB at most.\n", day / 1e6))?;
     let span = i64::from(SPAN / JOBS.div_ceil(4000));
     let jobs = ask(&mut reader, end - span, end)?;
     let most = reader.peak_kib()? * 1024.0;

@@ -1,11 +1,10 @@
 //! The large cluster: its configuration, its jobs, and what bare C and Slurm's own commands cost.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use sandbox::{Folder, Slurm, find_program};
 use tools::contender::{compile, median};
 
@@ -17,13 +16,7 @@ const OTHERWISE: [&str; 4] = ["NodeName", "PartitionName", "SchedulerParameters"
 /// Starts munged and slurmctld with `nodes` CLOUD nodes that never boot.
 pub(crate) fn start(folder: &Folder, nodes: u32) -> Result<Slurm> {
     let mut slurm = Slurm::new(folder)?;
-    let text = fs::read_to_string(slurm.conf())?;
-    let mut conf: String = text
-        .lines()
-        .filter(|line| !OTHERWISE.iter().any(|key| line.starts_with(key)))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    conf.push_str(&format!(
+    let conf = format!(
         "\
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
@@ -42,8 +35,8 @@ NodeName=n[1-{nodes}] NodeAddr=127.0.0.1 CPUs=32 RealMemory=64000 State=CLOUD
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=EXCLUSIVE
 PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN
 "
-    ));
-    fs::write(slurm.conf(), conf)?;
+    );
+    slurm.replace(&OTHERWISE, &conf)?;
     slurm.start_controller()?;
     Ok(slurm)
 }
@@ -51,9 +44,8 @@ PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN
 /// What a program says that asks this cluster, and must succeed.
 fn output(folder: &Folder, slurm: &Slurm, program: &Path, args: &[&str]) -> Result<String> {
     let mut command = sandbox::command(folder.path(), program);
-    let output = command.args(args).env("SLURM_CONF", slurm.conf()).output()?;
-    ensure!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    command.env("SLURM_CONF", slurm.conf());
+    sandbox::output(command, args)
 }
 
 /// Submits this many separate jobs to a partition.

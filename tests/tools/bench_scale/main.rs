@@ -13,11 +13,10 @@ mod exporters;
 mod reader;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use sandbox::{Daemon, Folder, Slurm};
-use tools::contender::cpu;
 use tools::{end, none_above, number, say};
 
 use self::reader::{Cost, Reader};
@@ -92,7 +91,6 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
             collectors.push_str("events = true\n");
         }
     }
-    let before = cluster::calls(slurm)?;
     let mut daemon = Daemon::start_surveying(folder, &toml, &collectors)?;
     let half = usize::try_from(seconds / 2)?;
     daemon.ticks(half)?;
@@ -100,36 +98,14 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
     cluster::submit(folder, slurm, "debug", nodes)?;
     let burst = burst.elapsed().as_secs();
     daemon.ticks(half.saturating_sub(usize::try_from(burst)?).max(20))?;
-    let daemons = daemon.process.pid().context("the daemon has ended")?;
-    let daemons = cpu(daemons)?;
-    let readers: Duration = daemon.readers().into_iter().map(cpu).sum::<Result<_>>()?;
     daemon.check_ticks()?;
     let recorded = daemon.recorded()?;
     let failed = recorded.own("slurmctld_up").values().filter(|&&up| up < 0.5).count();
     let ticks = recorded.own("ticks_run").len();
-    say(&format!(
-        "{ticks} ticks of 1 s, {failed} of them without statistics; CPU: daemon {:.2} s, readers {:.2} s.\n",
-        daemons.as_secs_f64(),
-        readers.as_secs_f64()
-    ))?;
-    say("| reply | readings | unchanged | late | skipped for duty |\n|---|---|---|---|---|\n")?;
-    let mut asked = Vec::new();
-    for reply in ["jobs", "nodes", "licenses", "reservations", "controllers"] {
-        let last = |leaf: &str| recorded.reply(reply, leaf).last_key_value().map_or(0.0, |(_, &value)| value);
-        let [ok, unchanged, late, duty] =
-            ["readings_ok", "readings_unchanged", "readings_late", "readings_skipped_duty"].map(last);
-        say(&format!("| {reply} | {ok} | {unchanged} | {late} | {duty} |\n"))?;
-        asked.push((reply, ok));
-    }
+    say(&format!("{ticks} ticks of 1 s, {failed} of them without statistics.\n"))?;
+    let asked = ["jobs", "nodes", "licenses", "reservations", "controllers"]
+        .map(|reply| (reply, recorded.reply(reply, "readings_ok").into_values().next_back().unwrap_or(0.0)));
     daemon.stop()?;
-    let after = cluster::calls(slurm)?;
-    say("\n| RPC | in slurmctld's table |\n|---|---|\n")?;
-    for (name, count) in &after {
-        let count = count.saturating_sub(before.get(name).copied().unwrap_or(0));
-        if count > 0 {
-            say(&format!("| {name} | {count} |\n"))?;
-        }
-    }
     ensure!(failed == 0, "{failed} of {ticks} ticks had no statistics");
     ensure!(asked.iter().all(|(_, ok)| *ok > 0.0), "a reply that never came: {asked:?}");
     Ok(())

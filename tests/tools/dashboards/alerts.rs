@@ -48,7 +48,8 @@ struct Rule {
     nothing: &'static str,
 }
 
-/// What most rules have in common: the newest value of the last ten minutes is a warning, and no value is none.
+/// What most rules have in common: if the newest value of the last ten minutes is above 0 for five minutes, this is a warning; without a
+/// value there is none.
 const STATE: Rule = Rule {
     name: "",
     title: "",
@@ -60,14 +61,19 @@ const STATE: Rule = Rule {
     window: 600,
     reducer: "last",
     limit: Limit::Above(0.0),
-    lasts: "0s",
+    lasts: "5m",
     panel: ("", ""),
     nothing: "OK",
 };
 
+/// The same for the mean of so many seconds.
+fn mean_of(window: u32) -> Rule {
+    Rule { window, reducer: "mean", ..STATE }
+}
+
 /// The same for what has been added up in a quarter of an hour, which may not happen at all.
 fn added_up() -> Rule {
-    Rule { window: 900, reducer: "sum", ..STATE }
+    Rule { window: 900, reducer: "sum", lasts: "0s", ..STATE }
 }
 
 /// The series at the times when every guard has at least its given value; 0 at other times; nothing where the series

@@ -2,7 +2,7 @@
 
 use crate::colours::NODES;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row};
-use crate::needs::{self, needs};
+use crate::needs;
 use crate::overview::{age_of_data, nodes_out, pending_and_running};
 use crate::panel::{Panel, series, stat};
 
@@ -17,23 +17,17 @@ pub(crate) fn dashboard() -> Dashboard {
 }
 
 fn load() -> Row {
-    row(
-        "Jobs and messages",
-        vec![
-            pending_and_running(),
-            series(
-                "Messages to nodes",
-                "Messages that are waiting for an agent, and agents that are running. Both numbers rise when nodes do not answer, for \
-                 example because of a switch, a file system or a mass reboot.",
-            )
-            .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
-            .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
-            .whole()
-            .min(0.0)
-            .colour("waiting", "red")
-            .colour("agents", "blue"),
-        ],
-    )
+    row("Jobs and messages").with([
+        pending_and_running(),
+        series(
+            "Messages to nodes",
+            "Messages that are waiting for an agent, and agents that are running. Both numbers rise when nodes do not answer, for \
+             example because of a switch, a file system or a mass reboot.",
+        )
+        .line("waiting", "red", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+        .line("agents", "blue", "$prefix.slurm_sched_stats.gauge-agent_count")
+        .whole(),
+    ])
 }
 
 fn nodes() -> Row {
@@ -52,78 +46,58 @@ fn nodes() -> Row {
             .sized(5, 4)
             .worry(yellow, red)
     };
-    closed(
-        "Nodes (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            age_of_data().sized(4, 4),
-            nodes_out().sized(5, 4),
-            out(
-                "Out for an hour",
-                "Share of the nodes that have been drained or down for more than an hour.",
-                "over_1h",
-                0.02,
-                0.1,
-            ),
-            out(
-                "Out for a day",
-                "Share of the nodes that have been drained or down for more than a day.",
-                "over_1d",
-                0.02,
-                0.05,
-            ),
-            out(
-                "Out for a week",
-                "Share of the nodes that have been drained or down for more than a week. Perhaps somebody forgot \
-                 them.",
-                "over_7d",
-                0.01,
-                0.05,
-            ),
-            series(
-                "Nodes by state",
-                "Each node is in exactly one state. Drained and down nodes run no jobs.",
-            )
+    closed("Nodes (collectors.nodes)").surveys(needs::NODES).with([
+        age_of_data(),
+        nodes_out().sized(5, 4),
+        out(
+            "Out for an hour",
+            "Share of the nodes that have been drained or down for more than an hour.",
+            "over_1h",
+            0.02,
+            0.1,
+        ),
+        out(
+            "Out for a day",
+            "Share of the nodes that have been drained or down for more than a day.",
+            "over_1d",
+            0.02,
+            0.05,
+        ),
+        out(
+            "Out for a week",
+            "Share of the nodes that have been drained or down for more than a week. Perhaps somebody forgot \
+             them.",
+            "over_7d",
+            0.01,
+            0.05,
+        ),
+        series("Nodes by state", "Each node is in exactly one state. Drained and down nodes run no jobs.")
             .each("$prefix.slurm_nodes.state.*.gauge-nodes")
             .stacked()
             .whole()
-            .survey()
             .coloured(&NODES)
             .sized(24, 9),
-        ],
-    )
+    ])
 }
 
 fn use_of() -> Row {
     let total = |leaf: &str| format!("$prefix.slurm_nodes.total.gauge-{leaf}");
-    closed(
-        "CPUs and memory (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            series("CPUs", "\"other\" counts the CPUs of nodes that cannot run jobs.")
-                .curve("allocated", &total("cpus_allocated"))
-                .curve("idle", &total("cpus_idle"))
-                .curve("other", &total("cpus_other"))
-                .stacked()
-                .whole()
-                .colour("allocated", "blue")
-                .colour("idle", "green")
-                .colour("other", "red")
-                .survey(),
-            series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
-                    operating system use the rest.")
-                .curve("installed", &total("memory_real"))
-                .curve("allocated", &total("memory_allocated"))
-                .curve("free", &total("memory_free"))
-                .unit("bytes")
-                .min(0.0)
-                .beside("installed")
-                .colour("installed", "text")
-                .colour("allocated", "blue")
-                .colour("free", "green")
-                .survey(),
-        ],
-    )
+    closed("CPUs and memory (collectors.nodes)").surveys(needs::NODES).with([
+        series("CPUs", "\"other\" counts the CPUs of nodes that cannot run jobs.")
+            .line("allocated", "blue", &total("cpus_allocated"))
+            .line("idle", "green", &total("cpus_idle"))
+            .line("other", "red", &total("cpus_other"))
+            .stacked()
+            .whole(),
+        series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
+                operating system use the rest.")
+            .curve("installed", &total("memory_real"))
+            .beside("installed")
+            .colour("installed", "text")
+            .line("allocated", "blue", &total("memory_allocated"))
+            .line("free", "green", &total("memory_free"))
+            .unit("bytes"),
+    ])
 }
 
 fn failures() -> Row {
@@ -133,145 +107,105 @@ fn failures() -> Row {
     let an_hour =
         |series: &str| format!("movingSum(nonNegativeDerivative(keepLastValue({series})), '1hour')");
     let failed = "{down,fail}";
-    closed(
-        "Failures and repairs (collectors.nodes)",
-        vec![
-            needs(needs::EVENTS),
-            series(
-                "Nodes that left service",
-                "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
-                 and its jobs have ended. Rebooting: by scontrol reboot.",
-            )
-            .curve("down or failing", &an_hour(&of(failed, "reached_total")))
-            .curve("drained", &an_hour(&of("drained", "reached_total")))
-            .curve("rebooting", &an_hour(&of("reboot", "reached_total")))
-            .whole()
-            .min(0.0)
-            .survey()
-            .colour("down or failing", "red")
-            .colour("drained", "orange")
-            .colour("rebooting", "blue"),
-            series(
-                "Time that nodes were out of service",
-                "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
-                 jobs are not included.",
-            )
-            .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
-            .stacked()
-            .unit("s")
-            .survey()
-            .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
-            series(
-                "Mean time to repair",
-                "Of all outages that were down or failing and are over, since the figures began: from the first round in which the node was \
-                 out to the first in which it was back.",
-            )
-            .curve(
-                "mean",
-                &format!(
-                    "divideSeries({}, {})",
-                    of(failed, "outage_seconds_total"),
-                    of(failed, "ended_timed_total"),
-                ),
-            )
-            .unit("s")
-            .min(0.0)
-            .survey()
-            .colour("mean", "red"),
-            series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
-                .curve("reboots", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
-                .curve("restarts of slurmd", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
-                .whole()
-                .min(0.0)
-                .survey()
-                .colour("reboots", "red")
-                .colour("restarts of slurmd", "blue"),
-        ],
-    )
+    closed("Failures and repairs (collectors.nodes)").surveys(needs::EVENTS).with([
+        series(
+            "Nodes that left service",
+            "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
+             and its jobs have ended. Rebooting: by scontrol reboot.",
+        )
+        .line("down or failing", "red", &an_hour(&of(failed, "reached_total")))
+        .line("drained", "orange", &an_hour(&of("drained", "reached_total")))
+        .line("rebooting", "blue", &an_hour(&of("reboot", "reached_total")))
+        .whole(),
+        series(
+            "Time that nodes were out of service",
+            "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
+             jobs are not included.",
+        )
+        .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
+        .stacked()
+        .unit("s")
+        .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
+        series(
+            "Mean time to repair",
+            "Of all outages that were down or failing and are over, since the figures began: from the first round in which the node was \
+             out to the first in which it was back.",
+        )
+        .line(
+            "mean",
+            "red",
+            &format!(
+                "divideSeries({}, {})",
+                of(failed, "outage_seconds_total"),
+                of(failed, "ended_timed_total"),
+            ),
+        )
+        .unit("s"),
+        series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
+            .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
+            .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
+            .whole(),
+    ])
 }
 
 fn reservations() -> Row {
     let of = |leaf: &str| format!("$prefix.slurm_nodes.reserved.gauge-nodes_{leaf}");
-    closed(
-        "Reservations and upgrades (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            series(
-                "Nodes in reservations",
-                "Nodes in active reservations. Only those for whom they are reserved may use what is idle. Maintenance: nodes in \
-                 reservations with the flag MAINT, whatever they do.",
-            )
-            .curve("allocated", &of("allocated"))
-            .curve("idle", &of("idle"))
-            .curve("down or drained", &of("other"))
-            .curve("maintenance", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
-            .stacked()
-            .whole()
-            .survey()
-            .colour("allocated", "blue")
-            .colour("idle", "green")
-            .colour("down or drained", "red")
-            .colour("maintenance", "purple"),
-            series(
-                "Nodes by release of slurmd",
-                "As it was when the node registered last. During a rolling upgrade one curve falls while another rises.",
-            )
-            .each("$prefix.slurm_nodes.slurmd.*.gauge-nodes")
-            .stacked()
-            .whole()
-            .survey(),
-        ],
-    )
+    closed("Reservations and upgrades (collectors.nodes)").surveys(needs::NODES).with([
+        series(
+            "Nodes in reservations",
+            "Nodes in active reservations. Only those for whom they are reserved may use what is idle. Maintenance: nodes in \
+             reservations with the flag MAINT, whatever they do.",
+        )
+        .line("allocated", "blue", &of("allocated"))
+        .line("idle", "green", &of("idle"))
+        .line("down or drained", "red", &of("other"))
+        .line("maintenance", "purple", "$prefix.slurm_nodes.maintenance.gauge-nodes_total")
+        .stacked()
+        .whole(),
+        series(
+            "Nodes by release of slurmd",
+            "As it was when the node registered last. During a rolling upgrade one curve falls while another rises.",
+        )
+        .each("$prefix.slurm_nodes.slurmd.*.gauge-nodes")
+        .stacked()
+        .whole(),
+    ])
 }
 
 fn gpus() -> Row {
-    closed(
-        "GPUs (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            series("GPUs in use", "GPUs allocated to jobs, by type.")
-                .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
-                .stacked()
-                .whole()
-                .survey(),
-            series("GPUs installed", "GPUs on all nodes, by type.")
-                .each("$prefix.slurm_nodes.gpu.*.gauge-total")
-                .stacked()
-                .whole()
-                .survey(),
-        ],
-    )
+    closed("GPUs (collectors.nodes)").surveys(needs::NODES).with([
+        series("GPUs in use", "GPUs allocated to jobs, by type.")
+            .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
+            .stacked()
+            .whole(),
+        series("GPUs installed", "GPUs on all nodes, by type.")
+            .each("$prefix.slurm_nodes.gpu.*.gauge-total")
+            .stacked()
+            .whole(),
+    ])
 }
 
 fn partitions() -> Row {
     let each = |title: &str, description: &str, leaf: &str| -> Panel {
         series(title, description)
             .each(&format!("$prefix.slurm_partitions.$partition.gauge-{leaf}"))
-            .min(0.0)
             .whole()
-            .survey()
             .leads_to("Jobs of this partition", "jobs", "partition")
     };
-    closed(
-        "Partitions (collectors.partitions)",
-        vec![
-            needs(needs::PARTITIONS),
-            series(
-                "CPUs in use",
-                "Share of the partition's CPUs that is allocated to jobs. A node that belongs to several partitions counts in each of \
-                 them.",
-            )
-            .each(
-                "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
-            )
-            .unit("percent")
-            .min(0.0)
-            .max(100.0)
-            .survey()
-            .leads_to("Jobs of this partition", "jobs", "partition"),
-            each("Nodes idle", "Idle nodes of the partition.", "nodes_idle"),
-            each("Jobs pending", "Pending jobs of the partition.", "jobs_pending"),
-            each("GPUs in use", "GPUs of the partition that are allocated to jobs.", "gpus_allocated"),
-        ],
-    )
+    closed("Partitions (collectors.partitions)").surveys(needs::PARTITIONS).with([
+        series(
+            "CPUs in use",
+            "Share of the partition's CPUs that is allocated to jobs. A node that belongs to several partitions counts in each of \
+             them.",
+        )
+        .each(
+            "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
+        )
+        .unit("percent")
+        .max(100.0)
+        .leads_to("Jobs of this partition", "jobs", "partition"),
+        each("Nodes idle", "Idle nodes of the partition.", "nodes_idle"),
+        each("Jobs pending", "Pending jobs of the partition.", "jobs_pending"),
+        each("GPUs in use", "GPUs of the partition that are allocated to jobs.", "gpus_allocated"),
+    ])
 }

@@ -1,8 +1,9 @@
 //! *Collector*: does slurm-graphite itself work?
 
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
+use crate::needs;
 use crate::overview::age_of_data;
-use crate::panel::{series, stat, text};
+use crate::panel::{series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -24,7 +25,7 @@ fn growth(path: &str) -> String {
 }
 
 fn health() -> Row {
-    top(vec![
+    top([
         age_of_data().sized(3, 4),
         stat("slurmctld", "Whether slurmctld answered the last request. If there is no data, slurm-graphite or its Carbon is down.")
             .curve("slurmctld", "maxSeries($prefix.slurm_graphite.$host.gauge-slurmctld_up)")
@@ -60,159 +61,111 @@ fn health() -> Row {
 }
 
 fn readings() -> Row {
-    row(
-        "Readings",
-        vec![
-            series(
-                "Time of a reading",
-                "How long slurmctld took to answer the reader. A few milliseconds is normal. It takes longer \
-                    when slurmctld or munged is busy.",
-            )
-            .curve("reading", "maxSeries($prefix.slurm_graphite.$host.gauge-reading_duration)")
-            .unit("µs")
-            .log(),
-            series(
-                "Missed readings",
-                "Failed readings, skipped and late ticks, and restarted readers, counted per interval.",
-            )
-            .curve("failed", &growth("gauge-readings_failed"))
-            .curve("skipped", &growth("gauge-ticks_skipped"))
-            .curve("late", &growth("gauge-ticks_late"))
-            .curve("restarts", &growth("gauge-reader_restarts"))
-            .unit("short")
-            .min(0.0)
-            .colour("failed", "red")
-            .colour("skipped", "orange")
-            .colour("late", "yellow")
-            .colour("restarts", "purple"),
-        ],
-    )
+    row("Readings").with([
+        series(
+            "Time of a reading",
+            "How long slurmctld took to answer the reader. A few milliseconds is normal. It takes longer \
+                when slurmctld or munged is busy.",
+        )
+        .curve("reading", "maxSeries($prefix.slurm_graphite.$host.gauge-reading_duration)")
+        .unit("µs")
+        .log(),
+        series(
+            "Missed readings",
+            "Failed readings, skipped and late ticks, and restarted readers, counted per interval.",
+        )
+        .line("failed", "red", &growth("gauge-readings_failed"))
+        .line("skipped", "orange", &growth("gauge-ticks_skipped"))
+        .line("late", "yellow", &growth("gauge-ticks_late"))
+        .line("restarts", "purple", &growth("gauge-reader_restarts"))
+        .unit("short"),
+    ])
 }
 
 fn delivery() -> Row {
-    row(
-        "Delivery",
-        vec![
-            series("Points per second", "Points sent for the first time, and points sent again after a lost connection. Sending a point \
-                    twice is harmless, because Carbon keeps one value.")
-                .curve("sent", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_sent))")
-                .curve("sent again", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))")
-                .unit("suffix: /s")
-                .min(0.0)
-                .colour("sent", "green")
-                .colour("sent again", "orange"),
-            series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
-                    again are in queue_resend.")
-                .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
-                .whole()
-                .min(0.0),
-            series("Points lost by reason", "Points lost per interval, by reason. If any are lost, see the log for details.")
-                .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
-                .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
-                .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
-                .curve("superseded", &growth("carbon.*.gauge-points_superseded"))
-                .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
-                .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
-                .unit("short")
-                .min(0.0),
-            series("Carbons in doubt", "1 while it is not known whether a destination still reads, because it hangs or its cache is \
-                    full. The backlog is not sent during this time.")
-                .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt")
-                .min(0.0),
-            series("Not yet acknowledged", "Bytes that were sent but not yet acknowledged by the destination's kernel.")
-                .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")
-                .unit("bytes")
-                .min(0.0)
-                .sized(24, 6),
-        ],
-    )
+    row("Delivery").with([
+        series("Points per second", "Points sent for the first time, and points sent again after a lost connection. Sending a point \
+                twice is harmless, because Carbon keeps one value.")
+            .line("sent", "green", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_sent))")
+            .line("sent again", "orange", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))")
+            .unit("suffix: /s"),
+        series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
+                again are in queue_resend.")
+            .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
+            .whole(),
+        series("Points lost by reason", "Points lost per interval, by reason. If any are lost, see the log for details.")
+            .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
+            .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
+            .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
+            .curve("superseded", &growth("carbon.*.gauge-points_superseded"))
+            .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
+            .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
+            .unit("short"),
+        series("Carbons in doubt", "1 while it is not known whether a destination still reads, because it hangs or its cache is \
+                full. The backlog is not sent during this time.")
+            .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt"),
+        series("Not yet acknowledged", "Bytes that were sent but not yet acknowledged by the destination's kernel.")
+            .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")
+            .unit("bytes")
+            .sized(24, 6),
+    ])
 }
 
 fn surveys() -> Row {
-    closed(
-        "Surveys (collectors that are off by default)",
-        vec![
-            series("Time of a reply", "How long slurmctld took to produce each reply. It holds a lock during this time; max_duty limits \
-                    the share of time that this may take.")
-                .each("$prefix.slurm_graphite.$host.reply.*.gauge-duration")
-                .unit("µs")
-                .survey()
-                .log(),
-            series("Replies hidden by PrivateData", "1 if nothing from this reply is published, because PrivateData may hide part of it.")
-                .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden")
-                .min(0.0)
-                .survey(),
-            series("Finished jobs not proved", "1 if slurmdbd returned no job, not even one that ran or that it had before: its database \
-                    may have failed, or the cluster is idle. The jobs are counted later.")
-                .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved")
-                .min(0.0)
-                .survey(),
-        ],
-    )
+    closed("Surveys (collectors that are off by default)").survey().with([
+        series("Time of a reply", "How long slurmctld took to produce each reply. It holds a lock during this time; max_duty limits \
+                the share of time that this may take.")
+            .each("$prefix.slurm_graphite.$host.reply.*.gauge-duration")
+            .unit("µs")
+            .log(),
+        series("Replies hidden by PrivateData", "1 if nothing from this reply is published, because PrivateData may hide part of it.")
+            .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden"),
+        series("Finished jobs not proved", "1 if slurmdbd returned no job, not even one that ran or that it had before: its database \
+                may have failed, or the cluster is idle. The jobs are counted later.")
+            .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved"),
+    ])
 }
 
 fn upkeep() -> Row {
-    row(
-        "Upkeep",
-        vec![
-            series("Memory", "Resident memory, measured once a minute. It should stay level from day to day.")
-                .curve("daemon", "sumSeries($prefix.slurm_graphite.$host.gauge-daemon_memory)")
-                .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
-                .unit("bytes")
-                .min(0.0),
-            series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
-                .curve("not on disk", &growth("queue.gauge-undurable"))
-                .unit("short")
-                .min(0.0)
-                .colour("not on disk", "red"),
-            series("Queue too small", "1 while queue.max_bytes is too small to hold all ticks within queue.resend_window.")
-                .curve("too small", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)")
-                .min(0.0)
-                .colour("too small", "orange"),
-            series("Queue's size", "Disk space and memory used by the queue.")
-                .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
-                .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
-                .unit("bytes")
-                .min(0.0),
-            series("Carbon's own errors", "Files that Carbon could not create or write, and points that it threw away because its cache was \
-                    full, as Carbon counts them itself (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of them: \
-                    Carbon has read these points.")
-                .curve("errors", "sumSeries(carbon.agents.*.errors)")
-                .curve("thrown away", "sumSeries(carbon.agents.*.cache.overflow)")
-                .min(0.0)
-                .whole()
-                .colour("errors", "red")
-                .colour("thrown away", "orange"),
-            series("Refused reload", "1 if the last reload failed because of an error in the configuration. The previous configuration \
-                    stays in use.")
-                .curve("refused", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)")
-                .min(0.0)
-                .colour("refused", "orange"),
-        ],
-    )
+    row("Upkeep").with([
+        series("Memory", "Resident memory, measured once a minute. It should stay level from day to day.")
+            .curve("daemon", "sumSeries($prefix.slurm_graphite.$host.gauge-daemon_memory)")
+            .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
+            .unit("bytes"),
+        series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
+            .line("not on disk", "red", &growth("queue.gauge-undurable"))
+            .unit("short"),
+        series("Queue too small", "1 while queue.max_bytes is too small to hold all ticks within queue.resend_window.")
+            .line("too small", "orange", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)"),
+        series("Queue's size", "Disk space and memory used by the queue.")
+            .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
+            .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
+            .unit("bytes"),
+        series("Carbon's own errors", "Files that Carbon could not create or write, and points that it threw away because its cache was \
+                full, as Carbon counts them itself (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of them: \
+                Carbon has read these points.")
+            .line("errors", "red", "sumSeries(carbon.agents.*.errors)")
+            .line("thrown away", "orange", "sumSeries(carbon.agents.*.cache.overflow)")
+            .whole(),
+        series("Refused reload", "1 if the last reload failed because of an error in the configuration. The previous configuration \
+                stays in use.")
+            .line("refused", "orange", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)"),
+    ])
 }
 
 fn sometimes() -> Row {
-    closed(
-        "Several controllers, and slurmrestd ([slurm] follow and rest)",
-        vec![
-            text(
-                "",
-                "**Needs:** `follow` in `[slurm]` for the first curve, `rest` with a token for the second. **Costs:** nothing more.",
-            )
-            .sized(24, 2),
-            series(
-                "Hosts on standby",
-                "With [slurm] follow: 0 on the active slurmctld's host, which publishes the figures, and 1 on the other hosts.",
-            )
-            .each("$prefix.slurm_graphite.$host.gauge-standby")
-            .min(0.0),
-            series(
-                "Token for slurmrestd",
-                "Remaining lifetime of the token. Only with [slurm] rest, and only if the token has an expiry time.",
-            )
-            .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
-            .unit("s"),
-        ],
-    )
+    closed("Several controllers, and slurmrestd ([slurm] follow and rest)").needs(needs::SEVERAL).with([
+        series(
+            "Hosts on standby",
+            "With [slurm] follow: 0 on the active slurmctld's host, which publishes the figures, and 1 on the other hosts.",
+        )
+        .each("$prefix.slurm_graphite.$host.gauge-standby"),
+        series(
+            "Token for slurmrestd",
+            "Remaining lifetime of the token. Only with [slurm] rest, and only if the token has an expiry time.",
+        )
+        .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
+        .unit("s")
+        .without_min(),
+    ])
 }

@@ -14,22 +14,37 @@ const COLUMNS: u32 = 24;
 pub(crate) struct Row {
     title: Option<&'static str>,
     collapsed: bool,
+    /// Whether its panels have a point in each round of a survey, and not at every tick.
+    is_survey: bool,
     panels: Vec<Panel>,
 }
 
 /// The panels at the top.
-pub(crate) fn top(panels: Vec<Panel>) -> Row {
-    Row { title: None, collapsed: false, panels }
+pub(crate) fn top(panels: impl IntoIterator<Item = Panel>) -> Row {
+    Row { title: None, ..row("") }.with(panels)
 }
 
-/// Panels under a heading.
-pub(crate) fn row(title: &'static str, panels: Vec<Panel>) -> Row {
-    Row { title: Some(title), collapsed: false, panels }
+/// A heading, for panels.
+pub(crate) fn row(title: &'static str) -> Row {
+    Row { title: Some(title), collapsed: false, is_survey: false, panels: Vec::new() }
 }
 
-/// Panels that are hidden until their heading is clicked: not every site collects their metrics.
-pub(crate) fn closed(title: &'static str, panels: Vec<Panel>) -> Row {
-    Row { title: Some(title), collapsed: true, panels }
+/// The same for panels that are hidden until it is clicked: not every site collects their metrics.
+pub(crate) fn closed(title: &'static str) -> Row {
+    Row { collapsed: true, ..row(title) }
+}
+
+impl Row {
+    /// A survey's, for the panels that are added from now on.
+    pub(crate) fn survey(self) -> Self {
+        Self { is_survey: true, ..self }
+    }
+
+    /// Adds panels.
+    pub(crate) fn with(mut self, panels: impl IntoIterator<Item = Panel>) -> Self {
+        self.panels.extend(panels.into_iter().map(|one| if self.is_survey { one.survey() } else { one }));
+        self
+    }
 }
 
 /// A dashboard.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::colours::{JOBS, REASONS};
 use crate::finished;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
-use crate::needs::{self, needs};
+use crate::needs;
 use crate::overview::pending_and_running;
 use crate::panel::{Panel, bars, series, stat};
 
@@ -38,7 +38,7 @@ fn now() -> Row {
     };
     let now = "when slurmctld last counted them, which it does about every 30 seconds";
     let reset = "since midnight UTC, slurmctld's start or sdiag --reset, whichever came last";
-    top(vec![
+    top([
         figure("Pending", "pending", now),
         figure("Running", "running", now),
         figure("Submitted since reset", "submitted", reset),
@@ -56,50 +56,30 @@ fn now() -> Row {
 }
 
 fn flow() -> Row {
-    row(
-        "Flow",
-        vec![
-            coloured(
-                series(
-                    "Jobs per minute",
-                    "As sdiag counts them. If many more are submitted than started for hours, the queue grows. Completed: ended, with any exit \
-                     code; running jobs that are cancelled are not in it. Cancelled: scancel requests, of any signal. Not launched is what sdiag \
-                     calls failed: jobs that slurmd could not start.",
-                )
-                .curve("submitted", &per_minute("submitted"))
-                .curve("started", &per_minute("started"))
-                .curve("completed", &per_minute("completed"))
-                .curve("cancelled", &per_minute("canceled"))
-                .curve("not launched", &per_minute("failed"))
-                .unit("short")
-                .min(0.0),
-            )
-            .sized(24, 9),
-            pending_and_running(),
-            series(
-                "Jobs started by backfill",
-                "Jobs started per minute, and how many of them were started by backfill. If backfill starts nearly all of them, the \
-                 main scheduler does not get far enough into the queue.",
-            )
-            .curve("all", &per_minute("started"))
-            .curve("by backfill", &per_minute("backfilled"))
-            .unit("short")
-            .min(0.0)
-            .colour("all", "blue")
-            .colour("by backfill", "orange"),
-        ],
-    )
-}
-
-fn coloured(panel: Panel) -> Panel {
-    let curves = [
-        ("submitted", "blue"),
-        ("started", "purple"),
-        ("completed", "green"),
-        ("cancelled", "orange"),
-        ("not launched", "red"),
-    ];
-    panel.coloured(&curves)
+    row("Flow").with([
+        series(
+            "Jobs per minute",
+            "As sdiag counts them. If many more are submitted than started for hours, the queue grows. Completed: ended, with any exit \
+             code; running jobs that are cancelled are not in it. Cancelled: scancel requests, of any signal. Not launched is what sdiag \
+             calls failed: jobs that slurmd could not start.",
+        )
+        .line("submitted", "blue", &per_minute("submitted"))
+        .line("started", "purple", &per_minute("started"))
+        .line("completed", "green", &per_minute("completed"))
+        .line("cancelled", "orange", &per_minute("canceled"))
+        .line("not launched", "red", &per_minute("failed"))
+        .unit("short")
+        .sized(24, 9),
+        pending_and_running(),
+        series(
+            "Jobs started by backfill",
+            "Jobs started per minute, and how many of them were started by backfill. If backfill starts nearly all of them, the \
+             main scheduler does not get far enough into the queue.",
+        )
+        .line("all", "blue", &per_minute("started"))
+        .line("by backfill", "orange", &per_minute("backfilled"))
+        .unit("short"),
+    ])
 }
 
 fn states() -> Row {
@@ -109,124 +89,100 @@ fn states() -> Row {
     let over = format!("state.{}", over.replace(' ', "|state."));
     let by_state = |title: &str, description: &str, leaf: &str| {
         let live = format!("exclude($prefix.slurm_jobs.state.*.gauge-{leaf}, '{over}')");
-        series(title, description).each(&live).stacked().whole().survey().coloured(&JOBS)
+        series(title, description).each(&live).stacked().whole().coloured(&JOBS)
     };
-    closed(
-        "States and reasons (collectors.jobs)",
-        vec![
-            needs(needs::JOBS),
-            by_state("Jobs by state", "Jobs that have not finished, by state.", "jobs"),
-            by_state("CPUs by state", "CPUs that the jobs have allocated, or request while they are pending.", "cpus"),
-            bars(
-                "Why jobs wait",
-                "Pending jobs by reason. Blue: the cluster is busy. Grey: the users asked for it. Orange: a limit has been reached \
-                 (QOS…, Assoc…). Red: somebody should investigate.",
-            )
-            .each("highestCurrent($prefix.slurm_jobs.reason.*.gauge-jobs, 12)")
-            .colour_of_others("orange")
-            .coloured(&REASONS)
-            .whole(),
-            by_state("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.", "gpus")
-                .sized(12, 9),
-            series(
-                "Job records",
-                "Jobs that slurmctld holds in its memory, also ended ones for MinJobAge; the waiting tasks of an array are one record. At \
-                 MaxJobCount (10,000 unless slurm.conf sets it) sbatch is refused.",
-            )
-            .curve("records", "$prefix.slurm_jobs.total.gauge-records")
-            .min(0.0)
-            .whole()
-            .survey()
-            .sized(24, 7),
-        ],
-    )
+    closed("States and reasons (collectors.jobs)").surveys(needs::JOBS).with([
+        by_state("Jobs by state", "Jobs that have not finished, by state.", "jobs"),
+        by_state("CPUs by state", "CPUs that the jobs have allocated, or request while they are pending.", "cpus"),
+        bars(
+            "Why jobs wait",
+            "Pending jobs by reason. Blue: the cluster is busy. Grey: the users asked for it. Orange: a limit has been reached \
+             (QOS…, Assoc…). Red: somebody should investigate.",
+        )
+        .each("highestCurrent($prefix.slurm_jobs.reason.*.gauge-jobs, 12)")
+        .colour_of_others("orange")
+        .coloured(&REASONS)
+        .whole(),
+        by_state("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.", "gpus")
+            .sized(12, 9),
+        series(
+            "Job records",
+            "Jobs that slurmctld holds in its memory, also ended ones for MinJobAge; the waiting tasks of an array are one record. At \
+             MaxJobCount (10,000 unless slurm.conf sets it) sbatch is refused.",
+        )
+        .curve("records", "$prefix.slurm_jobs.total.gauge-records")
+        .whole()
+        .sized(24, 7),
+    ])
 }
 
 fn waiting() -> Row {
-    closed(
-        "Waiting times (collectors.jobs)",
-        vec![
-            needs(needs::JOBS),
-            waits(
-                "Wait so far, pending jobs",
-                "Time since the pending jobs were submitted. Half of the jobs have waited less than the median.",
-                "$prefix.slurm_jobs.waiting.gauge-wait",
-                ("longest", "max"),
-            ),
-            waits(
-                "Wait before start",
-                "How long the jobs that started since the last round had been eligible. No point if none started.",
-                "$prefix.slurm_jobs.waiting.gauge-started_wait",
-                ("longest", "max"),
-            ),
-            series(
-                "Waiting by partition",
-                "Nine out of ten pending jobs in the partition have been waiting for less time than this.",
-            )
-            .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
-            .unit("s")
-            .log()
-            .survey()
-            .leads_to("This partition alone", "jobs", "partition")
-            .sized(24, 8),
-        ],
-    )
+    closed("Waiting times (collectors.jobs)").surveys(needs::JOBS).with([
+        waits(
+            "Wait so far, pending jobs",
+            "Time since the pending jobs were submitted. Half of the jobs have waited less than the median.",
+            "$prefix.slurm_jobs.waiting.gauge-wait",
+            ("longest", "max"),
+        ),
+        waits(
+            "Wait before start",
+            "How long the jobs that started since the last round had been eligible. No point if none started.",
+            "$prefix.slurm_jobs.waiting.gauge-started_wait",
+            ("longest", "max"),
+        ),
+        series(
+            "Waiting by partition",
+            "Nine out of ten pending jobs in the partition have been waiting for less time than this.",
+        )
+        .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
+        .unit("s")
+        .log()
+        .leads_to("This partition alone", "jobs", "partition")
+        .sized(24, 8),
+    ])
 }
 
 /// Times of which there are a median, a ninetieth percentile and a third figure: its name, and the end of its path.
 pub(crate) fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)) -> Panel {
     let path = |end: &str| format!("{leaf}_{end}");
     series(title, description)
-        .curve("median", &path("p50"))
-        .curve("nine of ten", &path("p90"))
-        .curve(third, &path(last))
+        .line("median", "green", &path("p50"))
+        .line("nine of ten", "orange", &path("p90"))
+        .line(third, "red", &path(last))
         .unit("s")
         .log()
-        .survey()
-        .colour("median", "green")
-        .colour("nine of ten", "orange")
-        .colour(third, "red")
 }
 
 fn starts() -> Row {
     let path = |leaf: &str| format!("$prefix.slurm_jobs.expected_start.gauge-{leaf}");
-    closed(
-        "When jobs will start (collectors.jobs)",
-        vec![
-            needs(needs::JOBS),
-            waits(
-                "Time until pending jobs start",
-                "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
-                 goes first. The waiting tasks of an array have one start, that of the next task.",
-                "$prefix.slurm_jobs.expected_start.gauge-start_in",
-("last", "max"),
-            ),
-            series(
-                "Pending records with and without a plan",
-                "Planned: backfill expects a start. Overdue: it should have started. Not planned: held, waiting for something else than \
-                 resources, or further down the queue than backfill looks (bf_max_job_test).",
-            )
-            .curve("planned", &path("planned"))
-            .curve("overdue", &path("overdue"))
-            .curve("not planned", &path("unplanned"))
-            .stacked()
-            .whole()
-            .survey()
-            .colour("planned", "green")
-            .colour("overdue", "orange")
-            .colour("not planned", "text"),
-            series(
-                "Time until start, by partition",
-                "Half of the partition's planned records start sooner.",
-            )
-            .nodes("$prefix.slurm_jobs.partition.$partition.expected_start.gauge-start_in_p50", -3)
-            .unit("s")
-            .log()
-            .survey()
-            .leads_to("This partition alone", "jobs", "partition")
-            .sized(24, 8),
-        ],
-    )
+    closed("When jobs will start (collectors.jobs)").surveys(needs::JOBS).with([
+        waits(
+            "Time until pending jobs start",
+            "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
+             goes first. The waiting tasks of an array have one start, that of the next task.",
+            "$prefix.slurm_jobs.expected_start.gauge-start_in",
+            ("last", "max"),
+        ),
+        series(
+            "Pending records with and without a plan",
+            "Planned: backfill expects a start. Overdue: it should have started. Not planned: held, waiting for something else than \
+             resources, or further down the queue than backfill looks (bf_max_job_test).",
+        )
+        .line("planned", "green", &path("planned"))
+        .line("overdue", "orange", &path("overdue"))
+        .line("not planned", "text", &path("unplanned"))
+        .stacked()
+        .whole(),
+        series(
+            "Time until start, by partition",
+            "Half of the partition's planned records start sooner.",
+        )
+        .nodes("$prefix.slurm_jobs.partition.$partition.expected_start.gauge-start_in_p50", -3)
+        .unit("s")
+        .log()
+        .leads_to("This partition alone", "jobs", "partition")
+        .sized(24, 8),
+    ])
 }
 
 fn who() -> Row {
@@ -236,7 +192,6 @@ fn who() -> Row {
             .nodes(&format!("highestAverage({chosen}, 10)"), -4)
             .stacked()
             .whole()
-            .survey()
             .leads_to("This one alone", "jobs", dimension)
     };
     let both = |dimension: &str, several: &str| {
@@ -247,6 +202,7 @@ fn who() -> Row {
         ]
     };
     let all = [both("partition", "partitions"), both("account", "accounts"), both("user", "users")];
-    let panels = std::iter::once(needs(needs::WHO)).chain(all.into_iter().flatten());
-    closed("By partition, account and user (collectors.jobs)", panels.collect())
+    closed("By partition, account and user (collectors.jobs)")
+        .surveys(needs::WHO)
+        .with(all.into_iter().flatten())
 }

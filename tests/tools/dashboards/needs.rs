@@ -1,6 +1,7 @@
 //! What a closed row needs before it shows anything: the key that opens it, and what that costs slurmctld.
 
-use crate::panel::{Panel, text};
+use crate::grafana::Row;
+use crate::panel::text;
 
 /// A collector that is off by default.
 #[derive(Debug, Clone, Copy)]
@@ -70,8 +71,19 @@ pub(crate) const SLURMDBD: Need = Need {
     cost: "slurmctld: nothing. slurmdbd: one request a minute.",
 };
 
-/// The first panel of the row.
-pub(crate) fn needs(need: Need) -> Panel {
-    let Need { keys, cost } = need;
-    text("", &format!("**Needs:** {keys}. **Costs:** {cost}")).sized(24, 2)
+pub(crate) const SEVERAL: Need = Need {
+    keys: "`follow` in `[slurm]` for the first curve, `rest` with a token for the second",
+    cost: "nothing more.",
+};
+
+impl Row {
+    /// Says so in its first panel.
+    pub(crate) fn needs(self, Need { keys, cost }: Need) -> Self {
+        self.with([text("", &format!("**Needs:** {keys}. **Costs:** {cost}")).sized(24, 2)])
+    }
+
+    /// The same for a collector of surveys.
+    pub(crate) fn surveys(self, need: Need) -> Self {
+        self.survey().needs(need)
+    }
 }

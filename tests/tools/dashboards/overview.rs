@@ -3,7 +3,7 @@
 //! What is open has data with the shipped configuration. Other collectors have rows of their own, which are closed.
 
 use crate::grafana::{Dashboard, Row, closed, top};
-use crate::needs::{self, needs};
+use crate::needs;
 use crate::panel::{Panel, alerts, series, stat, table};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -53,12 +53,9 @@ pub(crate) fn jobs() -> Panel {
 /// The same over time.
 pub(crate) fn pending_and_running() -> Panel {
     series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
-        .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
-        .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
-        .min(0.0)
+        .line("pending", "yellow", "$prefix.slurm_sched_stats.gauge-jobs_pending")
+        .line("running", "blue", "$prefix.slurm_sched_stats.gauge-jobs_running")
         .whole()
-        .colour("pending", "yellow")
-        .colour("running", "blue")
 }
 
 /// Nodes in these states; 0 instead of nothing if no node was ever in one of them.
@@ -77,7 +74,7 @@ pub(crate) const DOWN: &str = "down,fail,inval,unknown";
 pub(crate) const DRAINED: &str = "drained,draining";
 
 fn now() -> Row {
-    top(vec![
+    top([
         age_of_data().sized(3, 4),
         answers().sized(3, 4),
         stat(
@@ -101,9 +98,8 @@ fn now() -> Row {
             .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
             .unit("locale")
             .decimals(0)
-            .neutral()
-            .sized(4, 4),
-        jobs().sized(4, 4),
+            .neutral(),
+        jobs(),
         stat(
             "Carbon waits",
             "How long the oldest tick has waited to be sent to a Carbon. Above 0, a destination is down or slow; nothing is lost before \
@@ -111,8 +107,7 @@ fn now() -> Row {
         )
         .curve("oldest tick", "maxSeries($prefix.slurm_graphite.*.carbon.*.gauge-queue_age)")
         .unit("s")
-        .worry(60.0, 3600.0)
-        .sized(4, 4),
+        .worry(60.0, 3600.0),
     ])
 }
 
@@ -134,9 +129,16 @@ pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(
     sumSeries(movingSum($prefix.slurm_jobs_finished.total.work.gauge-jobs, '1hour'))), \
     isNonNull($prefix.slurm_jobs_finished.total.work.gauge-jobs))";
 
+/// The same now.
+pub(crate) fn failing(title: &str) -> Panel {
+    let description =
+        "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.";
+    stat(title, description).curve("failed", FAILING).unit("percentunit").worry(0.2, 0.5)
+}
+
 fn lately() -> Row {
     let rate = |leaf: &str| format!("$prefix.slurm_sched_interval.gauge-jobs_{leaf}_per_minute");
-    top(vec![
+    top([
         alerts(
             "Alerts",
             "Alerts that are firing or pending. Each one links to its page of the runbook. The list is also empty if the alert rules \
@@ -147,38 +149,31 @@ fn lately() -> Row {
             "Jobs per minute",
             "Do jobs arrive, start and end? \"not launched\" is what sdiag calls failed: jobs that slurmd could not start.",
         )
-        .curve("submitted", &rate("submitted"))
-        .curve("started", &rate("started"))
-        .curve("completed", &rate("completed"))
-        .curve("not launched", &rate("failed"))
+        .line("submitted", "yellow", &rate("submitted"))
+        .line("started", "blue", &rate("started"))
+        .line("completed", "green", &rate("completed"))
+        .line("not launched", "red", &rate("failed"))
         .unit("short")
-        .min(0.0)
-        .coloured(&[("submitted", "yellow"), ("started", "blue"), ("completed", "green"), ("not launched", "red")])
         .sized(8, 8),
         series(
             "slurmctld at work",
             "Share of the time that the main and backfill schedulers were running. If the main scheduler runs more than half of the \
              time, RPCs have to wait.",
         )
-        .curve("main", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
-        .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
+        .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
+        .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
         .unit("percentunit")
-        .min(0.0)
         .worry(0.5, 0.8)
-        .colour("main", "blue")
-        .colour("backfill", "orange")
         .sized(8, 8),
         series(
             "How long slurmctld takes",
             "Mean time of an RPC, and of a cycle of the main scheduler, in each interval. Both wait for the same locks.",
         )
-        .curve("RPC", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
-        .curve("main cycle", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
+        .line("RPC", "purple", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+        .line("main cycle", "blue", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
         .unit("µs")
         .log()
         .worry(100_000.0, 1_000_000.0)
-        .colour("RPC", "purple")
-        .colour("main cycle", "blue")
         .sized(8, 8),
         table(
             "RPC types by slurmctld's time",
@@ -251,95 +246,72 @@ fn nodes() -> Row {
             .sized(6, 4)
             .neutral()
     };
-    closed(
-        "Nodes (collectors.nodes)",
-        vec![
-            needs(needs::NODES),
-            used("CPUs in use", "cpus", "Share of all CPUs that is allocated to jobs."),
-            used(
-                "GPUs in use",
-                "gpus",
-                "Share of all GPUs that is allocated to jobs. A cluster without GPUs has no data here.",
-            ),
-            nodes_out().sized(12, 4),
-        ],
-    )
+    closed("Nodes (collectors.nodes)").surveys(needs::NODES).with([
+        used("CPUs in use", "cpus", "Share of all CPUs that is allocated to jobs."),
+        used(
+            "GPUs in use",
+            "gpus",
+            "Share of all GPUs that is allocated to jobs. A cluster without GPUs has no data here.",
+        ),
+        nodes_out().sized(12, 4),
+    ])
 }
 
 fn partitions() -> Row {
-    closed(
-        "Partitions (collectors.partitions)",
-        vec![
-            needs(needs::PARTITIONS),
-            table(
-                "Partitions by pending jobs",
-                "Partitions with the most pending jobs. Click a name to see its jobs.",
-                "Partition",
-            )
-            .each(&most("slurm_partitions.*.gauge-jobs_pending"))
-            .whole()
-            .leads_to("Jobs of this partition", "jobs", "partition")
-            .sized(12, 9),
-            table(
-                "Partitions by CPUs in use",
-                "Share of each partition's CPUs that is allocated to jobs.",
-                "Partition",
-            )
-            .each("asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, $prefix.slurm_partitions.*.gauge-cpus_total, -2)")
-            .unit("percent")
-            .max(100.0)
-            .leads_to("This partition", "cluster", "partition")
-            .sized(12, 9),
-        ],
-    )
+    closed("Partitions (collectors.partitions)").surveys(needs::PARTITIONS).with([
+        table(
+            "Partitions by pending jobs",
+            "Partitions with the most pending jobs. Click a name to see its jobs.",
+            "Partition",
+        )
+        .each(&most("slurm_partitions.*.gauge-jobs_pending"))
+        .whole()
+        .leads_to("Jobs of this partition", "jobs", "partition")
+        .sized(12, 9),
+        table(
+            "Partitions by CPUs in use",
+            "Share of each partition's CPUs that is allocated to jobs.",
+            "Partition",
+        )
+        .each("asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, $prefix.slurm_partitions.*.gauge-cpus_total, -2)")
+        .unit("percent")
+        .max(100.0)
+        .leads_to("This partition", "cluster", "partition")
+        .sized(12, 9),
+    ])
 }
 
 fn users() -> Row {
-    closed(
-        "Users (users = N in collectors.jobs and collectors.rpc_stats)",
-        vec![
-            needs(needs::USERS),
-            table(
-                "Users by CPUs",
-                "Users whose jobs have the most CPUs. Click a name to see that user's jobs.",
-                "User",
-            )
-            .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
+    closed("Users (users = N in collectors.jobs and collectors.rpc_stats)").surveys(needs::USERS).with([
+        table(
+            "Users by CPUs",
+            "Users whose jobs have the most CPUs. Click a name to see that user's jobs.",
+            "User",
+        )
+        .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
+        .whole()
+        .leads_to("Jobs of this user", "jobs", "user"),
+        table("Users by pending jobs", "Users with the most pending jobs.", "User")
+            .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
             .whole()
             .leads_to("Jobs of this user", "jobs", "user"),
-            table("Users by pending jobs", "Users with the most pending jobs.", "User")
-                .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
-                .whole()
-                .leads_to("Jobs of this user", "jobs", "user"),
-            table(
-                "Users by slurmctld's time",
-                "Users whose RPCs keep slurmctld busy. 100% is one thread that does nothing else. Click a name to see what that user \
-                 requests.",
-                "User",
-            )
-            .each(&busiest("user"))
-            .unit("percentunit")
-            .decimals(1)
-            .leads_to("RPCs of this user", "rpc", "user"),
-        ],
-    )
+        table(
+            "Users by slurmctld's time",
+            "Users whose RPCs keep slurmctld busy. 100% is one thread that does nothing else. Click a name to see what that user \
+             requests.",
+            "User",
+        )
+        .each(&busiest("user"))
+        .unit("percentunit")
+        .decimals(1)
+        .leads_to("RPCs of this user", "rpc", "user"),
+    ])
 }
 
 fn finished() -> Row {
-    closed(
-        "Jobs that fail (collectors.finished)",
-        vec![
-            needs(needs::FINISHED),
-            stat(
-                "Jobs failing",
-                "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
-            )
-            .curve("failed", FAILING)
-            .unit("percentunit")
-            .worry(0.2, 0.5)
-            .sized(6, 4),
-        ],
-    )
+    closed("Jobs that fail (collectors.finished)")
+        .surveys(needs::FINISHED)
+        .with([failing("Jobs failing").sized(6, 4)])
 }
 
 /// Curves here are named by their prefix, which tells clusters apart.
@@ -350,32 +322,29 @@ fn clusters() -> Row {
         )
     };
     let each = |title: &str, description: &str, leaf: &str| {
-        series(title, description).named(&both(leaf)).min(0.0).sized(8, 8)
+        series(title, description).named(&both(leaf)).sized(8, 8)
     };
-    closed(
-        "All clusters side by side",
-        vec![
-            each(
-                "Jobs pending, by cluster",
-                "All clusters that have data in this Graphite.",
-                "slurm_sched_stats.gauge-jobs_pending",
-            )
-            .unit("locale")
-            .decimals(0),
-            each(
-                "Jobs running, by cluster",
-                "All clusters that have data in this Graphite.",
-                "slurm_sched_stats.gauge-jobs_running",
-            )
-            .unit("locale")
-            .decimals(0),
-            each(
-                "Main scheduler at work, by cluster",
-                "Share of the time that each cluster's main scheduler was running.",
-                "slurm_sched_interval.gauge-main_busy_fraction",
-            )
-            .unit("percentunit")
-            .worry(0.5, 0.8),
-        ],
-    )
+    closed("All clusters side by side").with([
+        each(
+            "Jobs pending, by cluster",
+            "All clusters that have data in this Graphite.",
+            "slurm_sched_stats.gauge-jobs_pending",
+        )
+        .unit("locale")
+        .decimals(0),
+        each(
+            "Jobs running, by cluster",
+            "All clusters that have data in this Graphite.",
+            "slurm_sched_stats.gauge-jobs_running",
+        )
+        .unit("locale")
+        .decimals(0),
+        each(
+            "Main scheduler at work, by cluster",
+            "Share of the time that each cluster's main scheduler was running.",
+            "slurm_sched_interval.gauge-main_busy_fraction",
+        )
+        .unit("percentunit")
+        .worry(0.5, 0.8),
+    ])
 }

@@ -88,6 +88,11 @@ impl Panel {
         self.target(target, Name::Alias(name.to_owned()))
     }
 
+    /// The same in a fixed colour.
+    pub(crate) fn line(self, name: &str, colour: &str, target: &str) -> Self {
+        self.curve(name, target).colour(name, colour)
+    }
+
     /// Adds a target with one or more curves, named by the path node before the leaf.
     pub(crate) fn each(self, target: &str) -> Self {
         self.nodes(target, -2)
@@ -134,6 +139,12 @@ impl Panel {
         self.default("min", number(value))
     }
 
+    /// The axis begins where the curves do.
+    pub(crate) fn without_min(mut self) -> Self {
+        self.defaults.remove("min");
+        self
+    }
+
     /// The axis ends at this value.
     pub(crate) fn max(self, value: f64) -> Self {
         self.default("max", number(value))
@@ -154,14 +165,14 @@ impl Panel {
     pub(crate) fn log(mut self) -> Self {
         self.custom.insert("scaleDistribution".to_owned(), json!({ "type": "log", "log": 10 }));
         self.custom.insert("fillOpacity".to_owned(), json!(0));
-        self
+        self.without_min()
     }
 
     /// Stacks its curves.
     pub(crate) fn stacked(mut self) -> Self {
         self.custom.insert("stacking".to_owned(), json!({ "mode": "normal", "group": "A" }));
         self.custom.insert("fillOpacity".to_owned(), json!(45));
-        self.min(0.0)
+        self
     }
 
     /// Yellow and red from these values on, with dashed lines in graphs.
@@ -199,9 +210,11 @@ impl Panel {
         )
     }
 
-    /// The panel shows a survey, which runs once a minute and not at every tick.
+    /// The panel shows a survey, which runs once a minute and not at every tick. Only lines are drawn from one point to the next.
     pub(crate) fn survey(mut self) -> Self {
-        self.custom.insert("spanNulls".to_owned(), json!(ROUNDS_MS));
+        if self.custom.get("drawStyle").is_some_and(|style| style == "line") {
+            self.custom.insert("spanNulls".to_owned(), json!(ROUNDS_MS));
+        }
         self
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::grafana::{Dashboard, Row, choice, closed, query_variable, row, top};
-use crate::needs::{self, needs};
+use crate::needs;
 use crate::panel::{bars, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -26,7 +26,7 @@ fn most() -> Value {
 }
 
 fn totals() -> Row {
-    top(vec![
+    top([
         stat("RPCs", "RPCs of all types that slurmctld served, per minute.")
             .curve("per minute", "$prefix.slurm_rpc_stats.total.gauge-calls_per_minute")
             .unit("reqpm")
@@ -57,143 +57,121 @@ fn totals() -> Row {
 }
 
 fn types() -> Row {
-    row(
-        "By type",
-        vec![
-            series(
-                "RPC time by type",
-                "Each type's share of slurmctld's RPC time. \"others\" is the sum of the smaller types. If REQUEST_JOB_INFO or \
-                 REQUEST_PARTITION_INFO has a large share, somebody is running squeue or sinfo in a loop.",
-            )
-            .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
-            .curve(
-                "others",
-                "diffSeries(sumSeries($prefix.slurm_rpc_stats.type.$type.gauge-time_share), \
-                 sumSeries(highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)))",
-            )
+    row("By type").with([
+        series(
+            "RPC time by type",
+            "Each type's share of slurmctld's RPC time. \"others\" is the sum of the smaller types. If REQUEST_JOB_INFO or \
+             REQUEST_PARTITION_INFO has a large share, somebody is running squeue or sinfo in a loop.",
+        )
+        .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
+        .line(
+            "others",
+            "text",
+            "diffSeries(sumSeries($prefix.slurm_rpc_stats.type.$type.gauge-time_share), \
+             sumSeries(highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)))",
+        )
+        .unit("percentunit")
+        .max(1.0)
+        .stacked()
+        .leads_to("This type alone", "rpc", "type")
+        .sized(14, 10),
+        bars("RPC time by type, last interval", "Each type's share of slurmctld's RPC time in the last interval.")
+            .each("highestCurrent($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
             .unit("percentunit")
             .max(1.0)
-            .stacked()
-            .colour("others", "text")
             .leads_to("This type alone", "rpc", "type")
-            .sized(14, 10),
-            bars("RPC time by type, last interval", "Each type's share of slurmctld's RPC time in the last interval.")
-                .each("highestCurrent($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
-                .unit("percentunit")
-                .max(1.0)
-                .leads_to("This type alone", "rpc", "type")
-                .sized(10, 10),
-            series("Calls", "RPCs per minute, by type.")
-                .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-calls_per_minute, $most)")
-                .unit("reqpm")
-                .min(0.0),
-            series("Time of one call", "Mean time of an RPC in the interval, including the time that it waited for locks. There is no \
-                    point if there was no RPC.")
-                .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-interval_mean_time, $most)")
-                .unit("µs")
-                .log()
-                .worry(100_000.0, 1_000_000.0),
-            series("Tables", "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; further types and users are not \
-                    counted at all. That the table of users is full is normal where there are many: only sdiag --reset, which begins all \
-                    counters again, or a restart of slurmctld empties it.")
-                .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
-                .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
-                .min(0.0)
-                .whole()
-                .sized(24, 7),
-        ],
-    )
+            .sized(10, 10),
+        series("Calls", "RPCs per minute, by type.")
+            .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-calls_per_minute, $most)")
+            .unit("reqpm"),
+        series("Time of one call", "Mean time of an RPC in the interval, including the time that it waited for locks. There is no \
+                point if there was no RPC.")
+            .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-interval_mean_time, $most)")
+            .unit("µs")
+            .log()
+            .worry(100_000.0, 1_000_000.0),
+        series("Tables", "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; further types and users are not \
+                counted at all. That the table of users is full is normal where there are many: only sdiag --reset, which begins all \
+                counters again, or a restart of slurmctld empties it.")
+            .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
+            .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
+            .whole()
+            .sized(24, 7),
+    ])
 }
 
 fn users() -> Row {
-    closed(
-        "By user (collectors.rpc_stats, users = N)",
-        vec![
-            needs(needs::RPC_USERS),
-            series("RPC time by user", "Each user's share of slurmctld's RPC time. \"others\" is the sum of all users without \
-                    their own path.")
-                .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-time_share, $most)")
-                .curve("others", "$prefix.slurm_rpc_stats.others.gauge-time_share")
-                .unit("percentunit")
-                .max(1.0)
-                .stacked()
-                .leads_to("This user alone", "rpc", "user")
-                .colour("others", "text"),
-            series("RPCs by user", "RPCs per minute. A user far above the rest is probably running a script that polls slurmctld.")
-                .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-calls_per_minute, $most)")
-                .curve("others", "$prefix.slurm_rpc_stats.others.gauge-calls_per_minute")
-                .unit("reqpm")
-                .min(0.0)
-                .leads_to("This user alone", "rpc", "user")
-                .colour("others", "text"),
-        ],
-    )
+    closed("By user (collectors.rpc_stats, users = N)").needs(needs::RPC_USERS).with([
+        series(
+            "RPC time by user",
+            "Each user's share of slurmctld's RPC time. \"others\" is the sum of all users without \
+                their own path.",
+        )
+        .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-time_share, $most)")
+        .line("others", "text", "$prefix.slurm_rpc_stats.others.gauge-time_share")
+        .unit("percentunit")
+        .max(1.0)
+        .stacked()
+        .leads_to("This user alone", "rpc", "user"),
+        series(
+            "RPCs by user",
+            "RPCs per minute. A user far above the rest is probably running a script that polls slurmctld.",
+        )
+        .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-calls_per_minute, $most)")
+        .line("others", "text", "$prefix.slurm_rpc_stats.others.gauge-calls_per_minute")
+        .unit("reqpm")
+        .leads_to("This user alone", "rpc", "user"),
+    ])
 }
 
 fn queue() -> Row {
-    closed(
-        "Queued and pending RPCs (the queue: Slurm 24.05 and later, where enabled)",
-        vec![
-            series("Queued", "RPCs that are waiting in slurmctld's queue, by type.")
-                .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-queued, $most)")
-                .whole()
-                .min(0.0),
-            series("Dropped", "RPCs that slurmctld refused because the queue of their type was full.")
-                .each(
-                    "highestMax(nonNegativeDerivative($prefix.slurm_rpc_stats.type.$type.gauge-dropped), $most)",
-                )
-                .unit("short")
-                .min(0.0),
-            series("Pending", "RPCs to nodes that are waiting for an agent, by type.")
-                .each("highestAverage($prefix.slurm_rpc_stats.pending.*.gauge-count, $most)")
-                .whole()
-                .min(0.0),
-            series(
-                "Pending, all",
-                "RPCs to nodes that are waiting for an agent, and how many of them sdiag would list.",
+    closed("Queued and pending RPCs (the queue: Slurm 24.05 and later, where enabled)").with([
+        series("Queued", "RPCs that are waiting in slurmctld's queue, by type.")
+            .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-queued, $most)")
+            .whole(),
+        series("Dropped", "RPCs that slurmctld refused because the queue of their type was full.")
+            .each(
+                "highestMax(nonNegativeDerivative($prefix.slurm_rpc_stats.type.$type.gauge-dropped), $most)",
             )
-            .curve("pending", "$prefix.slurm_rpc_stats.pending_total.gauge-count")
-            .curve("listed", "$prefix.slurm_rpc_stats.pending_total.gauge-dumped")
-            .whole()
-            .min(0.0),
-        ],
-    )
+            .unit("short"),
+        series("Pending", "RPCs to nodes that are waiting for an agent, by type.")
+            .each("highestAverage($prefix.slurm_rpc_stats.pending.*.gauge-count, $most)")
+            .whole(),
+        series(
+            "Pending, all",
+            "RPCs to nodes that are waiting for an agent, and how many of them sdiag would list.",
+        )
+        .curve("pending", "$prefix.slurm_rpc_stats.pending_total.gauge-count")
+        .curve("listed", "$prefix.slurm_rpc_stats.pending_total.gauge-dumped")
+        .whole(),
+    ])
 }
 
 /// slurmdbd's own RPCs: a slow slurmdbd makes slurmctld slow.
 fn slurmdbd() -> Row {
     let most = |leaf: &str| format!("highestAverage($prefix.slurm_slurmdbd.type.*.gauge-{leaf}, $most)");
-    closed(
-        "slurmdbd (collectors.slurmdbd)",
-        vec![
-            needs(needs::SLURMDBD),
-            series(
-                "Age of the roll-ups",
-                "Time since the end of the last hour, day and month that slurmdbd has rolled up for sreport. The hourly figure is \
-                 normally below one hour. Above two hours, slurmdbd or its database hangs.",
-            )
-            .each("$prefix.slurm_slurmdbd.rollup.*.gauge-age")
-            .unit("s")
-            .log()
-            .survey()
-            .worry(7200.0, 86400.0),
-            series("slurmdbd: time of an RPC", "Mean time of an RPC in the interval. It grows when the database is slow, for example \
-                    because of its disk, a purge or a backup.")
-                .curve("mean", "$prefix.slurm_slurmdbd.total.gauge-interval_mean_time")
-                .unit("µs")
-                .log()
-                .survey(),
-            series("slurmdbd: RPC time by type", "Each type's share of slurmdbd's RPC time, for all clusters that slurmdbd serves.")
-                .each(&most("time_share"))
-                .unit("percentunit")
-                .max(1.0)
-                .stacked()
-                .survey(),
-            series("slurmdbd: calls", "RPCs per minute, by type.")
-                .each(&most("calls_per_minute"))
-                .unit("reqpm")
-                .min(0.0)
-                .survey(),
-        ],
-    )
+    closed("slurmdbd (collectors.slurmdbd)").surveys(needs::SLURMDBD).with([
+        series(
+            "Age of the roll-ups",
+            "Time since the end of the last hour, day and month that slurmdbd has rolled up for sreport. The hourly figure is \
+             normally below one hour. Above two hours, slurmdbd or its database hangs.",
+        )
+        .each("$prefix.slurm_slurmdbd.rollup.*.gauge-age")
+        .unit("s")
+        .log()
+        .worry(7200.0, 86400.0),
+        series("slurmdbd: time of an RPC", "Mean time of an RPC in the interval. It grows when the database is slow, for example \
+                because of its disk, a purge or a backup.")
+            .curve("mean", "$prefix.slurm_slurmdbd.total.gauge-interval_mean_time")
+            .unit("µs")
+            .log(),
+        series("slurmdbd: RPC time by type", "Each type's share of slurmdbd's RPC time, for all clusters that slurmdbd serves.")
+            .each(&most("time_share"))
+            .unit("percentunit")
+            .max(1.0)
+            .stacked(),
+        series("slurmdbd: calls", "RPCs per minute, by type.")
+            .each(&most("calls_per_minute"))
+            .unit("reqpm"),
+    ])
 }

@@ -15,7 +15,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Runbook",
         description: "An alert fired: what does it mean, and what is there to do?",
         variables: Vec::new(),
-        rows: vec![top(pages().map(|(title, page)| text(title, page).sized(12, 11)).collect())],
+        rows: vec![top(pages().map(|(title, page)| text(title, page).sized(12, 11)))],
     }
 }
 

@@ -1,7 +1,7 @@
 //! *Scheduler*: is slurmctld healthy, how long do its cycles take, how far do they get, and why do they end?
 
 use crate::grafana::{Dashboard, Row, closed, row, top};
-use crate::needs::{self, needs};
+use crate::needs;
 use crate::overview::{age_of_data, answers, jobs};
 use crate::panel::{Panel, series, stat};
 
@@ -16,7 +16,7 @@ pub(crate) fn dashboard() -> Dashboard {
 }
 
 fn health() -> Row {
-    top(vec![
+    top([
         age_of_data().sized(3, 4),
         answers().sized(3, 4),
         stat(
@@ -27,7 +27,6 @@ fn health() -> Row {
         )
         .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
         .unit("s")
-        .sized(4, 4)
         .neutral(),
         stat(
             "RPC threads",
@@ -49,188 +48,152 @@ fn health() -> Row {
               accounting records are lost.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
             .whole()
-            .sized(4, 4)
             .worry(100.0, 2000.0),
-        jobs().sized(4, 4),
+        jobs(),
     ])
 }
 
 fn cycles() -> Row {
-    row(
-        "Cycles",
-        vec![
-            cycle_times(
-                "Main scheduler: cycle time",
-                "The mean of the interval shows the present. The mean and maximum since the reset are sdiag's. They cover the time \
-                 since midnight UTC, so they hide a stall of a few minutes; up to Slurm 25.05 the sum behind the mean also wraps after \
-                 71.6 minutes of scheduling. Cycles of more than a few seconds hold slurmctld's locks and make commands wait; see \
-                 max_sched_time and default_queue_depth.",
-            )
-            .curve("last cycle", "$prefix.slurm_sched_stats.gauge-main_last_cycle")
-            .curve("mean, interval", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
-            .curve("mean since reset", "$prefix.slurm_sched_stats.gauge-main_mean_cycle")
-            .curve("max since reset", "consolidateBy($prefix.slurm_sched_stats.gauge-main_max_cycle, 'max')")
-            .worry(1_000_000.0, 5_000_000.0),
-            cycle_times(
-                "Backfill: cycle time",
-                "Cycle time without the time that backfill slept to let other work proceed. Near bf_max_time, the cycle was cut short \
-                 and did not reach the end of the queue; see the coverage below.",
-            )
-            .curve("last cycle", "$prefix.slurm_sched_stats.gauge-bf_last_cycle")
-            .curve("mean, interval", "$prefix.slurm_sched_interval.gauge-bf_mean_cycle")
-            .curve("mean since reset", "$prefix.slurm_sched_stats.gauge-bf_mean_cycle")
-            .curve("max since reset", "consolidateBy($prefix.slurm_sched_stats.gauge-bf_max_cycle, 'max')"),
-            series(
-                "Busy fraction",
-                "Share of the time that each scheduler was running. If the main scheduler runs more than half of the time, RPCs have to \
-                 wait. A backfill scheduler near 1 never pauses.",
-            )
-            .curve("main", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
-            .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
-            .unit("percentunit")
-            .min(0.0)
-            .worry(0.5, 0.8)
-            .colour("main", "blue")
-            .colour("backfill", "orange"),
-            series(
-                "Cycles per minute",
-                "Backfill runs every bf_interval (30 seconds). The main scheduler also runs when a job is submitted or ends.",
-            )
-            .curve("main", "$prefix.slurm_sched_interval.gauge-main_cycles_per_minute")
-            .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_cycles_per_minute")
-            .unit("short")
-            .min(0.0)
-            .colour("main", "blue")
-            .colour("backfill", "orange"),
-        ],
-    )
+    row("Cycles").with([
+        cycle_times(
+            "main",
+            "Main scheduler: cycle time",
+            "The mean of the interval shows the present. The mean and maximum since the reset are sdiag's. They cover the time \
+             since midnight UTC, so they hide a stall of a few minutes; up to Slurm 25.05 the sum behind the mean also wraps after \
+             71.6 minutes of scheduling. Cycles of more than a few seconds hold slurmctld's locks and make commands wait; see \
+             max_sched_time and default_queue_depth.",
+        )
+        .worry(1_000_000.0, 5_000_000.0),
+        cycle_times(
+            "bf",
+            "Backfill: cycle time",
+            "Cycle time without the time that backfill slept to let other work proceed. Near bf_max_time, the cycle was cut short \
+             and did not reach the end of the queue; see the coverage below.",
+        ),
+        series(
+            "Busy fraction",
+            "Share of the time that each scheduler was running. If the main scheduler runs more than half of the time, RPCs have to \
+             wait. A backfill scheduler near 1 never pauses.",
+        )
+        .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
+        .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
+        .unit("percentunit")
+        .worry(0.5, 0.8),
+        series(
+            "Cycles per minute",
+            "Backfill runs every bf_interval (30 seconds). The main scheduler also runs when a job is submitted or ends.",
+        )
+        .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_cycles_per_minute")
+        .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_cycles_per_minute")
+        .unit("short"),
+    ])
 }
 
 /// The last cycle is only a sample, the others are means: the mean of the interval is the thick line.
-fn cycle_times(title: &str, description: &str) -> Panel {
+fn cycle_times(which: &str, title: &str, description: &str) -> Panel {
+    let of_sdiag = |leaf: &str| format!("$prefix.slurm_sched_stats.gauge-{which}_{leaf}");
     series(title, description)
-        .unit("µs")
-        .log()
-        .colour("last cycle", "light-blue")
-        .colour("mean, interval", "orange")
-        .colour("mean since reset", "green")
-        .colour("max since reset", "red")
+        .line("last cycle", "light-blue", &of_sdiag("last_cycle"))
+        .line("mean, interval", "orange", &format!("$prefix.slurm_sched_interval.gauge-{which}_mean_cycle"))
+        .line("mean since reset", "green", &of_sdiag("mean_cycle"))
+        .line("max since reset", "red", &format!("consolidateBy({}, 'max')", of_sdiag("max_cycle")))
         .beside("mean since reset")
         .beside("max since reset")
+        .unit("µs")
+        .log()
 }
 
 fn depth() -> Row {
-    row(
-        "Depth",
-        vec![
-            series(
-                "Main scheduler: queue and depth",
-                "Entries in the queue, and how many of them a cycle examines. A job has one entry for each of its partitions; an array \
-                 has one. After a submission, a cycle examines only default_queue_depth jobs.",
-            )
-            .curve("queue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
-            .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
-            .unit("locale")
-            .decimals(0)
-            .min(0.0)
-            .colour("queue", "blue")
-            .colour("looked at, interval", "orange"),
-            series(
-                "Backfill: queue and depth",
-                "Entries in the queue, and how many jobs and array tasks a cycle examines and tries to start. A job has one entry for \
-                 each of its partitions; an array has one. Coverage is the number of tries divided by the entries of the last cycle, so \
-                 arrays can raise it above 1. If it is well below 1, some jobs were never tried; check bf_max_job_test, bf_max_time and \
-                 the limits per user and partition.",
-            )
-            .curve("queue", "$prefix.slurm_sched_stats.gauge-bf_queue_length")
-            .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")
-            .curve("tried, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean_try")
-            .curve("coverage", "$prefix.slurm_sched_interval.gauge-bf_coverage")
-            .unit("short")
-            .min(0.0)
-            .right("coverage", "percentunit")
-            .colour("queue", "blue")
-            .colour("looked at, interval", "orange")
-            .colour("tried, interval", "green")
-            .colour("coverage", "purple"),
-        ],
-    )
+    row("Depth").with([
+        series(
+            "Main scheduler: queue and depth",
+            "Entries in the queue, and how many of them a cycle examines. A job has one entry for each of its partitions; an array \
+             has one. After a submission, a cycle examines only default_queue_depth jobs.",
+        )
+        .line("queue", "blue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
+        .line("looked at, interval", "orange", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
+        .unit("locale")
+        .decimals(0),
+        series(
+            "Backfill: queue and depth",
+            "Entries in the queue, and how many jobs and array tasks a cycle examines and tries to start. A job has one entry for \
+             each of its partitions; an array has one. Coverage is the number of tries divided by the entries of the last cycle, so \
+             arrays can raise it above 1. If it is well below 1, some jobs were never tried; check bf_max_job_test, bf_max_time and \
+             the limits per user and partition.",
+        )
+        .curve("queue", "$prefix.slurm_sched_stats.gauge-bf_queue_length")
+        .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")
+        .curve("tried, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean_try")
+        .curve("coverage", "$prefix.slurm_sched_interval.gauge-bf_coverage")
+        .unit("short")
+        .right("coverage", "percentunit")
+        .colour("queue", "blue")
+        .colour("looked at, interval", "orange")
+        .colour("tried, interval", "green")
+        .colour("coverage", "purple"),
+    ])
 }
 
 fn server() -> Row {
-    row(
-        "slurmctld",
-        vec![
-            series(
-                "Threads and agents",
-                "RPCs being served right now, and agents that send messages to nodes.",
-            )
-            .curve("RPC threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
-            .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
-            .curve("agent threads", "$prefix.slurm_sched_stats.gauge-agent_thread_count")
+    row("slurmctld").with([
+        series(
+            "Threads and agents",
+            "RPCs being served right now, and agents that send messages to nodes.",
+        )
+        .curve("RPC threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
+        .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
+        .curve("agent threads", "$prefix.slurm_sched_stats.gauge-agent_thread_count")
+        .whole()
+        .worry(128.0, 230.0),
+        series("Queues", "Messages that are waiting to be sent to nodes and to slurmdbd.")
+            .curve("to nodes", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+            .curve("to slurmdbd", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
             .whole()
-            .min(0.0)
-            .worry(128.0, 230.0),
-            series("Queues", "Messages that are waiting to be sent to nodes and to slurmdbd.")
-                .curve("to nodes", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
-                .curve("to slurmdbd", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
-                .whole()
-                .min(0.0)
-                .worry(500.0, 2000.0),
-            series(
-                "Age of the job counts",
-                "Age of slurmctld's own counts of pending and running jobs. Up to 30 seconds is normal. Above a minute, slurmctld's \
-                 background work is delayed.",
-            )
-            .curve("age", "$prefix.slurm_sched_interval.gauge-job_states_age")
-            .unit("s")
-            .min(0.0)
-            .worry(60.0, 300.0),
-            series("RPC time", "Mean time of an RPC in the interval, including the time that it waited for slurmctld's locks. This is \
-                    how long a user waits for squeue.")
-                .curve("mean", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
-                .unit("µs")
-                .log()
-                .worry(100_000.0, 1_000_000.0),
-        ],
-    )
+            .worry(500.0, 2000.0),
+        series(
+            "Age of the job counts",
+            "Age of slurmctld's own counts of pending and running jobs. Up to 30 seconds is normal. Above a minute, slurmctld's \
+             background work is delayed.",
+        )
+        .curve("age", "$prefix.slurm_sched_interval.gauge-job_states_age")
+        .unit("s")
+        .worry(60.0, 300.0),
+        series("RPC time", "Mean time of an RPC in the interval, including the time that it waited for slurmctld's locks. This is \
+                how long a user waits for squeue.")
+            .curve("mean", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+            .unit("µs")
+            .log()
+            .worry(100_000.0, 1_000_000.0),
+    ])
 }
 
 fn controllers() -> Row {
-    closed(
-        "Controllers (collectors.controllers)",
-        vec![
-            needs(needs::CONTROLLERS),
-            series("Controllers", "1 if the host in SlurmctldHost answers a ping, as with scontrol ping.")
-                .each("$prefix.slurm_controllers.*.gauge-up")
-                .min(0.0)
-                .max(1.0)
-                .survey()
-                .sized(24, 5),
-        ],
+    closed("Controllers (collectors.controllers)").surveys(needs::CONTROLLERS).with([series(
+        "Controllers",
+        "1 if the host in SlurmctldHost answers a ping, as with scontrol ping.",
     )
+    .each("$prefix.slurm_controllers.*.gauge-up")
+    .max(1.0)
+    .sized(24, 5)])
 }
 
 fn ends() -> Row {
-    closed(
-        "Why cycles end (Slurm 23.11 and later)",
-        vec![
-            series(
-                "Main scheduler: why cycles ended",
-                "\"end\" is good: the cycle reached the end of the queue. With \"max_depth\" and \"timeout\" it did not. With \
-                 \"rpc_cnt\" it gave way to RPCs (max_rpc_cnt).",
-            )
-            .each("$prefix.slurm_sched_exit.main.*.gauge-interval_count")
-            .unit("short")
-            .stacked(),
-            series(
-                "Backfill: why cycles ended",
-                "\"end\" is good. \"max_job_test\", \"max_job_start\", \"table_limit\" and \"timeout\" are the bf_ limits that can end \
-                 a cycle. \"state_changed\" means that jobs or nodes changed while backfill slept.",
-            )
-            .each("$prefix.slurm_sched_exit.bf.*.gauge-interval_count")
-            .unit("short")
-            .stacked(),
-        ],
-    )
+    closed("Why cycles end (Slurm 23.11 and later)").with([
+        series(
+            "Main scheduler: why cycles ended",
+            "\"end\" is good: the cycle reached the end of the queue. With \"max_depth\" and \"timeout\" it did not. With \
+             \"rpc_cnt\" it gave way to RPCs (max_rpc_cnt).",
+        )
+        .each("$prefix.slurm_sched_exit.main.*.gauge-interval_count")
+        .unit("short")
+        .stacked(),
+        series(
+            "Backfill: why cycles ended",
+            "\"end\" is good. \"max_job_test\", \"max_job_start\", \"table_limit\" and \"timeout\" are the bf_ limits that can end \
+             a cycle. \"state_changed\" means that jobs or nodes changed while backfill slept.",
+        )
+        .each("$prefix.slurm_sched_exit.bf.*.gauge-interval_count")
+        .unit("short")
+        .stacked(),
+    ])
 }

@@ -2,8 +2,8 @@
 //! `associations`.
 
 use crate::grafana::{Dashboard, Row, closed, query_variable};
-use crate::needs::{self, needs};
-use crate::panel::{series, stat, table};
+use crate::needs;
+use crate::panel::{Panel, series, stat, table};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -61,8 +61,7 @@ fn share(of: &str, used: &str, limit: &str, nodes: &str) -> String {
 }
 
 fn now() -> Row {
-    let panels = vec![
-        needs(needs::ASSOCIATIONS),
+    closed("Limits that are reached (collectors.associations)").surveys(needs::ASSOCIATIONS).with([
         stat(
             "Jobs waiting at an account's limit",
             "Pending jobs of an account that has reached its limit: GrpJobs, or nine tenths of GrpTRES for CPUs, nodes or GPUs. The \
@@ -82,114 +81,81 @@ fn now() -> Row {
             .sized(8, 4)
             .whole()
             .neutral(),
-    ];
-    closed("Limits that are reached (collectors.associations)", panels)
+    ])
 }
 
 fn fairshare() -> Row {
     let account = |leaf: &str| format!("$prefix.slurm_associations.account.$account.gauge-{leaf}");
-    closed(
-        "Fairshare (collectors.associations)",
-        vec![
-            needs(needs::ASSOCIATIONS),
-            series(
-                "Level of fairshare, by account",
-                "Share divided by usage, compared with sibling accounts (LevelFS). Below 1, the account has used more than its share, \
-                 and its jobs get a lower priority.",
-            )
-            .each(&account("level_fs"))
-            .unit("short")
-            .log()
-            .survey(),
-            series("Part of the usage, by account", "The account's share of the cluster's usage (NormUsage). It is included in the \
-                    usage of its parent accounts.")
-                .each(&account("usage_norm"))
-                .unit("percentunit")
-                .min(0.0)
-                .max(1.0)
-                .survey(),
-            table("Usage of the share", "The account's usage as a percentage of its share. Above 100%, it has used more than its \
-                   share.", "Account")
-                .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
-                .unit("percent")
-                .sized(8, 9),
-            table("Users with the lowest fairshare", "The fairshare factor in each user's job priority. Near 0, other users' jobs go first. Requires `users` in the settings of the collector.", "User")
-                .nodes("lowest($prefix.slurm_associations.user.*.*.gauge-fairshare, 20, 'current')", -2)
-                .unit("short")
-                .sized(8, 9),
-            table("Jobs running, by account", "The ten accounts with the highest values.", "Account")
-                .each(&format!("highestAverage({}, 10)", account("jobs_running")))
-                .whole()
-                .leads_to("Jobs of this account", "jobs", "account"),
-        ],
-    )
+    closed("Fairshare (collectors.associations)").surveys(needs::ASSOCIATIONS).with([
+        series(
+            "Level of fairshare, by account",
+            "Share divided by usage, compared with sibling accounts (LevelFS). Below 1, the account has used more than its share, \
+             and its jobs get a lower priority.",
+        )
+        .each(&account("level_fs"))
+        .unit("short")
+        .log(),
+        series("Part of the usage, by account", "The account's share of the cluster's usage (NormUsage). It is included in the \
+                usage of its parent accounts.")
+            .each(&account("usage_norm"))
+            .unit("percentunit")
+            .max(1.0),
+        table("Usage of the share", "The account's usage as a percentage of its share. Above 100%, it has used more than its \
+               share.", "Account")
+            .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
+            .unit("percent"),
+        table("Users with the lowest fairshare", "The fairshare factor in each user's job priority. Near 0, other users' jobs go first. Requires `users` in the settings of the collector.", "User")
+            .nodes("lowest($prefix.slurm_associations.user.*.*.gauge-fairshare, 20, 'current')", -2)
+            .unit("short"),
+        table("Jobs running, by account", "The ten accounts with the highest values.", "Account")
+            .each(&format!("highestAverage({}, 10)", account("jobs_running")))
+            .whole()
+            .leads_to("Jobs of this account", "jobs", "account"),
+    ])
+}
+
+/// Use as a percentage of a limit, at which something waits or is refused.
+fn of_limit(title: &str, description: &str) -> Panel {
+    series(title, description).unit("percent").worry(90.0, 100.0)
 }
 
 fn limits() -> Row {
     let tres = |used: &str, limit: &str| {
         format!("aliasByNode({}, -4, -2)", share("account.$account.tres.*", used, limit, "-4, -2"))
     };
-    closed(
-        "Use against limits (collectors.associations)",
-        vec![
-            needs(needs::ASSOCIATIONS),
-            series(
-                "Running jobs of GrpJobs",
-                "At 100%, the account's other jobs wait because of this limit.",
-            )
-            .each(&share("account.$account", "jobs_running", "grp_jobs", "-2"))
-            .unit("percent")
-            .min(0.0)
-            .survey()
-            .worry(90.0, 100.0),
-            series("Submitted jobs of GrpSubmitJobs", "At 100%, the next sbatch is refused.")
-                .each(&share("account.$account", "submit_jobs", "grp_submit_jobs", "-2"))
-                .unit("percent")
-                .min(0.0)
-                .survey()
-                .worry(90.0, 100.0),
-            series(
-                "TRES of GrpTRES",
-                "Resources of running jobs as a percentage of the limit, by account and TRES.",
-            )
-            .named(&tres("used", "grp_tres"))
-            .unit("percent")
-            .min(0.0)
-            .survey()
-            .worry(90.0, 100.0),
-            series(
-                "TRES-minutes of GrpTRESMins",
-                "Usage after decay as a percentage of the limit. At 100%, no job of the account starts.",
-            )
-            .named(&tres("used_mins", "grp_tres_mins"))
-            .unit("percent")
-            .min(0.0)
-            .survey()
-            .worry(90.0, 100.0),
-        ],
-    )
+    closed("Use against limits (collectors.associations)").surveys(needs::ASSOCIATIONS).with([
+        of_limit("Running jobs of GrpJobs", "At 100%, the account's other jobs wait because of this limit.")
+            .each(&share("account.$account", "jobs_running", "grp_jobs", "-2")),
+        of_limit("Submitted jobs of GrpSubmitJobs", "At 100%, the next sbatch is refused.").each(&share(
+            "account.$account",
+            "submit_jobs",
+            "grp_submit_jobs",
+            "-2",
+        )),
+        of_limit(
+            "TRES of GrpTRES",
+            "Resources of running jobs as a percentage of the limit, by account and TRES.",
+        )
+        .named(&tres("used", "grp_tres")),
+        of_limit(
+            "TRES-minutes of GrpTRESMins",
+            "Usage after decay as a percentage of the limit. At 100%, no job of the account starts.",
+        )
+        .named(&tres("used_mins", "grp_tres_mins")),
+    ])
 }
 
 fn qos() -> Row {
     let qos = |leaf: &str| format!("$prefix.slurm_associations.qos.$qos.{leaf}");
-    closed(
-        "QOS (collectors.associations)",
-        vec![
-            needs(needs::ASSOCIATIONS),
-            series("Jobs running, by QOS", "Number of running jobs in each QOS.")
-                .each(&qos("gauge-jobs_running"))
-                .stacked()
-                .whole()
-                .survey(),
-            series(
-                "Running jobs of a QOS's GrpJobs",
-                "At 100%, the other jobs of the QOS wait because of this limit.",
-            )
-            .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2"))
-            .unit("percent")
-            .min(0.0)
-            .survey()
-            .worry(90.0, 100.0),
-        ],
-    )
+    closed("QOS (collectors.associations)").surveys(needs::ASSOCIATIONS).with([
+        series("Jobs running, by QOS", "Number of running jobs in each QOS.")
+            .each(&qos("gauge-jobs_running"))
+            .stacked()
+            .whole(),
+        of_limit(
+            "Running jobs of a QOS's GrpJobs",
+            "At 100%, the other jobs of the QOS wait because of this limit.",
+        )
+        .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2")),
+    ])
 }

@@ -78,8 +78,7 @@ pub(crate) fn counts(stores: &[Store]) -> Result<Counts> {
 
 /// Three carbon-caches.
 pub(crate) fn caches(folder: &Folder) -> Result<Vec<Carbon>> {
-    let options =
-        Options { schemas: format!("[all]\npattern = .*\nretentions = {STEP}s:1h\n"), ..Options::default() };
+    let options = Options::keeping(&format!("{STEP}s:1h"));
     ["cache0", "cache1", "cache2"].into_iter().map(|name| Carbon::start(folder, name, &options)).collect()
 }
 

@@ -11,12 +11,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use sandbox::carbon::Options;
-use sandbox::grafana::{Variables, replaced};
+use sandbox::grafana::{replaced, variables};
 use sandbox::graphite_web::{find, render};
 use sandbox::{
-    Carbon, Dashboard, Folder, GraphiteWeb, Invocation, Rendered, VictoriaMetrics, command, slurm_graphite,
-    unix_seconds, wait,
+    Carbon, Dashboard, Folder, GraphiteWeb, Invocation, Rendered, VictoriaMetrics, printed, unix_seconds,
+    wait,
 };
 use tools::say;
 
@@ -54,13 +53,9 @@ const DIFFERENT: &[(&str, &str)] = &[
 
 pub(crate) fn compare() -> Result<()> {
     let folder = Folder::new()?;
-    let options =
-        Options { schemas: format!("[all]\npattern = .*\nretentions = {STEP}s:6h\n"), ..Options::default() };
-    let carbon = Carbon::start(&folder, "carbon", &options)?;
-    let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
+    let (carbon, web) = GraphiteWeb::with_carbon(&folder, &format!("{STEP}s:6h"))?;
     let step = format!("-search.graphiteStorageStep={STEP}s");
     let mut other = VictoriaMetrics::of(&folder, "victoria", &victoria("victoria-metrics")?, &[&step])?;
-    web.process.wait_ready()?;
     other.process.wait_ready()?;
     let newest = invent(&folder, &carbon, &other)?;
 
@@ -80,15 +75,15 @@ pub(crate) fn compare() -> Result<()> {
         Ok(())
     };
     for dashboard in Dashboard::all(shipped)? {
-        let given = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
-        let variables = dashboard.variables(&given, |query| find(web.port, query))?;
-        let theirs = dashboard.variables(&given, |query| find(other.http_port, query))?;
-        ensure!(variables == theirs, "variables of {}: {variables:?} and {theirs:?}", dashboard.name);
+        let given = [("prefix", "cluster")];
+        let values = dashboard.opened(&web, &given)?;
+        let theirs = dashboard.variables(&variables(&given), |query| find(other.http_port, query))?;
+        ensure!(values == theirs, "variables of {}: {values:?} and {theirs:?}", dashboard.name);
         let panels = dashboard.panels().into_iter();
         let targets = panels
             .flat_map(|panel| panel.targets.into_iter().map(move |target| (panel.title.clone(), target)));
         for (title, target) in targets.chain(dashboard.annotations()) {
-            look(&format!("{}, {title:?}", dashboard.name), &replaced(&target, &variables)?, ASKED)?;
+            look(&format!("{}, {title:?}", dashboard.name), &replaced(&target, &values)?, ASKED)?;
         }
     }
     for (title, target, window) in alerts(&folder, &shipped.join("alerting/slurm-graphite.yaml"))? {
@@ -117,8 +112,7 @@ pub(crate) fn compare() -> Result<()> {
 /// Stores points for every documented path, with two values for each level that varies, in both programs. Returns the
 /// newest timestamp.
 fn invent(folder: &Folder, carbon: &Carbon, victoria: &VictoriaMetrics) -> Result<u64> {
-    let output = command(folder.path(), &slurm_graphite()?).args(["metrics", "--format", "tsv"]).output()?;
-    let text = String::from_utf8(output.stdout)?;
+    let text = printed(folder, &["metrics", "--format", "tsv"])?;
     let documented = text.lines().skip(1).filter_map(|line| line.split('\t').next());
     let paths: BTreeSet<String> = documented.flat_map(filled).collect();
     let newest = (unix_seconds() / STEP - 2) * STEP;

@@ -5,6 +5,17 @@ use std::fmt::Write;
 
 use crate::cluster::{CPUS, Cluster, GPU_NODES, Job, NODES, TICK};
 
+/// What is always 0.
+const ZEROS: [(&str, &str); 3] = [
+    ("slurm_graphite.head1", "readings_failed ticks_skipped ticks_late reader_restarts reload_refused"),
+    ("slurm_graphite.head1.queue", "undurable window_short points_dropped_removed"),
+    (
+        "slurm_graphite.head1.carbon.carbon",
+        "points_resent points_dropped_full points_dropped_age points_dropped_damaged points_superseded points_unproved \
+         in_doubt unacked_bytes queue_ticks queue_age",
+    ),
+];
+
 /// The lines of one tick. Surveys come once a minute. `total` is how many ticks there have been.
 pub(crate) fn lines(cluster: &Cluster, total: u32) -> String {
     let mut lines = Lines { at: cluster.statistics.req_time, text: String::new() };
@@ -43,43 +54,18 @@ fn own(lines: &mut Lines, total: u32) {
         &[
             ("slurmctld_up", 1.0),
             ("reading_duration", 1800.0 + 900.0 * fastrand::f64()),
-            ("readings_failed", 0.0),
-            ("ticks_skipped", 0.0),
-            ("ticks_late", 0.0),
-            ("reader_restarts", 0.0),
-            ("reload_refused", 0.0),
             ("daemon_memory", 11.2e6),
             ("reader_memory", 5.4e6),
         ],
     );
     lines.all(
         "slurm_graphite.head1.queue",
-        &[
-            ("durable", 1.0),
-            ("undurable", 0.0),
-            ("window_short", 0.0),
-            ("points_dropped_removed", 0.0),
-            ("file_bytes", 300e3 + wave * 11e3),
-            ("memory_bytes", 220e3),
-        ],
+        &[("durable", 1.0), ("file_bytes", 300e3 + wave * 11e3), ("memory_bytes", 220e3)],
     );
-    lines.all(
-        "slurm_graphite.head1.carbon.carbon",
-        &[
-            ("connected", 1.0),
-            ("points_sent", ticks * 231.0),
-            ("points_resent", 0.0),
-            ("points_dropped_full", 0.0),
-            ("points_dropped_age", 0.0),
-            ("points_dropped_damaged", 0.0),
-            ("points_superseded", 0.0),
-            ("points_unproved", 0.0),
-            ("in_doubt", 0.0),
-            ("unacked_bytes", 0.0),
-            ("queue_ticks", 0.0),
-            ("queue_age", 0.0),
-        ],
-    );
+    lines.all("slurm_graphite.head1.carbon.carbon", &[("connected", 1.0), ("points_sent", ticks * 231.0)]);
+    for (level, leaves) in ZEROS {
+        leaves.split(' ').for_each(|leaf| lines.add(&format!("cluster.{level}.gauge-{leaf}"), 0));
+    }
     lines.add("carbon.agents.graphite1-a.errors", 0);
     lines.add("carbon.agents.graphite1-a.cache.overflow", 0);
     for (reply, micros) in [("nodes", 3100.0), ("jobs", 14_000.0)] {

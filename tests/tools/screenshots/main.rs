@@ -14,10 +14,11 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use sandbox::grafana::Variables;
+use anyhow::{Context, Result};
 use sandbox::panels::{Page, Panels};
-use sandbox::{Carbon, Dashboard, Folder, GraphiteWeb, carbon, command, slurm_graphite, unix_seconds, wait};
+use sandbox::{
+    Carbon, Dashboard, Folder, GraphiteWeb, carbon, command, output, slurm_graphite, unix_seconds, wait,
+};
 use slurm_snapshot::{Answer, Reading, Release};
 
 use crate::cluster::{Cluster, Incident, TICK};
@@ -71,14 +72,7 @@ fn documentation(panels: &Panels) -> Result<()> {
         let is_opened = |title: &str| {
             !CLOSED.iter().any(|closed| title.contains(closed)) && title.contains("collectors.")
         };
-        night.draw(
-            panels,
-            name,
-            end,
-            (until - SHOWN * 3600, until),
-            is_opened,
-            &folder.join(format!("{name}.png")),
-        )?;
+        night.draw(panels, name, end, until, is_opened, &folder.join(format!("{name}.png")))?;
     }
     Ok(())
 }
@@ -89,9 +83,8 @@ fn incidents(panels: &Panels, folder: &Path) -> Result<()> {
         let night = Night::of(incident, kind, begins)?;
         for (clock, seconds) in [("0259", -60), ("0300", 0), ("0305", 300)] {
             for dashboard in ["overview", "scheduler", "jobs"] {
-                let until = three() + seconds;
                 let picture = folder.join(format!("{incident}-{clock}-{dashboard}.png"));
-                night.draw(panels, dashboard, "", (until - SHOWN * 3600, until), |_| false, &picture)?;
+                night.draw(panels, dashboard, "", three() + seconds, |_| false, &picture)?;
             }
         }
     }
@@ -117,25 +110,17 @@ impl Night {
             Carbon::spawn(&folder, "carbon", &carbon::Options { schemas, ..carbon::Options::default() })?;
         let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
         let (recording, lines) = simulate(incident, begins)?;
-        let file = folder.path().join("night.jsonl");
-        fs::write(&file, recording)?;
+        let file = folder.write("night.jsonl", &recording)?;
         carbon.process.wait_ready()?;
-        let config = folder.path().join("night.toml");
         let address = carbon.address();
-        fs::write(
-            &config,
-            format!(
+        let config = folder.write(
+            "night.toml",
+            &format!(
                 "[[carbon]]\nname = \"carbon\"\naddress = \"{address}\"\n[collectors.rpc_stats]\nusers = 7\n"
             ),
         )?;
-        let mut daemon = command(folder.path(), &slurm_graphite()?);
-        let output = daemon
-            .args(["run", "--prefix", "cluster", "--replay"])
-            .arg(&file)
-            .arg("--config")
-            .arg(&config)
-            .output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let daemon = command(folder.path(), &slurm_graphite()?);
+        output(daemon, ["run", "--prefix", "cluster", "--replay", &file, "--config", &config])?;
         TcpStream::connect(("127.0.0.1", carbon.line_port))?.write_all(lines.as_bytes())?;
         let newest = u64::try_from(three() + 20 * 60)?;
         for path in [
@@ -156,17 +141,15 @@ impl Night {
         panels: &Panels,
         dashboard: &str,
         end: &str,
-        (from, until): (i64, i64),
+        until: i64,
         is_opened: impl Fn(&str) -> bool,
         picture: &Path,
     ) -> Result<()> {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/grafana"));
         let all = Dashboard::all(root)?;
         let dashboard = all.into_iter().find(|one| one.name == dashboard).context("no such dashboard")?;
-        let mut given = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
-        given.insert("most".to_owned(), "10".to_owned());
-        let variables = dashboard.variables(&given, |query| self.web.find(query))?;
-        let seconds = (u64::try_from(from)?, u64::try_from(until)?);
+        let variables = dashboard.opened(&self.web, &[("prefix", "cluster"), ("most", "10")])?;
+        let seconds = (u64::try_from(until - SHOWN * 3600)?, u64::try_from(until)?);
         let page = Page::of(&dashboard, &self.web, &variables, seconds, is_opened)?.above(end);
         panels.draw(&self.folder, &page, Some(picture))?;
         writeln!(std::io::stderr(), "screenshots: {}", picture.display())?;

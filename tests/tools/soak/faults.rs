@@ -68,9 +68,7 @@ fn carbon_ends(soak: &mut Soak) -> Result<()> {
 
 fn carbon_killed(soak: &mut Soak) -> Result<()> {
     soak.pause(0.0, 1.0);
-    soak.stage.carbon.process.kill()?;
-    soak.pause(0.0, 4.0);
-    soak.stage.carbon.process.start()
+    carbon_dies(soak, 4.0)
 }
 
 /// The limits are wide again from the next fault that restarts Carbon. All series exist before the first fault; with
@@ -95,7 +93,7 @@ fn carbon_frozen(soak: &mut Soak) -> Result<()> {
 fn carbon_frozen_and_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.freeze()?;
     soak.lasts(6.0, 25.0);
-    carbon_dies(soak)
+    carbon_dies(soak, 2.0)
 }
 
 /// What the daemon saw when it ended does not prove that Carbon has stored anything.
@@ -103,12 +101,13 @@ fn carbon_killed_after_a_restart(soak: &mut Soak) -> Result<()> {
     soak.stage.tick()?;
     daemon_ends(soak)?;
     soak.pause(0.0, 3.0);
-    carbon_dies(soak)
+    carbon_dies(soak, 2.0)
 }
 
-fn carbon_dies(soak: &mut Soak) -> Result<()> {
+/// It is back after so many seconds at most.
+fn carbon_dies(soak: &mut Soak, longest: f64) -> Result<()> {
     soak.stage.carbon.process.kill()?;
-    soak.pause(0.0, 2.0);
+    soak.pause(0.0, longest);
     soak.stage.carbon.process.start()
 }
 

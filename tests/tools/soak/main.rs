@@ -82,7 +82,7 @@ impl Soak {
         let folder = Folder::new()?;
         fs::create_dir(folder.path().join("volume"))?;
         // A point of tomorrow must not push today's out of the archive.
-        let schemas = "[everything]\npattern = .*\nretentions = 1s:26h\n".to_owned();
+        let options = Options::keeping("1s:26h");
         let path = folder.path().display();
         fs::write(folder.path().join("hosts"), faults::KNOWN)?;
         fs::write(folder.path().join("switch"), "hosts: files\n")?;
@@ -90,7 +90,7 @@ impl Soak {
         shell(&folder, &format!("mount -t tmpfs -o size={VOLUME_SIZE} tmpfs {path}/volume"))?;
         shell(&folder, &format!("mount --bind {path}/hosts /etc/hosts"))?;
         shell(&folder, &format!("mount --bind {path}/switch /etc/nsswitch.conf"))?;
-        let mut stage = Stage::in_folder(folder, &Options { schemas, ..Options::default() })?;
+        let mut stage = Stage::in_folder(folder, &options)?;
         let (folder, to) = (&stage.folder, stage.carbon.pickle_port);
         let tls = std::env::var_os("SOAK_TLS");
         let tls = tls.map(|_| TlsProxy::with(folder, "tls", to, "carbon.sandbox", "")).transpose()?;

@@ -35,8 +35,6 @@ pub(super) fn rules() -> Vec<Rule> {
                 &down,
                 &[&[(&share_down, 0.05), (&down, 2.0)], &[(&lately(&down), 20.0), (&down, 20.0)]],
             ),
-            limit: Limit::Above(0.0),
-            lasts: "5m",
             panel: ("overview", "Nodes out"),
             ..STATE
         },
@@ -62,7 +60,6 @@ pub(super) fn rules() -> Vec<Rule> {
                     ),
                 ],
             ),
-            limit: Limit::Above(0.0),
             lasts: "1m",
             panel: ("cluster", "Nodes that left service"),
             ..STATE
@@ -90,7 +87,6 @@ pub(super) fn rules() -> Vec<Rule> {
                     (&lately(&drained), 3.0),
                 ],
             ),
-            limit: Limit::Above(0.0),
             lasts: "2m",
             panel: ("overview", "Nodes out"),
             ..STATE
@@ -105,7 +101,6 @@ pub(super) fn rules() -> Vec<Rule> {
             advice: "scontrol ping names the host. Check whether slurmctld runs there and can read StateSaveLocation.",
             target: "minSeries(cluster.slurm_controllers.*.gauge-up)".to_owned(),
             limit: Limit::Below(1.0),
-            lasts: "5m",
             panel: ("scheduler", "Controllers"),
             ..STATE
         },
@@ -139,8 +134,6 @@ pub(super) fn rules() -> Vec<Rule> {
                     (records, 9000.0),
                 ],
             ),
-            limit: Limit::Above(0.0),
-            lasts: "5m",
             panel: ("jobs", "Job records"),
             ..STATE
         },
@@ -153,7 +146,6 @@ pub(super) fn rules() -> Vec<Rule> {
             advice: "slurmdbd's log has the error. sreport shows no newer usage. Fairshare and limits do not depend on roll-ups.",
             target: "cluster.slurm_slurmdbd.rollup.hour.gauge-age".to_owned(),
             limit: Limit::Above(7200.0),
-            lasts: "5m",
             panel: ("rpc", "Age of the roll-ups"),
             ..STATE
         },

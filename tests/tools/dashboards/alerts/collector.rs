@@ -1,6 +1,6 @@
 //! Rules about slurm-graphite itself: what it could not read, keep or deliver.
 
-use super::{Limit, Rule, STATE, added_up, growth, where_at_least};
+use super::{Limit, Rule, STATE, added_up, growth, mean_of, where_at_least};
 
 pub(super) fn rules() -> Vec<Rule> {
     [delivery(), queue(), reading()].into_iter().flatten().collect()
@@ -34,12 +34,10 @@ fn delivery() -> Vec<Rule> {
             advice: "Check whether carbon-cache is stopped or deadlocked, or its cache is full (USE_FLOW_CONTROL). Nothing is lost \
             until queue.max_age or queue.max_bytes is reached. Restarting Carbon is safe.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-in_doubt)".to_owned(),
-            window: 300,
-            reducer: "mean",
             limit: Limit::Above(0.9),
             lasts: "1m",
             panel: ("collector", "Carbons in doubt"),
-            ..STATE
+            ..mean_of(300)
         },
         Rule {
             name: "backlog",
@@ -51,7 +49,6 @@ fn delivery() -> Vec<Rule> {
             advice: "The Collector dashboard shows the destination. Nothing is lost until queue.max_age or queue.max_bytes is reached.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-queue_age)".to_owned(),
             limit: Limit::Above(900.0),
-            lasts: "5m",
             panel: ("collector", "Oldest unsent tick"),
             ..STATE
         },
@@ -125,7 +122,6 @@ fn reading() -> Vec<Rule> {
             and reload.",
             target: "maxSeries(cluster.slurm_graphite.*.gauge-reload_refused)".to_owned(),
             limit: Limit::Above(0.5),
-            lasts: "5m",
             panel: ("collector", "Refused reload"),
             ..STATE
         },
@@ -137,7 +133,6 @@ fn reading() -> Vec<Rule> {
             advice: "slurm-graphite's log names the reply. Make its user an operator: sacctmgr modify user slurm-graphite set adminlevel=operator.",
             target: "maxSeries(cluster.slurm_graphite.*.reply.*.gauge-hidden)".to_owned(),
             limit: Limit::Above(0.5),
-            lasts: "5m",
             panel: ("collector", "Replies hidden by PrivateData"),
             ..STATE
         },
@@ -171,12 +166,10 @@ fn reading() -> Vec<Rule> {
                      sumSeries(cluster.slurm_graphite.*.gauge-standby)), -1)), \
                      isNonNull(sumSeries(cluster.slurm_graphite.*.gauge-standby)))"
                 .to_owned(),
-            window: 300,
-            reducer: "mean",
             limit: Limit::Above(0.5),
             lasts: "2m",
             panel: ("collector", "Hosts on standby"),
-            ..STATE
+            ..mean_of(300)
         },
         Rule {
             name: "token",

@@ -1,6 +1,6 @@
 //! Rules about slurmctld and its schedulers, from its statistics only.
 
-use super::{Limit, Rule, STATE, growth, where_at_least, where_either};
+use super::{Limit, Rule, STATE, growth, mean_of, where_at_least, where_either};
 
 /// Every tick has exactly one reading of slurmctld's statistics.
 pub(super) fn rules() -> Vec<Rule> {
@@ -73,7 +73,6 @@ fn scheduling() -> Vec<Rule> {
                 &[(could_run, 1.0), (changes, 0.01), (pending, 1.0), (between_cycles, 1.0)],
             ),
             limit: Limit::Above(600.0),
-            lasts: "5m",
             panel: ("scheduler", "Time since last backfill"),
             ..STATE
         },
@@ -106,12 +105,9 @@ fn scheduling() -> Vec<Rule> {
             advice: "Lower default_queue_depth or partition_job_depth, set max_sched_time, or give the main scheduler longer pauses \
                      (sched_min_interval).",
             target: "scale(cluster.slurm_sched_interval.gauge-main_mean_cycle, 0.000001)".to_owned(),
-            window: 900,
-            reducer: "mean",
             limit: Limit::Above(1.0),
-            lasts: "5m",
             panel: ("scheduler", "Main scheduler: cycle time"),
-            ..STATE
+            ..mean_of(900)
         },
         Rule {
             name: "main-busy",
@@ -121,12 +117,9 @@ fn scheduling() -> Vec<Rule> {
             advice: "Check whether it runs too often (sched_min_interval, batch_sched_delay) or too long (default_queue_depth, \
             max_sched_time).",
             target: "cluster.slurm_sched_interval.gauge-main_busy_fraction".to_owned(),
-            window: 900,
-            reducer: "mean",
             limit: Limit::Above(0.5),
-            lasts: "5m",
             panel: ("scheduler", "Busy fraction"),
-            ..STATE
+            ..mean_of(900)
         },
         Rule {
             name: "background",
@@ -181,7 +174,6 @@ fn load() -> Vec<Rule> {
             target: "cluster.slurm_sched_stats.gauge-agent_queue_size".to_owned(),
             reducer: "min",
             limit: Limit::Above(500.0),
-            lasts: "5m",
             panel: ("scheduler", "Agent queue"),
             ..STATE
         },
@@ -197,7 +189,6 @@ fn load() -> Vec<Rule> {
             target: "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size".to_owned(),
             reducer: "min",
             limit: Limit::Above(100.0),
-            lasts: "5m",
             panel: ("scheduler", "DBD queue"),
             ..STATE
         },
@@ -218,7 +209,6 @@ fn load() -> Vec<Rule> {
                     &[(&format!("movingMin({dbd_queue}, '1hour')"), 100.0)],
                 ],
             ),
-            limit: Limit::Above(0.0),
             lasts: "2m",
             panel: ("scheduler", "DBD queue"),
             ..STATE
@@ -233,12 +223,10 @@ fn load() -> Vec<Rule> {
             summary: "{{ humanizePercentage .Values.B.Value }} of slurmctld's threads have been in use for five minutes.",
             advice: "The RPC load dashboard shows the type and the user. From Slurm 23.02 on, rl_enable limits the RPCs of each user.",
             target: "cluster.slurm_health.gauge-threads_fraction".to_owned(),
-            window: 300,
-            reducer: "mean",
             limit: Limit::Above(0.9),
             lasts: "2m",
             panel: ("scheduler", "RPC threads"),
-            ..STATE
+            ..mean_of(300)
         },
         Rule {
             name: "rpc-time",
@@ -250,12 +238,10 @@ fn load() -> Vec<Rule> {
             summary: "In the last five minutes, an RPC took slurmctld {{ humanizeDuration .Values.B.Value }} on average.",
             advice: "The RPC load dashboard shows the type and the user. The Scheduler dashboard shows whether cycles hold the locks.",
             target: "scale(cluster.slurm_rpc_stats.total.gauge-interval_mean_time, 0.000001)".to_owned(),
-            window: 300,
-            reducer: "mean",
             limit: Limit::Above(1.0),
             lasts: "2m",
             panel: ("scheduler", "RPC time"),
-            ..STATE
+            ..mean_of(300)
         },
         Rule {
             name: "rpc-tables",

@@ -10,7 +10,7 @@ const TICKS_MS: u32 = 90_000;
 /// The colour of unknown values, which nothing else has.
 const UNKNOWN: &str = "purple";
 
-/// Curves over time.
+/// Curves over time, from 0 on unless the axis is logarithmic.
 pub(crate) fn series(title: &str, description: &str) -> Panel {
     let mut panel = Panel::new(Kind::TimeSeries, title, description, (12, 8));
     panel.custom = object(json!({
@@ -23,7 +23,7 @@ pub(crate) fn series(title: &str, description: &str) -> Panel {
         "legend": { "showLegend": true, "displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "mean", "max"] },
         "tooltip": { "mode": "multi", "sort": "desc" },
     }));
-    panel.defaults = object(json!({ "color": { "mode": "palette-classic" } }));
+    panel.defaults = object(json!({ "color": { "mode": "palette-classic" }, "min": 0 }));
     panel
 }
 
