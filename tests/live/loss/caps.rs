@@ -18,6 +18,7 @@ fn an_outage_longer_than_the_caps() {
         ("max_bytes of the file", || full(true)),
         ("max_bytes in memory", || full(false)),
         ("max_age", old),
+        ("max_bytes, over two runs", full_and_killed),
         ("max_age and a recording of three days", recording_of_days),
     ]);
 }
@@ -42,7 +43,7 @@ fn small(on_disk: bool) -> Result<(Stage, Vec<Sink>)> {
 
 fn full(on_disk: bool) -> Result<String> {
     let (stage, _sinks) = small(on_disk)?;
-    oldest_are_missing(stage, "points_dropped_full")
+    oldest_are_missing(stage, "points_dropped_full", 0.0)
 }
 
 fn old() -> Result<String> {
@@ -52,14 +53,24 @@ fn old() -> Result<String> {
     stage.configure()?;
     stage.daemon.spawn()?;
     stage.ticks(25)?;
-    oldest_are_missing(stage, "points_dropped_age")
+    oldest_are_missing(stage, "points_dropped_age", 0.0)
 }
 
-fn oldest_are_missing(mut stage: Stage, counter: &str) -> Result<String> {
+/// The last tick of the earlier run reports what that run had dropped.
+fn full_and_killed() -> Result<String> {
+    let (mut stage, _sinks) = small(true)?;
+    stage.stop()?;
+    let before = stage.of_carbon("points_dropped_full")?;
+    stage.daemon.spawn()?;
+    stage.ticks(6)?;
+    oldest_are_missing(stage, "points_dropped_full", before)
+}
+
+fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<String> {
     stage.carbon_back()?;
     stage.ticks(2)?;
     let findings = stage.finish()?;
-    let dropped = stage.of_carbon(counter)?;
+    let dropped = before + stage.of_carbon(counter)?;
     ensure!(findings.wrong.is_empty(), "{findings}");
     let missing = findings.missing() as f64;
     let newest_lost = findings.lost.keys().last().copied().unwrap_or_default();
@@ -71,7 +82,13 @@ fn oldest_are_missing(mut stage: Stage, counter: &str) -> Result<String> {
     let gaps = older - findings.lost.len();
     ensure!(gaps <= MOST_GAPS && gaps < findings.lost.len(), "not the oldest, {gaps} gaps: {findings}");
     ensure!(findings.missing() == whole, "parts of ticks: {findings}");
-    ensure!(missing == dropped, "{missing} are missing, {dropped} were counted: {findings}");
+    // The last tick of a run cannot count what it evicts itself: an eighth of the file at once.
+    let sizes: Vec<usize> = findings.lost.values().map(Vec::len).collect();
+    let untold =
+        (1..8).filter(|_| before > 0.0).flat_map(|ticks| sizes.windows(ticks).map(|its| its.iter().sum()));
+    let told =
+        std::iter::once(0_usize).chain(untold).any(|untold| (missing - dropped - untold as f64).abs() < 0.5);
+    ensure!(told, "{missing} are missing, {dropped} were counted: {findings}");
     let lost = findings.lost.len();
     Ok(format!(
         "{} ticks, the oldest {lost} are missing with {missing} datapoints, {dropped} counted",
