@@ -109,9 +109,15 @@ fn run_jobs(slurm: &Slurm) -> Result<()> {
     ended(slurm, "Jobs completed", 6)
 }
 
-/// The same, until both schedulers have cycles and a mean over minutes.
+/// Jobs of every kind, until both schedulers have cycles and a mean over minutes.
 pub(crate) fn work(slurm: &Slurm) {
-    run_jobs(slurm).unwrap();
+    for _ in 0..3 {
+        slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    for _ in 0..4 {
+        slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
+    }
     let has_cycles = |sdiag: Sdiag| {
         let has = |section, label| sdiag.get(section, label).is_some();
         has(section::MAIN, "Cycles per minute") && has(section::BACKFILL, "Mean cycle")
