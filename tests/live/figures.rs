@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::metrics::{FIGURES, figure};
-use sandbox::{Sandbox, Sdiag, Slurm, section, wait};
+use sandbox::{Sandbox, Sdiag, Slurm, section, unix_seconds, wait};
 
 use self::observation::{Observation, observe, path};
 
@@ -52,6 +52,7 @@ fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
     collector.line("slurmctld answers", SOON).unwrap();
     let mut seen = without_cycles(&sandbox).unwrap();
 
+    let begun = unix_seconds() + 2;
     let first = seen.len();
     run_jobs(&sandbox.slurm).unwrap();
     rpc_tables::call(&sandbox);
@@ -65,7 +66,7 @@ fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
     }
     // By now it prints that line.
     stats::compare(&sandbox);
-    let last = seen.len();
+    let (end, last) = (unix_seconds() - 2, seen.len());
     // Messages to a frozen slurmd keep their agent busy for MessageTimeout.
     sandbox.slurm.slurmd.freeze().unwrap();
     sandbox.slurm.call("scancel --name=stays").unwrap();
@@ -79,7 +80,8 @@ fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
 
     assert!(collector.stop().unwrap().status.success());
     compare(&sandbox, &seen).unwrap();
-    rpc_tables::compare(&sandbox, &seen[first..last]);
+    rpc_tables::compare(&sandbox, &seen[first..last], begun, end);
+    interval::compare(&sandbox);
 }
 
 /// Ticks without a cycle to divide by.

@@ -1,16 +1,39 @@
-//! The interval's figures stop at a reset of slurmctld's counters, and the kind of reset is recognized.
-//!
-//! crates/slurm-points/tests/inside/counter_model.rs has their values.
+//! The interval's figures are the growth of slurmctld's own counters. They stop at a reset, and the kind of reset is
+//! recognized.
 
 use std::time::Duration;
 
-use sandbox::{Daemon, Folder, Slurm, wait};
+use sandbox::{Daemon, Folder, Sandbox, Slurm, wait};
 
 use super::SOON;
 use super::observation::path;
 
 fn interval(leaf: &str) -> String {
     format!("cluster.slurm_sched_interval.gauge-{leaf}")
+}
+
+/// What each tick in whisper says of its interval is what the totals grew by.
+pub(crate) fn compare(sandbox: &Sandbox) {
+    let series = |path: &str| sandbox.carbon.series(path).unwrap().points;
+    for (leaf, total) in [("main_cycles", "main_total_cycles"), ("bf_cycles", "bf_total_cycles")] {
+        let (totals, found) = (series(&path(total)), series(&interval(leaf)));
+        assert!(found.values().filter(|cycles| **cycles > 0.0).count() >= 2, "{found:?}");
+        for (at, value) in found {
+            // The latest points may not be in whisper yet.
+            let Some((now, before)) = totals.get(&at).zip(totals.get(&(at - 1))) else { continue };
+            assert_eq!(value, now - before, "{leaf} at {at}");
+        }
+    }
+    let (means, cycles) = (series(&interval("main_mean_cycle")), series(&interval("main_cycles")));
+    let (sums, busy) = (series(&path("main_cycle_sum")), series(&interval("main_busy_fraction")));
+    let seconds = series(&interval("seconds"));
+    for (at, mean) in &means {
+        let Some((now, before)) = sums.get(at).zip(sums.get(&(at - 1))) else { continue };
+        let time = mean * cycles[at];
+        assert!((time - (now - before)).abs() < 1e-6 * time.max(1.0), "{mean} at {at}");
+        assert!((busy[at] * seconds[at] * 1e6 - time).abs() < 1e-6 * time.max(1.0), "busy at {at}");
+    }
+    assert!(!means.is_empty());
 }
 
 #[test]

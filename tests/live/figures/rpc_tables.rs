@@ -53,8 +53,8 @@ fn rows(seen: &Observation) -> Vec<(&'static str, RpcRow, &[RpcRow])> {
     types.chain(users.map(|row| ("user", row, &seen.after.by_user[..]))).collect()
 }
 
-/// Compares the rows on which two runs of sdiag agree with the tick between them.
-pub(crate) fn compare(sandbox: &Sandbox, seen: &[Observation]) {
+/// Compares the rows on which two runs of sdiag agree with the tick between them, and all ticks after `begun` up to `end`.
+pub(crate) fn compare(sandbox: &Sandbox, seen: &[Observation], begun: u64, end: u64) {
     let mut printed: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     for seen in seen {
         // The first sdiag is counted by then, and the tick is counted before the second.
@@ -89,9 +89,34 @@ pub(crate) fn compare(sandbox: &Sandbox, seen: &[Observation]) {
     }
     if is_root() {
         // All users are among the first ten.
-        let last = seen.last().unwrap().tick;
-        assert_eq!(value(sandbox, "cluster.slurm_rpc_stats.others.gauge-members", last), 0.0);
+        assert_eq!(value(sandbox, "cluster.slurm_rpc_stats.others.gauge-members", end), 0.0);
     }
+    compare_intervals(sandbox, TYPES[0], begun, end);
+}
+
+/// At each tick, the rate over the interval is the growth of the row's own count, and the mean times that is the growth
+/// of its time.
+fn compare_intervals(sandbox: &Sandbox, name: &str, begun: u64, end: u64) {
+    let series = |path: &str| sandbox.carbon.series(path).unwrap();
+    let [counts, times, rates, means] = ["count", "total_time", "calls_per_minute", "interval_mean_time"]
+        .map(|leaf| series(&path("type", name, leaf)));
+    let read = series(&path("type", STATS_INFO, "count"));
+    let seconds = series("cluster.slurm_sched_interval.gauge-seconds");
+    let at = |series: &sandbox::Series, tick| series.at(tick).unwrap_or(0.0);
+    let mut served = 0.0;
+    for tick in (begun + 1)..=end {
+        assert!(read.at(tick).is_some(), "no reading at {tick}");
+        let grown = at(&counts, tick) - at(&counts, tick - 1);
+        // On a busy host, answers that come late make some intervals too short to count.
+        let Some(seconds) = seconds.at(tick) else { continue };
+        let calls = at(&rates, tick) * seconds / 60.0;
+        assert!((calls - grown).abs() < 1e-6, "{calls} of {grown} at {tick}");
+        let (time, spent) = (at(&means, tick) * grown, at(&times, tick) - at(&times, tick - 1));
+        assert!((time - spent).abs() < 1e-6 * spent.max(1.0), "{time} of {spent} µs at {tick}");
+        served += grown;
+    }
+    let all = at(&counts, end) - at(&counts, begun);
+    assert!(served >= 0.8 * all && all >= f64::from(BURST), "{served} of {all}");
 }
 
 fn path(kind: &str, name: &str, leaf: &str) -> String {
