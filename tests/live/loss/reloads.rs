@@ -18,6 +18,7 @@ use super::sizes::Size;
 fn a_configuration_that_is_read_again() {
     side_by_side(&[
         ("its file system hangs", hung),
+        ("a destination's table has changed", changed),
         ("another cluster, whose name is not known yet", another_cluster),
         ("a destination without a name moves", || moved(true)),
         ("a destination without a name moves while the daemon is down", || moved(false)),
@@ -51,6 +52,19 @@ fn hung() -> Result<String> {
     ensure!(!stage.collected.said(since, "is refused"), "what was half written was looked at");
     stage.ticks(1)?;
     Ok(format!("{}, 5 ticks in {took:.1} s", stage.clean()?))
+}
+
+fn changed() -> Result<String> {
+    let mut stage = Stage::running()?;
+    let sent = stage.of_carbon("points_sent")?;
+    stage.plan.destinations = stage.plan.destinations.replace("\"3s\"", "\"4s\"");
+    let since = stage.reload()?;
+    stage.connected(since)?;
+    stage.ticks(3)?;
+    let (connects, after) = (stage.of_carbon("connects")?, stage.of_carbon("points_sent")?);
+    ensure!((connects - 2.0).abs() < 0.1, "{connects} connections were counted");
+    ensure!(sent > 0.0 && after > sent, "{sent} points sent before, {after} after");
+    Ok(format!("{}, {sent} points sent before and {after} after", stage.clean()?))
 }
 
 /// Nothing of the new cluster is published under the old one's name, and the log says again who answers.
