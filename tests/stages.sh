@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 ALONE='faults_reader::a_line_without_end
 loss::caps::
 loss::flow::a_full_cache
+loss::hangs::a_hang_with_10_000
 rest::imitated::whatever_a_server'
 
 LONG='finished::unproved::

@@ -1,17 +1,20 @@
-//! Ticks of two sizes: a small one, of which the kernel's buffers hold many, and the usual one.
+//! Ticks of three sizes: one that fits into the kernel's buffers, one of the usual size, and one that no buffer can
+//! hold.
 
 use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
 use sandbox::{Imitation, Stage};
-use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
+use slurm_snapshot::{NodeRow, Nodes, Reading, Reply, RpcTables, RpcType, Statistics, Visibility};
 
 /// The approximate number of points in a tick.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// 30: the daemon's own figures.
     Small,
     /// 137: the default collectors on a cluster that has run for some time.
     Usual,
+    /// 10,000: 520 nodes, each by itself.
+    Large,
 }
 
 impl Size {
@@ -22,7 +25,12 @@ impl Size {
 
     /// The same with a Carbon with these limits.
     pub(crate) fn with(self, limits: Limits, queue: &str) -> Result<Stage> {
-        let mut stage = Stage::new(&Options { limits, ..Options::default() })?;
+        let mut options = Options { limits, ..Options::default() };
+        if self == Self::Large {
+            // Archives that are just large enough: 10,000 of them are read again and again.
+            options.schemas = options.schemas.replace("1h", "5m");
+        }
+        let mut stage = Stage::new(&options)?;
         self.set(&mut stage)?;
         queue.clone_into(&mut stage.plan.queue);
         stage.configure()?;
@@ -36,7 +44,13 @@ impl Size {
                 let off = ["sched_stats", "sched_interval", "sched_exit", "health", "rpc_stats"];
                 stage.plan.top = off.map(|name| format!("[collectors.{name}]\nenabled = false\n")).concat();
             }
-            Self::Usual => stage.plan.slurm = Some(reader(stage)?),
+            Self::Usual => stage.plan.slurm = Some(reader(stage, 0)?),
+            Self::Large => {
+                stage.plan.slurm = Some(reader(stage, 520)?);
+                stage.plan.top =
+                    "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\neach = true\ninterval = \"2s\"\n"
+                        .to_owned();
+            }
         }
         stage.configure()
     }
@@ -47,18 +61,35 @@ impl Size {
         let expected = match self {
             Self::Small => 20..50,
             Self::Usual => 120..150,
+            Self::Large => 9_500..11_000,
         };
         anyhow::ensure!(expected.contains(&points), "{self:?}: a tick has {points} points");
         Ok(())
     }
 }
 
-/// The `[slurm]` table for a reader whose slurmctld serves 22 types of RPCs.
-fn reader(stage: &Stage) -> Result<String> {
+/// The `[slurm]` table for a reader whose slurmctld serves 22 types of RPCs and has this many nodes.
+fn reader(stage: &Stage, nodes: usize) -> Result<String> {
     let types = (2003..2025).map(|id| RpcType { id, count: 9, time: 900, queue: None }).collect();
     let rpc = Some(RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() });
     let statistics = Some(Statistics { rpc, ..Statistics::default() });
-    let answer = Imitation::answer(Reading { statistics, ..Imitation::reading() })?;
-    let body = format!("hello; while ask; do {answer}; done");
+    let rows = (0..nodes).map(|n| NodeRow {
+        name: format!("n{n}"),
+        state: "idle".to_owned(),
+        base_state: "idle".to_owned(),
+        cpu_load: Some(100),
+        ..NodeRow::default()
+    });
+    let nodes = Nodes { last_update: 1_700_000_000, rows: rows.collect(), ..Nodes::default() };
+    let survey = Reading {
+        reply: Some(Reply::Nodes(Box::new(nodes))),
+        visibility: Some(Visibility { private: Vec::new(), privileged: Some(false) }),
+        ..Imitation::reading()
+    };
+    let body = format!(
+        "hello; while ask; do case $line in *'\"nodes\"'*) {} ;; *) {} ;; esac; done",
+        Imitation::answer(survey)?,
+        Imitation::answer(Reading { statistics, ..Imitation::reading() })?
+    );
     Ok(Imitation::new(&stage.folder, "sized", &body)?.toml())
 }
