@@ -34,6 +34,8 @@ fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks()
         ("half a line and then nothing", || {
             lost("ask; printf '{\"reading\":{'; sleep 60", "gave no response within 2 s")
         }),
+        // A stopped process dies of SIGKILL alone.
+        ("a reader that is stopped", || lost("ask; kill -STOP $$", "gave no response within 2 s")),
         ("half a line and then the end", || {
             lost("ask; printf '{\"reading\":{'; exit 3", "the reader ended (exit status: 3)")
         }),

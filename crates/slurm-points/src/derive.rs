@@ -45,7 +45,7 @@ pub fn seconds_since(moment: i64, now: i64) -> u64 {
     u64::try_from(now.saturating_sub(moment)).unwrap_or(0)
 }
 
-/// The whole seconds of a reading's time.
+/// Cuts Unix seconds to whole seconds. What i64 cannot hold becomes its limit, NaN 0.
 #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
 pub const fn whole_seconds(time: f64) -> i64 {
     time as i64

@@ -34,8 +34,8 @@ pub const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> M
     Metric { leaf, unit, rollup: Rollup::Max, meaning, value }
 }
 
-/// Declares tables of metrics. A value may be any that [`crate::metric::number`] takes; a leaf without quotes has the value of
-/// the member of that name.
+/// Declares tables of metrics. A value may be any that [`crate::metric::number`] takes. A leaf without quotes is
+/// also the name of the member that it publishes.
 #[macro_export]
 macro_rules! metrics {
     ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($($metric:tt)+)),+;)+) => {$(

@@ -38,8 +38,8 @@ pub(crate) fn from_reply(reply: Unpacked<'_, assoc_mgr_info_msg_t>, users: bool)
     all
 }
 
-/// The use and the limits of a record and its usage: what associations and QOS have under the same names, and the members that only
-/// one of them has, or that have another name there.
+/// Builds a [`UseAndLimits`]. It reads the members that associations and QOS share; the caller gives those that only one of them has, or
+/// that have another name there.
 macro_rules! use_and_limits {
     ($record:ident, $usage:ident, $names:ident: tres { $($limit:ident: $ctld:ident),+ } $($member:ident: $value:expr,)+) => {{
         let of_both = |index| TresUse {

@@ -5,8 +5,8 @@
 
 #![forbid(unsafe_code)]
 
-/// Makes a struct that is there thousands of times, which is written as an array of its members, in their order. serde reads it as
-/// the struct.
+/// Declares a struct that a reply has thousands of: it is written as an array of its members, in their order, and serde reads that
+/// as the struct.
 macro_rules! as_array {
     ($(#[$meta:meta])* pub struct $struct:ident { $($(#[$about:meta])* pub $member:ident: $of:ty,)+ }) => {
         $(#[$meta])*

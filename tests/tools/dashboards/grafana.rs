@@ -35,7 +35,7 @@ pub(crate) fn closed(title: &'static str) -> Row {
 }
 
 impl Row {
-    /// A survey's, for the panels that are added from now on.
+    /// The panels added after this call are a survey's.
     pub(crate) fn survey(self) -> Self {
         Self { is_survey: true, ..self }
     }
