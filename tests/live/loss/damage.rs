@@ -6,8 +6,8 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use sandbox::Stage;
 use sandbox::carbon::Options;
+use sandbox::{Stage, now};
 
 #[test]
 fn a_removed_segment_is_counted_to_the_point() {
@@ -33,7 +33,7 @@ fn removed() -> Result<()> {
     let findings = stage.finish()?;
     ensure!(findings.wrong.is_empty(), "{findings}");
     let counted = stage.of_carbon("points_dropped_damaged")?;
-    stage.said(since, LOST)?;
+    stage.said(since, "points queued for this destination have been lost")?;
     let lost = findings.missing() as f64;
     ensure!(lost > 0.0 && lost == counted, "{lost} are missing, {counted} were counted");
     Ok(())

@@ -1,11 +1,11 @@
-//! The queue's disk and folder: full, hung or removed. The daemon runs in every case and reports it.
+//! The queue's disk and folder: full, hung, removed, or with a newer version. The daemon runs in every case and reports it.
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Folder, Series, Space, Stage, now, wait};
+use sandbox::{Folder, Invocation, Series, Space, Stage, find_program, now, wait};
 
 use super::{SKIPPED, side_by_side};
 
@@ -19,6 +19,7 @@ fn a_disk_or_file_that_cannot_be_used() {
         ("the disk full, then freed, then SIGKILL", full),
         ("the queue's directory removed, moved away, mounted over", removed),
         ("the disk hangs, twice, and answers again", hung),
+        ("a queue of a newer version", newer),
     ]);
 }
 
@@ -150,4 +151,48 @@ fn hung() -> Result<String> {
     stage.said(since, "a tick in the queue cannot be read now")?;
     thaw(&mut stage, since)?;
     Ok(format!("{}, {undurable} undurable", stage.clean()?))
+}
+
+/// This program cannot read such a file, and keeps it for the newer one.
+fn newer() -> Result<String> {
+    let mut stage = Stage::running()?;
+    stage.settled()?.clean()?;
+    stage.carbon.process.stop()?;
+    stage.ticks(3)?;
+    stage.daemon.stop()?;
+    let code = "import struct, sys, zlib\n\
+        for name in sys.argv[1:]:\n\
+        \twith open(name, 'r+b') as file:\n\
+        \t\tdata = bytearray(file.read())\n\
+        \t\tdata[12] = 100\n\
+        \t\tdata[4:8] = struct.pack('<I', zlib.crc32(data[8:struct.unpack_from('<I', data, 8)[0]]))\n\
+        \t\tfile.seek(0)\n\
+        \t\tfile.write(data)\n";
+    let segments: Vec<String> = stage.segments()?.iter().map(|path| path.display().to_string()).collect();
+    let args = ["-c", code].into_iter().chain(segments.iter().map(String::as_str)).collect::<Vec<_>>();
+    Invocation::of(&stage.folder, &find_program("python3")?, &args)?.succeed()?;
+    let before = contents(&stage)?;
+    stage.carbon.process.start()?;
+    let since = now();
+    stage.daemon.spawn()?;
+    let said = stage.said(since, "and this program's is ")?;
+    ensure!(said.level == "ERROR", "{}", said.line);
+    stage.connected(since)?;
+    // Longer than the daemon waits before its next attempt.
+    stage.ticks(12)?;
+    let errors = stage.collected.news(since).filter(|entry| entry.level == "ERROR").count();
+    ensure!(errors == 1, "{errors} errors");
+    ensure!(
+        !before.is_empty() && contents(&stage)? == before,
+        "the newer program's files are not as they were"
+    );
+    stage.daemon.stop()?;
+    let findings = stage.settled()?;
+    let late = findings.lost.keys().any(|&at| at as f64 > since);
+    ensure!(findings.wrong.is_empty() && !late, "{findings}");
+    Ok(format!("{} ticks, {} of them kept for the newer program", findings.ticks, findings.lost.len()))
+}
+
+fn contents(stage: &Stage) -> Result<Vec<Vec<u8>>> {
+    stage.segments()?.iter().map(|segment: &PathBuf| Ok(fs::read::<&Path>(segment)?)).collect()
 }

@@ -77,7 +77,7 @@ pub(crate) const SEVERAL: Need = Need {
 };
 
 impl Row {
-    /// Says so in its first panel.
+    /// Adds a first panel that says what the row needs.
     pub(crate) fn needs(self, Need { keys, cost }: Need) -> Self {
         self.with([text("", &format!("**Needs:** {keys}. **Costs:** {cost}")).sized(24, 2)])
     }
