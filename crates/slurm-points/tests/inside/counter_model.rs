@@ -208,6 +208,8 @@ fn check(
     }
     let bf_cycles = grown(|t| t.bf_cycles);
     let bf_time = truth.bf_time - then.bf_time;
+    exactly("bf_cycles", Some(bf_cycles.into()))?;
+    exactly("bf_cycles_per_minute", Some(f64::from(bf_cycles) * 60.0 / measured))?;
     exactly("bf_busy_fraction", Some(float(bf_time) / (measured * 1e6)))?;
     exactly("bf_mean_cycle", mean(float(bf_time), bf_cycles))?;
     exactly("bf_depth_mean_try", mean(grown(|t| t.bf_depth_try).into(), bf_cycles))?;
@@ -216,8 +218,14 @@ fn check(
     let (tries, queue) = (new.bf_last_depth_try.unwrap_or(0), new.bf_queue_len);
     let is_known = bf_cycles > 0 && new.bf_active == 0 && queue > 0;
     exactly("bf_coverage", is_known.then(|| f64::from(tries) / f64::from(queue)))?;
+    exactly("bf_depth_mean", mean(grown(|t| t.bf_queue_len).into(), bf_cycles))?;
+    exactly("bf_table_size_mean", (bf_cycles > 0).then_some(1.0))?;
     let jobs = grown(|t| t.jobs);
-    exactly("jobs_submitted_per_minute", Some(f64::from(jobs) * 60.0 / measured))?;
+    for (kind, times) in
+        [("submitted", 1.0), ("started", 2.0), ("completed", 3.0), ("canceled", 4.0), ("failed", 5.0)]
+    {
+        exactly(&format!("jobs_{kind}_per_minute"), Some(f64::from(jobs) * times * 60.0 / measured))?;
+    }
     exactly("jobs_backfilled_per_minute", Some(f64::from(jobs) * 60.0 / measured))
 }
 

@@ -261,6 +261,11 @@ impl World {
         wrap(&mut s.bf_queue_len_sum, depth);
         wrap(&mut s.bf_table_size_sum, count);
         s.jobs_submitted += depth;
+        // Each of its own size, so that none can be taken for another.
+        s.jobs_started += 2 * depth;
+        s.jobs_completed += 3 * depth;
+        s.jobs_canceled += 4 * depth;
+        s.jobs_failed += 5 * depth;
         s.bf_last_backfilled_jobs += depth;
         s.bf_backfilled_jobs += depth;
         self.cycles_ran(each.max(1), each);
