@@ -10,6 +10,7 @@ set -u
 cd "$(dirname "$0")/.."
 
 ALONE='faults_reader::a_line_without_end
+figures::clock::
 loss::caps::
 loss::flow::a_full_cache
 loss::hangs::a_hang_with_10_000

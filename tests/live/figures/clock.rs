@@ -48,11 +48,10 @@ fn sixty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     // A series that comes and goes may have no point at the last tick.
     let lasts = |path: &String| !comes_and_goes(path);
     let lasting = || sandbox.carbon.paths().into_keys().filter(lasts);
-    wait::until("the last tick in whisper, whole", limit, || {
-        let has_it = |path: String| sandbox.carbon.series(&path).unwrap().last() >= Some((last, f64::MIN));
-        lasting().all(has_it)
-    })
-    .unwrap();
+    let has_it = |path: &String| sandbox.carbon.series(path).unwrap().last() >= Some((last, f64::MIN));
+    let without_it = || lasting().filter(|path| !has_it(path)).collect::<Vec<_>>();
+    wait::until("the last tick in whisper, whole", limit, || without_it().is_empty())
+        .unwrap_or_else(|error| panic!("{error}: {:?}", without_it()));
 
     // The first reading is counted after its answer.
     let own = sandbox.carbon.series("cluster.slurm_rpc_stats.type.REQUEST_STATS_INFO.gauge-count").unwrap();
