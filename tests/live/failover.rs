@@ -2,6 +2,7 @@
 //! controller that answers is the one that `scontrol ping` shows.
 #![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
 
+use sandbox::daemon::surveys;
 use sandbox::pair::{Pair, SLURMCTLD_TIMEOUT};
 use sandbox::{Daemon, Folder, Recorded, now, wait};
 
@@ -67,9 +68,7 @@ fn who_answers_is_who_answers_scontrol_ping() {
     let Some(mut pair) = pair(&folder) else { return };
     pair.primary.start().unwrap();
     let slurm = format!("conf = \"{}\"\ntimeout = \"60s\"", pair.slurm.conf().display());
-    let collectors =
-        "[collectors]\nmax_duty = \"100%\"\n[collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
-    let mut daemon = Daemon::start_surveying(&folder, &slurm, collectors).unwrap();
+    let mut daemon = Daemon::start_surveying(&folder, &slurm, &surveys(&["controllers"])).unwrap();
     assert_eq!(who_answers(&pair, &mut daemon), [true, false]);
     pair.backup.start().unwrap();
     assert_eq!(who_answers(&pair, &mut daemon), [true, true]);

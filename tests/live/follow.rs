@@ -11,6 +11,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Result;
+use sandbox::daemon::surveys;
 use sandbox::pair::Pair;
 use sandbox::proc::Signal;
 use sandbox::{Folder, FollowingDaemon, IN_USE, now, wait};
@@ -19,16 +20,12 @@ use super::failover::pair;
 
 const LIMIT: Duration = wait::LIMIT;
 
-/// Surveys follow too.
-const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
-                          [collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
-
 /// Two slurmctlds with a daemon each; only munged is started. `None` if separate host names are not allowed.
 fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
     let Some(pair) = pair(folder) else { return Ok(None) };
-    let daemons =
-        [FollowingDaemon::new(folder, 0, COLLECTORS)?, FollowingDaemon::new(folder, 1, COLLECTORS)?];
-    Ok(Some((pair, daemons)))
+    // Surveys follow too.
+    let daemon = |index| FollowingDaemon::new(folder, index, &surveys(&["nodes", "controllers"]));
+    Ok(Some((pair, [daemon(0)?, daemon(1)?])))
 }
 
 /// Starts all of them, and waits until the primary's daemon publishes and the backup's does not.
@@ -199,10 +196,7 @@ fn a_host_that_is_none_of_slurmctldhost_ends_with_78_and_what_to_write() {
         // One address that moves: only the cluster manager knows which host has it.
         ("SlurmctldHost=ctl1,ctl2(127.0.0.1)\n", "what moves it must start and stop this daemon"),
     ] {
-        let text = fs::read_to_string(pair.slurm.conf()).unwrap();
-        let others = text.lines().filter(|line| !line.starts_with("SlurmctldHost="));
-        fs::write(pair.slurm.conf(), others.map(|line| format!("{line}\n")).collect::<String>() + hosts)
-            .unwrap();
+        pair.slurm.replace(&["SlurmctldHost="], hosts).unwrap();
         daemon.process.spawn().unwrap();
         let ended = daemon.process.wait(LIMIT).unwrap();
         assert_eq!(ended.status.code(), Some(78));

@@ -15,26 +15,6 @@ use sandbox::{
 /// Longer than anything here should take on a busy machine.
 const PATIENCE: Duration = wait::LIMIT;
 
-const COLLECTORS: &str = "\
-[collectors.rpc_stats]
-users = 5
-[collectors.jobs]
-enabled = true
-interval = \"1s\"
-accounts = 9
-users = 5
-[collectors.nodes]
-enabled = true
-interval = \"1s\"
-each = true
-[collectors.partitions]
-enabled = true
-interval = \"1s\"
-[collectors.controllers]
-enabled = true
-interval = \"1s\"
-";
-
 type Points = BTreeMap<u64, f64>;
 
 #[test]
@@ -106,7 +86,10 @@ fn collect(
         destination("victoria", &victoria.address()) + "tags = true\nprotocol = \"plaintext\"\n",
     ];
     let (slurm, destinations) = (sandbox.slurm.toml(), destinations.concat());
-    let toml = format!("prefix = \"cluster.{{cluster}}\"\n[slurm]\n{slurm}{destinations}{COLLECTORS}");
+    let surveys = daemon::surveys(&["partitions", "controllers", "jobs", "nodes"]).replace("2s", "1s");
+    let collectors = surveys.replace("jobs]\n", "jobs]\naccounts = 9\nusers = 5\n")
+        + "each = true\n[collectors.rpc_stats]\nusers = 5\n";
+    let toml = format!("prefix = \"cluster.{{cluster}}\"\n[slurm]\n{slurm}{destinations}{collectors}");
     let mut daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
     let points = |below: &str| {
         sandbox.carbon.series(&format!("cluster.sandbox.{below}")).map_or(0, |series| series.points.len())

@@ -1,16 +1,15 @@
 //! Names that any user can invent.
 
+use sandbox::daemon::surveys;
 use sandbox::{Daemon, Folder, NOBODY, Slurm, is_root};
-
-const ACCOUNTS: &str = "[collectors]\nmax_duty = \"100%\"\n\
-    [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = 3\nqos = true\nusers = 2\n";
 
 /// Each of them made 15 files, which stay, and a zero in each file in every round.
 #[test]
 fn a_hundred_and_fifty_invented_accounts_make_no_series() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start(&folder).unwrap();
-    let mut daemon = Daemon::start_surveying(&folder, &slurm.toml(), ACCOUNTS).unwrap();
+    let jobs = surveys(&["jobs"]) + "accounts = 3\nqos = true\nusers = 2\n";
+    let mut daemon = Daemon::start_surveying(&folder, &slurm.toml(), &jobs).unwrap();
     for invented in 0..150 {
         let account = format!("rnd{invented}");
         let words = ["-H", "-A", &account, "--output=/dev/null", "--wrap", "true"];

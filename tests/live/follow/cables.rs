@@ -4,17 +4,13 @@
 //! whisper has. That the state's file system hangs on the primary is imitated: what the primary writes no longer reaches
 //! the backup, so that its heartbeat is too old, and it does not see the backup's files either.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
+use sandbox::daemon::surveys;
 use sandbox::pair::Pair;
 use sandbox::{Cables, Folder, FollowingDaemon, now, wait};
 
 use super::{LIMIT, begin};
-
-/// Finished jobs from slurmctld's own records.
-const COLLECTORS: &str =
-    "[collectors]\nmax_duty = \"100%\"\n[collectors.finished]\nenabled = true\ninterval = \"2s\"\n";
 
 const SUBMITTED: &str = "cluster.slurm_sched_stats.gauge-jobs_submitted";
 
@@ -34,31 +30,12 @@ impl World {
         };
         let mut pair = Pair::cabled(&folder, &cables).unwrap()?;
         pair.slurm.munged.start().unwrap();
-        let daemon = |index| FollowingDaemon::cabled(&folder, &cables, index, COLLECTORS).unwrap();
+        // Finished jobs from slurmctld's own records.
+        let finished = surveys(&["finished"]);
+        let daemon = |index| FollowingDaemon::cabled(&folder, &cables, index, &finished).unwrap();
         let mut daemons = [daemon(0), daemon(1)];
         begin(&mut pair, &mut daemons);
         Some(Self { folder, cables, pair, daemons })
-    }
-
-    /// Submits jobs on a host, which wait because there is no node, and cancels them.
-    fn finish_jobs(&self, host: usize, count: usize) {
-        for _ in 0..count {
-            let id = self
-                .pair
-                .on(host, &["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"])
-                .unwrap();
-            self.pair.on(host, &["scancel", id.trim()]).unwrap();
-        }
-    }
-
-    fn slots(&mut self) -> [BTreeSet<u64>; 2] {
-        self.daemons.each_mut().map(FollowingDaemon::slots)
-    }
-
-    /// Waits until Slurm has put the backup back on standby, and returns when.
-    fn demoted(&self, skip: usize) -> f64 {
-        self.pair.backup.line_after(skip, "in background mode", LIMIT).unwrap();
-        now()
     }
 }
 
@@ -72,14 +49,21 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     let pulled = now();
     world.pair.backup.line_after(said, "Running as primary controller", LIMIT).unwrap();
     let over = now();
-    world.finish_jobs(1, 2);
+    // Jobs that wait, because there is no node, and are cancelled.
+    for _ in 0..2 {
+        let submit = ["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"];
+        let id = world.pair.on(1, &submit).unwrap();
+        world.pair.on(1, &["scancel", id.trim()]).unwrap();
+    }
     // Longer than a connection without an answer lives.
     wait::pause(Duration::from_secs(40));
     let said = world.pair.backup.lines().len();
     let plugged = now();
     world.cables.plug(&world.folder, 0, true).unwrap();
     world.pair.cut_state(&world.folder, false).unwrap();
-    let demoted = world.demoted(said);
+    // Slurm has put the backup back on standby.
+    world.pair.backup.line_after(said, "in background mode", LIMIT).unwrap();
+    let demoted = now();
     let [back, standby] = &mut world.daemons;
     back.is(true, 3, demoted, LIMIT).unwrap();
     standby.is(false, 3, demoted, LIMIT).unwrap();
@@ -90,7 +74,7 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     })
     .unwrap();
     let handovers = back.handovers();
-    let [one, other] = world.slots();
+    let [one, other] = world.daemons.each_mut().map(FollowingDaemon::slots);
     let twice: Vec<u64> = one.intersection(&other).copied().collect();
     // From then on Slurm itself has two that are active, until it has put the backup back.
     let early: Vec<&u64> = twice.iter().filter(|at| (**at as f64) < plugged.floor() - 1.0).collect();

@@ -168,7 +168,7 @@ impl Hosts {
 
     /// Slots that should have been published and were not, and how many should have been.
     fn missing(&mut self, from: u64, to: u64) -> (Vec<u64>, usize) {
-        let slots = [self.daemons[0].slots(), self.daemons[1].slots()];
+        let slots = self.daemons.each_mut().map(FollowingDaemon::slots);
         let covers =
             |spans: &Spans, at: f64| spans.iter().any(|(start, end)| *start <= at && at + 1.0 <= *end);
         let must = |at: &u64| {

@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
+use sandbox::daemon::surveys;
 use sandbox::{Imitation, Stage};
 use slurm_snapshot::{NodeRow, Nodes, Reading, Reply, RpcTables, RpcType, Statistics, Visibility};
 
@@ -47,9 +48,7 @@ impl Size {
             Self::Usual => stage.plan.slurm = Some(reader(stage, 0)?),
             Self::Large => {
                 stage.plan.slurm = Some(reader(stage, 520)?);
-                stage.plan.top =
-                    "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\neach = true\ninterval = \"2s\"\n"
-                        .to_owned();
+                stage.plan.top = surveys(&["nodes"]) + "each = true\n";
             }
         }
         stage.configure()
