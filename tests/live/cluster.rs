@@ -13,7 +13,7 @@ mod remote_licenses;
 mod slurmdbd;
 
 use std::fmt::Debug;
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -25,8 +25,7 @@ use self::cast::Cast;
 
 /// The answers to these request lines from a reader that `program` starts.
 fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -> Result<Vec<Answer>> {
-    let file = folder.path().join("requests");
-    fs::write(&file, requests)?;
+    let file = folder.write("requests", requests)?;
     let output = program.arg("--conf").arg(conf).stdin(Stdio::from(File::open(file)?)).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = output.stdout.split_inclusive(|&byte| byte == b'\n').skip(1);

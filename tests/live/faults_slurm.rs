@@ -10,6 +10,7 @@ use std::time::Duration;
 use sandbox::{Daemon, Folder, Slurm, free_port, now, wait};
 
 use super::faults_reader::{BACKOFF, DOWN, SOON, UP, ended};
+use super::native::with_port;
 
 const CHANGED: &str = "slurm.conf has changed; starting another reader";
 const READER: &str = "reader started for Slurm ";
@@ -148,7 +149,7 @@ fn a_slurm_conf_that_comes_late_is_waited_for() {
     fs::copy(slurm.conf(), &conf).unwrap();
     daemon.recovery(now(), 0.0).unwrap();
     let news = daemon.news(missing.at - 0.001).unwrap();
-    assert_eq!(news, [DOWN, &format!("{READER}{}", release(&slurm)), UP]);
+    assert_eq!(news, [DOWN, &format!("{READER}{}", &slurm.release().unwrap()[..5]), UP]);
     ended(daemon);
 }
 
@@ -156,7 +157,7 @@ fn a_slurm_conf_that_comes_late_is_waited_for() {
 #[test]
 fn a_slurmctld_that_moved_is_followed() {
     let (_folder, mut slurm, mut daemon) = read("30s");
-    let started = format!("{READER}{}", release(&slurm));
+    let started = format!("{READER}{}", &slurm.release().unwrap()[..5]);
     let moved = now();
     let skipped = daemon.recorded().unwrap().last("ticks_skipped");
     slurm.slurmctld.stop().unwrap();
@@ -164,10 +165,7 @@ fn a_slurmctld_that_moved_is_followed() {
     daemon
         .until("a skipped tick", SOON, |recorded| (recorded.last("ticks_skipped") > skipped).then_some(()))
         .unwrap();
-    let port = free_port().unwrap();
-    let text = fs::read_to_string(slurm.conf()).unwrap();
-    let old = format!("SlurmctldPort={}\n", slurm.slurmctld_port);
-    fs::write(slurm.conf(), text.replace(&old, &format!("SlurmctldPort={port}\n"))).unwrap();
+    with_port(&slurm, "slurm.conf", free_port().unwrap());
     slurm.slurmctld.spawn().unwrap();
     wait::until("slurmctld at its new port", wait::LIMIT, || slurm.run("scontrol", &["ping"]).is_ok())
         .unwrap();
@@ -177,7 +175,7 @@ fn a_slurmctld_that_moved_is_followed() {
     // A reader that is ready at once costs no tick.
     daemon.ticks(1).unwrap();
     let (reader, touched) = (daemon.reader().unwrap(), now());
-    fs::write(slurm.conf(), fs::read_to_string(slurm.conf()).unwrap() + "# touched\n").unwrap();
+    slurm.configure("# touched\n").unwrap();
     // While readings succeed, slurm.conf is checked every half minute.
     daemon.said(touched, CHANGED, SOON).unwrap();
     daemon.ticks(2).unwrap();
@@ -201,9 +199,4 @@ fn read(timeout: &str) -> (Folder, Slurm, Daemon) {
 
 fn start(folder: &Folder, conf: &Path, timeout: &str) -> Daemon {
     Daemon::start(folder, &format!("conf = \"{}\"\ntimeout = \"{timeout}\"", conf.display())).unwrap()
-}
-
-/// The release of a version, such as `22.05` for 22.05.8.
-fn release(slurm: &Slurm) -> String {
-    slurm.release().unwrap().split('.').take(2).collect::<Vec<_>>().join(".")
 }

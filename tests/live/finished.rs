@@ -1,6 +1,7 @@
 //! Each finished job is counted once, whichever program ends or hangs: slurmdbd, MariaDB or the daemon itself.
 //!
 //! The expected values come from sacct, from the database, from slurmctld's log and from what was submitted.
+#![expect(clippy::print_stdout, reason = "the harness captures it, and make finished-long shows it")]
 
 mod efficiency;
 mod faults;
@@ -198,13 +199,6 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
             .with_context(|| accounting.sql(truth::ROWS).unwrap_or_default())?;
     }
     Truth::read(accounting)
-}
-
-/// For a person who runs this test alone with --nocapture.
-fn report(text: &str) -> Result<()> {
-    use std::io::Write as _;
-
-    writeln!(std::io::stdout(), "{text}").context("stdout")
 }
 
 fn seed() -> u64 {

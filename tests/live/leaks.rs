@@ -1,6 +1,6 @@
 //! The reader's memory: valgrind with 1,000 real requests of every kind.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::process::Stdio;
 
 use sandbox::{Folder, Slurm, command, find_program, slurm_graphite};
@@ -20,8 +20,7 @@ fn nothing_that_libslurm_gives_is_kept() {
     ];
     let requests: String =
         kinds.concat().lines().cycle().take(CALLS).map(|line| format!("{line}\n")).collect();
-    let file = folder.path().join("requests");
-    fs::write(&file, requests).unwrap();
+    let file = folder.write("requests", &requests).unwrap();
     let output = command(folder.path(), &find_program("valgrind").unwrap())
         .args(["--leak-check=full", "--errors-for-leak-kinds=definite", "--error-exitcode=9"])
         .arg(slurm_graphite().unwrap().with_file_name("slurm-graphite-reader"))

@@ -17,7 +17,7 @@ use slurm_snapshot::{Answer, Failure, Reading, ReplyKind, ReplyOptions, Request}
 struct Reader(sandbox::Reader);
 
 /// slurm.conf with another port of slurmctld's.
-fn with_port(slurm: &Slurm, name: &str, port: u16) -> PathBuf {
+pub(crate) fn with_port(slurm: &Slurm, name: &str, port: u16) -> PathBuf {
     let line = |port| format!("SlurmctldPort={port}\n");
     slurm.changed(name, &line(slurm.slurmctld_port), &line(port)).unwrap()
 }

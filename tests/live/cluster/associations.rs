@@ -155,8 +155,8 @@ fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {
         let seen = all.associations.iter().find(is).with_context(|| format!("{row:?}"))?;
         set += compare_common(row, &seen.use_and_limits);
         let limits = &seen.use_and_limits;
-        assert_eq!(number(&row["MaxJobs"]), limits.max_jobs, "{row:?}");
-        assert_eq!(number(&row["MaxSubmitJobs"]), limits.max_submit_jobs, "{row:?}");
+        assert_eq!(row["MaxJobs"].parse().ok(), limits.max_jobs, "{row:?}");
+        assert_eq!(row["MaxSubmitJobs"].parse().ok(), limits.max_submit_jobs, "{row:?}");
     }
     ensure!(set >= 9, "{set} limits");
     let own = "Name,MaxJobsPU,MaxJobsPA,MaxSubmitPU,MaxSubmitPA,MaxTRESPU,MaxTRESPA";
@@ -172,7 +172,7 @@ fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {
             ("MaxSubmitPU", limits.max_submit_jobs_per_user),
             ("MaxSubmitPA", limits.max_submit_jobs_per_account),
         ] {
-            assert_eq!(number(&row[column]), limit, "{column} of {row:?}");
+            assert_eq!(row[column].parse().ok(), limit, "{column} of {row:?}");
         }
         compare_tres(
             row,
@@ -185,8 +185,8 @@ fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {
 
 /// Compares the common limits, and returns how many are set.
 fn compare_common(row: &Row, limits: &UseAndLimits) -> usize {
-    assert_eq!(number(&row["GrpJobs"]), limits.grp_jobs, "{row:?}");
-    assert_eq!(number(&row["GrpSubmit"]), limits.grp_submit_jobs, "{row:?}");
+    assert_eq!(row["GrpJobs"].parse().ok(), limits.grp_jobs, "{row:?}");
+    assert_eq!(row["GrpSubmit"].parse().ok(), limits.grp_submit_jobs, "{row:?}");
     assert_eq!(minutes(&row["GrpWall"]), limits.grp_wall, "{row:?}");
     assert_eq!(minutes(&row["MaxWall"]), limits.max_wall_per_job, "{row:?}");
     let of_tres: [TresColumn; 5] = [
@@ -205,10 +205,6 @@ fn compare_tres(row: &Row, limits: &UseAndLimits, columns: &[TresColumn]) {
         let of = limits.tres.iter().filter_map(|(name, tres)| Some((name.clone(), which(tres)?)));
         assert_eq!(tres(&row[*column]), of.collect(), "{column} of {row:?}");
     }
-}
-
-fn number(text: &str) -> Option<u32> {
-    text.parse().ok()
 }
 
 /// The minutes in `1-02:03:00`.

@@ -75,8 +75,7 @@ fn what_is_hidden_is_known_to_be_is_not_requested_and_slurmctld_logs_no_violatio
     assert_eq!(errors(&text), 0, "{text}");
 
     // What is hidden no longer is requested again, without a restart of anything.
-    let conf = fs::read_to_string(slurm.conf()).unwrap();
-    fs::write(slurm.conf(), conf.replace("PrivateData=", "#PrivateData=")).unwrap();
+    slurm.replace(&["PrivateData="], "").unwrap();
     slurm.run("scontrol", &["reconfigure"]).unwrap();
     for path in ["slurm_jobs.state.pending.gauge-jobs", "slurm_partitions.debug.gauge-nodes_total"] {
         daemon.until_is(&format!("cluster.{path}"), 1.0).unwrap();

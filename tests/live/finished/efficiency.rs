@@ -38,11 +38,7 @@ fn in_sacct(stage: &Stage) -> Result<(u64, u64, usize)> {
 }
 
 #[test]
-fn what_jobs_have_used_is_what_sacct_says_and_counts_with_the_job() {
-    check().unwrap();
-}
-
-fn check() -> Result<()> {
+fn what_jobs_have_used_is_what_sacct_says_and_counts_with_the_job() -> Result<()> {
     let mut stage = Stage::start_with("efficiency = true\n", "KillWait=5")?;
     let slurm = &stage.accounting.slurm;
     let submit = |args: &[&str], script: &str| slurm.submit(&[args, &["--wrap", script]].concat());

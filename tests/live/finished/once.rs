@@ -7,7 +7,7 @@ use sandbox::wait;
 
 use super::faults::{Fault, LONG, SHORT};
 use super::jobs::Cast;
-use super::{MINUTE, Stage, ended, report, resume_nodes, seed};
+use super::{MINUTE, Stage, ended, resume_nodes, seed};
 
 pub(super) struct Play {
     pub(super) stage: Stage,
@@ -127,7 +127,7 @@ fn long(seed: u64) -> Result<()> {
     let mut play = Play::start(Stage::start_long()?, random, 6)?;
     for fault in &faults {
         let seconds = start.elapsed().as_secs_f64();
-        report(&format!("{seconds:6.0} s  {:5} jobs  {}", play.cast.submitted.len(), fault.0))?;
+        println!("{seconds:6.0} s  {:5} jobs  {}", play.cast.submitted.len(), fault.0);
         play.strike(*fault)?;
     }
     play.stage.revive()?;
@@ -143,12 +143,12 @@ fn long(seed: u64) -> Result<()> {
         ensure!(truth.rows.iter().any(|row| row.state == state), "no job is {state}: {states:?}");
     }
     let percentiles = play.check_percentiles()?;
-    report(&format!(
+    println!(
         "SOAK_SEED={seed}: {} faults, {} jobs, {states:?}; {compared}; {percentiles} figures of one round; {:.0} s",
         faults.len(),
         truth.jobs(),
         start.elapsed().as_secs_f64()
-    ))?;
+    );
     ensure!(start.elapsed() < MINUTE * 30, "{:?}", start.elapsed());
     play.stage.daemon.stop().map(drop)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use sandbox::{Carbon, Series};
 
 use super::jobs::DOTTED;
-use super::versions::{Expected, Range};
+use super::versions::Expected;
 
 const FAMILY: &str = "cluster.slurm_jobs_finished.";
 
@@ -111,7 +111,7 @@ impl Sent {
         for (level, leaf) in &paths {
             let path = format!("{level}.{leaf}");
             let (total, sum) = (self.last(&format!("{path}_total")).unwrap_or(0), self.sum(&path));
-            let Range { least, most } =
+            let (least, most) =
                 expected.figures.get(&(level.clone(), leaf.clone())).copied().unwrap_or_default();
             if total != sum || !(least..=most).contains(&total) {
                 wrong.push(format!("{path}: total {total}, all slots {sum}, expected {least} to {most}"));

@@ -2,7 +2,6 @@
 //! restart of slurmctld; a query that fails inside slurmdbd while it answers "no jobs"; and a long time without jobs.
 //!
 //! What is expected is counted here, from what was submitted and what was inserted.
-#![expect(clippy::print_stdout, reason = "the harness captures it")]
 
 use std::time::Duration;
 

@@ -27,16 +27,10 @@ pub(super) fn record(accounting: &Accounting) -> Result<()> {
     accounting.sql(&statements).map(drop)
 }
 
-/// The least and the most that a figure may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) least: u64,
-    pub(super) most: u64,
-}
-
 /// What may have been counted. Rows that never changed after their end, which are nearly all, leave no choice.
 pub(super) struct Expected {
-    pub(super) figures: BTreeMap<(String, String), Range>,
+    /// The least and the most that each figure may be.
+    pub(super) figures: BTreeMap<(String, String), (u64, u64)>,
     /// How many rows were changed after their end.
     pub(super) changed: usize,
     /// How many changes of them were recorded at most.
@@ -77,9 +71,9 @@ impl Expected {
         paths.dedup();
         for path in paths {
             let values = || versions.iter().map(|figures| figures.get(path).copied().unwrap_or(0));
-            let range = self.figures.entry(path.clone()).or_default();
-            range.least += values().min().unwrap_or(0);
-            range.most += values().max().unwrap_or(0);
+            let (least, most) = self.figures.entry(path.clone()).or_default();
+            *least += values().min().unwrap_or(0);
+            *most += values().max().unwrap_or(0);
         }
     }
 }

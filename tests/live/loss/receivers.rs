@@ -30,11 +30,10 @@ fn pickle_to_2003() -> Result<String> {
 fn once_to_2003() -> Result<String> {
     let Some((stage, space)) = isolated()? else { return Ok(SKIPPED.to_owned()) };
     let folder = &stage.folder;
-    let config = folder.path().join("once.toml");
     let reader = Imitation::good(folder)?.toml();
-    std::fs::write(&config, format!("[slurm]\n{reader}{}", destination("carbon", "127.0.0.1:2003")))?;
-    let program = slurm_graphite()?;
-    let inside = space.words(&format!("{} once --send --config {} >&2", program.display(), config.display()));
+    let toml = format!("[slurm]\n{reader}{}", destination("carbon", "127.0.0.1:2003"));
+    let (program, config) = (slurm_graphite()?, folder.write("once.toml", &toml)?);
+    let inside = space.words(&format!("{} once --send --config {config} >&2", program.display()));
     let words: Vec<&str> = inside.iter().map(String::as_str).collect();
     let finished = Invocation::of(folder, &find_program("nsenter")?, &words)?.finish()?;
     let said: Vec<&str> = finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();

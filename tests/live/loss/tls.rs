@@ -33,16 +33,6 @@ fn what_fails_behind_tls_costs_nothing() {
     ]);
 }
 
-#[test]
-fn certificates_that_change_are_read_again_and_a_bad_file_leaves_the_last_good_one_in_use() {
-    side_by_side(&[("files change", files_change)]);
-}
-
-#[test]
-fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() {
-    side_by_side(&[("eight destinations", unfit)]);
-}
-
 /// Without the cluster's name there is no point to send that a TLS port could reject.
 #[test]
 fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_point_to_send() {
@@ -112,9 +102,8 @@ fn client(identity: &Identity) -> String {
 
 /// What `check` says about a configuration with these keys at its top and these destinations.
 fn check(stage: &Stage, top: &str, destinations: &str, args: &[&str]) -> Result<String> {
-    let file = stage.folder.path().join("check.toml");
-    fs::write(&file, format!("{top}[slurm]\nreader = \"/nowhere\"\n{destinations}"))?;
-    let file = file.display().to_string();
+    let text = format!("{top}[slurm]\nreader = \"/nowhere\"\n{destinations}");
+    let file = stage.folder.write("check.toml", &text)?;
     Ok(run(&stage.folder, &[&["check"], args, &["--config", &file]].concat())?.stdout)
 }
 
@@ -195,7 +184,8 @@ fn hung(more: &str, freeze: fn(&mut Stage, &mut Process) -> Result<()>) -> Resul
     stage.clean()
 }
 
-fn files_change() -> Result<String> {
+#[test]
+fn certificates_that_change_are_read_again_and_a_bad_file_leaves_the_last_good_one_in_use() -> Result<()> {
     const CHANGED: &str = "the files have changed, and are in use";
     const BAD: &str = "the files have changed, and cannot be used";
     const AWAY: &str = "not connected; ticks are kept";
@@ -223,10 +213,11 @@ fn files_change() -> Result<String> {
     let answers = stage.of_carbon("renewals")?;
     stage.until(".carbon.carbon.gauge-renewals", |renewals| renewals > answers)?;
     ensure!(!stage.collected.said(0.0, AWAY), "a connection was lost");
-    stage.clean()
+    stage.clean().map(drop)
 }
 
-fn unfit() -> Result<String> {
+#[test]
+fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() -> Result<()> {
     let (mut stage, TlsProxy { authority, port, process: _process, .. }) = behind("")?;
     let folder = &stage.folder;
     let issue = |name, good| authority.issue(folder, name, "DNS:localhost", good);
@@ -283,6 +274,5 @@ fn unfit() -> Result<String> {
     fs::copy(&authority.ca, &other.ca)?;
     let back = stage.said(since, "back after ")?;
     ensure!(back.line.contains("\"wrong-ca\""), "{}", back.line);
-    stage.nothing_waits("wrong-ca")?;
-    Ok(format!("{} kept their ticks, and one has sent them", cases.len()))
+    stage.nothing_waits("wrong-ca")
 }

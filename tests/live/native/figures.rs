@@ -93,19 +93,17 @@ fn every_port_of_a_range_is_asked_in_its_turn() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     let port = slurm.slurmctld_port;
-    let of = |from: u16, to: u16| {
-        let text = fs::read_to_string(slurm.conf()).unwrap();
-        text.replace(&format!("SlurmctldPort={port}\n"), &format!("SlurmctldPort={from}-{to}\n"))
+    let with = |name: &str, from: u16, to: u16| {
+        let (line, range) = (format!("SlurmctldPort={port}\n"), format!("SlurmctldPort={from}-{to}\n"));
+        slurm.changed(name, &line, &range).unwrap()
     };
-    let (whole, beyond) = (of(port, port + 2), of(port + 1, port + 3));
-    fs::write(slurm.conf(), whole).unwrap();
+    let beyond = with("beyond.conf", port + 1, port + 3);
+    with("slurm.conf", port, port + 2);
     slurm.start_controller().unwrap();
     let mut reader = Reader::native(&folder, slurm.conf(), 10, &[]);
     (0..6).for_each(|_| drop(reader.reading()));
     // On the last of these nobody listens.
-    let conf = folder.path().join("beyond.conf");
-    fs::write(&conf, beyond).unwrap();
-    let mut reader = Reader::native(&folder, &conf, 10, &[]);
+    let mut reader = Reader::native(&folder, &beyond, 10, &[]);
     let answers: Vec<bool> = (0..9).map(|_| reader.ask().0.is_ok()).collect();
     assert_eq!(answers.iter().filter(|is_reading| !**is_reading).count(), 3, "{answers:?}");
 }
