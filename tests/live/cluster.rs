@@ -22,6 +22,7 @@ use sandbox::{Folder, Slurm};
 use slurm_snapshot::{Answer, Reading, Reply};
 
 use self::cast::Cast;
+pub(crate) use self::oracle::value;
 
 /// The answers to these request lines from a reader that `program` starts.
 fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -> Result<Vec<Answer>> {

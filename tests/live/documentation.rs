@@ -145,17 +145,14 @@ fn every_configuration_is_one_carbons_files_are_written_by_carbons_user_and_no_l
 
 /// The names that GitHub gives to a document's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let (mut anchors, mut code) = (BTreeSet::new(), false);
-    for line in text.lines() {
-        code ^= line.starts_with("```");
-        if let Some((_, heading)) = line.split_once("# ").filter(|_| line.starts_with('#') && !code) {
-            let kept = heading.to_lowercase().replace(' ', "-");
-            let kept: String = kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect();
-            let first = !anchors.contains(&kept);
-            let next = || (1..).map(|n| format!("{kept}-{n}")).find(|name| !anchors.contains(name)).unwrap();
-            let name = if first { kept.clone() } else { next() };
-            anchors.insert(name);
-        }
+    let mut anchors = BTreeSet::new();
+    for (heading, _) in promises::sections(text) {
+        let Some((_, heading)) = heading.split_once("# ") else { continue };
+        let kept = heading.to_lowercase().replace(' ', "-");
+        let kept: String = kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect();
+        let next = (1..).map(|n| format!("{kept}-{n}"));
+        let mut names = std::iter::once(kept.clone()).chain(next);
+        anchors.extend(names.find(|name| !anchors.contains(name)));
     }
     anchors
 }

@@ -11,6 +11,7 @@ use sandbox::{Daemon, Folder, Slurm, free_port, now, wait};
 
 use super::faults_reader::{BACKOFF, DOWN, SOON, UP, ended};
 use super::native::with_port;
+use super::rest::served;
 
 const CHANGED: &str = "slurm.conf has changed; starting another reader";
 const READER: &str = "reader started for Slurm ";
@@ -67,9 +68,8 @@ fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
     assert!((2..=4).contains(&missed), "{missed} ticks without a reading in 3 s");
 
     let calls = recorded.last("readings_ok") + recorded.last("readings_failed");
-    let sdiag = slurm.sdiag().unwrap();
-    let seen = sdiag.by_type.iter().find(|row| row.name == "REQUEST_STATS_INFO").unwrap();
-    assert_eq!(seen.count as f64, calls, "what slurmctld counted, and what the daemon did");
+    let seen = served(&slurm, "REQUEST_STATS_INFO") as f64;
+    assert_eq!(seen, calls, "what slurmctld counted, and what the daemon did");
 }
 
 #[test]

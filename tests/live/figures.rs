@@ -2,7 +2,7 @@
 
 // libtest runs modules in alphabetical order: this one waits for a minute and then keeps the cores busy for two
 // minutes, during which tests that depend on time would take longer.
-mod after_work;
+pub(crate) mod after_work;
 mod clock;
 mod interval;
 mod observation;

@@ -14,10 +14,8 @@ use sandbox::{Daemon, Folder, Process, Slurm, free_port, now, wait};
 
 use self::count::{Count, Look, Rounds};
 
-/// Their names are n1 to n20. The first ten are in the partition `low`, and all from the fifth on in `high`.
+/// Their names are n1 to n20.
 const NODES: usize = 20;
-const LOW: std::ops::RangeInclusive<usize> = 1..=10;
-const HIGH: std::ops::RangeInclusive<usize> = 5..=NODES;
 
 /// Longer than two rounds, also of a busy machine.
 const PHASE: Duration = Duration::from_secs(4);
@@ -220,7 +218,7 @@ fn a_script_of_outages_is_counted_as_scontrol_showed_it() {
     let all = Count::of(&looks, &rounds, is_in(1..=NODES));
     all.shows_the_script().unwrap();
     all.compare(recorded, EVENTS, killed).unwrap();
-    for (partition, range) in [("low", LOW), ("high", HIGH)] {
+    for (partition, range) in [("low", 1..=10), ("high", 5..=NODES)] {
         let of_it = Count::of(&looks, &rounds, is_in(range));
         of_it.compare(recorded, &format!("{EVENTS}.partition.{partition}"), killed).unwrap();
     }

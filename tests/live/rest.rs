@@ -58,14 +58,9 @@ fn imitation(folder: &Folder, port: u16) -> String {
 }
 
 /// How often slurmctld has served requests of this type.
-fn served(slurm: &Slurm, name: &str) -> u64 {
+pub(crate) fn served(slurm: &Slurm, name: &str) -> u64 {
     let rows = slurm.sdiag().unwrap().by_type;
     rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
-}
-
-fn runs(slurm: &Slurm) {
-    let running = || slurm.call("squeue -h -t R").is_ok_and(|jobs| !jobs.is_empty());
-    wait::until("a job that runs", SOON, running).unwrap();
 }
 
 /// A cluster that creates tokens, with more lines in slurm.conf, and its slurmrestd, with a token for this many seconds.

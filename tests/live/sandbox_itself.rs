@@ -62,8 +62,8 @@ fn nothing_is_left_after_a_panic() {
 #[test]
 fn nothing_is_left_after_sigkill() {
     let note = std::env::temp_dir().join(format!("slurm-graphite-note-{}", std::process::id()));
-    let mut owner = this_program()
-        .unwrap()
+    #[expect(clippy::disallowed_methods, reason = "sandbox::command would put it into a sandbox")]
+    let mut owner = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "sandbox_itself::an_owner_that_is_killed"])
         .env("SANDBOX_NOTE", &note)
         .stdout(Stdio::null())
@@ -139,11 +139,6 @@ fn whisper_is_read_as_python_reads_it() {
     assert_eq!(ours.holes(), 2);
     assert_eq!(ours.last().unwrap().1, 8.0);
     assert!(Series::read(Path::new("/dev/null")).is_err());
-}
-
-#[expect(clippy::disallowed_methods, reason = "sandbox::command would put it into a sandbox")]
-fn this_program() -> Result<Command> {
-    Ok(Command::new(std::env::current_exe()?))
 }
 
 /// `from step value…` of the finest archive, as read by Debian's whisper.

@@ -25,17 +25,18 @@ fn ask(reader: &mut Reader, kind: ReplyKind, since: Option<i64>) -> Result<Reply
 /// A reply without what belongs to one moment: when it was written, and what depends on the time that has passed.
 fn lasting(reply: &Reply) -> Result<Value> {
     let mut value = serde_json::to_value(reply)?;
-    strip(&mut value);
+    strip(&mut value, &["last_update", "started", "eligible"]);
     Ok(value)
 }
 
-fn strip(value: &mut Value) {
+/// Takes away the members with these names, at any depth.
+pub(crate) fn strip(value: &mut Value, names: &[&str]) {
     match value {
         Value::Object(members) => {
-            members.retain(|name, _| !["last_update", "started", "eligible"].contains(&name.as_str()));
-            members.values_mut().for_each(strip);
+            members.retain(|name, _| !names.contains(&name.as_str()));
+            members.values_mut().for_each(|value| strip(value, names));
         }
-        Value::Array(items) => items.iter_mut().for_each(strip),
+        Value::Array(items) => items.iter_mut().for_each(|value| strip(value, names)),
         _ => {}
     }
 }

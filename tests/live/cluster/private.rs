@@ -9,6 +9,7 @@ use sandbox::{Daemon, Folder, NOBODY, Reader, Recorded, Slurm, is_root, wait};
 use slurm_snapshot::{Reply, ReplyKind, ReplyOptions, Request};
 
 use super::reading;
+use crate::rest::served;
 
 /// slurmctld logged "Security violation, REQUEST_NODE_INFO" at every round, and dumped its jobs to throw them away.
 #[test]
@@ -46,10 +47,7 @@ fn what_is_hidden_is_known_to_be_is_not_requested_and_slurmctld_logs_no_violatio
         assert!(visibility.may_hide(kind) && !visibility.may_hide("licenses"), "{kind}: {visibility:?}");
     }
     // Requests for reservations until then are not the daemon's.
-    let reservations = || {
-        let types = slurm.sdiag().unwrap().by_type;
-        types.iter().find(|row| row.name == "REQUEST_RESERVATION_INFO").map_or(0, |row| row.count)
-    };
+    let reservations = || served(&slurm, "REQUEST_RESERVATION_INFO");
     let before = reservations();
     let reader = slurm.reader(Some(NOBODY)).unwrap();
     let words: Vec<_> = std::iter::once(reader.get_program()).chain(reader.get_args()).collect();

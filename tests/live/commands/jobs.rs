@@ -84,7 +84,7 @@ fn finished(folder: &Folder, accounting: &Accounting) -> Result<()> {
         let ended = || -> Result<Ended> {
             let conf = slurm.conf().display().to_string();
             let args = ["stats", "--jobs", "--finished", "--by", by, "--json", "--slurm-conf", &conf];
-            ended(&serde_json::from_str(&run(folder, &args)?.stdout)?)
+            Ok(ended(&serde_json::from_str(&run(folder, &args)?.stdout)?))
         };
         wait::until("what sacct shows", wait::LIMIT, || {
             shown().is_ok_and(|shown| {
@@ -98,15 +98,18 @@ fn finished(folder: &Folder, accounting: &Accounting) -> Result<()> {
     Ok(())
 }
 
-fn ended(table: &Value) -> Result<Ended> {
-    let rows = table["rows"].as_array().context("rows")?.iter();
-    let of = |row: &Value, state: &str| row["states"][state].as_u64().unwrap_or(0);
-    rows.map(|row| {
-        let all = row["states"].as_object().context("states")?.values().filter_map(Value::as_u64).sum();
-        let name = row["name"].as_str().context("a name")?;
-        Ok((name.to_owned(), [all, of(row, "failed"), of(row, "cancelled")]))
+/// What these are in each row of a table, by the row's name.
+fn rows<const N: usize>(table: &Value, figures: impl Fn(&Value) -> [u64; N]) -> BTreeMap<String, [u64; N]> {
+    let rows = table["rows"].as_array().unwrap().iter();
+    rows.map(|row| (row["name"].as_str().unwrap().to_owned(), figures(row))).collect()
+}
+
+fn ended(table: &Value) -> Ended {
+    rows(table, |row| {
+        let states = row["states"].as_object().unwrap();
+        let of = |state: &str| states.get(state).and_then(Value::as_u64).unwrap_or(0);
+        [states.values().filter_map(Value::as_u64).sum(), of("failed"), of("cancelled")]
     })
-    .collect()
 }
 
 fn sacct(text: &str) -> Result<Ended> {
@@ -125,14 +128,8 @@ fn sacct(text: &str) -> Result<Ended> {
 }
 
 fn counts(table: &Value) -> Counts {
-    let of = |row: &Value, state: &str, what: &str| row[state][what].as_u64().unwrap();
-    let rows = table["rows"].as_array().unwrap().iter();
-    rows.map(|row| {
-        let jobs = [of(row, "running", "jobs"), of(row, "pending", "jobs")];
-        let cpus = [of(row, "running", "cpus"), of(row, "pending", "cpus")];
-        (row["name"].as_str().unwrap().to_owned(), [jobs[0], jobs[1], cpus[0], cpus[1]])
-    })
-    .collect()
+    let of = [("running", "jobs"), ("pending", "jobs"), ("running", "cpus"), ("pending", "cpus")];
+    rows(table, |row| of.map(|(state, what)| row[state][what].as_u64().unwrap()))
 }
 
 fn squeue(text: &str) -> Result<Counts> {

@@ -15,7 +15,7 @@ fn flat(text: &str) -> String {
 }
 
 /// The headings of a document, with the text under each up to the next heading. The text before the first is left out.
-fn sections(text: &str) -> Vec<(&str, String)> {
+pub(crate) fn sections(text: &str) -> Vec<(&str, String)> {
     let mut sections: Vec<(&str, String)> = Vec::new();
     let mut code = false;
     for line in text.lines() {

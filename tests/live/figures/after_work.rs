@@ -36,7 +36,9 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     // From 24.05 on it adds columns to the table of message types; older releases ignore it.
     let slurm = Slurm::start_with(&folder, "SlurmctldParameters=enable_rpc_queue\n").unwrap();
     run_jobs(&slurm).unwrap();
-    let early = read(&folder, &slurm);
+    let conf = slurm.conf().display().to_string();
+    let read = || read(&folder, &["--slurm-conf", &conf]);
+    let early = read();
     if is_root() {
         work_of_users(&slurm);
     }
@@ -47,11 +49,11 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     .unwrap();
 
     let (before, reading, after) = wait::until_some("a moment in which nothing changes", SOON * 3, || {
-        let (before, reading, after) = (slurm.sdiag().ok()?, read(&folder, &slurm), slurm.sdiag().ok()?);
+        let (before, reading, after) = (slurm.sdiag().ok()?, read(), slurm.sdiag().ok()?);
         (steady(&before) == steady(&after)).then_some((before, reading, after))
     })
     .unwrap();
-    let points = replayed(&folder, &slurm, &reading);
+    let points = replayed(&folder, &conf, &reading);
     compare_figures(&reading, &points, &after);
     compare_tables(&reading, &before, &after);
     if let Some(recordings) = std::env::var_os("RECORDINGS") {
@@ -90,9 +92,9 @@ fn work_of_users(slurm: &Slurm) {
     ended(slurm, "Jobs completed", 9).unwrap();
 }
 
-fn read(folder: &Folder, slurm: &Slurm) -> Reading {
-    let conf = slurm.conf().display().to_string();
-    let text = printed(folder, &["stats", "--json", "--slurm-conf", &conf]).unwrap();
+/// What `stats --json` prints with these flags; also written to a recording.
+pub(crate) fn read(folder: &Folder, flags: &[&str]) -> Reading {
+    let text = printed(folder, &[&["stats", "--json"], flags].concat()).unwrap();
     folder.write("recording", &text).unwrap();
     let answer = Answer::parse(text.as_bytes()).unwrap();
     assert_eq!(serde_json::to_string(&answer).unwrap(), text.trim_end(), "a round trip is exact");
@@ -102,7 +104,7 @@ fn read(folder: &Folder, slurm: &Slurm) -> Reading {
 
 /// The values that would be published from the reading, by leaf. They have its timestamp, and the live command has the same
 /// paths.
-fn replayed(folder: &Folder, slurm: &Slurm, reading: &Reading) -> BTreeMap<String, i64> {
+fn replayed(folder: &Folder, conf: &str, reading: &Reading) -> BTreeMap<String, i64> {
     let file = folder.path().join("recording").display().to_string();
     let replayed = once(folder, &["--interval", "10s", "--replay", &file]);
     for (path, (_, at)) in &replayed {
@@ -110,7 +112,7 @@ fn replayed(folder: &Folder, slurm: &Slurm, reading: &Reading) -> BTreeMap<Strin
         let of_two = path.contains("per_minute") && !path.starts_with(FAMILY);
         assert!(!of_two, "{path} needs two readings");
     }
-    let live = once(folder, &["--slurm-conf", &slurm.conf().display().to_string()]);
+    let live = once(folder, &["--slurm-conf", conf]);
     let lasting = |points: &BTreeMap<String, (String, f64)>| -> Vec<String> {
         points.keys().filter(|path| !comes_and_goes(path)).cloned().collect()
     };

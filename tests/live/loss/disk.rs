@@ -23,18 +23,13 @@ fn a_disk_or_file_that_cannot_be_used() {
     ]);
 }
 
-/// A stage whose daemon has begun to send, with a queue on a disk of this size.
-fn on_a_disk_of(size: &str) -> Result<Option<(Stage, Space)>> {
+fn full() -> Result<String> {
     let folder = Folder::new()?;
     let queue = folder.path().join("queue");
     fs::create_dir(&queue)?;
-    let script = format!("mount -t tmpfs -o size={size} tmpfs {}", queue.display());
-    let Some(space) = Space::new(&folder, &script)? else { return Ok(None) };
-    Ok(Some((Stage::within(folder, &space, false)?.run()?, space)))
-}
-
-fn full() -> Result<String> {
-    let Some((mut stage, space)) = on_a_disk_of("3m")? else { return Ok(SKIPPED.to_owned()) };
+    let script = format!("mount -t tmpfs -o size=3m tmpfs {}", queue.display());
+    let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
+    let mut stage = Stage::within(folder, &space, false)?.run()?;
     let (filler, since) = (space.path("queue/filler"), now());
     let mut file = File::create(&filler)?;
     for size in [4096, 512] {

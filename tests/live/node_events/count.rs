@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use sandbox::Recorded;
 
+use crate::cluster::value;
+
 /// From the mildest to the worst.
 const CLASSES: [&str; 4] = ["drained", "reboot", "fail", "down"];
 
@@ -28,7 +30,7 @@ struct Shown {
 /// maintenance, and another for one that will be rebooted or is: its reason says which. Then it is down and no more: Debian's 20.11.4
 /// has no flag for it yet.
 pub(super) fn words(line: &str) -> Vec<String> {
-    let state = line.split_whitespace().find_map(|word| word.strip_prefix("State="));
+    let state = value(line, "State");
     let of = |word: &str| -> String {
         let mut words = match word.trim_end_matches(['*', '~', '#', '!', '%', '$', '@', '^', '-']) {
             "MAINT" => "IDLE+MAINTENANCE",
@@ -53,15 +55,10 @@ pub(super) fn words(line: &str) -> Vec<String> {
 impl Look {
     pub(super) fn of(at: f64, text: &str) -> Self {
         let node = |line: &str| {
-            let value = |key: &str| {
-                line.split_whitespace()
-                    .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
-                    .unwrap_or_default()
-            };
             let words = words(line);
-            let moment = |key| value(key).parse().ok().filter(|at: &i64| *at > 0);
+            let moment = |key| value(line, key)?.parse().ok().filter(|at: &i64| *at > 0);
             let shown = Shown { words, slurmd: moment("SlurmdStartTime"), boot: moment("BootTime") };
-            (value("NodeName").to_owned(), shown)
+            (value(line, "NodeName").unwrap_or_default().to_owned(), shown)
         };
         Self { at, nodes: text.lines().filter(|line| !line.trim().is_empty()).map(node).collect() }
     }

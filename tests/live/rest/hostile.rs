@@ -17,13 +17,8 @@ const MOST_DAEMON_KIB: u64 = 32 << 10;
 
 type Body = fn(&mut dyn Write) -> io::Result<()>;
 
-/// A hostile answer for each path; the other paths have good ones.
-struct Hostile {
-    name: &'static str,
-    bodies: &'static [(&'static str, Body)],
-    /// What is refused; `None`: nothing.
-    refused: Option<&'static str>,
-}
+/// A name, a hostile answer for each path (the other paths have good ones), and what is refused; `None`: nothing.
+type Hostile = (&'static str, &'static [(&'static str, Body)], Option<&'static str>);
 
 const IDLE: &str = r#""state":["IDLE"],"cpus":8,"alloc_cpus":0"#;
 
@@ -41,26 +36,26 @@ fn list(body: &mut dyn Write, key: &str, count: usize, item: impl Fn(usize) -> S
 }
 
 const CASES: [Hostile; 3] = [
-    Hostile {
-        name: "500 MB of depth in a member that nobody needs",
-        bodies: &[("nodes", |body| {
+    (
+        "500 MB of depth in a member that nobody needs",
+        &[("nodes", |body| {
             body.write_all(b"{\"x\":")?;
             (0..50_000).try_for_each(|_| body.write_all(&[b'['; 10_000]))
         })],
-        refused: Some("the response is nested deeper than 64 levels"),
-    },
-    Hostile {
-        name: "a node with 4,096 partitions of 200 kB",
-        bodies: &[("nodes", |body| {
+        Some("the response is nested deeper than 64 levels"),
+    ),
+    (
+        "a node with 4,096 partitions of 200 kB",
+        &[("nodes", |body| {
             write!(body, "{{\"nodes\":[{{\"name\":\"n1\",{IDLE},\"partitions\":[\"p\"")?;
             (0..4095).try_for_each(|n| write!(body, ",\"{}\"", name(n, 200_000)))?;
             write!(body, "]}}]}}")
         })],
-        refused: Some("nodes, item 1: larger than anything that slurmrestd sends"),
-    },
-    Hostile {
-        name: "as much as is accepted",
-        bodies: &[
+        Some("nodes, item 1: larger than anything that slurmrestd sends"),
+    ),
+    (
+        "as much as is accepted",
+        &[
             ("partitions", |body| {
                 list(body, "partitions", 1000, |n| format!(r#"{{"name":"{}"}}"#, name(n, 65)))
             }),
@@ -70,8 +65,8 @@ const CASES: [Hostile; 3] = [
                 })
             }),
         ],
-        refused: None,
-    },
+        None,
+    ),
 ];
 
 fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Result<()> {
@@ -96,7 +91,7 @@ fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Resu
 
 #[test]
 fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemon_grows() {
-    for Hostile { name, bodies, refused } in CASES {
+    for (name, bodies, refused) in CASES {
         let folder = Folder::new().unwrap();
         let port = serve(move |stream, request| answer(stream, bodies, request));
         let slurm = imitation(&folder, port) + "timeout = \"20s\"\n";
