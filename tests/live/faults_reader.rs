@@ -11,10 +11,8 @@ use sandbox::daemon::spawn_daemon;
 use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, proc, wait};
 use slurm_snapshot::{PROTOCOL, Reading};
 
-use super::side_by_side;
+use super::{SOON, side_by_side};
 
-/// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
-pub(crate) const SOON: Duration = wait::LIMIT;
 pub(crate) const DOWN: &str = "no reading; trying at every tick";
 pub(crate) const UP: &str = "slurmctld answers";
 const ENDED: &str = "the reader has ended; starting another";

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use sandbox::{Daemon, Folder, Slurm, free_port, now, wait};
 
-use super::faults_reader::{BACKOFF, DOWN, SOON, UP, ended};
+use super::SOON;
+use super::faults_reader::{BACKOFF, DOWN, UP, ended};
 use super::native::with_port;
 use super::rest::served;
 

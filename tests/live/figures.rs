@@ -18,8 +18,7 @@ use sandbox::metrics::{FIGURES, figure};
 use sandbox::{Sandbox, Sdiag, Slurm, section, unix_seconds, wait};
 
 use self::observation::{Observation, observe, path};
-
-const SOON: Duration = wait::LIMIT;
+use super::SOON;
 
 /// sdiag prints "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
 const LONG_ENOUGH: Duration = wait::LIMIT.saturating_mul(2);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use sandbox::accounting::{NODES, QOS};
 use sandbox::{
-    Accounting, Carbon, Folder, Manner, Process, Sink, Slurm, carbon, destination, is_root, now, run, wait,
+    Accounting, Carbon, Folder, Manner, Process, Sink, Slurm, carbon, is_root, now, run, wait,
 };
 
 use self::sent::Sent;
@@ -49,8 +49,7 @@ fn collector(folder: &Folder) -> String {
 }
 
 fn toml(folder: &Folder, slurm: &Slurm, sink: &Sink) -> String {
-    let carbon = destination("sink", &sink.address()) + "protocol = \"plaintext\"\n";
-    format!("[slurm]\n{}timeout = \"2s\"\n{carbon}{}", slurm.toml(), collector(folder))
+    format!("[slurm]\n{}timeout = \"2s\"\n{}{}", slurm.toml(), sink.destination("sink"), collector(folder))
 }
 
 impl Stage {

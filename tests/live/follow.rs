@@ -8,7 +8,6 @@ mod long;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
 
 use anyhow::Result;
 use sandbox::daemon::surveys;
@@ -16,9 +15,8 @@ use sandbox::pair::Pair;
 use sandbox::proc::Signal;
 use sandbox::{Folder, FollowingDaemon, IN_USE, now, wait};
 
+use super::SOON;
 use super::failover::pair;
-
-const LIMIT: Duration = wait::LIMIT;
 
 /// Two slurmctlds with a daemon each; only munged is started. `None` if separate host names are not allowed.
 fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
@@ -34,8 +32,8 @@ fn begin(pair: &mut Pair, daemons: &mut [FollowingDaemon; 2]) {
     pair.backup.start().unwrap();
     let start = now();
     daemons.iter_mut().for_each(|daemon| daemon.process.spawn().unwrap());
-    daemons[0].is(true, 3, start, LIMIT).unwrap();
-    daemons[1].is(false, 3, start, LIMIT).unwrap();
+    daemons[0].is(true, 3, start, SOON).unwrap();
+    daemons[1].is(false, 3, start, SOON).unwrap();
 }
 
 /// A pair of which only the primary and its daemon have been started, and the daemon has published.
@@ -44,7 +42,7 @@ fn primary(folder: &Folder) -> Option<(Pair, FollowingDaemon)> {
     pair.primary.start().unwrap();
     let start = now();
     daemon.process.spawn().unwrap();
-    daemon.is(true, 3, start, LIMIT).unwrap();
+    daemon.is(true, 3, start, SOON).unwrap();
     Some((pair, daemon))
 }
 
@@ -77,23 +75,23 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     // Its kernel accepts pings, but none is answered.
     let frozen = now();
     pair.primary.freeze().unwrap();
-    pair.backup.line("Running as primary controller", LIMIT).unwrap();
+    pair.backup.line("Running as primary controller", SOON).unwrap();
     let over = now();
-    let first_slot = daemons[1].is(true, 3, frozen, LIMIT).unwrap();
+    let first_slot = daemons[1].is(true, 3, frozen, SOON).unwrap();
     let first = first_slot as f64;
     // Surveys follow too: the primary, which libslurm would ask first, answers none of them.
     for daemon in &mut daemons {
         let surveyed = || !daemon.recorded().below("cluster.slurm_nodes.").is_empty();
-        wait::until("a survey", LIMIT, surveyed).unwrap();
+        wait::until("a survey", SOON, surveyed).unwrap();
     }
     pair.primary.kill().unwrap();
 
     let back = now();
     pair.primary.start().unwrap();
     let up = now();
-    let again_slot = daemons[0].is(true, 3, back, LIMIT).unwrap();
+    let again_slot = daemons[0].is(true, 3, back, SOON).unwrap();
     let again = again_slot as f64;
-    daemons[1].is(false, 3, up, LIMIT).unwrap();
+    daemons[1].is(false, 3, up, SOON).unwrap();
 
     for daemon in &mut daemons {
         assert!(daemon.check().unwrap().is_empty());
@@ -137,23 +135,23 @@ fn nothing_is_superseded_if_only_the_backups_slurmctld_was_stopped() {
     for _ in 0..2 {
         daemon.receives(false);
         let closed = now();
-        wait::until("more than half of SlurmctldTimeout", LIMIT, || now() > closed + 6.0).unwrap();
+        wait::until("more than half of SlurmctldTimeout", SOON, || now() > closed + 6.0).unwrap();
         daemon.process.kill().unwrap();
         daemon.process.spawn().unwrap();
     }
     pair.backup.start().unwrap();
     let up = now();
-    wait::until("some slots with both", LIMIT, || now() > up + 3.0).unwrap();
+    wait::until("some slots with both", SOON, || now() > up + 3.0).unwrap();
     let back = now();
     daemon.receives(true);
-    daemon.is(true, 3, back, LIMIT).unwrap();
+    daemon.is(true, 3, back, SOON).unwrap();
     nothing_is_missing(&mut daemon, back);
 }
 
 /// Waits for an empty queue: also what was written to a lost connection must have been sent again.
 fn nothing_is_missing(daemon: &mut FollowingDaemon, since: f64) {
     let leaf = |leaf: &str| format!("cluster.slurm_graphite.ctl1.carbon.sink.gauge-{leaf}");
-    wait::until("an empty queue", LIMIT, || {
+    wait::until("an empty queue", SOON, || {
         let recorded = daemon.recorded();
         let [unsent, again] = ["queue_ticks", "queue_resend"].map(|name| recorded.series(&leaf(name)));
         let is_empty = |at, ticks| ticks < 0.5 && again.get(at).is_some_and(|again| *again < 0.5);
@@ -174,12 +172,12 @@ fn figures_of_an_isolated_host_are_sent_if_follow_is_switched_off() {
     pair.backup.freeze().unwrap();
     daemon.receives(false);
     let closed = now();
-    wait::until("SlurmctldTimeout", LIMIT, || now() > closed + 12.0).unwrap();
+    wait::until("SlurmctldTimeout", SOON, || now() > closed + 12.0).unwrap();
     let file = folder.path().join("daemon-ctl1.toml");
     let toml = fs::read_to_string(&file).unwrap();
     fs::write(&file, toml.replace("follow = \"slurmctld\"\n", "")).unwrap();
     daemon.process.signal(Signal::HUP).unwrap();
-    daemon.process.line(IN_USE, LIMIT).unwrap();
+    daemon.process.line(IN_USE, SOON).unwrap();
     pair.backup.thaw().unwrap();
     let back = now();
     daemon.receives(true);
@@ -198,7 +196,7 @@ fn a_host_that_is_none_of_slurmctldhost_ends_with_78_and_what_to_write() {
     ] {
         pair.slurm.replace(&["SlurmctldHost="], hosts).unwrap();
         daemon.process.spawn().unwrap();
-        let ended = daemon.process.wait(LIMIT).unwrap();
+        let ended = daemon.process.wait(SOON).unwrap();
         assert_eq!(ended.status.code(), Some(78));
         let said = daemon.process.lines().join("\n");
         assert!(

@@ -12,12 +12,11 @@ use std::io::{self, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
-use sandbox::{Folder, Reader, Slurm, Slurmdbd, Slurmrestd, Way, run, slurm_graphite, wait};
+use sandbox::{Folder, Reader, Slurm, Slurmdbd, Slurmrestd, Way, run, slurm_graphite};
 
-const SOON: Duration = wait::LIMIT;
-const DOWN: &str = "no reading; trying at every tick";
+use super::SOON;
+use super::faults_reader::{DOWN, UP};
 
 /// The port of a server that is not slurmrestd: `answer` gets each connection, with its request.
 fn serve(answer: impl Fn(TcpStream, &str) -> io::Result<()> + Clone + Send + 'static) -> u16 {

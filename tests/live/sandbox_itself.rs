@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use sandbox::proc;
 use sandbox::{Accounting, Carbon, Folder, Sandbox, Series, Slurm, Space, carbon, find_program, wait};
 
-const SOON: Duration = wait::LIMIT;
+use super::SOON;
 
 #[test]
 fn all_is_on_the_loopback_address() {

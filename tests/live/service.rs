@@ -6,12 +6,11 @@ mod reload;
 mod units;
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
-use sandbox::{Folder, Process, slurm_graphite, wait};
+use sandbox::{Folder, Process, slurm_graphite};
 
-const SOON: Duration = wait::LIMIT;
+use super::SOON;
 
 /// A daemon that is not started yet, with this configuration file.
 fn daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {

@@ -11,9 +11,9 @@ use sandbox::{
 };
 use serde_json::Value;
 
+use super::SOON;
 use super::commands::Terminal;
 
-const SOON: Duration = wait::LIMIT;
 const NO_CARBON: &str = "[[carbon]]\naddress = \"127.0.0.1:9\"\n";
 /// sysexits.h: EX_UNAVAILABLE
 const NO_DAEMON: Option<i32> = Some(69);

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use sandbox::proc::Signal;
 use sandbox::{Daemon, Folder, IN_USE, Imitation, Invocation, Recorded, Values, find_program, now, wait};
 use slurm_snapshot::{Controller, JobTally, Jobs, Reading, Reply, Statistics, Visibility};
+
+use super::SOON;
 
 const JOBS: &str = "cluster.slurm_jobs.";
 const PENDING: &str = "cluster.slurm_jobs.state.pending.gauge-jobs";
@@ -16,8 +17,6 @@ const EVERY_2_S: &str = "[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n"
 const NO_CAP: &str =
     "[collectors]\nmax_duty = \"100%\"\n[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n";
 const CONTROLLERS: &str = "[collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
-/// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
-const SOON: Duration = wait::LIMIT;
 
 fn queue() -> Reading {
     let pending = JobTally { jobs: 5, ..JobTally::default() };

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
@@ -12,8 +11,7 @@ use sandbox::{
     wait,
 };
 
-/// Longer than anything here should take on a busy machine.
-const PATIENCE: Duration = wait::LIMIT;
+use super::SOON;
 
 type Points = BTreeMap<u64, f64>;
 
@@ -49,7 +47,7 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
         seen = (expected().unwrap(), rendered(&web));
         !seen.0.is_empty() && is_equal(&seen.0, &seen.1)
     };
-    let result = wait::until("every series in graphite-web", PATIENCE, is_same);
+    let result = wait::until("every series in graphite-web", SOON, is_same);
     assert!(result.is_ok(), "{result:?}: {}", difference(&seen.0, &seen.1));
     let exported = victoria.export("{__name__=~\"slurm_.*\"}").unwrap();
     assert!(is_equal(&seen.0, &exported), "{}", difference(&seen.0, &exported));
@@ -68,7 +66,7 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
     let args = ["check", "--connect", "--slurm-conf", &conf, "--config", &toml];
     let checked = run(folder, &args).unwrap();
     assert!(checked.stdout.contains("read the test point, slurm_graphite.check;"), "{}", checked.stdout);
-    wait::until("the point of check", PATIENCE, || selected("'name=slurm_graphite.check'") == 1).unwrap();
+    wait::until("the point of check", SOON, || selected("'name=slurm_graphite.check'") == 1).unwrap();
 }
 
 /// Runs for a few ticks, until graphite-web knows all series. When the daemon ends, it must report that each of the
@@ -94,11 +92,11 @@ fn collect(
     let points = |below: &str| {
         sandbox.carbon.series(&format!("cluster.sandbox.{below}")).map_or(0, |series| series.points.len())
     };
-    wait::until("ticks with a job that has ended", PATIENCE, || {
+    wait::until("ticks with a job that has ended", SOON, || {
         points("slurm_jobs.state.completed.gauge-jobs") > 0
             && points("slurm_health.gauge-seconds_since_reading") > 4
     })?;
-    wait::until("every series in graphite-web's database", PATIENCE, known)?;
+    wait::until("every series in graphite-web's database", SOON, known)?;
     daemon.stop()?;
     let log = fs::read_to_string(daemon.log())?;
     ensure!(log.matches(sandbox::ALL_READ).count() == 3, "not every destination has read everything: {log}");

@@ -9,8 +9,7 @@ use sandbox::{Daemon, Recorded, wait};
 
 use super::cast::Cast;
 use super::oracle;
-
-const SOON: Duration = wait::LIMIT;
+use crate::SOON;
 
 /// For how many seconds slurmctld's own table is watched; there is a survey every two seconds.
 const WATCHED: u64 = 10;

@@ -56,8 +56,8 @@ fn once_sends_only_with_send_and_goes_on_if_an_ordinary_user_may_not_read_the_fi
     let sandbox = Sandbox::start().unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     let folder = &sandbox.folder;
-    let carbon = format!("[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n", sink.address());
-    let file = folder.write(NAME, &format!("[slurm]\n{}{carbon}", sandbox.slurm.toml())).unwrap();
+    let toml = format!("[slurm]\n{}{}", sandbox.slurm.toml(), sink.destination("sink"));
+    let file = folder.write(NAME, &toml).unwrap();
     let once = printed(folder, &["once"]).unwrap();
     assert!(once.contains("gauge-server_thread_count"), "{once}");
     printed(folder, &["once", "--config", &file]).unwrap();
@@ -81,12 +81,7 @@ fn the_daemon_sends_where_it_says_and_carbon_goes_over_it_without_touching_its_q
     let folder = Folder::new().unwrap();
     let [file, flag] = [0; 2].map(|_| Sink::start(Manner::Record).unwrap());
     let queue = folder.path().join("queue");
-    let toml = format!(
-        "[queue]\ndir = \"{}\"\n[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n",
-        queue.display(),
-        file.address()
-    );
-    folder.write(NAME, &toml).unwrap();
+    folder.write(NAME, &format!("[queue]\ndir = {queue:?}\n{}", file.destination("file"))).unwrap();
     let has_connected = |sink: &Sink| sandbox::wait::until("a connection", SOON, || sink.accepted() > 0);
     let run = |name: &str, args: &[&str], to: &Sink| {
         let mut daemon = Process::new(&folder, name, slurm_graphite().unwrap()).args(args.iter().copied());

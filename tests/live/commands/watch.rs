@@ -5,7 +5,6 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal};
@@ -13,8 +12,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use sandbox::{Folder, Invocation, Slurm, command, slurm_graphite, wait};
 
 use super::Terminal;
-
-const SOON: Duration = wait::LIMIT;
+use crate::SOON;
 
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";

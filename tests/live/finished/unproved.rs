@@ -179,19 +179,15 @@ fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
         println!("NOT HERE: from 26.05 on an ordinary user counts no finished jobs");
         return;
     }
-    assert_eq!(ask(Some(mail), ago(10), &[last]), (false, false, None), "the row after it is near");
-    assert_eq!(ask(Some(mail), ago(28), &[last]), (false, true, None), "it is too far away");
-    assert_eq!(
-        ask(Some(mail), ago(28), &[last, first]),
-        (false, false, Some(1)),
-        "nothing since the row before it"
-    );
-    assert_eq!(
-        ask(Some(mail), ago(10), &[first]),
-        (false, false, Some(1)),
-        "an hour more with each question"
-    );
-    assert_eq!(ask(None, ago(28), &[last]), (false, false, None), "an operator may ask for more");
+    for (user, hours, known, expected, what) in [
+        (Some(mail), 10, &[last][..], (false, false, None), "the row after it is near"),
+        (Some(mail), 28, &[last], (false, true, None), "it is too far away"),
+        (Some(mail), 28, &[last, first], (false, false, Some(1)), "nothing since the row before it"),
+        (Some(mail), 10, &[first], (false, false, Some(1)), "an hour more with each question"),
+        (None, 28, &[last], (false, false, None), "an operator may ask for more"),
+    ] {
+        assert_eq!(ask(user, ago(hours), known), expected, "{what}");
+    }
     accounting.slurm.submit(&["--wrap", "sleep 300"]).unwrap();
     jobs::until_rows(&accounting, "state = 1", 1);
     update(&format!("time_start = {first} where state = 1"));

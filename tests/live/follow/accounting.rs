@@ -11,7 +11,7 @@ use anyhow::Result;
 use sandbox::pair::has_own_names;
 use sandbox::{Accounting, Folder, FollowingDaemon, Forwarder, now, wait};
 
-use super::LIMIT;
+use super::SOON;
 
 /// The address of the primary, whose pings a forwarder answers as long as it exists.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
@@ -28,7 +28,7 @@ fn end(accounting: &Accounting, jobs: usize, all: usize) -> Result<()> {
     for _ in 0..jobs {
         accounting.slurm.submit(&["--output=/dev/null", "--wrap", "true"])?;
     }
-    wait::until("their end in slurmdbd", LIMIT, || {
+    wait::until("their end in slurmdbd", SOON, || {
         let states = accounting.slurm.run("sacct", &["-n", "-X", "-a", "-o", "State", "-S", "now-1hour"]);
         states.is_ok_and(|states| states.matches("COMPLETED").count() == all)
     })?;
@@ -41,7 +41,7 @@ fn two_rounds(daemon: &mut FollowingDaemon) {
         daemon.recorded().reply("finished", "readings_ok").last_key_value().map_or(0.0, |(_, count)| *count)
     };
     let before = rounds(daemon);
-    wait::until("two rounds", LIMIT, || rounds(daemon) >= before + 2.0).unwrap();
+    wait::until("two rounds", SOON, || rounds(daemon) >= before + 2.0).unwrap();
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn others_were_active() -> bool {
     let port = accounting.slurm.slurmctld_port;
     let primary = Forwarder::at(ADDRESS, port, port).unwrap();
     daemon.process.spawn().unwrap();
-    let standby = daemon.is(false, 2, 0.0, LIMIT).unwrap();
+    let standby = daemon.is(false, 2, 0.0, SOON).unwrap();
     two_rounds(&mut daemon);
     end(&accounting, 3, 3).unwrap();
     two_rounds(&mut daemon);
@@ -81,9 +81,9 @@ fn others_were_active() -> bool {
 
     let over = now();
     drop(primary);
-    daemon.is(true, 2, over, LIMIT).unwrap();
+    daemon.is(true, 2, over, SOON).unwrap();
     let all = |daemon: &mut FollowingDaemon, total: f64| {
-        wait::until("the jobs", LIMIT, || jobs(daemon).0 == total).unwrap();
+        wait::until("the jobs", SOON, || jobs(daemon).0 == total).unwrap();
         two_rounds(daemon);
         jobs(daemon)
     };

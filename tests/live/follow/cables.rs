@@ -10,7 +10,7 @@ use sandbox::daemon::surveys;
 use sandbox::pair::Pair;
 use sandbox::{Cables, Folder, FollowingDaemon, now, wait};
 
-use super::{LIMIT, begin};
+use super::{SOON, begin};
 
 const SUBMITTED: &str = "cluster.slurm_sched_stats.gauge-jobs_submitted";
 
@@ -47,7 +47,7 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     world.pair.cut_state(&world.folder, true).unwrap();
     world.cables.plug(&world.folder, 0, false).unwrap();
     let pulled = now();
-    world.pair.backup.line_after(said, "Running as primary controller", LIMIT).unwrap();
+    world.pair.backup.line_after(said, "Running as primary controller", SOON).unwrap();
     let over = now();
     // Jobs that wait, because there is no node, and are cancelled.
     for _ in 0..2 {
@@ -62,13 +62,13 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     world.cables.plug(&world.folder, 0, true).unwrap();
     world.pair.cut_state(&world.folder, false).unwrap();
     // Slurm has put the backup back on standby.
-    world.pair.backup.line_after(said, "in background mode", LIMIT).unwrap();
+    world.pair.backup.line_after(said, "in background mode", SOON).unwrap();
     let demoted = now();
     let [back, standby] = &mut world.daemons;
-    back.is(true, 3, demoted, LIMIT).unwrap();
-    standby.is(false, 3, demoted, LIMIT).unwrap();
+    back.is(true, 3, demoted, SOON).unwrap();
+    standby.is(false, 3, demoted, SOON).unwrap();
     // Its own ticks of that time have arrived: the queue is empty again.
-    wait::until("the own figures of the isolated host", LIMIT, || {
+    wait::until("the own figures of the isolated host", SOON, || {
         let own = back.recorded().own("standby");
         (slot(pulled)..slot(plugged)).all(|at| own.contains_key(&at))
     })

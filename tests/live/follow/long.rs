@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use sandbox::pair::Pair;
 use sandbox::{Folder, FollowingDaemon, Process, now, unix_seconds, wait};
 
-use super::{LIMIT, hosts, written_twice};
+use super::{SOON, hosts, written_twice};
 
 const NAMES: [&str; 4] = ["primary", "backup", "the primary's daemon", "the backup's daemon"];
 
@@ -131,7 +131,7 @@ impl Hosts {
             Kind::Freeze => self.process(target).freeze()?,
             Kind::Takeover => {
                 self.pair.on(1, &["scontrol", "takeover"])?;
-                self.process(target).wait(LIMIT)?;
+                self.process(target).wait(SOON)?;
             }
         }
         self.look();

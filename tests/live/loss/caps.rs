@@ -101,9 +101,8 @@ fn recording_of_days() -> Result<String> {
     const READINGS: u32 = 73;
     let folder = Folder::new()?;
     let sink = Sink::start(Manner::Record)?;
-    let toml = format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address()));
     let times = (0..READINGS).map(|n| 1_700_000_000.0 + 3600.0 * f64::from(n));
-    replay(&folder, &toml, times, &["--interval", "10s"])?;
+    replay(&folder, &sink.destination("sink"), times, &["--interval", "10s"])?;
     let bytes = sink.bytes();
     let text = String::from_utf8_lossy(&bytes);
     let arrived: BTreeSet<&str> = text.lines().collect();

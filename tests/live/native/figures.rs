@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, slurm_graphite, wait};
 use slurm_snapshot::{LIBRARIES, Reading, RpcTables, Statistics};
 
 use super::{Reader, refusals, with_token};
+use crate::SOON;
 use crate::figures::work;
-
-const SOON: Duration = wait::LIMIT;
 
 /// What each request changes: its own row, its user's, and when it was made.
 const OWN: u16 = 2035;

@@ -1,7 +1,6 @@
 //! The native reader under the daemon: used where no libslurm has a reader, which is said, and left when one is installed.
 
 use std::fs;
-use std::time::Duration;
 
 use sandbox::{
     Collected, Folder, Invocation, Manner, Process, Sink, Slurm, copy_program, log, slurm_graphite, wait,
@@ -9,8 +8,8 @@ use sandbox::{
 use serde_json::Value;
 
 use super::refusals;
+use crate::SOON;
 
-const SOON: Duration = wait::LIMIT;
 const WARNED: &str = "this host has no libslurm with a matching reader, so the native reader is used";
 
 /// Installs this program under this name.

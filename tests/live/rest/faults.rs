@@ -6,9 +6,7 @@ use std::time::Duration;
 use sandbox::tls::Authority;
 use sandbox::{Daemon, Slurmrestd, TlsProxy, Way, now, proc, wait};
 
-use super::{DOWN, SOON, check, cluster, served};
-
-const UP: &str = "slurmctld answers";
+use super::{DOWN, SOON, UP, check, cluster, served};
 
 #[test]
 fn slurmrestd_killed_and_slurmctld_killed_are_told_apart_and_come_back() {
