@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use sandbox::{Folder, Reader, Slurm, wait};
-use slurm_snapshot::{Expected, Expecting, Jobs, Reply, ReplyKind, ReplyOptions, Request, Starts};
+use slurm_snapshot::{Expected, Expecting, Jobs, Reply, ReplyKind, Starts};
 
 use crate::finished::tasks;
+use crate::unchanged::ask;
 
 /// Records of pending jobs, after the first ones.
 const PENDING: usize = 200;
@@ -65,13 +66,8 @@ fn expected<'a>(rows: impl Iterator<Item = &'a Row>, now: i64) -> Expected {
     expected
 }
 
-fn ask(reader: &mut Reader, since: Option<i64>) -> Result<Reply> {
-    let request = Request { since, ..Request::new(ReplyKind::Jobs, ReplyOptions::default()) };
-    reader.reading(&request)?.reply.context("a reply")
-}
-
 fn jobs(reader: &mut Reader) -> Result<Jobs> {
-    match ask(reader, None)? {
+    match ask(reader, ReplyKind::Jobs, None)? {
         Reply::Jobs(jobs) => Ok(*jobs),
         other => anyhow::bail!("{other:?}"),
     }
@@ -148,7 +144,7 @@ fn a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(slurm: &Slurm, rea
         let mut last = jobs(reader).unwrap();
         let mut seen = last.expected;
         wait::until("a plan of each", wait::LIMIT, || {
-            if let Reply::Jobs(jobs) = ask(reader, Some(last.last_update)).unwrap() {
+            if let Reply::Jobs(jobs) = ask(reader, ReplyKind::Jobs, Some(last.last_update)).unwrap() {
                 seen = jobs.expected;
                 last = *jobs;
             }

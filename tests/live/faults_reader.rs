@@ -174,7 +174,8 @@ fn no_reader_outlives_a_daemon_that_is_killed() {
 fn misbehaves(bad: &str, words: &str, news: &[&str]) -> Result<String> {
     let (folder, reader, mut daemon) = with_a_reader(bad);
     let lost = daemon.said(0.0, words, SOON).unwrap();
-    back_at(&mut daemon, lost.at);
+    let up = daemon.tick_with(true, lost.at, SOON).unwrap() as f64;
+    assert!(up - lost.at < 1.0 + BACKOFF + 0.5, "back only {:.1} s after", up - lost.at);
     assert_eq!(daemon.news(lost.at - 0.001).unwrap(), news);
     let recorded = well_ended(&folder, daemon);
     assert_eq!((reader.starts().len(), recorded.last("reader_restarts")), (2, 1.0));
@@ -213,12 +214,6 @@ fn with_a_reader(bad: &str) -> (Folder, Imitation, Daemon) {
 
 fn start(folder: &Folder, slurm: &str) -> Daemon {
     Daemon::start(folder, &format!("{slurm}\ntimeout = \"2s\"")).unwrap()
-}
-
-/// Waits for the first reading after `lost`, the time when the first reader was lost.
-fn back_at(daemon: &mut Daemon, lost: f64) {
-    let up = daemon.tick_with(true, lost, SOON).unwrap() as f64;
-    assert!(up - lost < 1.0 + BACKOFF + 0.5, "back only {:.1} s after", up - lost);
 }
 
 /// The end of a test: a few more ticks, all of them correct.

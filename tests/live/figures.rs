@@ -7,7 +7,7 @@ mod clock;
 mod interval;
 mod observation;
 mod rpc_tables;
-mod rpcs;
+pub(crate) mod rpcs;
 mod stats;
 
 use std::collections::BTreeMap;
@@ -26,6 +26,9 @@ const LONG_ENOUGH: Duration = wait::LIMIT.saturating_mul(2);
 /// They change within a tick and change back, so two runs of sdiag may both miss what was between them.
 const MOMENTARY: &str =
     "server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size";
+
+/// The type that a request of ours and a run of sdiag add to, after the answer.
+const OWN_TYPE: &str = "REQUEST_STATS_INFO";
 
 /// It is measured again for every caller.
 const LATENCY: &str = "gettimeofday_latency";
@@ -158,7 +161,7 @@ fn compare(sandbox: &Sandbox, seen: &[Observation]) -> Result<()> {
         for observation in seen {
             let Some(printed) = observation.agreed(figure) else { continue };
             let stored = series.at(observation.tick);
-            let same = stored == exact(printed);
+            let same = stored == printed.map(exact);
             if figure.leaf == LATENCY {
                 ensure!(stored.is_some_and(|us| (1.0..100_000.0).contains(&us)), "{stored:?} as {LATENCY}");
             } else if !is_of(MOMENTARY, figure.leaf) {
@@ -177,6 +180,6 @@ fn compare(sandbox: &Sandbox, seen: &[Observation]) -> Result<()> {
 }
 
 /// sdiag's whole number as Carbon's float; all of them are far below 2^53.
-fn exact(printed: Option<i64>) -> Option<f64> {
-    printed.map(|value| value.to_string().parse().unwrap())
+fn exact(printed: impl ToString) -> f64 {
+    printed.to_string().parse().unwrap()
 }

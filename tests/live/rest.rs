@@ -17,6 +17,7 @@ use sandbox::{Folder, Reader, Slurm, Slurmdbd, Slurmrestd, Way, run, slurm_graph
 
 use super::SOON;
 use super::faults_reader::{DOWN, UP};
+use super::figures::rpcs::count;
 
 /// The port of a server that is not slurmrestd: `answer` gets each connection, with its request.
 fn serve(answer: impl Fn(TcpStream, &str) -> io::Result<()> + Clone + Send + 'static) -> u16 {
@@ -58,8 +59,7 @@ fn imitation(folder: &Folder, port: u16) -> String {
 
 /// How often slurmctld has served requests of this type.
 pub(crate) fn served(slurm: &Slurm, name: &str) -> u64 {
-    let rows = slurm.sdiag().unwrap().by_type;
-    rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
+    count(&slurm.sdiag().unwrap(), name)
 }
 
 /// A cluster that creates tokens, with more lines in slurm.conf, and its slurmrestd, with a token for this many seconds.

@@ -78,12 +78,10 @@ fn to_main(sandbox: &Sandbox, more: &str) -> String {
 
 /// The mark at the beginning of the line about a subject, and the rest of the line.
 fn line(said: &str, subject: &str) -> (char, String) {
-    let found = said.lines().find(|line| line.chars().skip(2).collect::<String>().starts_with(subject));
-    let found = found.unwrap_or_else(|| panic!("no {subject} in {said}"));
-    (
-        found.chars().next().unwrap(),
-        found.chars().skip(2 + subject.len()).collect::<String>().trim().to_owned(),
-    )
+    let marked = said.lines().filter_map(|line| line.split_once(' '));
+    let mut found = marked
+        .filter_map(|(mark, text)| Some((mark.chars().next()?, text.strip_prefix(subject)?.trim().to_owned())));
+    found.next().unwrap_or_else(|| panic!("no {subject} in {said}"))
 }
 
 #[test]

@@ -15,7 +15,7 @@ use slurm_snapshot::{REPLIES, Reply, ReplyKind, ReplyOptions, Request, Role};
 const COMPARED: u32 = 10;
 
 /// A reply with everything that any collector needs of it.
-fn ask(reader: &mut Reader, kind: ReplyKind, since: Option<i64>) -> Result<Reply> {
+pub(crate) fn ask(reader: &mut Reader, kind: ReplyKind, since: Option<i64>) -> Result<Reply> {
     let all =
         ReplyOptions { users: true, accounts: true, qos: true, partitions: true, ..ReplyOptions::default() };
     let options = ReplyOptions { rows: true, ..all };

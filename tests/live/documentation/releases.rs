@@ -5,9 +5,7 @@ use std::fs;
 use super::blocks::top;
 
 /// (release, number of its libslurm, whether it is built from its branch)
-type Row = (String, String, bool);
-
-fn listed() -> Vec<Row> {
+fn listed() -> Vec<(String, String, bool)> {
     let text = fs::read_to_string(top().join("tests/releases/suites")).unwrap();
     let rows = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();

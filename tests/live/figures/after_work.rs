@@ -13,15 +13,12 @@ use sandbox::metrics::FIGURES;
 use sandbox::{Folder, RpcRow, Sdiag, Slurm, is_root, printed, section, wait};
 use slurm_snapshot::{Answer, BACKFILL_EXITS, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, rpc_name};
 
-use super::{LATENCY, SOON, ended, is_of, run_jobs};
+use super::{LATENCY, OWN_TYPE, SOON, ended, is_of, run_jobs};
 
 /// Users of every Debian, and one without a name.
 const USERS: [u32; 4] = [1, 8, 34, NAMELESS];
 
 const NAMELESS: u32 = 54321;
-
-/// The type that a request of ours and a run of sdiag add to.
-const OWN_TYPE: &str = "REQUEST_STATS_INFO";
 
 /// Figures that these jobs cannot change: there is no slurmdbd and no het job, nothing waits for an agent at a quiet
 /// moment, and slurmctld counts as failed only what slurmd could not run.

@@ -60,7 +60,9 @@ fn sixty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     let mut whole = 0;
     for path in lasting() {
         let series = sandbox.carbon.series(&path).unwrap();
-        let from = if comes_late(&path) { *series.points.keys().next().unwrap().max(&first) } else { first };
+        // It is missing at first, and then there at every tick.
+        let comes_late = path.contains(TYPES) || is_of(MOMENTS, leaf(&path));
+        let from = if comes_late { *series.points.keys().next().unwrap().max(&first) } else { first };
         let slots = series.slots(from, last);
         let filled = slots.iter().filter(|(_, value)| value.is_some()).count() as u64;
         assert_eq!((slots.len() as u64, filled), (last - from + 1, last - from + 1), "{path} from {from}");
@@ -81,11 +83,6 @@ fn sixty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
 /// A path's last component, without `gauge-`.
 fn leaf(path: &str) -> &str {
     path.rsplit("gauge-").next().unwrap()
-}
-
-/// Whether it is missing at first, and then there at every tick.
-fn comes_late(path: &str) -> bool {
-    !comes_and_goes(path) && (path.contains(TYPES) || is_of(MOMENTS, leaf(path)))
 }
 
 /// Whether a tick may be without it, because it needs two consecutive readings, messages that wait, or a finished

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{NOBODY, RpcRow, Sandbox, Sdiag, is_root, wait};
+use sandbox::{NOBODY, RpcRow, Sandbox, is_root, wait};
 
-use super::SOON;
 use super::observation::Observation;
-
-/// Our own RPC, and sdiag's, are counted after the answer.
-const STATS_INFO: &str = "REQUEST_STATS_INFO";
+use super::rpcs::count;
+use super::{OWN_TYPE, SOON, exact};
 
 /// `nobody`, and a user without a name.
 const USERS: [(u32, &str); 2] = [(NOBODY, "nobody"), (54321, "uid_54321")];
@@ -43,7 +41,7 @@ pub(crate) fn call(sandbox: &Sandbox) {
 
 /// The rows of an observation, with the last two components of their paths, and those after it.
 fn rows(seen: &Observation) -> Vec<(&'static str, RpcRow, &[RpcRow])> {
-    let types = seen.before.by_type.iter().filter(|row| row.name != STATS_INFO).cloned();
+    let types = seen.before.by_type.iter().filter(|row| row.name != OWN_TYPE).cloned();
     // sdiag prints a number for a user without a name; the caller's own row changes with every RPC.
     let users = seen.before.by_user.iter().filter_map(|row| {
         let (_, name) = USERS.iter().find(|(id, _)| *id == row.id)?;
@@ -58,12 +56,9 @@ pub(crate) fn compare(sandbox: &Sandbox, seen: &[Observation], begun: u64, end: 
     let mut printed: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     for seen in seen {
         // The first sdiag is counted by then, and the tick is counted before the second.
-        let own = value(sandbox, &path("type", STATS_INFO, "count"), seen.tick);
-        let count = |sdiag: &Sdiag| {
-            sdiag.by_type.iter().find(|row| row.name == STATS_INFO).map_or(0, |row| row.count)
-        };
-        let [before, after] = [&seen.before, &seen.after].map(|sdiag| exact(count(sdiag)));
-        assert!(before < own && own < after, "{STATS_INFO}: {own} between {before} and {after}");
+        let own = sandbox.value_at(&path("type", OWN_TYPE, "count"), seen.tick, SOON).unwrap();
+        let [before, after] = [&seen.before, &seen.after].map(|sdiag| exact(count(sdiag, OWN_TYPE)));
+        assert!(before < own && own < after, "{OWN_TYPE}: {own} between {before} and {after}");
         for (kind, row, after) in rows(seen) {
             let same =
                 |other: &&RpcRow| (other.id, other.count, other.total) == (row.id, row.count, row.total);
@@ -77,7 +72,7 @@ pub(crate) fn compare(sandbox: &Sandbox, seen: &[Observation], begun: u64, end: 
         }
     }
     for (path, printed) in &printed {
-        value(sandbox, path, *printed.keys().last().unwrap());
+        sandbox.value_at(path, *printed.keys().last().unwrap(), SOON).unwrap();
         let series = sandbox.carbon.series(path).unwrap();
         for (tick, figure) in printed {
             assert_eq!(series.at(*tick), Some(exact(*figure)), "{path} at {tick}: sdiag {figure}");
@@ -89,7 +84,8 @@ pub(crate) fn compare(sandbox: &Sandbox, seen: &[Observation], begun: u64, end: 
     }
     if is_root() {
         // All users are among the first ten.
-        assert_eq!(value(sandbox, "cluster.slurm_rpc_stats.others.gauge-members", end), 0.0);
+        let others = "cluster.slurm_rpc_stats.others.gauge-members";
+        assert_eq!(sandbox.value_at(others, end, SOON).unwrap(), 0.0);
     }
     compare_intervals(sandbox, TYPES[0], begun, end);
 }
@@ -100,7 +96,7 @@ fn compare_intervals(sandbox: &Sandbox, name: &str, begun: u64, end: u64) {
     let series = |path: &str| sandbox.carbon.series(path).unwrap();
     let [counts, times, rates, means] = ["count", "total_time", "calls_per_minute", "interval_mean_time"]
         .map(|leaf| series(&path("type", name, leaf)));
-    let read = series(&path("type", STATS_INFO, "count"));
+    let read = series(&path("type", OWN_TYPE, "count"));
     let seconds = series("cluster.slurm_sched_interval.gauge-seconds");
     let at = |series: &sandbox::Series, tick| series.at(tick).unwrap_or(0.0);
     let mut served = 0.0;
@@ -121,12 +117,4 @@ fn compare_intervals(sandbox: &Sandbox, name: &str, begun: u64, end: u64) {
 
 fn path(kind: &str, name: &str, leaf: &str) -> String {
     format!("cluster.slurm_rpc_stats.{kind}.{name}.gauge-{leaf}")
-}
-
-fn value(sandbox: &Sandbox, path: &str, tick: u64) -> f64 {
-    sandbox.value_at(path, tick, SOON).unwrap()
-}
-
-fn exact(printed: u64) -> f64 {
-    printed.to_string().parse().unwrap()
 }

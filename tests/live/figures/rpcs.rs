@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use sandbox::{RpcRow, Sandbox, Sdiag, proc, unix_seconds, wait};
 
-use super::SOON;
 use super::observation::path;
+use super::{SOON, exact};
 
 const TICKS: u64 = 10;
 
@@ -69,7 +69,7 @@ fn a_tick_is_one_rpc(sandbox: &Sandbox, enabled: &[&str]) {
     let (_, after) = wait::until_some("the last tick", SOON, || ran().filter(|(at, _)| *at > ended)).unwrap();
     let grown = grown(&start, &end);
     assert_eq!(grown.keys().collect::<Vec<_>>(), ["REQUEST_STATS_INFO"], "{enabled:?}");
-    let asked = grown.values().sum::<u64>().to_string().parse::<f64>().unwrap();
+    let asked = exact(grown.values().sum::<u64>());
     // The first sdiag is counted in the second, and ticks continue in between.
     assert!((3.0..=6.0).contains(&asked) && asked - 1.0 <= after - ok, "{asked}: {enabled:?}");
     collector.stop().unwrap();
@@ -95,7 +95,7 @@ fn sdiag_within(sandbox: &Sandbox, mut tick: u64) -> Result<(u64, Sdiag, u64)> {
     bail!("sdiag never answered in the second of a tick, {TRIES} times")
 }
 
-fn count(sdiag: &Sdiag, name: &str) -> u64 {
+pub(crate) fn count(sdiag: &Sdiag, name: &str) -> u64 {
     let named = |row: &&RpcRow| row.name == name;
     sdiag.by_type.iter().find(named).map_or(0, |row| row.count)
 }

@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use sandbox::{Sandbox, is_root, printed, wait};
 
-use super::SOON;
-
-/// sdiag counts its own request, so this row differs between two runs.
-const OWN_ROW: &str = "REQUEST_STATS_INFO";
+use super::{OWN_TYPE, SOON};
 
 /// A user without a name, who may request everything, has a number. Only root can act as another user.
 pub(crate) fn a_nameless_user_has_a_number(sandbox: &Sandbox) {
@@ -48,7 +45,9 @@ fn normal(text: &str) -> Vec<String> {
         if differs { shape(line) } else { line.to_owned() }
     };
     let rows = rows(text);
-    let own = |line: &str| line.contains(OWN_ROW) || line.contains(&own_user());
+    // Every request is counted in the row of its type and in this user's, `(       0) `.
+    let own_user = format!("({:>8}) ", rustix::process::getuid().as_raw());
+    let own = |line: &str| line.contains(OWN_TYPE) || line.contains(&own_user);
     let (rest, mut sorted): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| !rows.contains(line));
     sorted.retain(|line| !own(line));
     sorted.sort_unstable();
@@ -57,11 +56,6 @@ fn normal(text: &str) -> Vec<String> {
 
 fn rows(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains("ave_time:")).collect()
-}
-
-/// `(       0) ` for this user, in whose row every request is counted.
-fn own_user() -> String {
-    format!("({:>8}) ", rustix::process::getuid().as_raw())
 }
 
 /// A line in which each run of digits, with the blanks that fill its column, is one `#`.

@@ -1,7 +1,6 @@
 //! A host without Slurm and munge: only the daemon and the reader of slurmrestd.
 
-use anyhow::ensure;
-use sandbox::{Carbon, Folder, Slurm, Slurmrestd, Way, wait};
+use sandbox::{Folder, Slurm, Slurmrestd, Way, wait};
 
 use super::chroot::Chroot;
 use super::{CONFIGURATION, FIGURE, SOON, STATE, carbon, install, packages};
@@ -49,15 +48,10 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert!(!said.contains('✗'), "{said}");
-    runs(&chroot, &carbon).unwrap();
-}
-
-fn runs(chroot: &Chroot<'_>, carbon: &Carbon) -> anyhow::Result<()> {
     let run = ["/usr/bin/slurm-graphite", "run", "--config", CONFIGURATION];
-    let mut daemon = chroot.process("daemon", "slurm-graphite", &run)?;
-    daemon.spawn()?;
-    wait::until_some("the first point", SOON, || carbon.series(FIGURE).ok()?.last())?;
-    let ended = daemon.stop()?;
-    ensure!(ended.status.success(), "{}: {}", ended.status, daemon.lines().join("\n"));
-    Ok(())
+    let mut daemon = chroot.process("daemon", "slurm-graphite", &run).unwrap();
+    daemon.spawn().unwrap();
+    wait::until_some("the first point", SOON, || carbon.series(FIGURE).ok()?.last()).unwrap();
+    let ended = daemon.stop().unwrap();
+    assert!(ended.status.success(), "{}: {}", ended.status, daemon.lines().join("\n"));
 }

@@ -2,20 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use sandbox::{Folder, Notify, Process, Sandbox, free_port, proc, wait};
 
 use super::{SOON, daemon, toml};
 
 fn notifying(process: Process, notify: &Notify) -> Process {
     process.env("NOTIFY_SOCKET", notify.path.as_os_str())
-}
-
-fn sending(sandbox: &Sandbox) -> Result<(Notify, Process)> {
-    let notify = Notify::listen(&sandbox.folder)?;
-    let mut daemon = notifying(daemon(&sandbox.folder, "daemon", &to_main(sandbox))?, &notify);
-    daemon.start()?;
-    Ok((notify, daemon))
 }
 
 fn to_main(sandbox: &Sandbox) -> String {
@@ -44,7 +36,10 @@ fn it_is_ready_within_five_seconds_where_neither_slurmctld_nor_carbon_is() {
 #[test]
 fn its_status_follows_slurmctld_and_carbon_in_words_and_sigterm_ends_it_within_two_seconds() {
     let mut sandbox = Sandbox::start().unwrap();
-    let (mut notify, daemon) = sending(&sandbox).unwrap();
+    let mut notify = Notify::listen(&sandbox.folder).unwrap();
+    let daemon = daemon(&sandbox.folder, "daemon", &to_main(&sandbox)).unwrap();
+    let mut daemon = notifying(daemon, &notify);
+    daemon.start().unwrap();
     let well = "STATUS=slurmctld answers; sending to main";
     notify.message(well, SOON).unwrap();
     let Sandbox { slurm, carbon, .. } = &mut sandbox;
