@@ -73,16 +73,6 @@ fn jobs(reader: &mut Reader) -> Result<Jobs> {
     }
 }
 
-/// A cluster of one node, which one job holds for a quarter of an hour.
-fn busy(folder: &Folder, more: &str) -> Result<Slurm> {
-    let slurm = Slurm::start_with(folder, more)?;
-    let first = slurm.submit(&["--exclusive", "--time=15", "--wrap", "sleep 900"])?;
-    wait::until("a job that holds the node", wait::LIMIT, || {
-        slurm.call(&format!("squeue -h -t R -j {first}")).is_ok_and(|running| !running.is_empty())
-    })?;
-    Ok(slurm)
-}
-
 /// 200 records: single jobs, arrays, jobs that wait in two partitions, held ones, ones that may not begin for hours, and
 /// ones that wait for another job.
 fn fill(slurm: &Slurm) -> Result<()> {
@@ -109,7 +99,12 @@ fn fill(slurm: &Slurm) -> Result<()> {
 #[test]
 fn expected_starts_are_squeues_also_of_jobs_called_unchanged_and_a_begin_that_a_user_chose_is_no_plan() {
     let folder = Folder::new().unwrap();
-    let slurm = busy(&folder, "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n").unwrap();
+    let other = "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n";
+    let slurm = Slurm::start_with(&folder, other).unwrap();
+    // It holds the only node for a quarter of an hour.
+    slurm.submit(&["--exclusive", "--time=15", "--wrap", "sleep 900"]).unwrap();
+    let holds = || slurm.call("squeue -h -t R").is_ok_and(|running| !running.is_empty());
+    wait::until("a job that holds the node", wait::LIMIT, holds).unwrap();
     let mut reader = Reader::of(&slurm).unwrap();
     a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(&slurm, &mut reader);
     fill(&slurm).unwrap();

@@ -71,6 +71,12 @@ impl Reader {
     }
 }
 
+fn controller() -> (Folder, Slurm) {
+    let folder = Folder::new().unwrap();
+    let slurm = Slurm::controller(&folder).unwrap();
+    (folder, slurm)
+}
+
 /// slurmctld, and a file with a token for it.
 fn with_token() -> (Folder, Slurm, String) {
     let folder = Folder::new().unwrap();

@@ -86,8 +86,7 @@ impl Cast {
     pub(super) fn introduce(&mut self, accounting: &Accounting) -> Result<()> {
         for account in self.accounts() {
             for qos in ["normal", QOS] {
-                let who = [format!("--account={account}"), format!("--qos={qos}")];
-                let args = [&who[0], &who[1], "--wrap", "true"];
+                let args = ["-A", account, "-q", qos, "--wrap", "true"];
                 self.submitted.insert(accounting.slurm.submit(&args)?, 1);
             }
         }
@@ -103,8 +102,7 @@ impl Cast {
     /// next start, and then starts no job on their nodes: so nothing may be killed before all of it is saved.
     pub(super) fn submit_resized(&mut self, accounting: &Accounting) -> Result<()> {
         for account in ACCOUNTS {
-            let account = format!("--account={account}");
-            let id = accounting.slurm.submit(&["-N2", "-n2", "--time=1", &account, "--wrap", RESIZE])?;
+            let id = accounting.slurm.submit(&["-N2", "-n2", "--time=1", "-A", account, "--wrap", RESIZE])?;
             self.submitted.insert(id, 1);
         }
         Ok(())

@@ -3,19 +3,13 @@
 use std::fs;
 use std::net::TcpStream;
 
-use sandbox::{Folder, Manner, NOBODY, Process, Sink, Slurm, find_program, free_port, slurm_graphite, wait};
+use sandbox::{Manner, NOBODY, Process, Sink, find_program, free_port, slurm_graphite, wait};
 
-use super::{Reader, refusals, with_port, with_token};
+use super::{Reader, controller, refusals, with_port, with_token};
 use crate::unchanged::clock::libfaketime;
 
 /// Seconds for a request.
 const LIMIT: u32 = 4;
-
-fn controller() -> (Folder, Slurm) {
-    let folder = Folder::new().unwrap();
-    let slurm = Slurm::controller(&folder).unwrap();
-    (folder, slurm)
-}
 
 #[test]
 fn munged_or_slurmctld_frozen_or_dead_or_another_program_on_its_port_is_one_answer_each_that_names_it() {

@@ -3,11 +3,11 @@
 use std::fs;
 
 use sandbox::{
-    Collected, Folder, Invocation, Manner, Process, Sink, Slurm, copy_program, log, slurm_graphite, wait,
+    Collected, Folder, Invocation, Manner, Process, Sink, copy_program, log, slurm_graphite, wait,
 };
 use serde_json::Value;
 
-use super::refusals;
+use super::{controller, refusals};
 use crate::SOON;
 
 const WARNED: &str = "this host has no libslurm with a matching reader, so the native reader is used";
@@ -40,8 +40,7 @@ fn until(collected: &mut Collected, end: &str, what: impl Fn(f64) -> bool) -> f6
 /// A fall-back that nobody hears of would lose jobs and nodes for good, and one that is for ever would never find them again.
 #[test]
 fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is_found_when_it_comes() {
-    let folder = Folder::new().unwrap();
-    let slurm = Slurm::controller(&folder).unwrap();
+    let (folder, slurm) = controller();
     let sink = Sink::start(Manner::Record).unwrap();
     for name in ["bin", "run", "queue"] {
         fs::create_dir(folder.path().join(name)).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sandbox::{Folder, Slurm, wait};
 
-use super::{Reader, with_port};
+use super::{Reader, controller, with_port};
 
 #[derive(Clone, Copy, Debug)]
 enum Harm {
@@ -66,8 +66,7 @@ fn reader(folder: &Folder, slurm: &Slurm, port: u16) -> Reader {
 /// slurmctld itself listens on 127.0.0.1 alone, as everything of a sandbox.
 #[test]
 fn a_controller_with_an_address_of_ipv6_is_asked_where_slurm_conf_enables_it() {
-    let folder = Folder::new().unwrap();
-    let slurm = Slurm::controller(&folder).unwrap();
+    let (folder, slurm) = controller();
     let (port, harms, _lengths) = wire(Ipv6Addr::LOCALHOST.into(), slurm.slurmctld_port);
     (0..50).for_each(|_| harms.send(Harm::None).unwrap());
     let text = fs::read_to_string(slurm.conf()).unwrap();
@@ -88,8 +87,7 @@ fn a_controller_with_an_address_of_ipv6_is_asked_where_slurm_conf_enables_it() {
 
 #[test]
 fn a_thousand_replies_cut_or_changed_anywhere_give_no_wrong_figure() {
-    let folder = Folder::new().unwrap();
-    let slurm = Slurm::controller(&folder).unwrap();
+    let (folder, slurm) = controller();
     let numbers = folder.path().join("numbers").display().to_string();
     let mut first = Reader::native(&folder, slurm.conf(), 10, &["--remember", &numbers]);
     // Then each reading is one request.
