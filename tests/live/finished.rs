@@ -18,9 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sandbox::accounting::{NODES, QOS};
-use sandbox::{
-    Accounting, Carbon, Folder, Manner, Process, Sink, Slurm, carbon, is_root, now, run, wait,
-};
+use sandbox::{Accounting, Carbon, Folder, Manner, Process, Sink, Slurm, carbon, is_root, now, run, wait};
 
 use self::sent::Sent;
 use self::truth::Truth;

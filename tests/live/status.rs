@@ -79,8 +79,9 @@ fn to_main(sandbox: &Sandbox, more: &str) -> String {
 /// The mark at the beginning of the line about a subject, and the rest of the line.
 fn line(said: &str, subject: &str) -> (char, String) {
     let marked = said.lines().filter_map(|line| line.split_once(' '));
-    let mut found = marked
-        .filter_map(|(mark, text)| Some((mark.chars().next()?, text.strip_prefix(subject)?.trim().to_owned())));
+    let mut found = marked.filter_map(|(mark, text)| {
+        Some((mark.chars().next()?, text.strip_prefix(subject)?.trim().to_owned()))
+    });
     found.next().unwrap_or_else(|| panic!("no {subject} in {said}"))
 }
 
