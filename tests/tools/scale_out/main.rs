@@ -17,7 +17,6 @@ use anyhow::{Context, Result, bail};
 use carbon::Protocol;
 use sandbox::{Folder, GraphiteWeb, Relay};
 use tokio::runtime::Builder;
-use tokio::task::spawn_blocking;
 use tools::{end, say};
 
 use self::faults::Relaying;
@@ -83,7 +82,7 @@ fn play(
 ) -> Result<()> {
     say(&format!("\n## {name}\n\n{POINTS} points a tick\n\n"))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(spawn_blocking(move || {
+    runtime.block_on(runtime.spawn_blocking(move || {
         let feed = Feed::start(&relay.address(), protocol)?;
         Relaying { stores, relay: relay.process, feed }.play(read)
     }))?
