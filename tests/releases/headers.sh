@@ -4,17 +4,11 @@
 set -eu
 . "$(dirname "$0")/common.sh"
 
-# check INCLUDE
-check() {
-    SLURM_INCLUDE_DIR=$1 \
-        cargo clippy --quiet --locked -p slurm-sys -p slurm-reader --all-targets --target-dir "$releases/check" \
-        -- -D warnings
-}
-
 sh "$here/include.sh" | (
     checked=0 failed=0
     while read -r release _ include; do
-        if check "$include"; then
+        if SLURM_INCLUDE_DIR=$include cargo clippy --quiet --locked -p slurm-sys -p slurm-reader --all-targets \
+            --target-dir "$releases/check" -- -D warnings; then
             checked=$((checked + 1))
         else
             say "Slurm $release: does not compile against its headers"

@@ -126,16 +126,14 @@ attempt 'reader of 24.11, slurmctld of 26.05: every figure' "$releases/trixie/ro
     live forky trixie figures::after_work::every_figure_of_sdiag_after_work
 attempt 'reader of 22.05, slurmctld of 24.11: too old, and said so' "$releases/bookworm/rolling.log" \
     live trixie bookworm --ignored too_old_for_its_controller
-upgrade() (
+older() (
     export SANDBOX_OLDER_ROOT="$releases/trixie/root"
-    live forky forky --ignored replaced_by_that_of_26_05
+    live forky forky --ignored "$1"
 )
-attempt 'slurmrestd of 24.11 replaced by that of 26.05 under a running reader' "$releases/forky/upgrade.log" upgrade
-turns() (
-    export SANDBOX_OLDER_ROOT="$releases/trixie/root"
-    live forky forky --ignored native::turns
-)
-attempt 'without libslurm: slurmctld of 24.11 and of 26.05 by turns, and a pair' "$releases/forky/turns.log" turns
+attempt 'slurmrestd of 24.11 replaced by that of 26.05 under a running reader' "$releases/forky/upgrade.log" \
+    older replaced_by_that_of_26_05
+attempt 'without libslurm: slurmctld of 24.11 and of 26.05 by turns, and a pair' "$releases/forky/turns.log" \
+    older native::turns
 attempt 'without libslurm: AuthType=auth/slurm of 24.11' "$releases/trixie/sack.log" live trixie trixie --ignored auth_slurm
 attempt 'without libslurm: AuthType=auth/slurm of 26.05' "$releases/forky/sack.log" live forky forky --ignored auth_slurm
 attempt 'on this machine: readers side by side, wrong libraries' "$releases/here.log" \

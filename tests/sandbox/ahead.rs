@@ -3,9 +3,9 @@
 //! Neither a time namespace nor a process without privileges can set CLOCK_REALTIME.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use crate::{Folder, Invocation, Process, find_program};
 
@@ -19,21 +19,17 @@ pub struct Ahead {
 impl Ahead {
     /// Compiles the library.
     pub fn new(folder: &Folder) -> Result<Self> {
-        let (source, library) = (folder.path().join("ahead.c"), folder.path().join("ahead.so"));
-        let file = folder.path().join("ahead");
-        fs::write(&source, include_str!("ahead.c"))?;
+        let [library, file] = ["ahead.so", "ahead"].map(|name| folder.path().join(name));
+        let source = folder.write("ahead.c", include_str!("ahead.c"))?;
         fs::write(&file, "0\n")?;
-        let args = ["-shared", "-fPIC", "-O2", "-pthread", "-o"];
-        let files = [&library, &source].map(|path| path.display().to_string());
-        let args: Vec<&str> = args.into_iter().chain(files.iter().map(String::as_str)).collect();
-        let finished = Invocation::of(folder, &find_program("cc")?, &args)?.finish()?;
-        ensure!(finished.code == Some(0), "cc: {}", finished.stderr);
+        let args = ["-shared", "-fPIC", "-O2", "-pthread", "-o", &library.display().to_string(), &source];
+        Invocation::of(folder, &find_program("cc")?, &args)?.succeed()?;
         Ok(Self { library, file })
     }
 
     /// Puts the process, which is not started yet, under this clock.
     pub fn over(&self, process: Process) -> Process {
-        process.env("LD_PRELOAD", path(&self.library)).env("CLOCK_AHEAD", path(&self.file))
+        process.env("LD_PRELOAD", &self.library).env("CLOCK_AHEAD", &self.file)
     }
 
     /// Sets it this many seconds ahead of the host's.
@@ -43,8 +39,4 @@ impl Ahead {
         fs::write(&fresh, format!("{seconds}\n"))?;
         Ok(fs::rename(fresh, &self.file)?)
     }
-}
-
-fn path(path: &Path) -> String {
-    path.display().to_string()
 }

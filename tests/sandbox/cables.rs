@@ -2,7 +2,7 @@
 //! Carbon and a recorder for each host.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 
@@ -31,8 +31,8 @@ def listen(port, name):
     file = open(name, 'ab', buffering=0)
     while True:
         threading.Thread(target=read, args=(listener.accept()[0], file), daemon=True).start()
-for port, name in zip(sys.argv[2::2], sys.argv[3::2]):
-    threading.Thread(target=listen, args=(port, name)).start()
+for index, port in enumerate(sys.argv[2:]):
+    threading.Thread(target=listen, args=(port, f'recorded-{index}')).start()
 ";
 
 /// The namespaces and what runs in the hub.
@@ -66,10 +66,8 @@ impl Cables {
         let recorder = hub.process(folder, "recorder", &find_program("python3")?, true)?;
         let log = recorder.log().to_owned();
         let listen = move || fs::read_to_string(&log).is_ok_and(|text| text.lines().count() == 2);
-        let mut recorder = recorder.args(["-c", RECORDER, HUB]).ready(listen);
-        for (port, index) in PORTS.iter().zip(0..) {
-            recorder = recorder.args([port.to_string()]).args([file(folder.path(), index)]);
-        }
+        let recorder = recorder.args(["-c", RECORDER, HUB]).args(PORTS.map(|port| port.to_string()));
+        let mut recorder = recorder.ready(listen);
         recorder.start()?;
         let carbon = Carbon::within(&hub, folder, HUB, &Options::default())?;
         let path = folder.path().to_owned();
@@ -98,10 +96,6 @@ impl Cables {
 
     /// Where everything is recorded that a host sends.
     pub(crate) fn recorded(&self, index: usize) -> PathBuf {
-        file(&self.folder, index)
+        self.folder.join(format!("recorded-{index}"))
     }
-}
-
-fn file(folder: &Path, index: usize) -> PathBuf {
-    folder.join(format!("recorded-{index}"))
 }

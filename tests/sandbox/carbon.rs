@@ -77,9 +77,6 @@ pub struct Carbon {
     whisper: PathBuf,
 }
 
-/// Starts carbon-cache, here or in a namespace.
-type Start<'a> = &'a dyn Fn(&Path) -> Result<Process>;
-
 impl Carbon {
     /// Starts a Carbon and waits until it listens.
     pub fn start(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
@@ -97,16 +94,16 @@ impl Carbon {
 
     /// Writes the configuration and chooses the ports, but starts nothing.
     pub fn new(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
-        let start = |program: &Path| Ok(Process::new(folder, name, program.to_owned()));
+        let process = Process::new(folder, name, find_program("carbon-cache")?);
         let ports = [free_port()?, free_port()?, free_port()?];
-        Self::from(folder, name, options, &start, "127.0.0.1", ports, proc::listening)
+        Self::from(folder, name, options, process, "127.0.0.1", ports, proc::listening)
     }
 
     /// Starts one in a separate network, at this address, on Carbon's usual ports.
     pub fn within(space: &Space, folder: &Folder, address: &'static str, options: &Options) -> Result<Self> {
-        let start = |program: &Path| space.process(folder, "carbon", program, true);
+        let process = space.process(folder, "carbon", &find_program("carbon-cache")?, true)?;
         let ports = [2003, 2004, 7002];
-        let mut carbon = Self::from(folder, "carbon", options, &start, address, ports, space.listening())?;
+        let mut carbon = Self::from(folder, "carbon", options, process, address, ports, space.listening())?;
         carbon.process.start()?;
         Ok(carbon)
     }
@@ -115,7 +112,7 @@ impl Carbon {
         folder: &Folder,
         name: &str,
         options: &Options,
-        start: Start<'_>,
+        process: Process,
         address: &'static str,
         ports: [u16; 3],
         listening: impl Fn(u16) -> bool + Send + Sync + 'static,
@@ -125,7 +122,7 @@ impl Carbon {
         fs::create_dir_all(&whisper).with_context(|| whisper.display().to_string())?;
         fs::write(home.join("storage-schemas.conf"), &options.schemas)?;
         fs::write(home.join("storage-aggregation.conf"), &options.aggregation)?;
-        let process = under_carbons_flags(start(&find_program("carbon-cache")?)?, &home.join("carbon.conf"))
+        let process = under_carbons_flags(process, &home.join("carbon.conf"))
             .ready(move || ports.into_iter().all(&listening));
         let [line_port, pickle_port, query_port] = ports;
         let graphite_web = options.graphite_web;

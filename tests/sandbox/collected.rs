@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::recorded::point;
 use crate::{Carbon, Entry, Series, now};
 
 /// The points of one tick, by path.
@@ -95,8 +96,11 @@ impl Collected {
         let lines = value.get("lines").and_then(Value::as_str).context("a tick without its points")?;
         let tick = self.ticks.entry(timestamp).or_default();
         for line in lines.lines() {
-            let (path, value) = point(line).context("a point that is none")?;
-            ensure!(tick.points.insert(path, value).is_none(), "{timestamp} was collected twice: {line}");
+            let (path, value, _) = point(line).context("a point that is none")?;
+            ensure!(
+                tick.points.insert(path.to_owned(), value).is_none(),
+                "{timestamp} was collected twice: {line}"
+            );
         }
         tick.collected += 1;
         self.newest = Some(timestamp);
@@ -212,10 +216,4 @@ impl fmt::Display for Findings {
         }
         self.wrong.iter().take(10).try_for_each(|wrong| write!(f, "\n  wrong: {wrong}"))
     }
-}
-
-/// The path and value of `path value timestamp`.
-fn point(line: &str) -> Option<(String, f64)> {
-    let mut words = line.split(' ');
-    Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
 }

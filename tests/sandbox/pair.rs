@@ -79,11 +79,7 @@ impl Pair {
 
     /// Runs one of Slurm's commands on a host.
     pub fn on(&self, index: usize, words: &[&str]) -> Result<String> {
-        let network = self.networks.get(index).copied().flatten().map(|pid| pid.to_string());
-        let inside = network.as_ref().map(|pid| ["nsenter", "-n", "-t", pid, "--"]);
-        let words: Vec<&str> = inside.iter().flatten().chain(words).copied().collect();
-        let (program, args) = words.split_first().context("no command")?;
-        self.slurm.run(program, args)
+        self.slurm.question(inside(self.networks.get(index).copied().flatten(), words))()
     }
 
     /// What the primary writes to the state's folder no longer reaches the backup, or does again.
@@ -114,14 +110,8 @@ pub(crate) fn on_host(folder: &Folder, log: &str, host: &str, network: Option<u3
         "hostname \"$0\"; mount --bind \"$1\" /etc/hosts; mount -t tmpfs tmpfs \"$2\"; shift 2; exec \"$@\"";
     let flags =
         if is_root() { OWN_NAME.split_first().map_or(OWN_NAME, |(_, flags)| flags) } else { OWN_NAME };
-    let unshare = find_program("unshare")?;
-    let process = match network {
-        Some(pid) => Process::new(folder, log, find_program("nsenter")?)
-            .args(["-n", "-t", &pid.to_string(), "--"])
-            .args([unshare]),
-        None => Process::new(folder, log, unshare),
-    };
-    Ok(process
+    Ok(Process::new(folder, log, find_program("env")?)
+        .args(inside(network, &["unshare"]))
         .args(flags.iter().copied())
         .args(["sh", "-ec", script, host])
         .args(["hosts", "run"].map(|name| folder.path().join(name)))
@@ -129,17 +119,20 @@ pub(crate) fn on_host(folder: &Folder, log: &str, host: &str, network: Option<u3
 }
 
 fn controller(folder: &Folder, slurm: &Slurm, name: &'static str, network: Option<u32>) -> Result<Process> {
-    let words =
-        network.map(|pid| ["nsenter".to_owned(), "-n".into(), "-t".into(), pid.to_string(), "--".into()]);
-    let mut words: Vec<String> = words.into_iter().flatten().collect();
-    words.extend(["scontrol".to_owned(), "ping".to_owned()]);
-    let up = slurm.question(words);
+    let up = slurm.question(inside(network, &["scontrol", "ping"]));
     Ok(on_host(folder, name, name, network)?
         .args(slurm.words("slurmctld")?)
         .args(["-D", "-f"])
         .args([slurm.conf()])
         .env("SLURM_CONF", slurm.conf())
         .ready(move || up().is_ok_and(|text| text.contains(&format!("{name} is UP")))))
+}
+
+/// A command line in the network that this process holds, if there is one.
+fn inside(network: Option<u32>, words: &[&str]) -> Vec<String> {
+    let pid = network.map(|pid| pid.to_string());
+    let enter = pid.iter().flat_map(|pid| ["nsenter", "-n", "-t", pid, "--"]);
+    enter.chain(words.iter().copied()).map(str::to_owned).collect()
 }
 
 /// A user who had to become root in the namespace is not root for slurmctld.

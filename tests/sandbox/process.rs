@@ -199,18 +199,14 @@ impl Process {
         let tail = lines.iter().skip(lines.len().saturating_sub(25));
         tail.map(|line| format!("  {}: {line}\n", self.name)).collect()
     }
-
-    /// A failed test shows what its programs wrote last, because the folder is gone when a person looks.
-    #[expect(clippy::print_stderr, reason = "the test harness captures it")]
-    fn show_log(&self) {
-        eprint!("{}", self.log_end());
-    }
 }
 
 impl Drop for Process {
+    #[expect(clippy::print_stderr, reason = "the test harness captures it")]
     fn drop(&mut self) {
+        // A failed test shows what its programs wrote last, because the folder is gone when a person looks.
         if std::thread::panicking() {
-            self.show_log();
+            eprint!("{}", self.log_end());
         }
         if let Some(child) = &mut self.child {
             // Both fail only if the process is already gone.

@@ -20,7 +20,7 @@ impl Recorded {
         let end = fresh.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let text = String::from_utf8_lossy(fresh.get(..end).unwrap_or_default());
         for line in text.lines() {
-            match parse(line) {
+            match point(line) {
                 Some((path, value, at)) => {
                     if self.series.entry(path.to_owned()).or_default().insert(at, value).is_some() {
                         self.twice.push(line.to_owned());
@@ -100,7 +100,8 @@ impl Recorded {
     }
 }
 
-fn parse(line: &str) -> Option<(&str, f64, u64)> {
+/// A line of the plaintext protocol: path, value and timestamp.
+pub(crate) fn point(line: &str) -> Option<(&str, f64, u64)> {
     let mut words = line.split(' ');
     let point = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     words.next().is_none().then_some(point)

@@ -125,7 +125,7 @@ impl Shared {
     fn read(&self, mut stream: TcpStream, connections: &Connections, keeps: bool) {
         // With a time-out the thread notices the end of the sink.
         let _set = stream.set_read_timeout(Some(Duration::from_millis(100)));
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = vec![0; 1 << 20];
         while !connections.is_ending() {
             match stream.read(&mut buffer) {
                 Ok(0) => break,

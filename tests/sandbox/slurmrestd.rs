@@ -93,19 +93,12 @@ impl Slurmrestd {
         };
         let socket = run.join("sock");
         let (name, url, how) = match way {
-            Way::Socket => {
-                let url = format!("unix:{}", socket.display());
-                ("slurmrestd-socket", url.clone(), ["-a", "rest_auth/local", &url].map(str::to_owned))
-            }
-            Way::Token => {
-                let address = format!("127.0.0.1:{port}");
-                let how = ["-a", "rest_auth/jwt", &address].map(str::to_owned);
-                ("slurmrestd", format!("http://{address}"), how)
-            }
+            Way::Socket => ("slurmrestd-socket", format!("unix:{}", socket.display()), "rest_auth/local"),
+            Way::Token => ("slurmrestd", format!("http://127.0.0.1:{port}"), "rest_auth/jwt"),
         };
         let process = Process::of(folder, name, words)
             .args(plugins.iter().copied())
-            .args(how)
+            .args(["-a", how, url.trim_start_matches("http://")])
             .env("SLURM_CONF", slurm.conf())
             .ready(move || match way {
                 Way::Socket => std::os::unix::net::UnixStream::connect(&socket).is_ok(),

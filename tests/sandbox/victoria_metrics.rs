@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::http::{self, encoded};
 use crate::{Folder, Process, find_program, free_port, proc};
@@ -61,27 +61,23 @@ impl VictoriaMetrics {
         let lines = String::from_utf8(lines)?;
         let mut all = BTreeMap::new();
         for line in lines.lines() {
-            let (name, points) =
-                series(&serde_json::from_str(line)?).with_context(|| format!("not a series: {line}"))?;
-            all.entry(name).or_insert_with(PointsBySecond::new).extend(points);
+            let Exported { mut metric, timestamps, values } =
+                serde_json::from_str(line).with_context(|| format!("not a series: {line}"))?;
+            let mut name = metric.remove("__name__").with_context(|| format!("no name: {line}"))?;
+            for (label, value) in &metric {
+                name.extend([";", label, "=", value]);
+            }
+            let seconds = timestamps.into_iter().map(|time| time / 1000);
+            all.entry(name).or_insert_with(PointsBySecond::new).extend(seconds.zip(values));
         }
         Ok(all)
     }
 }
 
-fn series(line: &Value) -> Option<(String, PointsBySecond)> {
-    let labels: BTreeMap<&str, &str> = line
-        .get("metric")?
-        .as_object()?
-        .iter()
-        .map(|(name, value)| Some((name.as_str(), value.as_str()?)))
-        .collect::<Option<_>>()?;
-    let mut name = (*labels.get("__name__")?).to_owned();
-    for (label, value) in labels.iter().filter(|(label, _)| **label != "__name__") {
-        name.extend([";", label, "=", value]);
-    }
-    let seconds = line.get("timestamps")?.as_array()?.iter().map(|time| Some(time.as_u64()? / 1000));
-    let values = line.get("values")?.as_array()?.iter().map(Value::as_f64);
-    let points = seconds.zip(values).map(|(second, value)| Some((second?, value?))).collect::<Option<_>>()?;
-    Some((name, points))
+/// A line of an export.
+#[derive(Deserialize)]
+struct Exported {
+    metric: BTreeMap<String, String>,
+    timestamps: Vec<u64>,
+    values: Vec<f64>,
 }

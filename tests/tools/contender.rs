@@ -15,28 +15,20 @@ use sandbox::{Folder, find_program};
 /// How many turns each contender has.
 pub const TURNS: usize = 5;
 
-/// A contender, and what its turns so far have given.
-pub struct Contender<'a, T> {
-    measure: Box<dyn Fn(usize) -> Result<T> + 'a>,
-    turns: Vec<T>,
-}
-
-/// `measure` runs the contender for the turn with the given number.
-pub fn contender<'a, T>(measure: impl Fn(usize) -> Result<T> + 'a) -> Contender<'a, T> {
-    Contender { measure: Box::new(measure), turns: Vec::new() }
-}
+/// Runs a contender for the turn with the given number.
+pub type Contender<'a, T> = Box<dyn Fn(usize) -> Result<T> + 'a>;
 
 /// Gives each contender its turns, starting each round with another contender.
-pub fn in_turn<T, const N: usize>(mut contenders: [Contender<'_, T>; N]) -> Result<[Turns<T>; N]> {
+pub fn in_turn<T, const N: usize>(contenders: [Contender<'_, T>; N]) -> Result<[Turns<T>; N]> {
+    let mut contenders = contenders.map(|measure| (measure, Vec::new()));
     for turn in 0..TURNS {
-        for contender in &mut contenders {
-            let result = (contender.measure)(turn)?;
-            contender.turns.push(result);
+        for (measure, turns) in &mut contenders {
+            turns.push(measure(turn)?);
         }
         contenders.rotate_left(1);
     }
     contenders.rotate_right(TURNS % N);
-    Ok(contenders.map(|contender| Turns(contender.turns)))
+    Ok(contenders.map(|(_, turns)| Turns(turns)))
 }
 
 /// The turns of one contender.

@@ -8,9 +8,8 @@ use sandbox::{Process, Sandbox, find_program};
 use tools::contender::in_turn;
 use tools::{above, say};
 
-use crate::READINGS;
 use crate::turns::Part::{Both, Child, Own};
-use crate::turns::{C_LOOP, IN_MEMORY, ON_DISK, floor, ours, ratio, table, wakes};
+use crate::turns::{C_LOOP, floor, ours, ratio, table};
 
 /// The targets, compared with the C loop.
 const MOST_READER: f64 = 0.75;
@@ -30,11 +29,11 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
         neighbours.push(neighbour);
     }
     let [floor, memory, durable, native, native_durable] = in_turn([
-        floor(sandbox, "busy-floor", READINGS)?,
-        ours(sandbox, "busy-memory", "", IN_MEMORY),
-        ours(sandbox, "busy-durable", "", ON_DISK),
-        ours(sandbox, "busy-native", "native", IN_MEMORY),
-        ours(sandbox, "busy-native-durable", "native", ON_DISK),
+        floor(sandbox, "busy-floor")?,
+        ours(sandbox, "busy-memory", "", false),
+        ours(sandbox, "busy-durable", "", true),
+        ours(sandbox, "busy-native", "native", false),
+        ours(sandbox, "busy-native-durable", "native", true),
     ])?;
     let rows = [
         ("a bare C loop", &floor, Own),
@@ -47,13 +46,6 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
     ];
     say("While a neighbour at the lowest priority keeps every core awake:\n\n")?;
     say(&table("a reading of", (C_LOOP, &floor, Own), &rows))?;
-    say(&wakes([
-        ("the C loop", &floor),
-        ("libslurm's reader and the daemon", &memory),
-        ("with the queue on disk", &durable),
-        ("the native reader and the daemon", &native),
-        ("with the queue on disk", &native_durable),
-    ]))?;
     let of_floor = |costs, part| ratio((costs, part), (&floor, Own));
     Ok(above([
         ("the native reader's CPU compared with the C loop", of_floor(&native, Child), MOST_READER),

@@ -13,27 +13,19 @@ mod rest;
 mod rpc;
 mod turns;
 
-use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::{Process, Sandbox, TlsProxy, find_program};
-use tools::contender::{TURNS, contender, in_turn};
+use tools::contender::in_turn;
 use tools::{above, end, say};
 
 use crate::turns::Part::{Both, Child, Own};
-use crate::turns::{C_LOOP, Cost, IN_MEMORY, ON_DISK, SETTLE, collector, floor, ours, ratio, table, wakes};
+use crate::turns::{C_LOOP, Cost, collector, floor, ours, ratio, table, wakes};
 
-/// Readings in a turn, one a second.
-pub(crate) const READINGS: u32 = 10;
-/// The same for forking sdiag, which costs so much more that a few are enough.
+/// Readings in a turn of forking sdiag, which costs so much more that a few are enough.
 const FORKS: u32 = 4;
-
-/// By default the window covers 20 readings of 30 s; one of 8 s covers 8 readings of 1 s. What the sender does every
-/// quarter of the window, and at most once a minute, happens every second reading in both cases.
-const WINDOW: Duration = Duration::from_secs(8);
 
 /// The targets: CPU compared with the C loop and with forking sdiag, and memory in MB.
 const MOST_CPU: f64 = 1.5;
@@ -48,14 +40,6 @@ fn main() -> ExitCode {
 }
 
 fn bench() -> Result<()> {
-    say(&format!(
-        "{}\n\nEach contender runs alone, in {TURNS} turns that alternate with those of the others. For each turn it is \
-         started, settles for {} s and is measured for {READINGS} readings, one a second. CPU is user and system time of \
-         all threads of its processes; slurmctld, munged, Carbon and the kernel's own threads are not counted. Figures \
-         are medians of the turns, with the least and the greatest in brackets.\n\n",
-        machine(),
-        SETTLE.as_secs()
-    ))?;
     let sandbox = Sandbox::start()?;
     // The RPC tables come last, because slurmctld's own stay full.
     let missed = [tick(&sandbox)?, busy::busy(&sandbox)?, memory::growth(&sandbox)?, rpc::full(&sandbox)?];
@@ -77,28 +61,20 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         "[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = \"localhost:{}\"\ntls = true\nca_file = {:?}\n",
         proxy.port, proxy.authority.ca
     );
-    let carbon = sandbox.carbon.address();
-    let window = move |dir: &Path| {
-        let queue = format!("dir = {dir:?}\nresend_window = \"{} s\"\n", WINDOW.as_secs());
-        format!("[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = {carbon:?}\n[queue]\n{queue}")
-    };
-    let [floor, memory, native, tls, durable, window, fork] = in_turn([
-        floor(sandbox, "floor", READINGS)?,
-        ours(sandbox, "memory", "", IN_MEMORY),
-        ours(sandbox, "native", "native", IN_MEMORY),
-        collector(folder, "tls", move |_| tls.clone(), SETTLE, READINGS),
-        ours(sandbox, "durable", "", ON_DISK),
-        collector(folder, "window", window, WINDOW, READINGS),
-        // The process includes everything, the child only sdiag.
-        contender(|turn| {
+    let [floor, memory, native, tls, durable, fork] = in_turn([
+        floor(sandbox, "floor")?,
+        ours(sandbox, "memory", "", false),
+        ours(sandbox, "native", "native", false),
+        collector(folder, "tls", tls, false),
+        ours(sandbox, "durable", "", true),
+        Box::new(|turn| {
             let mut fork = Process::new(folder, &format!("fork{turn}"), find_program("python3")?)
                 .args([&script, &FORKS.to_string(), &sdiag.display().to_string()])
                 .env("SLURM_CONF", conf);
             fork.spawn()?;
             fork.wait(Duration::from_secs(30 + u64::from(FORKS)))?;
-            let words = fork.lines().last().cloned().context("the fork loop printed nothing")?;
-            let (all, sdiag) = words.split_once(' ').context("the fork loop printed one figure")?;
-            Ok(Cost { own: all.parse()?, child: sdiag.parse()?, ..Cost::default() })
+            let spent = fork.lines().last().context("the fork loop printed nothing")?.parse()?;
+            Ok(Cost { cpu: [spent, 0.0], ..Cost::default() })
         }),
     ])?;
     let points = sandbox.carbon.paths().len();
@@ -112,13 +88,9 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         ("slurm-graphite-native-reader", &native, Child),
         ("**the daemon and it**", &native, Both),
         ("both, with the queue on disk", &durable, Both),
-        (&format!("the same, `resend_window = \"{}s\"`, full", WINDOW.as_secs()), &window, Both),
-        ("forking sdiag, sdiag alone", &fork, Child),
         ("forking sdiag and parsing it in Python", &fork, Own),
     ];
     say(&table("a reading of", (C_LOOP, &floor, Own), &rows))?;
-    let of_forking = ratio((&memory, Both), (&fork, Own));
-    say(&format!("\nForking and parsing costs {:.1} times as much.\n", 1.0 / of_forking))?;
     say(&wakes([
         ("the C loop", &floor),
         ("libslurm's reader and the daemon", &memory),
@@ -134,15 +106,7 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
             ratio((&tls, Own), (&memory, Own)),
             MOST_TLS,
         ),
-        ("CPU compared with forking sdiag", of_forking, MOST_OF_FORKING),
+        ("CPU compared with forking sdiag", ratio((&memory, Both), (&fork, Own)), MOST_OF_FORKING),
         ("MB of memory", Both.mb(&memory), MOST_MEMORY),
     ]))
-}
-
-/// The processor's name, and how many there are.
-fn machine() -> String {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    format!("{} × {cores}", name.map_or("an unknown processor", |(_, name)| name))
 }

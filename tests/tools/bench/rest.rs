@@ -5,9 +5,8 @@ use sandbox::{Folder, Manner, Sink, Slurm, Slurmrestd, TlsProxy, Way, destinatio
 use tools::contender::in_turn;
 use tools::{above, say};
 
-use crate::READINGS;
 use crate::turns::Part::Child;
-use crate::turns::{SETTLE, collector, ratio, table};
+use crate::turns::{collector, ratio, table};
 
 /// The target: memory of the reader in MB, with TLS.
 const MOST_MEMORY: f64 = 5.0 * 1.024 * 1.024;
@@ -26,7 +25,7 @@ pub(crate) fn rest() -> Result<Vec<String>> {
     let tls = format!("rest = \"https://localhost:{}\"\nca_file = {:?}\n", proxy.port, proxy.authority.ca);
     let way = |name: &'static str, slurm: String| {
         let toml = format!("[slurm]\n{slurm}\n{}", destination("sink", &sink.address()));
-        collector(&folder, name, move |_| toml.clone(), SETTLE, READINGS)
+        collector(&folder, name, toml, false)
     };
     let [libslurm, http, tls] = in_turn([
         way("libslurm", format!("conf = {:?}\n", slurm.conf())),

@@ -11,7 +11,7 @@ use tools::{above, say};
 
 use crate::peer::Peer;
 use crate::turns::Part::{Both, Child, Own};
-use crate::turns::{C_LOOP, SETTLE, collector, floor, ratio, table};
+use crate::turns::{C_LOOP, collector, floor, ratio, table};
 
 /// Readings in the recording, and the range in which they are measured: at both ends the queue is as full as it gets.
 const READINGS: u32 = 1600;
@@ -21,9 +21,6 @@ const LAST: u64 = 1400;
 const USERS: u32 = 200;
 const TYPES: usize = 100;
 
-/// Live readings in a turn.
-const LENGTH: u32 = 6;
-
 /// The targets: µs of CPU for deriving and encoding, and the whole tick compared with the bare loop.
 const MOST_DERIVE: f64 = 1000.0;
 const MOST_CPU: f64 = 2.5;
@@ -31,12 +28,12 @@ const MOST_CPU: f64 = 2.5;
 /// Returns the targets that were missed.
 pub(crate) fn full(sandbox: &Sandbox) -> Result<Vec<String>> {
     let recording = sandbox.folder.write("full.json", &recording()?)?;
-    let (replayed, points) = replay(sandbox, &recording, "full", true)?;
-    let (without, _) = replay(sandbox, &recording, "without", false)?;
+    let replayed = replay(sandbox, &recording, "full", true)?;
+    let without = replay(sandbox, &recording, "without", false)?;
     let derive = replayed - without;
     say(&format!(
         "| a reading of {TYPES} types and {USERS} users | CPU |\n|---|---|\n\
-         | replayed: parsed, derived, encoded and sent, {points} points | {:.2} ms |\n\
+         | replayed: parsed, derived, encoded and sent | {:.2} ms |\n\
          | the same lines without slurm_rpc_stats | {:.2} ms |\n\
          | **deriving, encoding and sending them** | {:.2} ms |\n\n",
         replayed / 1e3,
@@ -90,8 +87,8 @@ fn recording() -> Result<String> {
     Imitation::recording((1..=READINGS).map(reading))
 }
 
-/// CPU in µs, and the points, of a replayed tick.
-fn replay(sandbox: &Sandbox, recording: &str, name: &str, enabled: bool) -> Result<(f64, u64)> {
+/// CPU in µs of a replayed tick.
+fn replay(sandbox: &Sandbox, recording: &str, name: &str, enabled: bool) -> Result<f64> {
     let peer = Peer::start()?;
     let config = sandbox.folder.write(
         &format!("{name}.toml"),
@@ -101,8 +98,6 @@ fn replay(sandbox: &Sandbox, recording: &str, name: &str, enabled: bool) -> Resu
             peer.address
         ),
     )?;
-    let once = ["once", "--config", &config, "--replay", recording];
-    let points = if enabled { points(sandbox, &once)? } else { 0 };
     let mut process = sandbox
         .slurm_graphite(name, &["run", "--config", &config, "--prefix", "cluster", "--replay", recording])?;
     let pid = process.pid().context("the replay has ended")?;
@@ -114,15 +109,7 @@ fn replay(sandbox: &Sandbox, recording: &str, name: &str, enabled: bool) -> Resu
     process.stop()?;
     let ticks = u32::try_from(last.0.saturating_sub(first.0))?;
     let spent = last.1.checked_sub(first.1).context("CPU time went back")?;
-    Ok((spent.as_secs_f64() * 1e6 / f64::from(ticks), points))
-}
-
-/// How many lines the last tick of a recording has.
-fn points(sandbox: &Sandbox, once: &[&str]) -> Result<u64> {
-    let text = sandbox::Invocation::new(&sandbox.folder, once)?.succeed()?;
-    let stamp = |line: &str| line.rsplit(' ').next().map(str::to_owned);
-    let last = text.lines().last().and_then(stamp).context("the recording gave nothing")?;
-    Ok(text.lines().filter(|line| stamp(line).as_ref() == Some(&last)).count() as u64)
+    Ok(spent.as_secs_f64() * 1e6 / f64::from(ticks))
 }
 
 /// A live tick, for which the sandbox acts as 200 users.
@@ -134,10 +121,8 @@ fn live(sandbox: &Sandbox) -> Result<Vec<String>> {
         peer.address
     );
     fill(sandbox)?;
-    let [floor, collector] = in_turn([
-        floor(sandbox, "full-floor", LENGTH)?,
-        collector(&sandbox.folder, "live", |_| toml.clone(), SETTLE, LENGTH),
-    ])?;
+    let [floor, collector] =
+        in_turn([floor(sandbox, "full-floor")?, collector(&sandbox.folder, "live", toml, false)])?;
     let sdiag = sandbox.slurm.sdiag()?;
     let (types, users) = (sdiag.by_type.len(), sdiag.by_user.len());
     ensure!(users == USERS as usize, "{users} users in slurmctld's table");

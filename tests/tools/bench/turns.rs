@@ -1,27 +1,24 @@
 //! A turn of a contender: how it is started, what its readings cost, and how that is shown.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sandbox::{Folder, Process, Sandbox, now, proc, slurm_graphite, wait};
-use tools::contender::{Contender, Turns, compile, contender, cpu};
+use tools::contender::{Contender, Turns, compile, cpu};
 
-use crate::READINGS;
-
+/// Readings in a turn, one a second.
+const READINGS: f64 = 10.0;
 /// Until the first readings have allocated their pages and buffers.
-pub(crate) const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE: f64 = 2.0;
 
 /// What a turn cost a process and its child: CPU in µs and wake-ups a reading, and memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
-    pub(crate) own: f64,
-    pub(crate) child: f64,
-    pub(crate) own_kib: f64,
-    pub(crate) child_kib: f64,
-    /// How often a thread of either has slept and was woken.
-    pub(crate) wakes: f64,
+    pub(crate) cpu: [f64; 2],
+    pub(crate) kib: [f64; 2],
+    /// How often their threads have slept and were woken.
+    pub(crate) wakes: [f64; 2],
 }
 
 pub(crate) type Costs = Turns<Cost>;
@@ -35,7 +32,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    fn of(self, own: f64, child: f64) -> f64 {
+    fn of(self, [own, child]: [f64; 2]) -> f64 {
         match self {
             Self::Own => own,
             Self::Child => child,
@@ -43,19 +40,15 @@ impl Part {
         }
     }
 
-    fn cpu(self, cost: &Cost) -> f64 {
-        self.of(cost.own, cost.child)
-    }
-
     /// The median turn's memory.
     pub(crate) fn mb(self, costs: &Costs) -> f64 {
-        costs.median(|cost| self.of(cost.own_kib, cost.child_kib)) * 1024.0 / 1e6
+        costs.median(|cost| self.of(cost.kib)) * 1024.0 / 1e6
     }
 }
 
 /// The CPU of a median turn, divided by that of another's median turn.
 pub(crate) fn ratio((costs, part): (&Costs, Part), (floor, of_it): (&Costs, Part)) -> f64 {
-    costs.median(|cost| part.cpu(cost)) / floor.median(|cost| of_it.cpu(cost))
+    costs.median(|cost| part.of(cost.cpu)) / floor.median(|cost| of_it.of(cost.cpu))
 }
 
 /// What most are compared with.
@@ -70,7 +63,7 @@ pub(crate) fn table(
     let row = |(name, costs, part): &(&str, &Costs, Part)| {
         let ratio = ratio((costs, *part), (floor, of_it));
         let memory = Some(part.mb(costs)).filter(|mb| *mb > 0.0).map(|mb| format!("{mb:.1} MB"));
-        let cpu = |cost: &Cost| part.cpu(cost) / 1e3;
+        let cpu = |cost: &Cost| part.of(cost.cpu) / 1e3;
         let ((least, most), memory) = (costs.range(cpu), memory.unwrap_or_else(|| "-".to_owned()));
         format!(
             "| {name} | {:.2} ms ({least:.2} to {most:.2}) | {ratio:.2} | {memory} |\n",
@@ -83,51 +76,49 @@ pub(crate) fn table(
 
 /// How often they sleep and are woken.
 pub(crate) fn wakes<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
-    let of = contenders.map(|(name, costs)| format!("{name} {:.1}", costs.median(|cost| cost.wakes)));
+    let of = contenders
+        .map(|(name, costs)| format!("{name} {:.1}", costs.median(|cost| Part::Both.of(cost.wakes))));
     format!("\nWake-ups a reading: {}.\n\n", of.join(", "))
 }
 
 /// The bare C loop.
-pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str, readings: u32) -> Result<Contender<'a, Cost>> {
+pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender<'a, Cost>> {
     let program = compile(&sandbox.folder, "floor", include_str!("floor.c"))?;
-    Ok(contender(move |turn| {
+    Ok(Box::new(move |turn| {
         let name = format!("{name}{turn}");
         let mut floor =
             Process::new(&sandbox.folder, &name, program.clone()).env("SLURM_CONF", sandbox.slurm.conf());
         floor.spawn()?;
-        measure(floor, SETTLE, readings)
+        measure(floor)
     }))
 }
-
-/// The lines of a queue, whose folder is that of the turn.
-pub(crate) const IN_MEMORY: fn(&Path) -> String = |_| String::new();
-pub(crate) const ON_DISK: fn(&Path) -> String = |dir| format!("dir = {dir:?}\n");
 
 /// The daemon with libslurm's reader, or the one with this name, which sends to carbon-cache.
 pub(crate) fn ours<'a>(
     sandbox: &'a Sandbox,
     name: &'a str,
     reader: &str,
-    queue: fn(&Path) -> String,
+    durable: bool,
 ) -> Contender<'a, Cost> {
     let (conf, carbon) = (sandbox.slurm.conf(), sandbox.carbon.address());
     let reader = if reader.is_empty() { String::new() } else { format!("reader = \"{reader}\"\n") };
-    let toml = format!("[slurm]\nconf = {conf:?}\n{reader}[[carbon]]\naddress = {carbon:?}\n[queue]\n");
-    collector(&sandbox.folder, name, move |dir| toml.clone() + &queue(dir), SETTLE, READINGS)
+    let toml = format!("[slurm]\nconf = {conf:?}\n{reader}[[carbon]]\naddress = {carbon:?}\n");
+    collector(&sandbox.folder, name, toml, durable)
 }
 
-/// A collector with one tick a second and this configuration.
+/// A collector with one tick a second and this configuration, and with its queue on disk if it is `durable`.
 pub(crate) fn collector<'a>(
     folder: &'a Folder,
     name: &'a str,
-    toml: impl Fn(&Path) -> String + 'a,
-    settle: Duration,
-    readings: u32,
+    toml: String,
+    durable: bool,
 ) -> Contender<'a, Cost> {
-    contender(move |turn| {
+    Box::new(move |turn| {
         let name = format!("{name}{turn}");
+        let dir = folder.path().join(&name);
+        let queue = if durable { format!("[queue]\ndir = {dir:?}\n") } else { String::new() };
         let collector = Process::new(folder, &name, slurm_graphite()?);
-        measure(start(collector, folder, &name, &toml(&folder.path().join(&name)))?, settle, readings)
+        measure(start(collector, folder, &name, &format!("{toml}{queue}"))?)
     })
 }
 
@@ -140,41 +131,38 @@ pub(crate) fn start(collector: Process, folder: &Folder, name: &str, toml: &str)
     Ok(collector)
 }
 
-/// What `process` and its child cost in `readings` seconds of one reading each, after `settle`. Ends the process.
-fn measure(mut process: Process, settle: Duration, readings: u32) -> Result<Cost> {
+/// What `process` and its child cost in [`READINGS`] seconds of one reading each, after [`SETTLE`]. Ends the process.
+fn measure(mut process: Process) -> Result<Cost> {
     let pid = process.pid().context("a contender has ended")?;
     let child = proc::children(pid).first().copied();
+    let both = |of: fn(u32) -> Result<f64>| anyhow::Ok([of(pid)?, child.map_or(Ok(0.0), of)?]);
+    let until = |moment: f64| wait::pause(Duration::from_secs_f64((moment - now()).max(0.0)));
+    let spent = |pid| Ok(cpu(pid)?.as_secs_f64() * 1e6);
+    let kib = |pid| Ok(proc::rss_kib(pid).context("a contender has ended")? as f64);
     // Readings happen at whole seconds, so between two of them their number is exact.
-    let start = now() + settle.as_secs_f64();
-    let start = start.ceil() + 0.5;
-    let spent = |pid: u32| -> Result<f64> { Ok(cpu(pid)?.as_secs_f64() * 1e6 / f64::from(readings)) };
-    let all = || -> Result<(f64, f64)> { Ok((spent(pid)?, child.map_or(Ok(0.0), spent)?)) };
-    wait::pause(Duration::from_secs_f64((start - now()).max(0.0)));
-    let all_slept = || slept(pid) + child.map_or(0, slept);
-    let (before, slept_before) = (all()?, all_slept());
-    wait::pause(Duration::from_secs_f64((start + f64::from(readings) - now()).max(0.0)));
-    let after = all()?;
-    let kib = |pid: u32| -> Result<f64> {
-        Ok(f64::from(u32::try_from(proc::rss_kib(pid).context("a contender has ended")?)?))
+    let start = (now() + SETTLE).ceil() + 0.5;
+    until(start);
+    let (spent_before, slept_before) = (both(spent)?, both(slept)?);
+    until(start + READINGS);
+    let a_reading = |[own, child]: [f64; 2], [own_before, child_before]: [f64; 2]| {
+        [own - own_before, child - child_before].map(|all| all / READINGS)
     };
     let cost = Cost {
-        own: after.0 - before.0,
-        child: after.1 - before.1,
-        own_kib: kib(pid)?,
-        child_kib: child.map_or(Ok(0.0), kib)?,
-        wakes: f64::from(u32::try_from(all_slept() - slept_before)?) / f64::from(readings),
+        cpu: a_reading(both(spent)?, spent_before),
+        kib: both(kib)?,
+        wakes: a_reading(both(slept)?, slept_before),
     };
     process.stop()?;
     Ok(cost)
 }
 
 /// How often its threads have given up the CPU by themselves so far: voluntary_ctxt_switches of proc(5).
-fn slept(pid: u32) -> u64 {
+fn slept(pid: u32) -> Result<f64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |status: String| {
         status
             .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<f64>().ok())
     };
-    tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum()
+    Ok(tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum())
 }

@@ -10,16 +10,16 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use carbon::{Batch, Destination, Limits, Queue, Sender};
 use sandbox::carbon::Options;
-use sandbox::{Carbon, Folder, wait};
+use sandbox::{Carbon, Folder, Manner, Sink, free_port, wait};
 use tokio::runtime::Builder;
-use tools::contender::{TURNS, Turns, contender, cpu, in_turn};
+use tools::contender::{TURNS, Turns, cpu, in_turn};
 use tools::{end, none_above, say};
 
 const POINTS: usize = 100_000;
@@ -45,13 +45,14 @@ fn bench() -> Result<()> {
          the least and the greatest in brackets\n\n\
          | | points/s | compared with the bare loop |\n|---|---|---|\n"
     ))?;
-    let sink = sink()?;
+    let reads = Sink::start(Manner::Discard)?;
+    let sink = reads.address();
     let ours = |address: &str, folder| runtime.block_on(ours(address, folder));
     let [bare_sink, memory_sink, disk_sink, synced] = in_turn([
-        contender(|_| bare(&sink)),
-        contender(|_| ours(&sink, None)),
-        contender(|_| ours(&sink, Some(&folder))),
-        contender(|_| synced(&folder)),
+        Box::new(|_| bare(&sink)),
+        Box::new(|_| ours(&sink, None)),
+        Box::new(|_| ours(&sink, Some(&folder))),
+        Box::new(|_| synced(&folder)),
     ])?;
     row("a bare loop of ready frames into a sink", &bare_sink, &bare_sink)?;
     row("queue in memory and sender into the sink", &memory_sink, &bare_sink)?;
@@ -62,8 +63,8 @@ fn bench() -> Result<()> {
     let pid = cache.process.pid().context("carbon-cache has ended")?;
     let idle = |measure: &dyn Fn() -> Result<f64>| rest(pid).and_then(|()| measure());
     let [bare_carbon, disk_carbon] = in_turn([
-        contender(|_| idle(&|| bare(&cache.address()))),
-        contender(|_| idle(&|| ours(&cache.address(), Some(&folder)))),
+        Box::new(|_| idle(&|| bare(&cache.address()))),
+        Box::new(|_| idle(&|| ours(&cache.address(), Some(&folder)))),
     ])?;
     row("a bare loop of ready frames into carbon-cache", &bare_carbon, &bare_carbon)?;
     row("queue on disk and sender into carbon-cache", &disk_carbon, &bare_carbon)?;
@@ -171,12 +172,10 @@ async fn ours(address: &str, folder: Option<&Folder>) -> Result<f64> {
 
 /// Queues an hour's ticks without a receiver and then sends them: how much more memory that takes than a tick.
 async fn outage(folder: &Folder) -> Result<u64> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?.to_string();
-    drop(listener);
+    let port = free_port()?;
+    let to = destination(&format!("127.0.0.1:{port}"))?;
     let queue = open(Some(folder.path().join("outage")));
-    let sender =
-        Sender::start(Destination { replay_rate: Some(1_000_000), ..destination(&address)? }, &queue);
+    let sender = Sender::start(Destination { replay_rate: Some(1_000_000), ..to }, &queue);
     let mut before = 0;
     for number in 0..OUTAGE_TICKS {
         queue.push(&tick(number));
@@ -187,8 +186,7 @@ async fn outage(folder: &Folder) -> Result<u64> {
         }
     }
     let mut peak = rss()?;
-    let listener = TcpListener::bind(&address)?;
-    std::thread::spawn(move || listener.incoming().for_each(read_all));
+    let _reads = Sink::on(port, Manner::Discard)?;
     until(|| {
         peak = peak.max(rss().unwrap_or(0));
         sender.status().due() == 0
@@ -209,22 +207,6 @@ fn open(dir: Option<std::path::PathBuf>) -> Queue {
 
 fn destination(address: &str) -> Result<Destination> {
     Ok(Destination { replay_rate: Some(u32::MAX), ..Destination::new("bench", address.parse()?) })
-}
-
-/// A listener that reads everything and discards it.
-fn sink() -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?.to_string();
-    std::thread::spawn(move || listener.incoming().for_each(read_all));
-    Ok(address)
-}
-
-fn read_all(stream: std::io::Result<TcpStream>) {
-    let Ok(mut stream) = stream else { return };
-    std::thread::spawn(move || {
-        let mut buffer = vec![0; 1 << 20];
-        while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
-    });
 }
 
 async fn until(mut condition: impl FnMut() -> bool) -> Result<()> {

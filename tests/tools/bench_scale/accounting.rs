@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{ACCOUNTS, CLUSTER};
-use sandbox::{Accounting, Folder, unix_seconds, wait};
+use sandbox::{Accounting, Folder, Reader, unix_seconds, wait};
 use slurm_snapshot::{Reply, ReplyKind, ReplyOptions, Request};
 use tools::contender::{TURNS, cpu, median};
 use tools::{none_above, number, say};
 
 use crate::cluster::{calls, floor};
-use crate::reader::{Cost, Reader};
+use crate::reader::peak_kib;
 
 const JOBS: u32 = 1_000_000;
 const USERS: u32 = 10_000;
@@ -35,10 +35,10 @@ pub(crate) fn bench() -> Result<()> {
     let users = number("SCALE_USERS", USERS)?;
     let folder = Folder::new()?;
     let mut accounting = Accounting::start(&folder)?;
-    let (begun, end) = (Instant::now(), i64::try_from(unix_seconds())?);
+    let end = i64::try_from(unix_seconds())?;
     fill(&accounting, jobs, end)?;
-    say(&format!("\n{jobs} finished jobs in 30 days, inserted in {} s\n\n", begun.elapsed().as_secs()))?;
-    say(&format!("EXPLAIN: {}\n\n", explain(&accounting, end)?))?;
+    say(&format!("\n{jobs} finished jobs in 30 days\n\n"))?;
+    explain(&accounting, end)?;
     let finished = finished(&folder, &mut accounting, end);
     let finished = finished.and_then(|()| catch_up(&accounting, end));
     let associations = associations(&folder, &mut accounting, users);
@@ -78,16 +78,16 @@ fn request(since: i64, until: i64) -> Request {
 
 /// How many jobs the reader returns.
 fn ask(reader: &mut Reader, since: i64, until: i64) -> Result<usize> {
-    match reader.ask(&request(since, until))?.reply {
+    match reader.reading(&request(since, until))?.reply {
         Some(Reply::Finished(finished)) => Ok(finished.jobs.len()),
         other => bail!("no finished jobs: {other:?}"),
     }
 }
 
-/// The index that MariaDB uses for the reader's query.
-fn explain(accounting: &Accounting, end: i64) -> Result<String> {
+/// MariaDB uses an index for the reader's query.
+fn explain(accounting: &Accounting, end: i64) -> Result<()> {
     accounting.sql("set global log_output = 'TABLE'; set global general_log = 1")?;
-    let mut reader = Reader::start(&accounting.slurm)?;
+    let mut reader = Reader::of(&accounting.slurm)?;
     ask(&mut reader, end - HOUR, end)?;
     accounting.sql("set global general_log = 0")?;
     let query = accounting.sql(&format!(
@@ -100,49 +100,40 @@ fn explain(accounting: &Accounting, end: i64) -> Result<String> {
     let row = rows.lines().find(|row| row.contains("t1")).context("no t1 in EXPLAIN")?;
     // id, select_type, table, type, possible_keys, key, key_len, ref, rows, Extra.
     let columns: Vec<&str> = row.split('\t').collect();
-    let [_, _, _, kind, _, key, _, _, rows, ..] = columns.as_slice() else { bail!("EXPLAIN: {row}") };
-    let (kind, key, rows) = (*kind, *key, *rows);
+    let [_, _, _, kind, _, key, ..] = columns[..] else { bail!("EXPLAIN: {row}") };
     let index = accounting.sql(&format!(
         "select group_concat(column_name order by seq_in_index) from information_schema.statistics \
          where table_name = '{CLUSTER}_job_table' and index_name = '{key}'"
     ))?;
     ensure!(kind == "range" && index.starts_with("time_end"), "EXPLAIN: {row}");
-    Ok(format!("{kind} over {key} ({}), {rows} rows", index.trim()))
-}
-
-/// The cost of one request, all in µs: CPU of slurmdbd, of MariaDB and of the reader.
-struct Round {
-    slurmdbd: f64,
-    mariadbd: f64,
-    own: Cost,
+    Ok(())
 }
 
 fn microseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// The mean of some requests.
-fn turn(accounting: &mut Accounting, reader: &mut Reader, since: i64, until: i64) -> Result<Round> {
+/// What a request costs, in µs, as the mean of some: CPU of slurmdbd, of MariaDB and of the reader, and the time until the answer.
+fn turn(accounting: &mut Accounting, reader: &mut Reader, since: i64, until: i64) -> Result<Vec<f64>> {
     let servers = [accounting.slurmdbd.pid(), accounting.mariadbd.pid()];
     let [Some(slurmdbd), Some(mariadbd)] = servers else { bail!("a server has ended") };
-    let all = |reader: &Reader| Ok::<_, anyhow::Error>([cpu(slurmdbd)?, cpu(mariadbd)?, cpu(reader.pid())?]);
-    let ([slurmdbd_before, mariadbd_before, own_before], mut wall) = (all(reader)?, Duration::ZERO);
+    let pids = [slurmdbd, mariadbd, reader.pid()];
+    let all = || pids.into_iter().map(cpu).collect::<Result<Vec<Duration>>>();
+    let (before, mut wall) = (all()?, Duration::ZERO);
     for _ in 0..REQUESTS {
         let begun = Instant::now();
         ask(reader, since, until)?;
         wall += begun.elapsed();
         wait::pause(Duration::from_millis(200));
     }
-    let [slurmdbd, mariadbd, own] = all(reader)?;
-    let mean = |time: Duration| microseconds(time) / REQUESTS as f64;
-    let own = Cost { cpu: mean(own - own_before), wall: mean(wall), peak_kib: reader.peak_kib()? };
-    Ok(Round { slurmdbd: mean(slurmdbd - slurmdbd_before), mariadbd: mean(mariadbd - mariadbd_before), own })
+    let spent = all()?.into_iter().zip(before).map(|(after, before)| after - before);
+    Ok(spent.chain([wall]).map(|time| microseconds(time) / REQUESTS as f64).collect())
 }
 
 /// A round of `window = "1h"`.
 fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()> {
     let (since, until) = (end - HOUR, end + 300);
-    let mut reader = Reader::start(&accounting.slurm)?;
+    let mut reader = Reader::of(&accounting.slurm)?;
     let jobs = ask(&mut reader, since, until)?;
     let words = ["jobs", &REQUESTS.to_string(), CLUSTER, &since.to_string(), &until.to_string()];
     let (mut rounds, mut floors) = (Vec::new(), Vec::new());
@@ -150,11 +141,10 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
         rounds.push(turn(accounting, &mut reader, since, until)?);
         floors.push(floor(folder, &accounting.slurm, &words)?);
     }
-    let of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
-    let [slurmdbd, mariadbd] = [of(|round| round.slurmdbd), of(|round| round.mariadbd)];
-    let [own, wall] = [of(|round| round.own.cpu), of(|round| round.own.wall)];
+    let column = |index: usize| median(rounds.iter().filter_map(|round| round.get(index).copied()));
+    let [slurmdbd, mariadbd, own, wall] = [0, 1, 2, 3].map(column);
     let bare = median(floors.iter().map(|floor| floor.cpu));
-    let memory = reader.peak_kib()? * 1024.0;
+    let memory = peak_kib(&reader)? * 1024.0;
     say(&format!(
         "| a round of an hour, {jobs} jobs | CPU |\n|---|---|\n| slurmdbd | {:.1} ms |\n| MariaDB | {:.1} ms |\n\
          | slurm-graphite-reader | {:.1} ms |\n| a bare C loop: the same call, freed | {:.1} ms |\n\n\
@@ -175,20 +165,16 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
 
 /// A day in pieces of an hour, and as many jobs as are read at once.
 fn catch_up(accounting: &Accounting, end: i64) -> Result<()> {
-    let mut reader = Reader::start(&accounting.slurm)?;
-    let (mut jobs, mut until) = (0, end + 300);
+    let mut reader = Reader::of(&accounting.slurm)?;
+    let mut until = end + 300;
     while until > end - 24 * HOUR {
         let since = until - HOUR;
-        jobs += ask(&mut reader, since, until)?;
+        ask(&mut reader, since, until)?;
         until = since - 1;
     }
-    let day = reader.peak_kib()? * 1024.0;
-    say(&format!("24 hours in pieces of an hour, {jobs} jobs: {:.1} MB at most.\n", day / 1e6))?;
     let span = i64::from(SPAN / JOBS.div_ceil(4000));
-    let jobs = ask(&mut reader, end - span, end)?;
-    let most = reader.peak_kib()? * 1024.0;
-    say(&format!("One answer of {jobs} jobs: {:.1} MB.\n\n", most / 1e6))?;
-    none_above([("the reader's memory, bytes", day.max(most), MOST_MEMORY)])
+    ask(&mut reader, end - span, end)?;
+    none_above([("the reader's memory, bytes", peak_kib(&reader)? * 1024.0, MOST_MEMORY)])
 }
 
 /// Adds users to one account. sacctmgr would take minutes for them.
@@ -212,17 +198,18 @@ fn add_users(accounting: &mut Accounting, users: u32) -> Result<()> {
 fn associations(folder: &Folder, accounting: &mut Accounting, users: u32) -> Result<()> {
     add_users(accounting, users)?;
     let slurm = &accounting.slurm;
-    let mut reader = Reader::start(slurm)?;
+    let mut reader = Reader::of(slurm)?;
     let options = |users| ReplyOptions { users, ..ReplyOptions::default() };
-    let mut ask = |users| match reader.ask(&Request::new(ReplyKind::Associations, options(users)))?.reply {
-        Some(Reply::Associations(all)) => Ok((all.records, cpu(reader.pid())?, reader.peak_kib()?)),
+    let mut ask = |users| match reader.reading(&Request::new(ReplyKind::Associations, options(users)))?.reply
+    {
+        Some(Reply::Associations(all)) => Ok((all.records, cpu(reader.pid())?, peak_kib(&reader)?)),
         other => bail!("no associations: {other:?}"),
     };
     let records = ask(false)?.0;
     ensure!(records >= u64::from(users), "{records} associations");
-    let rpcs = || Ok::<_, anyhow::Error>(calls(slurm)?.get("REQUEST_ASSOC_MGR_INFO").copied().unwrap_or(0));
+    let rpcs = || calls(slurm, "REQUEST_ASSOC_MGR_INFO");
     let words = ["associations", &REQUESTS.to_string()];
-    let (mut costs, mut floors, mut asked) = ([Vec::new(), Vec::new()], Vec::new(), 0);
+    let (mut costs, mut floors, mut asked) = ([Vec::new(), Vec::new()], Vec::new(), 0.0);
     for _ in 0..TURNS {
         for (users, costs) in [false, true].into_iter().zip(&mut costs) {
             let (before, rpcs_before) = (ask(users)?.1, rpcs()?);
@@ -238,7 +225,7 @@ fn associations(folder: &Folder, accounting: &mut Accounting, users: u32) -> Res
     }
     let [accounts, with_users] = costs.map(|costs| median(costs.into_iter()));
     let floor = median(floors.iter().map(|floor| floor.cpu));
-    let (peak, rpcs) = (ask(false)?.2, asked as f64 / (2 * TURNS * REQUESTS) as f64);
+    let (peak, rpcs) = (ask(false)?.2, asked / (2 * TURNS * REQUESTS) as f64);
     let row = |name: &str, cost: f64| format!("| {name} | {:.1} ms | {:.2} |\n", cost / 1e3, cost / floor);
     let rows = [
         row("a bare C loop: the same call, freed", floor),

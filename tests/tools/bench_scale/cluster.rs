@@ -1,6 +1,5 @@
 //! The large cluster: its configuration, its jobs, and what bare C and Slurm's own commands cost.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -60,8 +59,8 @@ pub(crate) fn floor(folder: &Folder, slurm: &Slurm, args: &[&str]) -> Result<Cos
     let row = |line: &str| line.split(' ').map(|word| word.parse().context("not a figure")).collect();
     let rows: Vec<Vec<f64>> = text.lines().map(row).collect::<Result<_>>()?;
     let column = |index: usize| median(rows.iter().filter_map(|row| row.get(index).copied()));
-    let peak = rows.iter().filter_map(|row| row.get(3)).fold(0.0_f64, |most, kib| most.max(*kib));
-    Ok(Cost { cpu: column(1), wall: column(2), peak_kib: peak })
+    let peak = rows.iter().filter_map(|row| row.get(2)).fold(0.0_f64, |most, kib| most.max(*kib));
+    Ok(Cost { cpu: column(0), wall: column(1), peak_kib: peak })
 }
 
 /// The cost of Slurm's own commands, run one after the other, each a line: medians, the wall time with reading their output; and the
@@ -74,14 +73,13 @@ pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &s
     Ok((Cost { cpu, wall, peak_kib }, reading))
 }
 
-/// How often slurmctld was asked for all jobs.
-pub(crate) fn dumps(slurm: &Slurm) -> Result<f64> {
-    Ok(calls(slurm)?.get("REQUEST_JOB_INFO").map_or(0.0, |&count| count as f64))
-}
+/// The message that asks for all jobs.
+pub(crate) const DUMP: &str = "REQUEST_JOB_INFO";
 
-/// Calls by message type, from slurmctld's own table.
-pub(crate) fn calls(slurm: &Slurm) -> Result<BTreeMap<String, u64>> {
-    Ok(slurm.sdiag()?.by_type.into_iter().map(|row| (row.name, row.count)).collect())
+/// How often slurmctld has got this message, from its own table.
+pub(crate) fn calls(slurm: &Slurm, message: &str) -> Result<f64> {
+    let rows = slurm.sdiag()?.by_type;
+    Ok(rows.iter().find(|row| row.name == message).map_or(0.0, |row| row.count as f64))
 }
 
 /// Makes a small change, so that the next reply is complete.

@@ -7,7 +7,7 @@
 use anyhow::Result;
 use sandbox::{Folder, Slurm};
 
-use crate::cluster;
+use crate::cluster::{DUMP, calls, forked};
 use crate::reader::Cost;
 
 /// The name of each after `#`, and its commands, a line each.
@@ -18,9 +18,9 @@ pub(crate) fn measure(folder: &Folder, slurm: &Slurm, rounds: usize, ours: &Cost
     let mut table = "| what an exporter forks a scrape | commands | job RPCs | CPU | and their lines taken apart in Python | beside the reader |\n|---|---|---|---|---|---|\n".to_owned();
     let mut cheapest = f64::INFINITY;
     for (name, commands) in EXPORTERS.split("# ").filter_map(|exporter| exporter.split_once('\n')) {
-        let before = cluster::dumps(slurm)?;
-        let (cost, reading) = cluster::forked(folder, slurm, rounds, commands)?;
-        let dumps = (cluster::dumps(slurm)? - before) / rounds as f64;
+        let before = calls(slurm, DUMP)?;
+        let (cost, reading) = forked(folder, slurm, rounds, commands)?;
+        let dumps = (calls(slurm, DUMP)? - before) / rounds as f64;
         let (alone, read) = (cost.cpu, cost.cpu + reading);
         let times = read / ours.cpu;
         table.push_str(&format!(

@@ -1,6 +1,6 @@
 /* The floor of what the reader asks: the same calls, whose replies are freed. `surveys ROUNDS`: what a full survey asks for, with the
- * same flags; `jobs ROUNDS CLUSTER SINCE UNTIL`: jobs that ended; `associations ROUNDS`: all associations and QOS. Prints records, CPU
- * and wall in µs, and the most memory in KiB. */
+ * same flags; `jobs ROUNDS CLUSTER SINCE UNTIL`: jobs that ended; `associations ROUNDS`: all associations and QOS. Prints CPU and
+ * wall in µs, and the most memory in KiB. */
 #include <slurm/slurm.h>
 #include <slurm/slurmdb.h>
 #include <stdio.h>
@@ -25,40 +25,25 @@ static void check(int failed, const char *what)
 	}
 }
 
-static unsigned count(List list)
-{
-	ListIterator iterator = slurm_list_iterator_create(list);
-	unsigned records = 0;
-
-	while (slurm_list_next(iterator))
-		records++;
-	slurm_list_iterator_destroy(iterator);
-	return records;
-}
-
-static unsigned surveys(void)
+static void surveys(void)
 {
 	job_info_msg_t *jobs = NULL;
 	node_info_msg_t *nodes = NULL;
 	partition_info_msg_t *partitions = NULL;
-	unsigned records;
 
 	check(slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL | SHOW_FUTURE) ||
 	      slurm_load_partitions(0, &partitions, SHOW_ALL | SHOW_LOCAL) ||
 	      slurm_load_jobs(0, &jobs, SHOW_ALL | SHOW_LOCAL), "surveys");
-	records = jobs->record_count;
 	slurm_free_job_info_msg(jobs);
 	slurm_free_partition_info_msg(partitions);
 	slurm_free_node_info_msg(nodes);
-	return records;
 }
 
-static unsigned jobs(char **words)
+static void jobs(char **words)
 {
 	static char *states[] = { "3", "4", "5", "6", "7", "8", "9", "10", "11", "1024" };
 	slurmdb_job_cond_t condition = { 0 };
 	void *connection = slurmdb_connection_get(NULL);
-	unsigned records;
 	List list;
 
 	condition.cluster_list = slurm_list_create(NULL);
@@ -72,25 +57,20 @@ static unsigned jobs(char **words)
 	condition.usage_end = atoll(words[2]);
 	list = slurmdb_jobs_get(connection, &condition);
 	check(!list, "jobs");
-	records = count(list);
 	slurm_list_destroy(list);
 	slurm_list_destroy(condition.cluster_list);
 	slurm_list_destroy(condition.state_list);
 	slurmdb_connection_close(&connection);
-	return records;
 }
 
-static unsigned associations(void)
+static void associations(void)
 {
 	assoc_mgr_info_request_msg_t request = { 0 };
 	assoc_mgr_info_msg_t *reply = NULL;
-	unsigned records;
 
 	request.flags = ASSOC_MGR_INFO_FLAG_ASSOC | ASSOC_MGR_INFO_FLAG_QOS;
 	check(slurm_load_assoc_mgr_info(&request, &reply), "associations");
-	records = count(reply->assoc_list);
 	slurm_free_assoc_mgr_info_msg(reply);
-	return records;
 }
 
 int main(int argc, char **argv)
@@ -101,12 +81,12 @@ int main(int argc, char **argv)
 	slurm_init(NULL);
 	for (int rounds = what ? atoi(argv[2]) : 0; rounds > 0; rounds--) {
 		double cpu = microseconds(CLOCK_PROCESS_CPUTIME_ID), wall = microseconds(CLOCK_MONOTONIC);
-		unsigned records = what == 's' ? surveys() : what == 'j' ? jobs(argv + 3) : associations();
 
+		what == 's' ? surveys() : what == 'j' ? jobs(argv + 3) : associations();
 		cpu = microseconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
 		wall = microseconds(CLOCK_MONOTONIC) - wall;
 		getrusage(RUSAGE_SELF, &usage);
-		printf("%u %.0f %.0f %ld\n", records, cpu, wall, usage.ru_maxrss);
+		printf("%.0f %.0f %ld\n", cpu, wall, usage.ru_maxrss);
 		fflush(stdout);
 		if (what != 's')
 			usleep(200000);

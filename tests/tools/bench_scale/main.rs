@@ -19,7 +19,8 @@ use anyhow::{Result, ensure};
 use sandbox::{Daemon, Folder, Slurm};
 use tools::{end, none_above, number, say};
 
-use self::reader::{Cost, Reader};
+use self::cluster::{DUMP, calls};
+use self::reader::{Cost, Surveys};
 
 const JOBS: u32 = 100_000;
 const NODES: u32 = 5_000;
@@ -52,18 +53,17 @@ fn bench() -> Result<()> {
     let seconds = number("SCALE_SECONDS", 600)?;
     let folder = Folder::new()?;
     let slurm = cluster::start(&folder, nodes)?;
-    let begun = Instant::now();
     cluster::submit(&folder, &slurm, "blocked", jobs)?;
-    say(&format!("{nodes} nodes, {jobs} waiting jobs, submitted in {} s\n\n", begun.elapsed().as_secs()))?;
+    say(&format!("{nodes} nodes, {jobs} waiting jobs\n\n"))?;
 
     let floor = measured(&slurm, "a bare C loop: nodes, partitions, jobs, freed", || {
         cluster::floor(&folder, &slurm, &["surveys", &ROUNDS.to_string()])
     })?;
-    let mut reader = Reader::start(&slurm)?;
+    let mut reader = Surveys::start(&slurm)?;
     let idle = reader.rss_kib()?;
     let ours =
-        measured(&slurm, "slurm-graphite-reader: the same, counted", || reader.surveys(&slurm, ROUNDS))?;
-    let unchanged = measured(&slurm, "slurm-graphite-reader, nothing changed", || reader.unchanged(ROUNDS))?;
+        measured(&slurm, "slurm-graphite-reader: the same, counted", || reader.take(Some(&slurm), ROUNDS))?;
+    let unchanged = measured(&slurm, "slurm-graphite-reader, nothing changed", || reader.take(None, ROUNDS))?;
     let after = reader.rss_kib()?;
     drop(reader);
     let squeue = measured(&slurm, "squeue alone", || {
@@ -102,7 +102,6 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
     let recorded = daemon.recorded()?;
     let failed = recorded.own("slurmctld_up").values().filter(|&&up| up < 0.5).count();
     let ticks = recorded.own("ticks_run").len();
-    say(&format!("{ticks} ticks of 1 s, {failed} of them without statistics.\n"))?;
     let asked = ["jobs", "nodes", "licenses", "reservations", "controllers"]
         .map(|reply| (reply, recorded.reply(reply, "readings_ok").into_values().next_back().unwrap_or(0.0)));
     daemon.stop()?;
@@ -121,9 +120,9 @@ struct Row {
 
 /// Measures something [`ROUNDS`] times.
 fn measured(slurm: &Slurm, name: &'static str, measure: impl FnOnce() -> Result<Cost>) -> Result<Row> {
-    let before = cluster::dumps(slurm)?;
+    let before = calls(slurm, DUMP)?;
     let cost = measure()?;
-    Ok(Row { name, cost, dumps: (cluster::dumps(slurm)? - before) / ROUNDS as f64 })
+    Ok(Row { name, cost, dumps: (calls(slurm, DUMP)? - before) / ROUNDS as f64 })
 }
 
 fn table(floor: &Row, rows: &[&Row]) -> String {

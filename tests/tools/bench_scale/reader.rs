@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use sandbox::{Slurm, proc};
-use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions, Request};
+use sandbox::{Reader, Slurm, proc};
+use slurm_snapshot::{Reply, ReplyKind, ReplyOptions, Request};
 use tools::contender::{cpu, median};
 
 use crate::cluster;
@@ -17,43 +17,48 @@ pub(crate) struct Cost {
     pub(crate) peak_kib: f64,
 }
 
+/// The most memory that a reader has had, in KiB.
+pub(crate) fn peak_kib(reader: &Reader) -> Result<f64> {
+    Ok(proc::peak_kib(reader.pid()).context("the reader has ended")? as f64)
+}
+
 /// One reader.
-pub(crate) struct Reader {
-    reader: sandbox::Reader,
+pub(crate) struct Surveys {
+    reader: Reader,
     /// `last_update` of the newest nodes and jobs.
     seen: (i64, i64),
 }
 
-impl Reader {
+impl Surveys {
     pub(crate) fn start(slurm: &Slurm) -> Result<Self> {
-        let mut reader = Self { reader: sandbox::Reader::of(slurm)?, seen: (0, 0) };
-        reader.ask(&Request::new(ReplyKind::Statistics, ReplyOptions::default()))?;
-        Ok(reader)
+        let mut reader = Reader::of(slurm)?;
+        reader.reading(&Request::new(ReplyKind::Statistics, ReplyOptions::default()))?;
+        Ok(Self { reader, seen: (0, 0) })
     }
 
     pub(crate) fn rss_kib(&self) -> Result<u64> {
-        proc::rss_kib(self.pid()).context("the reader has ended")
+        proc::rss_kib(self.reader.pid()).context("the reader has ended")
     }
 
-    /// Full surveys of a cluster that changes before each: medians.
-    pub(crate) fn surveys(&mut self, slurm: &Slurm, rounds: usize) -> Result<Cost> {
+    /// Full surveys of a cluster that is changed before each, or of one that has not changed: medians. In that one jobs come whole too:
+    /// they wait, and a plan is no change to slurmctld.
+    pub(crate) fn take(&mut self, changed: Option<&Slurm>, rounds: usize) -> Result<Cost> {
         let mut costs = Vec::new();
         for round in 0..rounds {
-            cluster::touch(slurm, round)?;
-            costs.push(self.survey(None, false)?);
+            changed.map_or(Ok(()), |slurm| cluster::touch(slurm, round))?;
+            costs.push(self.survey(changed.is_none())?);
         }
-        self.cost(&costs)
+        Ok(Cost {
+            cpu: median(costs.iter().map(|cost| cost.0)),
+            wall: median(costs.iter().map(|cost| cost.1)),
+            peak_kib: peak_kib(&self.reader)?,
+        })
     }
 
-    /// The same for a cluster that has not changed. Its jobs come whole: they wait, and a plan is no change to slurmctld.
-    pub(crate) fn unchanged(&mut self, rounds: usize) -> Result<Cost> {
-        let costs = (0..rounds).map(|_| self.survey(Some(self.seen), true)).collect::<Result<Vec<_>>>()?;
-        self.cost(&costs)
-    }
-
-    fn survey(&mut self, since: Option<(i64, i64)>, unchanged: bool) -> Result<(f64, f64)> {
-        let (before, start) = (cpu(self.pid())?, Instant::now());
-        let since = (since.map(|seen| seen.0), since.map(|seen| seen.1));
+    fn survey(&mut self, unchanged: bool) -> Result<(f64, f64)> {
+        let pid = self.reader.pid();
+        let (before, start) = (cpu(pid)?, Instant::now());
+        let since = Some(self.seen).filter(|_| unchanged).unzip();
         let all = ReplyOptions {
             users: true,
             accounts: true,
@@ -62,9 +67,10 @@ impl Reader {
             marks: true,
             ..Default::default()
         };
-        let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, all) })?;
-        let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, all) })?;
-        let cost = ((cpu(self.pid())? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
+        let nodes =
+            self.reader.reading(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, all) })?;
+        let jobs = self.reader.reading(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, all) })?;
+        let cost = ((cpu(pid)? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
         match (nodes.reply, jobs.reply) {
             (Some(Reply::Nodes(nodes)), Some(Reply::Jobs(jobs))) if !unchanged => {
                 let partitions = nodes.partitions.as_ref().context("no partitions")?;
@@ -75,25 +81,5 @@ impl Reader {
             other => bail!("unexpected replies where unchanged is {unchanged}: {other:?}"),
         }
         Ok(cost)
-    }
-
-    fn cost(&self, costs: &[(f64, f64)]) -> Result<Cost> {
-        Ok(Cost {
-            cpu: median(costs.iter().map(|cost| cost.0)),
-            wall: median(costs.iter().map(|cost| cost.1)),
-            peak_kib: self.peak_kib()?,
-        })
-    }
-
-    pub(crate) fn ask(&mut self, request: &Request) -> Result<Box<Reading>> {
-        self.reader.reading(request)
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.reader.pid()
-    }
-
-    pub(crate) fn peak_kib(&self) -> Result<f64> {
-        Ok(proc::peak_kib(self.pid()).context("the reader has ended")? as f64)
     }
 }

@@ -13,7 +13,6 @@ mod faults;
 mod ill;
 mod queue;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,7 +77,7 @@ struct Soak {
 }
 
 impl Soak {
-    fn start(seed: u64) -> Result<Self> {
+    fn start(seed: u64, longest: bool) -> Result<Self> {
         let folder = Folder::new()?;
         fs::create_dir(folder.path().join("volume"))?;
         // A point of tomorrow must not push today's out of the archive.
@@ -106,7 +105,6 @@ impl Soak {
         // During a shorter cut the connection survives.
         let stall = random.choice(["2s", "10s"]).unwrap_or("2s");
         say(&format!("stall_timeout = {stall}\n"))?;
-        let longest = std::env::var_os("SOAK_LONGEST").is_some();
         let forwarder = Some(forwarder);
         let mut soak = Self { stage, forwarder, port, ill, tls, clock, stall, random, longest, length: None };
         soak.address();
@@ -181,8 +179,8 @@ fn soak() -> Result<()> {
     let faults = if longest { table.len() } else { number("SOAK_FAULTS", 200)? };
     let kind = if longest { "of each kind the longest" } else { "mostly short, some long" };
     say(&format!("soak: {faults} faults, {kind}, SOAK_SEED={seed}, "))?;
-    let mut soak = Soak::start(seed)?;
-    let (start, mut by_kind) = (Instant::now(), BTreeMap::<&str, (usize, f64)>::new());
+    let mut soak = Soak::start(seed, longest)?;
+    let start = Instant::now();
     for n in 1..=faults {
         let chosen = if longest { table.get(n - 1) } else { soak.random.choice(&table) };
         let Some(&(name, fault)) = chosen else { break };
@@ -194,8 +192,6 @@ fn soak() -> Result<()> {
         fault(&mut soak).with_context(|| format!("fault {n}, {name}"))?;
         let length = soak.length.map(|length| format!(", {length:.0} s")).unwrap_or_default();
         say(&format!("{length}\n"))?;
-        let (times, longest) = by_kind.entry(name).or_default();
-        (*times, *longest) = (*times + 1, longest.max(soak.length.unwrap_or(0.0)));
         // Often the next fault comes while the daemon is still busy with the last one.
         if soak.random.u8(..3) == 0 {
             soak.recovered().with_context(|| format!("after fault {n}, {name}"))?;
@@ -211,14 +207,8 @@ fn soak() -> Result<()> {
     soak.have_recovered(ALL)?;
     let findings = soak.stage.finish()?;
     say(&format!("\n{faults} faults in {:.0} s, SOAK_SEED={seed}\n", start.elapsed().as_secs_f64()))?;
-    for (name, (times, longest)) in by_kind {
-        let longest = if longest > 0.0 { format!(", up to {longest:.0} s") } else { String::new() };
-        say(&format!("{times:6}  {name}{longest}\n"))?;
-    }
-    say(&format!("{:6}  ticks collected\n{:6}  datapoints checked\n", findings.ticks, findings.checked))?;
-    say(&format!("{:6}  lost\n{:6}  wrong\n", findings.missing(), findings.wrong.len()))?;
     let counted = soak.stage.counted_as_lost();
-    say(&format!("{counted:6}  counted as lost\n"))?;
+    say(&format!("{counted} counted as lost; {findings}\n"))?;
     ensure!(counted == 0.0, "datapoints are counted as lost");
     findings.clean().map(drop)
 }
