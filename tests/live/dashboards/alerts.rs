@@ -4,12 +4,12 @@
 //! decides.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::io::Write as _;
 use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail, ensure};
-use sandbox::{Carbon, Folder, GraphiteWeb, now, output, wait};
+use sandbox::{Carbon, Folder, GraphiteWeb, Rendered, now, output, wait};
 use serde_json::Value;
 
 use super::structure::has_word;
@@ -82,15 +82,13 @@ impl Rule {
         }
         // Grafana would take a dollar sign that is not escaped for an environment variable.
         ensure!(!rule.to_string().contains('$'), "a dollar sign");
-        ensure!(["OK", "Alerting"].contains(&text("/noDataState")?.as_str()), "an unknown state");
-        ensure!(
-            text("/noDataState")? == text("/execErrState")?,
-            "no response means another thing than no data"
-        );
+        let nothing = text("/noDataState")?;
+        ensure!(["OK", "Alerting"].contains(&nothing.as_str()), "an unknown state");
+        ensure!(nothing == text("/execErrState")?, "no response means another thing than no data");
         let summary = text("/annotations/summary")?;
         // A rule that fires because data is missing has no value.
         ensure!(
-            summary.contains("{{") == (text("/noDataState")? == "OK") && summary.matches("{{").count() < 2,
+            summary.contains("{{") == (nothing == "OK") && summary.matches("{{").count() < 2,
             "a summary without its value: {summary}"
         );
         if let Some((_, template)) = summary.split_once("{{ ") {
@@ -100,10 +98,8 @@ impl Rule {
             ensure!(known.contains(&template), "a template that nobody looked up: {template}");
         }
         let url = text("/annotations/runbook_url")?;
-        let page = url
-            .strip_prefix("{{ externalURL }}d/slurm-graphite-runbook?viewPanel=")
-            .with_context(|| url.clone())?;
-        let page = page.parse()?;
+        let page = url.strip_prefix("{{ externalURL }}d/slurm-graphite-runbook?viewPanel=");
+        let page = page.with_context(|| url.clone())?.parse()?;
         let labels: BTreeMap<String, String> =
             serde_json::from_value(rule.get("labels").context("no labels")?.clone())?;
         ensure!(labels.keys().eq(["cluster", "prefix", "severity"]), "{labels:?}");
@@ -118,7 +114,7 @@ impl Rule {
             window: whole("/data/0/relativeTimeRange/from")?,
             reducer: text("/data/1/model/reducer")?,
             limit: (text("/data/2/model/conditions/0/evaluator/type")?, limit.context("no limit")?),
-            nothing: text("/noDataState")?,
+            nothing,
             lasts: seconds(&text("/for")?)?,
             summary,
             labels,
@@ -138,12 +134,30 @@ impl Rule {
         target.replace("carbon.agents.", &format!("{prefix}.agents."))
     }
 
-    /// Whether its condition is true at this moment, for the cluster with this prefix.
-    pub(crate) fn fires(&self, web: &GraphiteWeb, prefix: &str, moment: u64) -> Result<bool> {
+    /// Whether its condition is true for the cluster with this prefix, once a minute between these two moments.
+    fn conditions(
+        &self,
+        web: &GraphiteWeb,
+        prefix: &str,
+        (from, until): (u64, u64),
+    ) -> Result<Vec<(u64, bool)>> {
         let target = self.target(prefix);
         let series =
-            web.render_between(&target, (moment - self.window, moment), 1000).with_context(|| target)?;
-        self.is_true(&series.iter().map(|one| one.values().collect()).collect::<Vec<_>>())
+            web.render_between(&target, (from - self.window, until), 43_200).with_context(|| target)?;
+        let is_true = |moment: u64| -> Result<(u64, bool)> {
+            let window = moment - self.window..=moment;
+            let in_window = |one: &Rendered| -> Vec<f64> {
+                let points = one.points.iter().filter(|(at, _)| window.contains(at));
+                points.filter_map(|(_, value)| *value).collect()
+            };
+            Ok((moment, self.is_true(series.iter().map(in_window))?))
+        };
+        (from..=until).step_by(60).map(is_true).collect()
+    }
+
+    /// Whether its condition is true at this moment.
+    pub(crate) fn fires(&self, web: &GraphiteWeb, prefix: &str, moment: u64) -> Result<bool> {
+        Ok(self.conditions(web, prefix, (moment, moment))?.iter().any(|(_, is_true)| *is_true))
     }
 
     /// The moments between these two at which it fires, as Grafana evaluates it: once a minute, and only after the condition has been
@@ -152,25 +166,11 @@ impl Rule {
         &self,
         web: &GraphiteWeb,
         prefix: &str,
-        (from, until): (u64, u64),
+        moments: (u64, u64),
     ) -> Result<Vec<u64>> {
-        let target = self.target(prefix);
-        let series =
-            web.render_between(&target, (from - self.window, until), 43_200).with_context(|| target)?;
         let (mut since, mut firing) = (None, Vec::new());
-        for moment in (from..=until).step_by(60) {
-            let in_window = |at: &u64| (moment - self.window..=moment).contains(at);
-            let windows: Vec<Vec<f64>> = series
-                .iter()
-                .map(|one| {
-                    one.points
-                        .iter()
-                        .filter(|(at, _)| in_window(at))
-                        .filter_map(|(_, value)| *value)
-                        .collect()
-                })
-                .collect();
-            since = self.is_true(&windows)?.then(|| since.unwrap_or(moment));
+        for (moment, is_true) in self.conditions(web, prefix, moments)? {
+            since = is_true.then(|| since.unwrap_or(moment));
             if since.is_some_and(|since| moment - since >= self.lasts) {
                 firing.push(moment);
             }
@@ -179,11 +179,9 @@ impl Rule {
     }
 
     /// Whether the condition is true for these values of the window.
-    fn is_true(&self, series: &[Vec<f64>]) -> Result<bool> {
-        let mut numbers = Vec::new();
-        for values in series {
-            numbers.extend(self.reduced(values)?);
-        }
+    fn is_true(&self, series: impl Iterator<Item = Vec<f64>>) -> Result<bool> {
+        let numbers = series.filter_map(|values| self.reduced(&values).transpose());
+        let numbers: Vec<f64> = numbers.collect::<Result<_>>()?;
         if numbers.is_empty() {
             return Ok(self.nothing == "Alerting");
         }
@@ -206,10 +204,20 @@ impl Rule {
 }
 
 /// The value of a leaf this many seconds ago, if it had one.
-pub(crate) type Curve<'a> = &'a dyn Fn(f64) -> Option<f64>;
+pub(crate) type Curve = Box<dyn Fn(f64) -> Option<f64>>;
 
-/// A leaf and its values.
-pub(crate) type Leaf<'a> = (&'a str, Curve<'a>);
+pub(crate) fn curve(value: impl Fn(f64) -> f64 + 'static) -> Curve {
+    Box::new(move |ago| Some(value(ago)))
+}
+
+pub(crate) fn always(value: f64) -> Curve {
+    curve(move |_| value)
+}
+
+/// `before` until so many seconds ago, then `after`.
+pub(crate) fn since(moment: f64, before: f64, after: f64) -> Curve {
+    curve(move |ago| if ago > moment { before } else { after })
+}
 
 /// Grafana's time spans.
 fn seconds(span: &str) -> Result<u64> {
@@ -223,18 +231,18 @@ fn seconds(span: &str) -> Result<u64> {
     Ok(number.parse::<u64>()? * unit)
 }
 
-/// Stores ninety points for one cluster, `step` seconds apart, the newest at the current time.
-pub(crate) fn invent(carbon: &Carbon, prefix: &str, step: u32, leaves: &[Leaf<'_>]) -> Result<()> {
-    invent_many(carbon, prefix, now().floor() - 2.0, (step, 90), leaves)
+/// The newest moment at which points are invented.
+pub(crate) fn recent() -> f64 {
+    now().floor() - 2.0
 }
 
-/// The same for any number of points, the newest at this moment.
-pub(crate) fn invent_many(
+/// Stores this many points for one cluster, `step` seconds apart, the newest at this moment.
+pub(crate) fn invent<L: Display>(
     carbon: &Carbon,
     prefix: &str,
     newest: f64,
     (step, number): (u32, u32),
-    leaves: &[Leaf<'_>],
+    leaves: impl IntoIterator<Item = (L, Curve)>,
 ) -> Result<()> {
     let (mut lines, mut counts) = (String::new(), Vec::new());
     for (leaf, value) in leaves {

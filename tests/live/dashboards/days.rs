@@ -4,110 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{now, unix_seconds};
+use sandbox::unix_seconds;
 
-use super::alerts::{Leaf, invent_many};
+use super::alerts::{Curve, always, curve, invent, recent, since};
 use super::leaves::{
-    ACTIVE, AGE, AGENTS, ALL_STARTED, BACKFILL, BACKUP, BUSY, COMPLETED, COUNTED, CYCLES, DBD, DOUBT, DOWN,
-    DRAINED, DRAINING, ENDED, ERRORS, FAILED, HEALTHY, HIDDEN, LOST, MEAN_CYCLE, NODES, NOT_LAUNCHED,
+    ACTIVE, AGE, AGENTS, ALL_STARTED, BACKFILL, BACKUP, BUSY, COMPLETED, COUNTED, CYCLES, Curves, DBD, DOUBT,
+    DOWN, DRAINED, DRAINING, ENDED, ERRORS, FAILED, HEALTHY, HIDDEN, LOST, MEAN_CYCLE, NODES, NOT_LAUNCHED,
     OUTAGES, OVERFLOW, PENDING, QUEUE, RECORDS, REFUSED, ROLLUP, RPC_TIME, SHORT, SKIPPED, STANDBY, STARTED,
-    SUBMITTED, THREADS, TOKEN, TYPES, UNDURABLE, UNPROVED, UP,
+    SUBMITTED, THREADS, TOKEN, TYPES, UNDURABLE, UNPROVED, counter, ordinary, with,
 };
 use super::rules::Court;
 
 /// Seconds from one reading to the next, and how many there are: five hours, of which the rules look at the last three.
 const READINGS: (u32, u32) = (30, 600);
 const LOOKED_AT: u64 = 3 * 3600;
-
-/// A value by how many seconds ago it was.
-type Curve = Box<dyn Fn(f64) -> Option<f64>>;
-type Curves = BTreeMap<&'static str, Curve>;
-
-fn curve(value: impl Fn(f64) -> f64 + 'static) -> Curve {
-    Box::new(move |ago| Some(value(ago)))
-}
-
-fn always(value: f64) -> Curve {
-    curve(move |_| value)
-}
-
-/// `before` until so many seconds ago, then `after`.
-fn since(moment: f64, before: f64, after: f64) -> Curve {
-    curve(move |ago| if ago > moment { before } else { after })
-}
-
-/// A counter that grows by so many a minute, from so many seconds ago on by another number.
-fn counter(a_minute: f64, moment: f64, then: f64) -> Curve {
-    curve(move |ago| 1e6 - a_minute * (ago - moment).max(0.0) / 60.0 - then * ago.min(moment) / 60.0)
-}
-
-/// 300 nodes, 70 jobs a minute, every collector on, more than 200 users, and an account that has reached its limit while its jobs wait.
-fn ordinary() -> Curves {
-    let mut curves = Curves::new();
-    for (leaf, value) in [
-        (UP, 1.0),
-        (HEALTHY, 1.0),
-        (ACTIVE, 0.0),
-        (PENDING, 400.0),
-        (QUEUE, 30.0),
-        (SUBMITTED, 70.0),
-        (STARTED, 70.0),
-        (COMPLETED, 70.0),
-        (CYCLES, 6.0),
-        (MEAN_CYCLE, 40_000.0),
-        (BUSY, 0.05),
-        (AGENTS, 3.0),
-        (DBD, 2.0),
-        (THREADS, 0.1),
-        (RPC_TIME, 3000.0),
-        (TYPES, 60.0),
-        ("slurm_rpc_stats.total.gauge-users", 200.0),
-        (NODES, 300.0),
-        (DOWN, 2.0),
-        (OUTAGES[0], 0.0),
-        (OUTAGES[1], 0.0),
-        (DRAINED, 6.0),
-        (DRAINING, 0.0),
-        (RECORDS, 3000.0),
-        (ENDED, 35.0),
-        (FAILED, 4.0),
-        (UNPROVED, 0.0),
-        ("slurm_controllers.primary.gauge-up", 1.0),
-        (BACKUP, 1.0),
-        ("slurm_associations.total.gauge-records", 900.0),
-        ("slurm_associations.account.physics.gauge-jobs_running", 10.0),
-        ("slurm_associations.account.physics.gauge-submit_jobs", 600.0),
-        ("slurm_associations.account.physics.gauge-grp_jobs", 10.0),
-        (LOST, 0.0),
-        (DOUBT, 0.0),
-        (AGE, 0.0),
-        (ERRORS, 0.0),
-        (OVERFLOW, 0.0),
-        (UNDURABLE, 0.0),
-        (SHORT, 0.0),
-        (SKIPPED, 0.0),
-        (REFUSED, 0.0),
-        (HIDDEN, 0.0),
-        (TOKEN, 86_400.0),
-        (STANDBY[0], 0.0),
-        (STANDBY[1], 1.0),
-    ] {
-        curves.insert(leaf, always(value));
-    }
-    curves.insert(BACKFILL, curve(|ago| ago % 60.0));
-    curves.insert(COUNTED, curve(|ago| ago % 31.0));
-    curves.insert(ROLLUP, curve(|ago| 3600.0 - ago % 3600.0));
-    curves.insert(ALL_STARTED, counter(70.0, 0.0, 0.0));
-    curves.insert(NOT_LAUNCHED, counter(0.2, 0.0, 0.0));
-    curves
-}
-
-/// An ordinary cluster with these differences.
-fn with(differences: Vec<(&'static str, Curve)>) -> Curves {
-    let mut curves = ordinary();
-    curves.extend(differences);
-    curves
-}
 
 /// Whether it is in one of the spans of so many seconds that begin this many seconds ago.
 fn within(ago: f64, starts: &[f64], seconds: f64) -> bool {
@@ -196,7 +106,7 @@ fn at_first(seconds: f64, usual: f64, then: f64) -> Curve {
 /// The rule that must fire, how many minutes after the beginning at the latest, the rules that may fire too, and what happens.
 type Incident = (&'static str, u64, &'static [&'static str], Vec<(&'static str, Curve)>);
 
-fn of_slurmctld() -> Vec<Incident> {
+fn incidents() -> Vec<Incident> {
     vec![
         ("slurmctld", 4, &[], vec![(HEALTHY, from_now_on(1.0, 0.0))]),
         ("backfill", 17, &[], vec![(BACKFILL, curve(|ago| passed(ago) + 20.0))]),
@@ -219,11 +129,6 @@ fn of_slurmctld() -> Vec<Incident> {
         ("threads", 8, &[], vec![(THREADS, from_now_on(0.1, 0.98))]),
         ("rpc-time", 6, &[], vec![(RPC_TIME, from_now_on(3000.0, 2_000_000.0))]),
         ("rpc-tables", 11, &[], vec![(TYPES, from_now_on(60.0, 100.0))]),
-    ]
-}
-
-fn of_the_cluster() -> Vec<Incident> {
-    vec![
         // A tenth of a small cluster, and a rack of a large one.
         ("nodes", 6, &[], vec![(DOWN, from_now_on(2.0, 30.0))]),
         // A switch: 24 nodes are down for two minutes.
@@ -249,11 +154,6 @@ fn of_the_cluster() -> Vec<Incident> {
         ("job-count", 7, &[], vec![(RECORDS, from_now_on(3000.0, 9600.0))]),
         ("rollup", 66, &[], vec![(ROLLUP, curve(|ago| 3600.0 + (f64::from(BEGAN) - ago).max(-3600.0)))]),
         ("unproved", 62, &[], vec![(UNPROVED, from_now_on(0.0, 1.0))]),
-    ]
-}
-
-fn of_slurm_graphite() -> Vec<Incident> {
-    vec![
         ("lost", 2, &[], vec![(LOST, from_now_on(0.0, 500.0))]),
         ("doubt", 7, &[], vec![(DOUBT, from_now_on(0.0, 1.0))]),
         ("backlog", 21, &[], vec![(AGE, curve(passed))]),
@@ -272,9 +172,8 @@ fn of_slurm_graphite() -> Vec<Incident> {
 impl Court {
     /// The rules that fire in the last three hours, with the minutes from the beginning of an incident to the first alert; none if it
     /// was earlier.
-    fn alerts(&self, cluster: &str, curves: &Curves) -> Result<BTreeMap<String, Option<u64>>> {
-        let leaves: Vec<Leaf<'_>> = curves.iter().map(|(leaf, curve)| (*leaf, curve as _)).collect();
-        invent_many(&self.carbon, cluster, now().floor() - 2.0, READINGS, &leaves)?;
+    fn alerts(&self, cluster: &str, curves: Curves) -> Result<BTreeMap<String, Option<u64>>> {
+        invent(&self.carbon, cluster, recent(), READINGS, curves)?;
         let until = unix_seconds();
         let began = until - u64::from(BEGAN) - 1;
         let mut alerts = BTreeMap::new();
@@ -300,7 +199,7 @@ fn on_an_ordinary_day_no_rule_wakes_anybody() {
         ("holidays", holidays()),
     ];
     for (name, day) in days {
-        assert_eq!(court.alerts(name, &day).unwrap(), BTreeMap::new(), "{name}");
+        assert_eq!(court.alerts(name, day).unwrap(), BTreeMap::new(), "{name}");
     }
 }
 
@@ -308,9 +207,8 @@ fn on_an_ordinary_day_no_rule_wakes_anybody() {
 fn each_rule_fires_in_its_incident_and_soon_enough() {
     let court = Court::open("30s:8h").unwrap();
     let mut fired = BTreeSet::new();
-    let incidents = [of_slurmctld(), of_the_cluster(), of_slurm_graphite()].into_iter().flatten();
-    for (number, (rule, latest, too, differences)) in incidents.enumerate() {
-        let alerts = court.alerts(&format!("incident{number}"), &with(differences)).unwrap();
+    for (number, (rule, latest, too, differences)) in incidents().into_iter().enumerate() {
+        let alerts = court.alerts(&format!("incident{number}"), with(differences)).unwrap();
         judge(rule, latest, too, &alerts).unwrap();
         fired.insert(rule.to_owned());
     }
@@ -321,7 +219,7 @@ fn each_rule_fires_in_its_incident_and_soon_enough() {
             (leaf, Box::new(move |ago| curve(ago).filter(|_| ago > f64::from(BEGAN))) as Curve)
         })
         .collect();
-    let alerts = court.alerts("stopped", &stopped).unwrap();
+    let alerts = court.alerts("stopped", stopped).unwrap();
     judge("no-data", 11, &[], &alerts).unwrap();
     fired.insert("no-data".to_owned());
     assert_eq!(fired, court.all(), "a rule without an incident");

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::grafana::{Variables, replaced, variables};
-use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
+use sandbox::grafana::{replaced, variables};
+use sandbox::{Bustle, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
 
-use super::alerts::{Leaf, invent};
+use super::alerts::{curve, invent, recent};
 use super::paths::paths;
 
 /// How long the cluster works before its targets are requested: a few backfill cycles, and two counts of jobs.
@@ -45,13 +45,13 @@ const EXCUSED: [(&str, &str); 12] = [
 ];
 
 /// The prefix of a daemon with the shipped configuration.
-pub(crate) const SHIPPED: &str = "shipped";
+const SHIPPED: &str = "shipped";
 
 /// A cluster that has done some work, collected under both prefixes, and with the shipped configuration.
 pub(crate) struct Worked {
-    web: GraphiteWeb,
+    pub(crate) web: GraphiteWeb,
     _daemons: Vec<Process>,
-    sandbox: Sandbox,
+    pub(crate) sandbox: Sandbox,
 }
 
 impl Worked {
@@ -79,14 +79,6 @@ impl Worked {
         Ok(worked)
     }
 
-    pub(crate) fn web(&self) -> &GraphiteWeb {
-        &self.web
-    }
-
-    pub(crate) fn folder(&self) -> &Folder {
-        &self.sandbox.folder
-    }
-
     /// The open panels that have nothing to show with the shipped configuration, with their targets, and how many targets were
     /// requested.
     pub(crate) fn empty_as_shipped(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
@@ -106,8 +98,9 @@ impl Worked {
         Ok((empty, asked))
     }
 
-    /// The problems of a dashboard's targets as text, and how many targets were requested.
+    /// The problems of a dashboard's targets as text, and how many targets were requested. Each must show points, unless it has an excuse.
     pub(crate) fn problems(&self, dashboard: &Dashboard) -> Result<(Vec<String>, usize)> {
+        let release = self.sandbox.slurm.release()?;
         let (mut problems, mut asked) = (Vec::new(), 0);
         for (_, prefix) in PREFIXES {
             let variables = dashboard.opened(&self.web, &[("prefix", prefix)])?;
@@ -117,22 +110,16 @@ impl Worked {
                 .flat_map(|panel| panel.targets.iter().map(|target| (panel.title.clone(), target.clone())));
             for (title, target) in targets.chain(dashboard.annotations()) {
                 asked += 1;
-                if let Err(error) = self.points(&target, &variables) {
+                let resolved = replaced(&target, &variables)?;
+                let series = self.web.render(&resolved, "-2min").with_context(|| resolved.clone());
+                let is_excused = is_excused(&target, &release);
+                let shown = series.and_then(|all| if is_excused { Ok(()) } else { seen(&resolved, &all) });
+                if let Err(error) = shown {
                     problems.push(format!("{}, {title:?}: {error:#}", dashboard.name));
                 }
             }
         }
         Ok((problems, asked))
-    }
-
-    /// Requires that the target shows points, unless it has an excuse.
-    fn points(&self, target: &str, variables: &Variables) -> Result<()> {
-        let resolved = replaced(target, variables)?;
-        let series = self.web.render(&resolved, "-2min").with_context(|| resolved.clone())?;
-        if excuse(target, &self.sandbox.slurm.release()?).is_some() {
-            return Ok(());
-        }
-        seen(&resolved, &series)
     }
 
     /// The same for the targets with an excuse, with points that were invented for them.
@@ -141,7 +128,7 @@ impl Worked {
         let (mut targets, mut leaves) = (Vec::new(), BTreeSet::new());
         for dashboard in dashboards {
             for panel in dashboard.panels() {
-                for target in panel.targets.into_iter().filter(|target| excuse(target, &release).is_some()) {
+                for target in panel.targets.into_iter().filter(|target| is_excused(target, &release)) {
                     for path in paths(&target) {
                         leaves.extend(["alpha", "beta"].map(|name| named(&path, name)));
                     }
@@ -149,8 +136,8 @@ impl Worked {
                 }
             }
         }
-        let leaves: Vec<Leaf<'_>> = leaves.iter().map(|leaf| (leaf.as_str(), &rising as _)).collect();
-        invent(&self.sandbox.carbon, "invented", 1, &leaves)?;
+        let leaves = leaves.into_iter().map(|leaf| (leaf, curve(|ago| 1000.0 - ago)));
+        invent(&self.sandbox.carbon, "invented", recent(), (1, 90), leaves)?;
         let mut problems = Vec::new();
         for (dashboard, title, target) in &targets {
             let variables = dashboard.opened(&self.web, &[("prefix", "invented")])?;
@@ -172,22 +159,10 @@ impl Worked {
     }
 }
 
-/// The values of all variables of all dashboards: this prefix, and everything below it.
-pub(crate) fn everything(prefix: &str) -> Variables {
-    let mut values =
-        variables(&["host", "type", "user", "partition", "account", "qos"].map(|name| (name, "*")));
-    values.extend(variables(&[("prefix", prefix), ("most", "10")]));
-    values
-}
-
 /// A path with this name in place of every node that is a variable or a wildcard.
 pub(crate) fn named(path: &str, name: &str) -> String {
     let is_any = |node: &str| node == "*" || node.starts_with('$');
     path.split('.').map(|node| if is_any(node) { name } else { node }).collect::<Vec<_>>().join(".")
-}
-
-fn rising(ago: f64) -> Option<f64> {
-    Some(1000.0 - ago)
 }
 
 /// At least one series, a point in each of them, and a name for people.
@@ -201,18 +176,15 @@ pub(crate) fn seen(target: &str, series: &[Rendered]) -> Result<()> {
     Ok(())
 }
 
-/// Why a target may have no point.
-fn excuse(target: &str, release: &str) -> Option<&'static str> {
-    let told = release >= "23.11";
-    let applies = |path: &str| {
-        let mut excuses = EXCUSED.iter().filter(|(start, _)| path.starts_with(start));
-        excuses.find(|(start, _)| !(told && *start == "slurm_sched_exit.")).map(|(_, reason)| *reason)
-    };
-    paths(target).iter().find_map(|path| applies(path))
+/// Whether a target may have no point.
+fn is_excused(target: &str, release: &str) -> bool {
+    let mut excuses = EXCUSED.iter().filter(|(start, _)| release < "23.11" || *start != "slurm_sched_exit.");
+    let paths = paths(target);
+    excuses.any(|(start, _)| paths.iter().any(|path| path.starts_with(start)))
 }
 
 /// A daemon with users among its paths, ticking once a second.
-pub(crate) fn collect(sandbox: &Sandbox, name: &str, prefix: &str) -> Result<Process> {
+fn collect(sandbox: &Sandbox, name: &str, prefix: &str) -> Result<Process> {
     let (conf, queue) = (sandbox.slurm.conf().display().to_string(), sandbox.path(&format!("{name}.queue")));
     daemon::spawn_daemon(
         &sandbox.folder,

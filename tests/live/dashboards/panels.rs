@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use sandbox::panels::{Drawn, Given, Page, Panels};
 use sandbox::{Dashboard, unix_seconds};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::dashboards;
 use super::live::Worked;
+use super::{dashboards, set};
 
 /// The span that is drawn, in seconds: a bit more than [`Worked`] works.
 const SPAN: u64 = 60;
@@ -26,11 +26,9 @@ fn problems(drawn: &Drawn) -> Vec<String> {
     if drawn.text.contains("failed:") {
         wrong.push(drawn.text.clone());
     }
-    let axis: Vec<&String> = drawn.canvases.iter().flat_map(|canvas| &canvas.texts).collect();
+    let texts = drawn.canvases.iter().flat_map(|canvas| &canvas.texts).chain([&drawn.text]);
     let odd = ["NaN", "undefined", "null", "Infinity"];
-    for text in
-        axis.iter().copied().chain([&drawn.text]).filter(|text| odd.iter().any(|odd| text.contains(odd)))
-    {
+    for text in texts.filter(|text| odd.iter().any(|odd| text.contains(odd))) {
         wrong.push(format!("shows {text:?}"));
     }
     match drawn.kind.as_str() {
@@ -133,8 +131,8 @@ fn pages(worked: &Worked) -> Result<Vec<(Dashboard, Page)>> {
     let invented_at = unix_seconds();
     worked.invented(&dashboards())?;
     let page = |dashboard: &Dashboard, prefix: &str, until: u64| {
-        let variables = dashboard.opened(worked.web(), &[("prefix", prefix)])?;
-        Page::of(dashboard, worked.web(), &variables, (until - SPAN, until), |_| true)
+        let variables = dashboard.opened(&worked.web, &[("prefix", prefix)])?;
+        Page::of(dashboard, &worked.web, &variables, (until - SPAN, until), |_| true)
     };
     let pages = dashboards().into_iter().map(|dashboard| {
         let mut real = page(&dashboard, "cluster", unix_seconds())?;
@@ -168,7 +166,7 @@ fn every_panel_is_drawn_by_grafanas_own_components() {
     let pages = pages(&worked).unwrap();
     for (dashboard, page) in &pages {
         for (page, state) in [(page.clone(), "real"), (stopped(page.clone()), "stopped")] {
-            for drawn in panels.draw(worked.folder(), &page, None).unwrap() {
+            for drawn in panels.draw(&worked.sandbox.folder, &page, None).unwrap() {
                 seen += 1;
                 if drawn.series.is_empty() {
                     empty.insert(format!("{}, {:?}", dashboard.name, drawn.title));
@@ -210,34 +208,20 @@ fn breaks(panels: &Panels, worked: &Worked, pages: &[(Dashboard, Page)]) -> Resu
     ];
     let mut unseen = Vec::new();
     for (kind, pointer, value, is_stopped, words) in broken {
-        let mut found = BTreeSet::new();
-        for (dashboard, page) in pages {
-            let mut page = if is_stopped { stopped(page.clone()) } else { page.clone() };
-            page.parts.retain(|part| part.panel.kind == kind);
-            page.parts.truncate(2);
-            for part in &mut page.parts {
-                set(&mut part.panel.json, pointer, &value)?;
-            }
-            if page.parts.is_empty() {
-                continue;
-            }
-            let drawn = panels.draw(worked.folder(), &page, None)?;
-            found.extend(
-                drawn.iter().flat_map(problems).map(|problem| format!("{}: {problem}", dashboard.name)),
-            );
-            break;
+        let has_kind = |(_, page): &&(_, Page)| page.parts.iter().any(|part| part.panel.kind == kind);
+        let (_, page) = pages.iter().find(has_kind).context(kind)?;
+        let mut page = if is_stopped { stopped(page.clone()) } else { page.clone() };
+        page.parts.retain(|part| part.panel.kind == kind);
+        page.parts.truncate(2);
+        for part in &mut page.parts {
+            set(&mut part.panel.json, pointer, value.clone());
         }
+        let found =
+            panels.draw(&worked.sandbox.folder, &page, None)?.iter().flat_map(problems).collect::<Vec<_>>();
         if !found.iter().any(|problem| problem.contains(words)) {
             unseen.push(format!("{kind} with {pointer} = {value}: {words:?} is not in {found:?}"));
         }
     }
     ensure!(unseen.is_empty(), "{}", unseen.join("\n"));
-    Ok(())
-}
-
-fn set(panel: &mut Value, pointer: &str, value: &Value) -> Result<()> {
-    let (parent, key) = pointer.rsplit_once('/').context("no pointer")?;
-    let parent = panel.pointer_mut(parent).and_then(Value::as_object_mut).context("no such parent")?;
-    parent.insert(key.to_owned(), value.clone());
     Ok(())
 }

@@ -60,7 +60,7 @@ pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
     {
         found.say(format!("the uid {uid:?} is none"));
     }
-    if !json.get("__inputs").is_some_and(|inputs| inputs.to_string().contains("DS_GRAPHITE")) {
+    if !json["__inputs"].to_string().contains("DS_GRAPHITE") {
         found.say("no input for the data source".to_owned());
     }
     found.variables(dashboard);
@@ -71,18 +71,15 @@ pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
             found.keys("a row", panel, ROW);
             found.id(panel);
             let inside: Vec<&Value> = list(panel, "panels").collect();
-            if inside.is_empty() == (panel.get("collapsed") == Some(&Value::Bool(true))) {
-                found
-                    .say(format!("the row {:?} is closed and empty, or open and full", text(panel, "title")));
+            let title = text(panel, "title");
+            if inside.is_empty() == (panel["collapsed"] == true) {
+                found.say(format!("the row {title:?} is closed and empty, or open and full"));
             }
             // What is closed because a collector is off says how to turn it on.
-            let first = inside
-                .first()
-                .map(|panel| panel.pointer("/options/content").unwrap_or(&Value::Null).to_string());
-            let explains =
-                first.is_some_and(|text| text.contains("**Needs:** ") && text.contains("**Costs:** "));
-            if text(panel, "title").contains("collectors.") && !explains {
-                found.say(format!("the row {:?} does not say what it needs", text(panel, "title")));
+            let first = text(&panel["panels"][0]["options"], "content");
+            let explains = first.contains("**Needs:** ") && first.contains("**Costs:** ");
+            if title.contains("collectors.") && !explains {
+                found.say(format!("the row {title:?} does not say what it needs"));
             }
             inside.iter().for_each(|panel| found.panel(panel));
             found.grid(&inside);
@@ -112,7 +109,7 @@ impl Found {
     }
 
     fn id(&mut self, panel: &Value) {
-        let id = panel.get("id").and_then(Value::as_u64).unwrap_or(0);
+        let id = panel["id"].as_u64().unwrap_or(0);
         if id == 0 || !self.ids.insert(id) {
             self.say(format!("{:?} has the id {id}, which is another's or none", text(panel, "title")));
         }
@@ -125,13 +122,8 @@ impl Found {
         let Some((_, options)) = OPTIONS.iter().find(|(name, _)| *name == kind) else {
             return self.say(format!("{title:?}: there is no built-in panel {kind:?} here"));
         };
-        let given = panel.get("options").unwrap_or(&Value::Null);
-        self.keys(&format!("options of {title}"), given, options);
-        self.keys(
-            &format!("reduceOptions of {title}"),
-            given.get("reduceOptions").unwrap_or(&Value::Null),
-            REDUCE,
-        );
+        self.keys(&format!("options of {title}"), &panel["options"], options);
+        self.keys(&format!("reduceOptions of {title}"), &panel["options"]["reduceOptions"], REDUCE);
         if kind == "text" {
             return;
         }
@@ -142,25 +134,23 @@ impl Found {
             return;
         }
         self.targets(&title, panel);
-        let config = panel.get("fieldConfig").unwrap_or(&Value::Null);
+        let config = &panel["fieldConfig"];
         self.field(&title, config);
-        let columns: Vec<String> = list(panel, "transformations")
-            .filter_map(|one| one.pointer("/options/renameByName")?.as_object())
-            .flat_map(|names| names.values().filter_map(Value::as_str).map(str::to_owned))
+        let columns: Vec<&Value> = list(panel, "transformations")
+            .filter_map(|one| one["options"]["renameByName"].as_object())
+            .flat_map(Map::values)
             .collect();
+        let targets: Vec<String> = list(panel, "targets").map(|target| text(target, "target")).collect();
         for one in list(config, "overrides") {
-            let curve = one.pointer("/matcher/options").and_then(Value::as_str).unwrap_or_default();
-            let targets: Vec<String> = list(panel, "targets").map(|target| text(target, "target")).collect();
+            let curve = text(&one["matcher"], "options");
             let is_state = targets.iter().any(|target| target.starts_with("aliasByNode("))
-                && [JOBS, NODES, REASONS].iter().any(|states| has_word(states, curve));
+                && [JOBS, NODES, REASONS].iter().any(|states| has_word(states, &curve));
             let is_alias = targets.iter().any(|target| target.ends_with(&format!(", '{curve}')")));
-            if !is_alias && !is_state && !columns.iter().any(|column| column == curve) {
+            if !is_alias && !is_state && !columns.iter().any(|column| **column == curve) {
                 self.say(format!("{title:?}: no curve {curve:?} to override"));
             }
         }
-        if kind == "table"
-            && columns.iter().filter(|column| COLUMNS.contains(&column.as_str())).count() != COLUMNS.len()
-        {
+        if kind == "table" && !COLUMNS.iter().all(|name| columns.iter().any(|column| *column == name)) {
             self.say(format!("{title:?}: a table without its columns"));
         }
         self.curves(&title, &kind, config);
@@ -174,42 +164,36 @@ impl Found {
         if kind != "timeseries" {
             return;
         }
-        let spanned = config.pointer("/defaults/custom/spanNulls").and_then(Value::as_u64);
+        let spanned = config["defaults"]["custom"]["spanNulls"].as_u64();
         if spanned.is_none_or(|spanned| spanned > 180_000) {
             self.say(format!("{title:?} draws a line through outages of {spanned:?} ms"));
         }
-        let steps =
-            config.pointer("/defaults/thresholds").map_or(0, |thresholds| list(thresholds, "steps").count());
-        let style = config.pointer("/defaults/custom/thresholdsStyle/mode").and_then(Value::as_str);
-        if (steps > 1) != (style == Some("dashed")) {
+        let steps = list(&config["defaults"]["thresholds"], "steps").count();
+        if (steps > 1) != (config["defaults"]["custom"]["thresholdsStyle"]["mode"] == "dashed") {
             self.say(format!("{title:?} has thresholds that are not drawn"));
         }
     }
 
     /// A single figure must show nothing old: its last point within a few intervals, or "no data" in a special colour.
     fn freshness(&mut self, title: &str, kind: &str, panel: &Value) {
-        let calcs = panel.pointer("/options/reduceOptions/calcs/0").and_then(Value::as_str);
-        if !["stat", "bargauge", "table"].contains(&kind) || calcs == Some("sum") {
+        let calcs = &panel["options"]["reduceOptions"]["calcs"][0];
+        if !["stat", "bargauge", "table"].contains(&kind) || calcs == "sum" {
             return;
         }
-        if kind != "table" && calcs != Some("last") {
+        if kind != "table" && calcs != "last" {
             self.say(format!("{title:?} shows an old value: {calcs:?}"));
         }
         if list(panel, "targets").any(|target| !text(target, "target").contains("(keepLastValue(")) {
             self.say(format!("{title:?} has nothing while the newest slot is empty"));
         }
         if kind == "stat" {
-            let mappings: Vec<&Value> = panel
-                .pointer("/fieldConfig/defaults")
-                .map(|defaults| list(defaults, "mappings").collect())
-                .unwrap_or_default();
-            let is_null = |one: &&Value| one.pointer("/options/match") == Some(&Value::from("null+nan"));
-            let colour =
-                mappings.iter().copied().find(is_null).and_then(|one| one.pointer("/options/result/color"));
+            let mut mappings = list(&panel["fieldConfig"]["defaults"], "mappings");
+            let null = mappings.find(|one| one["options"]["match"] == "null+nan");
             // A whole tile in that colour would be taken for an alarm.
-            let is_tile = panel.pointer("/options/colorMode").is_some_and(|mode| mode == "background");
+            let is_tile = panel["options"]["colorMode"] == "background";
             let expected = if is_tile { "panel-bg" } else { "purple" };
-            if colour != Some(&Value::from(expected)) || panel.get("timeFrom").is_none() {
+            let is_told = null.is_some_and(|one| one["options"]["result"]["color"] == expected);
+            if !is_told || panel.get("timeFrom").is_none() {
                 self.say(format!("{title:?} does not tell no data from a value"));
             }
         }
@@ -217,7 +201,7 @@ impl Found {
 
     /// A link must keep cluster, data source and time range, and its dashboard must have the variable that it sets.
     fn links(&mut self, title: &str, config: &Value) {
-        let own = config.get("defaults").into_iter().flat_map(|defaults| list(defaults, "links"));
+        let own = list(&config["defaults"], "links");
         let columns = list(config, "overrides")
             .flat_map(|one| list(one, "properties"))
             .filter(|one| text(one, "id") == "links")
@@ -245,7 +229,7 @@ impl Found {
             }
         }
         for one in targets.iter().copied().chain([panel]) {
-            if one.pointer("/datasource/uid").and_then(Value::as_str) != Some("${datasource}") {
+            if one["datasource"]["uid"] != "${datasource}" {
                 self.say(format!("{title:?}: a data source that is not the dashboard's"));
             }
         }
@@ -256,27 +240,22 @@ impl Found {
 
     fn field(&mut self, title: &str, config: &Value) {
         self.keys(&format!("fieldConfig of {title}"), config, "defaults overrides");
-        let defaults = config.get("defaults").unwrap_or(&Value::Null);
+        let defaults = &config["defaults"];
         self.keys(&format!("defaults of {title}"), defaults, DEFAULTS);
-        self.keys(&format!("custom of {title}"), defaults.get("custom").unwrap_or(&Value::Null), CUSTOM);
+        self.keys(&format!("custom of {title}"), &defaults["custom"], CUSTOM);
         self.unit(title, defaults.get("unit"));
-        let steps: Vec<&Value> = defaults
-            .get("thresholds")
-            .map(|thresholds| list(thresholds, "steps").collect())
-            .unwrap_or_default();
-        let values: Vec<f64> = steps.iter().filter_map(|step| step.get("value")?.as_f64()).collect();
+        let steps: Vec<&Value> = list(&defaults["thresholds"], "steps").collect();
+        let values: Vec<f64> = steps.iter().filter_map(|step| step["value"].as_f64()).collect();
         if steps.len() != values.len() + 1 || !values.is_sorted() {
             self.say(format!("{title:?}: thresholds that do not rise from nothing"));
         }
         steps.iter().for_each(|step| self.colour(title, &text(step, "color")));
         for property in list(config, "overrides").flat_map(|one| list(one, "properties")) {
-            let (id, value) = (text(property, "id"), property.get("value"));
+            let id = text(property, "id");
             match id.as_str() {
-                "unit" => self.unit(title, value),
+                "unit" => self.unit(title, property.get("value")),
                 "links" => {}
-                "color" => {
-                    self.colour(title, &value.map(|value| text(value, "fixedColor")).unwrap_or_default())
-                }
+                "color" => self.colour(title, &text(&property["value"], "fixedColor")),
                 _ if id.strip_prefix("custom.").is_some_and(|key| has_word(CUSTOM, key)) => {}
                 _ => self.say(format!("{title:?}: no property {id:?} can be overridden")),
             }
@@ -284,11 +263,8 @@ impl Found {
     }
 
     fn unit(&mut self, title: &str, unit: Option<&Value>) {
-        match unit.map(|unit| unit.as_str().unwrap_or_default()) {
-            Some(unit) if !UNITS.contains(&unit) => {
-                self.say(format!("{title:?}: Grafana knows no unit {unit:?}"))
-            }
-            _ => {}
+        if let Some(unit) = unit.filter(|unit| !UNITS.iter().any(|known| *unit == known)) {
+            self.say(format!("{title:?}: Grafana knows no unit {unit}"));
         }
     }
 
@@ -304,7 +280,7 @@ impl Found {
         let mut cells: BTreeMap<(u64, u64), String> = BTreeMap::new();
         for panel in panels {
             let title = text(panel, "title");
-            let place = |key| panel.pointer(&format!("/gridPos/{key}")).and_then(Value::as_u64);
+            let place = |key: &str| panel["gridPos"][key].as_u64();
             let (Some(x), Some(y), Some(w @ 1..), Some(h @ 1..)) =
                 (place("x"), place("y"), place("w"), place("h"))
             else {

@@ -19,24 +19,15 @@ function npm(folder, ...args) {
   return execFileSync('npm', args, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
 }
 
-function install(release) {
-  const folder = join(work, release);
-  if (!existsSync(join(folder, 'node_modules/@grafana/schema/package.json'))) {
+// Installs a package, of which `file` is a part, in a folder of its own.
+function install(name, wanted, file) {
+  const folder = join(work, name);
+  if (!existsSync(join(folder, 'node_modules', file))) {
     mkdirSync(folder, { recursive: true });
     writeFileSync(join(folder, 'package.json'), '{"private": true}\n');
-    npm(folder, 'install', '--no-audit', '--no-fund', '--ignore-scripts', `@grafana/schema@~${release}.0`);
+    npm(folder, 'install', '--no-audit', '--no-fund', '--ignore-scripts', wanted);
   }
   return folder;
-}
-
-function typescript() {
-  const folder = join(work, 'typescript');
-  if (!existsSync(join(folder, 'node_modules/typescript/bin/tsc'))) {
-    mkdirSync(folder, { recursive: true });
-    writeFileSync(join(folder, 'package.json'), '{"private": true}\n');
-    npm(folder, 'install', '--no-audit', '--no-fund', '--ignore-scripts', 'typescript@~5.9.0');
-  }
-  return join(folder, 'node_modules/typescript/bin/tsc');
 }
 
 function units() {
@@ -125,9 +116,9 @@ const all = readdirSync(dashboards)
   .map((file) => [file, JSON.parse(readFileSync(join(dashboards, file), 'utf8'))]);
 if (all.length === 0) throw new Error(`no dashboards in ${dashboards}`);
 
-const tsc = typescript();
+const tsc = join(install('typescript', 'typescript@~5.9.0', 'typescript/bin/tsc'), 'node_modules/typescript/bin/tsc');
 for (const release of RELEASES) {
-  const folder = install(release);
+  const folder = install(release, `@grafana/schema@~${release}.0`, '@grafana/schema/package.json');
   const { text, number } = source(folder, all);
   writeFileSync(join(folder, 'dashboards.ts'), text);
   const options = ['--noEmit', '--strict', '--skipLibCheck', '--target', 'es2022', '--module', 'esnext', '--moduleResolution', 'bundler'];

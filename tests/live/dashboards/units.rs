@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sandbox::Dashboard;
-use sandbox::grafana::Panel;
-use serde_json::Value;
+use sandbox::grafana::{Panel, list};
 
 use super::is_carbons;
 use super::paths::{Documented, paths};
@@ -41,19 +39,17 @@ const KEEPING: &str = "\
     alias aliasByNode aliasSub consolidateBy diffSeries exclude group groupByNode highestAverage \
     highestCurrent highestMax keepLastValue lowest maxSeries minSeries movingSum nonNegativeDerivative \
     offset removeAboveValue removeBelowValue removeEmptySeries sortByName sumSeries summarize";
-/// Every curve that is shown in the wrong unit, as text.
-pub(crate) fn problems(dashboard: &Dashboard, documented: &Documented) -> Vec<String> {
+/// Every curve of a panel that is shown in the wrong unit, as text.
+pub(crate) fn problems(panel: &Panel, documented: &Documented) -> Vec<String> {
     let mut found = Vec::new();
-    for panel in dashboard.panels() {
-        for target in &panel.targets {
-            let shown = shown(&panel, target);
-            match wanted(target, documented) {
-                Ok(wanted) if wanted.contains(shown) => {}
-                Ok(wanted) => {
-                    found.push(format!("{:?}: {target} is {wanted:?} and shown as {shown:?}", panel.title));
-                }
-                Err(error) => found.push(format!("{:?}: {target}: {error}", panel.title)),
+    for target in &panel.targets {
+        let shown = shown(panel, target);
+        match wanted(target, documented) {
+            Ok(wanted) if wanted.contains(shown) => {}
+            Ok(wanted) => {
+                found.push(format!("{:?}: {target} is {wanted:?} and shown as {shown:?}", panel.title));
             }
+            Err(error) => found.push(format!("{:?}: {target}: {error}", panel.title)),
         }
     }
     found
@@ -122,13 +118,11 @@ fn functions(target: &str) -> Vec<&str> {
 
 /// The unit of a curve: that of its override, or the panel's.
 fn shown<'a>(panel: &'a Panel, target: &str) -> &'a str {
-    let config = |pointer: &str| panel.json.pointer(pointer);
-    let overrides = config("/fieldConfig/overrides").and_then(Value::as_array);
-    let own = overrides.into_iter().flatten().find_map(|one| {
-        let curve = one.pointer("/matcher/options")?.as_str()?;
-        let properties = one.get("properties")?.as_array()?;
-        let unit = properties.iter().find(|property| property.get("id").is_some_and(|id| id == "unit"))?;
-        target.ends_with(&format!(", '{curve}')")).then_some(unit.get("value")?)
+    let config = &panel.json["fieldConfig"];
+    let own = list(config, "overrides").find_map(|one| {
+        let curve = one["matcher"]["options"].as_str()?;
+        let unit = list(one, "properties").find(|property| property["id"] == "unit")?;
+        target.ends_with(&format!(", '{curve}')")).then_some(&unit["value"])
     });
-    own.or_else(|| config("/fieldConfig/defaults/unit")).and_then(Value::as_str).unwrap_or_default()
+    own.unwrap_or(&config["defaults"]["unit"]).as_str().unwrap_or_default()
 }

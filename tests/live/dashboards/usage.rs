@@ -8,7 +8,7 @@ use sandbox::grafana::replaced;
 use sandbox::{Accounting, Carbon, Folder, GraphiteWeb, Process, daemon, wait};
 
 use super::dashboards;
-use super::live::{everything, seen};
+use super::live::seen;
 use super::paths::paths;
 use super::values::shown;
 
@@ -46,8 +46,9 @@ impl Town {
         Ok(Self { _daemon: daemon, web, _carbon: carbon, accounting, _folder: folder })
     }
 
-    fn limit(&self, words: &[&str]) -> Result<()> {
-        self.accounting.slurm.run("sacctmgr", &[&["-i", "modify"], words].concat()).map(drop)
+    fn limit(&self, words: &str) -> Result<()> {
+        let words: Vec<&str> = ["-i", "modify"].into_iter().chain(words.split(' ')).collect();
+        self.accounting.slurm.run("sacctmgr", &words).map(drop)
     }
 
     fn submit(&self, count: usize, words: &[&str], script: &str) -> Result<()> {
@@ -70,17 +71,9 @@ impl Town {
 #[test]
 fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     let town = Town::start().unwrap();
-    town.limit(&[
-        "account",
-        "physics",
-        "set",
-        "GrpJobs=2",
-        "GrpSubmitJobs=20",
-        "GrpTRES=cpu=8",
-        "GrpTRESMins=cpu=90000",
-    ])
-    .unwrap();
-    town.limit(&["qos", "urgent", "set", "GrpJobs=1"]).unwrap();
+    let limits = "GrpJobs=2 GrpSubmitJobs=20 GrpTRES=cpu=8 GrpTRESMins=cpu=90000";
+    town.limit(&format!("account physics set {limits}")).unwrap();
+    town.limit("qos urgent set GrpJobs=1").unwrap();
     town.submit(3, &["--account=chemistry", "--time=5"], "sleep 1").unwrap();
     town.submit(2, &["--account=chemistry", "--time=5"], "sleep 1; exit 3").unwrap();
     // Two of five have failed; every count must agree.
@@ -110,9 +103,10 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     };
     let (mut asked, mut wrong) = (0, Vec::new());
     for dashboard in dashboards() {
+        let variables = dashboard.opened(&town.web, &[("prefix", "cluster")]).unwrap();
         for panel in dashboard.panels() {
             for target in panel.targets.iter().filter(|target| of_slurmdbd(target)) {
-                let resolved = replaced(target, &everything("cluster")).unwrap();
+                let resolved = replaced(target, &variables).unwrap();
                 asked += 1;
                 if let Err(error) = seen(&resolved, &town.web.render(&resolved, "-10min").unwrap()) {
                     wrong.push(format!("{}, {:?}: {error:#}", dashboard.name, panel.title));

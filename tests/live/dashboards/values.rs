@@ -5,9 +5,8 @@ use anyhow::{Context, Result};
 use sandbox::grafana::replaced;
 use sandbox::{Folder, GraphiteWeb, now, unix_seconds, wait};
 
-use super::alerts::{Leaf, invent};
+use super::alerts::{Curve, always, curve, invent, recent};
 use super::dashboards;
-use super::live::everything;
 
 /// Dashboard, panel, curve, and the value that it must have now with these points.
 const CLAIMS: [(&str, &str, &str, f64); 25] = [
@@ -92,6 +91,14 @@ const CONSTANT: [(&str, f64); 45] = [
     ("slurm_associations.qos.urgent.gauge-grp_jobs", 6.0),
 ];
 
+/// The targets of a panel, by its dashboard and its title.
+fn targets(web: &GraphiteWeb, prefix: &str, dashboard: &str, panel: &str) -> Result<Vec<String>> {
+    let dashboard = dashboards().into_iter().find(|one| one.name == dashboard).context("no dashboard")?;
+    let panel = dashboard.panels().into_iter().find(|one| one.title == panel).context("no panel")?;
+    let variables = dashboard.opened(web, &[("prefix", prefix)])?;
+    panel.targets.iter().map(|target| replaced(target, &variables)).collect()
+}
+
 /// The newest value of a curve, by its dashboard, its panel and its name. `from` is in graphite-web's format.
 pub(crate) fn shown(
     web: &GraphiteWeb,
@@ -99,38 +106,35 @@ pub(crate) fn shown(
     from: &str,
     [dashboard, panel, curve]: [&str; 3],
 ) -> Result<f64> {
-    let dashboard = dashboards().into_iter().find(|one| one.name == dashboard).context("no dashboard")?;
-    let panel = dashboard.panels().into_iter().find(|one| one.title == panel).context("no panel")?;
-    let mut names = Vec::new();
-    for target in &panel.targets {
-        for one in web.render(&replaced(target, &everything(prefix))?, from)? {
+    let (targets, mut names) = (targets(web, prefix, dashboard, panel)?, Vec::new());
+    for target in &targets {
+        for one in web.render(target, from)? {
             if one.name == curve {
                 return one.values().next_back().context("no point");
             }
             names.push(one.name);
         }
     }
-    Err(anyhow::anyhow!("no curve but {names:?} in {:?}", panel.targets))
+    Err(anyhow::anyhow!("no curve but {names:?} in {targets:?}"))
 }
 
 #[test]
 fn targets_return_the_values_that_their_panels_claim() {
     let folder = Folder::new().unwrap();
     let (carbon, web) = GraphiteWeb::with_carbon(&folder, "10s:2h").unwrap();
-    let constants: Vec<_> = CONSTANT.map(|(leaf, value)| (leaf, move |_: f64| Some(value))).into();
-    let mut leaves: Vec<Leaf<'_>> = constants.iter().map(|(leaf, value)| (*leaf, value as _)).collect();
+    let mut leaves: Vec<(_, Curve)> = CONSTANT.map(|(leaf, value)| (leaf, always(value))).into();
     let moment = now();
-    let (answered, total) =
-        (|ago: f64| (ago > 195.0).then_some(moment - ago), |ago: f64| Some(1000.0 - ago / 10.0 * 2.0));
-    leaves.push(("slurm_sched_stats.gauge-req_time", &answered));
-    leaves.push(("slurm_jobs_finished.total.state.failed.gauge-jobs_total", &total));
+    let answered = move |ago: f64| (ago > 195.0).then_some(moment - ago);
+    leaves.push(("slurm_sched_stats.gauge-req_time", Box::new(answered)));
+    let total = curve(|ago| 1000.0 - ago / 10.0 * 2.0);
+    leaves.push(("slurm_jobs_finished.total.state.failed.gauge-jobs_total", total));
     // 2.5 s of RPCs in ten seconds.
-    let rpcs = |ago: f64| Some(1e9 - ago * 250_000.0);
-    leaves.push(("slurm_rpc_stats.type.REQUEST_JOB_INFO.gauge-total_time", &rpcs));
+    let rpcs = curve(|ago| 1e9 - ago * 250_000.0);
+    leaves.push(("slurm_rpc_stats.type.REQUEST_JOB_INFO.gauge-total_time", rpcs));
     // 7,200 CPU-seconds in each round: two CPU-hours.
-    let hours = |ago: f64| Some(1e6 - ago / 10.0 * 7200.0);
-    leaves.push(("slurm_jobs_finished.account.physics.work.gauge-cpu_seconds_total", &hours));
-    invent(&carbon, "claims", 10, &leaves).unwrap();
+    let hours = curve(|ago| 1e6 - ago / 10.0 * 7200.0);
+    leaves.push(("slurm_jobs_finished.account.physics.work.gauge-cpu_seconds_total", hours));
+    invent(&carbon, "claims", recent(), (10, 90), leaves).unwrap();
     let mut wrong = Vec::new();
     let shown = |dashboard, panel, curve| shown(&web, "claims", "-10min", [dashboard, panel, curve]);
     for (dashboard, panel, curve, claimed) in CLAIMS {
@@ -146,15 +150,13 @@ fn targets_return_the_values_that_their_panels_claim() {
     let least = 195.0 - 15.0;
     assert!(age >= least && age <= now() - moment + 200.0 + 25.0, "{age} s, of a response 200 s ago");
     // At a full minute the series of the time has one point more than that of the answers, and then the age was 56 years.
-    let overview = dashboards().into_iter().find(|one| one.name == "overview").unwrap();
-    let panel = overview.panels().into_iter().find(|one| one.title == "Age of data").unwrap();
-    let target = replaced(&panel.targets[0], &everything("claims")).unwrap();
+    let target = &targets(&web, "claims", "overview", "Age of data").unwrap()[0];
     let minute = unix_seconds() / 60 * 60;
-    let ages = web.render_between(&target, (minute - 3600, minute), 400).unwrap();
+    let ages = web.render_between(target, (minute - 3600, minute), 400).unwrap();
     assert!(ages[0].values().all(|age| age < 3600.0), "{ages:?}");
     // At some seconds one of the two has no last point yet. Then the age was 0, as if slurmctld had just answered.
     for until in minute - 60..=minute {
-        let shown = web.render_between(&target, (until - 600, until), 400).unwrap()[0].values().next_back();
+        let shown = web.render_between(target, (until - 600, until), 400).unwrap()[0].values().next_back();
         assert!(
             shown.is_some_and(|age| (15.0..400.0).contains(&age)),
             "{shown:?} at {until}, the minute is {minute}"
@@ -173,11 +175,10 @@ fn targets_return_the_values_that_their_panels_claim() {
 fn the_list_of_clusters_has_prefixes_of_one_node_and_of_two() {
     let folder = Folder::new().unwrap();
     let (carbon, web) = GraphiteWeb::with_carbon(&folder, "10s:2h").unwrap();
-    let up = |_: f64| Some(1.0);
     for prefix in ["cluster", "hpc.alpha", "hpc.beta"] {
-        invent(&carbon, prefix, 10, &[("slurm_health.gauge-up", &up)]).unwrap();
+        invent(&carbon, prefix, recent(), (10, 90), [("slurm_health.gauge-up", always(1.0))]).unwrap();
     }
-    invent(&carbon, "collectd.host", 10, &[("load.gauge-up", &up)]).unwrap();
+    invent(&carbon, "collectd.host", recent(), (10, 90), [("load.gauge-up", always(1.0))]).unwrap();
     for dashboard in dashboards() {
         let variables = dashboard.json["templating"]["list"].as_array().unwrap().clone();
         let prefix = variables.iter().find(|one| one["name"] == "prefix").unwrap();

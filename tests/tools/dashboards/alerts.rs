@@ -13,13 +13,6 @@ mod cluster;
 mod collector;
 mod slurmctld;
 
-/// How the value is compared with the threshold.
-#[derive(Debug, Clone, Copy)]
-enum Limit {
-    Above(f64),
-    Below(f64),
-}
-
 /// A rule.
 struct Rule {
     /// The last part of its uid.
@@ -39,7 +32,8 @@ struct Rule {
     /// How many seconds to look back. At any interval up to 5 minutes, this range must contain points.
     window: u32,
     reducer: &'static str,
-    limit: Limit,
+    /// `gt` or `lt`, and the threshold.
+    limit: (&'static str, f64),
     /// How long the condition must last before the alert fires.
     lasts: &'static str,
     /// Dashboard and panel to look at.
@@ -60,7 +54,7 @@ const STATE: Rule = Rule {
     target: String::new(),
     window: 600,
     reducer: "last",
-    limit: Limit::Above(0.0),
+    limit: ("gt", 0.0),
     lasts: "5m",
     panel: ("", ""),
     nothing: "OK",
@@ -91,12 +85,9 @@ fn where_either(series: &str, either: &[&[(&str, f64)]]) -> String {
             guards.iter().map(|(guard, least)| format!("isNonNull(removeBelowValue({guard}, {least}))"));
         format!("minSeries(group({}))", all.collect::<Vec<_>>().join(", "))
     };
-    let hold = match either {
-        [guards] => all(guards),
-        _ => format!(
-            "maxSeries(group({}))",
-            either.iter().map(|guards| all(guards)).collect::<Vec<_>>().join(", ")
-        ),
+    let hold = match &either.iter().map(|guards| all(guards)).collect::<Vec<_>>()[..] {
+        [one] => one.clone(),
+        several => format!("maxSeries(group({}))", several.join(", ")),
     };
     format!("divideSeries(minSeries(group({series}, scale({hold}, 1000000000000))), isNonNull({series}))")
 }
@@ -141,71 +132,63 @@ pub(crate) fn file(panel: impl Fn(&str, &str) -> Option<u64>) -> Option<String> 
 
 impl Rule {
     fn write(&self, file: &mut String, panel: u64, page: u64) -> std::fmt::Result {
-        let Self { name, title, severity, summary, advice, nothing, lasts, window, .. } = self;
+        let Self { name, severity, nothing, lasts, window, .. } = self;
+        let (dashboard, runbook) = (self.panel.0, runbook::NAME);
         writeln!(file)?;
-        for line in wrapped(self.reason, 110) {
+        for line in wrapped(self.reason) {
             writeln!(file, "      # {line}")?;
         }
-        let first = [
-            format!("- uid: slurm-graphite-{name}"),
-            format!("  title: {}", json!(format!("Slurm cluster: {title}"))),
-            "  condition: C".to_owned(),
-            format!("  for: {lasts}"),
-            format!("  noDataState: {nothing}"),
-            format!("  execErrState: {nothing}"),
-            format!("  dashboardUid: slurm-graphite-{}", self.panel.0),
-            format!("  panelId: {panel}"),
-            "  labels:".to_owned(),
-            format!("    severity: {severity}"),
-            "    cluster: cluster".to_owned(),
-            "    prefix: cluster".to_owned(),
-            "  annotations:".to_owned(),
-            format!("    summary: {}", json!(format!("Slurm cluster: {summary}"))),
-            format!("    description: {}", json!(advice)),
-            // Grafana's own address, including the last slash.
-            format!(
-                "    runbook_url: \"{{{{ externalURL }}}}d/slurm-graphite-{}?viewPanel={page}\"",
-                runbook::NAME
-            ),
-            "  data:".to_owned(),
-        ];
-        for line in first {
-            writeln!(file, "      {line}")?;
-        }
-        let (kind, value) = match self.limit {
-            Limit::Above(value) => ("gt", value),
-            Limit::Below(value) => ("lt", value),
-        };
-        for (id, uid, model) in [
-            (
-                "A",
-                "graphite",
-                json!({ "target": self.target, "textEditor": true, "intervalMs": 1000, "maxDataPoints": 43200 }),
-            ),
-            (
-                "B",
-                "__expr__",
-                json!({ "type": "reduce", "expression": "A", "reducer": self.reducer, "settings": { "mode": "dropNN" } }),
-            ),
-            (
-                "C",
-                "__expr__",
-                json!({ "type": "threshold", "expression": "B", "conditions": [{ "evaluator": { "type": kind, "params": [value] } }] }),
-            ),
-        ] {
-            for line in [
-                format!("- refId: {id}"),
-                format!("  relativeTimeRange: {{ from: {window}, to: 0 }}"),
-                format!("  datasourceUid: {uid}"),
-                "  model:".to_owned(),
-                format!("    refId: {id}"),
-                // Grafana's own expressions have a type of that name; for Graphite, the uid here is its type.
-                format!("    datasource: {{ type: {uid}, uid: {uid} }}"),
-            ] {
-                writeln!(file, "          {line}")?;
-            }
+        // JSON is valid YAML.
+        let title = json!(format!("Slurm cluster: {}", self.title));
+        let summary = json!(format!("Slurm cluster: {}", self.summary));
+        let advice = json!(self.advice);
+        // Grafana's own address, `externalURL`, includes the last slash.
+        write!(
+            file,
+            "      - uid: slurm-graphite-{name}
+        title: {title}
+        condition: C
+        for: {lasts}
+        noDataState: {nothing}
+        execErrState: {nothing}
+        dashboardUid: slurm-graphite-{dashboard}
+        panelId: {panel}
+        labels:
+          severity: {severity}
+          cluster: cluster
+          prefix: cluster
+        annotations:
+          summary: {summary}
+          description: {advice}
+          runbook_url: \"{{{{ externalURL }}}}d/slurm-graphite-{runbook}?viewPanel={page}\"
+        data:
+"
+        )?;
+        let query = json!({
+            "target": self.target, "textEditor": true, "intervalMs": 1000, "maxDataPoints": 43200,
+        });
+        let reduction = json!({
+            "type": "reduce", "expression": "A", "reducer": self.reducer, "settings": { "mode": "dropNN" },
+        });
+        let (kind, value) = self.limit;
+        let threshold = json!({
+            "type": "threshold", "expression": "B", "conditions": [{ "evaluator": { "type": kind, "params": [value] } }],
+        });
+        for (id, uid, model) in
+            [("A", "graphite", query), ("B", "__expr__", reduction), ("C", "__expr__", threshold)]
+        {
+            // Grafana's own expressions have a type of that name; for Graphite, the uid here is its type.
+            write!(
+                file,
+                "          - refId: {id}
+            relativeTimeRange: {{ from: {window}, to: 0 }}
+            datasourceUid: {uid}
+            model:
+              refId: {id}
+              datasource: {{ type: {uid}, uid: {uid} }}
+"
+            )?;
             for (key, value) in model.as_object().into_iter().flatten() {
-                // JSON is valid YAML.
                 writeln!(file, "              {key}: {value}")?;
             }
         }
@@ -213,12 +196,12 @@ impl Rule {
     }
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
+/// The words of a text in lines of at most 110 letters.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.len() + 1 + word.len() <= width => {
+            Some(line) if line.len() + word.len() < 110 => {
                 line.push(' ');
                 line.push_str(word);
             }

@@ -91,9 +91,8 @@ fn use_of() -> Row {
             .whole(),
         series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
                 operating system use the rest.")
-            .curve("installed", &total("memory_real"))
             .beside("installed")
-            .colour("installed", "text")
+            .line("installed", "text", &total("memory_real"))
             .line("allocated", "blue", &total("memory_allocated"))
             .line("free", "green", &total("memory_free"))
             .unit("bytes"),

@@ -113,7 +113,7 @@ fn grid(rows: Vec<Row>) -> Vec<Value> {
         });
         let (mut x, mut line, mut height, mut inside) = (0, y, 0, Vec::new());
         for panel in row.panels {
-            let (width, panel_height) = panel.size();
+            let (width, panel_height) = panel.size;
             if x + width > COLUMNS {
                 (x, line, height) = (0, line + height, 0);
             }

@@ -1,12 +1,9 @@
 //! *Jobs*: how many are submitted, start and end, how many wait, for what, and for how long?
 
-use serde_json::Value;
-
 use crate::colours::{JOBS, REASONS};
-use crate::finished;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
 use crate::needs;
-use crate::overview::pending_and_running;
+use crate::overview::{FAILING, failing, pending_and_running};
 use crate::panel::{Panel, bars, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -14,15 +11,11 @@ pub(crate) fn dashboard() -> Dashboard {
         name: "jobs",
         title: "Jobs",
         description: "How many jobs are submitted, start and end, how do they end, and how many are waiting, for what and for how long?",
-        variables: variables(),
-        rows: vec![now(), flow(), finished::ends(), finished::work(), states(), waiting(), starts(), who()],
+        variables: [("partition", "Partition"), ("account", "Account"), ("user", "User")]
+            .map(|(name, label)| query_variable(name, label, &format!("$prefix.slurm_jobs.{name}.*")))
+            .into(),
+        rows: vec![now(), flow(), ends(), work(), states(), waiting(), starts(), who()],
     }
-}
-
-fn variables() -> Vec<Value> {
-    let variable =
-        |name: &str, label: &str| query_variable(name, label, &format!("$prefix.slurm_jobs.{name}.*"));
-    vec![variable("partition", "Partition"), variable("account", "Account"), variable("user", "User")]
 }
 
 fn per_minute(leaf: &str) -> String {
@@ -79,6 +72,99 @@ fn flow() -> Row {
         .line("all", "blue", &per_minute("started"))
         .line("by backfill", "orange", &per_minute("backfilled"))
         .unit("short"),
+    ])
+}
+
+/// How much a total since the first start grew per minute. A round that could not be read has no point; its jobs are in
+/// the next one.
+fn finished_per_minute(path: &str) -> String {
+    let path = format!("$prefix.slurm_jobs_finished.{path}");
+    format!(
+        "scaleToSeconds(divideSeriesLists(nonNegativeDerivative(keepLastValue({path})), isNonNull({path})), 60)"
+    )
+}
+
+fn ends() -> Row {
+    closed("How jobs end (collectors.finished)").surveys(needs::FINISHED).with([
+        failing("Failed, last hour"),
+        stat("Reported late", "Jobs of the last round that reached slurmdbd late. If this happens often, slurmdbd is slow or its queue \
+              is long.")
+            .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")
+            .whole()
+            .worry(10.0, 1000.0),
+        series("Jobs ended per minute, by state", "Finished jobs from slurmdbd. Each job is counted once, in the state that sacct \
+                shows.")
+            .each(&finished_per_minute("total.state.*.gauge-jobs_total"))
+            .unit("short")
+            .stacked()
+            .coloured(&JOBS)
+            .sized(16, 8),
+        series(
+            "Share of jobs that failed",
+            "Each point covers the hour before it. A sudden step is usually one user's script or one broken node; the next panel \
+             shows the partition.",
+        )
+        .curve("failed", FAILING)
+        .unit("percentunit")
+        .max(1.0)
+        .worry(0.2, 0.5),
+        series("Failed per minute, by partition", "Failed jobs, by partition.")
+            .nodes(&finished_per_minute("partition.$partition.state.failed.gauge-jobs_total"), -4)
+            .unit("short")
+            .leads_to("This partition alone", "jobs", "partition"),
+    ])
+}
+
+fn work() -> Row {
+    let hours = |path: &str| {
+        format!(
+            "scale(summarize(nonNegativeDerivative(keepLastValue($prefix.slurm_jobs_finished.{path})), '1hour', 'sum'), 0.000277777778)"
+        )
+    };
+    closed("Resources of finished jobs (collectors.finished)").surveys(needs::FINISHED).with([
+        series(
+            "CPU-hours, by account",
+            "CPU-hours of the jobs that ended in each hour. A job's whole run time counts in the hour in which it ended. Requires \
+             accounts in the collector.",
+        )
+        .nodes(&hours("account.$account.work.gauge-cpu_seconds_total"), -3)
+        .unit("suffix: CPU-h")
+        .columns()
+        .leads_to("This account alone", "jobs", "account"),
+        series("CPU-hours, by partition", "CPU-hours of the jobs that ended in each hour, by partition.")
+            .nodes(&hours("partition.$partition.work.gauge-cpu_seconds_total"), -3)
+            .unit("suffix: CPU-h")
+            .columns()
+            .leads_to("This partition alone", "jobs", "partition"),
+        waits(
+            "Wait of finished jobs",
+            "How long the jobs of each round waited between becoming eligible and starting.",
+            "$prefix.slurm_jobs_finished.total.work.gauge-wait",
+            ("99 of a hundred", "p99"),
+        ),
+        series(
+            "Use of time limits",
+            "Share of their time limits that finished jobs used. If it is far below one half, backfill plans with unrealistic run \
+             times.",
+        )
+        .line(
+            "used",
+            "blue",
+            "divideSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_used_seconds, \
+             sumSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_seconds))",
+        )
+        .line(
+            "jobs below a tenth",
+            "orange",
+            "divideSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_used_little, \
+             sumSeries($prefix.slurm_jobs_finished.total.work.gauge-limited))",
+        )
+        .unit("percentunit")
+        .max(1.0),
+        bars("Jobs ended since the first start, by state", "Jobs counted since slurm-graphite first ran with this queue.dir.")
+            .each("$prefix.slurm_jobs_finished.total.state.*.gauge-jobs_total")
+            .coloured(&JOBS)
+            .whole(),
     ])
 }
 
@@ -143,7 +229,7 @@ fn waiting() -> Row {
 }
 
 /// Times of which there are a median, a ninetieth percentile and a third figure: its name, and the end of its path.
-pub(crate) fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)) -> Panel {
+fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)) -> Panel {
     let path = |end: &str| format!("{leaf}_{end}");
     series(title, description)
         .line("median", "green", &path("p50"))
@@ -186,23 +272,19 @@ fn starts() -> Row {
 }
 
 fn who() -> Row {
-    let panel = |dimension: &str, title: &str, description: &str, leaf: &str| {
-        let chosen = format!("$prefix.slurm_jobs.{dimension}.${dimension}.state.{leaf}");
-        series(title, description)
-            .nodes(&format!("highestAverage({chosen}, 10)"), -4)
-            .stacked()
-            .whole()
-            .leads_to("This one alone", "jobs", dimension)
+    let both = |dimension: &'static str| {
+        let most = format!("The ten {dimension}s with the highest values.");
+        let panel = move |(what, leaf): (&str, &str)| {
+            let chosen = format!("$prefix.slurm_jobs.{dimension}.${dimension}.state.{leaf}");
+            series(&format!("{what}, by {dimension}"), &most)
+                .nodes(&format!("highestAverage({chosen}, 10)"), -4)
+                .stacked()
+                .whole()
+                .leads_to("This one alone", "jobs", dimension)
+        };
+        [("CPUs running", "running.gauge-cpus"), ("Jobs pending", "pending.gauge-jobs")].map(panel)
     };
-    let both = |dimension: &str, several: &str| {
-        let most = format!("The ten {several} with the highest values.");
-        [
-            panel(dimension, &format!("CPUs running, by {dimension}"), &most, "running.gauge-cpus"),
-            panel(dimension, &format!("Jobs pending, by {dimension}"), &most, "pending.gauge-jobs"),
-        ]
-    };
-    let all = [both("partition", "partitions"), both("account", "accounts"), both("user", "users")];
     closed("By partition, account and user (collectors.jobs)")
         .surveys(needs::WHO)
-        .with(all.into_iter().flatten())
+        .with(["partition", "account", "user"].into_iter().flat_map(both))
 }

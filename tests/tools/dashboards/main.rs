@@ -8,7 +8,6 @@ mod alerts;
 mod cluster;
 mod collector;
 mod colours;
-mod finished;
 mod grafana;
 mod jobs;
 mod needs;

@@ -96,8 +96,7 @@ fn now() -> Row {
         .sized(3, 4),
         stat("Started per minute", "Jobs started per minute, in the last interval. If it is 0 while jobs wait, see why with squeue.")
             .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
-            .unit("locale")
-            .decimals(0)
+            .whole()
             .neutral(),
         jobs(),
         stat(

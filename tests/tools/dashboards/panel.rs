@@ -12,7 +12,7 @@ use crate::grafana::data_source;
 use self::kinds::no_data;
 pub(crate) use self::kinds::{alerts, bars, series, stat, table, text};
 
-/// The same for a survey, which comes once a minute.
+/// A curve of a survey, which comes once a minute, is drawn through this many milliseconds without a point.
 const ROUNDS_MS: u32 = 180_000;
 
 /// How many of its intervals old a single figure may be; after that the panel shows "no data".
@@ -21,42 +21,23 @@ const FRESH: u32 = 4;
 /// How far back a single figure looks: enough for its small curve, and for a survey that runs every few minutes.
 const NOW: &str = "1h";
 
-/// The kind of visualization.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    TimeSeries,
-    Stat,
-    BarGauge,
-    Table,
-    AlertList,
-    Text,
-}
-
-/// How a series is named.
-#[derive(Debug, Clone)]
-enum Name {
-    Alias(String),
-    Node(i32),
-    /// The target names its series itself.
-    Own,
-}
-
 /// One panel. [`series`], [`stat`], [`bars`], [`table`], [`alerts`] or [`text`] make it with defaults, and methods
 /// change these.
 #[derive(Debug, Clone)]
 pub(crate) struct Panel {
-    kind: Kind,
+    /// The kind of visualization, as Grafana calls it.
+    kind: &'static str,
     title: String,
     description: String,
-    targets: Vec<(String, Name)>,
-    size: (u32, u32),
+    /// Each target, and what names its series, where it stands in the place of `{}`.
+    targets: Vec<(String, String)>,
+    /// Its width and height on the grid.
+    pub(crate) size: (u32, u32),
     defaults: Map<String, Value>,
     custom: Map<String, Value>,
     options: Map<String, Value>,
-    steps: Vec<(&'static str, Option<f64>)>,
     overrides: Vec<Value>,
     transformations: Vec<Value>,
-    links: Vec<Value>,
     /// Whether only the newest value is shown, if it is fresh.
     is_now: bool,
     /// What a curve shows of the points that it has no room for.
@@ -64,8 +45,8 @@ pub(crate) struct Panel {
 }
 
 impl Panel {
-    fn new(kind: Kind, title: &str, description: &str, size: (u32, u32)) -> Self {
-        Self {
+    fn new(kind: &'static str, title: &str, description: &str, size: (u32, u32)) -> Self {
+        let panel = Self {
             kind,
             title: title.to_owned(),
             description: description.to_owned(),
@@ -74,18 +55,17 @@ impl Panel {
             defaults: Map::new(),
             custom: Map::new(),
             options: Map::new(),
-            steps: vec![("green", None)],
             overrides: Vec::new(),
             transformations: Vec::new(),
-            links: Vec::new(),
             is_now: false,
             merged: None,
-        }
+        };
+        panel.steps(&[("green", None)])
     }
 
     /// Adds a curve with this name.
     pub(crate) fn curve(self, name: &str, target: &str) -> Self {
-        self.target(target, Name::Alias(name.to_owned()))
+        self.target(target, format!("alias({{}}, '{name}')"))
     }
 
     /// The same in a fixed colour.
@@ -100,16 +80,16 @@ impl Panel {
 
     /// Adds a target with one or more curves, named by this path node, counted from the end.
     pub(crate) fn nodes(self, target: &str, node: i32) -> Self {
-        self.target(target, Name::Node(node))
+        self.target(target, format!("aliasByNode({{}}, {node})"))
     }
 
     /// Adds a target that names its curves itself.
     pub(crate) fn named(self, target: &str) -> Self {
-        self.target(target, Name::Own)
+        self.target(target, "{}".to_owned())
     }
 
-    fn target(mut self, target: &str, name: Name) -> Self {
-        self.targets.push((target.to_owned(), name));
+    fn target(mut self, target: &str, named: String) -> Self {
+        self.targets.push((target.to_owned(), named));
         self
     }
 
@@ -129,7 +109,7 @@ impl Panel {
     pub(crate) fn whole(mut self) -> Self {
         let is_stack =
             self.custom.get("stacking").and_then(|stacking| stacking.get("mode")) == Some(&json!("normal"));
-        self.merged = (self.kind == Kind::TimeSeries).then_some(if is_stack { "last" } else { "max" });
+        self.merged = (self.kind == "timeseries").then_some(if is_stack { "last" } else { "max" });
         // "short" would make 3 K of 2,500.
         self.unit("locale").decimals(0)
     }
@@ -177,31 +157,35 @@ impl Panel {
 
     /// Yellow and red from these values on, with dashed lines in graphs.
     pub(crate) fn worry(mut self, yellow: f64, red: f64) -> Self {
-        self.steps = vec![("green", None), ("yellow", Some(yellow)), ("red", Some(red))];
-        if self.kind == Kind::TimeSeries {
+        if self.kind == "timeseries" {
             self.custom.insert("thresholdsStyle".to_owned(), json!({ "mode": "dashed" }));
         }
-        self
+        self.steps(&[("green", None), ("yellow", Some(yellow)), ("red", Some(red))])
     }
 
     /// Red from this value on.
-    pub(crate) fn never(mut self, red: f64) -> Self {
-        self.steps = vec![("green", None), ("red", Some(red))];
-        self
+    pub(crate) fn never(self, red: f64) -> Self {
+        self.steps(&[("green", None), ("red", Some(red))])
     }
 
     /// No colour that judges the value.
-    pub(crate) fn neutral(mut self) -> Self {
-        self.steps = vec![("blue", None)];
-        self
+    pub(crate) fn neutral(self) -> Self {
+        self.steps(&[("blue", None)])
+    }
+
+    /// The colours of its values, each with the value from which on it is shown.
+    fn steps(self, steps: &[(&str, Option<f64>)]) -> Self {
+        let step =
+            |(colour, value): &(&str, Option<f64>)| json!({ "color": colour, "value": value.map(number) });
+        let steps: Vec<Value> = steps.iter().map(step).collect();
+        self.default("thresholds", json!({ "mode": "absolute", "steps": steps }))
     }
 
     /// Shows 1 and 0 as words, green and red.
     pub(crate) fn switch(mut self, one: &str, zero: &str) -> Self {
-        self.steps = vec![("red", None), ("green", Some(1.0))];
         self.options.insert("graphMode".to_owned(), json!("none"));
         self.options.insert("colorMode".to_owned(), json!("background"));
-        self.default(
+        self.steps(&[("red", None), ("green", Some(1.0))]).default(
             "mappings",
             json!([{ "type": "value", "options": {
                 "1": { "text": one, "color": "green", "index": 0 },
@@ -220,24 +204,18 @@ impl Panel {
 
     /// A click on one of its series opens a dashboard that shows only that series. `variable` is the variable for it
     /// there.
-    pub(crate) fn leads_to(mut self, title: &str, dashboard: &str, variable: &str) -> Self {
-        let named = if self.kind == Kind::Table { "${__value.text}" } else { "${__field.name}" };
+    pub(crate) fn leads_to(self, title: &str, dashboard: &str, variable: &str) -> Self {
+        let named = if self.kind == "table" { "${__value.text}" } else { "${__field.name}" };
         let link = json!({
             "title": title, "targetBlank": false,
             "url": format!("/d/slurm-graphite-{dashboard}?var-datasource=${{datasource}}&var-prefix=${{prefix}}&var-{variable}={named}&${{__url_time_range}}"),
         });
-        if self.kind == Kind::Table {
-            let column = self.name_column();
-            return self.property(&column, "links", &json!([link]));
+        // In a table, the column of names.
+        let column = self.transformations.iter().find_map(|one| one.pointer("/options/renameByName/Field"));
+        match column.and_then(Value::as_str).map(str::to_owned) {
+            Some(column) => self.property(&column, "links", &json!([link])),
+            None => self.default("links", json!([link])),
         }
-        self.links.push(link);
-        self
-    }
-
-    /// The heading of a table's column of names.
-    fn name_column(&self) -> String {
-        let renamed = self.transformations.iter().find_map(|one| one.pointer("/options/renameByName/Field"));
-        renamed.and_then(Value::as_str).unwrap_or("Field").to_owned()
     }
 
     /// Draws one bar for each point: for sums over an hour or a day.
@@ -259,9 +237,8 @@ impl Panel {
 
     /// Shows each series' sum over the time range instead of its newest value.
     pub(crate) fn total(mut self) -> Self {
-        if let Some(reduce) = self.options.get_mut("reduceOptions") {
-            *reduce = json!({ "calcs": ["sum"], "fields": "", "values": false });
-        }
+        let sum = json!({ "calcs": ["sum"], "fields": "", "values": false });
+        self.options.insert("reduceOptions".to_owned(), sum);
         self.options.insert("graphMode".to_owned(), json!("none"));
         self.is_now = false;
         self
@@ -299,65 +276,39 @@ impl Panel {
         self
     }
 
-    /// Its width and height on the grid.
-    pub(crate) fn size(&self) -> (u32, u32) {
-        self.size
-    }
-
     /// The JSON that Grafana reads.
     pub(crate) fn json(self, id: u32, x: u32, y: u32) -> Value {
-        let name = match self.kind {
-            Kind::TimeSeries => "timeseries",
-            Kind::Stat => "stat",
-            Kind::BarGauge => "bargauge",
-            Kind::Table => "table",
-            Kind::AlertList => "alertlist",
-            Kind::Text => "text",
-        };
         let mut panel = object(json!({
-            "id": id, "type": name, "title": self.title, "options": self.options, "transparent": self.kind == Kind::Text,
+            "id": id, "type": self.kind, "title": self.title, "options": self.options, "transparent": self.kind == "text",
             "gridPos": { "x": x, "y": y, "w": self.size.0, "h": self.size.1 },
         }));
-        if self.kind == Kind::Text {
+        if self.kind == "text" {
             return Value::Object(panel);
         }
         panel.insert("description".to_owned(), json!(self.description));
-        if self.kind == Kind::AlertList {
+        if self.kind == "alertlist" {
             return Value::Object(panel);
         }
-        let targets = self.targets.iter().zip('A'..).map(|((target, name), id)| {
+        let targets = self.targets.iter().zip('A'..).map(|((target, named), id)| {
             let fresh = match self.merged {
                 _ if self.is_now => format!("keepLastValue({target}, {FRESH})"),
                 Some(function) => format!("consolidateBy({target}, '{function}')"),
                 None => target.clone(),
             };
-            let target = match name {
-                Name::Alias(name) => format!("alias({fresh}, '{name}')"),
-                Name::Node(node) => format!("aliasByNode({fresh}, {node})"),
-                Name::Own => fresh,
-            };
+            let target = named.replace("{}", &fresh);
             json!({ "refId": id, "datasource": data_source(), "target": target, "textEditor": true })
         });
         let targets = targets.collect();
-        if matches!(self.kind, Kind::Stat | Kind::BarGauge) && self.is_now {
+        if self.is_now && self.kind != "table" {
             panel.insert("timeFrom".to_owned(), json!(NOW));
             panel.insert("hideTimeOverride".to_owned(), json!(true));
         }
         if !self.transformations.is_empty() {
             panel.insert("transformations".to_owned(), json!(self.transformations));
         }
-        let steps: Vec<Value> = self
-            .steps
-            .iter()
-            .map(|(colour, value)| json!({ "color": colour, "value": value.map(number) }))
-            .collect();
         let mut defaults = self.defaults;
-        defaults.insert("thresholds".to_owned(), json!({ "mode": "absolute", "steps": steps }));
-        if matches!(self.kind, Kind::TimeSeries | Kind::Table) {
+        if ["timeseries", "table"].contains(&self.kind) {
             defaults.insert("custom".to_owned(), Value::Object(self.custom));
-        }
-        if !self.links.is_empty() {
-            defaults.insert("links".to_owned(), json!(self.links));
         }
         panel.insert("datasource".to_owned(), data_source());
         panel.insert("targets".to_owned(), targets);
@@ -368,16 +319,9 @@ impl Panel {
 
 /// Whole numbers without a decimal point, as Grafana writes them.
 fn number(value: f64) -> Value {
-    if value.fract() == 0.0 {
-        json!(value).to_string().trim_end_matches(".0").parse().unwrap_or(json!(value))
-    } else {
-        json!(value)
-    }
+    value.to_string().parse().unwrap_or_default()
 }
 
 fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
+    serde_json::from_value(value).unwrap_or_default()
 }

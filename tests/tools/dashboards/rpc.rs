@@ -1,7 +1,5 @@
 //! *RPC load*: what does slurmctld spend its time on, and who sends the requests?
 
-use serde_json::Value;
-
 use crate::grafana::{Dashboard, Row, choice, closed, query_variable, row, top};
 use crate::needs;
 use crate::panel::{bars, series, stat};
@@ -14,15 +12,11 @@ pub(crate) fn dashboard() -> Dashboard {
         variables: vec![
             query_variable("type", "Type", "$prefix.slurm_rpc_stats.type.*"),
             query_variable("user", "User", "$prefix.slurm_rpc_stats.user.*"),
-            most(),
+            // slurmctld keeps up to 100 types and 200 users: graphs show the largest.
+            choice("most", "Show the largest", &["10", "5", "20", "50"]),
         ],
         rows: vec![totals(), types(), users(), queue(), slurmdbd()],
     }
-}
-
-/// slurmctld keeps up to 100 types and 200 users: graphs show the largest.
-fn most() -> Value {
-    choice("most", "Show the largest", &["10", "5", "20", "50"])
 }
 
 fn totals() -> Row {

@@ -121,16 +121,12 @@ fn depth() -> Row {
              arrays can raise it above 1. If it is well below 1, some jobs were never tried; check bf_max_job_test, bf_max_time and \
              the limits per user and partition.",
         )
-        .curve("queue", "$prefix.slurm_sched_stats.gauge-bf_queue_length")
-        .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")
-        .curve("tried, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean_try")
-        .curve("coverage", "$prefix.slurm_sched_interval.gauge-bf_coverage")
-        .unit("short")
         .right("coverage", "percentunit")
-        .colour("queue", "blue")
-        .colour("looked at, interval", "orange")
-        .colour("tried, interval", "green")
-        .colour("coverage", "purple"),
+        .line("queue", "blue", "$prefix.slurm_sched_stats.gauge-bf_queue_length")
+        .line("looked at, interval", "orange", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")
+        .line("tried, interval", "green", "$prefix.slurm_sched_interval.gauge-bf_depth_mean_try")
+        .line("coverage", "purple", "$prefix.slurm_sched_interval.gauge-bf_coverage")
+        .unit("short"),
     ])
 }
 

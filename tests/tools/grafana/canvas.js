@@ -1,18 +1,17 @@
-// Remembers what is drawn on a canvas: texts, and the colours of lines and areas. Imported before anything draws.
+// Remembers what is drawn on a canvas: texts, and the colours of lines. Imported before anything draws.
 
 const CONTEXT = CanvasRenderingContext2D.prototype;
 const logs = new WeakMap();
 
 function log(context) {
   const canvas = context.canvas;
-  if (!logs.has(canvas)) logs.set(canvas, { texts: [], strokes: [], fills: [] });
+  if (!logs.has(canvas)) logs.set(canvas, { texts: [], strokes: [] });
   return logs.get(canvas);
 }
 
 for (const [name, note] of [
   ['fillText', (context, text) => log(context).texts.push(String(text))],
   ['stroke', (context, path) => path && log(context).strokes.push(String(context.strokeStyle))],
-  ['fill', (context, path) => path && log(context).fills.push(String(context.fillStyle))],
   // uPlot begins each drawing with this.
   ['clearRect', (context) => logs.delete(context.canvas)],
 ]) {
@@ -23,4 +22,4 @@ for (const [name, note] of [
   };
 }
 
-export const drawn = (canvas) => logs.get(canvas) ?? { texts: [], strokes: [], fills: [] };
+export const drawn = (canvas) => logs.get(canvas) ?? { texts: [], strokes: [] };

@@ -124,6 +124,13 @@ impl Cluster {
         self.tick += 1;
     }
 
+    /// How long the pending jobs have waited, in seconds, the shortest first.
+    pub(crate) fn waits(&self) -> Vec<u32> {
+        let mut waits: Vec<u32> = self.pending.iter().map(|job| (self.tick - job.submitted) * TICK).collect();
+        waits.sort_unstable();
+        waits
+    }
+
     /// Midnight UTC.
     fn reset(&mut self, now: i64) {
         let old = std::mem::take(&mut self.statistics);
@@ -277,15 +284,6 @@ fn job(tick: u32, is_flood: bool) -> Job {
     let length = whole(hours * 3600.0 / f64::from(TICK)).max(1);
     let gpus = if cpus == 8 || cpus == 16 { fastrand::u32(0..4) } else { 0 };
     Job { cpus, gpus, submitted: tick, length, ends: 0 }
-}
-
-impl Cluster {
-    /// How long the pending jobs have waited, in seconds, the shortest first.
-    pub(crate) fn waits(&self) -> Vec<u32> {
-        let mut waits: Vec<u32> = self.pending.iter().map(|job| (self.tick - job.submitted) * TICK).collect();
-        waits.sort_unstable();
-        waits
-    }
 }
 
 /// The whole part of a figure that is never negative.

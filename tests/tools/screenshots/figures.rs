@@ -104,12 +104,9 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
     for (release, count) in [("24_11_4", nodes - upgraded), ("25_05_3", upgraded)] {
         lines.add(&format!("cluster.slurm_nodes.slurmd.{release}.gauge-nodes"), count);
     }
-    for (kind, counts) in [("drained", [old, old, 3.0]), ("down", [2.0, 2.0, 1.0])] {
-        let leaves = ["over_1h", "over_1d", "over_7d"];
-        leaves
-            .iter()
-            .zip(counts)
-            .for_each(|(leaf, count)| lines.add(&format!("cluster.slurm_nodes.{kind}.gauge-{leaf}"), count));
+    for (kind, [hour, day, week]) in [("drained", [old, old, 3.0]), ("down", [2.0, 2.0, 1.0])] {
+        let figures = [("over_1h", hour), ("over_1d", day), ("over_7d", week)];
+        lines.all(&format!("slurm_nodes.{kind}"), &figures);
     }
     let (cpus, out) = (nodes * f64::from(CPUS), (down + old + drained - draining) * f64::from(CPUS));
     let all_gpus = f64::from(GPU_NODES * 4);

@@ -1,6 +1,6 @@
 //! Rules about nodes, jobs and accounts. Each needs a collector that is off by default, and is silent without it.
 
-use super::{Limit, Rule, STATE, where_at_least, where_either};
+use super::{Rule, STATE, where_at_least, where_either};
 use crate::overview::{self, DOWN, DRAINED};
 
 /// The panels' targets, for the cluster in the file.
@@ -100,7 +100,7 @@ pub(super) fn rules() -> Vec<Rule> {
             summary: "One of the hosts in SlurmctldHost has not answered for five minutes (up is {{ .Values.B }}).",
             advice: "scontrol ping names the host. Check whether slurmctld runs there and can read StateSaveLocation.",
             target: "minSeries(cluster.slurm_controllers.*.gauge-up)".to_owned(),
-            limit: Limit::Below(1.0),
+            limit: ("lt", 1.0),
             panel: ("scheduler", "Controllers"),
             ..STATE
         },
@@ -113,7 +113,7 @@ pub(super) fn rules() -> Vec<Rule> {
             advice: "The Jobs dashboard shows the partition. sacct -a -X -s F,NF,OOM -S now-1hour -o user,nodelist,exitcode shows the \
             users and the nodes.",
             target: where_at_least(&of_cluster(overview::FAILING), &[(ended, 20.0)]),
-            limit: Limit::Above(0.5),
+            limit: ("gt", 0.5),
             lasts: "10m",
             panel: ("jobs", "Share of jobs that failed"),
             ..STATE
@@ -145,7 +145,7 @@ pub(super) fn rules() -> Vec<Rule> {
             summary: "The last hour that slurmdbd has rolled up ended {{ humanizeDuration .Values.B.Value }} ago.",
             advice: "slurmdbd's log has the error. sreport shows no newer usage. Fairshare and limits do not depend on roll-ups.",
             target: "cluster.slurm_slurmdbd.rollup.hour.gauge-age".to_owned(),
-            limit: Limit::Above(7200.0),
+            limit: ("gt", 7200.0),
             panel: ("rpc", "Age of the roll-ups"),
             ..STATE
         },

@@ -1,12 +1,8 @@
 //! Rules about slurm-graphite itself: what it could not read, keep or deliver.
 
-use super::{Limit, Rule, STATE, added_up, growth, mean_of, where_at_least};
+use super::{Rule, STATE, added_up, growth, mean_of, where_at_least};
 
 pub(super) fn rules() -> Vec<Rule> {
-    [delivery(), queue(), reading()].into_iter().flatten().collect()
-}
-
-fn delivery() -> Vec<Rule> {
     vec![
         Rule {
             name: "lost",
@@ -34,7 +30,7 @@ fn delivery() -> Vec<Rule> {
             advice: "Check whether carbon-cache is stopped or deadlocked, or its cache is full (USE_FLOW_CONTROL). Nothing is lost \
             until queue.max_age or queue.max_bytes is reached. Restarting Carbon is safe.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-in_doubt)".to_owned(),
-            limit: Limit::Above(0.9),
+            limit: ("gt", 0.9),
             lasts: "1m",
             panel: ("collector", "Carbons in doubt"),
             ..mean_of(300)
@@ -48,7 +44,7 @@ fn delivery() -> Vec<Rule> {
             summary: "A tick has waited for one of the Carbons for {{ humanizeDuration .Values.B.Value }}.",
             advice: "The Collector dashboard shows the destination. Nothing is lost until queue.max_age or queue.max_bytes is reached.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-queue_age)".to_owned(),
-            limit: Limit::Above(900.0),
+            limit: ("gt", 900.0),
             panel: ("collector", "Oldest unsent tick"),
             ..STATE
         },
@@ -66,11 +62,6 @@ fn delivery() -> Vec<Rule> {
             panel: ("collector", "Carbon's own errors"),
             ..added_up()
         },
-    ]
-}
-
-fn queue() -> Vec<Rule> {
-    vec![
         Rule {
             name: "undurable",
             title: "Ticks are not written to disk",
@@ -90,16 +81,11 @@ fn queue() -> Vec<Rule> {
             summary: "queue.max_bytes is too small for queue.resend_window (window_short is {{ .Values.B }}).",
             advice: "Raise queue.max_bytes, or disable a collector that creates many paths.",
             target: "maxSeries(cluster.slurm_graphite.*.queue.gauge-window_short)".to_owned(),
-            limit: Limit::Above(0.5),
+            limit: ("gt", 0.5),
             lasts: "10m",
             panel: ("collector", "Queue too small"),
             ..STATE
         },
-    ]
-}
-
-fn reading() -> Vec<Rule> {
-    vec![
         Rule {
             name: "skipped",
             title: "Readings are skipped",
@@ -109,7 +95,7 @@ fn reading() -> Vec<Rule> {
             advice: "The Collector dashboard shows how long a reading takes. Check whether slurmctld or munged is overloaded, or \
             slurm-graphite's host was suspended.",
             target: growth("cluster.slurm_graphite.*.gauge-ticks_{skipped,late}"),
-            limit: Limit::Above(3.0),
+            limit: ("gt", 3.0),
             panel: ("collector", "Missed readings"),
             ..added_up()
         },
@@ -121,7 +107,7 @@ fn reading() -> Vec<Rule> {
             advice: "slurm-graphite check, slurm-graphite status and the log show the file, the line and the reason. Correct the file \
             and reload.",
             target: "maxSeries(cluster.slurm_graphite.*.gauge-reload_refused)".to_owned(),
-            limit: Limit::Above(0.5),
+            limit: ("gt", 0.5),
             panel: ("collector", "Refused reload"),
             ..STATE
         },
@@ -132,7 +118,7 @@ fn reading() -> Vec<Rule> {
             summary: "PrivateData in slurm.conf may hide a reply from slurm-graphite's user (hidden is {{ .Values.B }}).",
             advice: "slurm-graphite's log names the reply. Make its user an operator: sacctmgr modify user slurm-graphite set adminlevel=operator.",
             target: "maxSeries(cluster.slurm_graphite.*.reply.*.gauge-hidden)".to_owned(),
-            limit: Limit::Above(0.5),
+            limit: ("gt", 0.5),
             panel: ("collector", "Replies hidden by PrivateData"),
             ..STATE
         },
@@ -148,7 +134,7 @@ fn reading() -> Vec<Rule> {
                 "cluster.slurm_jobs_finished.reading.gauge-unproved",
                 &[(&format!("movingSum({}, '1hour')", growth("cluster.slurm_sched_stats.gauge-jobs_started")), 1.0)],
             ),
-            limit: Limit::Above(0.5),
+            limit: ("gt", 0.5),
             lasts: "1h",
             panel: ("collector", "Finished jobs not proved"),
             ..STATE
@@ -166,7 +152,7 @@ fn reading() -> Vec<Rule> {
                      sumSeries(cluster.slurm_graphite.*.gauge-standby)), -1)), \
                      isNonNull(sumSeries(cluster.slurm_graphite.*.gauge-standby)))"
                 .to_owned(),
-            limit: Limit::Above(0.5),
+            limit: ("gt", 0.5),
             lasts: "2m",
             panel: ("collector", "Hosts on standby"),
             ..mean_of(300)
@@ -181,7 +167,7 @@ fn reading() -> Vec<Rule> {
             advice: "Write the output of scontrol token username=NAME lifespan=SECONDS to token_file, and check that the timer which \
             renews it is running (systemctl list-timers). The daemon needs no restart.",
             target: "minSeries(cluster.slurm_graphite.*.gauge-token_expires_in)".to_owned(),
-            limit: Limit::Below(600.0),
+            limit: ("lt", 600.0),
             lasts: "0s",
             panel: ("collector", "Token for slurmrestd"),
             ..STATE

@@ -1,13 +1,18 @@
 //! Rules about slurmctld and its schedulers, from its statistics only.
 
-use super::{Limit, Rule, STATE, growth, mean_of, where_at_least, where_either};
+use super::{Rule, STATE, growth, mean_of, where_at_least, where_either};
 
 /// Every tick has exactly one reading of slurmctld's statistics.
 pub(super) fn rules() -> Vec<Rule> {
-    [alive(), scheduling(), load()].into_iter().flatten().collect()
-}
-
-fn alive() -> Vec<Rule> {
+    let pending = "cluster.slurm_sched_stats.gauge-jobs_pending";
+    let could_run = "movingMin(cluster.slurm_sched_stats.gauge-main_last_queue_length, '10min')";
+    let changes = "movingSum(sumSeries(\
+                   cluster.slurm_sched_interval.gauge-jobs_{submitted,started,completed,canceled}_per_minute), '10min')";
+    let backfill = "cluster.slurm_sched_interval.gauge-bf_last_cycle_age";
+    let between_cycles = "offset(scale(cluster.slurm_sched_stats.gauge-bf_active, -1), 1)";
+    let not_launched =
+        format!("movingSum({}, '15min')", growth("cluster.slurm_sched_stats.gauge-jobs_failed"));
+    let dbd_queue = "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size";
     vec![
         Rule {
             name: "no-data",
@@ -24,7 +29,7 @@ fn alive() -> Vec<Rule> {
             target: "sumSeries(isNonNull(cluster.slurm_graphite.*.gauge-slurmctld_up))".to_owned(),
             window: 300,
             reducer: "sum",
-            limit: Limit::Below(1.0),
+            limit: ("lt", 1.0),
             lasts: "5m",
             panel: ("collector", "slurmctld"),
             nothing: "Alerting",
@@ -38,24 +43,11 @@ fn alive() -> Vec<Rule> {
             advice: "Run scontrol ping. Check slurmctld, munged and the network between the hosts. slurm-graphite's log has libslurm's \
             messages.",
             target: "cluster.slurm_health.gauge-up".to_owned(),
-            limit: Limit::Below(1.0),
+            limit: ("lt", 1.0),
             lasts: "3m",
             panel: ("scheduler", "slurmctld"),
             ..STATE
         },
-    ]
-}
-
-fn scheduling() -> Vec<Rule> {
-    let pending = "cluster.slurm_sched_stats.gauge-jobs_pending";
-    let could_run = "movingMin(cluster.slurm_sched_stats.gauge-main_last_queue_length, '10min')";
-    let changes = "movingSum(sumSeries(\
-                   cluster.slurm_sched_interval.gauge-jobs_{submitted,started,completed,canceled}_per_minute), '10min')";
-    let backfill = "cluster.slurm_sched_interval.gauge-bf_last_cycle_age";
-    let between_cycles = "offset(scale(cluster.slurm_sched_stats.gauge-bf_active, -1), 1)";
-    let not_launched =
-        format!("movingSum({}, '15min')", growth("cluster.slurm_sched_stats.gauge-jobs_failed"));
-    vec![
         Rule {
             name: "backfill",
             title: "Backfill does not run",
@@ -72,7 +64,7 @@ fn scheduling() -> Vec<Rule> {
                 backfill,
                 &[(could_run, 1.0), (changes, 0.01), (pending, 1.0), (between_cycles, 1.0)],
             ),
-            limit: Limit::Above(600.0),
+            limit: ("gt", 600.0),
             panel: ("scheduler", "Time since last backfill"),
             ..STATE
         },
@@ -91,7 +83,7 @@ fn scheduling() -> Vec<Rule> {
                 "divideSeries(movingSum(cluster.slurm_sched_interval.gauge-main_cycles, '5min'), \
                  isNonNull(removeBelowValue(movingMin({pending}, '5min'), 1)))"
             ),
-            limit: Limit::Below(1.0),
+            limit: ("lt", 1.0),
             lasts: "2m",
             panel: ("scheduler", "Cycles per minute"),
             ..STATE
@@ -105,7 +97,7 @@ fn scheduling() -> Vec<Rule> {
             advice: "Lower default_queue_depth or partition_job_depth, set max_sched_time, or give the main scheduler longer pauses \
                      (sched_min_interval).",
             target: "scale(cluster.slurm_sched_interval.gauge-main_mean_cycle, 0.000001)".to_owned(),
-            limit: Limit::Above(1.0),
+            limit: ("gt", 1.0),
             panel: ("scheduler", "Main scheduler: cycle time"),
             ..mean_of(900)
         },
@@ -117,7 +109,7 @@ fn scheduling() -> Vec<Rule> {
             advice: "Check whether it runs too often (sched_min_interval, batch_sched_delay) or too long (default_queue_depth, \
             max_sched_time).",
             target: "cluster.slurm_sched_interval.gauge-main_busy_fraction".to_owned(),
-            limit: Limit::Above(0.5),
+            limit: ("gt", 0.5),
             panel: ("scheduler", "Busy fraction"),
             ..mean_of(900)
         },
@@ -131,7 +123,7 @@ fn scheduling() -> Vec<Rule> {
             StateSaveLocation.",
             target: "cluster.slurm_sched_interval.gauge-job_states_age".to_owned(),
             reducer: "min",
-            limit: Limit::Above(60.0),
+            limit: ("gt", 60.0),
             lasts: "2m",
             panel: ("scheduler", "Age of the job counts"),
             ..STATE
@@ -152,17 +144,11 @@ fn scheduling() -> Vec<Rule> {
                 ),
                 &[(&not_launched, 6.0)],
             ),
-            limit: Limit::Above(0.05),
+            limit: ("gt", 0.05),
             lasts: "0s",
             panel: ("overview", "Jobs not launched"),
             ..STATE
         },
-    ]
-}
-
-fn load() -> Vec<Rule> {
-    let dbd_queue = "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size";
-    vec![
         Rule {
             name: "agents",
             title: "Messages for nodes pile up",
@@ -173,7 +159,7 @@ fn load() -> Vec<Rule> {
             sdiag.",
             target: "cluster.slurm_sched_stats.gauge-agent_queue_size".to_owned(),
             reducer: "min",
-            limit: Limit::Above(500.0),
+            limit: ("gt", 500.0),
             panel: ("scheduler", "Agent queue"),
             ..STATE
         },
@@ -188,7 +174,7 @@ fn load() -> Vec<Rule> {
             MaxDBDMsgs is reached.",
             target: "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size".to_owned(),
             reducer: "min",
-            limit: Limit::Above(100.0),
+            limit: ("gt", 100.0),
             panel: ("scheduler", "DBD queue"),
             ..STATE
         },
@@ -223,7 +209,7 @@ fn load() -> Vec<Rule> {
             summary: "{{ humanizePercentage .Values.B.Value }} of slurmctld's threads have been in use for five minutes.",
             advice: "The RPC load dashboard shows the type and the user. From Slurm 23.02 on, rl_enable limits the RPCs of each user.",
             target: "cluster.slurm_health.gauge-threads_fraction".to_owned(),
-            limit: Limit::Above(0.9),
+            limit: ("gt", 0.9),
             lasts: "2m",
             panel: ("scheduler", "RPC threads"),
             ..mean_of(300)
@@ -238,7 +224,7 @@ fn load() -> Vec<Rule> {
             summary: "In the last five minutes, an RPC took slurmctld {{ humanizeDuration .Values.B.Value }} on average.",
             advice: "The RPC load dashboard shows the type and the user. The Scheduler dashboard shows whether cycles hold the locks.",
             target: "scale(cluster.slurm_rpc_stats.total.gauge-interval_mean_time, 0.000001)".to_owned(),
-            limit: Limit::Above(1.0),
+            limit: ("gt", 1.0),
             lasts: "2m",
             panel: ("scheduler", "RPC time"),
             ..mean_of(300)
@@ -252,7 +238,7 @@ fn load() -> Vec<Rule> {
             advice: "Run sdiag --reset once, which empties it. The figures per interval then have one gap, and those since the \
             start begin again at zero.",
             target: "cluster.slurm_rpc_stats.total.gauge-types".to_owned(),
-            limit: Limit::Above(99.5),
+            limit: ("gt", 99.5),
             lasts: "10m",
             panel: ("rpc", "Tables"),
             ..STATE

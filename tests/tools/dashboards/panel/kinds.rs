@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, Panel, object};
+use super::{Panel, object};
 
 /// A curve is drawn through this many milliseconds without a point: three ticks of 30 s. A longer outage is a gap.
 const TICKS_MS: u32 = 90_000;
@@ -12,7 +12,7 @@ const UNKNOWN: &str = "purple";
 
 /// Curves over time, from 0 on unless the axis is logarithmic.
 pub(crate) fn series(title: &str, description: &str) -> Panel {
-    let mut panel = Panel::new(Kind::TimeSeries, title, description, (12, 8));
+    let mut panel = Panel::new("timeseries", title, description, (12, 8));
     panel.custom = object(json!({
         "drawStyle": "line", "lineInterpolation": "linear", "lineWidth": 1, "fillOpacity": 8, "gradientMode": "none",
         "showPoints": "auto", "pointSize": 5, "spanNulls": TICKS_MS, "axisPlacement": "auto", "axisLabel": "",
@@ -23,47 +23,42 @@ pub(crate) fn series(title: &str, description: &str) -> Panel {
         "legend": { "showLegend": true, "displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "mean", "max"] },
         "tooltip": { "mode": "multi", "sort": "desc" },
     }));
-    panel.defaults = object(json!({ "color": { "mode": "palette-classic" }, "min": 0 }));
-    panel
+    panel.default("color", json!({ "mode": "palette-classic" })).min(0.0)
+}
+
+/// The newest value of each series. If there is none, the panel shows words instead of the last known value.
+fn newest(kind: &'static str, title: &str, description: &str, size: (u32, u32)) -> Panel {
+    let mut panel = Panel::new(kind, title, description, size);
+    panel.is_now = true;
+    panel.default("noValue", json!("no data")).default("mappings", json!([no_data(0, UNKNOWN)]))
 }
 
 /// The newest value, large, with the curve of the last hour below it.
 pub(crate) fn stat(title: &str, description: &str) -> Panel {
-    let mut panel = Panel::new(Kind::Stat, title, description, (4, 4));
+    let mut panel = newest("stat", title, description, (4, 4));
     panel.options = object(json!({
         "colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
         "reduceOptions": { "calcs": ["last"], "fields": "", "values": false },
     }));
-    panel.defaults = object(json!({
-        "color": { "mode": "thresholds" }, "noValue": "no data", "mappings": [no_data(0, UNKNOWN)],
-    }));
-    panel.is_now = true;
-    panel
+    panel.default("color", json!({ "mode": "thresholds" }))
 }
 
 /// The newest value of each series as a bar.
 pub(crate) fn bars(title: &str, description: &str) -> Panel {
-    let mut panel = Panel::new(Kind::BarGauge, title, description, (12, 9));
+    let mut panel = newest("bargauge", title, description, (12, 9));
     panel.options = object(json!({
         "displayMode": "gradient", "orientation": "horizontal", "showUnfilled": true, "valueMode": "color",
         "reduceOptions": { "calcs": ["last"], "fields": "", "values": false },
     }));
-    panel.defaults = object(json!({
-        "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0, "noValue": "no data", "mappings": [no_data(0, UNKNOWN)],
-    }));
-    panel.is_now = true;
-    panel
+    panel.colour_of_others("blue").min(0.0)
 }
 
 /// A line for each series: the newest value and a sparkline. `what` is the heading of the column of names.
 pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
-    let mut panel = Panel::new(Kind::Table, title, description, (8, 9));
+    let mut panel = newest("table", title, description, (8, 9)).colour_of_others("blue").min(0.0);
     panel.custom = object(json!({ "align": "auto", "cellOptions": { "type": "auto" }, "inspect": false }));
     panel.options = object(json!({
         "showHeader": true, "cellHeight": "sm", "sortBy": [{ "displayName": "Now", "desc": true }],
-    }));
-    panel.defaults = object(json!({
-        "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0, "noValue": "no data", "mappings": [no_data(0, UNKNOWN)],
     }));
     panel.transformations = vec![
         json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last", "allValues"] } }),
@@ -71,7 +66,6 @@ pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
             "renameByName": { "Field": what, "Last": "Now", "All values": "Trend" }, "indexByName": {}, "excludeByName": {},
         } }),
     ];
-    panel.is_now = true;
     // A third of the page has no room for Grafana's widths.
     panel
         .property("Now", "custom.cellOptions", &json!({ "type": "gauge", "mode": "basic" }))
@@ -82,7 +76,7 @@ pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
 
 /// The alerts that fire now, or soon will, for the selected cluster.
 pub(crate) fn alerts(title: &str, description: &str) -> Panel {
-    let mut panel = Panel::new(Kind::AlertList, title, description, (8, 8));
+    let mut panel = Panel::new("alertlist", title, description, (8, 8));
     panel.options = object(json!({
         "viewMode": "list", "groupMode": "default", "groupBy": [], "maxItems": 20, "sortOrder": 1, "dashboardAlerts": false,
         "alertName": "", "alertInstanceLabelFilter": "{prefix=\"$prefix\"}",
@@ -91,8 +85,7 @@ pub(crate) fn alerts(title: &str, description: &str) -> Panel {
     panel
 }
 
-/// If there is no value, the panel shows a word instead of the last known value. The colour is that of the word, or of the panel
-/// behind it.
+/// The colour is that of the words "no data", or of the panel behind them.
 pub(super) fn no_data(index: u32, colour: &str) -> Value {
     json!({ "type": "special", "options": {
         "match": "null+nan", "result": { "text": "no data", "color": colour, "index": index },
@@ -101,7 +94,7 @@ pub(super) fn no_data(index: u32, colour: &str) -> Value {
 
 /// A panel with text.
 pub(crate) fn text(title: &str, content: &str) -> Panel {
-    let mut panel = Panel::new(Kind::Text, title, "", (24, 3));
+    let mut panel = Panel::new("text", title, "", (24, 3));
     panel.options = object(json!({ "mode": "markdown", "content": content }));
     panel
 }
