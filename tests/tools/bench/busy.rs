@@ -9,7 +9,7 @@ use tools::contender::in_turn;
 use tools::{above, say};
 
 use crate::turns::Part::{Both, Child, Own};
-use crate::turns::{C_LOOP, floor, ours, ratio, table};
+use crate::turns::{C_LOOP, floor, ours, ratio, table, wakes};
 
 /// The targets, compared with the C loop.
 const MOST_READER: f64 = 0.75;
@@ -46,6 +46,13 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
     ];
     say("While a neighbour at the lowest priority keeps every core awake:\n\n")?;
     say(&table("a reading of", (C_LOOP, &floor, Own), &rows))?;
+    say(&wakes([
+        ("the C loop", &floor),
+        ("libslurm's reader and the daemon", &memory),
+        ("with the queue on disk", &durable),
+        ("the native reader and the daemon", &native),
+        ("with the queue on disk", &native_durable),
+    ]))?;
     let of_floor = |costs, part| ratio((costs, part), (&floor, Own));
     Ok(above([
         ("the native reader's CPU compared with the C loop", of_floor(&native, Child), MOST_READER),

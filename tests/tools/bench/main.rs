@@ -13,6 +13,7 @@ mod rest;
 mod rpc;
 mod turns;
 
+use std::fs;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn bench() -> Result<()> {
+    say(&format!("{}\n\n", machine()))?;
     let sandbox = Sandbox::start()?;
     // The RPC tables come last, because slurmctld's own stay full.
     let missed = [tick(&sandbox)?, busy::busy(&sandbox)?, memory::growth(&sandbox)?, rpc::full(&sandbox)?];
@@ -109,4 +111,12 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         ("CPU compared with forking sdiag", ratio((&memory, Both), (&fork, Own)), MOST_OF_FORKING),
         ("MB of memory", Both.mb(&memory), MOST_MEMORY),
     ]))
+}
+
+/// The processor's name, and how many there are.
+fn machine() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    format!("{} × {cores}", name.map_or("an unknown processor", |(_, name)| name))
 }
