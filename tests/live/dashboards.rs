@@ -122,7 +122,7 @@ fn one_wrong_letter_is_seen() {
     }
 }
 
-/// Puts a value in the place of another, or of none.
+/// Sets a member, which need not exist yet.
 fn set(json: &mut Value, pointer: &str, value: Value) {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     match json.pointer_mut(parent).unwrap() {
@@ -135,8 +135,11 @@ fn set(json: &mut Value, pointer: &str, value: Value) {
 fn every_curve_is_in_its_unit() {
     let documented = documented().unwrap();
     let (mut told, mut untold) = (0, BTreeSet::new());
-    for mut panel in dashboards().iter().flat_map(Dashboard::panels) {
-        assert_eq!(units::problems(&panel, &documented), Vec::<String>::new());
+    let all = dashboards();
+    for (name, mut panel) in
+        all.iter().flat_map(|one| one.panels().into_iter().map(|panel| (&one.name, panel)))
+    {
+        assert_eq!(units::problems(&panel, &documented), Vec::<String>::new(), "{name}");
         // And the check works: it finds every panel if its unit is any other than its own.
         let Some(unit) = panel.json.pointer("/fieldConfig/defaults/unit").cloned() else {
             continue;

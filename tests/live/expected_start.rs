@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use sandbox::{Folder, Reader, Slurm, wait};
-use slurm_snapshot::{Expected, Expecting, Jobs, Reply, ReplyKind, Starts};
+use slurm_snapshot::{Expected, Expecting, Jobs, Reply, ReplyKind, ReplyOptions, Request, Starts};
 
 use crate::finished::tasks;
-use crate::unchanged::ask;
 
 /// Records of pending jobs, after the first ones.
 const PENDING: usize = 200;
@@ -66,11 +65,26 @@ fn expected<'a>(rows: impl Iterator<Item = &'a Row>, now: i64) -> Expected {
     expected
 }
 
+fn ask(reader: &mut Reader, since: Option<i64>) -> Result<Reply> {
+    let request = Request { since, ..Request::new(ReplyKind::Jobs, ReplyOptions::default()) };
+    reader.reading(&request)?.reply.context("a reply")
+}
+
 fn jobs(reader: &mut Reader) -> Result<Jobs> {
-    match ask(reader, ReplyKind::Jobs, None)? {
+    match ask(reader, None)? {
         Reply::Jobs(jobs) => Ok(*jobs),
         other => anyhow::bail!("{other:?}"),
     }
+}
+
+/// A cluster of one node, which one job holds for a quarter of an hour.
+fn busy(folder: &Folder, more: &str) -> Result<Slurm> {
+    let slurm = Slurm::start_with(folder, more)?;
+    let first = slurm.submit(&["--exclusive", "--time=15", "--wrap", "sleep 900"])?;
+    wait::until("a job that holds the node", wait::LIMIT, || {
+        slurm.call(&format!("squeue -h -t R -j {first}")).is_ok_and(|running| !running.is_empty())
+    })?;
+    Ok(slurm)
 }
 
 /// 200 records: single jobs, arrays, jobs that wait in two partitions, held ones, ones that may not begin for hours, and
@@ -99,12 +113,7 @@ fn fill(slurm: &Slurm) -> Result<()> {
 #[test]
 fn expected_starts_are_squeues_also_of_jobs_called_unchanged_and_a_begin_that_a_user_chose_is_no_plan() {
     let folder = Folder::new().unwrap();
-    let other = "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n";
-    let slurm = Slurm::start_with(&folder, other).unwrap();
-    // It holds the only node for a quarter of an hour.
-    slurm.submit(&["--exclusive", "--time=15", "--wrap", "sleep 900"]).unwrap();
-    let holds = || slurm.call("squeue -h -t R").is_ok_and(|running| !running.is_empty());
-    wait::until("a job that holds the node", wait::LIMIT, holds).unwrap();
+    let slurm = busy(&folder, "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n").unwrap();
     let mut reader = Reader::of(&slurm).unwrap();
     a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(&slurm, &mut reader);
     fill(&slurm).unwrap();
@@ -139,7 +148,7 @@ fn a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(slurm: &Slurm, rea
         let mut last = jobs(reader).unwrap();
         let mut seen = last.expected;
         wait::until("a plan of each", wait::LIMIT, || {
-            if let Reply::Jobs(jobs) = ask(reader, ReplyKind::Jobs, Some(last.last_update)).unwrap() {
+            if let Reply::Jobs(jobs) = ask(reader, Some(last.last_update)).unwrap() {
                 seen = jobs.expected;
                 last = *jobs;
             }

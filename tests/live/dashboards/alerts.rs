@@ -214,7 +214,7 @@ pub(crate) fn always(value: f64) -> Curve {
     curve(move |_| value)
 }
 
-/// `before` until so many seconds ago, then `after`.
+/// `before` until so many seconds ago, then `after`. The moment should be between two points.
 pub(crate) fn since(moment: f64, before: f64, after: f64) -> Curve {
     curve(move |ago| if ago > moment { before } else { after })
 }

@@ -97,8 +97,9 @@ fn every_threshold_that_is_documented_is_watched() {
     let paths = rules.iter().flat_map(|rule| paths_behind(&rule.target, "cluster."));
     let leaf = |path: String| path.rsplit("gauge-").next().unwrap_or_default().to_owned();
     let mut watched: BTreeSet<String> = paths.map(leaf).collect();
-    // The rule about backfill names it only because something must happen.
-    assert!(watched.remove("jobs_started_per_minute"));
+    // The rule about backfill names these only because something must happen.
+    assert!(watched.contains("jobs_started_per_minute"));
+    watched.retain(|leaf| !(leaf.starts_with("jobs_") && leaf.ends_with("_per_minute")));
     let mut seen = BTreeSet::new();
     for line in document("metrics.md").lines() {
         let Some((leaf, rest)) = line.strip_prefix("| `").and_then(|rest| rest.split_once("` | ")) else {

@@ -4,11 +4,11 @@
 //! here: in sacct it is the list of nodes, in the database the nodes' indexes, or the list if slurmdbd has only the job's end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use sandbox::{Accounting, wait};
 
-use super::MINUTE;
 use super::jobs::Cast;
 
 /// Values by level and leaf, such as `total` and `state.failed.gauge-jobs`.
@@ -230,8 +230,15 @@ impl Truth {
     /// From sacct, which must agree with the database, when slurmdbd has written what it still receives: a row that comes
     /// between the two queries is in one of them.
     pub(super) fn read(accounting: &Accounting) -> Result<Self> {
-        wait::until_some("the same from both", MINUTE, || Self::of_both(accounting).ok())
-            .or_else(|_| Self::of_both(accounting))
+        let mut read = Self::of_both(accounting);
+        for _ in 0..30 {
+            if read.is_ok() {
+                break;
+            }
+            wait::pause(Duration::from_secs(2));
+            read = Self::of_both(accounting);
+        }
+        read
     }
 
     fn of_both(accounting: &Accounting) -> Result<Self> {

@@ -17,8 +17,13 @@ const MOST_DAEMON_KIB: u64 = 32 << 10;
 
 type Body = fn(&mut dyn Write) -> io::Result<()>;
 
-/// A name, a hostile answer for each path (the other paths have good ones), and what is refused; `None`: nothing.
-type Hostile = (&'static str, &'static [(&'static str, Body)], Option<&'static str>);
+/// A hostile answer for each path; the other paths have good ones.
+struct Hostile {
+    name: &'static str,
+    bodies: &'static [(&'static str, Body)],
+    /// What is refused; `None`: nothing.
+    refused: Option<&'static str>,
+}
 
 const IDLE: &str = r#""state":["IDLE"],"cpus":8,"alloc_cpus":0"#;
 
@@ -36,26 +41,26 @@ fn list(body: &mut dyn Write, key: &str, count: usize, item: impl Fn(usize) -> S
 }
 
 const CASES: [Hostile; 3] = [
-    (
-        "500 MB of depth in a member that nobody needs",
-        &[("nodes", |body| {
+    Hostile {
+        name: "500 MB of depth in a member that nobody needs",
+        bodies: &[("nodes", |body| {
             body.write_all(b"{\"x\":")?;
             (0..50_000).try_for_each(|_| body.write_all(&[b'['; 10_000]))
         })],
-        Some("the response is nested deeper than 64 levels"),
-    ),
-    (
-        "a node with 4,096 partitions of 200 kB",
-        &[("nodes", |body| {
+        refused: Some("the response is nested deeper than 64 levels"),
+    },
+    Hostile {
+        name: "a node with 4,096 partitions of 200 kB",
+        bodies: &[("nodes", |body| {
             write!(body, "{{\"nodes\":[{{\"name\":\"n1\",{IDLE},\"partitions\":[\"p\"")?;
             (0..4095).try_for_each(|n| write!(body, ",\"{}\"", name(n, 200_000)))?;
             write!(body, "]}}]}}")
         })],
-        Some("nodes, item 1: larger than anything that slurmrestd sends"),
-    ),
-    (
-        "as much as is accepted",
-        &[
+        refused: Some("nodes, item 1: larger than anything that slurmrestd sends"),
+    },
+    Hostile {
+        name: "as much as is accepted",
+        bodies: &[
             ("partitions", |body| {
                 list(body, "partitions", 1000, |n| format!(r#"{{"name":"{}"}}"#, name(n, 65)))
             }),
@@ -65,8 +70,8 @@ const CASES: [Hostile; 3] = [
                 })
             }),
         ],
-        None,
-    ),
+        refused: None,
+    },
 ];
 
 fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Result<()> {
@@ -91,7 +96,7 @@ fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Resu
 
 #[test]
 fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemon_grows() {
-    for (name, bodies, refused) in CASES {
+    for Hostile { name, bodies, refused } in CASES {
         let folder = Folder::new().unwrap();
         let port = serve(move |stream, request| answer(stream, bodies, request));
         let slurm = imitation(&folder, port) + "timeout = \"20s\"\n";

@@ -6,7 +6,7 @@ use tools::contender::in_turn;
 use tools::{above, say};
 
 use crate::turns::Part::Child;
-use crate::turns::{collector, ratio, table};
+use crate::turns::{SETTLE, collector, ratio, table};
 
 /// The target: memory of the reader in MB, with TLS.
 const MOST_MEMORY: f64 = 5.0 * 1.024 * 1.024;
@@ -25,7 +25,7 @@ pub(crate) fn rest() -> Result<Vec<String>> {
     let tls = format!("rest = \"https://localhost:{}\"\nca_file = {:?}\n", proxy.port, proxy.authority.ca);
     let way = |name: &'static str, slurm: String| {
         let toml = format!("[slurm]\n{slurm}\n{}", destination("sink", &sink.address()));
-        collector(&folder, name, toml, false)
+        collector(&folder, name, toml, false, SETTLE)
     };
     let [libslurm, http, tls] = in_turn([
         way("libslurm", format!("conf = {:?}\n", slurm.conf())),

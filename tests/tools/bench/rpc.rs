@@ -11,7 +11,7 @@ use tools::{above, say};
 
 use crate::peer::Peer;
 use crate::turns::Part::{Both, Child, Own};
-use crate::turns::{C_LOOP, collector, floor, ratio, table};
+use crate::turns::{C_LOOP, SETTLE, collector, floor, ratio, table};
 
 /// Readings in the recording, and the range in which they are measured: at both ends the queue is as full as it gets.
 const READINGS: u32 = 1600;
@@ -122,7 +122,7 @@ fn live(sandbox: &Sandbox) -> Result<Vec<String>> {
     );
     fill(sandbox)?;
     let [floor, collector] =
-        in_turn([floor(sandbox, "full-floor")?, collector(&sandbox.folder, "live", toml, false)])?;
+        in_turn([floor(sandbox, "full-floor")?, collector(&sandbox.folder, "live", toml, false, SETTLE)])?;
     let sdiag = sandbox.slurm.sdiag()?;
     let (types, users) = (sdiag.by_type.len(), sdiag.by_user.len());
     ensure!(users == USERS as usize, "{users} users in slurmctld's table");

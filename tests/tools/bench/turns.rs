@@ -9,8 +9,8 @@ use tools::contender::{Contender, Turns, compile, cpu};
 
 /// Readings in a turn, one a second.
 const READINGS: f64 = 10.0;
-/// Until the first readings have allocated their pages and buffers.
-const SETTLE: f64 = 2.0;
+/// Seconds until the first readings have allocated their pages and buffers.
+pub(crate) const SETTLE: f64 = 2.0;
 
 /// What a turn cost a process and its child: CPU in µs and wake-ups a reading, and memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,7 +89,7 @@ pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender
         let mut floor =
             Process::new(&sandbox.folder, &name, program.clone()).env("SLURM_CONF", sandbox.slurm.conf());
         floor.spawn()?;
-        measure(floor)
+        measure(floor, SETTLE)
     }))
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn ours<'a>(
     let (conf, carbon) = (sandbox.slurm.conf(), sandbox.carbon.address());
     let reader = if reader.is_empty() { String::new() } else { format!("reader = \"{reader}\"\n") };
     let toml = format!("[slurm]\nconf = {conf:?}\n{reader}[[carbon]]\naddress = {carbon:?}\n");
-    collector(&sandbox.folder, name, toml, durable)
+    collector(&sandbox.folder, name, toml, durable, SETTLE)
 }
 
 /// A collector with one tick a second and this configuration, and with its queue on disk if it is `durable`.
@@ -112,13 +112,14 @@ pub(crate) fn collector<'a>(
     name: &'a str,
     toml: String,
     durable: bool,
+    settle: f64,
 ) -> Contender<'a, Cost> {
     Box::new(move |turn| {
         let name = format!("{name}{turn}");
         let dir = folder.path().join(&name);
-        let queue = if durable { format!("[queue]\ndir = {dir:?}\n") } else { String::new() };
+        let queue = if durable { format!("queue.dir = {dir:?}\n") } else { String::new() };
         let collector = Process::new(folder, &name, slurm_graphite()?);
-        measure(start(collector, folder, &name, &format!("{toml}{queue}"))?)
+        measure(start(collector, folder, &name, &format!("{queue}{toml}"))?, settle)
     })
 }
 
@@ -131,8 +132,8 @@ pub(crate) fn start(collector: Process, folder: &Folder, name: &str, toml: &str)
     Ok(collector)
 }
 
-/// What `process` and its child cost in [`READINGS`] seconds of one reading each, after [`SETTLE`]. Ends the process.
-fn measure(mut process: Process) -> Result<Cost> {
+/// What `process` and its child cost in [`READINGS`] seconds of one reading each, after `settle` seconds. Ends the process.
+fn measure(mut process: Process, settle: f64) -> Result<Cost> {
     let pid = process.pid().context("a contender has ended")?;
     let child = proc::children(pid).first().copied();
     let both = |of: fn(u32) -> Result<f64>| anyhow::Ok([of(pid)?, child.map_or(Ok(0.0), of)?]);
@@ -140,7 +141,7 @@ fn measure(mut process: Process) -> Result<Cost> {
     let spent = |pid| Ok(cpu(pid)?.as_secs_f64() * 1e6);
     let kib = |pid| Ok(proc::rss_kib(pid).context("a contender has ended")? as f64);
     // Readings happen at whole seconds, so between two of them their number is exact.
-    let start = (now() + SETTLE).ceil() + 0.5;
+    let start = (now() + settle).ceil() + 0.5;
     until(start);
     let (spent_before, slept_before) = (both(spent)?, both(slept)?);
     until(start + READINGS);

@@ -114,11 +114,11 @@ fn microseconds(time: Duration) -> f64 {
 }
 
 /// What a request costs, in µs, as the mean of some: CPU of slurmdbd, of MariaDB and of the reader, and the time until the answer.
-fn turn(accounting: &mut Accounting, reader: &mut Reader, since: i64, until: i64) -> Result<Vec<f64>> {
+fn turn(accounting: &mut Accounting, reader: &mut Reader, since: i64, until: i64) -> Result<[f64; 4]> {
     let servers = [accounting.slurmdbd.pid(), accounting.mariadbd.pid()];
     let [Some(slurmdbd), Some(mariadbd)] = servers else { bail!("a server has ended") };
-    let pids = [slurmdbd, mariadbd, reader.pid()];
-    let all = || pids.into_iter().map(cpu).collect::<Result<Vec<Duration>>>();
+    let own = reader.pid();
+    let all = || anyhow::Ok([cpu(slurmdbd)?, cpu(mariadbd)?, cpu(own)?]);
     let (before, mut wall) = (all()?, Duration::ZERO);
     for _ in 0..REQUESTS {
         let begun = Instant::now();
@@ -126,8 +126,9 @@ fn turn(accounting: &mut Accounting, reader: &mut Reader, since: i64, until: i64
         wall += begun.elapsed();
         wait::pause(Duration::from_millis(200));
     }
-    let spent = all()?.into_iter().zip(before).map(|(after, before)| after - before);
-    Ok(spent.chain([wall]).map(|time| microseconds(time) / REQUESTS as f64).collect())
+    let after = all()?;
+    let spent = [after[0] - before[0], after[1] - before[1], after[2] - before[2], wall];
+    Ok(spent.map(|time| microseconds(time) / REQUESTS as f64))
 }
 
 /// A round of `window = "1h"`.
@@ -141,8 +142,9 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
         rounds.push(turn(accounting, &mut reader, since, until)?);
         floors.push(floor(folder, &accounting.slurm, &words)?);
     }
-    let column = |index: usize| median(rounds.iter().filter_map(|round| round.get(index).copied()));
-    let [slurmdbd, mariadbd, own, wall] = [0, 1, 2, 3].map(column);
+    let of = |figure: fn(&[f64; 4]) -> f64| median(rounds.iter().map(figure));
+    let [slurmdbd, mariadbd] = [of(|[slurmdbd, ..]| *slurmdbd), of(|[_, mariadbd, ..]| *mariadbd)];
+    let [own, wall] = [of(|[_, _, own, _]| *own), of(|[.., wall]| *wall)];
     let bare = median(floors.iter().map(|floor| floor.cpu));
     let memory = peak_kib(&reader)? * 1024.0;
     say(&format!(

@@ -22,7 +22,7 @@ pub(crate) fn peak_kib(reader: &Reader) -> Result<f64> {
     Ok(proc::peak_kib(reader.pid()).context("the reader has ended")? as f64)
 }
 
-/// One reader.
+/// A reader, and what it has seen.
 pub(crate) struct Surveys {
     reader: Reader,
     /// `last_update` of the newest nodes and jobs.
@@ -40,8 +40,8 @@ impl Surveys {
         proc::rss_kib(self.reader.pid()).context("the reader has ended")
     }
 
-    /// Full surveys of a cluster that is changed before each, or of one that has not changed: medians. In that one jobs come whole too:
-    /// they wait, and a plan is no change to slurmctld.
+    /// Medians of full surveys. With `changed`, this cluster is changed before each of them. Without it nothing changes, but jobs still
+    /// come whole: they wait, and a plan is no change to slurmctld.
     pub(crate) fn take(&mut self, changed: Option<&Slurm>, rounds: usize) -> Result<Cost> {
         let mut costs = Vec::new();
         for round in 0..rounds {

@@ -29,7 +29,7 @@ pub(crate) struct Panel {
     kind: &'static str,
     title: String,
     description: String,
-    /// Each target, and what names its series, where it stands in the place of `{}`.
+    /// Each target, and a template that names its series; `{}` is the target.
     targets: Vec<(String, String)>,
     /// Its width and height on the grid.
     pub(crate) size: (u32, u32),

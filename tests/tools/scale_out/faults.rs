@@ -2,6 +2,7 @@
 //! missing points are counted before and after a restart of the relay, which makes the sender send everything in
 //! `resend_window` again.
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,7 @@ use sandbox::{Process, proc, wait};
 use tools::say;
 
 use super::feed::{Feed, POINTS};
-use super::stores::{Store, counts};
+use super::stores::{Counts, Store, counts};
 
 /// How long after a tick has entered the queue its fault comes, while the relay is passing it on.
 const DELAYS: [u64; 3] = [60, 150, 400];
@@ -24,6 +25,7 @@ const IDLE: u64 = 20;
 
 /// The relay, the stores and the feed.
 pub(crate) struct Relaying {
+    pub(crate) name: &'static str,
     pub(crate) stores: Vec<Store>,
     pub(crate) relay: Process,
     pub(crate) feed: Feed,
@@ -32,14 +34,16 @@ pub(crate) struct Relaying {
 impl Relaying {
     /// Runs the whole scenario. `read` reads the stored ticks as a user would.
     pub(crate) fn play(mut self, read: impl Fn(usize) -> Result<()>) -> Result<()> {
+        say(&format!("\n## {}\n\n{POINTS} points a tick\n\n", self.name))?;
         self.feed.push()?;
         self.feed.sent()?;
-        let (series, _) = self.settled()?;
-        ensure!(series.iter().sum::<usize>() == POINTS, "series: {series:?}");
-        say(&format!("| series of the stores | {series:?} |\n|---|---|\n"))?;
+        let counts = self.settled()?;
+        ensure!(counts.series.iter().sum::<usize>() == POINTS, "series: {:?}", counts.series);
+        say(&format!("| series of the stores | {:?} |\n|---|---|\n", counts.series))?;
         self.steady()?;
         read(self.feed.ticks.len())?;
         for (fault, kills) in [("SIGTERM", false), ("SIGKILL", true)] {
+            let first = self.feed.ticks.len();
             for (store, delay) in DELAYS.into_iter().enumerate() {
                 self.feed.push()?;
                 wait::pause(Duration::from_millis(delay));
@@ -47,14 +51,16 @@ impl Relaying {
             }
             self.feed.push()?;
             self.feed.sent()?;
-            let (_, missing) = self.settled()?;
-            say(&format!("| missing after {fault} of each store | {missing} |\n"))?;
+            let counts = self.settled()?;
+            self.row(&format!("missing after {fault} of each store"), &counts, first)?;
             let before = self.feed.status();
             self.relay.stop()?;
             self.relay.start()?;
             let after = self.feed.resent(before.connects)?;
-            let (_, missing) = self.settled()?;
+            let counts = self.settled()?;
+            self.row("missing after a restart of the relay", &counts, first)?;
             say(&format!("| points sent again | {} |\n", after.resent.saturating_sub(before.resent)))?;
+            let missing: usize = self.feed.ticks.iter().flat_map(|tick| counts.missing(*tick)).sum();
             ensure!(missing == 0, "{missing} points are missing in the end");
         }
         read(self.feed.ticks.len())?;
@@ -97,12 +103,45 @@ impl Relaying {
         process.start()
     }
 
+    /// What is missing, and which program lost it. Store number N was down in tick N after `first`. Points of earlier
+    /// ticks were lost after the store had read them. Points of that tick were on the way to the store, or already
+    /// read. For later ticks the relay had a queue.
+    fn row(&self, what: &str, counts: &Counts, first: usize) -> Result<()> {
+        let (mut read_before, mut of_the_tick, mut later, mut all) = (0, 0, 0, Vec::new());
+        for (number, tick) in self.feed.ticks.iter().enumerate() {
+            let missing = counts.missing(*tick);
+            if missing.iter().all(|count| *count == 0) {
+                continue;
+            }
+            for (store, count) in missing.iter().enumerate() {
+                *match number.cmp(&(first + store)) {
+                    Ordering::Less => &mut read_before,
+                    Ordering::Equal => &mut of_the_tick,
+                    Ordering::Greater => &mut later,
+                } += count;
+            }
+            all.push(match number.checked_sub(first) {
+                Some(number) => format!("tick {}: {missing:?}", number + 1),
+                None => format!("a tick before: {missing:?}"),
+            });
+        }
+        if all.is_empty() {
+            return say(&format!("| {what} | nothing |\n"));
+        }
+        say(&format!(
+            "| {what} | {} |\n| of which the store had read before | {read_before} |\n| of the tick of the fault: on its way to the store, or read by it | \
+             {of_the_tick} |\n| of later ticks: the relay | {later} |\n",
+            all.join("; ")
+        ))
+    }
+
     /// Waits until all points of all ticks are there, or until nothing changes any more.
-    fn settled(&mut self) -> Result<(Vec<usize>, usize)> {
-        let (mut before, mut since) = ((Vec::new(), 0), Instant::now());
+    fn settled(&mut self) -> Result<Counts> {
+        let (mut before, mut since) = (Counts::default(), Instant::now());
         loop {
-            let counts = counts(&self.stores, &self.feed.ticks)?;
-            if counts.1 == 0 && counts.0.iter().sum::<usize>() == POINTS {
+            let counts = counts(&self.stores)?;
+            let missing: usize = self.feed.ticks.iter().flat_map(|tick| counts.missing(*tick)).sum();
+            if missing == 0 && counts.series.iter().sum::<usize>() == POINTS {
                 return Ok(counts);
             }
             let worked: u64 = self.cpu().iter().sum();

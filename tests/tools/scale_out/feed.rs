@@ -1,16 +1,45 @@
 //! Ticks of 100,000 points through the daemon's own queue and sender.
 
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Status};
 use sandbox::{GraphiteWeb, unix_seconds, wait};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 pub(crate) const POINTS: usize = 100_000;
 /// Seconds between two ticks, and the stores' resolution.
 pub(crate) const STEP: u64 = 10;
 
 const PATIENCE: Duration = Duration::from_secs(900);
+
+/// The runtime in which the sender works while this thread waits for other things.
+pub(crate) struct Runtime {
+    handle: Handle,
+    end: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Runtime {
+    pub(crate) fn start() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (handle, end) = (runtime.handle().clone(), Arc::new(Notify::new()));
+        let ended = Arc::clone(&end);
+        let thread = std::thread::spawn(move || runtime.block_on(ended.notified()));
+        Ok(Self { handle, end, thread: Some(thread) })
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.end.notify_one();
+        // A thread that panicked has already said so.
+        let _ended = self.thread.take().map(JoinHandle::join);
+    }
+}
 
 /// A queue in memory, and its sender.
 pub(crate) struct Feed {
@@ -21,7 +50,8 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    pub(crate) fn start(address: &str, protocol: Protocol) -> Result<Self> {
+    pub(crate) fn start(runtime: &Runtime, address: &str, protocol: Protocol) -> Result<Self> {
+        let _inside = runtime.handle.enter();
         let limits = Limits {
             max_bytes: 2 << 30,
             max_age: Duration::from_secs(3600),
@@ -43,7 +73,10 @@ impl Feed {
         let mut batch = Batch::new(i64::try_from(timestamp)?);
         let number = u32::try_from(self.ticks.len())? + 1;
         for point in 0..POINTS {
-            batch.push(format!("cluster.scale.group{}.gauge-{point}", point % 100), f64::from(number));
+            batch.push_joined(
+                &[&format!("cluster.scale.group{}.gauge-{point}", point % 100)],
+                f64::from(number),
+            );
         }
         self.ticks.push(timestamp);
         self.queue.push(&batch);
@@ -51,8 +84,9 @@ impl Feed {
     }
 
     /// Waits until nothing is due.
-    pub(crate) fn sent(&self) -> Result<()> {
-        wait::until("a receiver of all that is due", PATIENCE, || self.sender.status().due() == 0).map(drop)
+    pub(crate) fn sent(&self) -> Result<Status> {
+        wait::until("a receiver of all that is due", PATIENCE, || self.sender.status().due() == 0)?;
+        Ok(self.sender.status())
     }
 
     /// Waits until everything that could be lost with the relay has been sent again after its restart.

@@ -16,11 +16,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use carbon::Protocol;
 use sandbox::{Folder, GraphiteWeb, Relay};
-use tokio::runtime::Builder;
-use tools::{end, say};
+use tools::end;
 
 use self::faults::Relaying;
-use self::feed::{Feed, POINTS};
+use self::feed::{Feed, Runtime};
 use self::stores::Store;
 
 fn main() -> ExitCode {
@@ -52,7 +51,7 @@ fn c_relay() -> Result<()> {
     let relay = Relay::c(&folder, &caches.iter().collect::<Vec<_>>())?;
     let stores = caches.into_iter().map(Store::Cache).collect();
     let name = "carbon-c-relay, carbon_ch over three carbon-caches";
-    play(name, stores, relay, Protocol::Plaintext, move |stored| feed::read_through(&web, stored))
+    play(name, stores, relay, Protocol::Plaintext, |stored| feed::read_through(&web, stored))
 }
 
 fn relay() -> Result<()> {
@@ -72,20 +71,17 @@ fn vmagent() -> Result<()> {
     play("vmagent over three VictoriaMetrics", stores, agent, Protocol::Plaintext, |_| Ok(()))
 }
 
-/// Runs the whole scenario in a thread of its own, while the sender works in this one. `read` reads the stored ticks as a user would.
+/// Runs the whole scenario. `read` reads the stored ticks as a user would.
 fn play(
-    name: &str,
+    name: &'static str,
     stores: Vec<Store>,
     relay: Relay,
     protocol: Protocol,
-    read: impl Fn(usize) -> Result<()> + Send + 'static,
+    read: impl Fn(usize) -> Result<()>,
 ) -> Result<()> {
-    say(&format!("\n## {name}\n\n{POINTS} points a tick\n\n"))?;
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(runtime.spawn_blocking(move || {
-        let feed = Feed::start(&relay.address(), protocol)?;
-        Relaying { stores, relay: relay.process, feed }.play(read)
-    }))?
+    let runtime = Runtime::start()?;
+    let feed = Feed::start(&runtime, &relay.address(), protocol)?;
+    Relaying { name, stores, relay: relay.process, feed }.play(read)
 }
 
 /// A program from the VictoriaMetrics that run.sh has unpacked; the installed one may be too old.

@@ -1,5 +1,6 @@
-//! Three stores of one kind, and how many points are missing in them.
+//! Three stores of one kind, and the number of points of each tick in each of them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
@@ -8,6 +9,23 @@ use sandbox::{Carbon, Folder, Process, Series, VictoriaMetrics};
 
 use super::feed::{POINTS, STEP};
 use super::victoria;
+
+/// By timestamp, how many of its series have a point in each store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) series: Vec<usize>,
+    points: Vec<BTreeMap<u64, usize>>,
+}
+
+impl Counts {
+    /// Missing points of a tick, by store. Each series belongs to one store.
+    pub(crate) fn missing(&self, timestamp: u64) -> Vec<usize> {
+        let stores = self.series.iter().zip(&self.points);
+        stores
+            .map(|(series, points)| series.saturating_sub(points.get(&timestamp).copied().unwrap_or(0)))
+            .collect()
+    }
+}
 
 /// One store.
 pub(crate) enum Store {
@@ -41,18 +59,21 @@ impl Store {
     }
 }
 
-/// How many series each store has, and how many points of these ticks are missing. Each series belongs to one store.
-pub(crate) fn counts(stores: &[Store], ticks: &[u64]) -> Result<(Vec<usize>, usize)> {
-    let (mut counts, mut missing) = (Vec::new(), 0);
+/// What all of them have.
+pub(crate) fn counts(stores: &[Store]) -> Result<Counts> {
+    let mut counts = Counts::default();
     for store in stores {
         let series = store.series()?;
-        missing +=
-            series.iter().flat_map(|points| ticks.iter().filter(move |tick| !points.contains(tick))).count();
-        counts.push(series.len());
+        let mut points = BTreeMap::new();
+        for timestamp in series.iter().flatten() {
+            *points.entry(*timestamp).or_insert(0) += 1;
+        }
+        counts.series.push(series.len());
+        counts.points.push(points);
     }
-    let all: usize = counts.iter().sum();
+    let all: usize = counts.series.iter().sum();
     ensure!(all <= POINTS, "{all} series: some are in two stores");
-    Ok((counts, missing))
+    Ok(counts)
 }
 
 /// Three carbon-caches.
