@@ -1,5 +1,5 @@
 //! Everything that the daemon has of one cluster: its readers, its collectors, the tick under way, and what is known of
-//! slurmctld. A changed `[slurm]` replaces it as a whole, so that nothing of the old one is left.
+//! slurmctld. A changed `[slurm]` replaces it as a whole, so that nothing of the old one is left but what `replace` names.
 
 mod seen;
 mod tick;
@@ -212,19 +212,23 @@ impl Cluster {
         self.seen.standby(ahead, unix_now());
     }
 
-    /// slurm.conf may be replaced by another cluster's. Then nothing about the old cluster is published under the new
-    /// name.
-    pub(crate) fn know(&mut self, name: &str, config: &Config) {
+    /// slurm.conf may be replaced by another cluster's, also while the daemon is down. Then nothing about the old cluster is published under
+    /// the new name. `is_of_another`: whether what a collector remembers is of a cluster with another name.
+    pub(crate) fn know(&mut self, name: &str, config: &Config, is_of_another: impl Fn(&'static str) -> bool) {
         match self.name() {
             Some(known) if known == name => return,
             Some(old) => {
                 warn!(old, new = name, "slurm.conf now names another cluster; all collectors start again");
                 self.collecting = Collecting::start(config.interval, &config.collectors, |_| None);
             }
-            None if self.seen.entry.nameless => {
-                info!(cluster = name, "the cluster's name is known; points are sent now");
+            None => {
+                let collecting = mem::take(&mut self.collecting);
+                let stays = |collector| !is_of_another(collector);
+                self.collecting = collecting.restart(config.interval, &config.collectors, stays, |_| None);
+                if self.seen.entry.nameless {
+                    info!(cluster = name, "the cluster's name is known; points are sent now");
+                }
             }
-            None => {}
         }
         (self.seen.entry.cluster, self.seen.entry.nameless) = (Some(name.to_owned()), false);
     }

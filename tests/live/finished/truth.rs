@@ -84,7 +84,8 @@ impl Row {
             wait: number(start).saturating_sub(since.unwrap_or_default()),
             run: number(run),
             limit: Some(number(limit) * 60).filter(|seconds| *seconds > 0),
-            cpu: number(cpu),
+            // Of a row without allocated TRES, of which slurmdbd has only the end, sacct shows the CPUs that were requested.
+            cpu: if tres.is_empty() { 0 } else { number(cpu) },
             gpu: number(run) * count(tres, "gres/gpu"),
             node: number(run) * count_nodes(nodes),
             node_of_tres: number(run) * count(tres, "node"),

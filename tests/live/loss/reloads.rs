@@ -6,13 +6,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
+use sandbox::daemon::surveys;
 use sandbox::proc::Signal;
 use sandbox::{
-    IN_USE, Imitation, Invocation, Manner, Sink, Stage, destination, find_program, free_port, now, wait,
+    Folder, IN_USE, Imitation, Invocation, Manner, Sink, Stage, destination, find_program, free_port, now,
+    wait,
 };
+
+use slurm_snapshot::{NodeMark, Nodes, Partitions, Reading, Reply, Visibility};
 
 use super::side_by_side;
 use super::sizes::Size;
+
+/// libslurm's numbers of node states.
+const DOWN: u32 = 1;
+const IDLE: u32 = 2;
 
 #[test]
 fn a_configuration_that_is_read_again() {
@@ -67,13 +75,40 @@ fn changed() -> Result<String> {
     Ok(format!("{}, {sent} points sent before and {after} after", stage.clean()?))
 }
 
-/// Nothing of the new cluster is published under the old one's name, and the log says again who answers.
+/// A reader whose only node has these states in one round after another; the last stays.
+fn with_node(folder: &Folder, name: &str, states: [u32; 3]) -> Result<String> {
+    let answer = |state| {
+        let marks = vec![NodeMark { name: "n1".to_owned(), state, ..NodeMark::default() }];
+        let nodes = Nodes { marks, partitions: Some(Partitions::default()), ..Nodes::default() };
+        let visibility = Some(Visibility { private: Vec::new(), privileged: Some(false) });
+        let reply = Some(Reply::Nodes(Box::new(nodes)));
+        Imitation::answer(Reading { reply, visibility, ..Imitation::reading() })
+    };
+    let [first, second, third] = states.map(answer);
+    let nodes = format!(
+        "round=$((round + 1)); case $round in 1) {} ;; 2) {} ;; *) {} ;; esac",
+        first?, second?, third?
+    );
+    let serving = Imitation::serving(&[("nodes", &nodes)], "answer");
+    Ok(Imitation::new(folder, name, &format!("sleep 3; {serving}"))?.toml())
+}
+
+/// Nothing of the new cluster is published under the old one's name, nothing that was counted of the old one under the new one's, and the
+/// log says again who answers.
 fn another_cluster() -> Result<String> {
+    const BEGUN: &str = ".slurm_nodes.events.total.gauge-begun_total";
     let mut stage = Stage::new(&Options::default())?;
-    stage.plan.top = "prefix = \"cluster.{cluster}\"\n".to_owned();
+    let nodes = surveys(&["nodes"]).replace("2s", "1s") + "events = true\n";
+    stage.plan.top = format!("prefix = \"cluster.{{cluster}}\"\n{nodes}");
+    stage.plan.slurm = Some(with_node(&stage.folder, "first", [IDLE, IDLE, DOWN])?);
     stage.configure()?;
     let mut stage = stage.run()?;
-    stage.plan.slurm = Some(Imitation::new(&stage.folder, "second", "sleep 3; hello; serve")?.toml());
+    let path = format!("cluster.imitation{BEGUN}");
+    wait::until("an outage", wait::LIMIT, || {
+        let is_begun = |points: &sandbox::Points| points.get(&path).is_some_and(|begun| *begun > 0.5);
+        stage.tick().is_ok() && stage.collected.counted().any(|(_, points)| is_begun(points))
+    })?;
+    stage.plan.slurm = Some(with_node(&stage.folder, "second", [IDLE; 3])?);
     let script = stage.folder.path().join("second");
     fs::write(&script, fs::read_to_string(&script)?.replace("\"imitation\"", "\"second\""))?;
     let since = stage.reload()?;
@@ -81,11 +116,17 @@ fn another_cluster() -> Result<String> {
     let answers = stage.said(in_use, "slurmctld answers")?;
     ensure!(answers.line.contains("second"), "{}", answers.line);
     stage.ticks(3)?;
+    let path = format!("cluster.second{BEGUN}");
     let ticks: Vec<_> = stage.collected.counted().filter(|(at, _)| *at as f64 > in_use).collect();
     for (at, points) in &ticks {
         let other = points.keys().find(|path| !path.starts_with("cluster.second."));
         ensure!(other.is_none(), "at {at}: {other:?}");
     }
+    let begun: Vec<f64> = ticks.iter().filter_map(|(_, points)| points.get(&path).copied()).collect();
+    ensure!(
+        !begun.is_empty() && begun.iter().all(|begun| *begun < 0.5),
+        "outages of the old cluster: {begun:?}"
+    );
     let first = ticks.first().context("no tick")?.0;
     let silent = first as f64 - in_use;
     ensure!(silent > 2.0, "a tick after {silent:.1} s, when the name was not known");

@@ -141,7 +141,7 @@ impl Daemon {
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
             grid: Grid::new(config.interval, clock::now()),
-            cluster: Cluster::start(&config, &readers, &|name| remembering::memory(&queue, name)),
+            cluster: Cluster::start(&config, &readers, &|name| remembering::memory(&queue, name, None)),
             readers,
             queue,
             senders,

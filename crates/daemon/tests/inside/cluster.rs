@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use slurm_points::replies::SurveyReplies;
+use slurm_snapshot::{Nodes, Partitions, Reply};
+
 use super::*;
 
 fn config(slurm: &str) -> Config {
@@ -19,7 +22,7 @@ async fn a_changed_slurm_forgets_the_name_and_not_that_the_log_misses_it() {
     assert_eq!((cluster.prefix(&prefix, "h"), cluster.seen.entry.nameless), (None, true));
     cluster.replace(&config("timeout = \"9s\""), &readers, none);
     assert!(cluster.seen.entry.nameless);
-    cluster.know("alpha", &config(""));
+    cluster.know("alpha", &config(""), |_| false);
     assert_eq!(
         (cluster.prefix(&prefix, "h").as_deref(), cluster.seen.entry.nameless),
         (Some("alpha"), false)
@@ -40,4 +43,31 @@ async fn a_changed_slurm_leaves_a_commit_of_finished_jobs_to_its_end() {
     assert_eq!(cluster.finished.as_ref().and_then(Accounting::ticket), Some(7));
     let ledger = cluster.finished.as_ref().and_then(Accounting::ledger).unwrap();
     assert_eq!(ledger.counts().cluster, "alpha");
+}
+
+/// Totals of the old cluster's nodes went on under the new one's name, and its users kept their paths.
+#[tokio::test]
+async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_name_is_known() {
+    let config =
+        Config::of("[slurm]\nreader = \"/nonexistent\"\n[collectors.nodes]\nenabled = true\nevents = true\n");
+    let memory = "{\"last\":1700000000,\"total\":{\"reboots\":41}}";
+    let reboots = |is_of_another: bool| {
+        let readers = ReaderMemory::default();
+        let mut cluster = Cluster::start(&config, &readers, &|_| Some(memory.to_owned()));
+        cluster.know("beta", &config, |collector| is_of_another && collector == "nodes");
+        let asked = cluster.collecting.needs(Role::Surveys).unwrap();
+        let nodes = Nodes { partitions: Some(Partitions::default()), ..Nodes::default() };
+        let reply = Some(Reply::Nodes(Box::new(nodes)));
+        let mut replies = SurveyReplies::default();
+        replies.insert(ReplyKind::Nodes, Reading { reply, ..Reading::default() }.into());
+        let mut batch = Batch::new(1_700_000_060);
+        let done = RoundResult { timestamp: 1_700_000_060, asked, replies };
+        cluster.collecting.collect_survey(DueCollectors::All, &done, 1_700_000_060, "c", &mut batch);
+        let mut points = batch.points();
+        points
+            .find(|point| point.path().ends_with("gauge-reboots_total"))
+            .map(|point| point.value().to_string())
+    };
+    assert_eq!(reboots(false).as_deref(), Some("41"));
+    assert_eq!(reboots(true).as_deref(), Some("0"));
 }

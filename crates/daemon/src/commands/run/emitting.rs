@@ -29,7 +29,7 @@ impl Daemon {
     pub(super) fn answered(&mut self, tick: Option<i64>, outcome: Outcome) {
         if outcome.as_ref().is_ok_and(|reading| reading.reply == Some(Reply::Standby)) {
             if let Some(name) = outcome.ok().and_then(|reading| reading.cluster) {
-                self.cluster.know(&name, &self.config);
+                self.know(&name);
             }
             self.cluster.note_standby();
             if let Some(timestamp) = tick {
@@ -73,7 +73,7 @@ impl Daemon {
         let surveys = self.cluster.survey_source().and_then(|source| source.status().pid);
         self.health.look_at_memory(self.cluster.statistics.status().pid, surveys);
         if let Some(name) = reading.and_then(|reading| reading.cluster.as_ref()) {
-            self.cluster.know(name, &self.config);
+            self.know(name);
         }
         let prefix = self.cluster.prefix(&self.config.prefix, &self.host);
         let is_published = self.note_tick(&outcome);
@@ -122,7 +122,8 @@ impl Daemon {
             info!("the active slurmctld runs on this host now; its figures are published");
             self.remember(i64::MAX);
             let Self { cluster, queue, config, .. } = self;
-            cluster.restart_collectors(config, |name| remembering::memory(queue, name));
+            let name = cluster.name().map(str::to_owned);
+            cluster.restart_collectors(config, |it| remembering::memory(queue, it, name.as_deref()));
         }
         is_published
     }

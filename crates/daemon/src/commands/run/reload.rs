@@ -33,8 +33,8 @@ impl Loading {
     }
 }
 
-/// What a new configuration changes, in the order in which that is done. Whatever is not here has no state: it is read from the new
-/// configuration when it is needed.
+/// What a new configuration changes, where old and new must be compared. The rest is given the new configuration, or reads it when it is
+/// needed.
 #[derive(Debug, PartialEq, Eq)]
 struct ReloadPlan {
     log: bool,
@@ -131,7 +131,8 @@ impl Daemon {
         self.change_destinations(&config, &plan.connections);
         self.remember(i64::MAX);
         let Self { cluster, queue, readers, .. } = self;
-        let memory: &dyn Fn(_) -> _ = &|name| remembering::memory(queue, name);
+        let name = cluster.name().map(str::to_owned).filter(|_| plan.cluster != ClusterChange::Another);
+        let memory: &dyn Fn(_) -> _ = &|collector| remembering::memory(queue, collector, name.as_deref());
         match plan.cluster {
             ClusterChange::Another => cluster.replace(&config, readers, memory),
             ClusterChange::Collectors(changed) => cluster.reconfigure(&config, &changed, readers, memory),

@@ -1,4 +1,4 @@
-//! What collectors must know after a restart: bytes in the queue's log, by the collector's name.
+//! What collectors must know after a restart: bytes in the queue's log, by the collector's name. Their first line is the cluster's name.
 //!
 //! Without `queue.dir` they last as long as the process. Only the collector knows what they mean, and ignores what it
 //! cannot read.
@@ -32,9 +32,11 @@ pub(super) async fn wait(queue: &Queue) {
     }
 }
 
-/// What the collector stored last.
-pub(super) fn memory(queue: &Queue, collector: &str) -> Option<String> {
-    String::from_utf8(queue.stored(&key(collector))?.to_vec()).ok()
+/// What the collector stored last, unless `cluster` and the name of the cluster that it is of are known and differ.
+pub(super) fn memory(queue: &Queue, collector: &str, cluster: Option<&str>) -> Option<String> {
+    let text = String::from_utf8(queue.stored(&key(collector))?.to_vec()).ok()?;
+    let (of, memory) = text.split_once('\n')?;
+    (of.is_empty() || cluster.is_none_or(|name| name == of)).then(|| memory.to_owned())
 }
 
 /// The file in queue.dir with the reader that was used last. It is not in the log, whose first segment it would hold on a full disk.
@@ -71,6 +73,13 @@ impl Daemon {
         }));
     }
 
+    /// Takes the cluster's name from a reading.
+    pub(super) fn know(&mut self, name: &str) {
+        let Self { cluster, queue, config, .. } = self;
+        let has = |collector, of| memory(queue, collector, of).is_some();
+        cluster.know(name, config, |collector| has(collector, None) && !has(collector, Some(name)));
+    }
+
     /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds, or the end of time
     /// for what must not wait.
     pub(super) fn remember(&mut self, now: i64) {
@@ -78,9 +87,11 @@ impl Daemon {
         if (0..EVERY).contains(&now.saturating_sub(self.remembered)) || !self.queue.is_read() {
             return;
         }
+        let cluster = self.cluster.name().unwrap_or_default().to_owned();
         let memories = self.cluster.collecting.changed_memories();
-        let memories: Vec<_> =
-            memories.map(|(name, memory)| (key(name), memory.into_bytes().into())).collect();
+        let memories: Vec<_> = memories
+            .map(|(name, memory)| (key(name), format!("{cluster}\n{memory}").into_bytes().into()))
+            .collect();
         if !memories.is_empty() {
             self.remembered = self.last_tick.unwrap_or_default();
             self.queue.keep(memories);
