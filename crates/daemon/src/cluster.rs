@@ -1,5 +1,5 @@
 //! Everything that the daemon has of one cluster: its readers, its collectors, the tick under way, and what is known of
-//! slurmctld. A changed `[slurm]` replaces it as a whole, so that nothing of the old one is left but what `replace` names.
+//! slurmctld. A changed `[slurm]` replaces it as a whole: nothing of the old one is left but what `replace` names, and what collectors recall until the name is known.
 
 mod seen;
 mod tick;
@@ -212,24 +212,20 @@ impl Cluster {
         self.seen.standby(ahead, unix_now());
     }
 
-    /// slurm.conf may be replaced by another cluster's, also while the daemon is down. Then nothing about the old cluster is published under
-    /// the new name. `is_of_another`: whether what a collector remembers is of a cluster with another name.
-    pub(crate) fn know(&mut self, name: &str, config: &Config, is_of_another: impl Fn(&'static str) -> bool) {
+    /// Takes the cluster's name. Whose figures were collected before it was known, or under another name, is not certain: all collectors start
+    /// again, with what `memory` has of this cluster.
+    pub(crate) fn know(&mut self, name: &str, config: &Config, memory: Memory<'_>) {
         match self.name() {
             Some(known) if known == name => return,
             Some(old) => {
                 warn!(old, new = name, "slurm.conf now names another cluster; all collectors start again");
-                self.collecting = Collecting::start(config.interval, &config.collectors, |_| None);
             }
-            None => {
-                let collecting = mem::take(&mut self.collecting);
-                let stays = |collector| !is_of_another(collector);
-                self.collecting = collecting.restart(config.interval, &config.collectors, stays, |_| None);
-                if self.seen.entry.nameless {
-                    info!(cluster = name, "the cluster's name is known; points are sent now");
-                }
+            None if self.seen.entry.nameless => {
+                info!(cluster = name, "the cluster's name is known; points are sent now");
             }
+            None => {}
         }
+        self.restart_collectors(config, memory);
         (self.seen.entry.cluster, self.seen.entry.nameless) = (Some(name.to_owned()), false);
     }
 

@@ -103,11 +103,15 @@ fn another_cluster() -> Result<String> {
     stage.plan.slurm = Some(with_node(&stage.folder, "first", [IDLE, IDLE, DOWN])?);
     stage.configure()?;
     let mut stage = stage.run()?;
-    let path = format!("cluster.imitation{BEGUN}");
-    wait::until("an outage", wait::LIMIT, || {
-        let is_begun = |points: &sandbox::Points| points.get(&path).is_some_and(|begun| *begun > 0.5);
-        stage.tick().is_ok() && stage.collected.counted().any(|(_, points)| is_begun(points))
-    })?;
+    // Survey's points come after the tick's.
+    let until = |stage: &mut Stage, cluster: &str, is: fn(f64) -> bool| {
+        let path = format!("cluster.{cluster}{BEGUN}");
+        wait::until("outages", wait::LIMIT, || {
+            let is_it = |points: &sandbox::Points| points.get(&path).is_some_and(|begun| is(*begun));
+            stage.tick().is_ok() && stage.collected.counted().any(|(_, points)| is_it(points))
+        })
+    };
+    until(&mut stage, "imitation", |begun| begun > 0.5)?;
     stage.plan.slurm = Some(with_node(&stage.folder, "second", [IDLE; 3])?);
     let script = stage.folder.path().join("second");
     fs::write(&script, fs::read_to_string(&script)?.replace("\"imitation\"", "\"second\""))?;
@@ -115,7 +119,7 @@ fn another_cluster() -> Result<String> {
     let in_use = stage.said(since, IN_USE)?.at;
     let answers = stage.said(in_use, "slurmctld answers")?;
     ensure!(answers.line.contains("second"), "{}", answers.line);
-    stage.ticks(3)?;
+    until(&mut stage, "second", |_| true)?;
     let path = format!("cluster.second{BEGUN}");
     let ticks: Vec<_> = stage.collected.counted().filter(|(at, _)| *at as f64 > in_use).collect();
     for (at, points) in &ticks {

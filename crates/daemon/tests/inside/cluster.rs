@@ -22,7 +22,7 @@ async fn a_changed_slurm_forgets_the_name_and_not_that_the_log_misses_it() {
     assert_eq!((cluster.prefix(&prefix, "h"), cluster.seen.entry.nameless), (None, true));
     cluster.replace(&config("timeout = \"9s\""), &readers, none);
     assert!(cluster.seen.entry.nameless);
-    cluster.know("alpha", &config(""), |_| false);
+    cluster.know("alpha", &config(""), none);
     assert_eq!(
         (cluster.prefix(&prefix, "h").as_deref(), cluster.seen.entry.nameless),
         (Some("alpha"), false)
@@ -54,7 +54,7 @@ async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_nam
     let reboots = |is_of_another: bool| {
         let readers = ReaderMemory::default();
         let mut cluster = Cluster::start(&config, &readers, &|_| Some(memory.to_owned()));
-        cluster.know("beta", &config, |collector| is_of_another && collector == "nodes");
+        cluster.know("beta", &config, &|_| (!is_of_another).then(|| memory.to_owned()));
         let asked = cluster.collecting.needs(Role::Surveys).unwrap();
         let nodes = Nodes { partitions: Some(Partitions::default()), ..Nodes::default() };
         let reply = Some(Reply::Nodes(Box::new(nodes)));

@@ -131,7 +131,7 @@ impl Daemon {
         self.change_destinations(&config, &plan.connections);
         self.remember(i64::MAX);
         let Self { cluster, queue, readers, .. } = self;
-        let name = cluster.name().map(str::to_owned).filter(|_| plan.cluster != ClusterChange::Another);
+        let name = cluster.name().map(str::to_owned);
         let memory: &dyn Fn(_) -> _ = &|collector| remembering::memory(queue, collector, name.as_deref());
         match plan.cluster {
             ClusterChange::Another => cluster.replace(&config, readers, memory),

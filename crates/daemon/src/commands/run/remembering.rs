@@ -1,4 +1,5 @@
-//! What collectors must know after a restart: bytes in the queue's log, by the collector's name. Their first line is the cluster's name.
+//! What collectors must know after a restart: bytes in the queue's log, by the collector's name. Their first line is the cluster's name,
+//! empty while that is not known.
 //!
 //! Without `queue.dir` they last as long as the process. Only the collector knows what they mean, and ignores what it
 //! cannot read.
@@ -32,11 +33,17 @@ pub(super) async fn wait(queue: &Queue) {
     }
 }
 
-/// What the collector stored last, unless `cluster` and the name of the cluster that it is of are known and differ.
+/// What the collector stored last, but not what it stored under another name than `cluster`. A name that is not known fits any.
 pub(super) fn memory(queue: &Queue, collector: &str, cluster: Option<&str>) -> Option<String> {
+    let (of, memory) = stored(queue, collector)?;
+    (of.is_empty() || cluster.is_none_or(|name| name == of)).then_some(memory)
+}
+
+/// The cluster's name, and what the collector stored last.
+fn stored(queue: &Queue, collector: &str) -> Option<(String, String)> {
     let text = String::from_utf8(queue.stored(&key(collector))?.to_vec()).ok()?;
-    let (of, memory) = text.split_once('\n')?;
-    (of.is_empty() || cluster.is_none_or(|name| name == of)).then(|| memory.to_owned())
+    let (cluster, memory) = text.split_once('\n')?;
+    Some((cluster.to_owned(), memory.to_owned()))
 }
 
 /// The file in queue.dir with the reader that was used last. It is not in the log, whose first segment it would hold on a full disk.
@@ -76,8 +83,7 @@ impl Daemon {
     /// Takes the cluster's name from a reading.
     pub(super) fn know(&mut self, name: &str) {
         let Self { cluster, queue, config, .. } = self;
-        let has = |collector, of| memory(queue, collector, of).is_some();
-        cluster.know(name, config, |collector| has(collector, None) && !has(collector, Some(name)));
+        cluster.know(name, config, &|collector| memory(queue, collector, Some(name)));
     }
 
     /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds, or the end of time
@@ -87,14 +93,37 @@ impl Daemon {
         if (0..EVERY).contains(&now.saturating_sub(self.remembered)) || !self.queue.is_read() {
             return;
         }
-        let cluster = self.cluster.name().unwrap_or_default().to_owned();
-        let memories = self.cluster.collecting.changed_memories();
-        let memories: Vec<_> = memories
-            .map(|(name, memory)| (key(name), format!("{cluster}\n{memory}").into_bytes().into()))
-            .collect();
+        let cluster = self.cluster.name().map(str::to_owned);
+        // Without a name it may be of the cluster whose memory it began with.
+        let before = |collector| stored(&self.queue, collector).map_or_else(String::new, |(name, _)| name);
+        let memories = self.cluster.collecting.changed_memories().map(|(collector, memory)| {
+            let of = cluster.clone().unwrap_or_else(|| before(collector));
+            (key(collector), format!("{of}\n{memory}").into_bytes().into())
+        });
+        let memories: Vec<_> = memories.collect();
         if !memories.is_empty() {
             self.remembered = self.last_tick.unwrap_or_default();
             self.queue.keep(memories);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carbon::Limits;
+
+    use super::*;
+
+    /// A first line that is empty is of a cluster whose name was not known.
+    #[test]
+    fn what_was_stored_under_another_name_is_not_recalled() {
+        let queue = Queue::open(None, Limits::default(), &[]);
+        let texts = [("alphas", "alpha\nit"), ("nobodys", "\nit"), ("no_first_line", "it")];
+        queue.keep(texts.map(|(collector, text)| (key(collector), text.as_bytes().into())));
+        let recalled =
+            |cluster| ["alphas", "nobodys", "no_first_line"].map(|it| memory(&queue, it, cluster).is_some());
+        assert_eq!(recalled(Some("alpha")), [true, true, false]);
+        assert_eq!(recalled(Some("beta")), [false, true, false]);
+        assert_eq!(recalled(None), [true, true, false]);
     }
 }
