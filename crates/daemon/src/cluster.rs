@@ -1,5 +1,6 @@
 //! Everything that the daemon has of one cluster: its readers, its collectors, the tick under way, and what is known of
-//! slurmctld. A changed `[slurm]` replaces it as a whole: nothing of the old one is left but what `replace` names, and what collectors recall until the name is known.
+//! slurmctld. A changed `[slurm]` replaces it as a whole. Of the old one only what `replace` names is left, and, until the name is known,
+//! what collectors recall.
 
 mod seen;
 mod tick;
@@ -212,8 +213,8 @@ impl Cluster {
         self.seen.standby(ahead, unix_now());
     }
 
-    /// Takes the cluster's name. Whose figures were collected before it was known, or under another name, is not certain: all collectors start
-    /// again, with what `memory` has of this cluster.
+    /// Takes the cluster's name. What was collected before may be another cluster's. So all collectors start again, with what `memory` has of
+    /// this one.
     pub(crate) fn know(&mut self, name: &str, config: &Config, memory: Memory<'_>) {
         match self.name() {
             Some(known) if known == name => return,

@@ -1,8 +1,8 @@
 //! What collectors must know after a restart: bytes in the queue's log, by the collector's name. Their first line is the cluster's name,
 //! empty while that is not known.
 //!
-//! Without `queue.dir` they last as long as the process. Only the collector knows what they mean, and ignores what it
-//! cannot read.
+//! Without `queue.dir` they last as long as the process. Only the collector knows what the other lines mean, and ignores what
+//! it cannot read.
 
 use std::fs;
 use std::time::Duration;
