@@ -4,21 +4,25 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use sandbox::{Folder, Process, Sandbox, now, proc, slurm_graphite, wait};
+use sandbox::{Folder, Process, Sandbox, find_program, now, proc, slurm_graphite, wait};
 use tools::contender::{Contender, Turns, compile, cpu};
 
 /// Readings in a turn, one a second.
 const READINGS: f64 = 10.0;
+/// Readings whose system calls are counted.
+const CALLS_READINGS: u32 = 2;
 /// Seconds until the first readings have allocated their pages and buffers.
 pub(crate) const SETTLE: f64 = 2.0;
 
-/// What a turn cost a process and its child: CPU in µs and wake-ups a reading, and memory in KiB.
+/// What a turn cost a process and its child: CPU in µs, wake-ups and system calls a reading, and memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) cpu: [f64; 2],
     pub(crate) kib: [f64; 2],
     /// How often their threads have slept and were woken.
     pub(crate) wakes: [f64; 2],
+    /// Of both.
+    pub(crate) calls: f64,
 }
 
 pub(crate) type Costs = Turns<Cost>;
@@ -74,11 +78,13 @@ pub(crate) fn table(
     std::iter::once(head).chain(rows.iter().map(row)).collect()
 }
 
-/// How often they sleep and are woken.
+/// How often they sleep and are woken, and their system calls.
 pub(crate) fn wakes<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
-    let of = contenders
-        .map(|(name, costs)| format!("{name} {:.1}", costs.median(|cost| Part::Both.of(cost.wakes))));
-    format!("\nWake-ups a reading: {}.\n\n", of.join(", "))
+    let of = contenders.map(|(name, costs)| {
+        let wakes = costs.median(|cost| Part::Both.of(cost.wakes));
+        format!("{name} {wakes:.1} and {:.0}", costs.median(|cost| cost.calls))
+    });
+    format!("\nWake-ups and system calls a reading: {}.\n\n", of.join(", "))
 }
 
 /// The bare C loop.
@@ -89,7 +95,7 @@ pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender
         let mut floor =
             Process::new(&sandbox.folder, &name, program.clone()).env("SLURM_CONF", sandbox.slurm.conf());
         floor.spawn()?;
-        measure(floor, SETTLE)
+        measure(&sandbox.folder, floor, SETTLE)
     }))
 }
 
@@ -119,7 +125,7 @@ pub(crate) fn collector<'a>(
         let dir = folder.path().join(&name);
         let queue = if durable { format!("queue.dir = {dir:?}\n") } else { String::new() };
         let collector = Process::new(folder, &name, slurm_graphite()?);
-        measure(start(collector, folder, &name, &format!("{queue}{toml}"))?, settle)
+        measure(folder, start(collector, folder, &name, &format!("{queue}{toml}"))?, settle)
     })
 }
 
@@ -133,7 +139,7 @@ pub(crate) fn start(collector: Process, folder: &Folder, name: &str, toml: &str)
 }
 
 /// What `process` and its child cost in [`READINGS`] seconds of one reading each, after `settle` seconds. Ends the process.
-fn measure(mut process: Process, settle: f64) -> Result<Cost> {
+fn measure(folder: &Folder, mut process: Process, settle: f64) -> Result<Cost> {
     let pid = process.pid().context("a contender has ended")?;
     let child = proc::children(pid).first().copied();
     let both = |of: fn(u32) -> Result<f64>| anyhow::Ok([of(pid)?, child.map_or(Ok(0.0), of)?]);
@@ -152,6 +158,8 @@ fn measure(mut process: Process, settle: f64) -> Result<Cost> {
         cpu: a_reading(both(spent)?, spent_before),
         kib: both(kib)?,
         wakes: a_reading(both(slept)?, slept_before),
+        // Afterwards, because it slows them down.
+        calls: calls(folder, &[Some(pid), child])?,
     };
     process.stop()?;
     Ok(cost)
@@ -166,4 +174,21 @@ fn slept(pid: u32) -> Result<f64> {
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<f64>().ok())
     };
     Ok(tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum())
+}
+
+/// The system calls of these processes in a reading, from now, between two of them, as strace counts them.
+fn calls(folder: &Folder, pids: &[Option<u32>]) -> Result<f64> {
+    let pids: Vec<String> = pids.iter().flatten().map(u32::to_string).collect();
+    let name = format!("strace{}", pids.join("-"));
+    // A call that strace interrupts when it comes is not another one.
+    let counted = ["-f", "-c", "-U", "calls,name", "-e", "trace=!restart_syscall", "-p", &pids.join(",")];
+    let mut strace = Process::new(folder, &name, find_program("strace")?).args(counted);
+    strace.spawn()?;
+    wait::pause(Duration::from_secs(CALLS_READINGS.into()));
+    strace.signal(proc::Signal::INT)?;
+    strace.wait(wait::LIMIT)?;
+    let lines = strace.lines();
+    let total =
+        lines.iter().find_map(|line| line.strip_suffix(" total")).context("strace counted nothing")?;
+    Ok(total.trim().parse::<f64>()? / f64::from(CALLS_READINGS))
 }
