@@ -123,7 +123,7 @@ impl Stage {
         let (truth, sent) = self.settle()?;
         let expected = Expected::of(&self.accounting, &truth)?;
         let figures = sent.compare(&expected);
-        let figures = match sent.no_false_zero() {
+        let figures = match sent.no_false_zero(&versions::moved_ends(&self.accounting)?) {
             Ok(()) => figures
                 .with_context(|| format!("nodes listed and counted differ in {:#?}", truth.unlike()))?,
             Err(zeros) => bail!("{zeros}; {figures:?}"),

@@ -27,6 +27,15 @@ pub(super) fn record(accounting: &Accounting) -> Result<()> {
     accounting.sql(&statements).map(drop)
 }
 
+/// When slurmctld has changed the end of a row that had one, Unix seconds.
+pub(super) fn moved_ends(accounting: &Accounting) -> Result<Vec<u64>> {
+    let text = accounting.sql(
+        "select floor(unix_timestamp(j.made)) from slurm_acct_db.versions j where (select k.time_end from slurm_acct_db.versions k \
+         where k.job_db_inx = j.job_db_inx and k.seq < j.seq order by k.seq desc limit 1) not in (0, j.time_end)",
+    )?;
+    Ok(text.lines().map(str::parse).collect::<Result<_, _>>()?)
+}
+
 /// What may have been counted. Rows that never changed after their end, which are nearly all, leave no choice.
 pub(super) struct Expected {
     /// The least and the most that each figure may be.
