@@ -97,19 +97,19 @@ impl Stage {
         if self.accounting.slurmdbd.pid().is_none() { self.accounting.slurmdbd.start() } else { Ok(()) }
     }
 
-    /// Waits until slurmdbd knows the end of all jobs, and the daemon has counted as many, or does not in time.
-    fn settle(&self) -> Result<(Truth, Sent)> {
+    /// Waits until slurmdbd knows the end of all jobs, and every figure is as expected, or is not in time.
+    fn settle(&self) -> Result<(Truth, Expected, Sent)> {
         let truth = ended(&self.accounting)?;
-        let all = truth.jobs();
+        let expected = Expected::of(&self.accounting, &truth)?;
         // One of which slurmdbd has only the end counts after ten minutes.
         let is_partial = truth.rows.iter().any(|row| row.names[0].is_empty());
         let limit = MINUTE * if is_partial { 12 } else { 2 };
         let _missing = wait::until("the last job in Carbon", limit, || {
-            self.sent().is_ok_and(|sent| sent.last("total.work.gauge-jobs_total") == Some(all))
+            self.sent().is_ok_and(|sent| sent.compare(&expected).is_ok())
         });
         // Nothing more is counted afterwards.
         self.two_more_rounds()?;
-        Ok((truth, self.sent()?))
+        Ok((truth, expected, self.sent()?))
     }
 
     fn two_more_rounds(&self) -> Result<()> {
@@ -120,8 +120,7 @@ impl Stage {
 
     /// Compares all figures with what is expected. Returns how many jobs there were, and what was compared.
     fn check(&mut self) -> Result<(Truth, String)> {
-        let (truth, sent) = self.settle()?;
-        let expected = Expected::of(&self.accounting, &truth)?;
+        let (truth, expected, sent) = self.settle()?;
         let figures = sent.compare(&expected);
         let figures = match sent.no_false_zero(&versions::moved_ends(&self.accounting)?) {
             Ok(()) => figures

@@ -60,7 +60,7 @@ impl Play {
         self.cast.end(&self.stage.accounting)?;
         ended(&self.stage.accounting)?;
         self.stage.daemon.spawn()?;
-        let (truth, sent) = self.stage.settle()?;
+        let (truth, _, sent) = self.stage.settle()?;
         let slot = sent.first_after(slot).context("no round after the start")?;
         let (mut new, mut compared) = (truth.since(&before), 0);
         // Tasks that never started count half a minute after they are first seen: in a later round.

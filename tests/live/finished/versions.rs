@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use sandbox::Accounting;
 
 use super::truth::{Figures, Row, Truth, sql_rows};
 
 /// Rows of the record that say how a job ended. slurmctld reports the start after the end if slurmdbd was away, and the
 /// rest of an array within some seconds.
-const COMPLETE: &str = "j.time_end > 0 and j.state > 2 and j.`partition` != '' and (ifnull(j.array_task_str, '') = '' or not exists \
+const COMPLETE: &str = "j.time_end > 0 and j.time_end < 4294967294 and j.state > 2 and j.`partition` != '' and (ifnull(j.array_task_str, '') = '' or not exists \
      (select 1 from slurm_acct_db.versions k where k.job_db_inx = j.job_db_inx and k.seq > j.seq \
      and k.made < j.made + interval 25 second))";
 
@@ -27,13 +27,15 @@ pub(super) fn record(accounting: &Accounting) -> Result<()> {
     accounting.sql(&statements).map(drop)
 }
 
-/// When slurmctld has changed the end of a row that had one, Unix seconds.
-pub(super) fn moved_ends(accounting: &Accounting) -> Result<Vec<u64>> {
+/// The rows that had an end when it was changed, and when that was, Unix seconds.
+pub(super) fn moved_ends(accounting: &Accounting) -> Result<Vec<(u64, u64)>> {
     let text = accounting.sql(
-        "select floor(unix_timestamp(j.made)) from slurm_acct_db.versions j where (select k.time_end from slurm_acct_db.versions k \
-         where k.job_db_inx = j.job_db_inx and k.seq < j.seq order by k.seq desc limit 1) not in (0, j.time_end)",
+        "select job_db_inx, floor(unix_timestamp(made)) from (select job_db_inx, made, time_end, lag(time_end) over \
+         (partition by job_db_inx order by seq) old_end from slurm_acct_db.versions) v where old_end not in (0, time_end)",
     )?;
-    Ok(text.lines().map(str::parse).collect::<Result<_, _>>()?)
+    let words =
+        |line: &str| line.split_once('\t').and_then(|(row, at)| Some((row.parse().ok()?, at.parse().ok()?)));
+    text.lines().map(|line| words(line).with_context(|| line.to_owned())).collect()
 }
 
 /// What may have been counted. Rows that never changed after their end, which are nearly all, leave no choice.

@@ -176,15 +176,19 @@ fn slept(pid: u32) -> Result<f64> {
     Ok(tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum())
 }
 
-/// The system calls of these processes in a reading, from now, between two of them, as strace counts them.
+/// The system calls of these processes in a reading. strace counts a call when it returns: that which it interrupts counts, and that which still
+/// waits at the end does not. Starts between two readings.
 fn calls(folder: &Folder, pids: &[Option<u32>]) -> Result<f64> {
+    let end = now() + f64::from(CALLS_READINGS);
     let pids: Vec<String> = pids.iter().flatten().map(u32::to_string).collect();
     let name = format!("strace{}", pids.join("-"));
-    // A call that strace interrupts when it comes is not another one.
-    let counted = ["-f", "-c", "-U", "calls,name", "-e", "trace=!restart_syscall", "-p", &pids.join(",")];
-    let mut strace = Process::new(folder, &name, find_program("strace")?).args(counted);
+    let strace = Process::new(folder, &name, find_program("strace")?);
+    let mut strace = strace.args(["-f", "-c", "-U", "calls,name", "-p", &pids.join(",")]);
     strace.spawn()?;
-    wait::pause(Duration::from_secs(CALLS_READINGS.into()));
+    for pid in &pids {
+        strace.line(&format!("Process {pid} attached"), Duration::from_millis(400))?;
+    }
+    wait::pause(Duration::from_secs_f64((end - now()).max(0.0)));
     strace.signal(proc::Signal::INT)?;
     strace.wait(wait::LIMIT)?;
     let lines = strace.lines();
