@@ -67,7 +67,7 @@ if ! command -v dpkg-query >/dev/null; then
     [ -n "$missing" ] || exit 0
     cat >&2 <<END
 packages: missing here:$missing. On RHEL, Rocky and Alma, with EPEL and CRB enabled, as root:
-    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd slurm-slurmdbd mariadb-server munge python3-carbon python3-whisper supervisor
+    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd slurm-slurmdbd mariadb-server munge python3-carbon python3-whisper supervisor strace
 Where EPEL has no python3-carbon, install carbon and whisper with pip, and graphite-web for the tests of the dashboards.
 END
     exit 1
