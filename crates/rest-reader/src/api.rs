@@ -198,18 +198,52 @@ fn lacking(ApiPath { path, oldest, .. }: ApiPath) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-    use std::net::TcpListener;
+    use std::io::{ErrorKind, Write as _};
+    use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::*;
 
+    /// What the server still sends fills the connection that is given up.
+    #[test]
+    fn a_connection_that_is_given_up_is_closed_before_there_is_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut api = api(&listener);
+        let (open, is_open) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut before: Option<TcpStream> = None;
+            for mut stream in listener.incoming().flatten() {
+                let _ = open.send(before.is_some_and(|before| {
+                    before.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+                }));
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+                stream.set_nonblocking(true).unwrap();
+                while stream.write(&[b' '; 4096]).is_ok() {}
+                before = Some(stream);
+            }
+        });
+        for _ in 0..100 {
+            let path = ApiPath { path: "diag", oldest: 38, limit: 1 << 16 };
+            let problem = api.get(&mut Reading::default(), path, |_, _| ()).unwrap_err();
+            assert!(problem.text.contains("longer than"), "{problem}");
+            assert!(!is_open.recv().unwrap());
+        }
+    }
+
+    /// For this server.
+    fn api(listener: &TcpListener) -> Api {
+        let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let (token_file, user, ca_file, timeout) = (None, None, None, Duration::from_secs(30));
+        Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap()
+    }
+
     #[test]
     fn a_path_that_no_version_has_is_asked_for_in_each_and_the_problem_names_the_release_that_has_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let mut api = api(&listener);
         let requests_sent = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests_sent);
         std::thread::spawn(move || {
@@ -220,10 +254,7 @@ mod tests {
                     .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             }
         });
-        let timeout = Duration::from_secs(30);
-        let (token_file, user, ca_file) = (None, None, None);
         let mut reading = Reading::default();
-        let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
         for (path, oldest, requests, too_old) in [
             ("jobs/state", 41, 5, "Slurm 24.05 or newer"),
             ("diag", 38, 8, "Slurm 22.05, newer than 26.05"),

@@ -11,9 +11,9 @@ use super::truth::{Figures, Row, Truth, sql_rows};
 
 /// Rows of the record that say how a job ended. slurmctld reports the start after the end if slurmdbd was away, and the
 /// rest of an array within some seconds.
-const COMPLETE: &str = "j.time_end > 0 and j.time_end < 4294967294 and j.state > 2 and j.`partition` != '' and (ifnull(j.array_task_str, '') = '' or not exists \
-     (select 1 from slurm_acct_db.versions k where k.job_db_inx = j.job_db_inx and k.seq > j.seq \
-     and k.made < j.made + interval 25 second))";
+const COMPLETE: &str = "j.time_end > 0 and j.time_end < 4294967294 and j.state > 2 and j.`partition` != '' \
+     and (ifnull(j.array_task_str, '') = '' or not exists (select 1 from slurm_acct_db.versions k \
+     where k.job_db_inx = j.job_db_inx and k.seq > j.seq and k.made < j.made + interval 25 second))";
 
 pub(super) fn record(accounting: &Accounting) -> Result<()> {
     let copy = "for each row insert into versions \

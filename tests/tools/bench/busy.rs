@@ -9,7 +9,7 @@ use tools::contender::in_turn;
 use tools::{above, say};
 
 use crate::turns::Part::{Both, Child, Own};
-use crate::turns::{C_LOOP, floor, ours, ratio, table, wakes};
+use crate::turns::{C_LOOP, floor, ours, ratio, table, wakes_and_calls};
 
 /// The targets, compared with the C loop.
 const MOST_READER: f64 = 0.75;
@@ -46,7 +46,7 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
     ];
     say("While a neighbour at the lowest priority keeps every core awake:\n\n")?;
     say(&table("a reading of", (C_LOOP, &floor, Own), &rows))?;
-    say(&wakes([
+    say(&wakes_and_calls([
         ("the C loop", &floor),
         ("libslurm's reader and the daemon", &memory),
         ("with the queue on disk", &durable),

@@ -23,7 +23,7 @@ use tools::contender::in_turn;
 use tools::{above, end, say};
 
 use crate::turns::Part::{Both, Child, Own};
-use crate::turns::{C_LOOP, Cost, SETTLE, collector, floor, ours, ratio, table, wakes};
+use crate::turns::{C_LOOP, Cost, SETTLE, collector, floor, ours, ratio, table, wakes_and_calls};
 
 /// Readings in a turn of forking sdiag, which costs so much more that a few are enough.
 const FORKS: u32 = 4;
@@ -106,7 +106,7 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         ("forking sdiag and parsing it in Python", &fork, Own),
     ];
     say(&table("a reading of", (C_LOOP, &floor, Own), &rows))?;
-    say(&wakes([
+    say(&wakes_and_calls([
         ("the C loop", &floor),
         ("libslurm's reader and the daemon", &memory),
         ("with the queue on disk", &durable),

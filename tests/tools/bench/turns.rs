@@ -79,7 +79,7 @@ pub(crate) fn table(
 }
 
 /// How often they sleep and are woken, and their system calls.
-pub(crate) fn wakes<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
+pub(crate) fn wakes_and_calls<const N: usize>(contenders: [(&str, &Costs); N]) -> String {
     let of = contenders.map(|(name, costs)| {
         let wakes = costs.median(|cost| Part::Both.of(cost.wakes));
         format!("{name} {wakes:.1} and {:.0}", costs.median(|cost| cost.calls))
@@ -159,7 +159,7 @@ fn measure(folder: &Folder, mut process: Process, settle: f64) -> Result<Cost> {
         kib: both(kib)?,
         wakes: a_reading(both(slept)?, slept_before),
         // Afterwards, because it slows them down.
-        calls: calls(folder, &[Some(pid), child])?,
+        calls: calls(folder, [Some(pid), child])?,
     };
     process.stop()?;
     Ok(cost)
@@ -176,9 +176,9 @@ fn slept(pid: u32) -> Result<f64> {
     Ok(tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum())
 }
 
-/// The system calls of these processes in a reading. strace counts a call when it returns: that which it interrupts counts, and that which still
-/// waits at the end does not. Starts between two readings.
-fn calls(folder: &Folder, pids: &[Option<u32>]) -> Result<f64> {
+/// The system calls of these processes in a reading. Starts between two of them. strace counts a call when it returns: one that waits when
+/// strace comes is counted, one that waits when it goes is not.
+fn calls(folder: &Folder, pids: [Option<u32>; 2]) -> Result<f64> {
     let end = now() + f64::from(CALLS_READINGS);
     let pids: Vec<String> = pids.iter().flatten().map(u32::to_string).collect();
     let name = format!("strace{}", pids.join("-"));
