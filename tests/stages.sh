@@ -5,7 +5,8 @@
 # The live tests wait most of the time, so many run at once (AT_ONCE=, and three of LONG), and what computes runs beside them at the lowest
 # priority; the unit tests, some of which have time-outs, at a higher one. LONG are those that would begin late by their names and
 # that everything would wait for at the end; they begin with the first. ALONE are those that keep the cores busy themselves, or measure
-# what others would spoil; they come last. Before them come the TWO that many others would spoil, but not each other.
+# what others would spoil; they come last. Before them come the
+# PAIRED, which many others would spoil, but not each other: a third of a core for a minute.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,7 @@ figures::clock::
 loss::flow::a_full_cache
 rest::imitated::whatever_a_server'
 
-TWO='loss::caps::
+PAIRED='loss::caps::
 loss::hangs::a_hang_with_10_000'
 
 LONG='finished::unproved::
@@ -56,7 +57,7 @@ live() {
 waiting() {
     set -f
     # shellcheck disable=SC2046,SC2086
-    live --test-threads="$AT_ONCE" $(printf -- '--skip %s ' $ALONE $TWO $LONG)
+    live --test-threads="$AT_ONCE" $(printf -- '--skip %s ' $ALONE $PAIRED $LONG)
 }
 
 # these LOG THREADS NAME...
@@ -93,7 +94,7 @@ stage long these long 3 $LONG &
 stage live waiting
 wait
 # shellcheck disable=SC2086
-stage two these two 2 $TWO
+stage paired these paired 2 $PAIRED
 # shellcheck disable=SC2086
 stage alone these alone 1 $ALONE
 

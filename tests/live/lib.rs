@@ -1,7 +1,7 @@
 //! The live tests: the program against a real slurmctld and a real Carbon, each test in a separate sandbox.
 //!
 //! They spend most of their time waiting, so `make test` runs many at once. Tests that measure time or keep the cores
-//! busy run alone afterwards (tests/stages.sh lists them).
+//! busy run afterwards, two at once or alone (tests/stages.sh lists them).
 
 #![cfg(test)]
 

@@ -1,5 +1,6 @@
 //! Processes and ports according to /proc, and signals by process id.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -70,15 +71,17 @@ pub fn links(pid: u32) -> Vec<String> {
     links.map(|link| link.to_string_lossy().into_owned()).collect()
 }
 
-/// How many TCP connections of a process are being made or are open at both ends.
+/// How many TCP connections of a process are being made or are open at both ends. The kernel may list one several times, if others come
+/// while its table is read.
 pub fn connections(pid: u32) -> usize {
-    let sockets = links(pid);
+    let sockets: HashSet<String> = links(pid).into_iter().collect();
     let inode = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let open = ["01", "02"].contains(fields.get(3)?);
         open.then_some(format!("socket:[{}]", fields.get(9)?))
     };
-    tcp_tables().flatten().filter_map(|line| inode(&line)).filter(|socket| sockets.contains(socket)).count()
+    let open: HashSet<String> = tcp_tables().flatten().filter_map(|line| inode(&line)).collect();
+    sockets.intersection(&open).count()
 }
 
 /// Whether something listens on this TCP port. It is read from the kernel, so the program's log shows nothing.

@@ -206,11 +206,11 @@ mod tests {
 
     use super::*;
 
-    /// What the server still sends fills the connection that is given up.
+    /// hyper closes what is given up when its task runs again, and a new connection must not come before that.
     #[test]
     fn a_connection_that_is_given_up_is_closed_before_there_is_another() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut api = api(&listener);
+        let mut api = client(&listener);
         let (open, is_open) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut before: Option<TcpStream> = None;
@@ -233,8 +233,8 @@ mod tests {
         }
     }
 
-    /// For this server.
-    fn api(listener: &TcpListener) -> Api {
+    /// A client of this server.
+    fn client(listener: &TcpListener) -> Api {
         let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let (token_file, user, ca_file, timeout) = (None, None, None, Duration::from_secs(30));
         Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap()
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_path_that_no_version_has_is_asked_for_in_each_and_the_problem_names_the_release_that_has_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut api = api(&listener);
+        let mut api = client(&listener);
         let requests_sent = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests_sent);
         std::thread::spawn(move || {

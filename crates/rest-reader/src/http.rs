@@ -17,7 +17,6 @@ use slurm_snapshot::{Endpoint, Stage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
-use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
@@ -31,15 +30,11 @@ const BUFFER: usize = 16 * 1024;
 /// The share of the time for connecting; slurmctld needs most of it.
 const CONNECT_SHARE: u32 = 3;
 
-type ConnectionTask = JoinHandle<hyper::Result<()>>;
-
 /// One server, and the connection to it.
 pub(crate) struct HttpClient {
     settings: RestArguments,
     runtime: Runtime,
     connection: Option<SendRequest<String>>,
-    /// What holds the newest connection's socket.
-    task: Option<ConnectionTask>,
     /// Read again after each failure of TLS: the file may have been replaced.
     trust: Option<Trust>,
     deadline: Instant,
@@ -53,7 +48,7 @@ impl HttpClient {
             .max_blocking_threads(1)
             .thread_stack_size(256 << 10)
             .build()?;
-        Ok(Self { settings, runtime, connection: None, task: None, trust: None, deadline: Instant::now() })
+        Ok(Self { settings, runtime, connection: None, trust: None, deadline: Instant::now() })
     }
 
     /// From now on the time of a request counts, whatever it takes.
@@ -108,11 +103,8 @@ impl HttpClient {
     }
 
     fn connect(&mut self) -> Result<SendRequest<String>, RestProblem> {
-        // The one before, which may have been given up, closes first, so that slurmrestd never has two.
-        if let Some(task) = self.task.take() {
-            task.abort();
-            let _aborted = self.runtime.block_on(task);
-        }
+        // A connection that was given up closes now, so that slurmrestd never has two.
+        self.runtime.block_on(tokio::task::yield_now());
         let is_tls = matches!(self.settings.endpoint, Endpoint::Tcp { tls: true, .. });
         if is_tls && self.trust.is_none() {
             self.trust = Some(tls::trust(self.settings.ca_file.as_deref())?);
@@ -123,12 +115,10 @@ impl HttpClient {
         if opened.as_ref().is_err_and(|problem| problem.stage == Stage::Tls) {
             self.trust = None;
         }
-        let (connection, task) = opened?;
-        self.task = Some(task);
-        Ok(connection)
+        opened
     }
 
-    async fn open(&self) -> Result<(SendRequest<String>, ConnectionTask), RestProblem> {
+    async fn open(&self) -> Result<SendRequest<String>, RestProblem> {
         let endpoint = &self.settings.endpoint;
         let error = |error: io::Error| RestProblem::new(Stage::Connect, format!("{endpoint}: {error}"));
         let opened = match endpoint {
@@ -189,11 +179,12 @@ impl HttpClient {
 
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-) -> hyper::Result<(SendRequest<String>, ConnectionTask)> {
+) -> hyper::Result<SendRequest<String>> {
     let builder = http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream));
     let (sender, connection) = builder.await?;
     // The next request sees how it ended.
-    Ok((sender, tokio::spawn(connection)))
+    tokio::spawn(connection);
+    Ok(sender)
 }
 
 fn is_closed(error: &hyper::Error) -> bool {

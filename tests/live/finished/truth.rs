@@ -24,7 +24,8 @@ pub(super) const OPEN: &str =
     "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 and state < 3";
 
 /// Rows that have ended. One of a job that a killed slurmctld has forgotten may have an end, and be pending forever. An array that waits for
-/// its own limit (`%N`) is eligible in 2106 (`as_mysql_job_start`), and `runawayjobs` ends it then (`as_mysql_fix_runaway_jobs`).
+/// its own limit (`%N`) is eligible at INFINITE, 4294967294 (`as_mysql_job_start`), and `runawayjobs` makes that its end
+/// (`as_mysql_fix_runaway_jobs`).
 pub(super) const FINAL: &str = "j.time_end > 0 and j.time_end < 4294967294 and j.state > 2";
 
 /// What a person needs to see if this takes too long.

@@ -20,7 +20,7 @@ fn a_hang_of_three_windows_and_then_a_kill_loses_nothing_that_was_never_read() {
     ]);
 }
 
-/// This keeps the CPUs busy.
+/// This takes a third of a core, in bursts.
 #[test]
 fn a_hang_with_10_000_points_a_tick_and_then_a_kill_loses_nothing_that_was_never_read() {
     side_by_side(&[("10,000 points a tick", || hung_then_killed(Size::Large))]);
