@@ -245,7 +245,8 @@ impl Cast {
         Ok(())
     }
 
-    /// Cancels the jobs that do not end by themselves, releases those that are too late, and submits no more of them.
+    /// Cancels the jobs that do not end by themselves, releases those that are too late, and submits no more of them but, in a long run,
+    /// one that reaches its limit.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
         self.is_ending = true;
         for id in accounting.slurm.call("squeue -h -t suspended -o %A")?.lines() {
@@ -256,6 +257,11 @@ impl Cast {
         }
         let ids: Vec<u32> = self.endless.drain(..).collect();
         self.cancel(accounting, &ids);
+        if self.is_long {
+            // Faults may have ended all earlier jobs before their limit.
+            let id = accounting.slurm.submit(&["--time=1", "--wrap", "sleep 300"])?;
+            self.submitted.insert(id, 1);
+        }
         Ok(())
     }
 
