@@ -245,8 +245,8 @@ impl Cast {
         Ok(())
     }
 
-    /// Cancels the jobs that do not end by themselves, releases those that are too late, and submits no more of them but, in a long run,
-    /// one that reaches its limit.
+    /// Cancels the jobs that do not end by themselves, releases those that are too late, and submits no more of them. In a long run it
+    /// submits one that reaches its limit.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
         self.is_ending = true;
         for id in accounting.slurm.call("squeue -h -t suspended -o %A")?.lines() {

@@ -176,8 +176,8 @@ fn slept(pid: u32) -> Result<f64> {
     Ok(tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum())
 }
 
-/// The system calls of these processes in a reading. The count starts between two readings. strace counts a call when it returns: one that waits when
-/// strace comes is counted, one that waits when it goes is not.
+/// The system calls of these processes in a reading. The count starts between two readings. strace counts a call when it returns:
+/// one that waits when strace comes is counted, one that waits when it goes is not.
 fn calls(folder: &Folder, pids: [Option<u32>; 2]) -> Result<f64> {
     let end = now() + f64::from(CALLS_READINGS);
     let pids: Vec<String> = pids.iter().flatten().map(u32::to_string).collect();
