@@ -26,8 +26,8 @@ fn queue() -> Reading {
     Reading { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(visibility), ..Imitation::reading() }
 }
 
-fn controller(host: &str, index: u32, elapsed: u64) -> String {
-    let down = Controller { host: host.to_owned(), index, up: false, elapsed: Some(elapsed) };
+fn controller(index: u32, elapsed: u64) -> String {
+    let down = Controller { index, up: false, elapsed: Some(elapsed) };
     answer(Reading { reply: Some(Reply::Controllers(vec![down])), ..Imitation::reading() })
 }
 
@@ -181,7 +181,7 @@ fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
     let folder = Folder::new().unwrap();
     let failure =
         r#"echo '{"failure":{"id":'"$id"',"call":"slurm_get_statistics","errno":1800,"text":"away"}}'"#;
-    let mut daemon = daemon(&folder, CONTROLLERS, &[("controllers", &controller("ctl", 0, 9))], failure);
+    let mut daemon = daemon(&folder, CONTROLLERS, &[("controllers", &controller(0, 9))], failure);
     let points = points(&mut daemon, "cluster.slurm_controllers.primary.gauge-up", 2);
     assert!(points.values().all(|&up| up == 0.0), "{points:?}");
     daemon.stop().unwrap();
@@ -191,7 +191,7 @@ fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
 #[test]
 fn a_backup_that_hangs_holds_up_nothing_else() {
     let folder = Folder::new().unwrap();
-    let pings = format!("sleep 2.6; {}", controller("backup", 1, 2_600_000));
+    let pings = format!("sleep 2.6; {}", controller(1, 2_600_000));
     let kinds = [("controllers", pings.as_str()), ("jobs", &answer(queue()))];
     let mut daemon = daemon(&folder, &format!("{NO_CAP}{CONTROLLERS}"), &kinds, "answer");
     points(&mut daemon, PENDING, 2);

@@ -22,8 +22,7 @@ impl Imitation {
     /// is 1 at the first start, then 2 and so on.
     pub fn new(folder: &Folder, name: &str, body: &str) -> Result<Self> {
         let release = Release::new(22, 5);
-        let hello =
-            Answer::Hello(Hello { protocol: PROTOCOL, release: Some(release), api_version: Some(0x26_0000) });
+        let hello = Answer::Hello(Hello { protocol: PROTOCOL, release: Some(release) });
         // A slurmctld whose clock is that of its replies.
         let statistics = Statistics { jobs_submitted: ID, req_time: 1_700_000_000, ..Statistics::default() };
         let hello = serde_json::to_string(&hello)?;

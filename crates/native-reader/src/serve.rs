@@ -14,7 +14,7 @@ use crate::problem::{Cause, NativeProblem};
 /// Serves requests until `input` ends.
 pub(crate) fn serve(mut cluster: Cluster, input: impl Read, output: impl Write) -> io::Result<()> {
     let mut users = UserNames::new(names::host);
-    let hello = Hello { protocol: PROTOCOL, release: None, api_version: None };
+    let hello = Hello { protocol: PROTOCOL, release: None };
     converse(input, output, hello, |request, send| {
         send(&match statistics(&mut cluster, request) {
             Ok(found) => Answer::Reading(Box::new(reading(&cluster, &mut users, request, found))),

@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    const HELLO: Hello = Hello { protocol: PROTOCOL, release: None, api_version: None };
+    const HELLO: Hello = Hello { protocol: PROTOCOL, release: None };
 
     /// A reader that returns five bytes at a time.
     struct FiveBytesAtATime<'a>(&'a [u8]);

@@ -32,7 +32,7 @@ const JOB_STATES: ApiPath = ApiPath { path: "jobs/state", oldest: 41, limit: LON
 /// Serves requests until `input` ends.
 pub(crate) fn serve(settings: RestArguments, input: impl Read, output: impl Write) -> io::Result<()> {
     let mut api = Api::new(settings)?;
-    let hello = Hello { protocol: PROTOCOL, release: None, api_version: None };
+    let hello = Hello { protocol: PROTOCOL, release: None };
     converse(input, output, hello, |request, send| send(&answer(&mut api, request)))
 }
 

@@ -283,7 +283,7 @@ mod tests {
                 ..Jobs::default()
             })),
         );
-        let controller = |index| Controller { host: "ctl".to_owned(), index, ..Controller::default() };
+        let controller = |index| Controller { index, ..Controller::default() };
         replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
         let mut batch = Batch::new(60);
         let done = RoundResult { timestamp: 60, asked: collecting.needs(Role::Surveys).unwrap(), replies };

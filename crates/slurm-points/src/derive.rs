@@ -74,9 +74,8 @@ pub fn bf_coverage(statistics: &Statistics) -> Option<f64> {
 /// Up to 24.05 each connection takes one of 256 threads, and the next one waits (measured on 22.05). From 24.11 on idle
 /// connections take none, and other limits come first (measured on 24.11 and 26.05).
 pub fn threads_fraction(reading: &Reading, statistics: &Statistics) -> Option<f64> {
-    let limited = reading.release < Release::new(24, 11);
-    let most = reading.max_server_threads.or(limited.then_some(256)).filter(|&most| most > 0)?;
-    Some(f64::from(statistics.server_thread_count) / f64::from(most))
+    let is_limited = reading.release < Release::new(24, 11);
+    is_limited.then(|| f64::from(statistics.server_thread_count) / 256.0)
 }
 
 /// Statistics as libslurm has them when nothing has happened yet: every sum is known.

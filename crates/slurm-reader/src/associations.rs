@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 
 use slurm_snapshot::tres::whole;
-use slurm_snapshot::{
-    Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits, one_more,
-};
+use slurm_snapshot::{Association, AssociationUser, Associations, QosUse, TresUse, UseAndLimits, one_more};
 use slurm_sys::{assoc_mgr_info_msg_t, slurmdb_assoc_rec_t, slurmdb_assoc_usage, slurmdb_qos_rec_t};
 
 use crate::long_double::LongDouble;
@@ -72,11 +70,7 @@ fn association(
 ) -> Association {
     let user = text(record.user());
     let is_root = user.is_none() && text(record.parent_acct()).is_none();
-    let shares = match record.shares_raw {
-        _ if is_root => SharesRaw::None,
-        USE_PARENT => SharesRaw::Parent,
-        shares => number(shares).map_or(SharesRaw::None, SharesRaw::Shares),
-    };
+    let shares_raw = number(record.shares_raw).filter(|shares| !is_root && *shares != USE_PARENT);
     Association {
         account: lossy(record.acct()),
         shares_norm: (number(usage.level_shares).is_some() && !is_root)
@@ -86,8 +80,8 @@ fn association(
         usage_norm: value(usage.usage_norm.to_f64()),
         usage_efctv: value(usage.usage_efctv.to_f64()),
         fairshare: value(usage.fs_factor).filter(|factor| user.is_some() && *factor > 0.0),
-        level_fs: value(usage.level_fs.to_f64()).filter(|_| matches!(shares, SharesRaw::Shares(_))),
-        shares,
+        level_fs: value(usage.level_fs.to_f64()).filter(|_| shares_raw.is_some()),
+        shares_raw,
         user: user.map(|name| AssociationUser { name, id: number(record.uid) }),
         partition: text(record.partition()),
         use_and_limits: use_and_limits! { record, usage, names:
@@ -190,12 +184,12 @@ mod tests {
         ];
         assert_eq!(limits.tres, expected.into());
         assert_eq!(seen_once.user, Some(AssociationUser { name: "ann".to_owned(), id: None }));
-        assert_eq!((seen_once.shares, seen_once.level_fs), (SharesRaw::Parent, None));
+        assert_eq!((seen_once.shares_raw, seen_once.level_fs), (None, None), "its parent's");
         assert_eq!(seen_once.fairshare, Some(0.5));
 
         record.user = std::ptr::null_mut();
         let root = seen(&record, &names);
-        assert_eq!((root.shares, root.shares_norm, root.fairshare), (SharesRaw::None, None, None));
+        assert_eq!((root.shares_raw, root.shares_norm, root.fairshare), (None, None, None));
     }
 
     #[test]

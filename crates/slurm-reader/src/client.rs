@@ -150,11 +150,11 @@ impl Client {
 /// `slurm_ping` of each controller in libslurm's own configuration, which was read when this process started.
 /// slurmctld's may name others by now.
 fn controllers(libslurm: &mut Libslurm) -> Reply {
-    let hosts = libslurm.own_conf(conf::controllers).unwrap_or_default();
-    let pinged = (0_u32..).zip(hosts).map(|(index, host)| {
+    let count = libslurm.own_conf(|conf| conf.control_cnt).unwrap_or_default();
+    let pinged = (0..count).map(|index| {
         let before = Instant::now();
         let up = libslurm.ping(index);
-        Controller { host, index, up, elapsed: Some(micros(before.elapsed())) }
+        Controller { index, up, elapsed: Some(micros(before.elapsed())) }
     });
     Reply::Controllers(pinged.collect())
 }

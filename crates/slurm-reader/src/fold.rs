@@ -125,11 +125,6 @@ impl JobsFold {
             unparsed: self.unparsed,
             ..Jobs::default()
         };
-        for (state, tally) in &self.all.states {
-            for flag in slurm_names::job_flags(*state) {
-                jobs.flags.entry(flag).or_default().add(*tally);
-            }
-        }
         let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {
             let states = by_word(&states, slurm_names::job_state);
             UserJobs { id, name: None, looking_up: false, states, has_started }

@@ -42,6 +42,5 @@ fn run(conf: Option<CString>, input: File) -> io::Result<()> {
     rustix::stdio::dup2_stdout(io::stderr())?;
 
     let mut client = Client::init(conf.as_deref());
-    let (release, api_version) = (Some(version::built_for()), Some(calls::api_version()));
-    serve(&mut client, Hello { protocol: PROTOCOL, release, api_version }, input, output)
+    serve(&mut client, Hello { protocol: PROTOCOL, release: Some(version::built_for()) }, input, output)
 }

@@ -9,7 +9,7 @@ use slurm_snapshot::{
 use slurm_sys::{node_info_msg_t, node_info_t};
 
 use crate::unpacked::Unpacked;
-use crate::values::{lossy, moment, number, number64, text};
+use crate::values::{lossy, moment, number, number64};
 use crate::{slurm_names, version};
 
 /// `NODE_STATE_ALLOCATED`.
@@ -94,8 +94,7 @@ impl CountedNodes {
             });
         }
         if options.rows {
-            let (name, reason) = (lossy(record.name()), text(record.reason()));
-            nodes.rows.push(found.row(name, number(record.cpu_load), reason));
+            nodes.rows.push(found.row(lossy(record.name()), number(record.cpu_load)));
         }
         Some(counted)
     }

@@ -3,8 +3,6 @@
 //!
 //! A number without a word becomes a name with that number.
 
-use slurm_snapshot::flag_words;
-
 use crate::calls::{job_state_word, node_state_word, reason_word};
 
 /// `JOB_STATE_BASE`.
@@ -12,28 +10,6 @@ const JOB_BASE: u32 = 0xff;
 
 /// `NODE_STATE_BASE`.
 const NODE_BASE: u32 = 0x0f;
-
-/// Flags of a job, by bit.
-const JOB_FLAGS: &[(u32, &str)] = &[
-    (8, "launch_failed"),
-    (9, if cfg!(slurm_ge_2505) { "getenv_failed" } else { "update_db" }),
-    (10, "requeue"),
-    (11, "requeue_hold"),
-    (12, "special_exit"),
-    (13, "resizing"),
-    (14, "configuring"),
-    (15, "completing"),
-    (16, "stopped"),
-    (17, "reconfig_fail"),
-    (18, "power_up_node"),
-    (19, "revoked"),
-    (20, "requeue_fed"),
-    (21, "resv_del_hold"),
-    (22, "signaling"),
-    (23, "stage_out"),
-    #[cfg(slurm_ge_2511)]
-    (24, "expediting"),
-];
 
 /// `JOB_POWER_UP_NODE`: its nodes are booting.
 pub(crate) const JOB_POWER_UP_NODE: u32 = 1 << 18;
@@ -71,12 +47,6 @@ fn word_or_number(word: Option<String>, number: u32) -> String {
     let end = word.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(word.len());
     word.truncate(end);
     if word.is_empty() { format!("state_{number}") } else { word }
-}
-
-/// A job's flags.
-pub(crate) fn job_flags(state: u32) -> Vec<String> {
-    let word = |bit| JOB_FLAGS.iter().find(|(known, _)| *known == bit).map(|(_, word)| *word);
-    flag_words(state & !JOB_BASE, word)
 }
 
 /// Why a job is pending, as scontrol writes it; `reason_N` if libslurm has no word for it.
@@ -154,17 +124,13 @@ mod tests {
     fn what_has_no_word_goes_by_number() {
         assert_eq!(job_state(77), "state_77");
         assert_eq!((node_state(9), of_node(9).base_word()), ("state_9".to_owned(), "state_9".to_owned()));
-        assert_eq!(job_flags(0x8000_8001), ["completing", "bit_31"]);
         assert_eq!(of_node(0x8000_0a02).flags(), ["drain", "not_responding", "bit_31"]);
     }
 
     #[test]
-    fn flags_that_came_with_a_release_have_their_words_from_it_on() {
+    fn a_flag_that_came_with_a_release_has_its_word_from_it_on() {
         let external = if cfg!(slurm_ge_2505) { "external" } else { "bit_4" };
         assert_eq!(of_node(2 | 1 << 4).flags(), [external]);
-        let ninth = if cfg!(slurm_ge_2505) { "getenv_failed" } else { "update_db" };
-        let expediting = if cfg!(slurm_ge_2511) { "expediting" } else { "bit_24" };
-        assert_eq!(job_flags(1 << 9 | 1 << 24), [ninth, expediting]);
     }
 
     #[test]

@@ -29,8 +29,8 @@ pub struct Association {
     pub user: Option<AssociationUser>,
     /// The partition it is limited to; `None`: all of them.
     pub partition: Option<String>,
-    /// Its share among its siblings.
-    pub shares: SharesRaw,
+    /// RawShares: its share among its siblings; `None` for the root association, and for one that uses its parent's.
+    pub shares_raw: Option<u32>,
     /// Its RawShares divided by those of all its siblings.
     pub shares_norm: Option<f64>,
     /// TRES-seconds, weighted by TRESBillingWeights, after decay.
@@ -55,19 +55,6 @@ pub struct AssociationUser {
     pub name: String,
     /// The user id; `None` if slurmctld's host does not know the user.
     pub id: Option<u32>,
-}
-
-/// RawShares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SharesRaw {
-    /// The root association has none.
-    #[default]
-    None,
-    /// It uses the shares of its parent.
-    Parent,
-    /// This number of shares.
-    Shares(u32),
 }
 
 /// A QOS.

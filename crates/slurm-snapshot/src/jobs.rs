@@ -73,9 +73,6 @@ pub struct Jobs {
     pub records: u64,
     /// By the one word that squeue's `%T` shows, in lower case. As in squeue, `completing` hides the base state.
     pub states: JobTallies,
-    /// By the flags in addition to the base state, in lower case (`completing`, `configuring`, `requeue` …): a job may
-    /// have none or several.
-    pub flags: JobTallies,
     /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `reason_N` if libslurm has no word for
     /// the reason.
     pub pending_reasons: JobTallies,

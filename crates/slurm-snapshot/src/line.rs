@@ -27,7 +27,9 @@ use crate::statistics::Statistics;
 /// 9: several `known` rows, and answers with `empty_since`.
 /// 10: finished jobs and the figures of associations as arrays.
 /// 11: without `parts_packed`, `base_states`, `reason_time` of a row, `default` and `hidden` of a partition, and `parent`.
-pub const PROTOCOL: u32 = 11;
+/// 12: without jobs by flag, the number of reservations, the words and the reason of a node's row, a controller's host,
+/// `max_server_threads` and `api_version`; the shares of an association as a number.
+pub const PROTOCOL: u32 = 12;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;
@@ -84,8 +86,6 @@ pub struct Hello {
     pub protocol: u32,
     /// Release of the libslurm that the reader is linked with; `None` for a reader of slurmrestd.
     pub release: Option<Release>,
-    /// `slurm_api_version()`, such as 0x260000 for 22.05; `None` for a reader of slurmrestd.
-    pub api_version: Option<u32>,
 }
 
 /// A reading, with everything needed to use its recording elsewhere.
@@ -104,8 +104,6 @@ pub struct Reading {
     pub release: Release,
     /// ClusterName, if slurmctld has reported it.
     pub cluster: Option<String>,
-    /// `max_server_threads` of slurmctld, if it is known.
-    pub max_server_threads: Option<u32>,
     /// The statistics; `None` after a reset.
     pub statistics: Option<Statistics>,
     /// The reply to a request for the cluster itself.
@@ -313,7 +311,6 @@ mod tests {
             elapsed: 412,
             release: Release::new(22, 5),
             cluster: Some("sandbox".into()),
-            max_server_threads: Some(256),
             statistics: Some(Statistics { bf_cycle_sum: Some(u64::MAX), ..Statistics::default() }),
             reply: Some(Reply::Unchanged),
             visibility: Some(Visibility { private: vec!["jobs".into()], privileged: None }),

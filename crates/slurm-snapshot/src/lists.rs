@@ -4,8 +4,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sums::one_more;
-
 /// More kinds of licences than this are not listed.
 const MAX_LICENSES: usize = 10_000;
 
@@ -61,16 +59,13 @@ impl Licenses {
 pub struct Reservations {
     /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
     pub last_update: i64,
-    /// How many there are.
-    pub count: u64,
-    /// The first 1,000 of them, in slurmctld's order.
+    /// The first 1,000, in slurmctld's order.
     pub reservations: Vec<Reservation>,
 }
 
 impl Reservations {
-    /// Counts one, and lists it if there is still room.
+    /// Lists one if there is still room.
     pub fn add(&mut self, reservation: Reservation) {
-        one_more(&mut self.count);
         if self.reservations.len() < MAX_RESERVATIONS {
             self.reservations.push(reservation);
         }
@@ -101,8 +96,6 @@ pub struct Reservation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
-    /// Its host, as SlurmctldHost names it.
-    pub host: String,
     /// 0 is the primary, 1 the first backup.
     pub index: u32,
     /// Whether it answered.

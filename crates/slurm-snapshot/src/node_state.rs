@@ -193,15 +193,15 @@ impl FoundNode {
     }
 
     /// The node by itself.
-    pub fn row(self, name: String, cpu_load: Option<u32>, reason: Option<String>) -> NodeRow {
+    pub fn row(&self, name: String, cpu_load: Option<u32>) -> NodeRow {
+        let [drain, not_responding] = [DRAIN, NO_RESPOND].map(|flag| self.state.has(flag));
         NodeRow {
             name,
-            base_state: self.state.base_word(),
+            down: self.state.base() == DOWN,
+            drain,
+            not_responding,
             tally: self.tally(),
             cpu_load,
-            reason,
-            state: self.word,
-            flags: self.flags,
         }
     }
 }

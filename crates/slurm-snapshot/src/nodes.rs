@@ -98,18 +98,16 @@ pub struct Nodes {
 pub struct NodeRow {
     /// Its name.
     pub name: String,
-    /// As in [`Nodes::states`]; `drained` if it is down and drained.
-    pub state: String,
-    /// In lower case: `down`, `idle`, `allocated`, `mixed`, `unknown`, `error`.
-    pub base_state: String,
-    /// As in [`Nodes::flags`].
-    pub flags: Vec<String>,
+    /// Whether its base state is down, also if it is drained.
+    pub down: bool,
+    /// Whether it is drained or draining.
+    pub drain: bool,
+    /// Whether its slurmd does not respond.
+    pub not_responding: bool,
     /// Its resources.
     pub tally: NodeTally,
     /// Load average × 100, if the node has reported it.
     pub cpu_load: Option<u32>,
-    /// Why it is down or drained.
-    pub reason: Option<String>,
 }
 
 as_array! {

@@ -106,8 +106,8 @@ fn flags(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
     let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
     for row in &nodes.rows {
         let (base, flags) = &states[&row.name];
-        assert_eq!(row.base_state, *base, "{}", row.name);
-        assert_eq!(row.flags.iter().cloned().collect::<BTreeSet<_>>(), *flags, "{} is {base}", row.name);
+        let shown = (base == "down", flags.contains("drain"), flags.contains("not_responding"));
+        assert_eq!((row.down, row.drain, row.not_responding), shown, "{}", row.name);
         for flag in flags {
             *expected.entry(flag).or_default() += 1;
         }
@@ -178,7 +178,6 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     };
     let seen: Vec<_> = reservations.reservations.iter().map(reservation).collect();
     assert_eq!(seen, values(&shown, &["ReservationName", "NodeCnt", "CoreCnt", "State"]));
-    assert_eq!(reservations.count, 3);
     let upkeep = reservations.reservations.iter().find(|of| of.name == "upkeep").context("upkeep")?;
     assert!(upkeep.maint && reservations.reservations.iter().filter(|of| of.maint).count() == 1);
     assert_eq!(upkeep.end_time.unwrap() - upkeep.start_time.unwrap(), 600 * 60);
@@ -186,30 +185,28 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     let Reply::Controllers(controllers) = ask("controllers")? else { anyhow::bail!("no controllers") };
     let up: Vec<_> = controllers.iter().map(|of| (of.index, of.up)).collect();
     assert_eq!(up, [(0, true)]);
-    assert!(controllers[0].elapsed > Some(0) && !controllers[0].host.is_empty());
+    assert!(controllers[0].elapsed > Some(0));
     Ok(())
 }
 
 #[test]
-fn a_controller_that_only_slurmctld_knows_is_neither_pinged_nor_named() {
+fn a_controller_that_only_slurmctld_knows_is_not_pinged() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     let own = folder.path().join("before.conf");
     fs::copy(slurm.conf(), &own).unwrap();
     slurm.configure("SlurmctldHost=spare(127.0.0.2)\n").unwrap();
     slurm.start_controller().unwrap();
-    let hosts = |conf: &Path| {
+    let count = |conf: &Path| {
         // After the first request the reader knows what slurmctld's slurm.conf says.
         let requests = "{\"statistics\":{\"id\":1}}\n{\"controllers\":{\"id\":2}}\n";
         let answers = answers(&folder, slurm.reader(None).unwrap(), conf, requests).unwrap();
         let [_, Answer::Reading(reading)] = answers.as_slice() else { panic!("{answers:?}") };
         let Some(Reply::Controllers(controllers)) = &reading.reply else { panic!("{reading:?}") };
-        controllers.iter().map(|of| of.host.clone()).collect::<Vec<_>>()
+        controllers.len()
     };
     // With the index after the last one, libslurm reads past the end of its own list.
-    assert_eq!(hosts(&own).len(), 1);
-    let both = hosts(slurm.conf());
-    assert_eq!((both.len(), both[1].as_str()), (2, "spare"));
+    assert_eq!((count(&own), count(slurm.conf())), (1, 2));
 }
 
 fn values(text: &str, keys: &[&str]) -> Vec<String> {

@@ -32,7 +32,7 @@ fn what_is_hidden_is_known_to_be_is_not_requested_and_slurmctld_logs_no_violatio
     let (Some(Reply::Reservations(reserved)), _) = ask(None, "reservations") else {
         panic!("no reservations")
     };
-    assert_eq!((jobs.records, reserved.count), (1, 1));
+    assert_eq!((jobs.records, reserved.reservations.len()), (1, 1));
     assert_eq!(visibility.private, ["jobs", "nodes", "partitions", "reservations"]);
     assert!(!visibility.may_hide("jobs"), "SlurmUser sees everything: {visibility:?}");
 

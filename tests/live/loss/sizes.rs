@@ -72,13 +72,8 @@ fn reader(stage: &Stage, nodes: usize) -> Result<String> {
     let types = (2003..2025).map(|id| RpcType { id, count: 9, time: 900, queue: None }).collect();
     let rpc = Some(RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() });
     let statistics = Some(Statistics { rpc, ..Statistics::default() });
-    let rows = (0..nodes).map(|n| NodeRow {
-        name: format!("n{n}"),
-        state: "idle".to_owned(),
-        base_state: "idle".to_owned(),
-        cpu_load: Some(100),
-        ..NodeRow::default()
-    });
+    let rows =
+        (0..nodes).map(|n| NodeRow { name: format!("n{n}"), cpu_load: Some(100), ..NodeRow::default() });
     let nodes = Nodes { last_update: 1_700_000_000, rows: rows.collect(), ..Nodes::default() };
     let survey = Reading {
         reply: Some(Reply::Nodes(Box::new(nodes))),

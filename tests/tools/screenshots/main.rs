@@ -174,7 +174,6 @@ fn simulate(incident: Incident, begins: i64) -> Result<(String, String)> {
             elapsed: 2100,
             release: Release::new(23, 11),
             cluster: Some("cluster".to_owned()),
-            max_server_threads: Some(256),
             statistics: Some(cluster.statistics.clone()),
             ..Reading::default()
         };

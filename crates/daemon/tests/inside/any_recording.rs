@@ -53,7 +53,7 @@ fn full_reading(later: u32) -> Value {
     }
     json!({"reading": {
         "id": 1, "time": 1_700_000_000.25 + f64::from(later), "uptime": 5000.25 + f64::from(later), "elapsed": 400, "release": "24.11",
-        "cluster": "sandbox", "max_server_threads": 256, "statistics": statistics,
+        "cluster": "sandbox", "statistics": statistics,
     }})
 }
 

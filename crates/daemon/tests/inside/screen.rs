@@ -76,9 +76,8 @@ fn two_readings() -> (Reading, Reading) {
         time,
         uptime: Some(time - 1e9),
         elapsed: 900,
-        release: Release::new(24, 11),
+        release: Release::new(24, 5),
         cluster: Some("sandbox".into()),
-        max_server_threads: Some(256),
         statistics: Some(statistics),
         ..Reading::default()
     };

@@ -106,7 +106,7 @@ pub(crate) fn joined(mut all: Partitions, mut totals: BTreeMap<String, Partition
 /// `ping`: whether each controller answers slurmrestd.
 impl Payload for Vec<Controller> {
     const NAME: &'static str = "pings";
-    const NEEDED: &'static [&'static str] = words![hostname ping pinged responding latency];
+    const NEEDED: &'static [&'static str] = words![ping pinged responding latency];
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         // "ping" up to v0.0.38, "pinged" up to v0.0.44, then "responding".
@@ -121,12 +121,7 @@ impl Payload for Vec<Controller> {
         if self.len() < MOST_CONTROLLERS {
             let index = u32::try_from(self.len()).unwrap_or(u32::MAX);
             // No latency up to v0.0.38.
-            self.push(Controller {
-                host: item.name("hostname")?,
-                index,
-                up,
-                elapsed: item.or_none("latency"),
-            });
+            self.push(Controller { index, up, elapsed: item.or_none("latency") });
         }
         Ok(())
     }

@@ -22,9 +22,6 @@ const NAME_COST: usize = 1200;
 /// Bytes of a flag of a row, and of a node's mark, in addition to its name; more than those of a range of nodes.
 const ENTRY: usize = 48;
 
-/// Characters of a reason that are kept.
-const LONGEST_REASON: usize = 256;
-
 /// slurmrestd's words for flags, where they are not ours: with the bit.
 const OTHER_WORDS: [(&str, u32); 3] = [("PERFCTRS", 4), ("RESUME", 8), ("REBOOT_CANCELED", 17)];
 
@@ -51,7 +48,7 @@ impl NodesAnswer {
 impl Payload for NodesAnswer {
     const NAME: &'static str = "nodes";
     const NEEDED: &'static [&'static str] = words![name state state_flags cpus effective_cpus alloc_cpus real_memory alloc_memory free_memory
-        free_mem gres gres_used partitions reason reason_changed_at version slurmd_version cpu_load boot_time
+        free_mem gres gres_used partitions reason_changed_at version slurmd_version cpu_load boot_time
         slurmd_start_time];
     const MOST_NAMES: usize = 20 << 20;
 
@@ -98,12 +95,7 @@ impl Payload for NodesAnswer {
             });
         }
         if self.options.rows {
-            let reason = node.text("reason").unwrap_or_default();
-            let reason: String = reason.chars().take(LONGEST_REASON).collect();
-            let flags = found.flags.iter().map(|flag| flag.len() + ENTRY);
-            node.charge(flags.fold(reason.len(), usize::saturating_add))?;
-            let reason = Some(reason).filter(|reason| !reason.is_empty());
-            nodes.rows.push(found.row(name, node.value("cpu_load")?, reason));
+            nodes.rows.push(found.row(name, node.value("cpu_load")?));
         }
         Ok(())
     }

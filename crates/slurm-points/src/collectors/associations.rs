@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use slurm_snapshot::tres::whole;
 use slurm_snapshot::{
-    Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, SharesRaw, TresUse, UseAndLimits,
-    sum_of,
+    Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, TresUse, UseAndLimits, sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
@@ -82,10 +81,7 @@ metrics! {
     ALL: Associations =
         average(records, "count", "number of associations: accounts, and users in accounts");
     SHARES: Association =
-        average("shares_raw", "count", |a| match a.shares {
-                SharesRaw::Shares(shares) => Some(shares),
-                SharesRaw::None | SharesRaw::Parent => None,
-            },
+        average(shares_raw, "count",
             "RawShares: its shares, compared with those of its siblings; not published if it has its parent's"),
         average(shares_norm, "fraction", "NormShares: its share of the cluster"),
         average(usage_raw, "TRES-seconds",
@@ -266,7 +262,7 @@ mod tests {
         let tres = [("cpu", cpu), ("gres/gpu", gpu), ("mem", memory)];
         Association {
             account: "physics".to_owned(),
-            shares: SharesRaw::Shares(3),
+            shares_raw: Some(3),
             shares_norm: Some(0.75),
             usage_raw: 90.5,
             level_fs: Some(1.5),

@@ -90,10 +90,9 @@ metrics! {
         average("over_1d", "count", |o| o.longer_than(DAY), "nodes for over a day"),
         average("over_7d", "count", |o| o.longer_than(7 * DAY), "nodes for over a week");
     ROW: NodeRow =
-        average("down", "0 or 1", |r| r.base_state == "down", "whether the node is down, regardless of whether it is also drained"),
-        average("drain", "0 or 1", |r| r.flags.iter().any(|flag| flag == "drain"), "whether it is drained or draining"),
-        average("not_responding", "0 or 1", |r| r.flags.iter().any(|flag| flag == "not_responding"),
-            "whether its slurmd does not respond"),
+        average(down, "0 or 1", "whether the node is down, regardless of whether it is also drained"),
+        average(drain, "0 or 1", "whether it is drained or draining"),
+        average(not_responding, "0 or 1", "whether its slurmd does not respond"),
         average("cpu_load", "load", |r| r.cpu_load.map(|load| f64::from(load) / 100.0), "load average over the last minute");
 }
 
@@ -154,8 +153,8 @@ mod tests {
     fn each_node_has_as_many_paths_as_the_documentation_says() {
         let row = NodeRow {
             name: "n1".to_owned(),
-            base_state: "down".to_owned(),
-            flags: vec!["drain".to_owned()],
+            down: true,
+            drain: true,
             cpu_load: Some(150),
             ..NodeRow::default()
         };

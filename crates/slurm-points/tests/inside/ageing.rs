@@ -53,7 +53,6 @@ fn replies() -> SurveyReplies {
         ..Reservation::default()
     };
     let reservations = Reservations {
-        count: 2,
         reservations: vec![reservation(-10, 5000), reservation(6000, 9000)],
         last_update: NOW,
     };

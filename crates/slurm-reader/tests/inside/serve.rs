@@ -105,8 +105,7 @@ impl Script {
     }
 }
 
-const HELLO: Hello =
-    Hello { protocol: PROTOCOL, release: Some(Release::new(22, 5)), api_version: Some(0x26_0000) };
+const HELLO: Hello = Hello { protocol: PROTOCOL, release: Some(Release::new(22, 5)) };
 
 fn answers(script: &mut Script, input: &str) -> (Vec<Answer>, io::Result<()>) {
     let output = Shared(Rc::clone(&script.output));
