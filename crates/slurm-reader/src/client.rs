@@ -150,8 +150,8 @@ impl Client {
 /// `slurm_ping` of each controller in libslurm's own configuration, which was read when this process started.
 /// slurmctld's may name others by now.
 fn controllers(libslurm: &mut Libslurm) -> Reply {
-    let count = libslurm.own_conf(|conf| conf.control_cnt).unwrap_or_default();
-    let pinged = (0..count).map(|index| {
+    let count = libslurm.own_conf(|conf| conf.control_machine().count()).unwrap_or_default();
+    let pinged = (0..).take(count).map(|index| {
         let before = Instant::now();
         let up = libslurm.ping(index);
         Controller { index, up, elapsed: Some(micros(before.elapsed())) }

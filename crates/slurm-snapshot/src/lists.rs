@@ -1,13 +1,13 @@
 //! Lists: licences, reservations and controllers; also PrivateData.
 //!
-//! A list is limited in length if a cluster may have any number of its items; the count next to it is not limited.
+//! A list is limited in length if a cluster may have any number of its items.
 
 use serde::{Deserialize, Serialize};
 
 /// More kinds of licences than this are not listed.
 const MAX_LICENSES: usize = 10_000;
 
-/// More reservations than this are counted, but not listed.
+/// More reservations than this are not listed.
 const MAX_RESERVATIONS: usize = 1000;
 
 /// Licences that slurmctld manages.

@@ -10,8 +10,8 @@ const CHANGES: &[u32] = &[
     2311, // schedule_exit, bf_exit
     2405, // the RPC queue's columns; the name of the function for reasons
     2411, // the flags of a request for QOS
-    2505, // a licence's nodes; a job's flag 9; no select_nodeinfo
-    2511, // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 24
+    2505, // a licence's nodes; no select_nodeinfo
+    2511, // no parts_packed; schedule_cycle_sum is 64 bits wide
     2605, // slurmdb_config_get: no list, and no PrivateData; the name of the function that frees the configuration
 ];
 

@@ -103,18 +103,16 @@ fn flags(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
     let down = states.values().filter(|(base, _)| base == "down").count();
     let drained = states.values().filter(|(_, flags)| flags.contains("drain")).count();
     assert_eq!((nodes.down_since.len(), nodes.drain_since.len()), (down, drained));
-    let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut expected: BTreeMap<String, NodeTally> = BTreeMap::new();
     for row in &nodes.rows {
         let (base, flags) = &states[&row.name];
         let shown = (base == "down", flags.contains("drain"), flags.contains("not_responding"));
         assert_eq!((row.down, row.drain, row.not_responding), shown, "{}", row.name);
         for flag in flags {
-            *expected.entry(flag).or_default() += 1;
+            expected.entry(flag.clone()).or_default().add(&row.tally);
         }
     }
-    let seen: BTreeMap<&str, u64> =
-        nodes.flags.iter().map(|(flag, tally)| (flag.as_str(), tally.nodes.total)).collect();
-    assert_eq!(seen, expected);
+    assert_eq!(nodes.flags, expected);
 }
 
 fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {

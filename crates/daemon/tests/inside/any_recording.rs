@@ -52,7 +52,7 @@ fn full_reading(later: u32) -> Value {
         statistics.insert(name.to_owned(), value);
     }
     json!({"reading": {
-        "id": 1, "time": 1_700_000_000.25 + f64::from(later), "uptime": 5000.25 + f64::from(later), "elapsed": 400, "release": "24.11",
+        "id": 1, "time": 1_700_000_000.25 + f64::from(later), "uptime": 5000.25 + f64::from(later), "elapsed": 400, "release": "24.05",
         "cluster": "sandbox", "statistics": statistics,
     }})
 }

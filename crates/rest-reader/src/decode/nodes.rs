@@ -19,7 +19,7 @@ const MOST_NODES: u64 = 65_536;
 /// eleven with its first entry.
 const NAME_COST: usize = 1200;
 
-/// Bytes of a flag of a row, and of a node's mark, in addition to its name; more than those of a range of nodes.
+/// Bytes of a node's mark in addition to its name; more than those of a range of nodes.
 const ENTRY: usize = 48;
 
 /// slurmrestd's words for flags, where they are not ours: with the bit.
