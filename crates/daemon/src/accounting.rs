@@ -156,6 +156,8 @@ impl Accounting {
         }
         let Phase::Idle = self.phase else { return one_more(&mut self.counters.skipped_round) };
         ledger.lower_floor(now);
+        // A clock that was ahead for a moment must not hold jobs back for as long.
+        self.busy_at = self.busy_at.min(now);
         // Also where the clock was set back.
         let is_fresh = |at: i64| (0..HOUR).contains(&now.saturating_sub(at));
         let is_time = !self.caught_up.is_some_and(is_fresh);

@@ -51,6 +51,8 @@ pub(crate) struct Follow {
     /// Of the last tick; `None` if nothing is known of it.
     pub(crate) figures: Option<FollowFigures>,
     isolation: Isolation,
+    /// Whether this host was ever found among the controllers.
+    pub(crate) was_found: bool,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +76,7 @@ impl Follow {
             state: FollowState::default(),
             figures: None,
             isolation: Isolation::default(),
+            was_found: false,
         })
     }
 
@@ -105,6 +108,7 @@ impl Follow {
         }
         let (is_answered, behind) = (known.answers.is_some(), known.behind);
         if self.knows_its_host() {
+            self.was_found = true;
             self.isolation.pinged(is_answered, behind, self.state.timeout(), Instant::now());
         }
         self.state.asks()

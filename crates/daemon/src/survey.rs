@@ -40,11 +40,12 @@ pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 #[derive(Clone, Debug)]
 struct SurveyRound {
     timestamp: i64,
-    /// What is still to be answered, and until when an answer is useful: then the slots of all who need it are over. Unix
-    /// seconds. The last one is requested.
-    left: Vec<(ReplyKind, i64)>,
+    /// For each kind of reply how often, in seconds, those need it who need it most often and least often.
+    every: BTreeMap<ReplyKind, (u32, u32)>,
+    /// What is still to be answered. The last one is requested.
+    left: Vec<ReplyKind>,
     asked_at: Instant,
-    /// Whether the next request may be compared with its reply.
+    /// Whether the next requests may be compared with its replies.
     keeps: bool,
     replies: SurveyReplies,
 }
@@ -119,11 +120,11 @@ impl Survey {
         threads: Option<u32>,
         now: Duration,
     ) -> Option<RoundResult> {
-        let mut wanted: BTreeMap<ReplyKind, u32> = BTreeMap::new();
-        for (needs, every) in due {
+        let mut wanted: BTreeMap<ReplyKind, (u32, u32)> = BTreeMap::new();
+        for &(ref needs, every) in due {
             for kind in &needs.replies {
-                let longest = wanted.entry(*kind).or_default();
-                *longest = (*every).max(*longest);
+                let (shortest, longest) = wanted.entry(*kind).or_insert((every, every));
+                (*shortest, *longest) = (every.min(*shortest), every.max(*longest));
             }
         }
         if self.round.is_some() {
@@ -138,36 +139,37 @@ impl Survey {
         let busy = threads.is_none_or(|threads| threads > self.max_threads);
         self.log_busy(busy, threads);
         let mut left = Vec::new();
-        for (kind, every) in wanted {
+        for &kind in wanted.keys() {
             let state = self.state(kind);
             let is_expensive = kind.row().cost != Cost::None;
             if busy && is_expensive {
                 one_more(&mut state.counters.skipped_busy);
             } else if state.duty.allows(now) || !is_expensive {
-                left.push((kind, timestamp.saturating_add(every.into())));
+                left.push(kind);
             } else {
                 one_more(&mut state.counters.skipped_duty);
             }
         }
         left.reverse();
-        let replies = SurveyReplies::default();
-        self.ask_next(SurveyRound { timestamp, left, asked_at: Instant::now(), keeps: true, replies }, now)
+        let (every, replies) = (wanted, SurveyReplies::default());
+        self.ask_next(
+            SurveyRound { timestamp, every, left, asked_at: Instant::now(), keeps: true, replies },
+            now,
+        )
     }
 
     /// Takes an outcome, and continues to the next reply or ends the round.
     pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
-        let (kind, until) = round.left.pop()?;
+        let kind = round.left.pop()?;
         let (max_duty, options) = (self.max_duty, self.needs.options);
         let state = self.state(kind);
         state.duty.answered(reply_state::cost(&outcome, round.asked_at.elapsed()), max_duty);
         if let Some(reading) = state.take(kind, options, outcome) {
-            // One that is thrown away is none that the next can be compared with.
-            if is_over(until, now) {
+            if round.is_over(kind, now) {
                 one_more(&mut state.counters.readings_late);
                 debug!(reply = kind.name(), "it arrived after its slot and is discarded");
             } else {
-                state.kept = (round.keeps && kind.row().unchanged).then(|| Arc::clone(&reading));
                 round.replies.insert(kind, reading);
             }
         }
@@ -203,9 +205,9 @@ impl Survey {
     /// Requests the next reply, or ends the round. Controllers alone are no reason to wait with the others.
     fn ask_next(&mut self, mut round: SurveyRound, now: Duration) -> Option<RoundResult> {
         let (follows, options) = (self.follows, self.needs.options);
-        while let Some(&(kind, until)) = round.left.last() {
+        while let Some(&kind) = round.left.last() {
             let state = self.state(kind);
-            if is_over(until, now) {
+            if round.is_over(kind, now) {
                 // Its answer could only come too late: slurmctld is spared it.
                 one_more(&mut state.counters.skipped_round);
             } else {
@@ -213,19 +215,26 @@ impl Survey {
                 let request = Request { since: state.since(), ..Request::new(kind, asked) };
                 state.duty.ask(now);
                 if self.source.ask(request) {
-                    (round.asked_at, round.keeps) = (Instant::now(), true);
-                    let done = (kind == ReplyKind::Controllers).then(|| self.done(&mut round));
+                    round.asked_at = Instant::now();
+                    let done = (kind == ReplyKind::Controllers).then(|| self.done(&mut round, now));
                     self.round = Some(round);
                     return done;
                 }
             }
             round.left.pop();
         }
-        Some(self.done(&mut round))
+        Some(self.done(&mut round, now))
     }
 
-    fn done(&self, round: &mut SurveyRound) -> RoundResult {
+    /// What is published of the round now. Only that is what the next requests may be compared with: the starts that a reply has
+    /// beyond those of the one before would otherwise be in no point.
+    fn done(&mut self, round: &mut SurveyRound, now: Duration) -> RoundResult {
         let replies = std::mem::take(&mut round.replies);
+        for (kind, reading) in replies.iter().filter(|(kind, _)| round.keeps && kind.row().unchanged) {
+            if !round.is_over_for_some(*kind, now) {
+                self.state(*kind).kept = Some(Arc::clone(reading));
+            }
+        }
         RoundResult { timestamp: round.timestamp, asked: self.needs.clone(), replies }
     }
 
@@ -257,6 +266,23 @@ pub(crate) fn patient(slurm: &SlurmSettings, readers: &ReaderMemory) -> Source {
     )
 }
 
-fn is_over(until: i64, now: Duration) -> bool {
-    i64::try_from(now.as_secs()).is_ok_and(|now| now >= until)
+impl SurveyRound {
+    /// Whether the slots of all who need this reply are over.
+    fn is_over(&self, kind: ReplyKind, now: Duration) -> bool {
+        self.every.get(&kind).is_some_and(|(_, longest)| self.has_passed(*longest, now))
+    }
+
+    /// Whether the slot of somebody who needs it is.
+    fn is_over_for_some(&self, kind: ReplyKind, now: Duration) -> bool {
+        self.every.get(&kind).is_some_and(|(shortest, _)| self.has_passed(*shortest, now))
+    }
+
+    fn has_passed(&self, seconds: u32, now: Duration) -> bool {
+        let until = self.timestamp.saturating_add(seconds.into());
+        i64::try_from(now.as_secs()).is_ok_and(|now| now >= until)
+    }
 }
+
+#[cfg(test)]
+#[path = "../tests/inside/survey.rs"]
+mod tests;

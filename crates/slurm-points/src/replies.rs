@@ -76,6 +76,11 @@ impl SurveyReplies {
         self.0.insert(kind, reading);
     }
 
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&ReplyKind, &Arc<Reading>)> {
+        self.0.iter()
+    }
+
     /// Adds all of `more`.
     pub fn extend(&mut self, more: Self) {
         self.0.extend(more.0);

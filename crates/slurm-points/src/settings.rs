@@ -22,6 +22,9 @@ to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 53 MB); each t
 that. accounts, qos and users have no effect then. Needs Slurm 24.05 or newer.",
 };
 
+/// Of jobs: which QOS have paths is remembered.
+pub const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
+
 /// Of nodes: counted from one reply to the next, and remembered.
 pub const EVENTS: Setting = Setting {
     key: "events",

@@ -13,6 +13,7 @@ use slurm_snapshot::{
 };
 use slurm_sys::slurmdb_job_rec_t;
 
+use crate::fold::names;
 use crate::unpacked::Unpacked;
 use crate::values::{NO_VAL, number};
 
@@ -117,7 +118,7 @@ impl FinishedFold {
         };
         let since = if is_moment(row.eligible) { row.eligible } else { row.submit };
         let wait = has_started.then(|| u64::try_from(row.start.saturating_sub(since)).unwrap_or(0));
-        let partition = row.partition().split(|byte| *byte == b',').next().unwrap_or_default();
+        let partition = names(row.partition()).next().unwrap_or_default();
         let mut job = FinishedJob {
             id: row.db_index,
             end: row.end,

@@ -10,7 +10,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 use slurm_snapshot::{
-    AccountJobs, Expected, Expecting, JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, UserJobs,
+    Expected, Expecting, JobTallies, JobTally, Jobs, NamedJobs, PartitionJobs, ReplyOptions, UserJobs,
     Waiting, add_to, one_more,
 };
 
@@ -35,11 +35,11 @@ pub(crate) struct JobsFold {
     all: PartitionRow,
     partitions: RowsByName<PartitionRow>,
     accounts: RowsByName<NamedRow>,
-    qos: RowsByName<NumberTallies>,
+    qos: RowsByName<NamedRow>,
     users: BTreeMap<u32, NamedRow>,
 }
 
-/// The jobs of one account or user.
+/// The jobs of one account, QOS or user.
 #[derive(Debug, Default)]
 struct NamedRow {
     states: NumberTallies,
@@ -72,14 +72,19 @@ impl JobsFold {
         let tally = JobTally { oldest: is_waiting.then_some(job.submit_time), ..job.tally };
         let (now, started, expects) = (self.now, self.started(job), self.expects(job));
         self.all.add(job, tally, now, started, expects);
-        for name in job.partition.split(|&byte| byte == b',') {
+        for name in names(job.partition) {
             self.partitions.row(name).add(job, tally, now, started, expects);
         }
         if self.options.accounts {
             self.accounts.row(job.account).add(job, tally);
         }
         if self.options.qos {
-            self.qos.row(job.qos).entry(job.state).or_default().add(tally);
+            // slurmdbd has them in lower case, and slurmctld compares them without it.
+            let lower = job.qos.iter().any(u8::is_ascii_uppercase).then(|| job.qos.to_ascii_lowercase());
+            let qos = lower.as_deref().unwrap_or(job.qos);
+            for name in names(qos) {
+                self.qos.row(name).add(job, tally);
+            }
         }
         if self.options.users {
             self.users.entry(job.user).or_default().add(job, tally);
@@ -117,11 +122,8 @@ impl JobsFold {
             last_update: now,
             records: self.records,
             partitions: by_name(self.partitions, |row| row.finish(now, since)),
-            accounts: by_name(self.accounts, |NamedRow { states, has_started }| AccountJobs {
-                states: by_word(&states, slurm_names::job_state),
-                has_started,
-            }),
-            qos: by_name(self.qos, |states| by_word(&states, slurm_names::job_state)),
+            accounts: by_name(self.accounts, NamedRow::finish),
+            qos: by_name(self.qos, NamedRow::finish),
             unparsed: self.unparsed,
             ..Jobs::default()
         };
@@ -140,6 +142,10 @@ impl NamedRow {
     fn add(&mut self, job: &Job<'_>, tally: JobTally) {
         self.states.entry(job.state).or_default().add(tally);
         self.has_started |= job.has_started();
+    }
+
+    fn finish(self) -> NamedJobs {
+        NamedJobs { states: by_word(&self.states, slurm_names::job_state), has_started: self.has_started }
     }
 }
 
@@ -211,6 +217,14 @@ impl<T: Default> RowsByName<T> {
         #[expect(clippy::indexing_slicing, reason = "the index of a row that is never removed")]
         &mut self.rows[self.last].1
     }
+}
+
+/// The names in a list as a user may have written it: each once, and none that is empty, but if there is no other.
+pub(crate) fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let all = || list.split(|&byte| byte == b',').filter(|name| !name.is_empty());
+    let is_first = move |(index, name): &(usize, &[u8])| !all().take(*index).any(|before| before == *name);
+    let none = all().next().is_none().then_some(&b""[..]);
+    all().enumerate().filter(is_first).map(|(_, name)| name).chain(none)
 }
 
 /// By libslurm's word, which may be the same for several numbers.

@@ -85,9 +85,10 @@ pub struct Jobs {
     /// By partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account and state as in `states`, if requested. The empty name: jobs without an account.
-    pub accounts: BTreeMap<String, AccountJobs>,
-    /// By QOS and state as in `states`, if requested. The empty name: jobs without a QOS.
-    pub qos: BTreeMap<String, JobTallies>,
+    pub accounts: BTreeMap<String, NamedJobs>,
+    /// By QOS in lower case, and state as in `states`, if requested. The empty name: jobs without a QOS. A job that waits for one of
+    /// several QOS counts in each.
+    pub qos: BTreeMap<String, NamedJobs>,
     /// By user, in the order of their ids, if requested.
     pub users: Vec<UserJobs>,
     /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs are counted, but the
@@ -113,13 +114,14 @@ pub struct PartitionJobs {
     pub expected: Expected,
 }
 
-/// The jobs of one account.
+/// The jobs of one account or QOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AccountJobs {
+pub struct NamedJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
-    /// Whether one of them has or had nodes. Without AccountingStorageEnforce anybody can submit jobs under any name.
+    /// Whether one of them has or had nodes. Without AccountingStorageEnforce anybody can submit jobs under any name; of a
+    /// pending job, 24.11 and later send the QOS as the user has written it.
     pub has_started: bool,
 }
 

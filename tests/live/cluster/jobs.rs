@@ -83,8 +83,8 @@ fn counts(rows: &[Row], jobs: &Jobs) {
         let here = rows.iter().filter(|job| none(&job["account"]) == *name);
         assert_eq!(account.states, by(here, state), "{name}");
     }
-    for (name, states) in &jobs.qos {
-        assert_eq!(*states, by(rows.iter().filter(|job| none(&job["qos"]) == *name), state), "{name}");
+    for (name, qos) in &jobs.qos {
+        assert_eq!(qos.states, by(rows.iter().filter(|job| none(&job["qos"]) == *name), state), "{name}");
     }
     for user in &jobs.users {
         let id = user.id.to_string();

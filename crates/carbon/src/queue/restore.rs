@@ -52,7 +52,8 @@ impl QueueState {
 
     /// Whether the queue has had a batch, and is done with it or has counted it.
     fn is_over(&self, id: u64) -> bool {
-        let had = id >= self.first_id || self.earlier.contains(&id);
+        let mut own = self.own.iter().cloned().chain([self.first_id..self.next_id]);
+        let had = own.any(|ids| ids.contains(&id)) || self.earlier.contains(&id);
         had && !self.batches.contains_key(&id) && !self.removed.contains(&id)
     }
 
@@ -79,7 +80,7 @@ impl QueueState {
         if std::mem::replace(&mut self.restored, true) {
             self.without_known(&mut restored);
         }
-        self.earlier.extend(restored.batches.keys().filter(|id| **id < self.first_id));
+        self.earlier.extend(restored.batches.keys());
         // What was stored since the start is newer.
         for (name, bytes) in restored.states {
             self.states.entry(name).or_insert(bytes);
@@ -106,8 +107,13 @@ impl QueueState {
         }
         let (ticks, oldest) =
             (restored.batches.len(), restored.batches.values().map(|batch| batch.timestamp).min());
+        if let Some((&last, _)) = restored.batches.last_key_value().filter(|(last, _)| **last >= self.next_id)
+        {
+            self.own.push(self.first_id..self.next_id);
+            self.next_id = last.saturating_add(1);
+            self.first_id = self.next_id;
+        }
         for (id, summary) in restored.batches {
-            self.next_id = self.next_id.max(id.saturating_add(1));
             self.batches.insert(id, QueuedBatch { summary, durable: true, ..QueuedBatch::default() });
         }
         let window = self.limits.resend_window;

@@ -4,6 +4,7 @@
 //! file's thread.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +36,9 @@ pub(super) struct QueueState {
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
-    /// The first batch of this run, those of earlier runs that the queue has had, and those that were lost with their
-    /// files.
+    /// The ids of this run's batches before it met higher ones of another run, and the first id since then; those of other runs that the
+    /// queue has had, and those that were lost with their files.
+    pub(super) own: Vec<Range<u64>>,
     pub(super) first_id: u64,
     pub(super) earlier: BTreeSet<u64>,
     pub(super) removed: BTreeSet<u64>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slurm_points::replies::SurveyReplies;
-use slurm_snapshot::{Nodes, Partitions, Reply};
+use slurm_snapshot::{Ahead, Nodes, Partitions, Reply};
 
 use super::*;
 
@@ -43,6 +43,18 @@ async fn a_changed_slurm_leaves_a_commit_of_finished_jobs_to_its_end() {
     assert_eq!(cluster.finished.as_ref().and_then(Accounting::ticket), Some(7));
     let ledger = cluster.finished.as_ref().and_then(Accounting::ledger).unwrap();
     assert_eq!(ledger.counts().cluster, "alpha");
+}
+
+/// One failed look-up after a reload ended the daemon for good.
+#[tokio::test]
+async fn a_changed_slurm_does_not_forget_that_this_host_was_found() {
+    let (readers, none): (_, Memory<'_>) = (ReaderMemory::default(), &|_| None);
+    let mut cluster = Cluster::start(&config("follow = \"slurmctld\""), &readers, none);
+    let was_found = |cluster: &Cluster| cluster.follow.as_ref().unwrap().was_found;
+    assert!(!was_found(&cluster));
+    cluster.pinged(Some(Ahead { own: Some(0), ..Ahead::default() }));
+    cluster.replace(&config("follow = \"slurmctld\"\ntimeout = \"9s\""), &readers, none);
+    assert!(was_found(&cluster));
 }
 
 /// Totals of the old cluster's nodes went on under the new one's name, and its users kept their paths.

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
-    AccountJobs, Expected, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Reply, ReplyKind,
-    ReplyOptions, Started, UserJobs, Waiting, sum_of,
+    Expected, JobTallies, JobTally, Jobs, Moments, NamedJobs, PartitionJobs, Reply, ReplyKind, ReplyOptions,
+    Started, UserJobs, Waiting, sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::seconds_since;
-use crate::levels::{Name, Points, Table};
+use crate::levels::{Level, Name, Points, Table};
 use crate::metric::{Metric, mebibytes};
 use crate::name_paths::{NameInUse, NamePaths};
 use crate::replies::SurveyReplies;
-use crate::settings::{STATES_ONLY, Setting, Value};
+use crate::settings::{MOST_NAMES, QOS, STATES_ONLY, Setting, Value};
 use crate::user_paths::{Candidate, SavedPath, UserPaths};
 use crate::zero_fill::SeenStates;
 
@@ -29,7 +29,6 @@ By account too: how many accounts have paths of their own; 0 for none, at most 1
 jobs has started, and loses them after 30 days without one. All others are in other_accounts. Five paths for each account
 and each state that its jobs have ever been in, usually 25 to 35.",
 };
-const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
 const USERS: Setting = Setting {
     key: "users",
     default: Value::Users(0),
@@ -49,18 +48,19 @@ pub(super) const COLLECTOR: Collector = Collector {
     replies: &[ReplyKind::Jobs],
     start: Start::Survey(|Begin { settings, memory, .. }| {
         let user_paths = UserPaths::of(settings, *memory);
-        let account_paths = Some(settings.names(&ACCOUNTS)).filter(|most| *most > 0).map(|most| {
-            let memory = memory.and_then(|text| serde_json::from_str::<JobsMemory>(text).ok());
-            NamePaths::new(most, memory.unwrap_or_default().accounts)
-        });
+        let memory = memory.and_then(|text| serde_json::from_str::<JobsMemory>(text).ok());
+        let JobsMemory { accounts, qos, .. } = memory.unwrap_or_default();
+        let most_qos = if settings.flag(&QOS) { MOST_NAMES } else { 0 };
+        let accounts = NamedStates::new(settings.names(&ACCOUNTS), accounts);
+        let qos = NamedStates::new(most_qos, qos);
         let options = ReplyOptions {
-            accounts: account_paths.is_some(),
-            qos: settings.flag(&QOS),
+            accounts: accounts.is_some(),
+            qos: qos.is_some(),
             states_only: settings.flag(&STATES_ONLY),
             users: user_paths.is_some(),
             ..ReplyOptions::default()
         };
-        Box::new(JobsCollector { options, user_paths, account_paths, ..JobsCollector::default() })
+        Box::new(JobsCollector { options, user_paths, accounts, qos, ..JobsCollector::default() })
     }),
 };
 
@@ -96,8 +96,12 @@ levels! {
     PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", EXPECTED,
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
     QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
-        "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
+        "By QOS and state: `qos = true`, the default. A QOS gets paths when one of its jobs has started, and loses them after 30 days \
+         without one: from 24.11 on a pending job has the QOS that its user has written, which may be several (it counts in each), and \
+         without AccountingStorageEnforce any name. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
     NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", TALLY, "Jobs without a QOS, by state.");
+    OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", TALLY,
+        "The jobs of all QOS without paths of their own, by state.");
     ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>", TALLY,
         "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
          AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
@@ -121,12 +125,12 @@ levels! {
 struct JobsCollector {
     options: ReplyOptions,
     states_seen: SeenStates,
-    /// Of users and accounts: the jobs of one that loses paths are among the others, so there are no zeroes.
+    /// The jobs of a user who loses paths are among the others, so there are no zeroes.
     user_states_seen: SeenStates,
-    account_states_seen: SeenStates,
     /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
-    account_paths: Option<NamePaths>,
+    accounts: Option<NamedStates>,
+    qos: Option<NamedStates>,
     /// Of the last round: the same reply again shows no new starts.
     last_update: Option<i64>,
 }
@@ -136,9 +140,29 @@ struct JobsCollector {
 #[serde(default)]
 struct JobsMemory {
     users: Vec<SavedPath>,
-    /// When a job of each account that has paths was last seen, Unix seconds.
+    /// When a started job of each account that has paths was last seen, Unix seconds.
     accounts: BTreeMap<String, i64>,
+    /// The same for each QOS.
+    qos: BTreeMap<String, i64>,
 }
+
+/// Accounts or QOS, of which those with a started job have paths.
+struct NamedStates {
+    paths: NamePaths,
+    /// As for users.
+    seen: SeenStates,
+}
+
+/// Where jobs of one kind of name are published.
+struct NamedLevels {
+    own: &'static Level<Table<JobTally>, 2>,
+    others: &'static Level<Table<JobTally>, 1>,
+    none: &'static Level<Table<JobTally>, 1>,
+}
+
+const OF_ACCOUNTS: NamedLevels =
+    NamedLevels { own: &ACCOUNT_STATE, others: &OTHER_ACCOUNTS_STATE, none: &NO_ACCOUNT_STATE };
+const OF_QOS: NamedLevels = NamedLevels { own: &QOS_STATE, others: &OTHER_QOS_STATE, none: &NO_QOS_STATE };
 
 struct LevelWaits {
     submitted: Option<Moments>,
@@ -251,60 +275,70 @@ impl Collect<SurveyReplies> for JobsCollector {
             points.push(&PARTITION_WAITING, name(), &waits(waiting, started));
             points.push(&PARTITION_EXPECTED_START, name(), &Expectations { expected, now });
         }
-        for (name, states) in &jobs.qos {
-            match name.as_str() {
-                // At another level, because every name is possible below `qos`.
-                "" => self.states_seen.push(points, &NO_QOS_STATE, [], ALWAYS, states),
-                name => self.states_seen.push(points, &QOS_STATE, [Name::of(name)], ALWAYS, states),
+        for (named, levels, rows) in
+            [(&mut self.qos, &OF_QOS, &jobs.qos), (&mut self.accounts, &OF_ACCOUNTS, &jobs.accounts)]
+        {
+            if let Some(named) = named {
+                named.push(levels, timestamp, points, rows, &mut self.states_seen);
             }
         }
-        self.push_accounts(timestamp, points, &jobs.accounts);
         self.push_users(timestamp, points, &jobs.users);
         self.states_seen.end(points);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
         let users_are_due = self.user_paths.as_ref().is_some_and(UserPaths::is_due);
-        if !users_are_due && !self.account_paths.as_ref().is_some_and(NamePaths::is_due) {
+        let is_due = |named: &Option<NamedStates>| named.as_ref().is_some_and(|named| named.paths.is_due());
+        if !users_are_due && !is_due(&self.accounts) && !is_due(&self.qos) {
             return None;
         }
         let users = self.user_paths.as_mut().map(UserPaths::write).unwrap_or_default();
-        let accounts = self.account_paths.as_mut().map(|paths| paths.write().clone()).unwrap_or_default();
-        serde_json::to_string(&JobsMemory { users, accounts }).ok()
+        let write = |named: &mut Option<NamedStates>| {
+            named.as_mut().map(|named| named.paths.write().clone()).unwrap_or_default()
+        };
+        let [accounts, qos] = [&mut self.accounts, &mut self.qos].map(write);
+        serde_json::to_string(&JobsMemory { users, accounts, qos }).ok()
     }
 }
 
-impl JobsCollector {
-    fn push_accounts(
+impl NamedStates {
+    fn new(most: usize, remembered: BTreeMap<String, i64>) -> Option<Self> {
+        (most > 0).then(|| Self { paths: NamePaths::new(most, remembered), seen: SeenStates::default() })
+    }
+
+    fn push(
         &mut self,
+        levels: &NamedLevels,
         timestamp: i64,
         points: &mut Points<'_>,
-        accounts: &BTreeMap<String, AccountJobs>,
+        rows: &BTreeMap<String, NamedJobs>,
+        states_seen: &mut SeenStates,
     ) {
-        let Some(paths) = &mut self.account_paths else { return };
-        let named = accounts.iter().filter(|(name, _)| !name.is_empty());
-        let in_use = named.clone().map(|(name, AccountJobs { states, has_started })| NameInUse {
+        let named = rows.iter().filter(|(name, _)| !name.is_empty());
+        let in_use = named.clone().map(|(name, NamedJobs { states, has_started })| NameInUse {
             name,
             has_started: *has_started,
             rank: cpus(states),
         });
-        paths.update(timestamp, &in_use.collect::<Vec<_>>());
+        self.paths.update(timestamp, &in_use.collect::<Vec<_>>());
         let mut others = JobTallies::new();
-        for (_, account) in named.filter(|(name, _)| !paths.has(name)) {
-            add(&mut others, &account.states);
+        for (_, jobs) in named.filter(|(name, _)| !self.paths.has(name)) {
+            add(&mut others, &jobs.states);
         }
-        if let Some(nameless) = accounts.get("") {
-            self.states_seen.push(points, &NO_ACCOUNT_STATE, [], ALWAYS, &nameless.states);
+        if let Some(nameless) = rows.get("") {
+            states_seen.push(points, levels.none, [], ALWAYS, &nameless.states);
         }
-        self.states_seen.push(points, &OTHER_ACCOUNTS_STATE, [], ALWAYS, &others);
-        for name in paths.names() {
+        states_seen.push(points, levels.others, [], ALWAYS, &others);
+        for name in self.paths.names() {
             let none = JobTallies::new();
-            let states = accounts.get(name).map_or(&none, |account| &account.states);
-            self.account_states_seen.push(points, &ACCOUNT_STATE, [Name::of(name)], ALWAYS, states);
+            let states = rows.get(name).map_or(&none, |jobs| &jobs.states);
+            self.seen.push(points, levels.own, [Name::of(name)], ALWAYS, states);
         }
-        self.account_states_seen.forget_absent();
+        self.seen.forget_absent();
     }
+}
 
+impl JobsCollector {
     fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, users: &[UserJobs]) {
         let Some(user_paths) = &mut self.user_paths else { return };
         let all = sum_of(users.iter().map(|user| cpus(&user.states)));

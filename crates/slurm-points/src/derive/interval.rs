@@ -73,6 +73,8 @@ impl Interval {
         let bf_count = grown(|s| s.bf_cycle_counter);
         let bf_most = most_time(seconds, bf_count, new.bf_cycle_max.unwrap_or(u32::MAX));
         let between_cycles = old.bf_active == 0 && new.bf_active == 0;
+        // A reset sets what a running cycle has examined so far to 0.
+        let is_whole = old.bf_active == 0 || old.bf_when_last_cycle >= Some(old.req_time_start);
         Self {
             seconds,
             main: Cycles {
@@ -83,9 +85,9 @@ impl Interval {
             bf: Cycles {
                 count: bf_count,
                 time: bf_time.filter(|&time| time <= bf_most),
-                depth: summed(|s| s.bf_depth_sum),
+                depth: summed(|s| s.bf_depth_sum).filter(|_| is_whole),
             },
-            bf_depth_try: summed(|s| s.bf_depth_try_sum),
+            bf_depth_try: summed(|s| s.bf_depth_try_sum).filter(|_| is_whole),
             // A cycle adds its queue when it begins and counts itself when it ends.
             bf_queue_len: summed(|s| s.bf_queue_len_sum).filter(|_| between_cycles),
             bf_table_size: summed(|s| s.bf_table_size_sum),
@@ -150,4 +152,37 @@ fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
 /// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
 pub const fn exact_f64(value: u64) -> f64 {
     value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It examined 900 jobs before midnight UTC, and 100 after it. Statistics of the second look at it are like those of any cycle.
+    #[test]
+    fn what_backfill_examined_in_a_cycle_with_a_reset_in_it_is_not_known() {
+        let mean_depth = |bf_active, began| {
+            let bf_when_last_cycle = Some(began);
+            let old = Statistics {
+                req_time_start: 86_401,
+                bf_active,
+                bf_when_last_cycle,
+                bf_depth_sum: Some(0),
+                bf_depth_try_sum: Some(0),
+                ..Statistics::default()
+            };
+            let new = Statistics {
+                bf_active: 0,
+                bf_cycle_counter: 1,
+                bf_depth_sum: Some(100),
+                bf_depth_try_sum: Some(90),
+                ..old.clone()
+            };
+            let interval = Interval::new(&old, &new, Release::new(24, 11), 30.0);
+            (interval.bf.mean_depth(), interval.bf_depth_try)
+        };
+        assert_eq!(mean_depth(1, 86_395), (None, None));
+        assert_eq!(mean_depth(1, 86_405), (Some(100.0), Some(90)));
+        assert_eq!(mean_depth(0, 86_395), (Some(100.0), Some(90)));
+    }
 }

@@ -157,6 +157,8 @@ impl FinishedRound {
             };
             if patience > 0 {
                 let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
+                // A clock that was ahead for a moment must not hold the job back for as long.
+                let known = known.filter(|known| known.since <= self.moment);
                 // A busy cluster always has records that slurmctld has not told yet, and steps have their time from the first look on.
                 let busy = if patience == OPEN_STEPS { 0 } else { self.busy };
                 let since = known.map_or(self.moment, |known| known.since).max(busy);

@@ -37,7 +37,10 @@ fn queue() -> Jobs {
         started: Some(started),
         expected,
         partitions: BTreeMap::from([("gpu.a".to_owned(), partition)]),
-        qos: BTreeMap::from([("".to_owned(), tallies(&[("pending", 3)]))]),
+        qos: BTreeMap::from([(
+            "".to_owned(),
+            NamedJobs { states: tallies(&[("pending", 3)]), has_started: false },
+        )]),
         ..Jobs::default()
     }
 }
@@ -132,25 +135,30 @@ fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
     );
 }
 
-fn jobs_of(accounts: impl IntoIterator<Item = (String, bool)>) -> SurveyReplies {
-    let account =
-        |(name, has_started)| (name, AccountJobs { states: tallies(&[("pending", 1)]), has_started });
-    let jobs = Jobs { accounts: accounts.into_iter().map(account).collect(), ..Jobs::default() };
+fn jobs_of(kind: &str, names: impl IntoIterator<Item = (String, bool)>) -> SurveyReplies {
+    let named = |(name, has_started)| (name, NamedJobs { states: tallies(&[("pending", 1)]), has_started });
+    let (named, mut jobs) = (names.into_iter().map(named).collect(), Jobs::default());
+    *(if kind == "account" { &mut jobs.accounts } else { &mut jobs.qos }) = named;
     SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
 }
 
-/// `sbatch -H -A rnd$i` by anybody made 15 files each, and a zero in each of them in every round.
+/// `sbatch -H -A rnd$i` by anybody made 15 files each, and a zero in each of them in every round; from 24.11 on `sbatch -q rnd$i` too.
 #[test]
-fn invented_accounts_make_no_series_and_a_slot_that_is_free_again_no_zeroes() {
+fn invented_accounts_and_qos_make_no_series_and_a_slot_that_is_free_again_no_zeroes() {
+    invented("account", ["no_account", "other_accounts", "account.physics"]);
+    invented("qos", ["no_qos", "other_qos", "qos.physics"]);
+}
+
+fn invented(kind: &str, expected: [&str; 3]) {
+    let jobs_of = |names: Vec<(String, bool)>| jobs_of(kind, names);
     let mut collector = started(&COLLECTOR, &[(ACCOUNTS.key, Value::Names(2))]);
     let real = ["", "physics"].map(|name| (name.to_owned(), true));
     let invented = (0..150).map(|n| (format!("rnd{n}"), false));
-    let points = surveyed(&mut *collector, 0, &jobs_of(real.into_iter().chain(invented)));
+    let points = surveyed(&mut *collector, 0, &jobs_of(real.into_iter().chain(invented).collect()));
     let levels = |points: &[String]| {
-        let of = |point: &&String| point.contains("account") && point.contains("pending.gauge-jobs");
+        let of = |point: &&String| point.contains(kind) && point.contains("pending.gauge-jobs");
         points.iter().filter(of).cloned().collect::<Vec<_>>()
     };
-    let expected = ["no_account", "other_accounts", "account.physics"];
     let expected = expected.map(|level| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs"));
     let jobs = [" 1", " 150", " 1"];
     let points = levels(&points);
@@ -161,9 +169,9 @@ fn invented_accounts_make_no_series_and_a_slot_that_is_free_again_no_zeroes() {
     let memory = collector.changed_memory().unwrap();
     assert!(memory.contains("physics") && !memory.contains("rnd"), "{memory}");
     let zero = format!("{} 0", expected[2]);
-    assert!(surveyed(&mut *collector, 29 * 86_400, &jobs_of([])).contains(&zero));
-    let later = surveyed(&mut *collector, 30 * 86_400, &jobs_of([]));
-    assert!(!later.iter().any(|point| point.contains("account.physics")), "{later:#?}");
+    assert!(surveyed(&mut *collector, 29 * 86_400, &jobs_of(Vec::new())).contains(&zero));
+    let later = surveyed(&mut *collector, 30 * 86_400, &jobs_of(Vec::new()));
+    assert!(!later.iter().any(|point| point.contains("physics")), "{later:#?}");
 }
 
 #[test]

@@ -294,3 +294,24 @@ fn invented_names_take_no_level_and_an_unused_one_is_free_after_30_days() {
     let returned = [("account.bio", 3), ("account.chem", 1), ("other_accounts", 4)];
     assert_eq!(levels(day(32) + 120, &both), named(&returned), "there is room for one of them");
 }
+
+/// A clock that was a day ahead, for one round or for a tick at which slurmctld had records for slurmdbd, held rows that may grow back for
+/// that day.
+#[test]
+fn a_clock_that_was_ahead_holds_no_row_back() {
+    let (mut ledger, mut disk) = first();
+    let array = FinishedJob { tasks: 50, wait: None, run: 0, ..job(1, START + 20) };
+    let mut counted = |now: i64| {
+        let mut round = FinishedRound::new(now, HOUR, Levels::default());
+        round.is_complete = true;
+        let jobs = vec![array, job(2, START + 21)];
+        let finished = Finished { jobs, names: vec!["debug".into()], ..Finished::default() };
+        round.add(&finished, 1, &ledger);
+        let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
+        disk.extend(ledger.records(&next).unwrap());
+        ledger.adopt(next);
+        ledger.counts().totals["total"].jobs()
+    };
+    assert_eq!(counted(START + DAY), 1);
+    assert_eq!([60, 120].map(|later| counted(START + later)), [1, 51]);
+}

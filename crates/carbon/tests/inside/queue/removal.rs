@@ -198,3 +198,29 @@ async fn what_comes_back_at_once_is_not_forgotten() {
     assert_eq!(not_in_the_log(&queue).await, [0; 0]);
     assert_eq!(after_a_kill(&dir).await.0, [1, 2, 3, 4, 5]);
 }
+
+/// The clock was behind when this run began, or the files are of a daemon that was started later: their ids are higher than this run's
+/// first one, and were taken for ticks that it had had.
+#[tokio::test]
+async fn files_of_a_run_that_began_later_are_sent_and_not_forgotten() {
+    let up = tempfile::tempdir().unwrap();
+    let (dir, mount) = (up.path().join("queue"), up.path().join("mount"));
+    let queue = reopened(&dir).await;
+    queue.push(&batch(10));
+    all_durable(&queue).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let later = queue_in(&mount);
+    (1..=3).for_each(|timestamp| later.push(&batch(timestamp)));
+    assert_eq!(later.close().await, 3);
+    fs::rename(&dir, away(&dir)).unwrap();
+    fs::rename(&mount, &dir).unwrap();
+    for timestamp in 11..14 {
+        queue.push(&batch(timestamp));
+        all_durable(&queue).await;
+    }
+    assert_eq!(queue.place("a").status().due(), 7);
+    assert_eq!(not_in_the_log(&queue).await, [0; 0]);
+    let (mut due, _) = after_a_kill(&dir).await;
+    due.sort_unstable();
+    assert_eq!(due, [1, 2, 3, 10, 11, 12, 13]);
+}

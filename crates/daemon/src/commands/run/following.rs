@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::Daemon;
 use crate::config::Problems;
-use crate::follow::{Follow, ahead_of};
+use crate::follow::ahead_of;
 use crate::isolation::Verdict;
 use crate::source::Outcome;
 
@@ -25,7 +25,7 @@ impl Daemon {
     pub(super) fn pinged(&mut self, outcome: Outcome) -> Result<(), Problems> {
         let (ahead, name) = ahead_of(outcome).unzip();
         // A host that was found once is not looked up in vain for good: an address may be away for a moment.
-        let is_known = self.cluster.follow.as_ref().is_some_and(Follow::knows_its_host);
+        let is_known = self.cluster.follow.as_ref().is_some_and(|follow| follow.was_found);
         if let Some(ahead) = ahead.as_ref().filter(|ahead| ahead.own.is_none() && !is_known) {
             return Err(self.config.not_a_controller(&ahead.hosts));
         }

@@ -57,7 +57,7 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
             jobs.users.iter().map(|user| row(&name(user.id, &user.name), &user.states)).collect()
         }
         By::Account => jobs.accounts.iter().map(|(name, account)| row(name, &account.states)).collect(),
-        By::Qos => jobs.qos.iter().map(|(name, states)| row(name, states)).collect(),
+        By::Qos => jobs.qos.iter().map(|(name, qos)| row(name, &qos.states)).collect(),
         By::Partition => {
             jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
         }
