@@ -1,6 +1,7 @@
 //! What an earlier run left in the file, and which parts are damaged; and what is left where the file was removed.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ impl QueueState {
 
     /// Whether the queue has had a batch, and is done with it or has counted it.
     fn is_over(&self, id: u64) -> bool {
-        let mut own = self.own.iter().cloned().chain([self.first_id..self.next_id]);
+        let mut own = self.own.iter().cloned().chain(iter::once(self.first_id..self.next_id));
         let had = own.any(|ids| ids.contains(&id)) || self.earlier.contains(&id);
         had && !self.batches.contains_key(&id) && !self.removed.contains(&id)
     }
