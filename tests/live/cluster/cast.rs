@@ -97,6 +97,8 @@ impl Cast {
         self.submit("g0", "-p wide -N2 --mem=1280 --begin=now+1hour")?;
         self.submit("g0", "-p wide --mem=0 --begin=now+1hour")?;
         let held = self.submit("g0", "-p debug -H --array=1-30")?;
+        self.submit("g0", "-p debug,gpu,debug -H")?;
+        self.submit("g0", "-p debug -H --qos=Later,URGENT,later")?;
         self.submit("g1", "-p debug,gpu --gres=gpu:1 --begin=now+1hour --array=1,5,7-9")?;
         self.submit("g0", &format!("-p debug -d afterany:{held}"))?;
         self.submit("g0", "-p debug -w c10 -L matlab:1")?;

@@ -5,14 +5,14 @@ use sandbox::{Daemon, Folder, NOBODY, Slurm, is_root};
 
 /// Each of them made 15 files, which stay, and a zero in each file in every round.
 #[test]
-fn a_hundred_and_fifty_invented_accounts_make_no_series() {
+fn a_hundred_and_fifty_invented_accounts_and_qos_make_no_series() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start(&folder).unwrap();
     let jobs = surveys(&["jobs"]) + "accounts = 3\nqos = true\nusers = 2\n";
     let mut daemon = Daemon::start_surveying(&folder, &slurm.toml(), &jobs).unwrap();
     for invented in 0..150 {
-        let account = format!("rnd{invented}");
-        let words = ["-H", "-A", &account, "--output=/dev/null", "--wrap", "true"];
+        let (account, qos) = (format!("rnd{invented}"), format!("Rnd{invented},rnd{}", invented + 1));
+        let words = ["-H", "-A", &account, "-q", &qos, "--output=/dev/null", "--wrap", "true"];
         let submitted = match is_root() {
             true => slurm.run_as(NOBODY, "sbatch", &words),
             false => slurm.run("sbatch", &words),
