@@ -62,11 +62,12 @@ pub(crate) enum ClusterEvent {
 }
 
 impl Cluster {
-    /// Replaces it because `[slurm]` has changed. What the log has said of the name, that this host was found among the controllers, and
-    /// what was counted of finished jobs stays: it is the daemon's.
+    /// Replaces it because `[slurm]` has changed. What the log has said of the name, that this host was found among the controllers of the
+    /// same slurm.conf, and what was counted of finished jobs stays: it is the daemon's.
     pub(crate) fn replace(&mut self, config: &Config, readers: &ReaderMemory, memory: Memory<'_>) {
         let (nameless, finished) = (self.seen.entry.nameless, self.finished.take());
-        let was_found = self.follow.as_ref().is_some_and(|follow| follow.was_found);
+        let stays = |follow: &Follow| follow.was_found && follow.conf == config.slurm.conf;
+        let was_found = self.follow.as_ref().is_some_and(stays);
         *self = Self::start(config, readers, memory);
         self.seen.entry.nameless = nameless;
         self.follow.iter_mut().for_each(|follow| follow.was_found = was_found);

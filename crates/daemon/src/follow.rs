@@ -8,6 +8,7 @@
 //! if they do not hear from this one (isolation.rs).
 
 use std::mem;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use slurm_points::collectors::TickOutcome;
@@ -51,7 +52,8 @@ pub(crate) struct Follow {
     /// Of the last tick; `None` if nothing is known of it.
     pub(crate) figures: Option<FollowFigures>,
     isolation: Isolation,
-    /// Whether this host was ever found among the controllers.
+    pub(crate) conf: Option<PathBuf>,
+    /// Whether this host was ever found among the controllers of `conf`.
     pub(crate) was_found: bool,
 }
 
@@ -76,6 +78,7 @@ impl Follow {
             state: FollowState::default(),
             figures: None,
             isolation: Isolation::default(),
+            conf: slurm.conf.clone(),
             was_found: false,
         })
     }

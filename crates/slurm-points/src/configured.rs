@@ -65,11 +65,12 @@ impl Collectors {
         self.settings.get(name) == other.settings.get(name)
     }
 
-    /// Whether any of them must know after a restart which users and accounts have paths, or what it has counted. Finished
-    /// jobs have their own memory.
+    /// Whether any of them must know after a restart which users, accounts and QOS have paths, or what it has counted.
+    /// Finished jobs have their own memory.
     pub fn remember(&self) -> bool {
         self.enabled().any(|(collector, settings)| {
-            let remembers = settings.bounds_paths() || settings.flag(&EVENTS) || settings.flag(&QOS);
+            let has_names = settings.bounds_paths() || settings.flag(&QOS);
+            let remembers = has_names && !settings.flag(&STATES_ONLY) || settings.flag(&EVENTS);
             remembers && !matches!(collector.start, Start::Finished)
         })
     }

@@ -12,16 +12,6 @@ const KEPT: i64 = 30 * 86_400;
 /// How often the memory is written if no slot was given or taken.
 const WRITTEN_EVERY: i64 = 3600;
 
-/// A name in a round.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NameInUse<'a> {
-    pub(crate) name: &'a str,
-    /// Whether one of its jobs has started.
-    pub(crate) has_started: bool,
-    /// Those with the highest get the slots that are left.
-    pub(crate) rank: u64,
-}
-
 #[derive(Debug)]
 pub(crate) struct NamePaths {
     most: usize,
@@ -44,8 +34,9 @@ impl NamePaths {
         Self { most, slots, fresh: false, moved: false, written: i64::MIN, now: i64::MIN }
     }
 
-    /// Takes the names of a round: frees the slots whose time is over, and gives those that are free.
-    pub(crate) fn update(&mut self, now: i64, names: &[NameInUse<'_>]) {
+    /// Takes the names of which a round has started jobs: frees the slots whose time is over, and gives those that are free to the new names
+    /// with the highest rank.
+    pub(crate) fn update(&mut self, now: i64, started: BTreeMap<String, u64>) {
         self.now = now;
         let before = self.slots.len();
         // A moment in the future comes from a clock that was wrong.
@@ -53,16 +44,16 @@ impl NamePaths {
         self.slots.retain(|_, seen| now.saturating_sub(*seen) < KEPT);
         self.fresh |= self.slots.len() < before;
         let mut new = Vec::new();
-        for name in names.iter().filter(|name| name.has_started) {
-            match self.slots.get_mut(name.name) {
+        for (name, rank) in started {
+            match self.slots.get_mut(&name) {
                 Some(seen) => self.moved |= std::mem::replace(seen, now) != now,
-                None => new.push(name),
+                None => new.push((std::cmp::Reverse(rank), name)),
             }
         }
-        new.sort_by_key(|name| (std::cmp::Reverse(name.rank), name.name));
+        new.sort();
         new.truncate(self.most.saturating_sub(self.slots.len()));
         self.fresh |= !new.is_empty();
-        self.slots.extend(new.into_iter().map(|name| (name.name.to_owned(), now)));
+        self.slots.extend(new.into_iter().map(|(_, name)| (name, now)));
     }
 
     /// The names that have slots.
@@ -92,8 +83,8 @@ mod tests {
 
     const DAY: i64 = 86_400;
 
-    const fn of(name: &str, has_started: bool, rank: u64) -> NameInUse<'_> {
-        NameInUse { name, has_started, rank }
+    fn started<const N: usize>(names: [(&str, u64); N]) -> BTreeMap<String, u64> {
+        names.map(|(name, rank)| (name.to_owned(), rank)).into()
     }
 
     fn names(paths: &NamePaths) -> Vec<&str> {
@@ -101,25 +92,15 @@ mod tests {
     }
 
     #[test]
-    fn names_whose_jobs_never_started_take_no_slot() {
-        let invented: Vec<String> = (0..150).map(|n| format!("rnd{n}")).collect();
-        let mut all: Vec<_> = invented.iter().map(|name| of(name, false, 900)).collect();
-        all.push(of("physics", true, 1));
-        let mut paths = NamePaths::new(3, BTreeMap::new());
-        paths.update(0, &all);
-        assert_eq!(names(&paths), ["physics"]);
-    }
-
-    #[test]
     fn the_first_slots_go_by_rank_and_a_slot_is_free_after_30_days_without_a_started_job() {
         let mut paths = NamePaths::new(2, BTreeMap::new());
-        paths.update(0, &[of("a", true, 1), of("b", true, 9), of("c", true, 5)]);
+        paths.update(0, started([("a", 1), ("b", 9), ("c", 5)]));
         assert_eq!(names(&paths), ["b", "c"]);
-        paths.update(20 * DAY, &[of("a", true, 100), of("b", true, 0), of("c", false, 50)]);
-        assert_eq!(names(&paths), ["b", "c"], "held jobs keep no slot, but its time is not over");
-        paths.update(30 * DAY - 1, &[of("a", true, 100)]);
+        paths.update(20 * DAY, started([("a", 100), ("b", 0)]));
+        assert_eq!(names(&paths), ["b", "c"], "its time is not over");
+        paths.update(30 * DAY - 1, started([("a", 100)]));
         assert_eq!(names(&paths), ["b", "c"]);
-        paths.update(30 * DAY, &[of("a", true, 100), of("c", false, 900)]);
+        paths.update(30 * DAY, started([("a", 100)]));
         assert_eq!(names(&paths), ["a", "b"], "the series goes to another name");
         assert!(paths.has("a") && !paths.has("c"));
     }
@@ -129,24 +110,24 @@ mod tests {
     fn slots_are_remembered_and_fewer_of_them_keep_the_latest() {
         let mut paths = NamePaths::new(3, BTreeMap::new());
         for (at, name) in [(0, "a"), (10, "b"), (20, "c")] {
-            paths.update(at, &[of(name, true, 1)]);
+            paths.update(at, started([(name, 1)]));
         }
         assert!(paths.is_due());
         let remembered = paths.write().clone();
-        paths.update(30, &[of("c", true, 1)]);
+        paths.update(30, started([("c", 1)]));
         assert!(!paths.is_due(), "once an hour is enough for moments");
-        paths.update(20 + WRITTEN_EVERY, &[]);
+        paths.update(20 + WRITTEN_EVERY, started([]));
         assert!(paths.is_due());
         let mut again = NamePaths::new(2, remembered);
-        again.update(30, &[of("d", true, 9)]);
+        again.update(30, started([("d", 9)]));
         assert_eq!(names(&again), ["b", "c"]);
     }
 
     #[test]
     fn a_moment_in_the_future_does_not_keep_a_slot_for_years() {
         let mut paths = NamePaths::new(1, [("a".to_owned(), 900 * DAY)].into());
-        paths.update(DAY, &[]);
-        paths.update(31 * DAY, &[]);
+        paths.update(DAY, started([]));
+        paths.update(31 * DAY, started([]));
         assert_eq!(names(&paths), [""; 0]);
     }
 }

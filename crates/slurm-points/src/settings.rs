@@ -23,7 +23,11 @@ that. accounts, qos and users have no effect then. Needs Slurm 24.05 or newer.",
 };
 
 /// Of jobs: which QOS have paths is remembered.
-pub const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
+pub const QOS: Setting = Setting {
+    key: "qos",
+    default: Value::Flag(true),
+    comment: "By QOS too: at most 1000, those with a job that has started within 30 days. All others are in other_qos.",
+};
 
 /// Of nodes: counted from one reply to the next, and remembered.
 pub const EVENTS: Setting = Setting {

@@ -79,12 +79,7 @@ impl JobsFold {
             self.accounts.row(job.account).add(job, tally);
         }
         if self.options.qos {
-            // slurmdbd has them in lower case, and slurmctld compares them without it.
-            let lower = job.qos.iter().any(u8::is_ascii_uppercase).then(|| job.qos.to_ascii_lowercase());
-            let qos = lower.as_deref().unwrap_or(job.qos);
-            for name in names(qos) {
-                self.qos.row(name).add(job, tally);
-            }
+            self.qos.row(job.qos).add(job, tally);
         }
         if self.options.users {
             self.users.entry(job.user).or_default().add(job, tally);

@@ -86,8 +86,8 @@ pub struct Jobs {
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account and state as in `states`, if requested. The empty name: jobs without an account.
     pub accounts: BTreeMap<String, NamedJobs>,
-    /// By QOS in lower case, and state as in `states`, if requested. The empty name: jobs without a QOS. A job that waits for one of
-    /// several QOS counts in each.
+    /// By QOS and state as in `states`, if requested. The empty name: jobs without a QOS. From 24.11 on a pending job has the text that
+    /// its user has written, which may name several, and in any case; a user can write so much that only whole texts are counted here.
     pub qos: BTreeMap<String, NamedJobs>,
     /// By user, in the order of their ids, if requested.
     pub users: Vec<UserJobs>,
@@ -120,8 +120,7 @@ pub struct PartitionJobs {
 pub struct NamedJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
-    /// Whether one of them has or had nodes. Without AccountingStorageEnforce anybody can submit jobs under any name; of a
-    /// pending job, 24.11 and later send the QOS as the user has written it.
+    /// Whether one of them has or had nodes. Without AccountingStorageEnforce anybody can submit jobs under any name.
     pub has_started: bool,
 }
 

@@ -71,7 +71,9 @@ fn counts(rows: &[Row], jobs: &Jobs) {
     }
     let reasons = by(rows.iter().filter(waits), |job| vec![reason(&job["reason"])]);
     assert_eq!(jobs.pending_reasons, reasons, "by reason");
-    let partitions = by(rows, |job| list(&job["partition"]));
+    // A name that is repeated counts once.
+    let list = |text: &str| BTreeSet::from_iter(text.split(',').map(str::to_owned));
+    let partitions = by(rows, |job| list(&job["partition"]).into_iter().collect());
     assert_eq!(jobs.partitions.keys().collect::<Vec<_>>(), partitions.keys().collect::<Vec<_>>());
     for (name, partition) in &jobs.partitions {
         let here = |job: &&Row| job["partition"].split(',').any(|other| other == name);
@@ -83,18 +85,15 @@ fn counts(rows: &[Row], jobs: &Jobs) {
         let here = rows.iter().filter(|job| none(&job["account"]) == *name);
         assert_eq!(account.states, by(here, state), "{name}");
     }
-    let all_qos = |job: &Row| list(&none(&job["qos"]).to_lowercase());
     for (name, qos) in &jobs.qos {
-        let here = rows.iter().filter(|job| all_qos(job).contains(name));
-        assert_eq!(qos.states, by(here, state), "{name}");
+        assert_eq!(qos.states, by(rows.iter().filter(|job| none(&job["qos"]) == *name), state), "{name}");
     }
     for user in &jobs.users {
         let id = user.id.to_string();
         assert_eq!(user.states, by(rows.iter().filter(|job| job["userid"] == id), state), "user {id}");
     }
     let names = |column| rows.iter().map(|job| &job[column]).collect::<BTreeSet<_>>().len();
-    let qos: BTreeSet<String> = rows.iter().flat_map(all_qos).collect();
-    let expected = (names("account"), qos.len(), names("userid"));
+    let expected = (names("account"), names("qos"), names("userid"));
     assert_eq!((jobs.accounts.len(), jobs.qos.len(), jobs.users.len()), expected);
 }
 
@@ -140,11 +139,6 @@ fn moments(mut since: Vec<i64>) -> Option<Moments> {
         return None;
     }
     Some(Moments { jobs: u64::try_from(since.len()).unwrap(), p50: rank(5), p90: rank(9), max: rank(10) })
-}
-
-/// The names in a list that a user has written: one that is repeated is one name.
-fn list(text: &str) -> Vec<String> {
-    text.split(',').map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// If slurmctld knows more, squeue shows a sentence instead of the reason.

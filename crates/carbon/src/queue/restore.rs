@@ -1,7 +1,6 @@
 //! What an earlier run left in the file, and which parts are damaged; and what is left where the file was removed.
 
 use std::collections::BTreeSet;
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +52,8 @@ impl QueueState {
 
     /// Whether the queue has had a batch, and is done with it or has counted it.
     fn is_over(&self, id: u64) -> bool {
-        let mut own = self.own.iter().cloned().chain(iter::once(self.first_id..self.next_id));
-        let had = own.any(|ids| ids.contains(&id)) || self.earlier.contains(&id);
+        let is_own = id < self.next_id && self.own.iter().any(|ids| ids.contains(&id));
+        let had = is_own || self.others.contains(&id);
         had && !self.batches.contains_key(&id) && !self.removed.contains(&id)
     }
 
@@ -81,7 +80,7 @@ impl QueueState {
         if std::mem::replace(&mut self.restored, true) {
             self.without_known(&mut restored);
         }
-        self.earlier.extend(restored.batches.keys());
+        self.others.extend(restored.batches.keys());
         // What was stored since the start is newer.
         for (name, bytes) in restored.states {
             self.states.entry(name).or_insert(bytes);
@@ -110,9 +109,9 @@ impl QueueState {
             (restored.batches.len(), restored.batches.values().map(|batch| batch.timestamp).min());
         if let Some((&last, _)) = restored.batches.last_key_value().filter(|(last, _)| **last >= self.next_id)
         {
-            self.own.push(self.first_id..self.next_id);
+            self.own.iter_mut().for_each(|ids| ids.end = ids.end.min(self.next_id));
             self.next_id = last.saturating_add(1);
-            self.first_id = self.next_id;
+            self.own.push(self.next_id..u64::MAX);
         }
         for (id, summary) in restored.batches {
             self.batches.insert(id, QueuedBatch { summary, durable: true, ..QueuedBatch::default() });

@@ -4,6 +4,7 @@
 //! file's thread.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +37,10 @@ pub(super) struct QueueState {
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
-    /// The ids of this run's batches before it met higher ones of another run, and the first id since then; those of other runs that the
-    /// queue has had, and those that were lost with their files.
+    /// Which ids this run gives, another range after each time it met higher ones of another run; those of other runs that the queue has
+    /// had; and those that were lost with their files.
     pub(super) own: Vec<Range<u64>>,
-    pub(super) first_id: u64,
-    pub(super) earlier: BTreeSet<u64>,
+    pub(super) others: BTreeSet<u64>,
     pub(super) removed: BTreeSet<u64>,
     pub(super) status: QueueStatus,
     pub(super) said_undurable: bool,
@@ -92,7 +92,13 @@ impl QueueState {
         // Batches of different runs never have the same number, because each run starts counting at its own time.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let next_id = u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0);
-        Self { limits, destinations, next_id, first_id: next_id, ..Self::default() }
+        Self {
+            limits,
+            destinations,
+            next_id,
+            own: iter::once(next_id..u64::MAX).collect(),
+            ..Self::default()
+        }
     }
 
     /// The destination of this name, made if there is none.

@@ -128,6 +128,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
+    const REST: &str = "[slurm]\nrest = \"unix:/s\"\n";
+
     /// A collector's table as the shipped configuration has it: every key with its default.
     fn table(collector: &Collector) -> String {
         let comment = |text: &str| text.lines().map(|line| format!("# {line}\n")).collect::<String>();
@@ -189,7 +191,10 @@ mod tests {
         let remember = |toml: &str| Config::of(toml).collectors.remember();
         assert!(!remember("[collectors.jobs]\nusers = 3"), "it is off");
         assert!(remember("[collectors.rpc_stats]\nusers = 3"));
-        assert!(remember("[collectors.jobs]\nenabled = true\naccounts = 3"));
+        assert!(remember("[collectors.jobs]\nenabled = true"), "its QOS");
+        let jobs = |more| remember(&format!("[collectors.jobs]\nenabled = true\nqos = false\n{more}"));
+        assert_eq!(["", "accounts = 3"].map(jobs), [false, true]);
+        assert!(!remember(&format!("{REST}[collectors.jobs]\nenabled = true\nstates_only = true")), "none");
         assert!(remember("[collectors.nodes]\nenabled = true\nevents = true"), "its sums");
         assert!(!remember("queue.dir = \"/q\"\n[collectors.finished]\nenabled = true\naccounts = 3"));
     }
@@ -200,8 +205,7 @@ mod tests {
         assert!(replies("").is_empty());
         let partitions = replies("[collectors.partitions]\nenabled = true");
         assert!(partitions.into_iter().eq([ReplyKind::Nodes, ReplyKind::Jobs]));
-        let rest = "[slurm]\nrest = \"unix:/s\"\n";
-        let partitions = replies(&format!("{rest}[collectors.partitions]\nenabled = true"));
+        let partitions = replies(&format!("{REST}[collectors.partitions]\nenabled = true"));
         assert!(partitions.into_iter().eq([ReplyKind::Nodes]), "slurmrestd is not asked for jobs");
     }
 

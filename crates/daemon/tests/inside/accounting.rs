@@ -80,6 +80,18 @@ async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_en
     assert_eq!(accounting.counters.skipped_round, 0);
 }
 
+/// Rows that may grow were held back for a day.
+#[tokio::test]
+async fn a_backlog_under_a_clock_that_was_a_day_ahead_does_not_last_for_a_day() {
+    let mut accounting = accounting(&mut Disk::new(), NOW);
+    accounting.commit();
+    accounting.note_backlog(1, NOW + 24 * HOUR);
+    accounting.note_backlog(0, NOW + 1);
+    accounting.begin(NOW + 2, NOW + 2, true);
+    let Phase::Reading(work) = &accounting.phase else { panic!("{:?}", accounting.phase) };
+    assert_eq!(work.round.busy, NOW + 2);
+}
+
 /// A restart before slurmdbd had answered once began to count from the restart on.
 #[tokio::test]
 async fn a_first_start_is_on_disk_before_slurmdbd_is_asked_and_a_restart_does_not_move_it() {

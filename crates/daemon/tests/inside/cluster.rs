@@ -45,7 +45,7 @@ async fn a_changed_slurm_leaves_a_commit_of_finished_jobs_to_its_end() {
     assert_eq!(ledger.counts().cluster, "alpha");
 }
 
-/// One failed look-up after a reload ended the daemon for good.
+/// One failed look-up after a reload ended the daemon for good. Among the controllers of another slurm.conf this host must be found again.
 #[tokio::test]
 async fn a_changed_slurm_does_not_forget_that_this_host_was_found() {
     let (readers, none): (_, Memory<'_>) = (ReaderMemory::default(), &|_| None);
@@ -53,8 +53,10 @@ async fn a_changed_slurm_does_not_forget_that_this_host_was_found() {
     let was_found = |cluster: &Cluster| cluster.follow.as_ref().unwrap().was_found;
     assert!(!was_found(&cluster));
     cluster.pinged(Some(Ahead { own: Some(0), ..Ahead::default() }));
-    cluster.replace(&config("follow = \"slurmctld\"\ntimeout = \"9s\""), &readers, none);
-    assert!(was_found(&cluster));
+    for (more, found) in [("timeout = \"9s\"", true), ("conf = \"/beta.conf\"", false)] {
+        cluster.replace(&config(&format!("follow = \"slurmctld\"\n{more}")), &readers, none);
+        assert_eq!(was_found(&cluster), found, "{more}");
+    }
 }
 
 /// Totals of the old cluster's nodes went on under the new one's name, and its users kept their paths.

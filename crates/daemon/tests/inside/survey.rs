@@ -28,7 +28,8 @@ fn reading(after: i64, reply: Reply) -> Outcome {
 #[tokio::test]
 async fn starts_that_were_not_published_are_requested_again() {
     let config = Config::of(
-        "[slurm]\nreader = \"/nonexistent\"\n[collectors.jobs]\nenabled = true\n[collectors.associations]\nenabled = true\n",
+        "[slurm]\nreader = \"/nonexistent\"\n[collectors.jobs]\nenabled = true\n[collectors.associations]\nenabled = true\n\
+         [collectors.partitions]\nenabled = true\ninterval = \"5m\"\n",
     );
     let mut collecting = Collecting::start(30, &config.collectors, |_| None);
     let mut survey = Survey::new(patient(&config.slurm, &ReaderMemory::default()), false, &config.collectors);

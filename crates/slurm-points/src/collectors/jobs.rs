@@ -3,7 +3,7 @@
 //! The reader makes the counts from every record of the reply. A job that waits in several partitions counts in each of
 //! them, and once everywhere else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
@@ -15,7 +15,7 @@ use super::{Begin, Collect, Collector, Start};
 use crate::derive::seconds_since;
 use crate::levels::{Level, Name, Points, Table};
 use crate::metric::{Metric, mebibytes};
-use crate::name_paths::{NameInUse, NamePaths};
+use crate::name_paths::NamePaths;
 use crate::replies::SurveyReplies;
 use crate::settings::{MOST_NAMES, QOS, STATES_ONLY, Setting, Value};
 use crate::user_paths::{Candidate, SavedPath, UserPaths};
@@ -96,12 +96,12 @@ levels! {
     PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", EXPECTED,
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
     QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
-        "By QOS and state: `qos = true`, the default. A QOS gets paths when one of its jobs has started, and loses them after 30 days \
-         without one: from 24.11 on a pending job has the QOS that its user has written, which may be several (it counts in each), and \
-         without AccountingStorageEnforce any name. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
+        "By QOS, in lower case, and state: `qos = true`, the default. A QOS gets paths when one of its jobs has started, as long as fewer than \
+         1,000 have them, and loses them after 30 days without one: from 24.11 on a pending job has the QOS that its user has written, which \
+         may be several (it counts in each), and without AccountingStorageEnforce any name. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
     NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", TALLY, "Jobs without a QOS, by state.");
     OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", TALLY,
-        "The jobs of all QOS without paths of their own, by state.");
+        "The jobs that have a QOS without paths of its own, by state. A job counts here once, and also in those of its QOS that have paths.");
     ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>", TALLY,
         "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
          AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
@@ -153,16 +153,27 @@ struct NamedStates {
     seen: SeenStates,
 }
 
-/// Where jobs of one kind of name are published.
+/// Where jobs of one kind of name are published, and the names in a text that the reader has counted by.
 struct NamedLevels {
     own: &'static Level<Table<JobTally>, 2>,
     others: &'static Level<Table<JobTally>, 1>,
     none: &'static Level<Table<JobTally>, 1>,
+    names: fn(&str) -> BTreeSet<String>,
 }
 
-const OF_ACCOUNTS: NamedLevels =
-    NamedLevels { own: &ACCOUNT_STATE, others: &OTHER_ACCOUNTS_STATE, none: &NO_ACCOUNT_STATE };
-const OF_QOS: NamedLevels = NamedLevels { own: &QOS_STATE, others: &OTHER_QOS_STATE, none: &NO_QOS_STATE };
+const OF_ACCOUNTS: NamedLevels = NamedLevels {
+    own: &ACCOUNT_STATE,
+    others: &OTHER_ACCOUNTS_STATE,
+    none: &NO_ACCOUNT_STATE,
+    names: |account| names([account.to_owned()]),
+};
+const OF_QOS: NamedLevels = NamedLevels {
+    own: &QOS_STATE,
+    others: &OTHER_QOS_STATE,
+    none: &NO_QOS_STATE,
+    // slurmctld compares them without regard to case.
+    names: |list| names(list.split(',').map(str::to_ascii_lowercase)),
+};
 
 struct LevelWaits {
     submitted: Option<Moments>,
@@ -314,25 +325,32 @@ impl NamedStates {
         rows: &BTreeMap<String, NamedJobs>,
         states_seen: &mut SeenStates,
     ) {
-        let named = rows.iter().filter(|(name, _)| !name.is_empty());
-        let in_use = named.clone().map(|(name, NamedJobs { states, has_started })| NameInUse {
-            name,
-            has_started: *has_started,
-            rank: cpus(states),
+        let started = rows.iter().filter(|(_, jobs)| jobs.has_started);
+        let started = started.flat_map(|(text, jobs)| {
+            let rank = cpus(&jobs.states);
+            (levels.names)(text).into_iter().map(move |name| (name, rank))
         });
-        self.paths.update(timestamp, &in_use.collect::<Vec<_>>());
-        let mut others = JobTallies::new();
-        for (_, jobs) in named.filter(|(name, _)| !self.paths.has(name)) {
-            add(&mut others, &jobs.states);
+        self.paths.update(timestamp, started.collect());
+        let (mut others, mut none) = (JobTallies::new(), None);
+        let mut own: BTreeMap<String, JobTallies> = BTreeMap::new();
+        for (text, jobs) in rows {
+            let names = (levels.names)(text);
+            if names.is_empty() {
+                add(none.get_or_insert_default(), &jobs.states);
+            } else if names.iter().any(|name| !self.paths.has(name)) {
+                add(&mut others, &jobs.states);
+            }
+            for name in names.into_iter().filter(|name| self.paths.has(name)) {
+                add(own.entry(name).or_default(), &jobs.states);
+            }
         }
-        if let Some(nameless) = rows.get("") {
-            states_seen.push(points, levels.none, [], ALWAYS, &nameless.states);
+        if let Some(none) = none {
+            states_seen.push(points, levels.none, [], ALWAYS, &none);
         }
         states_seen.push(points, levels.others, [], ALWAYS, &others);
         for name in self.paths.names() {
-            let none = JobTallies::new();
-            let states = rows.get(name).map_or(&none, |jobs| &jobs.states);
-            self.seen.push(points, levels.own, [Name::of(name)], ALWAYS, states);
+            let states = own.remove(name).unwrap_or_default();
+            self.seen.push(points, levels.own, [Name::of(name)], ALWAYS, &states);
         }
         self.seen.forget_absent();
     }
@@ -378,6 +396,11 @@ fn candidate<'a>(user: &'a UserJobs, all: u64, paths: &UserPaths) -> Candidate<'
 fn cpus(states: &JobTallies) -> u64 {
     let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| states.get(state));
     sum_of(waiting_or_running.map(|tally| tally.cpus))
+}
+
+/// Each name once, and none that is empty.
+fn names(list: impl IntoIterator<Item = String>) -> BTreeSet<String> {
+    list.into_iter().filter(|name| !name.is_empty()).collect()
 }
 
 impl LevelWaits {

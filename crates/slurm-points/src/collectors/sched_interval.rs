@@ -103,7 +103,7 @@ metrics! {
         average("main_cycles", "count", |k| k.interval?.main.count, "main cycles that ended in the interval"),
         average("main_mean_cycle", "µs", |k| k.interval?.main.mean_time(),
             "mean time of those cycles; sustained values above 1,000,000 make users wait for squeue and sbatch"),
-        average("main_mean_depth", "count", |k| k.interval?.main.mean_depth(), "mean number of jobs examined per cycle; those of a running cycle count already, so that it is too low if a cycle is longer than the interval"),
+        average("main_mean_depth", "count", |k| k.interval?.main.mean_depth(), "mean number of jobs examined per cycle; too low or too high if a cycle runs at either reading: its jobs count as they are examined, the cycle when it ends"),
         average("main_cycles_per_minute", "1/min", |k| rate(k, |i| i.main.count),
             "main cycles a minute; 0 while jobs wait means that the scheduler is stuck"),
         average("main_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),

@@ -1,7 +1,7 @@
 //! The exact growth of slurmctld's counters between two readings, even if one of them wrapped.
 //!
 //! A cycle counts whole in the interval in which it ends, even if it is longer than the interval. What cannot be known
-//! exactly is `None`.
+//! exactly is `None`, except for the main scheduler's depth, because nothing says whether a cycle of it is running.
 
 use slurm_snapshot::{Release, Statistics};
 

@@ -295,8 +295,7 @@ fn invented_names_take_no_level_and_an_unused_one_is_free_after_30_days() {
     assert_eq!(levels(day(32) + 120, &both), named(&returned), "there is room for one of them");
 }
 
-/// A clock that was a day ahead, for one round or for a tick at which slurmctld had records for slurmdbd, held rows that may grow back for
-/// that day.
+/// A clock that was a day ahead for one round held rows that may grow back for that day.
 #[test]
 fn a_clock_that_was_ahead_holds_no_row_back() {
     let (mut ledger, mut disk) = first();

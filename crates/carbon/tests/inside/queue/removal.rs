@@ -223,4 +223,19 @@ async fn files_of_a_run_that_began_later_are_sent_and_not_forgotten() {
     let (mut due, _) = after_a_kill(&dir).await;
     due.sort_unstable();
     assert_eq!(due, [1, 2, 3, 10, 11, 12, 13]);
+    // This run knows that its own batch with a lower id is sent, if files come back that do not.
+    copy(&away(&dir), &mount);
+    let place = queue.place("a");
+    while let Some(next) = place.next(Which::All) {
+        place.ledger(|ledger| ledger.written(next.id, 1));
+    }
+    let later = Instant::now() + Duration::from_secs(3600);
+    place.ledger(|ledger| ledger.answered(1, None, Duration::ZERO, Instant::now()));
+    place.ledger(|ledger| ledger.answered(2, Some(later), Duration::ZERO, later));
+    all_durable(&queue).await;
+    fs::remove_dir_all(&dir).unwrap();
+    fs::rename(&mount, &dir).unwrap();
+    queue.push(&batch(14));
+    all_durable(&queue).await;
+    assert_eq!(place.status().due(), 1);
 }
