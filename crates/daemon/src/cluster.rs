@@ -62,8 +62,8 @@ pub(crate) enum ClusterEvent {
 }
 
 impl Cluster {
-    /// Replaces it because `[slurm]` has changed. What the log has said of the name, that this host was found among the controllers of the
-    /// same slurm.conf, and what was counted of finished jobs stays: it is the daemon's.
+    /// Replaces it because `[slurm]` has changed. These stay: what the log has said of the name; what was counted of finished jobs; and, if
+    /// `conf` is unchanged, that this host was found among the controllers.
     pub(crate) fn replace(&mut self, config: &Config, readers: &ReaderMemory, memory: Memory<'_>) {
         let (nameless, finished) = (self.seen.entry.nameless, self.finished.take());
         let stays = |follow: &Follow| follow.was_found && follow.conf == config.slurm.conf;

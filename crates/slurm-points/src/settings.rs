@@ -26,7 +26,9 @@ that. accounts, qos and users have no effect then. Needs Slurm 24.05 or newer.",
 pub const QOS: Setting = Setting {
     key: "qos",
     default: Value::Flag(true),
-    comment: "By QOS too: at most 1000, those with a job that has started within 30 days. All others are in other_qos.",
+    comment: "\
+By QOS too: at most 1000 have paths of their own. A QOS gets them when one of its jobs has started, and loses them after 30 days
+without one. All others are in other_qos.",
 };
 
 /// Of nodes: counted from one reply to the next, and remembered.

@@ -1,7 +1,7 @@
 //! The fold over jobs: one tally for each name and state that occurs.
 //!
-//! Pure, except for libslurm's names. A job costs a few lookups and no allocation. Only the tables grow with the names,
-//! and the times by 24 bytes per pending record.
+//! Pure, except for libslurm's names. A job costs a few lookups, and no allocation but for capitals in its QOS. Only the tables grow
+//! with the names, and the times by 24 bytes per pending record.
 
 #[cfg(test)]
 #[path = "../tests/inside/fold.rs"]
@@ -79,7 +79,9 @@ impl JobsFold {
             self.accounts.row(job.account).add(job, tally);
         }
         if self.options.qos {
-            self.qos.row(job.qos).add(job, tally);
+            // slurmctld compares them without regard to case.
+            let lower = job.qos.iter().any(u8::is_ascii_uppercase).then(|| job.qos.to_ascii_lowercase());
+            self.qos.row(lower.as_deref().unwrap_or(job.qos)).add(job, tally);
         }
         if self.options.users {
             self.users.entry(job.user).or_default().add(job, tally);

@@ -4,7 +4,7 @@
 //! as in squeue. A job that waits in several partitions counts in each of them and once everywhere else. Counts are
 //! exact.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,8 +86,8 @@ pub struct Jobs {
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account and state as in `states`, if requested. The empty name: jobs without an account.
     pub accounts: BTreeMap<String, NamedJobs>,
-    /// By QOS and state as in `states`, if requested. The empty name: jobs without a QOS. From 24.11 on a pending job has the text that
-    /// its user has written, which may name several, and in any case; a user can write so much that only whole texts are counted here.
+    /// By text and state as in `states`, if requested: the QOS in lower case. From 24.11 on a pending job has the text that its user has
+    /// written, which may have hundreds of names; [`qos_in`] splits it. The empty text: jobs without a QOS.
     pub qos: BTreeMap<String, NamedJobs>,
     /// By user, in the order of their ids, if requested.
     pub users: Vec<UserJobs>,
@@ -96,6 +96,18 @@ pub struct Jobs {
     pub unparsed: u64,
     /// Only the jobs in `states`, and `unparsed`, are known, because slurmrestd reported nothing else.
     pub states_only: bool,
+}
+
+/// The QOS that a text of [`Jobs::qos`] names, each once. A job counts in each of them.
+pub fn qos_in(text: &str) -> BTreeSet<&str> {
+    text.split(',').filter(|name| !name.is_empty()).collect()
+}
+
+/// Adds the jobs in each state.
+pub fn add_states(sum: &mut JobTallies, more: &JobTallies) {
+    for (state, tally) in more {
+        sum.entry(state.clone()).or_default().add(*tally);
+    }
 }
 
 /// The jobs of one partition.

@@ -86,7 +86,8 @@ fn counts(rows: &[Row], jobs: &Jobs) {
         assert_eq!(account.states, by(here, state), "{name}");
     }
     for (name, qos) in &jobs.qos {
-        assert_eq!(qos.states, by(rows.iter().filter(|job| none(&job["qos"]) == *name), state), "{name}");
+        let here = rows.iter().filter(|job| none(&job["qos"]).to_lowercase() == *name);
+        assert_eq!(qos.states, by(here, state), "{name}");
     }
     for user in &jobs.users {
         let id = user.id.to_string();

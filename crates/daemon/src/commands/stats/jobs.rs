@@ -1,9 +1,13 @@
 //! `stats --jobs`: whose jobs run and wait, at the moment of an alert. One reply of slurmctld, counted by the reader.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_points::derive::seconds_since;
-use slurm_snapshot::{JobTallies, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{
+    JobTallies, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request, add_states, qos_in,
+};
 
 use super::read_whole;
 use super::table::{Moment, Row, Table, duration, first_cell};
@@ -26,7 +30,7 @@ impl By {
     }
 }
 
-/// The jobs of one name; a job that waits in several partitions counts in each.
+/// The jobs of one name; a job that waits in several partitions or for one of several QOS counts in each.
 #[derive(Debug, PartialEq, Serialize)]
 struct JobsRow {
     name: String,
@@ -57,7 +61,18 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
             jobs.users.iter().map(|user| row(&name(user.id, &user.name), &user.states)).collect()
         }
         By::Account => jobs.accounts.iter().map(|(name, account)| row(name, &account.states)).collect(),
-        By::Qos => jobs.qos.iter().map(|(name, qos)| row(name, &qos.states)).collect(),
+        By::Qos => {
+            let mut all: BTreeMap<&str, JobTallies> = BTreeMap::new();
+            for (text, qos) in &jobs.qos {
+                let names = qos_in(text);
+                let none = names.is_empty().then_some("");
+                names
+                    .into_iter()
+                    .chain(none)
+                    .for_each(|name| add_states(all.entry(name).or_default(), &qos.states));
+            }
+            all.iter().map(|(name, states)| row(name, states)).collect()
+        }
         By::Partition => {
             jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
         }
@@ -137,7 +152,7 @@ fn amount(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::UserJobs;
+    use slurm_snapshot::{NamedJobs, UserJobs};
 
     use super::*;
 
@@ -165,6 +180,20 @@ mod tests {
         let expected = ["23", "1/1", "23/1", "0/0", "2G/2G", "1-02:03:04"];
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), expected);
         assert!(text.ends_with("\nand 4 more\n"), "{text}");
+    }
+
+    /// From 24.11 on each text that a user had written was a row.
+    #[test]
+    fn a_job_with_several_qos_counts_in_each() {
+        let texts = [("high", 5), ("normal,high", 1), ("high,,high", 1), (",", 1), ("", 1)];
+        let qos = |(text, running): (&str, u64)| {
+            let states = states(running.saturating_sub(1), 1);
+            (text.to_owned(), NamedJobs { states, has_started: running > 1 })
+        };
+        let jobs = Jobs { last_update: 1000, qos: texts.map(qos).into(), ..Jobs::default() };
+        let rows = table(By::Qos, &jobs).rows;
+        let seen = rows.iter().map(|row| (row.name.as_str(), row.running.jobs, row.pending.jobs));
+        assert_eq!(seen.collect::<Vec<_>>(), [("high", 1, 3), ("", 0, 2), ("normal", 0, 1)]);
     }
 
     #[test]
