@@ -283,7 +283,7 @@ impl Cluster {
     /// Adds the points of a survey's round.
     pub(crate) fn collect_survey(&mut self, done: RoundResult, prefix: &str, batch: &mut Batch) {
         let done = RoundResult { replies: done.replies.only_of(self.name()), ..done };
-        self.collecting.collect_survey(DueCollectors::At(done.timestamp), &done, unix_now(), prefix, batch);
+        self.collecting.collect_survey(DueCollectors::At(done.timestamp), &done, prefix, batch);
     }
 
     /// Begins a round of each survey that is due, after the tick's own reading, which shows how busy slurmctld is.

@@ -189,7 +189,7 @@ impl Survey {
                     state.failure.as_ref().map(|failure| format!("no {}: {failure}", kind.name()))
                 };
                 let failures = self.states.iter().filter_map(failure).collect();
-                return (RoundResult { timestamp, asked: needs, replies }, failures);
+                return (RoundResult { timestamp, ended: timestamp, asked: needs, replies }, failures);
             }
             let outcome = self.source.outcome().await;
             done = self.answered(outcome, clock::now());
@@ -226,16 +226,17 @@ impl Survey {
         Some(self.done(&mut round, now))
     }
 
-    /// What is published of the round now. Only that is what the next requests may be compared with: the starts that a reply has
-    /// beyond those of the one before would otherwise be in no point.
+    /// What is published of the round now. News that were not published must be in the next reply again: the starts in it would
+    /// otherwise be in no point. Of news, the collector whose slot is the shortest is the one that publishes them.
     fn done(&mut self, round: &mut SurveyRound, now: Duration) -> RoundResult {
         let replies = std::mem::take(&mut round.replies);
         for (kind, reading) in replies.iter().filter(|(kind, _)| round.keeps && kind.row().unchanged) {
-            if !round.is_over_for_some(*kind, now) {
+            if !(kind.row().tells_news && round.is_over_for_some(*kind, now)) {
                 self.state(*kind).kept = Some(Arc::clone(reading));
             }
         }
-        RoundResult { timestamp: round.timestamp, asked: self.needs.clone(), replies }
+        let ended = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        RoundResult { timestamp: round.timestamp, ended, asked: self.needs.clone(), replies }
     }
 
     fn state(&mut self, kind: ReplyKind) -> &mut ReplyState {

@@ -80,21 +80,20 @@ impl Collecting {
         debug_check(batch);
     }
 
-    /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix seconds:
+    /// The points of a survey's round, of the collectors that it was for and whose slot was not over when it ended:
     /// not of one that a reload has made since, to which what was not asked for would look like nothing.
     pub fn collect_survey(
         &mut self,
         due: DueCollectors,
         done: &RoundResult,
-        now: i64,
         prefix: &str,
         batch: &mut Batch,
     ) {
-        let RoundResult { timestamp, asked, replies } = done;
+        let RoundResult { timestamp, ended, asked, replies } = done;
         let mut points = Points::new(prefix, batch);
         for running in &mut self.surveys {
             let was_asked = running.needs().and(asked) == *asked;
-            let in_time = now < timestamp.saturating_add(running.every.into());
+            let in_time = *ended < timestamp.saturating_add(running.every.into());
             if due.includes(running.every) && was_asked && in_time {
                 running.collector.collect(*timestamp, replies, &mut points);
             }
@@ -170,7 +169,8 @@ mod tests {
     use std::sync::Arc;
 
     use slurm_snapshot::{
-        Answer, Controller, Jobs, License, Licenses, NodeRow, Nodes, Partition, Partitions, Reading, Reply,
+        Answer, Controller, Jobs, License, Licenses, NamedJobs, NodeRow, Nodes, Partition, Partitions,
+        Reading, Reply,
     };
 
     use super::*;
@@ -275,10 +275,11 @@ mod tests {
                 ..Nodes::default()
             })),
         );
+        let started_job = NamedJobs { has_started: true, ..NamedJobs::default() };
         replies.add(
             ReplyKind::Jobs,
             Reply::Jobs(Box::new(Jobs {
-                qos: [(String::new(), Default::default()), ("no_qos".to_owned(), Default::default())].into(),
+                qos: ["", "no_qos"].map(|name| (name.to_owned(), started_job.clone())).into(),
                 partitions: [("debug".to_owned(), Default::default())].into(),
                 ..Jobs::default()
             })),
@@ -286,8 +287,10 @@ mod tests {
         let controller = |index| Controller { index, ..Controller::default() };
         replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
         let mut batch = Batch::new(60);
-        let done = RoundResult { timestamp: 60, asked: collecting.needs(Role::Surveys).unwrap(), replies };
-        collecting.collect_survey(DueCollectors::All, &done, 60, "c", &mut batch);
+        let asked = collecting.needs(Role::Surveys).unwrap();
+        let done = RoundResult { timestamp: 60, ended: 60, asked, replies };
+        collecting.collect_survey(DueCollectors::All, &done, "c", &mut batch);
+        assert!(batch.points().any(|point| point.path().contains("qos.no_qos")));
         assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
         assert_eq!(repeated(&batch), None);
     }
@@ -300,8 +303,8 @@ mod tests {
         let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));
         let mut points = |asked| {
             let mut batch = Batch::new(60);
-            let done = RoundResult { timestamp: 60, asked, replies: replies.clone() };
-            collecting.collect_survey(DueCollectors::At(60), &done, 61, "c", &mut batch);
+            let done = RoundResult { timestamp: 60, ended: 61, asked, replies: replies.clone() };
+            collecting.collect_survey(DueCollectors::At(60), &done, "c", &mut batch);
             batch.points().len()
         };
         let without = ReplyOptions { accounts: false, ..needs.options };

@@ -196,10 +196,19 @@ mod tests {
 
     /// A survey collector that begins with these settings, the others as they are by default.
     pub(super) fn started(collector: &Collector, values: &[(&'static str, Value)]) -> Box<SurveyCollector> {
+        remembering(collector, values, None)
+    }
+
+    /// The same, with what an earlier one has stored.
+    pub(super) fn remembering(
+        collector: &Collector,
+        values: &[(&'static str, Value)],
+        memory: Option<&str>,
+    ) -> Box<SurveyCollector> {
         let mut settings = Settings::new(true, collector.settings);
         settings.values.extend(values.iter().copied());
         match collector.start {
-            Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
+            Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory }),
             Start::Tick(_) | Start::Finished => panic!("{} takes part in no survey", collector.name),
         }
     }

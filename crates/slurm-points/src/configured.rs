@@ -7,7 +7,7 @@ use slurm_snapshot::ReplyKind;
 use crate::collectors::{COLLECTORS, Collector, FinishedSettings, Start};
 #[cfg(test)]
 use crate::settings::Value;
-use crate::settings::{EVENTS, QOS, STATES_ONLY, Settings};
+use crate::settings::{EVENTS, STATES_ONLY, Settings};
 
 /// Which metrics are published: `[collectors.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,8 +69,7 @@ impl Collectors {
     /// Finished jobs have their own memory.
     pub fn remember(&self) -> bool {
         self.enabled().any(|(collector, settings)| {
-            let has_names = settings.bounds_paths() || settings.flag(&QOS);
-            let remembers = has_names && !settings.flag(&STATES_ONLY) || settings.flag(&EVENTS);
+            let remembers = settings.bounds_paths() || settings.flag(&EVENTS);
             remembers && !matches!(collector.start, Start::Finished)
         })
     }

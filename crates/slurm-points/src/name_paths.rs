@@ -15,7 +15,7 @@ const WRITTEN_EVERY: i64 = 3600;
 #[derive(Debug)]
 pub(crate) struct NamePaths {
     most: usize,
-    /// When the latest job of each name was last seen, Unix seconds.
+    /// When a started job of each name was last seen, Unix seconds.
     slots: BTreeMap<String, i64>,
     /// What is not written yet: `fresh`, other names; `moved`, only later moments.
     fresh: bool,

@@ -115,6 +115,8 @@ impl SurveyReplies {
 pub struct RoundResult {
     /// Its tick, Unix seconds.
     pub timestamp: i64,
+    /// When it ended, Unix seconds.
+    pub ended: i64,
     /// What was requested: a reload may have changed that since for the next round.
     pub asked: Needs,
     /// What slurmctld has answered.

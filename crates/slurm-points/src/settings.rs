@@ -92,7 +92,8 @@ impl Settings {
 
     /// Whether only so many users or names have paths.
     pub(crate) fn bounds_paths(&self) -> bool {
-        self.values.values().any(|value| matches!(value, Value::Users(1..) | Value::Names(1..)))
+        let bounds = |value: &Value| matches!(value, Value::Users(1..) | Value::Names(1..));
+        !self.flag(&STATES_ONLY) && (self.flag(&QOS) || self.values.values().any(bounds))
     }
 
     pub(crate) fn names(&self, setting: &Setting) -> usize {

@@ -13,7 +13,6 @@ use slurm_snapshot::{
 };
 use slurm_sys::slurmdb_job_rec_t;
 
-use crate::fold::names;
 use crate::unpacked::Unpacked;
 use crate::values::{NO_VAL, number};
 
@@ -118,7 +117,8 @@ impl FinishedFold {
         };
         let since = if is_moment(row.eligible) { row.eligible } else { row.submit };
         let wait = has_started.then(|| u64::try_from(row.start.saturating_sub(since)).unwrap_or(0));
-        let partition = names(row.partition()).next().unwrap_or_default();
+        let partition =
+            row.partition().split(|&byte| byte == b',').find(|name| !name.is_empty()).unwrap_or_default();
         let mut job = FinishedJob {
             id: row.db_index,
             end: row.end,

@@ -1,6 +1,6 @@
 //! The fold over jobs: one tally for each name and state that occurs.
 //!
-//! Pure, except for libslurm's names. A job costs a few lookups, and no allocation but for capitals in its QOS. Only the tables grow
+//! Pure, except for libslurm's names. A job costs a few lookups, and no allocation, except for a QOS with capitals. Only the tables grow
 //! with the names, and the times by 24 bytes per pending record.
 
 #[cfg(test)]
@@ -216,8 +216,8 @@ impl<T: Default> RowsByName<T> {
     }
 }
 
-/// The names in a list as a user may have written it: each once, and none that is empty, but if there is no other.
-pub(crate) fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The names in a list as a user may have written it: each once, without empty ones; one empty name if there is no other.
+fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let all = || list.split(|&byte| byte == b',').filter(|name| !name.is_empty());
     let is_first = move |(index, name): &(usize, &[u8])| !all().take(*index).any(|before| before == *name);
     let none = all().next().is_none().then_some(&b""[..]);

@@ -1,4 +1,4 @@
-//! Slurm's names for states, flags and reasons, from libslurm itself, so that they match squeue and sinfo in every
+//! Slurm's names for states and reasons, from libslurm itself, so that they match squeue and sinfo in every
 //! release.
 //!
 //! A number without a word becomes a name with that number.
@@ -124,13 +124,6 @@ mod tests {
     fn what_has_no_word_goes_by_number() {
         assert_eq!(job_state(77), "state_77");
         assert_eq!((node_state(9), of_node(9).base_word()), ("state_9".to_owned(), "state_9".to_owned()));
-        assert_eq!(of_node(0x8000_0a02).flags(), ["drain", "not_responding", "bit_31"]);
-    }
-
-    #[test]
-    fn a_flag_that_came_with_a_release_has_its_word_from_it_on() {
-        let external = if cfg!(slurm_ge_2505) { "external" } else { "bit_4" };
-        assert_eq!(of_node(2 | 1 << 4).flags(), [external]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub const JOB_STATES: [&str; 12] = [
     "out_of_memory",
 ];
 
-/// Jobs by state, flag or reason.
+/// Jobs by state or reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 
 /// The jobs that hold nodes to run on: running, or waiting for these to boot or for a prolog.

@@ -28,7 +28,7 @@ use crate::statistics::Statistics;
 /// 10: finished jobs and the figures of associations as arrays.
 /// 11: without `parts_packed`, `base_states`, `reason_time` of a row, `default` and `hidden` of a partition, and `parent`.
 /// 12: without jobs by flag, the number of reservations, the words and the reason of a node's row, a controller's host,
-/// `max_server_threads` and `api_version`; the shares of an association as a number.
+/// `max_server_threads` and `api_version`; the shares of an association as a number; a QOS like an account, by its text in lower case.
 pub const PROTOCOL: u32 = 12;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.

@@ -53,7 +53,7 @@ impl QueueState {
     /// Whether the queue has had a batch, and is done with it or has counted it.
     fn is_over(&self, id: u64) -> bool {
         let is_own = id < self.next_id && self.own.iter().any(|ids| ids.contains(&id));
-        let had = is_own || self.others.contains(&id);
+        let had = is_own || self.in_files.contains(&id);
         had && !self.batches.contains_key(&id) && !self.removed.contains(&id)
     }
 
@@ -80,7 +80,7 @@ impl QueueState {
         if std::mem::replace(&mut self.restored, true) {
             self.without_known(&mut restored);
         }
-        self.others.extend(restored.batches.keys());
+        self.in_files.extend(restored.batches.keys());
         // What was stored since the start is newer.
         for (name, bytes) in restored.states {
             self.states.entry(name).or_insert(bytes);
@@ -109,7 +109,9 @@ impl QueueState {
             (restored.batches.len(), restored.batches.values().map(|batch| batch.timestamp).min());
         if let Some((&last, _)) = restored.batches.last_key_value().filter(|(last, _)| **last >= self.next_id)
         {
-            self.own.iter_mut().for_each(|ids| ids.end = ids.end.min(self.next_id));
+            if let Some(open) = self.own.last_mut() {
+                open.end = self.next_id;
+            }
             self.next_id = last.saturating_add(1);
             self.own.push(self.next_id..u64::MAX);
         }

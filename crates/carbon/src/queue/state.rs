@@ -37,10 +37,10 @@ pub(super) struct QueueState {
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
-    /// Which ids this run gives, another range after each time it met higher ones of another run; those of other runs that the queue has
-    /// had; and those that were lost with their files.
+    /// Which ids this run gives, another range after each time it met higher ones of another run: the last is open, up to `next_id`. All
+    /// ids that files had; and those that were lost with their files.
     pub(super) own: Vec<Range<u64>>,
-    pub(super) others: BTreeSet<u64>,
+    pub(super) in_files: BTreeSet<u64>,
     pub(super) removed: BTreeSet<u64>,
     pub(super) status: QueueStatus,
     pub(super) said_undurable: bool,
@@ -89,7 +89,7 @@ impl QueueState {
     pub(super) fn new(limits: Limits, destinations: &[String]) -> Self {
         let new = |name: &String| (Arc::from(name.as_str()), DestinationState::new(limits.resend_window));
         let destinations = destinations.iter().map(new).collect();
-        // Batches of different runs never have the same number, because each run starts counting at its own time.
+        // Each run starts counting at its own time, so that its ids are not those of another run; `restore` goes on above higher ones.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let next_id = u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0);
         Self {

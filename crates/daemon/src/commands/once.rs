@@ -77,7 +77,7 @@ impl<'a> Ticks<'a> {
             let survey = Survey::new(patient(slurm, &ReaderMemory::default()), false, collectors);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             missing.extend(failures);
-            self.collecting.collect_survey(DueCollectors::All, &done, batch.timestamp(), &self.prefix, batch);
+            self.collecting.collect_survey(DueCollectors::All, &done, &self.prefix, batch);
         }
         missing
     }

@@ -2,7 +2,7 @@
 
 use carbon::Batch;
 use slurm_points::collecting::{Collecting, DueCollectors};
-use slurm_snapshot::{Associations, Jobs, Reply, Role, Started, Visibility};
+use slurm_snapshot::{Jobs, Nodes, Partitions, Reply, Role, Started, Visibility};
 
 use super::*;
 use crate::config::Config;
@@ -24,32 +24,55 @@ fn reading(after: i64, reply: Reply) -> Outcome {
     }))
 }
 
-/// Jobs came in time in a round that ended after their slot: its points were not sent, and the starts in it were in no point.
+/// The reply that came so many seconds after START.
+fn reply(kind: ReplyKind, came: i64) -> Reply {
+    let last_update = START + came;
+    match kind {
+        ReplyKind::Jobs => {
+            let started = Some(Started { jobs: 7, ..Started::default() });
+            Reply::Jobs(Box::new(Jobs { last_update, started, ..Jobs::default() }))
+        }
+        ReplyKind::Nodes => {
+            let partitions = Some(Partitions { last_update, ..Partitions::default() });
+            Reply::Nodes(Box::new(Nodes { last_update, partitions, ..Nodes::default() }))
+        }
+        ReplyKind::Associations => Reply::Associations(Box::default()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Jobs came in time in a round that ended after their slot: its points were not sent, and the starts in it were in no point. Nodes have no
+/// such news, so that they are not requested whole again.
 #[tokio::test]
 async fn starts_that_were_not_published_are_requested_again() {
-    let config = Config::of(
-        "[slurm]\nreader = \"/nonexistent\"\n[collectors.jobs]\nenabled = true\n[collectors.associations]\nenabled = true\n\
-         [collectors.partitions]\nenabled = true\ninterval = \"5m\"\n",
-    );
+    let enabled = ["jobs", "nodes", "associations", "partitions"];
+    let enabled = enabled.map(|name| format!("[collectors.{name}]\nenabled = true\n")).concat();
+    let config = Config::of(&format!("[slurm]\nreader = \"/nonexistent\"\n{enabled}interval = \"5m\"\n"));
     let mut collecting = Collecting::start(30, &config.collectors, |_| None);
-    let mut survey = Survey::new(patient(&config.slurm, &ReaderMemory::default()), false, &config.collectors);
-    // The tick, when the jobs came, when the associations came, what is published, and the `since` of the next request.
-    for (tick, jobs_came, associations_came, published, since) in
-        [(0, 5, 6, Some(7.0), 5), (60, 85, 125, None, 5)]
+    let source = || patient(&config.slurm, &ReaderMemory::default());
+    let mut survey = Survey::new(source(), false, &config.collectors);
+    // The tick, when nodes, jobs and associations came, how many starts are published, and with what nodes and jobs are requested next. At
+    // the second tick partitions are due too.
+    for (tick, came, published, since) in
+        [(0, [3, 5, 6], Some(7.0), [3, 5]), (60, [80, 85, 125], None, [80, 5])]
     {
+        // A reader that takes nothing has room for four requests.
+        survey.source = source();
         let due = collecting.survey(Role::Surveys, DueCollectors::At(START + tick));
         let needs = collecting.needs(Role::Surveys).unwrap();
         assert!(survey.begin(START + tick, &due, &needs, Some(1), at(tick)).is_none());
-        let started = Some(Started { jobs: 7, ..Started::default() });
-        let jobs = Jobs { last_update: START + jobs_came, started, ..Jobs::default() };
-        assert!(survey.answered(reading(jobs_came, Reply::Jobs(Box::new(jobs))), at(jobs_came)).is_none());
-        let associations = Reply::Associations(Box::<Associations>::default());
-        let done = survey.answered(reading(associations_came, associations), at(associations_came)).unwrap();
+        let kinds = [ReplyKind::Nodes, ReplyKind::Jobs, ReplyKind::Associations];
+        let mut done = None;
+        for (kind, came) in kinds.into_iter().zip(came) {
+            assert!(done.is_none());
+            assert_eq!(survey.round.as_ref().unwrap().left.last(), Some(&kind));
+            done = survey.answered(reading(came, reply(kind, came)), at(came));
+        }
         let mut batch = Batch::new(START + tick);
-        let due = DueCollectors::At(START + tick);
-        collecting.collect_survey(due, &done, START + associations_came, "c", &mut batch);
+        collecting.collect_survey(DueCollectors::At(START + tick), &done.unwrap(), "c", &mut batch);
         let point = batch.points().find(|point| point.path() == "c.slurm_jobs.waiting.gauge-started");
         assert_eq!(point.map(|point| point.value()), published, "{tick}");
-        assert_eq!(survey.state(ReplyKind::Jobs).since(), Some(START + since), "{tick}");
+        let next = [ReplyKind::Nodes, ReplyKind::Jobs].map(|kind| survey.state(kind).since());
+        assert_eq!(next, since.map(|since| Some(START + since)), "{tick}");
     }
 }

@@ -150,7 +150,7 @@ struct JobsMemory {
 /// Accounts or QOS, of which those with a started job have paths.
 struct NamedStates {
     paths: NamePaths,
-    /// As for users.
+    /// A name that loses its paths gets no zeroes: its jobs are among the others.
     seen: SeenStates,
 }
 

@@ -74,7 +74,7 @@ impl Interval {
         let bf_most = most_time(seconds, bf_count, new.bf_cycle_max.unwrap_or(u32::MAX));
         let between_cycles = old.bf_active == 0 && new.bf_active == 0;
         // A reset sets what a running cycle has examined so far to 0.
-        let is_whole = old.bf_active == 0 || old.bf_when_last_cycle >= Some(old.req_time_start);
+        let is_whole = old.bf_active == 0 || old.bf_when_last_cycle > Some(old.req_time_start);
         Self {
             seconds,
             main: Cycles {
@@ -182,6 +182,7 @@ mod tests {
             (interval.bf.mean_depth(), interval.bf_depth_try)
         };
         assert_eq!(mean_depth(1, 86_395), (None, None));
+        assert_eq!(mean_depth(1, 86_401), (None, None), "perhaps before the reset in that second");
         assert_eq!(mean_depth(1, 86_405), (Some(100.0), Some(90)));
         assert_eq!(mean_depth(0, 86_395), (Some(100.0), Some(90)));
     }

@@ -2,7 +2,7 @@
 
 use slurm_snapshot::{Expecting, PartitionJobs, Reply, Starts};
 
-use super::super::tests::{has_all, started, surveyed};
+use super::super::tests::{has_all, remembering, started, surveyed};
 use super::*;
 
 fn tallies(jobs: &[(&str, u64)]) -> JobTallies {
@@ -168,6 +168,11 @@ fn invented(kind: &str, expected: [&str; 3]) {
     }
     let memory = collector.changed_memory().unwrap();
     assert!(memory.contains("physics") && !memory.contains("rnd"), "{memory}");
+    let mut again = remembering(&COLLECTOR, &[(ACCOUNTS.key, Value::Names(2))], Some(&memory));
+    let points = surveyed(&mut *again, 60, &jobs_of(Vec::new()));
+    let of: Vec<_> =
+        points.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
+    assert_eq!(of, [&format!("{} 0", expected[2])], "another start knows which kind of name has paths");
     let zero = format!("{} 0", expected[2]);
     assert!(surveyed(&mut *collector, 29 * 86_400, &jobs_of(Vec::new())).contains(&zero));
     let later = surveyed(&mut *collector, 30 * 86_400, &jobs_of(Vec::new()));

@@ -198,6 +198,6 @@ fn gpus_of_types_are_summed_where_nobody_counts_all() {
 #[test]
 fn of_several_partitions_the_first_counts_and_a_user_without_a_name_is_his_number() {
     let (_, names, _) =
-        of(&slurmdb_job_rec_t { partition: text(c"debug,long"), user: text(c""), uid: 1234, ..row() });
+        of(&slurmdb_job_rec_t { partition: text(c",debug,long"), user: text(c""), uid: 1234, ..row() });
     assert_eq!(names, ["debug", "physics", "1234", "normal"]);
 }

@@ -204,14 +204,17 @@ async fn what_comes_back_at_once_is_not_forgotten() {
 #[tokio::test]
 async fn files_of_a_run_that_began_later_are_sent_and_not_forgotten() {
     let up = tempfile::tempdir().unwrap();
-    let (dir, mount) = (up.path().join("queue"), up.path().join("mount"));
+    let [dir, mount, between] = ["queue", "mount", "between"].map(|name| up.path().join(name));
     let queue = reopened(&dir).await;
     queue.push(&batch(10));
     all_durable(&queue).await;
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    let later = queue_in(&mount);
-    (1..=3).for_each(|timestamp| later.push(&batch(timestamp)));
-    assert_eq!(later.close().await, 3);
+    let last = queue.shared.state().next_id;
+    for (dir, first_id, timestamps) in [(&mount, last + 1000, 1..=3), (&between, last + 500, 4..=4)] {
+        let other = queue_in(dir);
+        other.shared.state().next_id = first_id;
+        timestamps.for_each(|timestamp| other.push(&batch(timestamp)));
+        other.close().await;
+    }
     fs::rename(&dir, away(&dir)).unwrap();
     fs::rename(&mount, &dir).unwrap();
     for timestamp in 11..14 {
@@ -238,4 +241,10 @@ async fn files_of_a_run_that_began_later_are_sent_and_not_forgotten() {
     queue.push(&batch(14));
     all_durable(&queue).await;
     assert_eq!(place.status().due(), 1);
+    // A third run's ids are between this run's.
+    fs::remove_dir_all(&dir).unwrap();
+    fs::rename(&between, &dir).unwrap();
+    queue.push(&batch(15));
+    all_durable(&queue).await;
+    assert_eq!(place.status().due(), 3);
 }
