@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::clock::Moment;
+
 /// The outcome of a tick so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeliveryStage {
@@ -136,9 +138,9 @@ pub(crate) struct Ledger {
     /// The same of provisional ticks.
     provisional: BTreeSet<(bool, u64)>,
     sums: Sums,
-    /// The loss since which ticks wait to be written again, Unix seconds. A later loss does not change it unless the receiver
+    /// The loss since which ticks wait to be written again, by CLOCK_BOOTTIME. A later loss does not change it unless the receiver
     /// has answered, and nothing waited, in between: a proxy without a backend loses each connection.
-    lost_at: Option<i64>,
+    lost_at: Option<Duration>,
     /// Whether the receiver has answered since then.
     answered: bool,
     /// Ticks that are done and have not yet been collected by the caller.
@@ -315,8 +317,8 @@ impl Ledger {
     }
 
     /// `connection` ended too late to prove anything, and no loss is known. What it carried is due again, or done if it
-    /// cannot be written again. `now` is in Unix seconds.
-    pub(crate) fn answered_too_late(&mut self, connection: u64, now: i64) {
+    /// cannot be written again. `now` is by CLOCK_BOOTTIME.
+    pub(crate) fn answered_too_late(&mut self, connection: u64, now: Duration) {
         let handed_over = self.handed_over.remove(&connection);
         self.count_unproved(handed_over.unwrap_or(0));
         self.unprove(|stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection), now);
@@ -351,15 +353,15 @@ impl Ledger {
     }
 
     /// A loss: every tick that is not done becomes due again. With a window of zero every tick is done, so none becomes
-    /// due. `now` is in Unix seconds.
-    pub(crate) fn lost(&mut self, now: i64) {
+    /// due. `now` is by CLOCK_BOOTTIME.
+    pub(crate) fn lost(&mut self, now: Duration) {
         let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
         self.count_unproved(handed_over);
         self.unprove(|stage| stage != DeliveryStage::Due, now);
     }
 
     /// Ticks at one of these stages become due again; those that cannot be written again are done, and counted.
-    fn unprove(&mut self, which: impl Fn(DeliveryStage) -> bool, now: i64) {
+    fn unprove(&mut self, which: impl Fn(DeliveryStage) -> bool, now: Duration) {
         if self.lost_at.is_none() {
             (self.lost_at, self.answered) = (Some(now), false);
         }
@@ -432,10 +434,10 @@ impl Ledger {
 
     /// Since when the tick that has waited longest has waited, Unix seconds: one that was never written since its timestamp,
     /// one that is to be written again since the loss.
-    pub(crate) fn waits_since(&self) -> Option<i64> {
+    pub(crate) fn waits_since(&self, now: Moment) -> Option<i64> {
         let [_, provisional] = self.sums.provisional;
         let lost_at = self.lost_at.filter(|_| self.sums.again.ticks.saturating_add(provisional.ticks) > 0);
-        [self.oldest_unsent(), lost_at].into_iter().flatten().min()
+        [self.oldest_unsent(), lost_at.map(|at| now.unix(at))].into_iter().flatten().min()
     }
 
     pub(crate) fn holds(&self, batch: u64) -> bool {

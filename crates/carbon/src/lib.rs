@@ -8,6 +8,7 @@
 mod address;
 mod backoff;
 mod budget;
+mod clock;
 mod connection;
 mod connection_error;
 mod destination;

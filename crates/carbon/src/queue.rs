@@ -6,7 +6,6 @@
 //! but only in memory. What a destination still needs is in its ledger, batches and counts are in state.rs, and the
 //! store owns the file.
 
-mod clock;
 mod leaving;
 mod place;
 mod provisional;
@@ -22,10 +21,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, warn};
 
-use self::clock::Moment;
 pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn, Which};
 use self::state::{QueueState, QueuedBatch};
+use crate::clock::Moment;
 use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary};
 use carbon_wire::Batch;
 use carbon_wire::{Frame, frames, points};
@@ -273,7 +272,9 @@ impl Queue {
     /// The queue's status.
     #[must_use]
     pub fn status(&self) -> QueueStatus {
-        self.shared.state().status.clone()
+        let (now, state) = (Moment::now(), self.shared.state());
+        let durable_since = state.durable_since.map(|since| now.unix(since));
+        QueueStatus { durable_since, ..state.status.clone() }
     }
 
     /// Applies new bounds and destinations. A new destination gets batches from now on. The batches of a removed one

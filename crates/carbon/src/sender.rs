@@ -114,6 +114,12 @@ impl Sender {
         self.place.status()
     }
 
+    /// Why there was no connection last; `None` when ticks are sent again.
+    #[must_use]
+    pub fn last_error(&self) -> Option<Arc<str>> {
+        self.place.last_error()
+    }
+
     /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner if the
     /// destination cannot be reached. Batches that were not read stay in the queue, and the next run sends them again.
     pub async fn drain(mut self, deadline: Duration) -> Status {

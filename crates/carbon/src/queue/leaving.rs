@@ -6,8 +6,8 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::Dropped;
-use super::clock::Moment;
 use super::state::{QueueState, QueuedBatch};
+use crate::clock::Moment;
 use crate::ledger::Removed;
 
 /// Bytes of frames that are kept in memory in addition to the file. Other frames are read from disk when their turn

@@ -7,8 +7,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::{debug, error};
 
-use super::clock::Moment;
 use super::{COMMIT_PATIENCE, Dropped, SharedQueue};
+use crate::clock::Moment;
+use crate::connection_error::ConnectionError;
 use crate::ledger::{Ledger, Ticks};
 use crate::store::StoreError;
 use carbon_wire::{Frame, points};
@@ -82,6 +83,8 @@ pub struct Status {
     pub unsent: Ticks,
     /// Timestamp of the oldest of them, Unix seconds.
     pub oldest_unsent: Option<i64>,
+    /// Since when it has been that one, Unix seconds: while ticks are sent, it moves on.
+    pub oldest_since: i64,
     /// Batches that were written before a loss and are to be written again.
     pub again: Ticks,
     /// How many of these two wait because they are provisional.
@@ -255,12 +258,12 @@ impl Place {
 
     /// A loss: everything is due again that is not done.
     pub(crate) fn lost(&self) {
-        self.ledger(|ledger| ledger.lost(Moment::now().wall));
+        self.ledger(|ledger| ledger.lost(Moment::now().boot));
     }
 
     /// What `connection` carried is due again: its end came too late to prove anything.
     pub(crate) fn answered_too_late(&self, connection: u64) {
-        self.ledger(|ledger| ledger.answered_too_late(connection, Moment::now().wall));
+        self.ledger(|ledger| ledger.answered_too_late(connection, Moment::now().boot));
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut Status)) {
@@ -269,8 +272,8 @@ impl Place {
         let status = &mut destination.status;
         let before = (status.connected, status.in_doubt);
         change(status);
-        if status.since == 0 || before != (status.connected, status.in_doubt) {
-            status.since = Moment::now().wall;
+        if before != (status.connected, status.in_doubt) {
+            destination.since = Moment::now().boot;
         }
         // Before the backlog is written, which may take until the next tick.
         if status.connected
@@ -282,23 +285,42 @@ impl Place {
         }
     }
 
+    /// Keeps why there is no connection, or that there is one again.
+    pub(crate) fn note_error(&self, error: Option<&ConnectionError>) {
+        if let Some(destination) = self.shared.state().destinations.get_mut(&self.name) {
+            destination.error = error.map(|error| error.to_string().into());
+        }
+    }
+
+    /// Why there was no connection last; `None`: the present one has carried a tick for a second.
+    pub(crate) fn last_error(&self) -> Option<Arc<str>> {
+        self.shared.state().destinations.get(&self.name)?.error.clone()
+    }
+
     /// The destination's status.
     pub(crate) fn status(&self) -> Status {
-        let state = self.shared.state();
-        let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };
+        let (now, mut state) = (Moment::now(), self.shared.state());
+        let unopened = self.shared.store.is_some() && !state.restored;
+        let Some(destination) = state.destinations.get_mut(&self.name) else { return Status::default() };
         let (ledger, sums) = (&destination.ledger, destination.ledger.sums());
+        let oldest_unsent = ledger.oldest_unsent();
+        if destination.oldest.0 != oldest_unsent {
+            destination.oldest = (oldest_unsent, now.boot);
+        }
         let [unsent, again] = sums.provisional;
         Status {
             unproved: ledger.unproved(),
             unsent: sums.unsent.and(unsent),
             provisional: unsent.and(again).ticks,
-            oldest_unsent: ledger.oldest_unsent(),
+            since: now.unix(destination.since),
+            oldest_unsent,
+            oldest_since: now.unix(destination.oldest.1),
             again: sums.again.and(again),
-            waits_since: ledger.waits_since(),
+            waits_since: ledger.waits_since(now),
             unread: ledger.unread(),
             held: sums.held,
             bytes: sums.bytes,
-            unopened: self.shared.store.is_some() && !state.restored,
+            unopened,
             ..destination.status
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use super::clock::Moment;
 use super::provisional;
 use super::state::{DestinationState, QueueState, QueuedBatch};
+use crate::clock::Moment;
 use crate::duration::in_words;
 use crate::store::{Kept, Restored};
 

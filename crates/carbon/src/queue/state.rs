@@ -13,8 +13,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{error, info, trace, warn};
 
-use super::clock::{Clock, Moment};
 use super::{Limits, QueueStatus, Status, provisional};
+use crate::clock::{Clock, Moment};
 use crate::ledger::Ledger;
 use crate::store::{Changes, Event, Store, Summary};
 use carbon_wire::Frame;
@@ -43,6 +43,8 @@ pub(super) struct QueueState {
     pub(super) in_files: BTreeSet<u64>,
     pub(super) removed: BTreeSet<u64>,
     pub(super) status: QueueStatus,
+    /// Since when `durable` has its value, by CLOCK_BOOTTIME; `None`: since the start.
+    pub(super) durable_since: Option<Duration>,
     pub(super) said_undurable: bool,
 }
 
@@ -63,14 +65,28 @@ pub(super) struct DestinationState {
     pub(super) news: Arc<Notify>,
     /// Its sender's counters, and its losses.
     pub(super) status: Status,
+    /// Since when it has been connected, disconnected or in doubt, by CLOCK_BOOTTIME.
+    pub(super) since: Duration,
+    /// The oldest tick that was never sent, and since when it is that one.
+    pub(super) oldest: (Option<i64>, Duration),
+    /// Why there was no connection last.
+    pub(super) error: Option<Arc<str>>,
     /// If not, it was removed and gets no new batches.
     pub(super) configured: bool,
 }
 
 impl DestinationState {
     pub(super) fn new(resend_window: Duration) -> Self {
-        let (ledger, news) = (Ledger::new(resend_window), Arc::new(Notify::new()));
-        Self { ledger, news, status: Status::default(), configured: true }
+        let since = Moment::now().boot;
+        Self {
+            ledger: Ledger::new(resend_window),
+            news: Arc::new(Notify::new()),
+            status: Status::default(),
+            since,
+            oldest: (None, since),
+            error: None,
+            configured: true,
+        }
     }
 
     /// Takes a batch that is due for this destination; `fresh` if it is of this run.
@@ -221,7 +237,7 @@ impl QueueState {
             self.status.error = None;
         }
         if std::mem::replace(&mut self.status.durable, durable) != durable {
-            self.status.durable_since = Some(Moment::now().wall);
+            self.durable_since = Some(Moment::now().boot);
         }
     }
 

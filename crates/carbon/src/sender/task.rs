@@ -84,6 +84,7 @@ impl SenderTask {
                 }
                 Err(error) => error,
             };
+            self.place.note_error(Some(&error));
             let (destination, waits) = (&self.to.name, self.place.status());
             let (unsent_ticks, ticks_to_resend) = (waits.unsent.ticks, waits.resends());
             if self.draining {
@@ -216,6 +217,7 @@ impl SenderTask {
                 && !self.suspect
                 && let Some(since) = self.away_since.take()
             {
+                self.place.note_error(None);
                 let after = in_words(since.elapsed());
                 let (waited, points_lost) = (
                     links.waited,

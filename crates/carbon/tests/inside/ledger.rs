@@ -4,6 +4,8 @@ use super::*;
 use proptest::prelude::*;
 
 const WINDOW: Duration = Duration::from_secs(600);
+/// A wall clock that is equal to CLOCK_BOOTTIME.
+const AT_BOOT_TIME: Moment = Moment { boot: Duration::from_secs(9000), wall: 9000 };
 
 fn ledger(batches: impl IntoIterator<Item = u64>) -> Ledger {
     let mut ledger = Ledger::new(WINDOW);
@@ -90,7 +92,7 @@ fn a_loss_makes_everything_due_that_is_not_done_also_what_was_read() {
     ledger.answered(1, Some(start), Duration::ZERO, start);
     ledger.insert(3, 0, 10, 80, true);
     write_all(&mut ledger, 2);
-    ledger.lost(2000);
+    ledger.lost(seconds(2000));
     assert_eq!(ledger.take_done(), [0; 0]);
     assert_eq!(write_all(&mut ledger, 3), [1, 2, 3]);
 }
@@ -101,7 +103,7 @@ fn an_answer_that_comes_too_late_proves_nothing_of_its_own_ticks_and_costs_no_ot
     write_all(&mut ledger, 1);
     ledger.insert(2, 0, 10, 80, true);
     write_all(&mut ledger, 2);
-    ledger.answered_too_late(1, 2000);
+    ledger.answered_too_late(1, seconds(2000));
     assert_eq!((ledger.sums.again.ticks, ledger.next()), (1, Some((1, true))));
     ledger.answered(2, Some(start), Duration::ZERO, start);
     assert_eq!((ledger.sums.again.ticks, ledger.unread()), (1, 0));
@@ -112,14 +114,14 @@ fn with_a_window_of_zero_a_tick_that_was_cut_off_goes_on_with_its_next_frame() {
     let mut ledger = ledger([1]);
     ledger.resend_window = Duration::ZERO;
     ledger.frame_written(1, 1, 6);
-    ledger.lost(2000);
+    ledger.lost(seconds(2000));
     assert_eq!(ledger.take_done(), [0; 0]);
     assert_eq!((ledger.frames_written(1), ledger.unproved(), ledger.sums.unsent.ticks), (1, 6, 1));
     ledger.frame_written(1, 2, 4);
     assert_eq!(ledger.written(1, 2), Some(false));
     assert_eq!(ledger.take_done(), [1]);
     ledger.answered(2, None, Duration::ZERO, Instant::now());
-    ledger.lost(2000);
+    ledger.lost(seconds(2000));
     assert_eq!((ledger.unproved(), ledger.sums.held), (6, 0), "the second was proved");
 }
 
@@ -137,7 +139,7 @@ fn what_leaves_the_queue_is_counted_where_it_may_be_lost_and_nowhere_twice() {
     let mut ledger = self::ledger([1, 2]);
     write_all(&mut ledger, 1);
     ledger.remove(1);
-    ledger.lost(2000);
+    ledger.lost(seconds(2000));
     assert_eq!(ledger.take_done(), [1]);
     assert_eq!((ledger.unproved(), ledger.remove(2), ledger.unproved()), (10, Some(Removed::Counted), 20));
 }
@@ -149,13 +151,13 @@ fn provisional_ticks_wait_like_others() {
     ledger.insert(1, 5000, 10, 80, true);
     ledger.hold(1);
     ledger.insert(2, 5010, 10, 80, true);
-    assert_eq!((ledger.oldest_unsent(), ledger.waits_since()), (Some(5000), Some(5000)));
+    assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (Some(5000), Some(5000)));
     write_all(&mut ledger, 1);
     ledger.written(1, 1);
-    ledger.lost(5020);
-    assert_eq!((ledger.oldest_unsent(), ledger.waits_since()), (None, Some(5020)));
+    ledger.lost(seconds(5020));
+    assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (None, Some(5020)));
     ledger.written(2, 2);
-    assert_eq!(ledger.waits_since(), Some(5020), "the provisional one still does");
+    assert_eq!(ledger.waits_since(AT_BOOT_TIME), Some(5020), "the provisional one still does");
 }
 
 /// A restart of Carbon is no outage of ten minutes because ten minutes of ticks are sent again.
@@ -163,25 +165,25 @@ fn provisional_ticks_wait_like_others() {
 fn what_was_sent_before_a_loss_waits_since_the_loss_and_not_since_it_was_collected() {
     let (mut ledger, start) = (ledger([1, 2]), Instant::now());
     write_all(&mut ledger, 1);
-    assert_eq!(ledger.waits_since(), None);
-    ledger.lost(5000);
-    assert_eq!((ledger.oldest_unsent(), ledger.waits_since()), (None, Some(5000)));
+    assert_eq!(ledger.waits_since(AT_BOOT_TIME), None);
+    ledger.lost(seconds(5000));
+    assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (None, Some(5000)));
     ledger.insert(3, 5010, 10, 80, true);
-    assert_eq!((ledger.oldest_unsent(), ledger.waits_since()), (Some(5010), Some(5000)));
+    assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (Some(5010), Some(5000)));
     let (unsent, again) = (Ticks { ticks: 1, points: 10 }, Ticks { ticks: 2, points: 20 });
     assert_eq!((ledger.sums.unsent, ledger.sums.again), (unsent, again));
     // A proxy without a backend: what is written is lost again, without an answer.
     write_all(&mut ledger, 2);
-    ledger.lost(5020);
-    assert_eq!(ledger.waits_since(), Some(5000));
+    ledger.lost(seconds(5020));
+    assert_eq!(ledger.waits_since(AT_BOOT_TIME), Some(5000));
     // Half of it is out, and the receiver has answered: the other half still waits.
     ledger.written(1, 3);
     ledger.answered(3, None, Duration::ZERO, start);
-    assert_eq!(ledger.waits_since(), Some(5000));
+    assert_eq!(ledger.waits_since(AT_BOOT_TIME), Some(5000));
     write_all(&mut ledger, 4);
-    assert_eq!(ledger.waits_since(), None);
-    ledger.lost(5050);
-    assert_eq!(ledger.waits_since(), Some(5050), "another loss");
+    assert_eq!(ledger.waits_since(AT_BOOT_TIME), None);
+    ledger.lost(seconds(5050));
+    assert_eq!(ledger.waits_since(AT_BOOT_TIME), Some(5050), "another loss");
 }
 
 proptest! {
@@ -193,11 +195,11 @@ proptest! {
         let (mut ledger, mut next, start) = (Ledger::new(WINDOW), 0, Instant::now());
         for (what, which) in happenings {
             match what {
-                0 => ledger.lost(2000),
+                0 => ledger.lost(seconds(2000)),
                 1 => drop(ledger.remove(which)),
                 2 => drop(ledger.next().map(|(batch, _)| ledger.written(batch, which))),
                 3 => ledger.answered(which, Some(start + WINDOW), Duration::ZERO, start),
-                _ => ledger.answered_too_late(which, 2000),
+                _ => ledger.answered_too_late(which, seconds(2000)),
             }
             next += 1;
             ledger.insert(next, 0, 1, 80, true);

@@ -1,7 +1,7 @@
 //! What leaves a queue undelivered: by age, with clocks that jump; by size; and when a destination is removed or moves.
 
 use super::*;
-use crate::queue::clock::Clock;
+use crate::clock::Clock;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: i64 = 86_400;

@@ -2,6 +2,7 @@
 //! queue.
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
 
+mod clocks;
 mod comings;
 mod leaving;
 mod provisional;

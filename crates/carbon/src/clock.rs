@@ -16,33 +16,42 @@ const NO_STEP: i64 = 60;
 
 /// A moment on both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     /// CLOCK_BOOTTIME.
-    pub(super) boot: Duration,
+    pub(crate) boot: Duration,
     /// Unix seconds.
-    pub(super) wall: i64,
+    pub(crate) wall: i64,
 }
 
 impl Moment {
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
+        #[cfg(test)]
+        if let Some(now) = tests::now() {
+            return now;
+        }
         let boot = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { boot, wall: wall.as_secs().cast_signed() }
+    }
+
+    /// The Unix time of an earlier moment on CLOCK_BOOTTIME, however the wall clock was set in between.
+    pub(crate) fn unix(self, boot: Duration) -> i64 {
+        self.wall.saturating_sub(self.boot.saturating_sub(boot).as_secs().cast_signed())
     }
 }
 
 /// What is known about the wall clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     /// How many seconds it was ahead of CLOCK_BOOTTIME at the last look, and since when it has made no step.
     steady: Option<(i64, Duration)>,
     /// The newest timestamp from before the host's last boot.
-    pub(super) newest: Option<i64>,
+    pub(crate) newest: Option<i64>,
 }
 
 impl Clock {
     /// Checks the clocks and returns whether the wall clock is plausible.
-    pub(super) fn look(&mut self, now: Moment) -> bool {
+    pub(crate) fn look(&mut self, now: Moment) -> bool {
         let ahead = now.wall.saturating_sub(now.boot.as_secs().cast_signed());
         let since = match self.steady {
             Some((before, since)) if ahead.abs_diff(before) <= NO_STEP.unsigned_abs() => since,
@@ -52,3 +61,7 @@ impl Clock {
         now.boot.saturating_sub(since) >= STEADY && self.newest.is_none_or(|newest| now.wall >= newest)
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/inside/clock.rs"]
+pub(crate) mod tests;
