@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::grafana::{replaced, variables};
-use sandbox::{Bustle, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
+use sandbox::{Bustle, Carbonapi, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
 
-use super::alerts::{curve, invent, recent};
+use super::alerts::{Rule, curve, invent, recent};
 use super::paths::paths;
 
 /// How long the cluster works before its targets are requested: a few backfill cycles, and two counts of jobs.
@@ -50,11 +50,13 @@ const SHIPPED: &str = "shipped";
 /// A cluster that has done some work, collected under both prefixes, and with the shipped configuration.
 pub(crate) struct Worked {
     pub(crate) web: GraphiteWeb,
+    /// Only where its program is.
+    carbonapi: Option<Carbonapi>,
     _daemons: Vec<Process>,
     pub(crate) sandbox: Sandbox,
-    /// When the work began, as Graphite's `from`. "The last two minutes" lost `sdiag --reset` on a busy machine, where all
+    /// When the work began. "The last two minutes" lost `sdiag --reset` on a busy machine, where all
     /// targets before it took longer than that.
-    from: String,
+    from: u64,
 }
 
 impl Worked {
@@ -69,8 +71,8 @@ impl Worked {
             .map(|(index, (prefix, _))| collect(&sandbox, &format!("daemon{index}"), prefix))
             .chain([as_shipped(&sandbox)])
             .collect();
-        let from = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs().to_string();
-        let mut worked = Self { web, _daemons: daemons?, sandbox, from };
+        let from = daemon::unix_seconds();
+        let mut worked = Self { web, carbonapi: None, _daemons: daemons?, sandbox, from };
         let (start, mut bustle) = (Instant::now(), Bustle::default());
         for second in 0..WORK {
             bustle.second(&worked.sandbox.slurm, second)?;
@@ -80,6 +82,7 @@ impl Worked {
             wait::pause(Duration::from_secs(u64::from(second + 1)).saturating_sub(start.elapsed()));
         }
         worked.web.process.wait_ready()?;
+        worked.carbonapi = Carbonapi::over(&worked.sandbox.folder, &worked.sandbox.carbon)?;
         Ok(worked)
     }
 
@@ -92,7 +95,7 @@ impl Worked {
             for panel in dashboard.open_panels() {
                 for target in &panel.targets {
                     asked += 1;
-                    let series = self.web.render(&replaced(target, &variables)?, &self.from)?;
+                    let series = self.shown(&replaced(target, &variables)?)?;
                     if !series.iter().any(|one| one.values().next().is_some()) {
                         empty.push(format!("{}, {:?}: {target}", dashboard.name, panel.title));
                     }
@@ -115,15 +118,95 @@ impl Worked {
             for (title, target) in targets.chain(dashboard.annotations()) {
                 asked += 1;
                 let resolved = replaced(&target, &variables)?;
-                let series = self.web.render(&resolved, &self.from).with_context(|| resolved.clone());
                 let is_excused = is_excused(&target, &release);
-                let shown = series.and_then(|all| if is_excused { Ok(()) } else { seen(&resolved, &all) });
-                if let Err(error) = shown {
-                    problems.push(format!("{}, {title:?}: {error:#}", dashboard.name));
+                for (server, rendered) in self.rendered(&resolved, self.span(), 1000) {
+                    let series = rendered.with_context(|| resolved.clone());
+                    let shown =
+                        series.and_then(|all| if is_excused { Ok(()) } else { seen(&resolved, &all) });
+                    if let Err(error) = shown {
+                        problems.push(format!("{server}, {}, {title:?}: {error:#}", dashboard.name));
+                    }
                 }
             }
         }
         Ok((problems, asked))
+    }
+
+    fn span(&self) -> (u64, u64) {
+        (self.from, daemon::unix_seconds())
+    }
+
+    /// What graphite-web returns for a target.
+    fn shown(&self, target: &str) -> Result<Vec<Rendered>> {
+        self.web.render_between(target, self.span(), 1000)
+    }
+
+    /// What each server returns for it.
+    fn rendered(
+        &self,
+        target: &str,
+        span: (u64, u64),
+        points: u64,
+    ) -> Vec<(&'static str, Result<Vec<Rendered>>)> {
+        let web = ("graphite-web", self.web.render_between(target, span, points));
+        let api = self.carbonapi.as_ref().map(|api| ("carbonapi", api.render_between(target, span, points)));
+        [web].into_iter().chain(api).collect()
+    }
+
+    /// The targets that a server refuses although there is only less to show: most collectors are off, or nothing is there at all.
+    pub(crate) fn refused(&self, dashboards: &[Dashboard], rules: &[Rule]) -> Result<Vec<String>> {
+        let mut targets = BTreeSet::new();
+        for prefix in [SHIPPED, "nothing"] {
+            for dashboard in dashboards {
+                let variables = dashboard.opened(&self.web, &[("prefix", prefix)])?;
+                let panels = dashboard.panels().into_iter().flat_map(|panel| panel.targets);
+                for target in panels.chain(dashboard.annotations().into_iter().map(|(_, target)| target)) {
+                    targets.insert(replaced(&target, &variables)?);
+                }
+            }
+            let prefixed = |rule: &Rule| rule.target.replace("cluster.slurm_", &format!("{prefix}.slurm_"));
+            targets.extend(rules.iter().map(prefixed));
+        }
+        let mut refused = Vec::new();
+        for target in targets {
+            for (server, rendered) in self.rendered(&target, self.span(), 1000) {
+                refused.extend(rendered.err().map(|error| format!("{server}: {target}: {error:#}")));
+            }
+        }
+        Ok(refused)
+    }
+
+    /// The counting targets whose sum depends on how many points are requested. Each is requested with points that were invented for it.
+    pub(crate) fn uneven(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
+        let panels =
+            dashboards.iter().flat_map(|one| one.panels().into_iter().map(move |panel| (one, panel)));
+        let mut targets: Vec<(&Dashboard, String)> = panels
+            .flat_map(|(one, panel)| panel.targets.into_iter().map(move |target| (one, target)))
+            .filter(|(_, target)| counts(target))
+            .collect();
+        targets.dedup();
+        let leaves: BTreeSet<String> = targets
+            .iter()
+            .flat_map(|(_, target)| paths(target))
+            .flat_map(|path| ["alpha", "beta"].map(|name| named(&path, name)))
+            .collect();
+        let leaves = leaves.into_iter().map(|leaf| (leaf, curve(|ago| 1000.0 - ago)));
+        let newest = recent();
+        invent(&self.sandbox.carbon, "counted", newest, (1, 60), leaves)?;
+        let until = daemon::unix_seconds();
+        let mut uneven = Vec::new();
+        for (dashboard, target) in &targets {
+            let variables = dashboard.opened(&self.web, &[("prefix", "counted")])?;
+            let resolved = replaced(target, &variables)?;
+            let [all, few] = [1000, 10].map(|points| self.rendered(&resolved, (until - 90, until), points));
+            for ((server, all), (_, few)) in all.into_iter().zip(few) {
+                let [all, few] = [sum(&all?), sum(&few?)];
+                if all != few || all < 59.0 {
+                    uneven.push(format!("{server}: {resolved}: {all} in all points, {few} in ten"));
+                }
+            }
+        }
+        Ok((uneven, targets.len()))
     }
 
     /// The same for the targets with an excuse, with points that were invented for them.
@@ -146,7 +229,7 @@ impl Worked {
         for (dashboard, title, target) in &targets {
             let variables = dashboard.opened(&self.web, &[("prefix", "invented")])?;
             let resolved = replaced(target, &variables)?;
-            if let Err(error) = seen(&resolved, &self.web.render(&resolved, &self.from)?) {
+            if let Err(error) = seen(&resolved, &self.shown(&resolved)?) {
                 problems.push(format!("{}, {title:?}: {error:#}", dashboard.name));
             }
         }
@@ -157,10 +240,21 @@ impl Worked {
     pub(crate) fn marked(&self, dashboard: &Dashboard) -> Result<bool> {
         let variables = variables(&[("prefix", "cluster")]);
         let (_, target) = dashboard.annotations().into_iter().next().context("no annotation")?;
-        let series = self.web.render(&replaced(&target, &variables)?, &self.from)?;
+        let series = self.shown(&replaced(&target, &variables)?)?;
         let reset = series.iter().find(|one| one.name.contains("sdiag --reset")).context("no such series")?;
         Ok(reset.values().any(|value| value > 0.0))
     }
+}
+
+/// Whether a target shows how many there were in each interval, and no rate, share or sum over a fixed time.
+fn counts(target: &str) -> bool {
+    let others = ["movingSum(", "summarize(", "scaleToSeconds(", "perSecond(", "divideSeries("];
+    (target.contains("nonNegativeDerivative(") || target.contains("gauge-interval_count"))
+        && !others.iter().any(|function| target.contains(function))
+}
+
+fn sum(series: &[Rendered]) -> f64 {
+    series.iter().flat_map(Rendered::values).sum()
 }
 
 /// A path with this name in place of every node that is a variable or a wildcard.

@@ -241,6 +241,30 @@ fn two_clusters_are_told_apart_by_title_labels_and_summary() {
     }
 }
 
+/// As docs/install.md says, too.
+#[test]
+fn one_command_names_the_data_source_of_all_rules() {
+    let folder = Folder::new().unwrap();
+    let text = fs::read_to_string(shipped().join(RULES)).unwrap();
+    let comments = text.lines().filter_map(|line| line.strip_prefix('#'));
+    let sed = comments.map(str::trim).find(|line| line.starts_with("sed -i ")).unwrap();
+    fs::write(folder.path().join("slurm-graphite.yaml"), &text).unwrap();
+    output(command(folder.path(), &find_program("sh").unwrap()), ["-c", &sed.replace("UID", "mine")])
+        .unwrap();
+    let changed = fs::read_to_string(folder.path().join("slurm-graphite.yaml")).unwrap();
+    let rules = alerts::rules(&alerts::json(&folder, &text).unwrap()).unwrap().len();
+    for (own, shipped) in
+        [("datasourceUid: mine", "datasourceUid: graphite"), ("uid: mine }", "uid: graphite }")]
+    {
+        let is_rule = |line: &&str| !line.starts_with('#');
+        let count =
+            |words: &str| changed.lines().filter(is_rule).filter(|line| line.ends_with(words)).count();
+        assert_eq!((count(own), count(shipped)), (rules, 0), "{own}");
+    }
+    let document = include_str!("../../../docs/install.md");
+    assert!(document.contains(sed.strip_suffix("slurm-graphite.yaml").unwrap()), "{sed}");
+}
+
 /// The shipped rules, each of which must name a panel that exists.
 pub(crate) fn shipped_rules(folder: &Folder) -> Result<Vec<Rule>> {
     let text = fs::read_to_string(shipped().join(RULES))?;
@@ -261,7 +285,7 @@ pub(crate) fn shipped_rules(folder: &Folder) -> Result<Vec<Rule>> {
 fn for_alpha(folder: &Folder, text: &str) -> Result<String> {
     let joined = text.replace("\\\n#", "");
     let mut comments = joined.lines().filter_map(|line| line.strip_prefix('#'));
-    let sed = comments.find(|line| line.trim().starts_with("sed ")).context("no sed")?;
+    let sed = comments.find(|line| line.trim().starts_with("sed -e ")).context("no sed")?;
     fs::write(folder.path().join("rules.in"), text)?;
     let sed = sed.replace("slurm-graphite.yaml", "rules.in");
     output(command(folder.path(), &find_program("sh")?), ["-c", &sed])

@@ -12,12 +12,23 @@ use serde_json::{Map, Value};
 use super::states::{JOBS, NODES, REASONS};
 
 /// Grafana's ids of the units that are used here; `make grafana` checks that @grafana/data has them.
-pub(crate) const UNITS: [&str; 10] =
-    ["bytes", "locale", "percent", "percentunit", "reqpm", "s", "short", "suffix: /s", "suffix: CPU-h", "µs"];
+pub(crate) const UNITS: [&str; 11] = [
+    "bytes",
+    "dthms",
+    "locale",
+    "percent",
+    "percentunit",
+    "reqpm",
+    "s",
+    "short",
+    "suffix: /s",
+    "suffix: CPU-h",
+    "µs",
+];
 
 /// The keys that Grafana knows, by where they are.
 const DASHBOARD: &str = "\
-    __inputs __requires annotations description editable fiscalYearStartMonth graphTooltip links panels \
+    __requires annotations description editable fiscalYearStartMonth graphTooltip links panels \
     refresh schemaVersion tags templating time timepicker timezone title uid version weekStart";
 const ROW: &str = "collapsed gridPos id panels title type";
 const PANEL: &str = "\
@@ -60,8 +71,9 @@ pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
     {
         found.say(format!("the uid {uid:?} is none"));
     }
-    if !json["__inputs"].to_string().contains("DS_GRAPHITE") {
-        found.say("no input for the data source".to_owned());
+    // An import replaces such a name. A provisioned file would keep it.
+    if json.to_string().contains("${DS_") {
+        found.say("a data source that only an import knows".to_owned());
     }
     found.variables(dashboard);
     let mut outside = Vec::new();
@@ -254,7 +266,7 @@ impl Found {
             let id = text(property, "id");
             match id.as_str() {
                 "unit" => self.unit(title, property.get("value")),
-                "links" => {}
+                "decimals" | "links" => {}
                 "color" => self.colour(title, &text(&property["value"], "fixedColor")),
                 _ if id.strip_prefix("custom.").is_some_and(|key| has_word(CUSTOM, key)) => {}
                 _ => self.say(format!("{title:?}: no property {id:?} can be overridden")),

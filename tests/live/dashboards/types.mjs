@@ -11,7 +11,7 @@ const RELEASES = ['10.4', '11.6', '12.4', '13.2'];
 // An alert list has none in @grafana/schema.
 const TYPED = { timeseries: ['options', 'custom'], stat: ['options'], bargauge: ['options'], text: ['options'], table: ['options', 'custom'] };
 // Of the export, or looked at one by one.
-const UNTYPED = ['__inputs', '__requires', 'panels'];
+const UNTYPED = ['__requires', 'panels'];
 
 const [dashboards, work] = process.argv.slice(2).map((path) => resolve(path));
 

@@ -10,7 +10,8 @@ use super::structure::has_word;
 
 /// The units in docs/metrics.md, and Grafana's units for them. A figure that is 0 or 1 is shown as a word.
 const SHOWN: [(&str, &[&str]); 9] = [
-    ("0 or 1", &[""]),
+    // Or the sum of several.
+    ("0 or 1", &["", "locale"]),
     ("0-1", &["percentunit"]),
     ("1/min", &["locale", "reqpm", "short"]),
     ("bytes", &["bytes"]),
@@ -18,7 +19,7 @@ const SHOWN: [(&str, &[&str]); 9] = [
     ("fraction", &["percentunit", "short"]),
     // It may be above 1.
     ("ratio", &["percentunit", "short"]),
-    ("s", &["s"]),
+    ("s", &["s", "dthms"]),
     ("µs", &["µs"]),
 ];
 /// Functions whose result has another unit than their input, with Grafana's unit for it.
@@ -37,8 +38,8 @@ const CHANGING: [(&str, &str); 7] = [
 /// Functions whose result has the same unit as their input.
 const KEEPING: &str = "\
     alias aliasByNode aliasSub consolidateBy diffSeries exclude group groupByNode highestAverage \
-    highestCurrent highestMax keepLastValue lowest maxSeries minSeries movingSum nonNegativeDerivative \
-    offset removeAboveValue removeBelowValue removeEmptySeries sortByName sumSeries summarize";
+    highestCurrent highestMax keepLastValue limit maxSeries minSeries movingSum nonNegativeDerivative \
+    offset removeAboveValue removeBelowValue removeEmptySeries sortBy sortByName sumSeries summarize";
 /// Every curve of a panel that is shown in the wrong unit, as text.
 pub(crate) fn problems(panel: &Panel, documented: &Documented) -> Vec<String> {
     let mut found = Vec::new();
@@ -67,7 +68,7 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
     }
     // The mean of times.
     if target.contains("gauge-outage_seconds") && target.contains("gauge-ended_timed") {
-        return Ok(BTreeSet::from(["s"]));
+        return Ok(BTreeSet::from(["s", "dthms"]));
     }
     // The outermost function decides.
     let changed = functions.iter().find_map(|name| CHANGING.iter().find(|(changing, _)| changing == name));
@@ -93,6 +94,8 @@ fn without_guards(target: &str) -> String {
     let mut left = target
         .replace("divideSeriesLists(", "group(")
         .replace("divideSeries(divideSeries(", "divideSeries(group(")
+        // 0 instead of nothing.
+        .replace("scale($prefix.slurm_nodes.total.gauge-nodes_total, 0)", "1")
         // Seconds of RPCs per second.
         .replace("scale(perSecond(", "busy(group(");
     while let Some(start) = left.find("isNonNull(") {

@@ -100,9 +100,10 @@ fn growth(counters: &str) -> String {
 const HEAD: &str = "\
 # Alert rules for Grafana 10 to 13. Written by `make dashboards`; do not edit here.
 #
-# Copy it to /etc/grafana/provisioning/alerting/ and set two things:
-#   - the uid of the Graphite data source: every `datasourceUid: graphite`, and `uid: graphite` in the models
-#   - the prefix, if it is not `cluster`: every `cluster.slurm_`, and the label `prefix`
+# Copy it to /etc/grafana/provisioning/alerting/. The rules ask the data source with the uid `graphite`, which
+# provisioning/datasources.yaml creates. For another uid, which is in the address of the data source's page in Grafana:
+#   sed -i -e 's/datasourceUid: graphite/datasourceUid: UID/' -e 's/uid: graphite }/uid: UID }/' slurm-graphite.yaml
+# If the prefix is not `cluster`, change every `cluster.slurm_`, and the label `prefix`.
 # `runbook_url` leads to the dashboard *Runbook*, which must be imported too; Grafana fills in its own address (root_url).
 # With several clusters, each needs a file of its own, because a wildcard would miss a cluster that has fallen silent. Each
 # rule there needs its own uid, title and labels. For a cluster named alpha with the prefix cluster.alpha:

@@ -33,14 +33,15 @@ fn load() -> Row {
 fn nodes() -> Row {
     // As a share, because a large cluster always has some broken nodes.
     let out = |title: &str, description: &str, leaf: &str, yellow: f64, red: f64| {
-        let of = |kind: &str| {
-            format!(
-                "divideSeries($prefix.slurm_nodes.{kind}.gauge-{leaf}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))"
-            )
+        let number = |kind: &str| format!("$prefix.slurm_nodes.{kind}.gauge-{leaf}");
+        let share = |kind: &str| {
+            format!("divideSeries({}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))", number(kind))
         };
         stat(title, description)
-            .curve("drained", &of("drained"))
-            .curve("down", &of("down"))
+            .number("down", &number("down"))
+            .curve("down, share", &share("down"))
+            .number("drained", &number("drained"))
+            .curve("drained, share", &share("drained"))
             .unit("percentunit")
             .decimals(1)
             .sized(5, 4)
@@ -51,22 +52,21 @@ fn nodes() -> Row {
         nodes_out().sized(5, 4),
         out(
             "Out for an hour",
-            "Share of the nodes that have been drained or down for more than an hour.",
+            "Nodes that have been down or drained for more than an hour: their number, and their share of all nodes.",
             "over_1h",
             0.02,
             0.1,
         ),
         out(
             "Out for a day",
-            "Share of the nodes that have been drained or down for more than a day.",
+            "Nodes that have been down or drained for more than a day.",
             "over_1d",
             0.02,
             0.05,
         ),
         out(
             "Out for a week",
-            "Share of the nodes that have been drained or down for more than a week. Perhaps somebody forgot \
-             them.",
+            "Nodes that have been down or drained for more than a week. Perhaps somebody forgot them.",
             "over_7d",
             0.01,
             0.05,
@@ -123,7 +123,7 @@ fn failures() -> Row {
         )
         .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
         .stacked()
-        .unit("s")
+        .unit("dthms")
         .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
         series(
             "Mean time to repair",
@@ -139,7 +139,7 @@ fn failures() -> Row {
                 of(failed, "ended_timed_total"),
             ),
         )
-        .unit("s"),
+        .unit("dthms"),
         series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
             .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
             .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))

@@ -3,7 +3,7 @@
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
 use crate::needs;
 use crate::overview::age_of_data;
-use crate::panel::{series, stat};
+use crate::panel::{self, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -11,17 +11,14 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Collector",
         description: "Does slurm-graphite read at every interval, deliver everything, and stay small?",
         variables: vec![query_variable("host", "Collector's host", "$prefix.slurm_graphite.*")],
-        rows: vec![health(), readings(), delivery(), upkeep(), surveys(), sometimes()],
+        rows: vec![health(), work(), trouble(), surveys(), sometimes()],
     }
 }
 
-/// How much the counters of all hosts and destinations grew in each interval. Over a long time range Grafana asks for
-/// fewer points than there are, and Graphite then has to add up those that it merges. If points were lost, the next one
-/// may have none to be compared with, so the last one before them is used.
+/// How much the counters of all hosts and destinations grew together, per interval.
 fn growth(path: &str) -> String {
-    format!(
-        "consolidateBy(sumSeries(nonNegativeDerivative(keepLastValue($prefix.slurm_graphite.$host.{path}))), 'sum')"
-    )
+    let each = panel::growth(&format!("$prefix.slurm_graphite.$host.{path}"));
+    format!("consolidateBy(sumSeries({each}), 'sum')")
 }
 
 fn health() -> Row {
@@ -44,24 +41,38 @@ fn health() -> Row {
               nothing is lost before queue.max_age.")
             .curve("age", "maxSeries($prefix.slurm_graphite.$host.carbon.*.gauge-queue_age)")
             .unit("s")
+            .sized(3, 4)
             .worry(60.0, 3600.0),
         stat("Points lost", "Points lost in the time range shown, because the queue was full, the points became too old, the queue's \
               file was damaged, or it is not known whether Carbon read them.")
             .curve("lost", &growth("carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,unproved}"))
             .unit("short")
             .total()
+            .sized(3, 4)
             .never(1.0),
         stat("Ticks missed", "Ticks without a reading in the time range shown, because the previous reading was still running or the \
               answer came too late.")
             .curve("missed", &growth("gauge-ticks_{skipped,late}"))
             .unit("short")
             .total()
+            .sized(3, 4)
             .worry(1.0, 20.0),
+        stat("Other trouble", "How many of these are so now: a Carbon in doubt, a queue that is too small, a refused reload. Open \
+              \"Trouble\" below to see which.")
+            .curve("now", &format!(
+                "sumSeries({})",
+                ["carbon.*.gauge-in_doubt", "queue.gauge-window_short", "gauge-reload_refused"]
+                    .map(|path| format!("$prefix.slurm_graphite.$host.{path}"))
+                    .join(", "),
+            ))
+            .whole()
+            .sized(3, 4)
+            .never(1.0),
     ])
 }
 
-fn readings() -> Row {
-    row("Readings").with([
+fn work() -> Row {
+    row("Work").with([
         series(
             "Time of a reading",
             "How long slurmctld took to answer the reader. A few milliseconds is normal. It takes longer \
@@ -71,6 +82,36 @@ fn readings() -> Row {
         .unit("µs")
         .log(),
         series(
+            "Points per second",
+            "Points sent for the first time, and points sent again after a lost connection. Sending a point \
+                twice is harmless, because Carbon keeps one value.",
+        )
+        .line(
+            "sent",
+            "green",
+            "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_sent))",
+        )
+        .line(
+            "sent again",
+            "orange",
+            "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))",
+        )
+        .unit("suffix: /s"),
+        series("Memory", "Resident memory, measured once a minute. It should stay level from day to day.")
+            .curve("daemon", "sumSeries($prefix.slurm_graphite.$host.gauge-daemon_memory)")
+            .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
+            .unit("bytes"),
+        series("Queue's size", "Disk space and memory used by the queue.")
+            .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
+            .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
+            .unit("bytes"),
+    ])
+}
+
+/// What is 0 on a good day. The figures at the top say whether one of these is worth a look.
+fn trouble() -> Row {
+    closed("Trouble: normally zero").with([
+        series(
             "Missed readings",
             "Failed readings, skipped and late ticks, and restarted readers, counted per interval.",
         )
@@ -79,20 +120,6 @@ fn readings() -> Row {
         .line("late", "yellow", &growth("gauge-ticks_late"))
         .line("restarts", "purple", &growth("gauge-reader_restarts"))
         .unit("short"),
-    ])
-}
-
-fn delivery() -> Row {
-    row("Delivery").with([
-        series("Points per second", "Points sent for the first time, and points sent again after a lost connection. Sending a point \
-                twice is harmless, because Carbon keeps one value.")
-            .line("sent", "green", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_sent))")
-            .line("sent again", "orange", "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))")
-            .unit("suffix: /s"),
-        series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
-                again are in queue_resend.")
-            .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
-            .whole(),
         series("Points lost by reason", "Points lost per interval, by reason. If any are lost, see the log for details.")
             .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
             .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
@@ -101,13 +128,30 @@ fn delivery() -> Row {
             .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
             .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
             .unit("short"),
+        series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
+                again are in queue_resend.")
+            .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
+            .whole(),
         series("Carbons in doubt", "1 while it is not known whether a destination still reads, because it hangs or its cache is \
                 full. The backlog is not sent during this time.")
             .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt"),
         series("Not yet acknowledged", "Bytes that were sent but not yet acknowledged by the destination's kernel.")
             .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")
-            .unit("bytes")
-            .sized(24, 6),
+            .unit("bytes"),
+        series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
+            .line("not on disk", "red", &growth("queue.gauge-undurable"))
+            .unit("short"),
+        series("Queue too small", "1 while queue.max_bytes is too small to hold all ticks within queue.resend_window.")
+            .line("too small", "orange", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)"),
+        series("Refused reload", "1 if the last reload failed because of an error in the configuration. The previous configuration \
+                stays in use.")
+            .line("refused", "orange", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)"),
+        series("Carbon's own errors", "Files that Carbon could not create or write, and points that it threw away because its cache was \
+                full, as Carbon counts them itself (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of them: \
+                Carbon has read these points.")
+            .line("errors", "red", "sumSeries(carbon.agents.*.errors)")
+            .line("thrown away", "orange", "sumSeries(carbon.agents.*.cache.overflow)")
+            .whole(),
     ])
 }
 
@@ -120,36 +164,9 @@ fn surveys() -> Row {
             .log(),
         series("Replies hidden by PrivateData", "1 if nothing from this reply is published, because PrivateData may hide part of it.")
             .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden"),
-        series("Finished jobs not proved", "1 if slurmdbd returned no job, not even one that ran or that it had before: its database \
+        series("Counts of finished jobs are late", "1 if slurmdbd returned no job, not even one that ran or that it had before: its database \
                 may have failed, or the cluster is idle. The jobs are counted later.")
             .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved"),
-    ])
-}
-
-fn upkeep() -> Row {
-    row("Upkeep").with([
-        series("Memory", "Resident memory, measured once a minute. It should stay level from day to day.")
-            .curve("daemon", "sumSeries($prefix.slurm_graphite.$host.gauge-daemon_memory)")
-            .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
-            .unit("bytes"),
-        series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
-            .line("not on disk", "red", &growth("queue.gauge-undurable"))
-            .unit("short"),
-        series("Queue too small", "1 while queue.max_bytes is too small to hold all ticks within queue.resend_window.")
-            .line("too small", "orange", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)"),
-        series("Queue's size", "Disk space and memory used by the queue.")
-            .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
-            .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
-            .unit("bytes"),
-        series("Carbon's own errors", "Files that Carbon could not create or write, and points that it threw away because its cache was \
-                full, as Carbon counts them itself (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of them: \
-                Carbon has read these points.")
-            .line("errors", "red", "sumSeries(carbon.agents.*.errors)")
-            .line("thrown away", "orange", "sumSeries(carbon.agents.*.cache.overflow)")
-            .whole(),
-        series("Refused reload", "1 if the last reload failed because of an error in the configuration. The previous configuration \
-                stays in use.")
-            .line("refused", "orange", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)"),
     ])
 }
 
@@ -165,7 +182,7 @@ fn sometimes() -> Row {
             "Remaining lifetime of the token. Only with [slurm] rest, and only if the token has an expiry time.",
         )
         .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
-        .unit("s")
+        .unit("dthms")
         .without_min(),
     ])
 }

@@ -35,6 +35,10 @@ pub(crate) fn closed(title: &'static str) -> Row {
 }
 
 impl Row {
+    fn has_data(&self) -> bool {
+        self.panels.iter().any(Panel::has_data)
+    }
+
     /// The panels added after this call are a survey's.
     pub(crate) fn survey(self) -> Self {
         Self { is_survey: true, ..self }
@@ -67,11 +71,12 @@ impl Dashboard {
     pub(crate) fn json(self) -> Value {
         let mut variables = vec![data_source_variable(), prefix_variable()];
         variables.extend(self.variables);
+        let mut annotations = annotations();
+        if !self.rows.iter().any(Row::has_data) {
+            variables.clear();
+            annotations.truncate(1);
+        }
         json!({
-            "__inputs": [{
-                "name": "DS_GRAPHITE", "label": "Graphite", "description": "The Graphite that slurm-graphite's Carbon belongs to",
-                "type": "datasource", "pluginId": "graphite", "pluginName": "Graphite",
-            }],
             "__requires": [
                 { "type": "grafana", "id": "grafana", "name": "Grafana", "version": "10.0.0" },
                 { "type": "datasource", "id": "graphite", "name": "Graphite", "version": "1.0.0" },
@@ -86,7 +91,7 @@ impl Dashboard {
             "description": self.description, "tags": ["slurm", "slurm-graphite"], "editable": true, "graphTooltip": 1,
             "schemaVersion": 38, "version": 1, "timezone": "browser", "refresh": "1m", "weekStart": "", "fiscalYearStartMonth": 0,
             "time": { "from": "now-3h", "to": "now" }, "timepicker": {},
-            "templating": { "list": variables }, "annotations": { "list": annotations() }, "panels": grid(self.rows),
+            "templating": { "list": variables }, "annotations": { "list": annotations }, "panels": grid(self.rows),
             "links": [{
                 "type": "dashboards", "title": "Slurm", "tags": ["slurm-graphite"], "asDropdown": false, "icon": "external link",
                 "includeVars": true, "keepTime": true, "targetBlank": false, "tooltip": "", "url": "",
@@ -153,13 +158,12 @@ pub(crate) fn choice(name: &str, label: &str, values: &[&str]) -> Value {
     })
 }
 
-/// An import asks for a data source and writes it here. A provisioned file is imported without asking, and Grafana uses
-/// the default data source.
+/// Without a value: Grafana takes the default data source if it is a Graphite, or else the first Graphite.
 fn data_source_variable() -> Value {
     json!({
         "name": "datasource", "label": "Graphite", "type": "datasource", "query": "graphite", "regex": "", "refresh": 1,
         "multi": false, "includeAll": false, "hide": 0, "skipUrlSync": false, "options": [],
-        "current": { "selected": false, "text": "${DS_GRAPHITE}", "value": "${DS_GRAPHITE}" },
+        "current": {},
     })
 }
 
@@ -178,7 +182,7 @@ fn prefix_variable() -> Value {
     })
 }
 
-fn annotations() -> Value {
+fn annotations() -> Vec<Value> {
     let reset = |kind: &str, words: &str| {
         format!("alias(nonNegativeDerivative($prefix.slurm_sched_interval.gauge-resets_{kind}), '{words}')")
     };
@@ -188,16 +192,15 @@ fn annotations() -> Value {
         reset("command", "Counters reset: sdiag --reset"),
         reset("restart", "slurmctld restarted")
     );
-    json!([
-        {
-            "name": "Annotations & Alerts", "type": "dashboard", "builtIn": 1, "enable": true, "hide": true,
-            "datasource": { "type": "grafana", "uid": "-- Grafana --" }, "iconColor": "rgba(0, 211, 255, 1)",
-        },
-        {
-            "name": "Resets", "enable": true, "hide": false, "datasource": data_source(), "iconColor": "purple",
-            "target": { "refId": "Resets", "fromAnnotations": true, "target": target, "textEditor": true },
-        },
-    ])
+    let alerts = json!({
+        "name": "Annotations & Alerts", "type": "dashboard", "builtIn": 1, "enable": true, "hide": true,
+        "datasource": { "type": "grafana", "uid": "-- Grafana --" }, "iconColor": "rgba(0, 211, 255, 1)",
+    });
+    let resets = json!({
+        "name": "Resets", "enable": true, "hide": false, "datasource": data_source(), "iconColor": "purple",
+        "target": { "refId": "Resets", "fromAnnotations": true, "target": target, "textEditor": true },
+    });
+    vec![alerts, resets]
 }
 
 pub(crate) fn data_source() -> Value {

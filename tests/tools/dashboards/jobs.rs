@@ -221,7 +221,7 @@ fn waiting() -> Row {
             "Nine out of ten pending jobs in the partition have been waiting for less time than this.",
         )
         .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
-        .unit("s")
+        .unit("dthms")
         .log()
         .leads_to("This partition alone", "jobs", "partition")
         .sized(24, 8),
@@ -235,7 +235,7 @@ fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)
         .line("median", "green", &path("p50"))
         .line("nine of ten", "orange", &path("p90"))
         .line(third, "red", &path(last))
-        .unit("s")
+        .unit("dthms")
         .log()
 }
 
@@ -264,7 +264,7 @@ fn starts() -> Row {
             "Half of the partition's planned records start sooner.",
         )
         .nodes("$prefix.slurm_jobs.partition.$partition.expected_start.gauge-start_in_p50", -3)
-        .unit("s")
+        .unit("dthms")
         .log()
         .leads_to("This partition alone", "jobs", "partition")
         .sized(24, 8),

@@ -2,7 +2,7 @@
 //!
 //! What is open has data with the shipped configuration. Other collectors have rows of their own, which are closed.
 
-use crate::grafana::{Dashboard, Row, closed, top};
+use crate::grafana::{Dashboard, Row, closed, row, top};
 use crate::needs;
 use crate::panel::{Panel, alerts, series, stat, table};
 
@@ -12,7 +12,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Overview",
         description: "Is the cluster healthy? If not, where should you look next?",
         variables: Vec::new(),
-        rows: vec![now(), lately(), nodes(), partitions(), users(), finished(), clusters()],
+        rows: vec![now(), firing(), lately(), nodes(), partitions(), users(), finished(), clusters()],
     }
 }
 
@@ -39,6 +39,18 @@ pub(crate) fn answers() -> Panel {
     stat("slurmctld", "Whether slurmctld answered the last request.")
         .curve("slurmctld", "$prefix.slurm_health.gauge-up")
         .switch("answers", "silent")
+}
+
+/// Also on *Scheduler*, where nothing else in the top row says that the scheduler is slow.
+pub(crate) fn main_cycle() -> Panel {
+    stat(
+        "Main cycle",
+        "How long the last cycle of the main scheduler took. It holds slurmctld's locks, so above a second users have to wait.",
+    )
+    .curve("last", "$prefix.slurm_sched_stats.gauge-main_last_cycle")
+    .unit("µs")
+    .worry(1_000_000.0, 5_000_000.0)
+    .sized(3, 4)
 }
 
 /// The two numbers that slurmctld has of jobs.
@@ -86,14 +98,7 @@ fn now() -> Row {
         .unit("µs")
         .worry(100_000.0, 1_000_000.0)
         .sized(3, 4),
-        stat(
-            "Main cycle",
-            "How long the last cycle of the main scheduler took. It holds slurmctld's locks, so above a second users have to wait.",
-        )
-        .curve("last", "$prefix.slurm_sched_stats.gauge-main_last_cycle")
-        .unit("µs")
-        .worry(1_000_000.0, 5_000_000.0)
-        .sized(3, 4),
+        main_cycle(),
         stat("Started per minute", "Jobs started per minute, in the last interval. If it is 0 while jobs wait, see why with squeue.")
             .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
             .whole()
@@ -112,12 +117,17 @@ fn now() -> Row {
 
 /// Red depends on the share: one broken node in a thousand is no reason for an alarm.
 pub(crate) fn nodes_out() -> Panel {
-    stat("Nodes out", "The percentage of nodes that are down, drained or draining.")
-        .curve("down", &nodes_in(DOWN))
-        .curve("drained", &nodes_in(DRAINED))
-        .unit("percentunit")
-        .decimals(1)
-        .worry(0.02, 0.1)
+    stat(
+        "Nodes out",
+        "Nodes that are down, and that are drained or draining: their number, and their share of all nodes.",
+    )
+    .number("down", &number_in(DOWN))
+    .curve("down, share", &nodes_in(DOWN))
+    .number("drained", &number_in(DRAINED))
+    .curve("drained, share", &nodes_in(DRAINED))
+    .unit("percentunit")
+    .decimals(1)
+    .worry(0.02, 0.1)
 }
 
 /// Of the jobs that ended within the last hour, the share that did not end as their users intended. The division by 0
@@ -135,15 +145,22 @@ pub(crate) fn failing(title: &str) -> Panel {
     stat(title, description).curve("failed", FAILING).unit("percentunit").worry(0.2, 0.5)
 }
 
-fn lately() -> Row {
-    let rate = |leaf: &str| format!("$prefix.slurm_sched_interval.gauge-jobs_{leaf}_per_minute");
-    top([
+/// Closed, because it is empty on a good day, and where the rules are not provisioned.
+fn firing() -> Row {
+    closed("Alerts that fire (alert rules)").with([
         alerts(
             "Alerts",
             "Alerts that are firing or pending. Each one links to its page of the runbook. The list is also empty if the alert rules \
              are not provisioned.",
-        ),
-        pending_and_running().sized(8, 8),
+        )
+        .sized(24, 8),
+    ])
+}
+
+fn lately() -> Row {
+    let rate = |leaf: &str| format!("$prefix.slurm_sched_interval.gauge-jobs_{leaf}_per_minute");
+    row("Lately").with([
+        pending_and_running(),
         series(
             "Jobs per minute",
             "Do jobs arrive, start and end? \"not launched\" is what sdiag calls failed: jobs that slurmd could not start.",
@@ -152,8 +169,7 @@ fn lately() -> Row {
         .line("started", "blue", &rate("started"))
         .line("completed", "green", &rate("completed"))
         .line("not launched", "red", &rate("failed"))
-        .unit("short")
-        .sized(8, 8),
+        .unit("short"),
         series(
             "slurmctld at work",
             "Share of the time that the main and backfill schedulers were running. If the main scheduler runs more than half of the \

@@ -63,6 +63,11 @@ impl Panel {
         panel.steps(&[("green", None)])
     }
 
+    /// Whether it shows figures, and not only text.
+    pub(crate) const fn has_data(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
     /// Adds a curve with this name.
     pub(crate) fn curve(self, name: &str, target: &str) -> Self {
         self.target(target, format!("alias({{}}, '{name}')"))
@@ -258,6 +263,15 @@ impl Panel {
         )
     }
 
+    /// A number of things, without a colour that judges it, next to the share that has one.
+    pub(crate) fn number(self, curve: &str, target: &str) -> Self {
+        self.curve(curve, target).colour(curve, "text").property(curve, "unit", &json!("locale")).property(
+            curve,
+            "decimals",
+            &json!(0),
+        )
+    }
+
     /// A separate unit, on the right axis, for one of its curves.
     pub(crate) fn right(self, curve: &str, unit: &str) -> Self {
         self.property(curve, "unit", &json!(unit))
@@ -320,6 +334,12 @@ impl Panel {
 /// Whole numbers without a decimal point, as Grafana writes them.
 fn number(value: f64) -> Value {
     value.to_string().parse().unwrap_or_default()
+}
+
+/// How much each counter grew, per interval. Over a long time range Grafana asks for fewer points than there are, and Graphite
+/// then has to add up those that it merges. If points are missing, the last one before them is used.
+pub(crate) fn growth(counters: &str) -> String {
+    format!("consolidateBy(nonNegativeDerivative(keepLastValue({counters})), 'sum')")
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -2,7 +2,7 @@
 
 use crate::grafana::{Dashboard, Row, choice, closed, query_variable, row, top};
 use crate::needs;
-use crate::panel::{bars, series, stat};
+use crate::panel::{bars, growth, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -124,9 +124,10 @@ fn queue() -> Row {
             .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-queued, $most)")
             .whole(),
         series("Dropped", "RPCs that slurmctld refused because the queue of their type was full.")
-            .each(
-                "highestMax(nonNegativeDerivative($prefix.slurm_rpc_stats.type.$type.gauge-dropped), $most)",
-            )
+            .each(&format!(
+                "highestMax({}, $most)",
+                growth("$prefix.slurm_rpc_stats.type.$type.gauge-dropped")
+            ))
             .unit("short"),
         series("Pending", "RPCs to nodes that are waiting for an agent, by type.")
             .each("highestAverage($prefix.slurm_rpc_stats.pending.*.gauge-count, $most)")
@@ -151,7 +152,7 @@ fn slurmdbd() -> Row {
              normally below one hour. Above two hours, slurmdbd or its database hangs.",
         )
         .each("$prefix.slurm_slurmdbd.rollup.*.gauge-age")
-        .unit("s")
+        .unit("dthms")
         .log()
         .worry(7200.0, 86400.0),
         series("slurmdbd: time of an RPC", "Mean time of an RPC in the interval. It grows when the database is slow, for example \

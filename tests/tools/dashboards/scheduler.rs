@@ -2,8 +2,8 @@
 
 use crate::grafana::{Dashboard, Row, closed, row, top};
 use crate::needs;
-use crate::overview::{age_of_data, answers, jobs};
-use crate::panel::{Panel, series, stat};
+use crate::overview::{age_of_data, answers, jobs, main_cycle};
+use crate::panel::{Panel, growth, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -19,14 +19,16 @@ fn health() -> Row {
     top([
         age_of_data().sized(3, 4),
         answers().sized(3, 4),
+        main_cycle(),
         stat(
-            "Time since last backfill",
+            "Last backfill",
             "Time since the last backfill cycle began. slurmctld runs a cycle only if something has changed and a job that could start \
              is waiting; held jobs do not count. If there are such jobs and no cycle for minutes, check bf_interval, max_rpc_cnt and \
              the RPC load.",
         )
         .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
         .unit("s")
+        .sized(3, 4)
         .neutral(),
         stat(
             "RPC threads",
@@ -48,8 +50,9 @@ fn health() -> Row {
               accounting records are lost.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
             .whole()
+            .sized(3, 4)
             .worry(100.0, 2000.0),
-        jobs(),
+        jobs().sized(3, 4),
     ])
 }
 
@@ -122,10 +125,10 @@ fn depth() -> Row {
              the limits per user and partition.",
         )
         .right("coverage", "percentunit")
+        .line("coverage", "purple", "$prefix.slurm_sched_interval.gauge-bf_coverage")
         .line("queue", "blue", "$prefix.slurm_sched_stats.gauge-bf_queue_length")
         .line("looked at, interval", "orange", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")
         .line("tried, interval", "green", "$prefix.slurm_sched_interval.gauge-bf_depth_mean_try")
-        .line("coverage", "purple", "$prefix.slurm_sched_interval.gauge-bf_coverage")
         .unit("short"),
     ])
 }
@@ -180,7 +183,7 @@ fn ends() -> Row {
             "\"end\" is good: the cycle reached the end of the queue. With \"max_depth\" and \"timeout\" it did not. With \
              \"rpc_cnt\" it gave way to RPCs (max_rpc_cnt).",
         )
-        .each("$prefix.slurm_sched_exit.main.*.gauge-interval_count")
+        .each(&growth("$prefix.slurm_sched_exit.main.*.gauge-count"))
         .unit("short")
         .stacked(),
         series(
@@ -188,7 +191,7 @@ fn ends() -> Row {
             "\"end\" is good. \"max_job_test\", \"max_job_start\", \"table_limit\" and \"timeout\" are the bf_ limits that can end \
              a cycle. \"state_changed\" means that jobs or nodes changed while backfill slept.",
         )
-        .each("$prefix.slurm_sched_exit.bf.*.gauge-interval_count")
+        .each(&growth("$prefix.slurm_sched_exit.bf.*.gauge-count"))
         .unit("short")
         .stacked(),
     ])

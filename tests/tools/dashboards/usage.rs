@@ -105,7 +105,7 @@ fn fairshare() -> Row {
             .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
             .unit("percent"),
         table("Users with the lowest fairshare", "The fairshare factor in each user's job priority. Near 0, other users' jobs go first. Requires `users` in the settings of the collector.", "User")
-            .nodes("lowest($prefix.slurm_associations.user.*.*.gauge-fairshare, 20, 'current')", -2)
+            .nodes("limit(sortBy($prefix.slurm_associations.user.*.*.gauge-fairshare, 'current'), 20)", -2)
             .unit("short"),
         table("Jobs running, by account", "The ten accounts with the highest values.", "Account")
             .each(&format!("highestAverage({}, 10)", account("jobs_running")))

@@ -113,7 +113,7 @@ pub(super) fn rules() -> Vec<Rule> {
         },
         Rule {
             name: "hidden",
-            title: "PrivateData hides figures",
+            title: "Some figures stopped: PrivateData hides them",
             reason: "Any hidden reply. slurmctld may leave out part of such a reply, so nothing from it is published and the curves end.",
             summary: "PrivateData in slurm.conf may hide a reply from slurm-graphite's user (hidden is {{ .Values.B }}).",
             advice: "slurm-graphite's log names the reply. Make its user an operator: sacctmgr modify user slurm-graphite set adminlevel=operator.",
@@ -124,7 +124,7 @@ pub(super) fn rules() -> Vec<Rule> {
         },
         Rule {
             name: "unproved",
-            title: "Finished jobs are not proved",
+            title: "Counts of finished jobs are late",
             reason: "slurmdbd answers a query that failed in its database like one without jobs. An idle cluster looks the same, so the \
                      rule requires that slurmctld has started jobs in the last hour.",
             summary: "For an hour slurmdbd has returned no job, although slurmctld started some (unproved is {{ .Values.B }}).",
@@ -136,7 +136,7 @@ pub(super) fn rules() -> Vec<Rule> {
             ),
             limit: ("gt", 0.5),
             lasts: "1h",
-            panel: ("collector", "Finished jobs not proved"),
+            panel: ("collector", "Counts of finished jobs are late"),
             ..STATE
         },
         Rule {

@@ -65,7 +65,7 @@ pub(super) fn rules() -> Vec<Rule> {
                 &[(could_run, 1.0), (changes, 0.01), (pending, 1.0), (between_cycles, 1.0)],
             ),
             limit: ("gt", 600.0),
-            panel: ("scheduler", "Time since last backfill"),
+            panel: ("scheduler", "Last backfill"),
             ..STATE
         },
         Rule {
