@@ -67,6 +67,8 @@ pub(crate) fn pending_and_running() -> Panel {
     series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
         .line("pending", "yellow", "$prefix.slurm_sched_stats.gauge-jobs_pending")
         .line("running", "blue", "$prefix.slurm_sched_stats.gauge-jobs_running")
+        // Below 20,000 that wait, 300 that run would lie on the axis.
+        .right("running", "locale")
         .whole()
 }
 
