@@ -12,6 +12,7 @@ mod disk;
 mod flow;
 mod full;
 mod hangs;
+mod influxdb;
 mod memory;
 mod network;
 mod proxies;
