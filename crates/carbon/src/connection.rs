@@ -8,7 +8,7 @@
 //! The daemon has one thread: each loop that a peer can keep going yields in every turn, or has an end.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::from_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::io::Interest;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -94,6 +94,27 @@ pub struct Connection {
     acknowledged: AtomicBool,
 }
 
+/// Every address of the destination's name, in the resolver's order. The name service may hang.
+///
+/// # Errors
+/// The resolver's, also that it does not answer.
+pub async fn look_up(to: &Destination) -> io::Result<Vec<SocketAddr>> {
+    let (host, port) = (to.address.host.clone(), to.address.port);
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let (owner, question) = (format!("names for {}", to.name), to.address.to_string());
+    let work = move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+    waiting_threads::ask(&owner, &question, to.timeouts.connect, work).await?
+}
+
+/// Whether what listens there speaks TLS.
+#[cfg(feature = "tls")]
+pub async fn speaks_tls(to: &Destination) -> bool {
+    let Ok(addresses) = look_up(to).await else { return false };
+    crate::tls::speaks_tls(&to.address.host, &addresses).await
+}
+
 /// Calls `open` for each address of the name, in the resolver's order, until one succeeds.
 ///
 /// # Errors
@@ -103,18 +124,13 @@ pub(crate) async fn open_first<C, F: Future<Output = Result<C>>>(
     to: &Destination,
     open: impl Fn(SocketAddr) -> F,
 ) -> Result<C> {
-    let address = &to.address;
-    let lookup_error = |source| ConnectionError::Lookup(address.host.clone(), source);
-    let addresses = timeout(to.timeouts.connect, lookup_host((address.host.as_str(), address.port)))
-        .await
-        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        .map_err(lookup_error)?;
+    let lookup_error = |source| ConnectionError::Lookup(to.address.host.clone(), source);
     let nothing = lookup_error(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-    first_of(addresses, open).await.unwrap_or(Err(nothing))
+    first_of(look_up(to).await.map_err(lookup_error)?, open).await.unwrap_or(Err(nothing))
 }
 
 async fn first_of<C, F: Future<Output = Result<C>>>(
-    addresses: impl Iterator<Item = SocketAddr>,
+    addresses: Vec<SocketAddr>,
     open: impl Fn(SocketAddr) -> F,
 ) -> Option<Result<C>> {
     let mut told: Option<ConnectionError> = None;
@@ -307,7 +323,7 @@ impl Stream for Connection {
 
     #[cfg(feature = "tls")]
     async fn suspicion(to: &Destination) -> Option<&'static str> {
-        if crate::tls::speaks_tls(&to.address).await {
+        if speaks_tls(to).await {
             return Some("the port speaks TLS, and this destination has no `tls = true`");
         }
         to.protocol.unusual_port(to.address.port)
@@ -448,11 +464,11 @@ mod tests {
                     _ => Err(ConnectionError::Connect(peer, io::ErrorKind::ConnectionRefused.into())),
                 }
             };
-            first_of(peers.clone().into_iter(), one)
+            first_of(peers.clone(), one)
         };
         assert!(matches!(open(3).await, Some(Ok(3))), "behind one with another certificate");
         assert!(matches!(open(9).await, Some(Err(ConnectionError::Tls(_)))));
-        assert!(first_of(std::iter::empty(), |_| async { Ok(()) }).await.is_none());
+        assert!(first_of(Vec::new(), |_| async { Ok(()) }).await.is_none());
     }
 
     #[tokio::test]

@@ -31,7 +31,9 @@ pub use carbon_wire::{
 
 pub use address::{Address, AddressError};
 pub use backoff::Backoff;
-pub use connection::{Connection, Stream};
+#[cfg(feature = "tls")]
+pub use connection::speaks_tls;
+pub use connection::{Connection, Stream, look_up};
 pub use connection_error::ConnectionError;
 pub use destination::{Destination, Timeouts};
 pub use duration::in_words;
@@ -40,6 +42,6 @@ pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStat
 pub use sender::Sender;
 pub use tls::Tls;
 #[cfg(feature = "tls")]
-pub use tls::{Certificate, TlsNameError, TlsSettings, certificates, speaks_tls};
+pub use tls::{Certificate, TlsNameError, TlsSettings, certificates};
 #[cfg(feature = "tls")]
 pub use tls_connection::TlsConnection;

@@ -1,7 +1,7 @@
 //! TLS to a destination: its settings, and the contents of the files that they name. A file that changes is read again
 //! before the next connection. If it cannot be used, the last good files stay in use.
 //!
-//! Knows nothing of ticks. Files are read in a separate thread, so that a file system that hangs delays no tick.
+//! Knows nothing of ticks. Files are read by a thread of their own, because their file system may hang.
 
 pub(crate) mod certificate;
 pub(crate) mod explain;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::RootCertStore;
@@ -19,17 +19,15 @@ use rustls::client::{ClientConfig, Resumption};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio::time::timeout;
 use tracing::{info, warn};
 
 pub use self::certificate::{Certificate, certificates};
-pub use self::probe::speaks_tls;
+pub(crate) use self::probe::speaks_tls;
 use crate::address::Address;
 use crate::connection_error::{ConnectionError, Result};
 
 /// Sessions that can be resumed. A server offers two or more for each connection.
 const SESSIONS: usize = 8;
-const STUCK: &str = "the files of its certificates have not been read yet; does their file system hang?";
 
 /// The TLS settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +48,8 @@ pub struct Tls(Arc<SharedTls>);
 
 struct SharedTls {
     settings: TlsSettings,
+    /// Whose files they are: the server's address.
+    owner: String,
     name: ServerName<'static>,
     files: Mutex<Files>,
     /// A handshake has failed since the files were read, so they are read again even if they look unchanged.
@@ -77,6 +77,7 @@ impl Tls {
         let name = ServerName::try_from(name.clone()).map_err(|_| TlsNameError(name.clone()))?;
         Ok(Self(Arc::new(SharedTls {
             settings,
+            owner: format!("TLS files for {address}"),
             name,
             files: Mutex::default(),
             is_doubted: AtomicBool::default(),
@@ -105,12 +106,10 @@ impl Tls {
     /// The client's settings for the next connection.
     pub(crate) async fn client(&self, patience: Duration) -> Result<Arc<ClientConfig>> {
         let shared = Arc::clone(&self.0);
-        let read = timeout(patience, tokio::task::spawn_blocking(move || shared.read())).await;
-        let read = read.map_or_else(
-            |_| Err(STUCK.to_owned()),
-            |read| read.unwrap_or_else(|error| Err(error.to_string())),
-        );
-        read.map_err(ConnectionError::Tls)
+        let work = move || shared.read();
+        let read = waiting_threads::ask(&self.0.owner, &format!("{self:?}"), patience, work).await;
+        let hangs = |error| format!("reading its files: {error}; does their file system hang?");
+        read.map_err(hangs).flatten().map_err(ConnectionError::Tls)
     }
 
     /// A handshake failed: something may have changed without any file looking different.
@@ -121,12 +120,7 @@ impl Tls {
 
 impl SharedTls {
     fn read(&self) -> Result<Arc<ClientConfig>, String> {
-        // If this waited, it would be one more stuck thread.
-        let mut files = match self.files.try_lock() {
-            Ok(files) => files,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(STUCK.to_owned()),
-        };
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let seen: Vec<_> = self.settings.files().map(stamp).collect();
         let is_new = files.seen != seen;
         let is_doubted = self.is_doubted.load(Ordering::Relaxed);

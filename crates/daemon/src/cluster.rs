@@ -80,7 +80,7 @@ impl Cluster {
     /// Starts its readers and collectors.
     pub(crate) fn start(config: &Config, readers: &ReaderMemory, memory: Memory<'_>) -> Self {
         let mut cluster = Self {
-            statistics: Source::start(config.slurm.clone(), START_DEADLINE, readers),
+            statistics: Source::start("statistics", config.slurm.clone(), START_DEADLINE, readers),
             follow: Follow::start(&config.slurm, readers),
             surveys: BTreeMap::new(),
             finished: None,
@@ -116,14 +116,15 @@ impl Cluster {
 
     /// Starts what collectors need and is not there, and ends what none needs.
     fn arrange(&mut self, config: &Config, readers: &ReaderMemory) {
-        let patient = || patient(&config.slurm, readers);
+        let patient = |role| patient(role, &config.slurm, readers);
+        let slurmdbd = || patient("accounting");
         for role in [Role::Surveys, Role::Accounting] {
             if self.collecting.needs(role).is_none() {
                 self.surveys.remove(&role);
             } else if !self.surveys.contains_key(&role) {
                 let (source, follows) = match role {
-                    Role::Accounting => (self.slurmdbd_source().map_or_else(patient, Source::share), false),
-                    _ => (patient(), config.slurm.follow),
+                    Role::Accounting => (self.slurmdbd_source().map_or_else(slurmdbd, Source::share), false),
+                    _ => (patient("surveys"), config.slurm.follow),
                 };
                 self.surveys.insert(role, Survey::new(source, follows, &config.collectors));
             }
@@ -131,7 +132,7 @@ impl Cluster {
         self.finished = Plan::of(config).map(|plan| match self.finished.take() {
             Some(finished) => finished.with(plan, None),
             None => {
-                let source = self.slurmdbd_source().map_or_else(patient, Source::share);
+                let source = self.slurmdbd_source().map_or_else(slurmdbd, Source::share);
                 Accounting::new(source, plan, config.slurm.follow)
             }
         });

@@ -84,17 +84,8 @@ fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
 
 /// Runs `future` to its end on this thread.
 fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        // What may hang: names are looked up there, slurm.conf is, the configuration is read again.
-        .max_blocking_threads(16)
-        .thread_stack_size(256 << 10)
-        .build()
-        .context("starting the runtime")?;
-    let result = runtime.block_on(future);
-    // A name server that hangs must not hold up the end.
-    runtime.shutdown_background();
-    result
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("starting the runtime")?.block_on(future)
 }
 
 fn write_out(text: &str) -> std::io::Result<()> {
@@ -148,7 +139,7 @@ fn note(text: &str) {
 
 /// One reading, for a command that ends afterwards.
 async fn read_once(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>, SourceError> {
-    let mut source = Source::start(slurm, IMPATIENT, &ReaderMemory::default());
+    let mut source = Source::start("statistics", slurm, IMPATIENT, &ReaderMemory::default());
     source.ask(request);
     source.outcome().await
 }

@@ -73,7 +73,7 @@ impl Follow {
     /// Starts its reader, if the configuration says so.
     pub(crate) fn start(slurm: &SlurmSettings, readers: &ReaderMemory) -> Option<Self> {
         slurm.follow.then(|| Self {
-            source: Source::start(slurm.clone(), START_DEADLINE, readers),
+            source: Source::start("pings", slurm.clone(), START_DEADLINE, readers),
             pinged: false,
             state: FollowState::default(),
             figures: None,

@@ -4,6 +4,7 @@
 //! may affect the ticks. A [`Source`] is a task that handles one request at a time. Asking it never waits, and each
 //! request gets exactly one outcome.
 
+mod child;
 pub(crate) mod conf;
 pub(crate) mod installed;
 mod locate;
@@ -147,15 +148,20 @@ impl ReaderStatus {
 }
 
 impl Source {
-    /// Starts the task, and the first reader with it. `start_deadline` is for libslurm's initialization, which
+    /// Starts the task, and the first reader of this role with it. `start_deadline` is for libslurm's initialization, which
     /// may look for its configuration for a minute.
-    pub(crate) fn start(slurm: SlurmSettings, start_deadline: Duration, memory: &ReaderMemory) -> Self {
+    pub(crate) fn start(
+        role: &'static str,
+        slurm: SlurmSettings,
+        start_deadline: Duration,
+        memory: &ReaderMemory,
+    ) -> Self {
         // One of each handle, and of those that are gone.
         let (requests, asked) = mpsc::channel(4);
         let (answered, outcomes) = mpsc::channel(1);
         let (told, status) = watch::channel(ReaderStatus::default());
         let mut task = JoinSet::new();
-        task.spawn(ReaderSupervisor::new(slurm, start_deadline, memory.clone(), told).run(asked));
+        task.spawn(ReaderSupervisor::new(role, slurm, start_deadline, memory.clone(), told).run(asked));
         Self { requests, answered, outcomes, status, task: Arc::new(task) }
     }
 

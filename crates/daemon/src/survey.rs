@@ -259,8 +259,9 @@ impl Survey {
 }
 
 /// A reader whose replies may be late.
-pub(crate) fn patient(slurm: &SlurmSettings, readers: &ReaderMemory) -> Source {
+pub(crate) fn patient(role: &'static str, slurm: &SlurmSettings, readers: &ReaderMemory) -> Source {
     Source::start(
+        role,
         SlurmSettings { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() },
         START_DEADLINE,
         readers,

@@ -1,6 +1,7 @@
 //! Finds out whether a port speaks TLS, if a destination without `tls` is closed again and again.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,27 +11,27 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::builder;
-use crate::address::Address;
 
 /// A server answers a hello at once.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The first bytes of a TLS answer: a handshake or an alert, and the major version.
 const ANSWERS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 
-/// Whether the server at this address answers TLS's hello. No certificate is checked.
-pub async fn speaks_tls(address: &Address) -> bool {
-    timeout(PATIENCE, asks(address))
+/// Whether the server at the first of these addresses of `host` that accepts a connection answers TLS's hello. No
+/// certificate is checked.
+pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
+    timeout(PATIENCE, asks(host, addresses))
         .await
         .is_ok_and(|answer| answer.is_ok_and(|answer| ANSWERS.contains(&answer)))
 }
 
-async fn asks(address: &Address) -> io::Result<[u8; 2]> {
+async fn asks(host: &str, addresses: &[SocketAddr]) -> io::Result<[u8; 2]> {
     let client = builder(RootCertStore::empty()).map_err(io::Error::other)?.with_no_client_auth();
-    let name = address.host.clone().try_into().map_err(io::Error::other)?;
+    let name = host.to_owned().try_into().map_err(io::Error::other)?;
     let mut session = ClientConnection::new(Arc::new(client), name).map_err(io::Error::other)?;
     let (mut hello, mut answer) = (Vec::new(), [0; 2]);
     session.write_tls(&mut hello)?;
-    let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    let mut stream = TcpStream::connect(addresses).await?;
     stream.write_all(&hello).await?;
     stream.read_exact(&mut answer).await?;
     Ok(answer)

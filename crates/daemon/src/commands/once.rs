@@ -74,7 +74,7 @@ impl<'a> Ticks<'a> {
         let Config { slurm, collectors, .. } = self.config;
         for role in [Role::Surveys, Role::Accounting] {
             let Some(needs) = self.collecting.needs(role) else { continue };
-            let survey = Survey::new(patient(slurm, &ReaderMemory::default()), false, collectors);
+            let survey = Survey::new(patient("surveys", slurm, &ReaderMemory::default()), false, collectors);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             missing.extend(failures);
             self.collecting.collect_survey(DueCollectors::All, &done, &self.prefix, batch);

@@ -170,7 +170,7 @@ impl Daemon {
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
             never = self.notify.insisting() => match never {},
             _ = signals.hangup.recv() => DaemonEvent::Reload,
-            read = or_never(self.loading.as_mut().map(Loading::read)) => DaemonEvent::Read(read),
+            read = or_never(self.loading.as_ref().map(Loading::read)) => DaemonEvent::Read(read),
             _ = signals.terminate.recv() => DaemonEvent::Stop,
             _ = signals.interrupt.recv() => DaemonEvent::Stop,
         }
@@ -283,11 +283,12 @@ impl Daemon {
 fn tell_missing_conf(slurm: &SlurmSettings) {
     let named = source::conf::named(slurm.conf.as_deref()).filter(|_| slurm.rest.endpoint.is_none());
     let Some((conf, by)) = named else { return };
-    drop(tokio::task::spawn_blocking(move || {
+    // If there is no thread for it, the first tick says so.
+    let _ = waiting_threads::begin("slurm.conf at the start", move || {
         if let Err(error) = conf.metadata() {
             warn!(conf = %conf.display(), named_by = by, %error, "slurm.conf does not exist or cannot be read; waiting for it");
         }
-    }));
+    });
 }
 
 /// Such as `main (carbon1:2004), second (carbon2:2004)`.

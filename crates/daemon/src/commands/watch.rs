@@ -30,12 +30,12 @@ pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
     block_on(async {
         let view = View { every, ..View::default() };
         let watch = Watch { view, answered: Instant::now(), asked: None };
-        let source = Source::start(config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
-        let mut terminal = Terminal::take().context("taking the terminal over")?;
+        let source = Source::start("statistics", config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
+        let terminal = Terminal::take().context("taking the terminal over")?;
         if terminal.is_none() {
             start_quiet_log(options, &config);
         }
-        let result = watch.go_on(source, terminal.as_mut()).await;
+        let result = watch.go_on(source, terminal.as_ref()).await;
         drop(terminal);
         match result {
             // `stats --watch 5 | head` is no failure.
@@ -54,7 +54,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn go_on(mut self, mut source: Source, mut terminal: Option<&mut Terminal>) -> io::Result<()> {
+    async fn go_on(mut self, mut source: Source, terminal: Option<&Terminal>) -> io::Result<()> {
         let mut due = tokio::time::interval(Duration::from_secs(self.view.every.into()));
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut terminate = signal(SignalKind::terminate())?;
@@ -64,7 +64,7 @@ impl Watch {
             let text = tokio::select! {
                 _ = terminate.recv() => return Ok(()),
                 _ = interrupt.recv() => return Ok(()),
-                () = or_never(terminal.as_deref_mut().map(Terminal::end_key)) => return Ok(()),
+                () = or_never(terminal.map(Terminal::end_key)) => return Ok(()),
                 // Only the drawing is old.
                 _ = resized.recv() => None,
                 () = sleep(SECOND), if self.asked.is_some() || self.view.trouble.is_some() => None,

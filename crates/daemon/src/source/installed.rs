@@ -35,7 +35,8 @@ pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Opt
         readers.push(InstalledReader { asks: asks(&program, version.as_deref()), program, is_used });
     }
     if !is_found && missing.is_none() {
-        missing = Some(locate::NoReader::unfit(&["each of those above was tried".to_owned()]));
+        let tried = ["each of those above was tried".to_owned()];
+        missing = Some(locate::NoReader::unfit(&tried, &locate::installed_libraries()));
     }
     (readers, missing)
 }

@@ -1,7 +1,9 @@
 //! Which reader program to start: one is installed for each libslurm, and the host has one libslurm, or none.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::conf;
 use crate::config::{ReaderChoice, SlurmSettings};
@@ -11,6 +13,8 @@ const NATIVE_NAME: &str = "slurm-graphite-native-reader";
 /// The one of slurmrestd.
 const REST_NAME: &str = "slurm-graphite-rest-reader";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
+/// How long the search may take: file systems over the network are slow, and may hang.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 #[cfg(target_arch = "x86_64")]
 const TRIPLET: &str = "/usr/lib/x86_64-linux-gnu";
@@ -91,20 +95,18 @@ pub(crate) enum NoReader {
          {} and munge are enough", conf::USUAL[0]
     )]
     NoLibrary,
+    #[error("looking for the installed readers: {0}")]
+    Unsearched(io::Error),
 }
 
 impl NoReader {
-    /// The same on a host with these libslurm.so.N. One that is elsewhere is no missing one: then a reader says more.
-    fn unfit_with(tried: &[String], sonames: &[u32]) -> Self {
+    /// `tried` are the readers that the dynamic loader refused, each with its words, on a host with these libslurm.so.N. One
+    /// that is elsewhere is no missing one: then a reader says more.
+    pub(super) fn unfit(tried: &[String], sonames: &[u32]) -> Self {
         if sonames.is_empty() && tried.iter().all(|text| text.contains(ABSENT)) {
             return Self::NoLibrary;
         }
         Self::Unfit { tried: summary(tried), advice: install(sonames) }
-    }
-
-    /// `tried` are the readers that the dynamic loader refused, each with its words.
-    pub(super) fn unfit(tried: &[String]) -> Self {
-        Self::unfit_with(tried, &libraries(&loaders_path()))
     }
 
     /// What an administrator would look at first.
@@ -112,6 +114,9 @@ impl NoReader {
         match self {
             Self::NoLibrary => {
                 "If Slurm is in a directory of its own, name the one of its libslurm in LD_LIBRARY_PATH."
+            }
+            Self::Unsearched(_) => {
+                "Does a file system hang that has Slurm's files or the readers, such as /etc/slurm or /opt/slurm?"
             }
             _ => "`slurm-graphite --version` shows which readers are installed, and for which Slurm each is.",
         }
@@ -175,6 +180,34 @@ fn numbered(
     found
 }
 
+/// What is installed on this host.
+pub(super) struct LocatedReaders {
+    /// The programs to try, in that order.
+    pub(super) programs: Vec<PathBuf>,
+    /// N of every libslurm.so.N.
+    pub(super) sonames: Vec<u32>,
+    /// What changes when a libslurm or a reader of one is installed.
+    pub(super) signs: Vec<PathBuf>,
+}
+
+/// Looks, in a thread, for what these settings need.
+pub(super) async fn locate_readers(slurm: &SlurmSettings) -> Result<LocatedReaders, NoReader> {
+    let (slurm, sought) =
+        (slurm.clone(), (&slurm.reader, &slurm.conf, slurm.follow, slurm.rest.endpoint.is_some()));
+    let question = format!("{sought:?}");
+    let search = move || {
+        let (programs, sonames) = (readers(&slurm)?, installed_libraries());
+        Ok(LocatedReaders { programs, sonames, signs: signs_of_libslurm() })
+    };
+    let located = waiting_threads::ask("installed readers", &question, PATIENCE, search).await;
+    located.unwrap_or_else(|error| Err(NoReader::Unsearched(error)))
+}
+
+/// N of every libslurm.so.N that the dynamic loader may find.
+pub(super) fn installed_libraries() -> Vec<u32> {
+    libraries(&loaders_path())
+}
+
 /// The programs to try, in that order: the newest libslurm first, and the native one where no libslurm has a reader.
 pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
     let folders = folders();
@@ -192,7 +225,7 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
         return Ok(found);
     }
     let advice = match name {
-        NAME => match &*libraries(&loaders_path()) {
+        NAME => match &*installed_libraries() {
             [] => format!("this host has no libslurm either: install Slurm's, then {}", install(&[])),
             sonames => install(sonames),
         },
@@ -220,8 +253,7 @@ pub(super) fn installed() -> Vec<PathBuf> {
     found_in(&folders).into_iter().chain(others).collect()
 }
 
-/// What changes when a libslurm or a reader of one is installed.
-pub(super) fn signs_of_libslurm() -> Vec<PathBuf> {
+fn signs_of_libslurm() -> Vec<PathBuf> {
     let path = loaders_path();
     let loaders = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
     // Not this program's own folder, such as /usr/bin, which changes with each package.
@@ -319,11 +351,11 @@ mod tests {
         );
         assert_eq!(summary(&[said(38)]), said(38));
         // Nothing is said of the readers where no libslurm is installed, and they are not to be installed again.
-        let none = NoReader::unfit_with(&[said(45), said(38)], &[]).to_string();
+        let none = NoReader::unfit(&[said(45), said(38)], &[]).to_string();
         assert!(none.starts_with("this host has no libslurm (") && none.len() < 320, "{none}");
         assert!(!none.contains("slurm-graphite-reader"), "{none}");
         for (tried, sonames) in [(said(38), &[39][..]), (other.to_owned(), &[])] {
-            assert!(matches!(NoReader::unfit_with(&[tried], sonames), NoReader::Unfit { .. }));
+            assert!(matches!(NoReader::unfit(&[tried], sonames), NoReader::Unfit { .. }));
         }
     }
 

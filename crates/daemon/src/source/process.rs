@@ -4,16 +4,18 @@
 //! process must be dropped, because it is no longer known which answer belongs to which request.
 
 use std::ffi::OsString;
+use std::io::{Error, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use slurm_snapshot::{Answer, PROTOCOL, Release, Reply, Request, WRONG_LIBRARY};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
+use super::child::{Pipes, ReaderChild};
 use super::locate::ReaderKind;
 use super::stderr::{LastLines, SaidLines, Stderr};
 use crate::printable::printable;
@@ -32,7 +34,10 @@ const LOADER_FAILED: i32 = 127;
 #[non_exhaustive]
 pub(crate) enum ProcessError {
     #[error("starting {program}: {source}")]
-    Start { program: String, source: std::io::Error },
+    Start { program: String, source: Error },
+    /// Earlier readers wait in the kernel, where no signal reaches them.
+    #[error("no other reader is started, because earlier ones were killed and have not ended")]
+    Unkillable,
     /// The host's libslurm is not the one that it is built for: the dynamic loader says so, or the reader itself.
     #[error("{0}")]
     Unloadable(String),
@@ -53,7 +58,13 @@ impl ProcessError {
     /// What an administrator would look at first.
     pub(crate) const fn advice(&self) -> &'static str {
         match self {
-            Self::Start { .. } => "Does the program exist, and may the daemon's user run it?",
+            Self::Start { .. } => {
+                "Does the program exist, may the daemon's user run it, and does its file system answer?"
+            }
+            Self::Unkillable => {
+                "They wait in the kernel, most often for a file system that hangs: see `ps -eo pid,stat,wchan:30,args`. \
+                 When one of them has ended, another is started."
+            }
             Self::Nonsense(_) => "Install the reader of the same version as this program.",
             Self::Unloadable(_) => "Install the reader for this host's libslurm.",
             Self::Gone { said, .. } | Self::NotReady { said, .. } | Self::Silent { said, .. }
@@ -75,46 +86,31 @@ impl ProcessError {
 /// A reader that has said hello.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+    pub(super) child: ReaderChild,
+    stdin: Sender,
+    stdout: BufReader<Receiver>,
     line: Vec<u8>,
-    pub(super) pid: Option<u32>,
     /// Of its libslurm, where it has one.
     pub(super) release: Option<Release>,
     stderr: Stderr,
 }
 
 impl Process {
-    /// Starts `program` and waits for its hello.
+    /// Starts `program` for this role, and waits for its hello.
     pub(crate) async fn start(
+        role: &str,
         program: &Path,
         arguments: &[OsString],
         deadline: Duration,
         kind: ReaderKind,
         logged: &SaidLines,
     ) -> Result<Self, ProcessError> {
-        let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
-        #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
-        let mut command = Command::new(program);
-        command.args(arguments);
-        // A process group of its own, so that a terminal's Ctrl-C reaches only the daemon.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child = command.kill_on_drop(true).spawn().map_err(start_error)?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(start_error(std::io::Error::other("no pipes")));
+        let start_error = |source: Error| match source.kind() {
+            ErrorKind::ResourceBusy => ProcessError::Unkillable,
+            _ => ProcessError::Start { program: program.display().to_string(), source },
         };
-        let mut process = Self {
-            pid: child.id(),
-            child,
-            stdin,
-            stdout: BufReader::with_capacity(16 << 10, stdout),
-            line: Vec::new(),
-            release: None,
-            stderr: Stderr::follow(stderr, kind, logged.clone()),
-        };
+        let started = ReaderChild::start(role, program, arguments, deadline).await.map_err(start_error)?;
+        let mut process = Self::with(started, kind, logged).map_err(start_error)?;
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
         };
@@ -138,14 +134,33 @@ impl Process {
         Ok(process)
     }
 
+    fn with(
+        (child, (stdin, stdout, stderr)): (ReaderChild, Pipes),
+        kind: ReaderKind,
+        logged: &SaidLines,
+    ) -> Result<Self, Error> {
+        let receiver = |pipe: OwnedFd| Receiver::from_owned_fd(pipe);
+        Ok(Self {
+            child,
+            stdin: Sender::from_owned_fd(stdin.into())?,
+            stdout: BufReader::with_capacity(16 << 10, receiver(stdout.into())?),
+            line: Vec::new(),
+            release: None,
+            stderr: Stderr::follow(receiver(stderr.into())?, kind, logged.clone()),
+        })
+    }
+
     /// What `program --version` prints: that of a reader which this host can run, and whose libslurm is the one that it is
     /// built for.
     pub(crate) async fn version(program: &Path) -> Option<String> {
         #[expect(clippy::disallowed_methods, reason = "a reader, for its version")]
         let mut command = Command::new(program);
-        command.arg("--version").stdin(Stdio::null()).kill_on_drop(true);
-        let output = timeout(VERSION_DEADLINE, command.output()).await.ok()?.ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        command.arg("--version").stdin(std::process::Stdio::null());
+        let work = move || command.output();
+        let output =
+            waiting_threads::ask("versions", &program.to_string_lossy(), VERSION_DEADLINE, work).await;
+        let output = output.ok()?.ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
     /// Asks, and waits for the answer with the request's number.
@@ -187,7 +202,7 @@ impl Process {
     pub(crate) async fn until_ended(&mut self) -> ProcessError {
         let said_something = tokio::select! {
             read = self.stdout.fill_buf() => read.is_ok_and(|bytes| !bytes.is_empty()),
-            _ = self.child.wait() => false,
+            _ = self.child.ended() => false,
         };
         if said_something {
             return ProcessError::Nonsense("a line without a request".to_owned());
@@ -210,7 +225,7 @@ impl Process {
             biased;
             read = stdout.read_until(b'\n', &mut self.line) => read,
             // Not the pipe's end alone: what libslurm forks while it fetches a configuration may hold it open.
-            _ = self.child.wait() => Ok(0),
+            _ = self.child.ended() => Ok(0),
         };
         match read {
             Ok(_) if self.line.last() == Some(&b'\n') => {
@@ -225,7 +240,7 @@ impl Process {
 
     /// Its pipes are closed: how it ended. One that lives on without them is as good as gone.
     async fn ended(&mut self) -> ProcessError {
-        let Ok(Ok(status)) = timeout(Duration::from_secs(1), self.child.wait()).await else {
+        let Ok(Some(status)) = timeout(Duration::from_secs(1), self.child.ended()).await else {
             return ProcessError::Gone {
                 status: "its pipes are closed".to_owned(),
                 said: self.stderr.said(),
@@ -240,20 +255,11 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // With it goes what libslurm has forked. While the child is not waited for, its id is nobody else's.
-        let group = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        if let Some(group) = group {
-            // It fails only when all of them have ended already.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use rustix::process::Pid;
 
     use super::*;
 
@@ -263,7 +269,8 @@ mod tests {
         let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
         let (deadline, logged) = (Duration::from_secs(10), SaidLines::default());
         let shell = Path::new("/bin/sh");
-        let error = Process::start(shell, &script, deadline, ReaderKind::Rest, &logged).await.unwrap_err();
+        let error =
+            Process::start("a test", shell, &script, deadline, ReaderKind::Rest, &logged).await.unwrap_err();
         let text = error.to_string();
         assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
     }
@@ -298,7 +305,9 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let (deadline, logged) = (Duration::from_secs(1), SaidLines::default());
-        let error = Process::start(&script, &[], deadline, ReaderKind::Libslurm, &logged).await.unwrap_err();
+        let error = Process::start("another test", &script, &[], deadline, ReaderKind::Libslurm, &logged)
+            .await
+            .unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
         assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::ChildStderr;
+use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -92,13 +92,13 @@ pub(super) struct Stderr {
 }
 
 impl Stderr {
-    pub(super) fn follow(stderr: ChildStderr, kind: ReaderKind, logged: SaidLines) -> Self {
+    pub(super) fn follow(stderr: Receiver, kind: ReaderKind, logged: SaidLines) -> Self {
         let (tail, mut task) = (SaidLines::default(), JoinSet::new());
         task.spawn(Self::carry(stderr, tail.clone(), kind, logged.clone()));
         Self { kind, tail, logged, task }
     }
 
-    async fn carry(stderr: ChildStderr, tail: SaidLines, kind: ReaderKind, logged: SaidLines) {
+    async fn carry(stderr: Receiver, tail: SaidLines, kind: ReaderKind, logged: SaidLines) {
         // Small: it stays for the reader's whole life.
         let mut stderr = BufReader::with_capacity(512, stderr);
         let mut line = Vec::new();

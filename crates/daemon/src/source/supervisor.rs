@@ -12,8 +12,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::child;
 use super::conf::ConfWatch;
-use super::locate::{self, ReaderKind};
+use super::locate::{self, LocatedReaders, ReaderKind};
 use super::process::{Process, ProcessError};
 use super::stderr::{LastLines, SaidLines};
 use super::{Outcome, Question, ReaderMemory, ReaderStatus, SourceError};
@@ -26,6 +27,7 @@ const STALE_AFTER: Duration = Duration::from_secs(60);
 
 /// The task: owner of at most one reader.
 pub(super) struct ReaderSupervisor {
+    role: &'static str,
     slurm: SlurmSettings,
     start_deadline: Duration,
     memory: ReaderMemory,
@@ -60,6 +62,7 @@ enum ReaderEvent {
 
 impl ReaderSupervisor {
     pub(super) fn new(
+        role: &'static str,
         slurm: SlurmSettings,
         start_deadline: Duration,
         memory: ReaderMemory,
@@ -68,6 +71,7 @@ impl ReaderSupervisor {
         Self {
             conf: ConfWatch::new(slurm.conf.as_deref()),
             libslurm: None,
+            role,
             logged: SaidLines::default(),
             slurm,
             start_deadline,
@@ -175,21 +179,22 @@ impl ReaderSupervisor {
     }
 
     async fn start(&mut self) -> Result<Process, SourceError> {
-        let programs = locate::readers(&self.slurm)?;
+        let located = locate::locate_readers(&self.slurm).await?;
         let mut unfit = Vec::new();
-        for program in programs {
-            let kind = ReaderKind::of(&program, &self.slurm);
+        for program in &located.programs {
+            let kind = ReaderKind::of(program, &self.slurm);
             let arguments = self.arguments(kind);
-            match Process::start(&program, &arguments, self.start_deadline, kind, &self.logged).await {
+            let deadline = self.start_deadline;
+            match Process::start(self.role, program, &arguments, deadline, kind, &self.logged).await {
                 Ok(reader) => {
-                    let (path, pid, release) = (program.display(), reader.pid, reader.release);
+                    let (path, pid, release) = (program.display(), Some(reader.child.pid), reader.release);
                     let whose = match (kind, release) {
                         (ReaderKind::Native, _) => "slurmctld's own protocol".to_owned(),
                         (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
                         (ReaderKind::Libslurm, None) => "an unknown release of Slurm".to_owned(),
                         (ReaderKind::Libslurm, Some(release)) => format!("Slurm {release}"),
                     };
-                    self.watch_libslurm(kind, &unfit).await;
+                    self.watch_libslurm(kind, &unfit, &located).await;
                     let last = self.program.replace(program.clone());
                     let again = u64::from(last.is_some());
                     self.memory.restarts.fetch_add(again, Ordering::Relaxed);
@@ -198,7 +203,7 @@ impl ReaderSupervisor {
                         (status.pid, status.last) = (pid, Some((kind, release)));
                     });
                     // Of another libslurm, it is the sign of an upgrade.
-                    if self.troubled && last.as_ref() == Some(&program) {
+                    if self.troubled && last.as_ref() == Some(program) {
                         debug!(reader = %path, pid, "reader started again for {whose}");
                     } else {
                         info!(reader = %path, pid, "reader started for {whose}");
@@ -214,7 +219,7 @@ impl ReaderSupervisor {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(locate::NoReader::unfit(&unfit).into())
+        Err(locate::NoReader::unfit(&unfit, &located.sonames).into())
     }
 
     /// Drops the reader and pauses; returns the error that requests get until then.
@@ -228,15 +233,15 @@ impl ReaderSupervisor {
     }
 
     /// Begins to look for a libslurm that has a reader, if the native one is used for lack of it.
-    async fn watch_libslurm(&mut self, kind: ReaderKind, unfit: &[String]) {
+    async fn watch_libslurm(&mut self, kind: ReaderKind, unfit: &[String], located: &LocatedReaders) {
         let was_watched = self.libslurm.take().is_some();
         if kind != ReaderKind::Native || self.slurm.reader != ReaderChoice::Auto {
             return;
         }
         if !was_watched && !unfit.is_empty() {
-            info!("{}", locate::NoReader::unfit(unfit));
+            info!("{}", locate::NoReader::unfit(unfit, &located.sonames));
         }
-        self.libslurm = Some(ConfWatch::files(locate::signs_of_libslurm()).await);
+        self.libslurm = Some(ConfWatch::files(located.signs.clone()).await);
     }
 
     /// Where something was installed, all readers are tried again: libslurm's first.
@@ -307,5 +312,11 @@ impl ReaderSupervisor {
         self.reader = None;
         self.pause = None;
         self.status.send_modify(|status| status.pid = None);
+    }
+}
+
+impl Drop for ReaderSupervisor {
+    fn drop(&mut self) {
+        child::forget(self.role);
     }
 }

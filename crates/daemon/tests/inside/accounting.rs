@@ -51,7 +51,8 @@ pub(super) type Disk = BTreeMap<String, Arc<[u8]>>;
 pub(super) fn accounting(disk: &mut Disk, now: i64) -> Accounting {
     let slurm =
         SlurmSettings { reader: ReaderChoice::Program("/nonexistent".into()), ..Config::default().slurm };
-    let mut accounting = Accounting::new(patient(&slurm, &ReaderMemory::default()), plan(), false);
+    let mut accounting =
+        Accounting::new(patient("test accounting", &slurm, &ReaderMemory::default()), plan(), false);
     open(&mut accounting, disk, now);
     accounting
 }

@@ -49,7 +49,7 @@ async fn starts_that_were_not_published_are_requested_again() {
     let enabled = enabled.map(|name| format!("[collectors.{name}]\nenabled = true\n")).concat();
     let config = Config::of(&format!("[slurm]\nreader = \"/nonexistent\"\n{enabled}interval = \"5m\"\n"));
     let mut collecting = Collecting::start(30, &config.collectors, |_| None);
-    let source = || patient(&config.slurm, &ReaderMemory::default());
+    let source = || patient("test surveys", &config.slurm, &ReaderMemory::default());
     let mut survey = Survey::new(source(), false, &config.collectors);
     // The tick, when nodes, jobs and associations came, how many starts are published, and with what nodes and jobs are requested next. At
     // the second tick partitions are due too.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carbon::{Destination, Protocol};
-use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::ini::{IniSection, caches};
@@ -60,9 +59,9 @@ pub(super) async fn find(config: &Config, named: Option<&Path>) -> Result<Option
 
 /// Whether it is an address of this host: only such can be bound to.
 async fn is_on_this_host(to: &Destination) -> bool {
-    let looked_up = timeout(Duration::from_secs(2), lookup_host(to.address.to_string())).await;
-    let Ok(Ok(mut addresses)) = looked_up else { return false };
-    addresses.any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
+    let looked_up = timeout(Duration::from_secs(2), carbon::look_up(to)).await;
+    let Ok(Ok(addresses)) = looked_up else { return false };
+    addresses.iter().any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 
 /// Where a carbon-cache of this carbon.conf listens for `protocol`: as its own section says, or `[cache]`, or Carbon itself.

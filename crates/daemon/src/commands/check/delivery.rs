@@ -112,7 +112,7 @@ fn plain_to_tls(to: &Destination) -> CheckLine {
 
 #[cfg(feature = "tls")]
 async fn speaks_tls(to: &Destination) -> bool {
-    to.tls.is_none() && carbon::speaks_tls(&to.address).await
+    to.tls.is_none() && carbon::speaks_tls(to).await
 }
 
 #[cfg(not(feature = "tls"))]

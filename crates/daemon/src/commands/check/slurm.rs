@@ -59,7 +59,7 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
         report.add(CheckLine::unknown("slurmctld: not asked, because libslurm would wait for munged"));
         return None;
     }
-    let mut source = Source::start(config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
+    let mut source = Source::start("statistics", config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
     source.ask(Ticks::new(config).request());
     let outcome = source.outcome().await;
     let kind = source.status().kind().unwrap_or_default();
@@ -206,8 +206,9 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
 
 /// It may be on a file system that hangs.
 async fn read(path: &Path) -> Result<String> {
-    let path = path.to_owned();
-    let bytes = timeout(PATIENCE, tokio::task::spawn_blocking(move || std::fs::read(path))).await??;
+    let (path, question) = (path.to_owned(), path.to_string_lossy());
+    let bytes =
+        waiting_threads::ask("a slurm.conf", &question, PATIENCE, move || std::fs::read(path)).await?;
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 

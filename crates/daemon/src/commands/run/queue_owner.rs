@@ -27,8 +27,8 @@ fn user(uid: u32) -> String {
 /// This is root, and the directory belongs to another user.
 pub(super) async fn check(dir: Option<PathBuf>) -> Result<()> {
     let Some(dir) = dir else { return Ok(()) };
-    let looking = tokio::task::spawn_blocking(move || look(&dir));
-    tokio::time::timeout(PATIENCE, looking).await.map_or(Ok(()), |looked| looked?)
+    let looked = waiting_threads::ask("queue.dir", "whose it is", PATIENCE, move || look(&dir)).await;
+    looked.unwrap_or(Ok(()))
 }
 
 fn look(dir: &Path) -> Result<()> {

@@ -5,31 +5,31 @@ use std::mem;
 
 use carbon::Sender;
 use slurm_points::collectors::TickOutcome;
-use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
+use waiting_threads::Job;
 
 use super::{Daemon, addresses, load, names, remembering};
 use crate::cli::Options;
-use crate::clock::{self, unix_now};
+use crate::clock::{self, or_never, unix_now};
 use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::status::RefusedEntry;
 use crate::telemetry::Logging;
 
 /// The result of reading the configuration.
-pub(super) type Read = Result<Box<Result<Config, Problems>>, JoinError>;
+pub(super) type Read = Box<Result<Config, Problems>>;
 
 /// A configuration that is being read.
 pub(super) struct Loading {
-    task: JoinHandle<Box<Result<Config, Problems>>>,
+    job: Job<Read>,
     /// It may have changed again since it was read.
     again: bool,
 }
 
 impl Loading {
     /// Waits until it has been read. Safe to cancel.
-    pub(super) async fn read(&mut self) -> Read {
-        (&mut self.task).await
+    pub(super) async fn read(&self) -> Read {
+        or_never(self.job.answer().await.map(std::future::ready)).await
     }
 }
 
@@ -86,8 +86,11 @@ impl Daemon {
             return;
         }
         let options = options.clone();
-        let task = spawn_blocking(move || Box::new(load(&options).and_then(Config::with_destination)));
-        self.loading = Some(Loading { task, again: false });
+        let work = move || Box::new(load(&options).and_then(Config::with_destination));
+        match waiting_threads::begin("the configuration", work) {
+            Ok(job) => self.loading = Some(Loading { job, again: false }),
+            Err(error) => error!(%error, "the configuration cannot be read again; send SIGHUP later"),
+        }
     }
 
     /// Applies or refuses the configuration that was read.
@@ -95,10 +98,7 @@ impl Daemon {
         if self.loading.take().is_some_and(|loading| loading.again) {
             return self.read_configuration(options);
         }
-        match read {
-            Ok(config) => self.reload(*config, logging),
-            Err(error) => error!(%error, "reading the configuration"),
-        }
+        self.reload(*read, logging);
     }
 
     /// The whole new configuration, or the old one as it was.

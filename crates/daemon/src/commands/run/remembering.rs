@@ -8,7 +8,6 @@ use std::fs;
 use std::time::Duration;
 
 use carbon::Queue;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
@@ -60,8 +59,8 @@ impl Daemon {
         let is_auto = self.config.slurm.reader == ReaderChoice::Auto;
         let is_lacking = self.cluster.needs_more_than_statistics();
         let path = self.config.queue.dir.as_ref().map(|dir| dir.join(READER));
-        // The disk may hang.
-        drop(spawn_blocking(move || {
+        // The disk may hang, and then this is not written.
+        let _ = waiting_threads::begin("queue.dir/reader", move || {
             let before = path.as_deref().and_then(|path| fs::read_to_string(path).ok());
             let is_change = was_another || before.as_deref().is_some_and(|before| before != kind.name());
             if let Some(path) = path.filter(|_| before.as_deref() != Some(kind.name()))
@@ -77,7 +76,7 @@ impl Daemon {
             } else if is_change {
                 info!(reader = kind.name(), "another reader than before is used");
             }
-        }));
+        });
     }
 
     /// Takes the cluster's name from a reading.

@@ -5,10 +5,11 @@
 use std::io::{self, IsTerminal, Read};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
-use tokio::task::JoinHandle;
+use waiting_threads::Job;
 
 use super::super::write_out;
 use super::screen::{Look, ScreenLine, Size, USUAL};
+use crate::clock::or_never;
 
 /// The other screen, without a cursor and without wrapping long lines.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -16,8 +17,8 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// A terminal, taken.
 pub(super) struct Terminal {
-    /// A thread that waits for a key; the runtime's end does not wait for it.
-    keys: JoinHandle<()>,
+    /// It waits for a key; without a thread for it, only signals end the program.
+    keys: Option<Job<()>>,
     before: Termios,
 }
 
@@ -38,15 +39,14 @@ impl Terminal {
         taken.special_codes[SpecialCodeIndex::VMIN] = 1;
         taken.special_codes[SpecialCodeIndex::VTIME] = 0;
         rustix::termios::tcsetattr(io::stdin(), OptionalActions::Drain, &taken)?;
-        let terminal = Self { keys: tokio::task::spawn_blocking(end_key), before };
+        let terminal = Self { keys: waiting_threads::begin("the keyboard", end_key).ok(), before };
         write_out(ENTER)?;
         Ok(Some(terminal))
     }
 
     /// Waits for a key that ends the program. Safe to cancel, until it has come.
-    pub(super) async fn end_key(&mut self) {
-        // It can only fail when the runtime ends.
-        let _ = (&mut self.keys).await;
+    pub(super) async fn end_key(&self) {
+        or_never(self.keys.as_ref().map(Job::answer)).await;
     }
 
     /// How large it is now.

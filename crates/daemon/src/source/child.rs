@@ -1,0 +1,115 @@
+//! A reader's process, started and waited for by a thread of its own.
+//!
+//! The start waits until the program is loaded, and its file system may hang. The thread lives as long as the process,
+//! because a reader asks the kernel to be killed when its parent ends, and a parent is the thread that has started it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::sync::watch;
+use waiting_threads::JobEnd;
+
+/// A role's readers, with those that were killed and have not ended: they wait in the kernel, where no signal reaches them.
+const MOST: usize = 2;
+
+/// A running program, killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct ReaderChild {
+    pub(super) pid: u32,
+    group: ProcessGroup,
+    end: watch::Receiver<Option<ExitStatus>>,
+}
+
+/// The ends of its pipes.
+pub(super) type Pipes = (ChildStdin, ChildStdout, ChildStderr);
+
+/// The group of a child that is not waited for, so that its id is nobody else's; `None` afterwards.
+#[derive(Clone, Debug)]
+struct ProcessGroup(Arc<Mutex<Option<Pid>>>);
+
+impl ProcessGroup {
+    /// Kills the child, and what libslurm has forked.
+    fn kill(&self) {
+        if let Some(group) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // It fails only when all of them have ended already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl ReaderChild {
+    /// Starts `program` for this role.
+    ///
+    /// # Errors
+    /// The program cannot be started, or not within `patience`. [`io::ErrorKind::ResourceBusy`]: earlier readers of this
+    /// role have not ended.
+    pub(super) async fn start(
+        role: &str,
+        program: &Path,
+        arguments: &[OsString],
+        patience: Duration,
+    ) -> io::Result<(Self, Pipes)> {
+        #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
+        let mut command = Command::new(program);
+        command.args(arguments);
+        // A process group of its own, so that a terminal's Ctrl-C reaches only the daemon.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let question = format!("{command:?}");
+        let work = move |job: JobEnd<_>| live(command, job);
+        waiting_threads::ask_at_most(MOST, &owner(role), &question, patience, work).await?
+    }
+
+    /// Waits for its end; `None`: it is not known how. Safe to cancel.
+    pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
+        self.end.wait_for(Option::is_some).await.ok().and_then(|status| *status)
+    }
+}
+
+impl Drop for ReaderChild {
+    fn drop(&mut self) {
+        self.group.kill();
+    }
+}
+
+/// Lets nothing of this role begin any more: what is being started is killed as soon as it runs.
+pub(super) fn forget(role: &str) {
+    waiting_threads::forget(&owner(role));
+}
+
+fn owner(role: &str) -> String {
+    format!("the reader of {role}")
+}
+
+/// From the start of the process to its end.
+fn live(mut command: Command, mut job: JobEnd<io::Result<(ReaderChild, Pipes)>>) {
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return job.finish(Err(error)),
+    };
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let group = ProcessGroup(Arc::new(Mutex::new(pid)));
+    let (ended, end) = watch::channel(None);
+    let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
+    let running = ReaderChild { pid: child.id(), group: group.clone(), end };
+    // If nobody waits for it any more, it is dropped, which kills it.
+    job.answer(match pipes {
+        Some(((stdin, stdout), stderr)) => Ok((running, (stdin, stdout, stderr))),
+        None => Err(io::Error::other("no pipes")),
+    });
+    if let Some(pid) = pid {
+        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while waitid(WaitId::Pid(pid), exited).err() == Some(Errno::INTR) {}
+    }
+    group.kill();
+    let status = child.wait().ok();
+    // Before anybody starts the next.
+    drop(job);
+    ended.send_replace(status);
+}
