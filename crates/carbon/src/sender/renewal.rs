@@ -98,7 +98,7 @@ impl SenderTask {
     }
 
     /// Opens the next connection when it is time: to the same IP address, unless that fails or `reconnect_every` has
-    /// passed.
+    /// passed. A name that cannot be looked up says nothing about the receiver: then it is the same address all the same.
     pub(super) fn renew_if_due<C: Stream>(&self, links: &mut Links<C>) {
         if !self.may_renew(links) || links.renew_at > Instant::now() {
             return;
@@ -108,14 +108,22 @@ impl SenderTask {
         // When draining, the old connection has nothing more to carry.
         let is_safe = links.takes_two || self.draining;
         let lives_after = if is_safe { Duration::ZERO } else { LIVES_AFTER };
+        let same = links.current.stream.open_again();
+        let named = by_name.then(|| self.to.clone());
         if by_name {
             links.looked_up = Instant::now();
-            let to = self.to.clone();
-            links.opening = Some(Box::pin(async move { lives(C::open(&to).await?, lives_after).await }));
-        } else {
-            let open = links.current.stream.open_again();
-            links.opening = Some(Box::pin(async move { lives(open.await?, lives_after).await }));
         }
+        links.opening = Some(Box::pin(async move {
+            let found = match named {
+                Some(to) => Some(C::open(&to).await),
+                None => None,
+            };
+            let opened = match found {
+                None | Some(Err(ConnectionError::Lookup(..))) => same.await,
+                Some(opened) => opened,
+            };
+            lives(opened?, lives_after).await
+        }));
     }
 
     /// Handles the result of opening the next connection.

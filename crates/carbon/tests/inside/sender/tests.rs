@@ -489,6 +489,39 @@ async fn a_lack_of_file_descriptors_costs_no_connection_that_works() {
     sender.stop();
 }
 
+/// After ten minutes the connection was closed, because "the receiver accepts no second connection", and nothing was sent
+/// until the name service was back.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_cannot_be_looked_up_for_an_hour_costs_no_connection_and_no_renewal() {
+    for reconnects in [true, false] {
+        let _receiver = world::begin(&[ReceiverKind::default()]);
+        let queue = queue(WINDOW);
+        let reconnect_every = reconnects.then_some(seconds(60));
+        let to = Destination { reconnect_every, ..destination() };
+        let sender = Sender::start_on::<SimulatedStream>(to, &queue);
+        push_each(&queue, 1..=10, seconds(30)).await;
+        // After a renewal that was refused, the next ones go by name.
+        world::lack(0, !reconnects);
+        push_each(&queue, 11..=14, seconds(30)).await;
+        world::unname(true);
+        world::lack(0, false);
+        let renewals = sender.status().renewals;
+        push_each(&queue, 15..=134, seconds(30)).await;
+        let status = sender.status();
+        assert_eq!((world::stored().len(), status.connects, status.due()), (134, 1, 0), "{status:?}");
+        assert!(status.renewals > renewals + 50 && status.unread < 20, "{status:?}");
+        // One that has gone away is noticed as ever.
+        world::set(0, ReceiverState::Down);
+        sleep(seconds(30)).await;
+        assert!(!sender.status().connected);
+        world::set(0, ReceiverState::Runs);
+        world::unname(false);
+        push_each(&queue, 135..=140, seconds(30)).await;
+        assert_eq!((world::stored().len(), sender.status().connects), (140, 2));
+        sender.stop();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon() {
     let _receiver =

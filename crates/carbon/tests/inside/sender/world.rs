@@ -181,6 +181,8 @@ struct Network {
     next_link: usize,
     /// The receiver that the name leads to.
     name: usize,
+    /// The name cannot be looked up.
+    nameless: bool,
     /// How often each tick was written as a whole.
     writes: BTreeMap<i64, u32>,
 }
@@ -231,6 +233,11 @@ pub(super) fn lack(receiver: usize, lacks: bool) {
 /// The name leads to this receiver from now on.
 pub(super) fn move_name(receiver: usize) {
     world(|world| world.name = receiver);
+}
+
+/// From now on the name cannot be looked up, or can be again.
+pub(super) fn unname(nameless: bool) {
+    world(|world| world.nameless = nameless);
 }
 
 /// Every tick that some receiver has stored.
@@ -468,6 +475,9 @@ impl SimulatedStream {
 
 impl Stream for SimulatedStream {
     async fn open(to: &Destination) -> Result<Self, ConnectionError> {
+        if world(|world| world.nameless) {
+            return Err(ConnectionError::Lookup("carbon".into(), std::io::ErrorKind::TimedOut.into()));
+        }
         Self::to(world(|world| world.name), to.timeouts).await
     }
 
