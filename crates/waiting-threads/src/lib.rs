@@ -1,10 +1,10 @@
 //! Threads for what may wait for ever: a file system, a name service, the start of a program.
 //!
-//! A shared pool has a limit, and one thing that hangs takes all of it. Here each thing that may hang has an owner, by
-//! name, with one job at a time: whoever asks the same again waits for that job, for as long as the first has waited
-//! and no longer. Another question abandons the job, whose thread still counts, so that an owner never has more than
-//! [`MOST`]. The list of owners belongs to the process: a reload of the configuration makes its parts anew, and finds
-//! the threads that still wait.
+//! A shared pool has a limit, and one thing that hangs takes all of it. Here each thing that may hang has an owner, a
+//! name, with one job at a time. If the same question is asked again, it waits for that job, and if somebody has waited
+//! for it without success, not at all. Another question abandons the job, but its thread still counts, so an owner never
+//! has more than [`MOST`]. The list of owners belongs to the process: a reload of the configuration replaces everything
+//! else, and must find the threads that still wait.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ use tokio::time::timeout_at;
 
 /// The threads of an owner: that of the last question, and two that were abandoned.
 pub const MOST: usize = 3;
-/// For how long an answer that came too late is kept for whoever asks next.
+/// How long an answer that came too late is kept for the next question.
 const KEPT: Duration = Duration::from_secs(60);
 /// A thread touches what it needs of its stack. Name services have modules of others, which need more than our code.
 const STACK: usize = 256 << 10;
@@ -38,7 +38,7 @@ struct Owner {
 struct LastJob {
     question: String,
     slot: Arc<Slot>,
-    /// Somebody has waited for it in vain.
+    /// Somebody has waited for it without success.
     is_late: bool,
 }
 
@@ -123,7 +123,7 @@ impl<T: Send + 'static> JobEnd<T> {
     /// Answers as the last thing that the thread does.
     pub fn finish(mut self, answer: T) {
         let slot = self.slot.take();
-        // Before whoever asked asks the next question.
+        // Before the answer, because the next question may follow at once.
         drop(self);
         if let Some(slot) = slot {
             slot.put(Box::new(answer));
@@ -147,8 +147,8 @@ impl<T> Drop for JobEnd<T> {
 /// Asks `question` of its owner: `work` answers it in a thread, unless an earlier job with this question is under way.
 ///
 /// # Errors
-/// There is no answer within `patience`, or at once if an earlier asker has waited for it in vain; too many threads of
-/// this owner still wait; or the system has no thread for it.
+/// There is no answer within `patience`; or there is none yet, and somebody has waited for it before; too many threads
+/// of this owner still wait; or the system has no thread for it.
 pub async fn ask<T: Send + 'static>(
     owner: &str,
     question: &str,
