@@ -66,6 +66,10 @@ stub() {
 }
 sh tests/releases/include.sh >"$dist/headers"
 while read -r release soname include; do
+    if [ -e "$include/prerelease" ]; then
+        say "LEFT OUT: Slurm $release is not released, and its headers may change"
+        continue
+    fi
     say "the reader of Slurm $release"
     stub "$soname"
     SLURM_INCLUDE_DIR=$include SLURM_LIB_DIR=$dist/stub-$soname build -p slurm-reader </dev/null

@@ -12,7 +12,12 @@ releases=$target/releases
 say() { echo "releases: $*" >&2; }
 
 # Lines of suite or branch, release and soname number: all of them, those of Debian, those of Slurm's own repository.
-all() { grep -v '^#' "$here/suites"; }
+all() {
+    awk -F '[(), ]+' '/^ *\([0-9]+, Release::new/ {
+        release = sprintf("%02d.%02d", $4, $5)
+        print ($7 == "suite" ? $8 : "slurm-" release), release, $2
+    }' crates/slurm-snapshot/src/release.rs
+}
 suites() { all | grep -v '^slurm-'; }
 branches() { all | grep '^slurm-'; }
 
@@ -51,7 +56,24 @@ fetch() {
 # The platform that Rust builds for here.
 host() { rustc -vV | sed -n 's/^host: //p'; }
 
-# revision CLONE BRANCH: the branch's commit in a git clone of Slurm, where it may be a remote's only.
+# version CLONE COMMIT FORMAT: Slurm's major, minor and micro number in META, each in this format of printf.
+version() {
+    git -C "$1" show "$2:META" | awk -v format="$3" '/^ *(Major|Minor|Micro):/ { printf format, $2 }'
+}
+
+# revision CLONE BRANCH: the branch's commit in a git clone of Slurm, where it may be a remote's only. A release that
+# has no branch yet is master's commit, if master is of that release.
 revision() {
-    git -C "$1" rev-parse --verify --quiet "$2^{commit}" || git -C "$1" rev-parse --verify --quiet "origin/$2^{commit}"
+    for name in "$2" "origin/$2" master origin/master; do
+        commit=$(git -C "$1" rev-parse --verify --quiet "$name^{commit}") || continue
+        case $name:$(version "$1" "$commit" %02d.) in
+        "master:${2#slurm-}".* | "origin/master:${2#slurm-}".*)
+            say "no branch $2 in $1: $name of $(git -C "$1" log -1 --format='%cs, %h' "$commit")"
+            ;;
+        *master:*) continue ;;
+        esac
+        echo "$commit"
+        return
+    done
+    return 1
 }

@@ -18,8 +18,9 @@ all | (
         mkdir -p "$folder/$release"
         git -C "$clone" archive "$commit" slurm | tar -x -C "$folder/$release"
         # configure writes the number, from META: into slurm_version.h, up to 20.11 into slurm.h.
-        number=$(git -C "$clone" show "$commit:META" |
-            awk '$1 == "Major:" || $1 == "Minor:" || $1 == "Micro:" { printf "%02x", $2 }')
+        number=$(version "$clone" "$commit" %02x)
+        # Before the release structs may change under the same number of libslurm: `make dist` leaves it out.
+        ! git -C "$clone" show "$commit:META" | grep -q '^ *Release:.*rc' || : >"$folder/$release/prerelease"
         for template in "$folder/$release"/slurm/*.h.in; do
             sed "s/^#undef *SLURM_VERSION_NUMBER.*/#define SLURM_VERSION_NUMBER 0x$number/" "$template" >"${template%.in}"
             rm "$template"

@@ -5,19 +5,22 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// (N, release) for every release that has a reader, oldest first. N is that of libslurm.so.N, and of v0.0.N, the version of
-/// slurmrestd's API that came with it.
+/// (N, release) for every release that has a reader, oldest first. N is that of libslurm.so.N, of slurmctld's
+/// protocol, and of v0.0.N, the version of slurmrestd's API that came with it.
+///
+/// slurm-sys's build script and tests/releases read these lines as text. A line's comment says where tests/releases
+/// gets Slurm: from a suite of Debian, or from the release's branch in Slurm's own git repository.
 pub const LIBRARIES: &[(u32, Release)] = &[
-    (36, Release::new(20, 11)),
-    (37, Release::new(21, 8)),
-    (38, Release::new(22, 5)),
-    (39, Release::new(23, 2)),
-    (40, Release::new(23, 11)),
-    (41, Release::new(24, 5)),
-    (42, Release::new(24, 11)),
-    (43, Release::new(25, 5)),
-    (44, Release::new(25, 11)),
-    (45, Release::new(26, 5)),
+    (36, Release::new(20, 11)), // suite bullseye
+    (37, Release::new(21, 8)),  // branch
+    (38, Release::new(22, 5)),  // suite bookworm
+    (39, Release::new(23, 2)),  // branch
+    (40, Release::new(23, 11)), // branch
+    (41, Release::new(24, 5)),  // branch
+    (42, Release::new(24, 11)), // suite trixie
+    (43, Release::new(25, 5)),  // branch
+    (44, Release::new(25, 11)), // branch
+    (45, Release::new(26, 5)),  // suite forky
 ];
 
 /// A Slurm major release, written `YY.MM`; ordered by time.

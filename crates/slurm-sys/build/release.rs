@@ -1,7 +1,7 @@
 //! The release of the headers, and the one table of the changes of each release. A release is its year and month as one
 //! number: 2205.
 //!
-//! A new release that changes a reply gets a line in [`CHANGES`]; any other only moves [`NEWEST`].
+//! A new release that changes a reply gets a line in [`CHANGES`].
 
 /// The releases that changed something. slurm-reader's conversions use their cfgs: `slurm_ge_2205` and so on.
 const CHANGES: &[u32] = &[
@@ -18,8 +18,13 @@ const CHANGES: &[u32] = &[
 /// The first release with `slurm_init`.
 const OLDEST: u32 = 2011;
 
-/// The last release whose headers were compared with this table.
-pub(crate) const NEWEST: u32 = 2605;
+/// The list of releases: the headers of these were compared with this table.
+const KNOWN: &str = include_str!("../../slurm-snapshot/src/release.rs");
+
+/// Whether a release is in that list.
+pub(crate) fn is_known(release: u32) -> bool {
+    KNOWN.contains(&format!("Release::new({}, {})),", release / 100, release % 100))
+}
 
 /// Reads the release from what bindgen has made of `SLURM_VERSION_NUMBER`.
 pub(crate) fn read(bindings: &str) -> Result<u32, String> {

@@ -1,6 +1,7 @@
 //! `--version`: the version, the commit, the installed readers and the one that this host uses.
 
 use sandbox::{Folder, Invocation, printed, run, slurm_graphite};
+use slurm_snapshot::LIBRARIES;
 
 use super::SOON;
 
@@ -30,6 +31,7 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
     ] {
         folder.script(&format!("slurm-graphite-{reader}"), text).unwrap();
     }
+    let newest = LIBRARIES.last().unwrap().1;
     for (configuration, used) in [
         ("", "reader-42"),
         ("[slurm]\nrest = \"unix:/nowhere\"\n", "rest-reader"),
@@ -43,8 +45,8 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
             ("reader-44", "Slurm 25.11"),
             ("reader-42", "Slurm 24.11"),
             ("reader-38", "Slurm 22.05"),
-            ("native-reader", "statistics only, slurmctld of Slurm 20.11 to 26.05"),
-            ("rest-reader", "slurmrestd of Slurm 22.05 to 26.05"),
+            ("native-reader", &format!("statistics only, slurmctld of Slurm 20.11 to {newest}")),
+            ("rest-reader", &format!("slurmrestd of Slurm 22.05 to {newest}")),
         ]
         .map(|(name, asks)| {
             let is_used = if name == used { ", used on this host" } else { "" };

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use sandbox::{Daemon, Folder, now, proc, wait};
+use slurm_snapshot::{LIBRARIES, Release};
 
 use super::{DOWN, SOON, imitation, serve};
 
@@ -105,7 +106,7 @@ fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
     }
 }
 
-/// The version that is served: 42 or 45.
+/// The version that is served: 42, or the newest that there is.
 static SERVED: AtomicU8 = AtomicU8::new(42);
 
 /// Every number of `diag` that all versions have, with this value.
@@ -117,17 +118,17 @@ pub(crate) fn numbers(value: u8) -> String {
     names.split(' ').map(|name| format!("\"{name}\":{value},")).collect()
 }
 
-/// Acts like slurmrestd 24.11, which has v0.0.42 at most, or like 26.05, which has it too.
+/// Acts like slurmrestd 24.11, which has v0.0.42 at most, or like the newest, as if that had it too.
 fn upgraded(stream: &mut TcpStream, request: &str) -> std::io::Result<()> {
     let served = SERVED.load(Ordering::Relaxed);
-    let release = if served == 42 { "24.11.5" } else { "26.05.5" };
+    let release = Release::of_library(served.into()).unwrap();
     if ![42, served].iter().any(|version| request.contains(&format!("/slurm/v0.0.{version}/diag"))) {
         return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     }
     let numbers = numbers(served);
     let body = format!(
         "{{\"statistics\":{{{numbers}\"req_time\":9,\"req_time_start\":1,\"bf_active\":false}},\"errors\":[],\
-         \"meta\":{{\"slurm\":{{\"release\":\"{release}\"}}}}}}"
+         \"meta\":{{\"slurm\":{{\"release\":\"{release}.5\"}}}}}}"
     );
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     stream.write_all((head + &body).as_bytes())
@@ -144,13 +145,15 @@ fn an_upgraded_slurmrestd_is_asked_in_its_newest_version_and_no_tick_is_lost() {
     let mut daemon = Daemon::start(&folder, &imitation(&folder, port)).unwrap();
     daemon.tick_with(true, 0.0, SOON).unwrap();
     daemon.ticks(2).unwrap();
-    SERVED.store(45, Ordering::Relaxed);
+    let newest = u8::try_from(LIBRARIES.last().unwrap().0).unwrap();
+    SERVED.store(newest, Ordering::Relaxed);
     daemon.ticks(4).unwrap();
     let up = daemon.recorded().unwrap().own("slurmctld_up");
     assert!(up.values().all(|up| *up > 0.5), "{up:?}");
     daemon.stop().unwrap();
     let paths: Vec<String> = paths.try_iter().collect();
-    assert!(paths.last().is_some_and(|path| path.contains("v0.0.45")), "{paths:?}");
+    assert!(paths.last().is_some_and(|path| path.contains(&format!("v0.0.{newest}"))), "{paths:?}");
     // From the newest version down to the first that answers; then one request a tick.
-    assert_eq!(paths.iter().take_while(|path| !path.contains("v0.0.42")).count(), 3, "{paths:?}");
+    let refused = paths.iter().take_while(|path| !path.contains("v0.0.42")).count();
+    assert_eq!(refused, usize::from(newest - 42), "{paths:?}");
 }

@@ -1,7 +1,7 @@
 //! slurmrestd is asked only for the states of jobs, and only if the configuration says so.
 
 use sandbox::{Daemon, Folder, Reader, Slurm, Slurmrestd};
-use slurm_snapshot::{Answer, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Answer, JobTally, Jobs, LIBRARIES, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::{SOON, rest_reader, served};
 
@@ -20,7 +20,10 @@ pub(super) fn compare(folder: &Folder, slurm: &Slurm, rest: &Slurmrestd) {
     let states_asked = lists("REQUEST_JOB_STATE");
     let mut daemon = Daemon::start_surveying(folder, &rest.toml(), STATES_ONLY).unwrap();
     if slurm.release().unwrap().get(..5).unwrap() < "24.05" {
-        let words = "no /jobs/state in v0.0.41 to v0.0.45 of its API; this needs Slurm 24.05 or newer";
+        let newest = LIBRARIES.last().unwrap().0;
+        let words = &format!(
+            "no /jobs/state in v0.0.41 to v0.0.{newest} of its API; this needs Slurm 24.05 or newer"
+        );
         assert!(told.as_ref().is_err_and(|text| text.contains(words)), "{told:?}");
         let said = daemon.said(0.0, "trying again when it is due", SOON).unwrap();
         assert!(said.line.contains(words), "{}", said.line);
