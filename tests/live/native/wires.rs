@@ -18,6 +18,15 @@ enum Harm {
     Flip(usize),
 }
 
+/// Not up to the end of the connection: from 26.11 on slurmctld waits 10 s for the other side to close it.
+fn read_message(stream: &TcpStream) -> Vec<u8> {
+    let mut message = Vec::new();
+    stream.take(4).read_to_end(&mut message).unwrap();
+    let length = message.first_chunk().map_or(0, |length| u32::from_be_bytes(*length));
+    stream.take(length.into()).read_to_end(&mut message).unwrap();
+    message
+}
+
 /// A port that forwards one request after the other and does harm to the replies. Returns the port, where harms are sent,
 /// and where the lengths of whole replies come from.
 fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::Receiver<usize>) {
@@ -28,15 +37,9 @@ fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::Receiver<us
     std::thread::spawn(move || {
         for mut near in listener.incoming().flatten() {
             let Ok(harm) = harms.recv() else { return };
-            let mut request = vec![0; 4];
-            near.read_exact(&mut request).unwrap();
-            let length = u32::from_be_bytes([request[0], request[1], request[2], request[3]]);
-            request.resize(4 + length as usize, 0);
-            near.read_exact(&mut request[4..]).unwrap();
             let mut far = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
-            far.write_all(&request).unwrap();
-            let mut reply = Vec::new();
-            far.read_to_end(&mut reply).unwrap();
+            far.write_all(&read_message(&near)).unwrap();
+            let mut reply = read_message(&far);
             let _ = lengths.send(reply.len());
             match harm {
                 Harm::None => {}
