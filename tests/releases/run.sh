@@ -124,6 +124,8 @@ attempt 'reader of 20.11, slurmctld of 22.05: every figure' "$releases/bullseye/
     live bookworm bullseye figures::after_work::every_figure_of_sdiag_after_work
 attempt 'reader of 24.11, slurmctld of 26.05: every figure' "$releases/trixie/rolling.log" \
     live forky trixie figures::after_work::every_figure_of_sdiag_after_work
+[ -z "$sources" ] || attempt 'reader of 26.05, slurmctld of 26.11: every figure' "$releases/forky/rolling.log" \
+    live slurm-26.11 forky figures::after_work::every_figure_of_sdiag_after_work
 attempt 'reader of 22.05, slurmctld of 24.11: too old, and said so' "$releases/bookworm/rolling.log" \
     live trixie bookworm --ignored too_old_for_its_controller
 older() (

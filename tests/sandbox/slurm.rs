@@ -332,7 +332,7 @@ fn munged(folder: &Folder, root: &Root, name: &str) -> Result<Process> {
         .ready(move || std::os::unix::net::UnixStream::connect(&socket).is_ok()))
 }
 
-/// The same text works for every Slurm from 20.11 to 26.05. Scheduling cycles run every two seconds so that figures
+/// The same text works for every Slurm from 20.11 to 26.11. Scheduling cycles run every two seconds so that figures
 /// change.
 fn slurm_conf(path: &Path, slurmctld_port: u16, slurmd_port: u16) -> String {
     let user = rustix::process::getuid().as_raw();

@@ -38,8 +38,8 @@ pub(crate) enum Refusal {
     Http,
 }
 
-/// slurmctld's own number, the lowest that it accepts, and how it refuses others. Releases after 26.05 are supposed to
-/// accept three older ones, as all have since 24.11.
+/// slurmctld's own number, the lowest that it accepts, and how it refuses others. Releases after 26.11 are supposed
+/// to accept three older ones, as all have since 24.11.
 const RELEASES: [(u16, u16, Refusal); 13] = [
     (36, 34, Refusal::Closed),
     (37, 35, Refusal::Closed),

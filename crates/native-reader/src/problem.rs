@@ -119,8 +119,8 @@ impl NativeProblem {
             }
             Cause::Refused(_) => {
                 "munge.key (the token, the key of auth/slurm) or the clock differs between the two hosts: try `munge -n | ssh \
-                 CONTROLLER unmunge`. Or it is a release that this reader does not know (20.11 to 26.05, and newer ones that still \
-                 speak to 26.05): slurmctld's log says so."
+                 CONTROLLER unmunge`. Or it is a release that this reader does not know: slurmctld's log says so, \
+                 and `slurm-graphite --version` names those that it knows."
             }
             Cause::Standby => {
                 "No controller is active: the backup has not taken over yet. Try `scontrol ping`."
@@ -131,8 +131,8 @@ impl NativeProblem {
             }
             Cause::Code(_) => "Look the number up in Slurm's slurm_errno.h, and see slurmctld's log.",
             Cause::Reply => {
-                "Is it slurmctld that listens there? If so, it packs its statistics in another way than 20.11 to 26.05: use libslurm's \
-                 reader, and report this."
+                "Is it slurmctld that listens there? If so, it packs its statistics in a way that this reader does \
+                 not know: use libslurm's reader, and report this."
             }
             Cause::Imposter => {
                 "If this host does not know slurm.conf's SlurmUser, create that user with the number that it has on slurmctld's host. \

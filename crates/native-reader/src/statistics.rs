@@ -13,7 +13,7 @@ use crate::pack::{Short, Unpack};
 
 /// The protocol numbers that this file knows.
 pub(crate) const OLDEST: u16 = 36;
-pub(crate) const NEWEST: u16 = 45;
+pub(crate) const NEWEST: u16 = 46;
 
 /// 23.11: why cycles ended.
 const WITH_EXITS: u16 = 40;

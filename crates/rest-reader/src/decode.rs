@@ -1,4 +1,4 @@
-//! slurmrestd's answers, of every version of its API from v0.0.38 to v0.0.45, as slurm-snapshot's types.
+//! slurmrestd's answers, of every version of its API from v0.0.38 on, as slurm-snapshot's types.
 //!
 //! An answer is processed item by item (a node, a job, a row of a table) while it arrives: what is needed of an item is
 //! added up at once, and nothing else is kept. A member that a version does not have is absent. A member with an

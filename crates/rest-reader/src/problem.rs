@@ -32,13 +32,15 @@ impl RestProblem {
             }
             Stage::Tls => {
                 "The certificate must be for the name in [slurm] rest, and from an authority that this host or ca_file \
-                 trusts. slurmrestd itself has no TLS up to 26.05: https:// needs a proxy in front of it."
+                 trusts. Up to 24.11, or without s2n, slurmrestd itself has no TLS: then https:// needs a proxy in \
+                 front of it."
             }
             Stage::Http => {
                 "Does [slurm] rest name slurmrestd's own port, or a proxy that forwards everything? Try it with curl."
             }
             Stage::Version => {
-                "This reader knows slurmrestd of 22.05 to 26.05; for an older one use libslurm, [slurm] conf instead of rest. Is it started with the plugins openapi/slurmctld (from 23.11), or \
+                "`slurm-graphite --version` says which slurmrestd this reader knows; for an older one use libslurm, \
+                 [slurm] conf instead of rest. Is it started with the plugins openapi/slurmctld (from 23.11), or \
                  openapi/v0.0.38 (22.05)? Is there a path in front of /slurm?"
             }
             Stage::Token => {

@@ -98,7 +98,7 @@ fn private(connection: &DbdConnection) -> CallResult<Vec<String>> {
     Ok(pair.map_or_else(Vec::new, |pair| words(pair.value())))
 }
 
-/// slurmdbd 26.05 tells nobody its PrivateData. Then only a user who sees everything in any case can be sure to.
+/// From 26.05 on slurmdbd tells nobody its PrivateData. Then only a user who sees everything in any case can be sure to.
 #[cfg(slurm_ge_2605)]
 #[expect(clippy::unnecessary_wraps, reason = "older releases are asked")]
 fn private(_: &DbdConnection) -> CallResult<Vec<String>> {

@@ -1,6 +1,6 @@
 //! Numbers of slurmdbd's messages, and their names as `sacctmgr show stats` prints them.
 //!
-//! No library exports them. Each number means the same message from 20.11 to 26.05.
+//! No library exports them. Each number means the same message from 20.11 to 26.11.
 
 use crate::rpc::name_of;
 

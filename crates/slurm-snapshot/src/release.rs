@@ -21,6 +21,7 @@ pub const LIBRARIES: &[(u32, Release)] = &[
     (43, Release::new(25, 5)),  // branch
     (44, Release::new(25, 11)), // branch
     (45, Release::new(26, 5)),  // suite forky
+    (46, Release::new(26, 11)), // branch
 ];
 
 /// A Slurm major release, written `YY.MM`; ordered by time.

@@ -54,7 +54,7 @@ pub struct ReplyRow {
     /// What it costs slurmctld.
     pub cost: Cost,
     /// Whether slurmctld can say that it has not changed, by a rule that covers every figure that is made of it. The rows
-    /// say why it does: what sets the time that slurmctld compares with, in its source from 20.11 to 26.05.
+    /// say why it does: what sets the time that slurmctld compares with, in its source from 20.11 to 26.11.
     pub unchanged: bool,
     /// Whether it reports what has happened since the reply before. Then other collectors share it only in the rounds
     /// of the collector with its name.

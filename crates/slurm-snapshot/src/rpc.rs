@@ -1,7 +1,7 @@
 //! Message type numbers and their names, as in slurmctld's RPC tables.
 //!
-//! libslurm does not export `rpc_num2string`. The names were read from the libraries of 20.11, 22.05, 24.11 and 26.05.
-//! A few numbers were reassigned to other messages in between, so the release decides.
+//! libslurm does not export `rpc_num2string`. The names were read from the libraries of 20.11, 22.05, 24.11 and
+//! 26.05; 26.11 has those of 26.05. A few numbers were reassigned to other messages in between, so the release decides.
 
 use crate::release::Release;
 
