@@ -48,7 +48,7 @@ pub(crate) struct Cluster {
 }
 
 /// Returns what a collector has stored.
-type Memory<'a> = &'a dyn Fn(&'static str) -> Option<String>;
+type Memory<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// What its readers have reported.
 pub(crate) enum ClusterEvent {
@@ -267,11 +267,7 @@ impl Cluster {
     }
 
     /// Starts the collectors again, because nothing may be compared with a reading from before others were active.
-    pub(crate) fn restart_collectors(
-        &mut self,
-        config: &Config,
-        memory: impl Fn(&'static str) -> Option<String>,
-    ) {
+    pub(crate) fn restart_collectors(&mut self, config: &Config, memory: impl Fn(&str) -> Option<String>) {
         self.collecting = Collecting::start(config.interval, &config.collectors, memory);
         self.forget();
     }
@@ -304,7 +300,8 @@ impl Cluster {
                 }
                 let due = self.collecting.survey(role, DueCollectors::At(timestamp));
                 let needs = self.collecting.needs(role).filter(|_| !due.is_empty())?;
-                survey.begin(timestamp, &due, &needs, threads, clock::now())
+                let kept = self.collecting.kept_names();
+                survey.begin(timestamp, &due, &needs, kept, threads, clock::now())
             },
         )
     }

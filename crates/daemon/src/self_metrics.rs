@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use carbon::{Batch, Destination, QueueStatus, Status, path};
 use slurm_points::derive::seconds_since;
-use slurm_points::levels::{DocumentedLevel, Name, Points, Table};
+use slurm_points::levels::Names::Closed;
+use slurm_points::levels::{DocumentedLevel, Name, Table};
+use slurm_points::named_paths::{NamedPaths, Points};
 use slurm_points::prefix::OWN_FAMILY;
 use slurm_points::replies::ReplyCounters;
 use slurm_points::{levels, metrics};
@@ -19,14 +21,14 @@ const CANARY: &str = "check";
 
 levels! {
     pub(crate) LEVELS:
-    DAEMON: Level<Table<SelfMetrics>, 1> = ("slurm_graphite.<host>", METRICS,
+    DAEMON: Level<Table<SelfMetrics>, 1> = ("slurm_graphite.<host>", [Closed], METRICS,
         "The daemon itself, at every tick, even if its reading failed. Counters run since its start.");
-    QUEUE: Level<Table<QueueStatus>, 1> = ("slurm_graphite.<host>.queue", QUEUE_METRICS,
+    QUEUE: Level<Table<QueueStatus>, 1> = ("slurm_graphite.<host>.queue", [Closed], QUEUE_METRICS,
         "The queue, which keeps ticks until every destination is done with them.");
-    DESTINATION: Level<Table<DestinationMetrics>, 2> = ("slurm_graphite.<host>.carbon.<destination>", DESTINATION_METRICS,
+    DESTINATION: Level<Table<DestinationMetrics>, 2> = ("slurm_graphite.<host>.carbon.<destination>", [Closed, Closed], DESTINATION_METRICS,
         "One destination, under its `name` (`carbon` if it has none; those behind the first `--carbon`: their addresses). A character that is not legal in a path \
          becomes `_`, and the name gets six hexadecimal digits of its hash.");
-    REPLY: Level<Table<ReplyCounters>, 2> = ("slurm_graphite.<host>.reply.<reply>", REPLY_METRICS,
+    REPLY: Level<Table<ReplyCounters>, 2> = ("slurm_graphite.<host>.reply.<reply>", [Closed, Closed], REPLY_METRICS,
         "The expensive replies, by name: `jobs`, `nodes` and so on.");
 }
 
@@ -185,7 +187,8 @@ impl SelfMetrics {
         replies: impl Iterator<Item = (ReplyKind, ReplyCounters)>,
         batch: &mut Batch,
     ) {
-        let mut points = Points::new(prefix, batch);
+        let mut paths = NamedPaths::default();
+        let mut points = Points::new(prefix, batch, &mut paths);
         let host = || Name::of(host);
         points.push(&DAEMON, [host()], self);
         points.push(&QUEUE, [host()], queue);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use slurm_points::configured::Collectors;
 use slurm_points::replies::{Needs, ReplyCounters, RoundResult, SurveyReplies};
-use slurm_snapshot::{Cost, Reading, ReplyKind, ReplyOptions, Request, one_more};
+use slurm_snapshot::{Cost, KeptNames, Reading, ReplyKind, ReplyOptions, Request, one_more};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -42,6 +42,8 @@ struct SurveyRound {
     timestamp: i64,
     /// For each kind of reply how often, in seconds, those need it who need it most often and least often.
     every: BTreeMap<ReplyKind, (u32, u32)>,
+    /// Names whose jobs must be counted by themselves.
+    kept: KeptNames,
     /// What is still to be answered. The last one is requested.
     left: Vec<ReplyKind>,
     asked_at: Instant,
@@ -117,6 +119,7 @@ impl Survey {
         timestamp: i64,
         due: &[(Needs, u32)],
         needs: &Needs,
+        kept: KeptNames,
         threads: Option<u32>,
         now: Duration,
     ) -> Option<RoundResult> {
@@ -153,7 +156,7 @@ impl Survey {
         left.reverse();
         let (every, replies) = (wanted, SurveyReplies::default());
         self.ask_next(
-            SurveyRound { timestamp, every, left, asked_at: Instant::now(), keeps: true, replies },
+            SurveyRound { timestamp, every, kept, left, asked_at: Instant::now(), keeps: true, replies },
             now,
         )
     }
@@ -179,7 +182,8 @@ impl Survey {
     /// A whole round, for a command that ends afterwards; and why replies are missing in it.
     pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> (RoundResult, Vec<String>) {
         let mut replies = SurveyReplies::default();
-        let mut done = self.begin(i64::MAX, &[(needs.clone(), 0)], &needs, Some(0), clock::now());
+        let mut done =
+            self.begin(i64::MAX, &[(needs.clone(), 0)], &needs, KeptNames::default(), Some(0), clock::now());
         loop {
             if let Some(done) = done {
                 replies.extend(done.replies);
@@ -212,7 +216,8 @@ impl Survey {
                 one_more(&mut state.counters.skipped_round);
             } else {
                 let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
-                let request = Request { since: state.since(), ..Request::new(kind, asked) };
+                let kept = (kind == ReplyKind::Jobs).then(|| round.kept.clone());
+                let request = Request { since: state.since(), kept, ..Request::new(kind, asked) };
                 state.duty.ask(now);
                 if self.source.ask(request) {
                     round.asked_at = Instant::now();

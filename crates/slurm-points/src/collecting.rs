@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use carbon_wire::Batch;
-use slurm_snapshot::{ReplyKind, ReplyOptions, Role};
+use slurm_snapshot::{KeptNames, ReplyKind, ReplyOptions, Role};
 
-use crate::collectors::{Begin, Start, SurveyCollector, TickCollector, TickOutcome};
+use crate::collectors::{Begin, Collect, Start, SurveyCollector, TickCollector, TickOutcome};
 use crate::configured::Collectors;
-use crate::levels::Points;
+use crate::named_paths::{NamedPaths, Points};
 use crate::replies::{Needs, RoundResult};
 
 /// The collectors that run.
@@ -17,23 +17,25 @@ pub struct Collecting {
     surveys: Vec<Running<SurveyCollector>>,
 }
 
-struct Running<C: ?Sized> {
-    name: &'static str,
+pub(crate) struct Running<C: ?Sized> {
+    pub(crate) name: &'static str,
     /// Which reader asks for its replies.
-    role: Role,
-    replies: BTreeSet<ReplyKind>,
+    pub(crate) role: Role,
+    pub(crate) replies: BTreeSet<ReplyKind>,
     /// Seconds between two rounds.
-    every: u32,
-    collector: Box<C>,
+    pub(crate) every: u32,
+    pub(crate) paths: NamedPaths,
+    pub(crate) collector: Box<C>,
+}
+
+/// The name under which the memory of a collector's names is stored.
+fn of_names(collector: &str) -> String {
+    format!("{collector}.names")
 }
 
 impl Collecting {
     /// Starts the enabled collectors; `memory` returns what each one remembered.
-    pub fn start(
-        interval: u32,
-        collectors: &Collectors,
-        memory: impl Fn(&'static str) -> Option<String>,
-    ) -> Self {
+    pub fn start(interval: u32, collectors: &Collectors, memory: impl Fn(&str) -> Option<String>) -> Self {
         Self::default().restart(interval, collectors, |_| false, memory)
     }
 
@@ -43,25 +45,31 @@ impl Collecting {
         interval: u32,
         collectors: &Collectors,
         stays: impl Fn(&'static str) -> bool,
-        memory: impl Fn(&'static str) -> Option<String>,
+        memory: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let mut ticks = staying_by_name(self.ticks, &stays);
         let mut surveys = staying_by_name(self.surveys, &stays);
         let mut all = Self::default();
         for (collector, settings) in collectors.enabled() {
             let (name, replies) = (collector.name, collectors.replies(collector, settings));
-            let begin = Begin { interval, settings, memory: None };
             let role = collector.role();
+            let names = || NamedPaths::new(settings, memory(&of_names(name)).as_deref());
+            let own = memory(name);
+            let begin = Begin { interval, settings, memory: own.as_deref() };
             match collector.start {
                 // Not made of ticks or surveys: the daemon's accounting.rs.
                 Start::Finished => {}
-                Start::Tick(start) => all.ticks.push(ticks.remove(name).unwrap_or_else(|| {
-                    let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
-                    Running { name, role, replies, every: interval, collector }
+                Start::Tick(start) => all.ticks.push(ticks.remove(name).unwrap_or_else(|| Running {
+                    name,
+                    role,
+                    replies,
+                    every: interval,
+                    paths: names(),
+                    collector: start(&begin),
                 })),
                 Start::Survey(start) => all.surveys.push(surveys.remove(name).unwrap_or_else(|| {
-                    let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
-                    Running { name, role, replies, every: settings.interval(interval), collector }
+                    let every = settings.interval(interval);
+                    Running { name, role, replies, every, paths: names(), collector: start(&begin) }
                 })),
             }
         }
@@ -75,8 +83,7 @@ impl Collecting {
 
     /// Adds the points of a tick.
     pub fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, prefix: &str, batch: &mut Batch) {
-        let mut points = Points::new(prefix, batch);
-        self.ticks.iter_mut().for_each(|it| it.collector.collect(timestamp, outcome, &mut points));
+        self.ticks.iter_mut().for_each(|it| it.collect(timestamp, outcome, prefix, batch));
         debug_check(batch);
     }
 
@@ -90,12 +97,11 @@ impl Collecting {
         batch: &mut Batch,
     ) {
         let RoundResult { timestamp, ended, asked, replies } = done;
-        let mut points = Points::new(prefix, batch);
         for running in &mut self.surveys {
             let was_asked = running.needs().and(asked) == *asked;
             let in_time = *ended < timestamp.saturating_add(running.every.into());
             if due.includes(running.every) && was_asked && in_time {
-                running.collector.collect(*timestamp, replies, &mut points);
+                running.collect(*timestamp, replies, prefix, batch);
             }
         }
         debug_check(batch);
@@ -116,11 +122,29 @@ impl Collecting {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
+    /// The names whose jobs must be counted by themselves.
+    pub fn kept_names(&self) -> KeptNames {
+        let names = self.surveys.iter().map(|running| running.collector.kept_names(&running.paths));
+        names.max_by_key(|names| names.accounts.len().max(names.qos.len())).unwrap_or_default()
+    }
+
     /// What each has to remember, if that has changed since it was asked last, by name.
-    pub fn changed_memories(&mut self) -> impl Iterator<Item = (&'static str, String)> + '_ {
-        let ticks = self.ticks.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
-        let surveys = self.surveys.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
-        ticks.chain(surveys).filter_map(|(name, memory)| Some((name, memory?)))
+    pub fn changed_memories(&mut self) -> impl Iterator<Item = (String, String)> + '_ {
+        let ticks = self.ticks.iter_mut().flat_map(Running::changed_memories);
+        ticks.chain(self.surveys.iter_mut().flat_map(Running::changed_memories))
+    }
+}
+
+impl<Input> Running<dyn Collect<Input>> {
+    /// Adds the points of a round.
+    pub(crate) fn collect(&mut self, timestamp: i64, input: &Input, prefix: &str, batch: &mut Batch) {
+        self.collector.collect(timestamp, input, &mut Points::new(prefix, batch, &mut self.paths));
+    }
+
+    fn changed_memories(&mut self) -> impl Iterator<Item = (String, String)> + use<Input> {
+        let own = self.collector.changed_memory().map(|memory| (self.name.to_owned(), memory));
+        let names = self.paths.changed_memory().map(|memory| (of_names(self.name), memory));
+        own.into_iter().chain(names)
     }
 }
 
@@ -169,8 +193,8 @@ mod tests {
     use std::sync::Arc;
 
     use slurm_snapshot::{
-        Answer, Controller, Jobs, License, Licenses, NamedJobs, NodeRow, Nodes, Partition, Partitions,
-        Reading, Reply,
+        Answer, Controller, Jobs, License, Licenses, NamedJobs, NamedRows, NodeRow, Nodes, Partition,
+        Partitions, Reading, Reply,
     };
 
     use super::*;
@@ -209,7 +233,7 @@ mod tests {
             serde_json::from_str(r#"{"id":1,"time":30.0,"elapsed":1,"release":"24.11"}"#).unwrap();
         reading.statistics = Some(slurm_snapshot::Statistics::default());
         let outcome = TickOutcome::Reading(Arc::new(reading));
-        let (collectors, none) = (Collectors::default(), |_: &'static str| None);
+        let (collectors, none) = (Collectors::default(), |_: &str| None);
         let mut collecting = Collecting::start(30, &collectors, none);
         collecting.collect(30, &outcome, "c", &mut Batch::new(30));
         let other = Collectors::default().with("rpc_stats", &[("users", Value::Users(3))]);
@@ -279,7 +303,10 @@ mod tests {
         replies.add(
             ReplyKind::Jobs,
             Reply::Jobs(Box::new(Jobs {
-                qos: ["", "no_qos"].map(|name| (name.to_owned(), started_job.clone())).into(),
+                qos: NamedRows {
+                    names: ["", "no_qos"].map(|name| (name.to_owned(), started_job.clone())).into(),
+                    ..NamedRows::default()
+                },
                 partitions: [("debug".to_owned(), Default::default())].into(),
                 ..Jobs::default()
             })),

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role, Statistics};
+use slurm_snapshot::{KeptNames, Reading, ReplyKind, ReplyOptions, Role, Statistics};
 
-use crate::levels::{DocumentedLevel, LevelList, Points};
+use crate::levels::{DocumentedLevel, LevelList};
+use crate::named_paths::{NamedPaths, Points};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Settings};
 
@@ -133,7 +134,12 @@ pub(crate) trait Collect<Input>: Send {
     /// The points of the tick planned for `timestamp`, Unix seconds, or of the survey that it began.
     fn collect(&mut self, timestamp: i64, input: &Input, points: &mut Points<'_>);
 
-    /// What it must know again after a restart of the daemon, if that has changed since the last call.
+    /// The names whose jobs must be counted by themselves.
+    fn kept_names(&self, _: &NamedPaths) -> KeptNames {
+        KeptNames::default()
+    }
+
+    /// What it must know again after a restart of the daemon besides its names, if that has changed since the last call.
     fn changed_memory(&mut self) -> Option<String> {
         None
     }
@@ -180,36 +186,47 @@ mod ageing;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collecting::Running;
     use crate::settings::Value;
 
     /// The points that a running collector makes of a survey's round.
     pub(super) fn surveyed(
-        collector: &mut SurveyCollector,
+        collector: &mut Running<SurveyCollector>,
         timestamp: i64,
         replies: &SurveyReplies,
     ) -> Vec<String> {
         let mut batch = carbon_wire::Batch::new(timestamp);
-        collector.collect(timestamp, replies, &mut Points::new("c", &mut batch));
+        collector.collect(timestamp, replies, "c", &mut batch);
         assert_eq!(batch.refused(), 0);
         batch.points().map(|point| format!("{} {}", point.path(), point.value())).collect()
     }
 
     /// A survey collector that begins with these settings, the others as they are by default.
-    pub(super) fn started(collector: &Collector, values: &[(&'static str, Value)]) -> Box<SurveyCollector> {
+    pub(super) fn started(
+        collector: &Collector,
+        values: &[(&'static str, Value)],
+    ) -> Running<SurveyCollector> {
         remembering(collector, values, None)
     }
 
-    /// The same, with what an earlier one has stored.
+    /// The same, with the names that an earlier one has stored.
     pub(super) fn remembering(
         collector: &Collector,
         values: &[(&'static str, Value)],
         memory: Option<&str>,
-    ) -> Box<SurveyCollector> {
+    ) -> Running<SurveyCollector> {
         let mut settings = Settings::new(true, collector.settings);
         settings.values.extend(values.iter().copied());
-        match collector.start {
-            Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory }),
-            Start::Tick(_) | Start::Finished => panic!("{} takes part in no survey", collector.name),
+        let Start::Survey(start) = collector.start else {
+            panic!("{} takes part in no survey", collector.name)
+        };
+        Running {
+            name: collector.name,
+            role: collector.role(),
+            replies: collector.replies.iter().copied().collect(),
+            every: 30,
+            paths: NamedPaths::new(&settings, memory),
+            collector: start(&Begin { interval: 30, settings: &settings, memory: None }),
         }
     }
 

@@ -1,23 +1,30 @@
 //! Levels of paths: what a path has between the prefix and the leaf, and the figures there.
 //!
 //! A level is declared once, in a list of `levels!`, and only such a level can be pushed: with as many names as it has
-//! variable parts, and with what its figures are made of. The one exception is finished jobs: their ledger names its levels itself, and
+//! variable parts, and with what its figures are made of. How a name gets paths is declared with it ([`Names`]), and
+//! named_paths.rs keeps all names to that. The one exception is finished jobs: their ledger names its levels itself, and
 //! collectors/finished.rs publishes only those that its own list documents.
 
 use std::borrow::Cow;
 
-use carbon_wire::{Batch, path};
+use carbon_wire::path;
 
 use crate::metric::{Leaf, Metric, MetricTotals};
 
 /// Declares levels, each a static, and the list of them, in the documentation's order.
 #[macro_export]
 macro_rules! levels {
-    ($(#[$meta:meta])* $visibility:vis $list:ident: $($name:ident: Level<$tables:ty, $names:literal> = ($below:expr, $of:expr, $about:expr);)+) => {
-        $(static $name: $crate::levels::Level<$tables, $names> = $crate::levels::Level::in_list($below, $of);)+
+    ($(#[$meta:meta])* $visibility:vis $list:ident: $(
+        $name:ident: Level<$tables:ty, $count:literal> = ($below:expr, [$($names:expr),*], $of:expr, $about:expr);
+    )+) => {
+        $(static $name: $crate::levels::Level<$tables, $count> =
+            $crate::levels::Level::in_list($below, [$($names),*], $of);)+
         $(#[$meta])*
-        $visibility const $list: $crate::levels::LevelList =
-            &[$($crate::levels::DocumentedLevel { below: $below, about: $about, leaves: || $name.leaves() }),+];
+        $visibility const $list: $crate::levels::LevelList = &[$($crate::levels::DocumentedLevel {
+            below: $below,
+            about: $about,
+            leaves: || $name.leaves(),
+        }),+];
     };
 }
 
@@ -44,18 +51,34 @@ impl DocumentedLevel {
     }
 }
 
+/// How a name gets paths in place of a variable part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// A word of Slurm, of this program, or of its configuration. Readers write `other` for one that they do not know.
+    Closed,
+    /// A name that administrators configure: so many have paths, as long as replies have them.
+    Configured(usize),
+    /// The same in a reply that lacks a name while it is not used. Meanwhile its figures are 0.
+    Used(usize),
+    /// A name that any user can invent: one with a job that has started, [`Points::give`].
+    Invented,
+    /// A user: user_paths.rs.
+    Ranked,
+}
+
 /// A level with `N` variable parts.
 pub struct Level<L: 'static, const N: usize> {
-    below: &'static str,
-    tables: L,
+    pub(crate) below: &'static str,
+    pub(crate) names: [Names; N],
+    pub(crate) tables: L,
 }
 
 impl<L: MetricTables, const N: usize> Level<L, N> {
     /// For `levels!` alone.
     #[doc(hidden)]
-    pub const fn in_list(below: &'static str, tables: L) -> Self {
+    pub const fn in_list(below: &'static str, names: [Names; N], tables: L) -> Self {
         assert!(variable_parts(below) == N, "as many names as variable parts");
-        Self { below, tables }
+        Self { below, names, tables }
     }
 
     /// Its figures without their values.
@@ -64,11 +87,29 @@ impl<L: MetricTables, const N: usize> Level<L, N> {
     }
 
     /// Its path below the prefix, with these names for the variable parts.
-    pub(crate) fn filled<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> String {
-        let mut names = names.into_iter();
-        let part =
-            |part: &'static str| if part.starts_with('<') { names.next().unwrap_or(part) } else { part };
+    pub(crate) fn filled(&self, names: &[Name<'_>]) -> String {
+        let mut names = names.iter().zip(self.names).peekable();
+        let part = |part: &'static str| match names.next_if(|_| part.starts_with('<')) {
+            Some((name, rule)) => name.in_path(rule),
+            None => part.into(),
+        };
         self.below.split('.').map(part).collect::<Vec<_>>().join(".")
+    }
+}
+
+/// A level, whatever its figures are made of.
+pub(crate) trait AnyLevel: Sync {
+    fn below(&self) -> &'static str;
+    fn every_leaf(&self) -> Vec<Leaf>;
+}
+
+impl<L: MetricTables, const N: usize> AnyLevel for Level<L, N> {
+    fn below(&self) -> &'static str {
+        self.below
+    }
+
+    fn every_leaf(&self) -> Vec<Leaf> {
+        self.leaves()
     }
 }
 
@@ -83,26 +124,40 @@ const fn variable_parts(below: &str) -> usize {
     parts
 }
 
-/// A legal path component for a variable part.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name<'a>(Cow<'a, str>);
+/// A name for a variable part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) is_component: bool,
+}
 
 impl<'a> Name<'a> {
+    /// The sum of the names that have no paths.
+    pub(crate) const OTHER: Self = Self::component("");
+
     /// For any name.
-    #[must_use]
-    pub fn of(name: &'a str) -> Self {
-        Self(path::component(name))
+    pub const fn of(text: &'a str) -> Self {
+        Self { text, is_component: false }
     }
 
     /// For what is a component already: another hash would be added to one that ends with a hash.
-    pub(crate) const fn component(component: &'a str) -> Self {
-        Self(Cow::Borrowed(component))
+    pub(crate) const fn component(text: &'a str) -> Self {
+        Self { text, is_component: true }
     }
 
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
+    /// As a legal path component. `other` is a sum, and no name.
+    pub(crate) fn in_path(self, names: Names) -> Cow<'a, str> {
+        match self.text {
+            "" if self.is_component => OTHER.into(),
+            text if self.is_component => text.into(),
+            OTHER if names != Names::Closed => path::marked(OTHER).into(),
+            text => path::component(text),
+        }
     }
 }
+
+/// The component of sums.
+pub(crate) const OTHER: &str = "other";
 
 /// The figures of a level: one table, or several that are made of different values.
 pub trait MetricTables: Sync {
@@ -112,8 +167,8 @@ pub trait MetricTables: Sync {
     /// Without their values.
     fn leaves(&self) -> Vec<Leaf>;
 
-    /// Gives each leaf, in two parts, with its value.
-    fn each(&self, of: Self::Of<'_>, push: &mut dyn FnMut(&str, &str, f64));
+    /// Gives each leaf, in two parts, with its value if it has one.
+    fn each(&self, of: Self::Of<'_>, push: &mut dyn FnMut(&str, &str, Option<f64>));
 }
 
 impl<T: 'static> MetricTables for Table<T> {
@@ -123,12 +178,8 @@ impl<T: 'static> MetricTables for Table<T> {
         self.iter().map(Metric::without_value).collect()
     }
 
-    fn each(&self, of: &T, push: &mut dyn FnMut(&str, &str, f64)) {
-        for metric in *self {
-            if let Some(value) = (metric.value)(of) {
-                push(metric.leaf, "", value);
-            }
-        }
+    fn each(&self, of: &T, push: &mut dyn FnMut(&str, &str, Option<f64>)) {
+        self.iter().for_each(|metric| push(metric.leaf, "", (metric.value)(of)));
     }
 }
 
@@ -139,7 +190,7 @@ impl<T: 'static> MetricTables for MetricTotals<T> {
         self.0.iter().map(Metric::total_without_value).collect()
     }
 
-    fn each(&self, of: &T, push: &mut dyn FnMut(&str, &str, f64)) {
+    fn each(&self, of: &T, push: &mut dyn FnMut(&str, &str, Option<f64>)) {
         self.0.each(of, &mut |leaf, _, value| push(leaf, "_total", value));
     }
 }
@@ -151,42 +202,8 @@ impl<A: MetricTables, B: MetricTables> MetricTables for (A, B) {
         self.0.leaves().into_iter().chain(self.1.leaves()).collect()
     }
 
-    fn each(&self, (first, second): Self::Of<'_>, push: &mut dyn FnMut(&str, &str, f64)) {
+    fn each(&self, (first, second): Self::Of<'_>, push: &mut dyn FnMut(&str, &str, Option<f64>)) {
         self.0.each(first, push);
         self.1.each(second, push);
-    }
-}
-
-/// Adds points to a batch, below the prefix.
-pub struct Points<'a> {
-    prefix: &'a str,
-    batch: &'a mut Batch,
-}
-
-impl Points<'_> {
-    /// For a batch.
-    pub const fn new<'a>(prefix: &'a str, batch: &'a mut Batch) -> Points<'a> {
-        Points { prefix, batch }
-    }
-
-    /// Adds the figures of `of` at a level, with these names for its variable parts.
-    pub fn push<L: MetricTables, const N: usize>(
-        &mut self,
-        level: &'static Level<L, N>,
-        names: [Name<'_>; N],
-        of: L::Of<'_>,
-    ) {
-        self.push_below(level, &level.filled(names.iter().map(Name::as_str)), of);
-    }
-
-    pub(crate) fn push_below<L: MetricTables, const N: usize>(
-        &mut self,
-        level: &Level<L, N>,
-        below: &str,
-        of: L::Of<'_>,
-    ) {
-        level.tables.each(of, &mut |leaf, suffix, value| {
-            self.batch.push_joined(&[self.prefix, ".", below, ".gauge-", leaf, suffix], value);
-        });
     }
 }

@@ -23,7 +23,7 @@ mod finished_model;
 #[cfg(test)]
 #[path = "../tests/inside/finished_rules.rs"]
 mod finished_rules;
-mod name_paths;
+pub mod named_paths;
 mod node_events;
 mod node_metrics;
 pub mod prefix;
@@ -32,4 +32,3 @@ mod rpc_metrics;
 pub mod settings;
 pub mod tagged;
 pub mod user_paths;
-mod zero_fill;

@@ -1,8 +1,8 @@
 //! RPC tables as figures, the same for slurmctld and slurmdbd: rows by type and by user, and their growth since the
 //! last reading.
 //!
-//! Slurm bounds the number of message types, but not of users. Only as many users as a setting allows have paths; all
-//! others are one sum, and that sum together with the users' paths is always the whole table. Interval figures are sums
+//! Types that this program does not know are one sum. Only as many users as a setting allows have paths; all
+//! others are one sum, too, and that sum together with the users' paths is always the whole table. Interval figures are sums
 //! of the growth of rows, so they do not jump when a user gets or loses a path.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use slurm_snapshot::{Reading, RpcUser};
 
 use crate::derive::{Calls, Tables, exact_f64};
-use crate::levels::{Level, Name, Points, Table};
+use crate::levels::{Level, Name, Table};
+use crate::named_paths::Points;
 use crate::settings::Settings;
-use crate::user_paths::{Candidate, UserPaths};
+use crate::user_paths::Candidate;
 
 /// The growth of the tables, and the seconds that it took.
 pub(crate) struct Growth {
@@ -61,20 +62,18 @@ pub(crate) struct RowGrowth {
     seconds: f64,
 }
 
-/// The tables at the last reading, and which users have paths.
+/// The tables at the last reading.
 pub(crate) struct RpcHistory {
+    /// Whether users have paths.
+    pub(crate) has_users: bool,
     before: Option<(Arc<Reading>, Tables)>,
-    /// `None` if users have no paths of their own.
-    user_paths: Option<UserPaths>,
+    /// What those users have grown by whose names were being looked up then: nobody else has ranked that yet.
+    unranked: BTreeMap<u32, Calls>,
 }
 
 impl RpcHistory {
-    pub(crate) fn new(settings: &Settings, memory: Option<&str>) -> Self {
-        Self { before: None, user_paths: UserPaths::of(settings, memory) }
-    }
-
-    pub(crate) const fn has_user_paths(&self) -> bool {
-        self.user_paths.is_some()
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self { has_users: settings.users() > Some(0), before: None, unranked: BTreeMap::new() }
     }
 
     /// The growth since the last reading; `seconds` returns the time since then, or `None` if the counters were reset.
@@ -91,34 +90,38 @@ impl RpcHistory {
     pub(crate) fn push_users(
         &mut self,
         levels: &RpcLevels,
-        timestamp: i64,
         (rows, tables): (&[RpcUser], &Tables),
         growth: Option<&Growth>,
         points: &mut Points<'_>,
     ) {
-        let Some(user_paths) = &mut self.user_paths else { return };
+        if !self.has_users {
+            return;
+        }
         let grown = Growth::of(growth, |tables| &tables.users);
         let none = grown.map(|(_, none)| none);
         let users: BTreeMap<u32, &RpcUser> = rows.iter().map(|user| (user.id, user)).collect();
         let seconds = none.map(|none| none.seconds);
-        let candidates: Vec<(Candidate<'_>, Option<Calls>)> = users
-            .values()
-            .map(|user| {
-                let grown = grown.and_then(|(users, _)| users.get(&user.id).copied());
-                (candidate(user, grown, seconds), grown)
-            })
-            .collect();
-        let ranked: Vec<Candidate<'_>> = candidates.iter().map(|(user, _)| *user).collect();
-        user_paths.update(timestamp, &ranked);
-
+        let growth_of = |id: u32| grown.and_then(|(users, _)| users.get(&id).copied());
+        let unranked = std::mem::take(&mut self.unranked);
+        let candidates = users.values().map(|user| {
+            let grown = growth_of(user.id);
+            let ranked = unranked.get(&user.id).copied().into_iter().chain(grown).max();
+            if let Some(grown) = ranked.filter(|_| user.looking_up) {
+                self.unranked.insert(user.id, grown);
+            }
+            candidate(user, ranked, seconds)
+        });
+        let candidates: Vec<Candidate<'_>> = candidates.collect();
+        points.rank(&candidates);
         let mut others = CallsRow { interval: none, ..CallsRow::default() };
         let mut without = 0_usize;
-        for (user, grown) in &candidates {
-            let (calls, grown) = (tables.users.get(&user.uid).copied().unwrap_or_default(), *grown);
-            if let Some(path) = user_paths.member(user) {
+        for user in &candidates {
+            let calls = tables.users.get(&user.uid).copied().unwrap_or_default();
+            let grown = growth_of(user.uid);
+            if let Some(path) = points.user(user) {
                 let interval = none.and_then(|none| Some(RowGrowth { calls: grown?, ..none }));
                 let row = CallsRow { calls, interval };
-                points.push(levels.user, [Name::component(path)], &row);
+                points.push(levels.user, [Name::component(&path)], &row);
             } else {
                 without += 1;
                 others.calls += calls;
@@ -133,25 +136,28 @@ impl RpcHistory {
     pub(crate) fn keep(&mut self, reading: &Arc<Reading>, tables: Tables) {
         self.before = Some((Arc::clone(reading), tables));
     }
-
-    pub(crate) fn changed_memory(&mut self) -> Option<String> {
-        self.user_paths.as_mut()?.changed_memory()
-    }
 }
 
 /// Adds a row for each type, and their sum.
 pub(crate) fn push_types(
     levels: &RpcLevels,
-    name: impl Fn(u32) -> String,
+    name: impl Fn(u32) -> &'static str,
     tables: &Tables,
     growth: Option<&Growth>,
     points: &mut Points<'_>,
 ) {
     let grown = Growth::of(growth, |tables| &tables.types);
-    for (id, its) in &tables.types {
-        let interval = grown.and_then(|(types, none)| Some(RowGrowth { calls: *types.get(id)?, ..none }));
-        let row = CallsRow { calls: *its, interval };
-        points.push(levels.type_, [Name::of(&name((*id).into()))], &row);
+    let mut rows: BTreeMap<&str, CallsRow> = BTreeMap::new();
+    for (id, calls) in &tables.types {
+        let interval = grown.map(|(_, none)| none);
+        let row = rows.entry(name((*id).into())).or_insert(CallsRow { interval, ..CallsRow::default() });
+        row.calls += *calls;
+        if let (Some(interval), Some((types, _))) = (&mut row.interval, grown) {
+            interval.calls += types.get(id).copied().unwrap_or_default();
+        }
+    }
+    for (name, row) in rows {
+        points.push(levels.type_, [Name::of(name)], &row);
     }
     let row = CallsRow {
         calls: Calls::sum(tables.types.values()),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use carbon_wire::path;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Settings;
+use crate::levels::OTHER;
 
 /// slurmctld's table of RPCs has at most so many rows.
 pub const MOST_USERS: usize = 200;
@@ -52,7 +52,7 @@ pub(crate) struct UserPaths {
     users: usize,
     /// By uid and path.
     known: BTreeMap<(u32, String), PathState>,
-    /// What is not written yet: `fresh`, another set of paths; `moved`, only when users were last among the first.
+    /// What is not written yet: `fresh`, other paths, or one whose user was away; `moved`, only later moments.
     fresh: bool,
     moved: bool,
     kept: i64,
@@ -68,11 +68,6 @@ struct PathState {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Saved {
-    users: Vec<SavedPath>,
-}
-
-#[derive(Serialize, Deserialize)]
 pub(crate) struct SavedPath {
     uid: u32,
     path: String,
@@ -81,16 +76,9 @@ pub(crate) struct SavedPath {
 }
 
 impl UserPaths {
-    /// `None` if the settings give no user paths.
-    pub(crate) fn of(settings: &Settings, memory: Option<&str>) -> Option<Self> {
-        settings.users().filter(|users| *users > 0).map(|users| Self::new(users, memory))
-    }
-
-    /// A `memory` that cannot be used is ignored.
-    fn new(users: usize, memory: Option<&str>) -> Self {
+    /// So many `users` are the first; `entries` are remembered.
+    pub(crate) fn new(users: usize, mut entries: Vec<SavedPath>) -> Self {
         let users = users.min(MOST_USERS);
-        let memory = memory.and_then(|text| serde_json::from_str::<Saved>(text).ok());
-        let mut entries = memory.map(|memory| memory.users).unwrap_or_default();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.state.top));
         entries.truncate(BUDGET * MOST_USERS + ALWAYS.len());
         let known = BTreeMap::new();
@@ -139,14 +127,6 @@ impl UserPaths {
             .map(|(path, _)| path)
     }
 
-    /// What must be remembered, if enough has changed.
-    pub(crate) fn changed_memory(&mut self) -> Option<String> {
-        if !self.is_due() {
-            return None;
-        }
-        serde_json::to_string(&Saved { users: self.write() }).ok()
-    }
-
     /// Whether enough has changed to be written.
     pub(crate) const fn is_due(&self) -> bool {
         self.fresh || (self.moved && self.now.saturating_sub(self.kept) >= KEPT_EVERY)
@@ -163,7 +143,8 @@ impl UserPaths {
         let key = (user.uid, path);
         let before = self.known.get(&key).copied();
         let named = user.name.is_some() || before.is_some_and(|before| before.named);
-        self.fresh |= before.is_none_or(|before| before.named != named);
+        let was_away = |before: PathState| now.saturating_sub(before.top) >= KEPT_EVERY;
+        self.fresh |= before.is_none_or(|before| before.named != named || was_away(before));
         self.moved |= before.is_some_and(|before| before.top != now);
         self.known.insert(key, PathState { top: now, named });
     }
@@ -207,7 +188,7 @@ fn is_always(path: &str) -> bool {
 /// The path component of a user, unless another user has it already.
 fn wanted_path(user: &Candidate<'_>) -> String {
     match user.name {
-        Some(name) if is_uid_path(name) => path::marked(name),
+        Some(name) if is_uid_path(name) || name == OTHER => path::marked(name),
         Some(name) => path::component(name).into_owned(),
         None if user.uid == 0 => "root".to_owned(),
         None => uid_path(user.uid),

@@ -16,7 +16,7 @@ use crate::finished::{FinishedFold, GpuTres, Steps, key};
 use crate::operator;
 use crate::proofs::{Statement, proofs};
 use crate::unpacked::Unpacked;
-use crate::values::lossy;
+use crate::values::{lossy, name};
 
 /// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: real times, not cut off at
 /// the ends of the requested time.
@@ -170,7 +170,7 @@ fn gpus(connection: &DbdConnection) -> CallResult<Vec<(u32, GpuTres)>> {
 fn qos(connection: &DbdConnection) -> CallResult<Vec<(u32, String)>> {
     let records = connection.qos()?;
     let all = not_empty(records.get(), "slurmdb_qos_get", "QOS")?;
-    Ok(all.into_iter().map(|qos| (qos.id, lossy(qos.name()))).collect())
+    Ok(all.into_iter().map(|qos| (qos.id, name(qos.name()))).collect())
 }
 
 /// An error if there are none: jobs have them, and slurmdbd answers a query that has failed in its database with an empty list.

@@ -10,14 +10,14 @@ use slurm_sys::{assoc_mgr_info_msg_t, slurmdb_assoc_rec_t, slurmdb_assoc_usage, 
 
 use crate::long_double::LongDouble;
 use crate::unpacked::Unpacked;
-use crate::values::{NO_VAL, lossy, number, number64, text};
+use crate::values::{NO_VAL, name, number, number64, text};
 
 /// `SLURMDB_FS_USE_PARENT`: it uses the shares of its parent.
 const USE_PARENT: u32 = 0x7fff_ffff;
 
 /// Copies the accounts and QOS of the reply, and with `users` the associations of users.
 pub(crate) fn from_reply(reply: Unpacked<'_, assoc_mgr_info_msg_t>, users: bool) -> Associations {
-    let names: Vec<String> = reply.tres_names().map(lossy).collect();
+    let names: Vec<String> = reply.tres_names().map(name).collect();
     let mut all = Associations::default();
     let mut is_fair_tree = false;
     for record in reply.assoc_list() {
@@ -72,7 +72,7 @@ fn association(
     let is_root = user.is_none() && text(record.parent_acct()).is_none();
     let shares_raw = number(record.shares_raw).filter(|shares| !is_root && *shares != USE_PARENT);
     Association {
-        account: lossy(record.acct()),
+        account: name(record.acct()),
         shares_norm: (number(usage.level_shares).is_some() && !is_root)
             .then(|| value(usage.shares_norm))
             .flatten(),
@@ -97,7 +97,7 @@ fn association(
 fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String]) -> Option<QosUse> {
     let usage = record.usage()?;
     Some(QosUse {
-        name: lossy(record.name()),
+        name: name(record.name()),
         usage_raw: value(usage.usage_raw.to_f64()).unwrap_or(0.0),
         use_and_limits: use_and_limits! { record, usage, names:
             tres {

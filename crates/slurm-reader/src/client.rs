@@ -69,7 +69,7 @@ impl Rpcs for Client {
                 reading.visibility = Some(visibility);
                 Some(Reply::Finished(Box::new(finished)))
             }
-            ReplyKind::Jobs => self.jobs(known, options)?,
+            ReplyKind::Jobs => self.jobs(request)?,
             ReplyKind::Nodes => self.nodes(since, options)?,
             ReplyKind::Licenses => {
                 libslurm.licenses(since)?.map(|reply| Reply::Licenses(lists::licenses(reply.get())))
@@ -106,11 +106,12 @@ impl Client {
     }
 
     /// `None` if nothing has changed since `known`, and nothing can have that is no change for slurmctld.
-    fn jobs(&mut self, known: Option<i64>, options: ReplyOptions) -> CallResult<Option<Reply>> {
-        let asked = Instant::now();
+    fn jobs(&mut self, request: &Request) -> CallResult<Option<Reply>> {
+        let (asked, known) = (Instant::now(), request.since);
         let since = known.filter(|_| self.none_waits).unwrap_or(0);
         let Some(reply) = self.libslurm.jobs(since)? else { return Ok(None) };
-        let jobs = jobs::from_reply(reply.get(), known, asked.elapsed(), options);
+        let jobs =
+            jobs::from_reply(reply.get(), known, asked.elapsed(), request.options, request.kept.clone());
         drop(reply);
         give_memory_back();
         self.none_waits = jobs.waiting.submitted.is_none();

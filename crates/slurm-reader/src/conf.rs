@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_is_private_is_said_in_the_words_of_slurm_conf() {
         assert_eq!(private(0b0100_0011), ["jobs", "nodes", "reservations"]);
-        assert_eq!(private(0x8080), ["cloud", "bit_15"]);
+        assert_eq!(private(0x8080), ["cloud", "other"]);
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl FinishedFold {
     }
 
     fn name(&mut self, name: &[u8]) -> u32 {
-        self.names.number(&String::from_utf8_lossy(name))
+        self.names.number(&slurm_snapshot::name(name))
     }
 
     /// Whether any job had a QOS.

@@ -1,22 +1,25 @@
 //! The fold over jobs: one tally for each name and state that occurs.
 //!
-//! Pure, except for libslurm's names. A job costs a few lookups, and no allocation, except for a QOS with capitals. Only the tables grow
-//! with the names, and the times by 24 bytes per pending record.
+//! Pure, except for libslurm's names. A job costs a few lookups, and no allocation, except for a QOS with capitals or several of them. Only
+//! the tables grow with the names, those of invented ones up to a bound, and the times by 24 bytes per pending record.
 
 #[cfg(test)]
 #[path = "../tests/inside/fold.rs"]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slurm_snapshot::{
-    Expected, Expecting, JobTallies, JobTally, Jobs, NamedJobs, PartitionJobs, ReplyOptions, UserJobs,
-    Waiting, add_to, one_more,
+    Expected, Expecting, JobTallies, JobTally, Jobs, KeptNames, NamedJobs, NamedRows, PartitionJobs,
+    ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
 };
 
 use crate::job::Job;
 use crate::slurm_names;
 use crate::waits::Waits;
+
+/// The most rows of names that anybody can invent, and as many again for those with a job that has started.
+const MOST_ROWS: usize = 10_000;
 
 /// Tallies by the number of a state or reason.
 type NumberTallies = BTreeMap<u32, JobTally>;
@@ -34,8 +37,8 @@ pub(crate) struct JobsFold {
     unparsed: u64,
     all: PartitionRow,
     partitions: RowsByName<PartitionRow>,
-    accounts: RowsByName<NamedRow>,
-    qos: RowsByName<NamedRow>,
+    accounts: NamedTable,
+    qos: NamedTable,
     users: BTreeMap<u32, NamedRow>,
 }
 
@@ -44,6 +47,16 @@ pub(crate) struct JobsFold {
 struct NamedRow {
     states: NumberTallies,
     has_started: bool,
+}
+
+/// The jobs of all accounts or QOS.
+#[derive(Debug, Default)]
+struct NamedTable {
+    rows: RowsByName<NamedRow>,
+    /// Names that have rows in any case; `None`: a job with several names counts under each of them.
+    kept: Option<BTreeSet<String>>,
+    /// Jobs with a name that has no row.
+    rest: NumberTallies,
 }
 
 /// The jobs of one partition, or of all, and their waiting times.
@@ -61,8 +74,16 @@ struct PartitionRow {
 
 impl JobsFold {
     /// `now` is the reply's `last_update`; it was complete at `written_by`.
-    pub(crate) fn new(now: i64, written_by: i64, since: Option<i64>, options: ReplyOptions) -> Self {
-        Self { now, written_by, since, options, ..Self::default() }
+    pub(crate) fn new(
+        now: i64,
+        written_by: i64,
+        since: Option<i64>,
+        options: ReplyOptions,
+        kept: Option<KeptNames>,
+    ) -> Self {
+        let (accounts, qos) = kept.map(|kept| (kept.accounts, kept.qos)).unzip();
+        let [accounts, qos] = [accounts, qos].map(|kept| NamedTable { kept, ..NamedTable::default() });
+        Self { now, written_by, since, options, accounts, qos, ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, job: &Job<'_>) {
@@ -76,12 +97,12 @@ impl JobsFold {
             self.partitions.row(name).add(job, tally, now, started, expects);
         }
         if self.options.accounts {
-            self.accounts.row(job.account).add(job, tally);
+            self.accounts.add(job.account, job, tally);
         }
         if self.options.qos {
             // slurmctld compares them without regard to case.
             let lower = job.qos.iter().any(u8::is_ascii_uppercase).then(|| job.qos.to_ascii_lowercase());
-            self.qos.row(lower.as_deref().unwrap_or(job.qos)).add(job, tally);
+            self.qos.add_list(lower.as_deref().unwrap_or(job.qos), job, tally);
         }
         if self.options.users {
             self.users.entry(job.user).or_default().add(job, tally);
@@ -119,8 +140,8 @@ impl JobsFold {
             last_update: now,
             records: self.records,
             partitions: by_name(self.partitions, |row| row.finish(now, since)),
-            accounts: by_name(self.accounts, NamedRow::finish),
-            qos: by_name(self.qos, NamedRow::finish),
+            accounts: self.accounts.finish(),
+            qos: self.qos.finish(),
             unparsed: self.unparsed,
             ..Jobs::default()
         };
@@ -143,6 +164,55 @@ impl NamedRow {
 
     fn finish(self) -> NamedJobs {
         NamedJobs { states: by_word(&self.states, slurm_names::job_state), has_started: self.has_started }
+    }
+}
+
+impl NamedTable {
+    /// Counts a job under its only name.
+    fn add(&mut self, name: &[u8], job: &Job<'_>, tally: JobTally) {
+        let has_row = name.is_empty() || self.has_room(job) || self.rows.has(name) || self.is_kept(name);
+        let row = has_row.then(|| self.rows.row(name));
+        match row {
+            Some(row) => row.add(job, tally),
+            None => self.rest.entry(job.state).or_default().add(tally),
+        }
+    }
+
+    /// Counts a job under each name of a list as a user may have written it, and once in the rest for those that have no row.
+    fn add_list(&mut self, list: &[u8], job: &Job<'_>, tally: JobTally) {
+        if !list.contains(&b',') {
+            return self.add(list, job, tally);
+        }
+        let names: BTreeSet<&[u8]> =
+            list.split(|&byte| byte == b',').filter(|name| !name.is_empty()).collect();
+        if names.len() < 2 {
+            return self.add(names.first().copied().unwrap_or_default(), job, tally);
+        }
+        let mut has_others = false;
+        for name in names {
+            let is_any = self.kept.is_none() && (self.has_room(job) || self.rows.has(name));
+            if is_any || self.is_kept(name) {
+                self.rows.row(name).add(job, tally);
+            } else {
+                has_others = true;
+            }
+        }
+        if has_others {
+            self.rest.entry(job.state).or_default().add(tally);
+        }
+    }
+
+    fn has_room(&self, job: &Job<'_>) -> bool {
+        self.rows.rows.len() < if job.has_started() { 2 * MOST_ROWS } else { MOST_ROWS }
+    }
+
+    fn is_kept(&self, bytes: &[u8]) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.contains(&*name(bytes)))
+    }
+
+    fn finish(self) -> NamedRows {
+        let rest = by_word(&self.rest, slurm_names::job_state);
+        NamedRows { names: by_name(self.rows, NamedRow::finish), rest }
     }
 }
 
@@ -201,6 +271,10 @@ struct RowsByName<T> {
 }
 
 impl<T: Default> RowsByName<T> {
+    fn has(&self, name: &[u8]) -> bool {
+        self.indexes.contains_key(name)
+    }
+
     fn row(&mut self, name: &[u8]) -> &mut T {
         // With no bytes and an invalid address, glibc's memcmp takes longer than all the rest of a job.
         let is = |last: &[u8]| last.len() == name.len() && (name.is_empty() || last == name);
@@ -234,10 +308,5 @@ fn by_word(numbers: &NumberTallies, word: fn(u32) -> String) -> JobTallies {
 }
 
 fn by_name<T, U>(table: RowsByName<T>, finish: impl Fn(T) -> U) -> BTreeMap<String, U> {
-    table.rows.into_iter().map(|(name, row)| (readable(&name), finish(row))).collect()
-}
-
-/// A name as text. Bytes that are not UTF-8 are escaped, so that two different names stay different.
-fn readable(name: &[u8]) -> String {
-    std::str::from_utf8(name).map_or_else(|_| name.escape_ascii().to_string(), str::to_owned)
+    table.rows.into_iter().map(|(bytes, row)| (name(&bytes).into_owned(), finish(row))).collect()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, GpuCount, Unparsed};
 use slurm_snapshot::tres;
-use slurm_snapshot::{JobTally, Jobs, ReplyOptions};
+use slurm_snapshot::{JobTally, Jobs, KeptNames, ReplyOptions};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
 use crate::fold::JobsFold;
@@ -22,10 +22,11 @@ pub(crate) fn from_reply(
     since: Option<i64>,
     elapsed: Duration,
     options: ReplyOptions,
+    kept: Option<KeptNames>,
 ) -> Jobs {
     let elapsed = i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX);
     let written_by = reply.last_update.saturating_add(elapsed);
-    let mut fold = JobsFold::new(reply.last_update, written_by, since, options);
+    let mut fold = JobsFold::new(reply.last_update, written_by, since, options, kept);
     reply.job_array().for_each(|record| fold.add(&job(record)));
     fold.finish()
 }
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn a_reply_of_nothing_has_no_jobs() {
         let reply = job_info_msg_t { record_count: u32::MAX, ..Default::default() };
-        let jobs = from_reply(made(&reply), None, Duration::ZERO, ReplyOptions::default());
+        let jobs = from_reply(made(&reply), None, Duration::ZERO, ReplyOptions::default(), None);
         assert_eq!(jobs, Jobs::default());
     }
 }

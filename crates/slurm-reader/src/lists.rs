@@ -4,7 +4,7 @@ use slurm_snapshot::{License, Licenses, Reservation, Reservations};
 use slurm_sys::{license_info_msg_t, reserve_info_msg_t, slurm_license_info_t};
 
 use crate::unpacked::Unpacked;
-use crate::values::{lossy, moment, number};
+use crate::values::{moment, name, number};
 
 /// `RESERVE_FLAG_MAINT`.
 const MAINT: u64 = 1;
@@ -17,10 +17,10 @@ pub(crate) fn licenses(reply: Unpacked<'_, license_info_msg_t>) -> Licenses {
     let mut licenses = Licenses { last_update: reply.last_update, ..Licenses::default() };
     reply.lic_array().for_each(|record| {
         licenses.add(License {
-            name: lossy(record.name()),
+            name: name(record.name()),
             // Of a hierarchical resource's layer.
             #[cfg(slurm_ge_2505)]
-            nodes: crate::values::text(record.nodes()),
+            nodes: Some(name(record.nodes())).filter(|nodes| !nodes.is_empty()),
             #[cfg(not(slurm_ge_2505))]
             nodes: None,
             total: number(record.total),
@@ -52,7 +52,7 @@ pub(crate) fn reservations(reply: Unpacked<'_, reserve_info_msg_t>) -> Reservati
     let mut reservations = Reservations { last_update: reply.last_update, ..Reservations::default() };
     reply.reservation_array().for_each(|record| {
         reservations.add(Reservation {
-            name: lossy(record.name()),
+            name: name(record.name()),
             nodes: number(record.node_cnt).unwrap_or(0),
             cores: number(record.core_cnt).unwrap_or(0),
             start_time: moment(record.start_time),

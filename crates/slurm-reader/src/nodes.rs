@@ -9,7 +9,7 @@ use slurm_snapshot::{
 use slurm_sys::{node_info_msg_t, node_info_t};
 
 use crate::unpacked::Unpacked;
-use crate::values::{lossy, moment, number, number64};
+use crate::values::{moment, name, number, number64};
 use crate::{slurm_names, version};
 
 /// `NODE_STATE_ALLOCATED`.
@@ -77,7 +77,7 @@ impl CountedNodes {
             gpus,
             unparsed,
             reason_time: moment(record.reason_time),
-            slurmd: lossy(record.version()),
+            slurmd: name(record.version()),
         };
         let counted = CountedNode {
             tally: nodes.add(&found),
@@ -87,14 +87,14 @@ impl CountedNodes {
         };
         if options.marks {
             nodes.marks.push(NodeMark {
-                name: lossy(record.name()),
+                name: name(record.name()),
                 state: state.number,
                 boot_time: moment(record.boot_time),
                 slurmd_start_time: moment(record.slurmd_start_time),
             });
         }
         if options.rows {
-            nodes.rows.push(found.row(lossy(record.name()), number(record.cpu_load)));
+            nodes.rows.push(found.row(name(record.name()), number(record.cpu_load)));
         }
         Some(counted)
     }

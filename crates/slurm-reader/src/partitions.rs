@@ -7,7 +7,7 @@ use slurm_sys::{partition_info_msg_t, partition_info_t};
 
 use crate::nodes::CountedNodes;
 use crate::unpacked::Unpacked;
-use crate::values::lossy;
+use crate::values::name;
 
 /// Counts the reply.
 pub(crate) fn from_reply(reply: Unpacked<'_, partition_info_msg_t>, nodes: &CountedNodes) -> Partitions {
@@ -16,7 +16,7 @@ pub(crate) fn from_reply(reply: Unpacked<'_, partition_info_msg_t>, nodes: &Coun
 }
 
 fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Partition {
-    let (name, state) = (lossy(record.name()), state(record.state_up));
+    let (name, state) = (name(record.name()), state(record.state_up));
     let mut partition = Partition { name, state, ..Partition::default() };
     // No list is longer than ranges of one node each.
     let indexes = record.node_indexes(nodes.members.len().saturating_mul(2));

@@ -1,15 +1,12 @@
 //! Slurm's names for states and reasons, from libslurm itself, so that they match squeue and sinfo in every
 //! release.
 //!
-//! A number without a word becomes a name with that number.
+//! A number without a word is `other`: whoever sends numbers must not make paths.
 
 use crate::calls::{job_state_word, node_state_word, reason_word};
 
 /// `JOB_STATE_BASE`.
 const JOB_BASE: u32 = 0xff;
-
-/// `NODE_STATE_BASE`.
-const NODE_BASE: u32 = 0x0f;
 
 /// `JOB_POWER_UP_NODE`: its nodes are booting.
 pub(crate) const JOB_POWER_UP_NODE: u32 = 1 << 18;
@@ -33,29 +30,32 @@ pub(crate) const fn waits_for_burst_buffer(reason: u32) -> bool {
 
 /// A job's state as squeue's `%T` shows it, in lower case.
 pub(crate) fn job_state(state: u32) -> String {
-    word_or_number(job_state_word(state), job_base(state))
+    plain_word(job_state_word(state))
 }
 
 /// A node's state as sinfo's `%T` shows it, in lower case and without the suffix.
 pub(crate) fn node_state(state: u32) -> String {
-    word_or_number(node_state_word(state), state & NODE_BASE)
+    plain_word(node_state_word(state))
 }
 
 /// The state without its suffix (`*`, `~`, `#`, `-` …): the flags have the same information.
-fn word_or_number(word: Option<String>, number: u32) -> String {
+fn plain_word(word: Option<String>) -> String {
     let mut word = word.unwrap_or_default().to_ascii_lowercase();
     let end = word.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(word.len());
     word.truncate(end);
-    if word.is_empty() { format!("state_{number}") } else { word }
+    if word.is_empty() { OTHER.to_owned() } else { word }
 }
 
-/// Why a job is pending, as scontrol writes it; `reason_N` if libslurm has no word for it.
+/// Why a job is pending, as scontrol writes it.
 pub(crate) fn reason(number: u32) -> String {
     // If a reason has no word, some releases write the number, and others one word for all of them.
     let word = reason_word(number).filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
     let word = word.filter(|word| reason_word(NO_REASON).as_ref() != Some(word));
-    word.unwrap_or_else(|| format!("reason_{number}"))
+    word.unwrap_or_else(|| OTHER.to_owned())
 }
+
+/// What libslurm has no word for.
+const OTHER: &str = "other";
 
 /// A reason that no release has.
 const NO_REASON: u32 = u32::MAX >> 1;
@@ -121,20 +121,19 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_word_goes_by_number() {
-        assert_eq!(job_state(77), "state_77");
-        assert_eq!((node_state(9), of_node(9).base_word()), ("state_9".to_owned(), "state_9".to_owned()));
+    fn what_has_no_word_is_one_word() {
+        assert_eq!([job_state(77), node_state(9), of_node(9).base_word()], ["other"; 3]);
     }
 
     #[test]
-    fn reasons_are_words_or_numbers_and_any_number_is_safe() {
+    fn reasons_are_words_and_any_number_is_safe() {
         for (number, word) in
             [(0, "None"), (1, "Priority"), (2, "Dependency"), (3, "Resources"), (9, "BeginTime")]
         {
             assert_eq!(reason(number), word);
         }
         for number in [0xffff, u32::MAX, 1 << 31, 100_000] {
-            assert_eq!(reason(number), format!("reason_{number}"));
+            assert_eq!(reason(number), "other");
         }
     }
 }

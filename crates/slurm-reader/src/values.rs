@@ -26,6 +26,11 @@ pub(crate) const fn moment(time: i64) -> Option<i64> {
     if time == 0 { None } else { Some(time) }
 }
 
+/// A name, as all readers report it.
+pub(crate) fn name(bytes: &[u8]) -> String {
+    slurm_snapshot::name(bytes).into_owned()
+}
+
 /// A text, with U+FFFD for bytes that are not UTF-8; `None` if it is empty.
 pub(crate) fn text(bytes: &[u8]) -> Option<String> {
     Some(lossy(bytes)).filter(|text| !text.is_empty())

@@ -29,14 +29,14 @@ pub const BACKFILL_EXITS: ExitReasons = ExitReasons(&[
 ]);
 
 impl ExitReasons {
-    /// The reason's name; `exit_N` if it is newer than this table.
-    pub fn name(self, index: usize) -> Cow<'static, str> {
-        self.0.get(index).map_or_else(|| format!("exit_{index}").into(), |(name, _)| (*name).into())
+    /// The reason's name; `other` if it is newer than this table.
+    pub fn name(self, index: usize) -> &'static str {
+        self.0.get(index).map_or("other", |(name, _)| name)
     }
 
-    /// The same in sdiag's words.
+    /// The same in sdiag's words; `exit_N` if it is newer.
     pub fn text(self, index: usize) -> Cow<'static, str> {
-        self.0.get(index).map_or_else(|| self.name(index), |(_, text)| (*text).into())
+        self.0.get(index).map_or_else(|| format!("exit_{index}").into(), |(_, text)| (*text).into())
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     fn a_reason_newer_than_the_table_keeps_its_number() {
         assert_eq!(MAIN_EXITS.name(3), "lic");
         assert_eq!(BACKFILL_EXITS.name(3), "state_changed");
-        assert_eq!(MAIN_EXITS.name(6), "exit_6");
+        assert_eq!(MAIN_EXITS.name(6), "other");
         assert_eq!(BACKFILL_EXITS.text(6), "exit_6");
     }
 }

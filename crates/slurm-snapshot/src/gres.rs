@@ -4,6 +4,7 @@
 //! `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without a type, slurmctld writes `(null)`:
 //! `gpu:(null):3(IDX:0-2)`.
 
+use crate::names::name;
 use crate::shares::Shares;
 use crate::sums::{add_to, sum_of};
 
@@ -68,9 +69,7 @@ pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Sh
         }
     }
     let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
-    let shares = some.map(|(kind, has, used)| {
-        (String::from_utf8_lossy(kind).into_owned(), Shares::new(used, has, usable))
-    });
+    let shares = some.map(|(kind, has, used)| (name(kind).into_owned(), Shares::new(used, has, usable)));
     (shares.collect(), u64::from(bad_has) + u64::from(bad_used))
 }
 

@@ -73,8 +73,7 @@ pub struct Jobs {
     pub records: u64,
     /// By the one word that squeue's `%T` shows, in lower case. As in squeue, `completing` hides the base state.
     pub states: JobTallies,
-    /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `reason_N` if libslurm has no word for
-    /// the reason.
+    /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `other`: reasons that have no word.
     pub pending_reasons: JobTallies,
     /// How long pending jobs have waited.
     pub waiting: Waiting,
@@ -84,11 +83,10 @@ pub struct Jobs {
     pub expected: Expected,
     /// By partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
-    /// By account and state as in `states`, if requested. The empty name: jobs without an account.
-    pub accounts: BTreeMap<String, NamedJobs>,
-    /// By text and state as in `states`, if requested: the QOS in lower case. From 24.11 on a pending job has the text that its user has
-    /// written, which may have hundreds of names; [`qos_in`] splits it. The empty text: jobs without a QOS.
-    pub qos: BTreeMap<String, NamedJobs>,
+    /// By account, if requested.
+    pub accounts: NamedRows,
+    /// By QOS in lower case, if requested. From 24.11 on a pending job may have several: it counts in each of them that has a row.
+    pub qos: NamedRows,
     /// By user, in the order of their ids, if requested.
     pub users: Vec<UserJobs>,
     /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs are counted, but the
@@ -96,11 +94,6 @@ pub struct Jobs {
     pub unparsed: u64,
     /// Only the jobs in `states`, and `unparsed`, are known, because slurmrestd reported nothing else.
     pub states_only: bool,
-}
-
-/// The QOS that a text of [`Jobs::qos`] names, each once. A job counts in each of them.
-pub fn qos_in(text: &str) -> BTreeSet<&str> {
-    text.split(',').filter(|name| !name.is_empty()).collect()
 }
 
 /// Adds the jobs in each state.
@@ -126,13 +119,34 @@ pub struct PartitionJobs {
     pub expected: Expected,
 }
 
+/// The jobs of each account or QOS. Without AccountingStorageEnforce anybody can submit jobs under any name, so not every name
+/// has a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedRows {
+    /// By name; the empty one: jobs without a name.
+    pub names: BTreeMap<String, NamedJobs>,
+    /// Jobs with a name that has no row, each once, by state.
+    pub rest: JobTallies,
+}
+
+/// Accounts and QOS that have a row whatever their jobs do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptNames {
+    /// Accounts.
+    pub accounts: BTreeSet<String>,
+    /// QOS.
+    pub qos: BTreeSet<String>,
+}
+
 /// The jobs of one account or QOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
-    /// Whether one of them has or had nodes. Without AccountingStorageEnforce anybody can submit jobs under any name.
+    /// Whether one of them has or had nodes.
     pub has_started: bool,
 }
 

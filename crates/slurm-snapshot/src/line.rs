@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::jobs::KeptNames;
 use crate::lists::Visibility;
 use crate::release::Release;
 use crate::replies::{Reply, ReplyKind, ReplyOptions};
@@ -29,7 +30,8 @@ use crate::statistics::Statistics;
 /// 11: without `parts_packed`, `base_states`, `reason_time` of a row, `default` and `hidden` of a partition, and `parent`.
 /// 12: without jobs by flag, the number of reservations, the words and the reason of a node's row, a controller's host,
 /// `max_server_threads` and `api_version`; the shares of an association as a number; a QOS like an account, by its text in lower case.
-pub const PROTOCOL: u32 = 12;
+/// 13: jobs by account and QOS as rows with a rest, by the names that are `kept`.
+pub const PROTOCOL: u32 = 13;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;
@@ -61,6 +63,10 @@ pub struct Request {
     /// when the first of them started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<(u32, u32)>,
+    /// For jobs: names that have paths. Then a job that has several names counts under these, and once in the rest if it has
+    /// others. `None`: under each of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptNames>,
     /// What the reply must contain.
     #[serde(default)]
     pub options: ReplyOptions,
@@ -211,7 +217,16 @@ impl Answer {
 impl Request {
     /// A request for the whole reply with these options.
     pub const fn new(reply: ReplyKind, options: ReplyOptions) -> Self {
-        Self { id: 0, reply, since: None, until: None, known: Vec::new(), jobs: Vec::new(), options }
+        Self {
+            id: 0,
+            reply,
+            since: None,
+            until: None,
+            known: Vec::new(),
+            jobs: Vec::new(),
+            kept: None,
+            options,
+        }
     }
 
     /// The whole line, with its newline.

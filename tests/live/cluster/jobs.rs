@@ -81,11 +81,11 @@ fn counts(rows: &[Row], jobs: &Jobs) {
         let reasons = by(rows.iter().filter(here).filter(waits), |job| vec![reason(&job["reason"])]);
         assert_eq!(partition.pending_reasons, reasons, "by reason in {name}");
     }
-    for (name, account) in &jobs.accounts {
+    for (name, account) in &jobs.accounts.names {
         let here = rows.iter().filter(|job| none(&job["account"]) == *name);
         assert_eq!(account.states, by(here, state), "{name}");
     }
-    for (name, qos) in &jobs.qos {
+    for (name, qos) in &jobs.qos.names {
         let here = rows.iter().filter(|job| none(&job["qos"]).to_lowercase() == *name);
         assert_eq!(qos.states, by(here, state), "{name}");
     }
@@ -95,7 +95,7 @@ fn counts(rows: &[Row], jobs: &Jobs) {
     }
     let names = |column| rows.iter().map(|job| &job[column]).collect::<BTreeSet<_>>().len();
     let expected = (names("account"), names("qos"), names("userid"));
-    assert_eq!((jobs.accounts.len(), jobs.qos.len(), jobs.users.len()), expected);
+    assert_eq!((jobs.accounts.names.len(), jobs.qos.names.len(), jobs.users.len()), expected);
 }
 
 fn waits(rows: &[Row], jobs: &Jobs) {

@@ -60,7 +60,7 @@ async fn starts_that_were_not_published_are_requested_again() {
         survey.source = source();
         let due = collecting.survey(Role::Surveys, DueCollectors::At(START + tick));
         let needs = collecting.needs(Role::Surveys).unwrap();
-        assert!(survey.begin(START + tick, &due, &needs, Some(1), at(tick)).is_none());
+        assert!(survey.begin(START + tick, &due, &needs, KeptNames::default(), Some(1), at(tick)).is_none());
         let kinds = [ReplyKind::Nodes, ReplyKind::Jobs, ReplyKind::Associations];
         let mut done = None;
         for (kind, came) in kinds.into_iter().zip(came) {

@@ -5,9 +5,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use serde_json::Value;
-
-/// Longer than any name in Slurm.
-pub(super) const LONGEST_NAME: usize = 1024;
+use slurm_snapshot::short_name;
 
 /// A node, a job, a row of a table, or an object in one of them. `null` has no members.
 #[derive(Clone, Copy, Debug)]
@@ -96,18 +94,9 @@ impl<'a> Item<'a> {
     /// A name, to be kept; empty: something else.
     pub(super) fn name(self, name: &str) -> Result<String, String> {
         let text = self.text(name).unwrap_or_default();
-        is_short(&text, name)?;
-        self.kept(text)
-    }
-
-    /// A text of any length, to be kept; empty: something else.
-    pub(super) fn kept_text(self, name: &str) -> Result<String, String> {
-        self.kept(self.text(name).unwrap_or_default())
-    }
-
-    fn kept(self, text: Cow<'_, str>) -> Result<String, String> {
-        self.charge(text.len())?;
-        Ok(text.into_owned())
+        let short = short_name(&text);
+        self.charge(short.len())?;
+        Ok(short.into_owned())
     }
 
     /// Counts bytes that are kept of this item.
@@ -117,7 +106,7 @@ impl<'a> Item<'a> {
         Ok(())
     }
 
-    /// Words, none of which is longer than a name: an array of texts, or one text with commas between them.
+    /// Words: an array of texts, or one text with commas between them.
     pub(super) fn words(self, name: &str) -> Result<Vec<&'a str>, String> {
         let no_words = || format!("{name} is not a list of words");
         let words: Vec<&str> = match self.get(name) {
@@ -129,20 +118,12 @@ impl<'a> Item<'a> {
             }
             _ => return Err(no_words()),
         };
-        words.iter().try_for_each(|word| is_short(word, name))?;
         Ok(words.into_iter().filter(|word| !word.is_empty()).collect())
     }
 
     fn amount(self, name: &str) -> Number {
         Number::read(self.get(name))
     }
-}
-
-fn is_short(text: &str, name: &str) -> Result<(), String> {
-    if text.len() > LONGEST_NAME {
-        return Err(format!("{name} has {} bytes, more than {LONGEST_NAME}", text.len()));
-    }
-    Ok(())
 }
 
 fn flag(value: &Value) -> Option<bool> {

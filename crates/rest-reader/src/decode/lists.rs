@@ -27,7 +27,7 @@ impl Payload for Licenses {
             remote,
             last_consumed: of_remote("LastConsumed")?,
             last_deficit: of_remote("LastDeficit")?,
-            nodes: Some(item.kept_text("Nodes")?).filter(|nodes| !nodes.is_empty()),
+            nodes: Some(item.name("Nodes")?).filter(|nodes| !nodes.is_empty()),
             total: item.value("Total")?,
             free: item.value("Free")?,
             used: item.value("Used")?.unwrap_or(0),

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use slurm_snapshot::{
     FoundNode, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release, ReplyOptions, gres, node_flag,
-    one_more,
+    one_more, short_name,
 };
 
 use super::Payload;
-use super::item::{Item, LONGEST_NAME};
+use super::item::Item;
 
 /// slurm.conf can have no more nodes: `MAX_SLURM_NODES`.
 const MOST_NODES: u64 = 65_536;
@@ -74,8 +74,9 @@ impl Payload for NodesAnswer {
         found.gpus.iter().try_for_each(|(kind, _)| charge(node, &mut nodes.gpus, kind))?;
         let tally = nodes.add(&found);
         for name in node.words("partitions")? {
-            charge(node, &mut self.partitions, name)?;
-            let partition = self.partitions.entry(name.to_owned()).or_default();
+            let name = short_name(name);
+            charge(node, &mut self.partitions, &name)?;
+            let partition = self.partitions.entry(name.into_owned()).or_default();
             charge(node, &mut partition.states, &found.word)?;
             found.gpus.iter().try_for_each(|(kind, _)| charge(node, &mut partition.gpus, kind))?;
             partition.add(&found.word, &tally, &found.gpus);
@@ -115,9 +116,6 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
     let cpus = node.number("effective_cpus")?.filter(|&cpus| cpus > 0).unwrap_or(cpus);
     let (gres, used) = (node.text("gres").unwrap_or_default(), node.text("gres_used").unwrap_or_default());
     let (gpus, unparsed) = gres::shares_by_type(gres.as_bytes(), used.as_bytes(), state.is_usable());
-    if gpus.iter().any(|(kind, _)| kind.len() > LONGEST_NAME) {
-        return Err(format!("the name of a GPU type has more than {LONGEST_NAME} bytes"));
-    }
     // Up to v0.0.38 the first name, later the second.
     let free = node.value("free_memory")?.or(node.value("free_mem")?);
     let slurmd = node.text("slurmd_version").or_else(|| node.text("version"));
@@ -170,13 +168,16 @@ fn state_number(words: &[&str]) -> Result<u32, String> {
     Ok(words.iter().filter_map(|word| bit_of(word)).fold(base, |state, bit| state | 1 << bit))
 }
 
-/// The flags of a state. One that has no bit here keeps slurmrestd's word.
+/// The flags of a state; `other`, once, for those that have no bit here.
 fn flags(words: &[&str], state: NodeState) -> Vec<String> {
     let is_pair = |word: &str| PAIRS.iter().any(|pair| word.eq_ignore_ascii_case(pair));
     // 22.05 writes "?" for a flag that it has no word for.
     let is_known = |word: &str| {
         base_of(word).is_some() || bit_of(word).is_some() || is_pair(word) || ["INVALID", "?"].contains(&word)
     };
-    let unknown = words.iter().filter(|word| !is_known(word)).map(|word| word.to_ascii_lowercase());
-    state.flags().into_iter().chain(unknown).collect()
+    let mut flags = state.flags();
+    if words.iter().any(|word| !is_known(word)) && !flags.iter().any(|flag| flag == "other") {
+        flags.push("other".to_owned());
+    }
+    flags
 }

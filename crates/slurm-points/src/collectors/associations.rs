@@ -11,11 +11,12 @@ use slurm_snapshot::{
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::exact_f64;
-use crate::levels::{Name, Points, Table};
+use crate::levels::Names::{Configured, Ranked, Used};
+use crate::levels::{Name, Table};
+use crate::named_paths::Points;
 use crate::replies::SurveyReplies;
-use crate::settings::{Setting, Value};
-use crate::user_paths::{Candidate, UserPaths};
-use crate::zero_fill::SeenStates;
+use crate::settings::{MOST_NAMES, Setting, Value};
+use crate::user_paths::Candidate;
 
 const USERS: Setting = Setting {
     key: "users",
@@ -31,50 +32,45 @@ pub(super) const COLLECTOR: Collector = Collector {
     settings: &[USERS],
     levels: &[LEVELS],
     replies: &[ReplyKind::Associations],
-    start: Start::Survey(|Begin { settings, memory, .. }| {
-        let user_paths = UserPaths::of(settings, *memory);
-        Box::new(AssociationsCollector { user_paths, ..AssociationsCollector::default() })
+    start: Start::Survey(|Begin { settings, .. }| {
+        Box::new(AssociationsCollector { has_users: settings.users() > Some(0) })
     }),
 };
 
 levels! {
     LEVELS:
-    TOTAL: Level<Table<Associations>, 0> = ("slurm_associations.total", ALL,
+    TOTAL: Level<Table<Associations>, 0> = ("slurm_associations.total", [], ALL,
         "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`, off by default. One RPC, \
          which takes no lock of jobs or nodes. If PrivateData in slurm.conf names `usage` or `users`, the \
          daemon's user must be an operator.");
-    ACCOUNT: Level<Table<Association>, 1> = ("slurm_associations.account.<account>", SHARES,
+    ACCOUNT: Level<Table<Association>, 1> = ("slurm_associations.account.<account>", [Configured(10_000)], SHARES,
         "Shares and usage of an account, as `sshare -al` shows them. Its usage also counts for the accounts \
          above it. No point where sshare prints nothing or `inf`.");
-    ACCOUNT_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.account.<account>", JOBS,
+    ACCOUNT_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.account.<account>", [Configured(10_000)], JOBS,
         "Its jobs next to its limits. If jobs wait while `jobs_running` has reached `grp_jobs`, or a TRES \
          has reached its limit, they wait because of that limit: raise it with sacctmgr, or tell the \
          account's users. No point for a limit that is not set.");
-    ACCOUNT_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.account.<account>.tres.<tres>", TRES,
+    ACCOUNT_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.account.<account>.tres.<tres>", [Configured(10_000), Used(64)], TRES,
         "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. \
          From the first use on there is a point in every round. Minutes are TRES-minutes; for memory they \
          are MiB-minutes.");
-    QOS: Level<Table<QosUse>, 1> = ("slurm_associations.qos.<qos>", OF_QOS,
+    QOS: Level<Table<QosUse>, 1> = ("slurm_associations.qos.<qos>", [Configured(MOST_NAMES)], OF_QOS,
         "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.");
-    QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>", JOBS, "All jobs of a QOS next to the limits for all of them.");
-    QOS_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES, "Of a QOS.");
-    QOS_TRES_LIMITS: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", TRES_LIMITS,
+    QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>", [Configured(MOST_NAMES)], JOBS, "All jobs of a QOS next to the limits for all of them.");
+    QOS_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", [Configured(MOST_NAMES), Used(64)], TRES, "Of a QOS.");
+    QOS_TRES_LIMITS: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", [Configured(MOST_NAMES), Used(64)], TRES_LIMITS,
         "What each user and each account may have of a TRES in this QOS.");
-    USER: Level<Table<Association>, 2> = ("slurm_associations.user.<account>.<user>", SHARES,
+    USER: Level<Table<Association>, 2> = ("slurm_associations.user.<account>.<user>", [Configured(10_000), Ranked], SHARES,
         "A user in an account: only if `users` in `[collectors.associations]` is above 0. The top `users` \
          by usage get paths in each of their accounts, for at least a day; `root` and `slurm` always have \
          them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
          path. A user with a `fairshare` near 0 waits for the jobs of others.");
-    USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>", JOBS, "Of a user in an account.");
-    USER_TRES: Level<Table<TresValues>, 3> = ("slurm_associations.user.<account>.<user>.tres.<tres>", TRES, "Of a user in an account.");
+    USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>", [Configured(10_000), Ranked], JOBS, "Of a user in an account.");
+    USER_TRES: Level<Table<TresValues>, 3> = ("slurm_associations.user.<account>.<user>.tres.<tres>", [Configured(10_000), Ranked, Used(64)], TRES, "Of a user in an account.");
 }
 
-#[derive(Default)]
 struct AssociationsCollector {
-    tres_seen: SeenStates,
-    /// Of users: a user who loses paths has no zeroes.
-    user_tres_seen: SeenStates,
-    user_paths: Option<UserPaths>,
+    has_users: bool,
 }
 
 metrics! {
@@ -144,84 +140,78 @@ metrics! {
 
 impl Collect<SurveyReplies> for AssociationsCollector {
     fn options(&self) -> ReplyOptions {
-        ReplyOptions { users: self.user_paths.is_some(), ..ReplyOptions::default() }
+        ReplyOptions { users: self.has_users, ..ReplyOptions::default() }
     }
 
-    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+    fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Associations(all)) = replies.get(ReplyKind::Associations) else { return };
         points.push(&TOTAL, [], all);
         for association in all.associations.iter().filter(|association| association.user.is_none()) {
             let (name, of) = (|| [Name::of(&association.account)], &association.use_and_limits);
             points.push(&ACCOUNT, name(), association);
             points.push(&ACCOUNT_JOBS, name(), of);
-            self.tres_seen.push(points, &ACCOUNT_TRES, name(), &[], &tres(of));
+            points.push_words(&ACCOUNT_TRES, name(), &[], &tres(of));
         }
         for qos in &all.qos {
             let name = || Name::of(&qos.name);
             points.push(&QOS, [name()], qos);
             points.push(&QOS_JOBS, [name()], &qos.use_and_limits);
             let tres = tres(&qos.use_and_limits);
-            self.tres_seen.push(points, &QOS_TRES, [name()], &[], &tres);
+            points.push_words(&QOS_TRES, [name()], &[], &tres);
             for (word, tres) in &tres {
                 points.push(&QOS_TRES_LIMITS, [name(), Name::of(word)], tres);
             }
         }
-        self.push_users(timestamp, points, &all.associations);
-        self.tres_seen.end(points);
-    }
-
-    fn changed_memory(&mut self) -> Option<String> {
-        self.user_paths.as_mut()?.changed_memory()
+        if self.has_users {
+            push_users(points, &all.associations);
+        }
+        points.end();
     }
 }
 
-impl AssociationsCollector {
-    fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, all: &[Association]) {
-        let Some(user_paths) = &mut self.user_paths else { return };
-        // Of two names with one number, one has paths: the paths are those of the number.
-        let mut names: BTreeMap<u32, &str> = BTreeMap::new();
-        for user in all.iter().filter_map(|association| association.user.as_ref()) {
-            let Some(id) = user.id else { continue };
-            let name = names.entry(id).or_insert(&user.name);
-            *name = (*name).min(&user.name);
+fn push_users(points: &mut Points<'_>, all: &[Association]) {
+    // Of two names with one number, one has paths: the paths are those of the number.
+    let mut names: BTreeMap<u32, &str> = BTreeMap::new();
+    for user in all.iter().filter_map(|association| association.user.as_ref()) {
+        let Some(id) = user.id else { continue };
+        let name = names.entry(id).or_insert(&user.name);
+        *name = (*name).min(&user.name);
+    }
+    let mut users: BTreeMap<u32, (&str, Vec<&Association>)> = BTreeMap::new();
+    for association in all.iter().filter(|association| association.partition.is_none()) {
+        if let Some(user) = &association.user
+            && let Some(id) = user.id
+            && names.get(&id) == Some(&user.name.as_str())
+        {
+            users.entry(id).or_insert_with(|| (&user.name, Vec::new())).1.push(association);
         }
-        let mut users: BTreeMap<u32, (&str, Vec<&Association>)> = BTreeMap::new();
-        for association in all.iter().filter(|association| association.partition.is_none()) {
-            if let Some(user) = &association.user
-                && let Some(id) = user.id
-                && names.get(&id) == Some(&user.name.as_str())
-            {
-                users.entry(id).or_insert_with(|| (&user.name, Vec::new())).1.push(association);
+    }
+    let usage = |of: &[&Association]| whole(of.iter().map(|association| association.usage_raw).sum());
+    let in_all = sum_of(users.values().map(|(_, of)| usage(of)));
+    let candidates: Vec<Candidate<'_>> = users
+        .iter()
+        .map(|(id, (name, of))| {
+            let jobs = of.iter().map(|association| association.use_and_limits.jobs_submitted);
+            let jobs = sum_of(jobs.map(u64::from));
+            Candidate {
+                uid: *id,
+                name: Some(*name),
+                looking_up: false,
+                rank: Some((usage(of), jobs)).filter(|rank| *rank != (0, 0)),
+                is_heavy: usage(of) >= in_all.div_ceil(10),
             }
+        })
+        .collect();
+    points.rank(&candidates);
+    for (candidate, (_, of)) in candidates.iter().zip(users.values()) {
+        let Some(user) = points.user(candidate) else { continue };
+        for association in of {
+            let name = || [Name::of(&association.account), Name::component(&user)];
+            let of = &association.use_and_limits;
+            points.push(&USER, name(), association);
+            points.push(&USER_JOBS, name(), of);
+            points.push_words(&USER_TRES, name(), &[], &tres(of));
         }
-        let usage = |of: &[&Association]| whole(of.iter().map(|association| association.usage_raw).sum());
-        let in_all = sum_of(users.values().map(|(_, of)| usage(of)));
-        let candidates: Vec<Candidate<'_>> = users
-            .iter()
-            .map(|(id, (name, of))| {
-                let jobs = of.iter().map(|association| association.use_and_limits.jobs_submitted);
-                let jobs = sum_of(jobs.map(u64::from));
-                Candidate {
-                    uid: *id,
-                    name: Some(*name),
-                    looking_up: false,
-                    rank: Some((usage(of), jobs)).filter(|rank| *rank != (0, 0)),
-                    is_heavy: usage(of) >= in_all.div_ceil(10),
-                }
-            })
-            .collect();
-        user_paths.update(timestamp, &candidates);
-        for (candidate, (_, of)) in candidates.iter().zip(users.values()) {
-            let Some(user) = user_paths.member(candidate) else { continue };
-            for association in of {
-                let name = || [Name::of(&association.account), Name::component(user)];
-                let of = &association.use_and_limits;
-                points.push(&USER, name(), association);
-                points.push(&USER_JOBS, name(), of);
-                self.user_tres_seen.push(points, &USER_TRES, name(), &[], &tres(of));
-            }
-        }
-        self.user_tres_seen.forget_absent();
     }
 }
 
@@ -296,7 +286,7 @@ mod tests {
     #[test]
     fn an_account_has_its_figures_and_no_limit_that_is_not_set() {
         let mut collector = started(&COLLECTOR, &[]);
-        let points = surveyed(&mut *collector, 60, &reply(vec![physics(), user("ann", 7, 5.0)]));
+        let points = surveyed(&mut collector, 60, &reply(vec![physics(), user("ann", 7, 5.0)]));
         let expected = [
             "total.gauge-records 9",
             "account.physics.gauge-shares_raw 3",
@@ -323,7 +313,7 @@ mod tests {
         ];
         assert_eq!(points, expected.map(|point| format!("c.slurm_associations.{point}")));
         let idle = Association { use_and_limits: UseAndLimits::default(), ..physics() };
-        let later = surveyed(&mut *collector, 120, &reply(vec![idle]));
+        let later = surveyed(&mut collector, 120, &reply(vec![idle]));
         assert!(
             later.contains(&"c.slurm_associations.account.physics.tres.cpu.gauge-used 0".to_owned()),
             "{later:#?}"
@@ -334,25 +324,25 @@ mod tests {
     fn users_have_paths_only_where_asked_for_and_no_more_than_that() {
         let users = || vec![user("ann", 7, 500.0), user("bob", 8, 90.0), user("eve", 9, 700.0)];
         let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
-        assert!(collector.options().users);
+        assert!(collector.collector.options().users);
         let for_one = Association { partition: Some("gpu".to_owned()), ..user("ann", 7, 1.0) };
         let nobody =
             Association { user: Some(AssociationUser { name: "gone".to_owned(), id: None }), ..physics() };
         let all = reply([users(), vec![for_one, nobody]].concat());
-        let points = surveyed(&mut *collector, 60, &all);
+        let points = surveyed(&mut collector, 60, &all);
         let fairshare: Vec<&String> = points.iter().filter(|point| point.contains("fairshare")).collect();
         let expected = ["ann", "eve"]
             .map(|user| format!("c.slurm_associations.user.physics.{user}.gauge-fairshare 0.5"));
         assert_eq!(fairshare, expected.each_ref());
-        assert!(collector.changed_memory().unwrap().contains("eve"));
-        assert!(!started(&COLLECTOR, &[]).options().users);
+        assert!(collector.paths.changed_memory().unwrap().contains("eve"));
+        assert!(!started(&COLLECTOR, &[]).collector.options().users);
     }
 
     /// Both names had the same paths, with different values.
     #[test]
     fn of_two_names_with_one_number_the_first_has_paths() {
         let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
-        let points = surveyed(&mut *collector, 60, &reply(vec![user("toor", 0, 5.0), user("root", 0, 7.0)]));
+        let points = surveyed(&mut collector, 60, &reply(vec![user("toor", 0, 5.0), user("root", 0, 7.0)]));
         let usage = "c.slurm_associations.user.physics.root.gauge-usage_raw";
         let usage: Vec<&String> = points.iter().filter(|point| point.starts_with(usage)).collect();
         assert_eq!(usage, ["c.slurm_associations.user.physics.root.gauge-usage_raw 7"]);

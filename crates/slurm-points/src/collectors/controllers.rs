@@ -3,7 +3,9 @@
 use slurm_snapshot::{Controller, Reply, ReplyKind};
 
 use super::{Collect, Collector, Start};
-use crate::levels::{Name, Points, Table};
+use crate::levels::Names::Closed;
+use crate::levels::{Name, Table};
+use crate::named_paths::Points;
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -17,7 +19,7 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    CONTROLLER: Level<Table<Controller>, 1> = ("slurm_controllers.<controller>", METRICS,
+    CONTROLLER: Level<Table<Controller>, 1> = ("slurm_controllers.<controller>", [Closed], METRICS,
         "Each SlurmctldHost, asked as `scontrol ping` does: `primary`, `backup1` and so on. \
          `[collectors.controllers]`, off by default. Without this, a backup that is down is noticed only when \
          it is needed.");
@@ -57,11 +59,8 @@ mod tests {
         let of = |index, up, elapsed| Controller { index, up, elapsed: Some(elapsed) };
         let all = vec![of(0, true, 340), of(2, false, 10_000_000)];
         let mut collector = started(&COLLECTOR, &[]);
-        let points = surveyed(
-            &mut *collector,
-            60,
-            &SurveyReplies::of(ReplyKind::Controllers, Reply::Controllers(all)),
-        );
+        let points =
+            surveyed(&mut collector, 60, &SurveyReplies::of(ReplyKind::Controllers, Reply::Controllers(all)));
         let expected = ["primary.gauge-up 1", "primary.gauge-answer_time 340", "backup2.gauge-up 0"];
         assert_eq!(points, expected.map(|point| format!("c.slurm_controllers.{point}")));
     }

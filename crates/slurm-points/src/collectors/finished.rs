@@ -8,8 +8,10 @@ use slurm_snapshot::{FINAL_STATES, ReplyKind};
 use super::{Collector, Start};
 use crate::derive::exact_f64;
 use crate::finished::{Counts, Figures, Levels, Spread, Tally};
-use crate::levels::{DocumentedLevel, Level, LevelList, Name, Points, Table};
+use crate::levels::Names::Closed;
+use crate::levels::{DocumentedLevel, Level, LevelList, Name, Table};
 use crate::metric::MetricTotals;
+use crate::named_paths::{NamedPaths, Points};
 use crate::settings::{Setting, Settings, Value};
 
 const WINDOW: Setting = Setting {
@@ -53,13 +55,13 @@ Finished jobs by final state, each counted once: slurm_jobs_finished. Read from 
 
 levels! {
     READINGS:
-    READING: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", OF_READING,
+    READING: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", [], OF_READING,
         "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, even \
          through outages of slurmdbd and of this daemon. A job counts in the round in which it is first reported, \
          not in that in which it ended. Every figure is published twice: what the \
          round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
          not be read has no point; the next one counts its jobs.");
-    READING_UNPROVED: Level<Table<bool>, 0> = ("slurm_jobs_finished.reading", UNPROVED, "");
+    READING_UNPROVED: Level<Table<bool>, 0> = ("slurm_jobs_finished.reading", [], UNPROVED, "");
 }
 
 /// Of a round, and since the first start.
@@ -67,9 +69,10 @@ type Work =
     ((Table<Tally>, Table<Figures>), (MetricTotals<Tally>, (Table<Option<u64>>, MetricTotals<Option<u64>>)));
 
 static STATES: Level<Table<(u64, u64)>, 2> =
-    Level::in_list("slurm_jobs_finished.<level>.state.<state>", STATE);
+    Level::in_list("slurm_jobs_finished.<level>.state.<state>", [Closed, Closed], STATE);
 static WORK: Level<Work, 1> = Level::in_list(
     "slurm_jobs_finished.<level>.work",
+    [Closed],
     ((SUMS, SPREADS), (MetricTotals(SUMS), (USED, MetricTotals(USED)))),
 );
 
@@ -142,7 +145,8 @@ impl FinishedSettings {
 /// A batch with all points of these counts.
 pub fn batch(counts: &Counts, prefix: &str) -> Batch {
     let mut batch = Batch::new(counts.slot);
-    let mut points = Points::new(prefix, &mut batch);
+    let mut paths = NamedPaths::default();
+    let mut points = Points::new(prefix, &mut batch, &mut paths);
     points.push(&READING, [], counts);
     points.push(&READING_UNPROVED, [], &counts.reading.unproved);
     // Counts of a level that an older version had are kept, and not published.
@@ -163,7 +167,7 @@ pub fn batch(counts: &Counts, prefix: &str) -> Batch {
 /// The batch of a round that counts nothing, because slurmdbd's empty answer is not proved.
 pub fn unproved_batch(slot: i64, prefix: &str) -> Batch {
     let mut batch = Batch::new(slot);
-    Points::new(prefix, &mut batch).push(&READING_UNPROVED, [], &true);
+    Points::new(prefix, &mut batch, &mut NamedPaths::default()).push(&READING_UNPROVED, [], &true);
     batch
 }
 

@@ -6,7 +6,8 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
-use crate::levels::{Points, Table};
+use crate::levels::Table;
+use crate::named_paths::Points;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "health",
@@ -19,7 +20,7 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    ALL: Level<Table<HealthValues>, 0> = ("slurm_health", METRICS,
+    ALL: Level<Table<HealthValues>, 0> = ("slurm_health", [], METRICS,
         "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a point \
          at every tick; if they have none at all, the daemon or Carbon is down. See also \
          `slurm_sched_interval`: `bf_last_cycle_age`, `main_mean_cycle`, `main_busy_fraction`.");
@@ -94,6 +95,7 @@ metrics! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::named_paths::NamedPaths;
     use carbon_wire::Batch;
     use slurm_snapshot::Release;
 
@@ -102,7 +104,7 @@ mod tests {
         health.collect(
             timestamp,
             &reading.cloned().map_or(TickOutcome::Failed, TickOutcome::Reading),
-            &mut Points::new("c", &mut batch),
+            &mut Points::new("c", &mut batch, &mut NamedPaths::default()),
         );
         carbon_wire::lines(&batch)
     }
@@ -150,7 +152,11 @@ mod tests {
         let mut health = Health { tick: 30, before: None, last: None };
         lines(&mut health, 990, Some(&reading(990.0, 64, 0)));
         let mut batch = Batch::new(1020);
-        health.collect(1020, &TickOutcome::GivenUp, &mut Points::new("c", &mut batch));
+        health.collect(
+            1020,
+            &TickOutcome::GivenUp,
+            &mut Points::new("c", &mut batch, &mut NamedPaths::default()),
+        );
         assert_eq!(carbon_wire::lines(&batch), "c.slurm_health.gauge-seconds_since_reading 30 1020\n");
     }
 

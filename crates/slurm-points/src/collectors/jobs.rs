@@ -3,23 +3,20 @@
 //! The reader makes the counts from every record of the reply. A job that waits in several partitions counts in each of
 //! them, and once everywhere else.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde::{Deserialize, Serialize};
 use slurm_snapshot::{
-    Expected, JobTallies, JobTally, Jobs, Moments, NamedJobs, PartitionJobs, Reply, ReplyKind, ReplyOptions,
-    Started, UserJobs, Waiting, add_states, qos_in, sum_of,
+    Expected, JobTallies, JobTally, Jobs, KeptNames, Moments, NamedRows, PartitionJobs, Reply, ReplyKind,
+    ReplyOptions, Started, UserJobs, Waiting, add_states, sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::seconds_since;
-use crate::levels::{Level, Name, Points, Table};
+use crate::levels::Names::{Closed, Invented, Ranked, Used};
+use crate::levels::{Level, Name, Table};
 use crate::metric::{Metric, mebibytes};
-use crate::name_paths::NamePaths;
+use crate::named_paths::{NamedPaths, Points};
 use crate::replies::SurveyReplies;
 use crate::settings::{MOST_NAMES, QOS, STATES_ONLY, Setting, Value};
-use crate::user_paths::{Candidate, SavedPath, UserPaths};
-use crate::zero_fill::SeenStates;
+use crate::user_paths::Candidate;
 
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
@@ -46,130 +43,95 @@ pub(super) const COLLECTOR: Collector = Collector {
     settings: &[ACCOUNTS, QOS, USERS, STATES_ONLY],
     levels: &[LEVELS],
     replies: &[ReplyKind::Jobs],
-    start: Start::Survey(|Begin { settings, memory, .. }| {
-        let user_paths = UserPaths::of(settings, *memory);
-        let memory = memory.and_then(|text| serde_json::from_str::<JobsMemory>(text).ok());
-        let JobsMemory { accounts, qos, .. } = memory.unwrap_or_default();
-        let most_qos = if settings.flag(&QOS) { MOST_NAMES } else { 0 };
-        let accounts = NamedStates::new(settings.names(&ACCOUNTS), accounts);
-        let qos = NamedStates::new(most_qos, qos);
+    start: Start::Survey(|Begin { settings, .. }| {
+        let accounts = settings.names(&ACCOUNTS);
         let options = ReplyOptions {
-            accounts: accounts.is_some(),
-            qos: qos.is_some(),
+            accounts: accounts > 0,
+            qos: settings.flag(&QOS),
             states_only: settings.flag(&STATES_ONLY),
-            users: user_paths.is_some(),
+            users: settings.users() > Some(0),
             ..ReplyOptions::default()
         };
-        Box::new(JobsCollector { options, user_paths, accounts, qos, ..JobsCollector::default() })
+        Box::new(JobsCollector { options, accounts, last_update: None })
     }),
 };
 
 levels! {
     LEVELS:
-    TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", ALL,
+    TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", [], ALL,
         "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every \
          task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
          jobs for MinJobAge (300 s by default) after their end, and they count here for that time.");
-    STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", TALLY,
+    STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", [Closed], TALLY,
         "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
          a point in every round; `pending` and `running` always have one.");
-    REASON: Level<Table<JobTally>, 1> = ("slurm_jobs.reason.<reason>", TALLY,
+    REASON: Level<Table<JobTally>, 1> = ("slurm_jobs.reason.<reason>", [Closed], TALLY,
         "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
          Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
          look.");
-    WAITING: Level<Table<LevelWaits>, 0> = ("slurm_jobs.waiting", WAITS,
+    WAITING: Level<Table<LevelWaits>, 0> = ("slurm_jobs.waiting", [], WAITS,
         "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
          Percentiles are exact (nearest rank). A path without jobs has no point.");
-    PARTITION_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.state.<state>", TALLY, "By partition and state.");
-    PARTITION_REASON: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.reason.<reason>", TALLY,
+    PARTITION_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.state.<state>", [Used(MOST_NAMES), Closed], TALLY, "By partition and state.");
+    PARTITION_REASON: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.reason.<reason>", [Used(MOST_NAMES), Closed], TALLY,
         "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
          have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
          administrator. From the first job with a reason on there is a point in every round.");
-    PARTITION_WAITING: Level<Table<LevelWaits>, 1> = ("slurm_jobs.partition.<partition>.waiting", WAITS,
+    PARTITION_WAITING: Level<Table<LevelWaits>, 1> = ("slurm_jobs.partition.<partition>.waiting", [Used(MOST_NAMES)], WAITS,
         "The waiting times of one partition.");
-    EXPECTED_START: Level<Table<Expectations>, 0> = ("slurm_jobs.expected_start", EXPECTED,
+    EXPECTED_START: Level<Table<Expectations>, 0> = ("slurm_jobs.expected_start", [], EXPECTED,
         "When pending jobs will start, by the plan that the backfill scheduler makes again in every cycle: it moves with each \
          job that ends early, is submitted or changes its priority. While a cycle is running, jobs that it has not \
          reached have no plan; if bf_max_job_test is small, most never have one. The start of a job at a limit, or after the end \
          of bf_window, is a rough guess. All waiting tasks of an array have one start, that of the next task, so they are one \
          record here. Percentiles are exact, by record.");
-    PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", EXPECTED,
+    PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", [Used(MOST_NAMES)], EXPECTED,
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
-    QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", TALLY,
+    QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", [Invented, Closed], TALLY,
         "By QOS, in lower case, and state: `qos = true`, the default. A QOS gets paths when one of its jobs has started, as long as fewer than \
          1,000 have them, and loses them after 30 days without one; at first those with the most CPUs get them. From 24.11 on a pending job \
          has the QOS that its user has written. These may be several, and the job counts in each; without AccountingStorageEnforce they may \
          be any names. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
-    NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", TALLY, "Jobs without a QOS, by state.");
-    OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", TALLY,
+    NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", [Closed], TALLY, "Jobs without a QOS, by state.");
+    OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", [Closed], TALLY,
         "The jobs that have a QOS without paths of its own, by state. A job counts here once, and also in those of its QOS that have paths.");
-    ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>", TALLY,
+    ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>", [Invented, Closed], TALLY,
         "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
          AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
          started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
          with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.");
-    NO_ACCOUNT_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_account.state.<state>", TALLY, "Jobs without an account, by state.");
-    OTHER_ACCOUNTS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_accounts.state.<state>", TALLY,
+    NO_ACCOUNT_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_account.state.<state>", [Closed], TALLY, "Jobs without an account, by state.");
+    OTHER_ACCOUNTS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_accounts.state.<state>", [Closed], TALLY,
         "The jobs of all accounts without paths of their own, by state.");
-    USER_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.user.<user>.state.<state>", TALLY,
+    USER_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.user.<user>.state.<state>", [Ranked, Closed], TALLY,
         "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
          allocated and requested, get paths for at least a day, from the first job on that has started; \
          `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
          all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
          25 files for each state and each of `users` in 30 days. A user without jobs has no point.");
-    OTHERS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.others.state.<state>", TALLY,
+    OTHERS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.others.state.<state>", [Closed], TALLY,
         "The jobs of all users without a path of their own. Together with the users' paths they are all \
          jobs.");
 }
 
-#[derive(Default)]
 struct JobsCollector {
     options: ReplyOptions,
-    states_seen: SeenStates,
-    /// The jobs of a user who loses paths are among the others, so there are no zeroes.
-    user_states_seen: SeenStates,
-    /// `None` if users have no paths of their own.
-    user_paths: Option<UserPaths>,
-    accounts: Option<NamedStates>,
-    qos: Option<NamedStates>,
+    /// How many accounts have paths.
+    accounts: usize,
     /// Of the last round: the same reply again shows no new starts.
     last_update: Option<i64>,
 }
 
-/// What is remembered across restarts.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct JobsMemory {
-    users: Vec<SavedPath>,
-    /// When a started job of each account that has paths was last seen, Unix seconds.
-    accounts: BTreeMap<String, i64>,
-    /// The same for each QOS.
-    qos: BTreeMap<String, i64>,
-}
-
-/// Accounts or QOS, of which those with a started job have paths.
-struct NamedStates {
-    paths: NamePaths,
-    /// A name that loses its paths gets no zeroes: its jobs are among the others.
-    seen: SeenStates,
-}
-
-/// Where jobs of one kind of name are published, and the names in a text that the reader has counted by.
+/// Where jobs of one kind of name are published.
 struct NamedLevels {
     own: &'static Level<Table<JobTally>, 2>,
     others: &'static Level<Table<JobTally>, 1>,
     none: &'static Level<Table<JobTally>, 1>,
-    names: fn(&str) -> BTreeSet<&str>,
 }
 
-const OF_ACCOUNTS: NamedLevels = NamedLevels {
-    own: &ACCOUNT_STATE,
-    others: &OTHER_ACCOUNTS_STATE,
-    none: &NO_ACCOUNT_STATE,
-    names: |account| Some(account).filter(|name| !name.is_empty()).into_iter().collect(),
-};
-const OF_QOS: NamedLevels =
-    NamedLevels { own: &QOS_STATE, others: &OTHER_QOS_STATE, none: &NO_QOS_STATE, names: qos_in };
+const OF_ACCOUNTS: NamedLevels =
+    NamedLevels { own: &ACCOUNT_STATE, others: &OTHER_ACCOUNTS_STATE, none: &NO_ACCOUNT_STATE };
+const OF_QOS: NamedLevels = NamedLevels { own: &QOS_STATE, others: &OTHER_QOS_STATE, none: &NO_QOS_STATE };
 
 struct LevelWaits {
     submitted: Option<Moments>,
@@ -192,8 +154,8 @@ const ALL_JOBS: &[Metric<Jobs>] = ALL.split_at(2).0;
 levels! {
     /// With `states_only`.
     pub(super) OF_STATES:
-    ONLY_TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", ALL_JOBS, "");
-    ONLY_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", JOBS, "");
+    ONLY_TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", [], ALL_JOBS, "");
+    ONLY_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", [Closed], JOBS, "");
 }
 
 metrics! {
@@ -254,9 +216,8 @@ impl Collect<SurveyReplies> for JobsCollector {
         let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs) else { return };
         if jobs.states_only {
             points.push(&ONLY_TOTAL, [], jobs);
-            self.states_seen.push(points, &ONLY_STATE, [], ALWAYS, &jobs.states);
-            self.states_seen.end(points);
-            return;
+            points.push_words(&ONLY_STATE, [], ALWAYS, &jobs.states);
+            return points.end();
         }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
         let now = replies.there(ReplyKind::Jobs, timestamp);
@@ -269,110 +230,76 @@ impl Collect<SurveyReplies> for JobsCollector {
             now,
         };
         points.push(&TOTAL, [], jobs);
-        self.states_seen.push(points, &STATE, [], ALWAYS, &jobs.states);
-        self.states_seen.push(points, &REASON, [], &[], &jobs.pending_reasons);
+        points.push_words(&STATE, [], ALWAYS, &jobs.states);
+        points.push_words(&REASON, [], &[], &jobs.pending_reasons);
         points.push(&WAITING, [], &waits(&jobs.waiting, jobs.started));
         points.push(&EXPECTED_START, [], &Expectations { expected: jobs.expected, now });
         for (name, partition) in &jobs.partitions {
             let &PartitionJobs { ref states, ref pending_reasons, ref waiting, started, expected } =
                 partition;
             let name = || [Name::of(name)];
-            self.states_seen.push(points, &PARTITION_STATE, name(), ALWAYS, states);
-            self.states_seen.push(points, &PARTITION_REASON, name(), &[], pending_reasons);
+            points.push_words(&PARTITION_STATE, name(), ALWAYS, states);
+            points.push_words(&PARTITION_REASON, name(), &[], pending_reasons);
             points.push(&PARTITION_WAITING, name(), &waits(waiting, started));
             points.push(&PARTITION_EXPECTED_START, name(), &Expectations { expected, now });
         }
-        for (named, levels, rows) in
-            [(&mut self.qos, &OF_QOS, &jobs.qos), (&mut self.accounts, &OF_ACCOUNTS, &jobs.accounts)]
-        {
-            if let Some(named) = named {
-                named.push(levels, timestamp, points, rows, &mut self.states_seen);
-            }
+        let of_qos = (self.options.qos, MOST_NAMES, OF_QOS, &jobs.qos);
+        let of_accounts = (self.options.accounts, self.accounts, OF_ACCOUNTS, &jobs.accounts);
+        for (_, most, levels, rows) in [of_qos, of_accounts].into_iter().filter(|(is_on, ..)| *is_on) {
+            levels.push(points, most, rows);
         }
-        self.push_users(timestamp, points, &jobs.users);
-        self.states_seen.end(points);
+        if self.options.users {
+            push_users(points, &jobs.users);
+        }
+        points.end();
     }
 
-    fn changed_memory(&mut self) -> Option<String> {
-        let users_are_due = self.user_paths.as_ref().is_some_and(UserPaths::is_due);
-        let is_due = |named: &Option<NamedStates>| named.as_ref().is_some_and(|named| named.paths.is_due());
-        if !users_are_due && !is_due(&self.accounts) && !is_due(&self.qos) {
-            return None;
-        }
-        let users = self.user_paths.as_mut().map(UserPaths::write).unwrap_or_default();
-        let write = |named: &mut Option<NamedStates>| {
-            named.as_mut().map(|named| named.paths.write().clone()).unwrap_or_default()
-        };
-        let [accounts, qos] = [&mut self.accounts, &mut self.qos].map(write);
-        serde_json::to_string(&JobsMemory { users, accounts, qos }).ok()
+    fn kept_names(&self, paths: &NamedPaths) -> KeptNames {
+        KeptNames { accounts: paths.started(&ACCOUNT_STATE), qos: paths.started(&QOS_STATE) }
     }
 }
 
-impl NamedStates {
-    fn new(most: usize, remembered: BTreeMap<String, i64>) -> Option<Self> {
-        (most > 0).then(|| Self { paths: NamePaths::new(most, remembered), seen: SeenStates::default() })
-    }
-
-    fn push(
-        &mut self,
-        levels: &NamedLevels,
-        timestamp: i64,
-        points: &mut Points<'_>,
-        rows: &BTreeMap<String, NamedJobs>,
-        states_seen: &mut SeenStates,
-    ) {
-        // A job that has started has one name.
-        let started = rows.iter().filter(|(name, jobs)| jobs.has_started && !name.is_empty());
-        let started = started.map(|(name, jobs)| (name.clone(), cpus(&jobs.states)));
-        self.paths.update(timestamp, started.collect());
-        let (mut others, mut none) = (JobTallies::new(), None);
-        let mut own: BTreeMap<&str, JobTallies> = BTreeMap::new();
-        for (text, jobs) in rows {
-            let names = (levels.names)(text);
-            if names.is_empty() {
-                add_states(none.get_or_insert_default(), &jobs.states);
-            } else if names.iter().any(|name| !self.paths.has(name)) {
-                add_states(&mut others, &jobs.states);
-            }
-            for name in names.into_iter().filter(|name| self.paths.has(name)) {
-                add_states(own.entry(name).or_default(), &jobs.states);
-            }
+impl NamedLevels {
+    fn push(&self, points: &mut Points<'_>, most: usize, rows: &NamedRows) {
+        let named = || rows.names.iter().filter(|(name, _)| !name.is_empty());
+        let started = named().filter(|(_, jobs)| jobs.has_started);
+        points.give(
+            self.own,
+            most,
+            started.map(|(name, jobs)| (name.as_str(), cpus(&jobs.states))).collect(),
+        );
+        let own = points.paths.started(self.own);
+        let mut others = rows.rest.clone();
+        for (_, jobs) in named().filter(|(name, _)| !own.contains(*name)) {
+            add_states(&mut others, &jobs.states);
         }
-        if let Some(none) = none {
-            states_seen.push(points, levels.none, [], ALWAYS, &none);
+        if let Some(none) = rows.names.get("") {
+            points.push_words(self.none, [], ALWAYS, &none.states);
         }
-        states_seen.push(points, levels.others, [], ALWAYS, &others);
-        for name in self.paths.names() {
-            let states = own.remove(name).unwrap_or_default();
-            self.seen.push(points, levels.own, [Name::of(name)], ALWAYS, &states);
+        points.push_words(self.others, [], ALWAYS, &others);
+        for name in own {
+            let states = rows.names.get(&name).map(|jobs| &jobs.states);
+            points.push_words(self.own, [Name::of(&name)], ALWAYS, states.unwrap_or(&JobTallies::new()));
         }
-        self.seen.forget_absent();
     }
 }
 
-impl JobsCollector {
-    fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, users: &[UserJobs]) {
-        let Some(user_paths) = &mut self.user_paths else { return };
-        let all = sum_of(users.iter().map(|user| cpus(&user.states)));
-        let candidates = users.iter().map(|user| candidate(user, all, user_paths));
-        let candidates: Vec<Candidate<'_>> = candidates.collect();
-        user_paths.update(timestamp, &candidates);
-        let mut others = JobTallies::new();
-        for (user, candidate) in users.iter().zip(&candidates) {
-            if let Some(path) = user_paths.member(candidate) {
-                let name = [Name::component(path)];
-                self.user_states_seen.push(points, &USER_STATE, name, ALWAYS, &user.states);
-            } else {
-                add_states(&mut others, &user.states);
-            }
+fn push_users(points: &mut Points<'_>, users: &[UserJobs]) {
+    let all = sum_of(users.iter().map(|user| cpus(&user.states)));
+    let candidates: Vec<Candidate<'_>> = users.iter().map(|user| candidate(user, all, points)).collect();
+    points.rank(&candidates);
+    let mut others = JobTallies::new();
+    for (user, candidate) in users.iter().zip(&candidates) {
+        match points.user(candidate) {
+            Some(path) => points.push_words(&USER_STATE, [Name::component(&path)], ALWAYS, &user.states),
+            None => add_states(&mut others, &user.states),
         }
-        self.user_states_seen.forget_absent();
-        self.states_seen.push(points, &OTHERS_STATE, [], ALWAYS, &others);
     }
+    points.push_words(&OTHERS_STATE, [], ALWAYS, &others);
 }
 
 /// A user among those who may have paths; `all`: the CPUs of all users. Only jobs that have started give a user paths.
-fn candidate<'a>(user: &'a UserJobs, all: u64, paths: &UserPaths) -> Candidate<'a> {
+fn candidate<'a>(user: &'a UserJobs, all: u64, points: &Points<'_>) -> Candidate<'a> {
     let cpus = cpus(&user.states);
     let unranked = Candidate {
         uid: user.id,
@@ -381,7 +308,7 @@ fn candidate<'a>(user: &'a UserJobs, all: u64, paths: &UserPaths) -> Candidate<'
         rank: None,
         is_heavy: cpus >= all.div_ceil(10),
     };
-    let may_have_paths = user.has_started || paths.member(&unranked).is_some();
+    let may_have_paths = user.has_started || points.user(&unranked).is_some();
     let rank = Some((cpus, sum(&user.states))).filter(|(cpus, _)| *cpus > 0 && may_have_paths);
     Candidate { rank, ..unranked }
 }

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use slurm_snapshot::{License, Reply, ReplyKind};
 
 use super::{Collect, Collector, Start};
-use crate::levels::{Name, Points, Table};
+use crate::levels::Names::Configured;
+use crate::levels::{Name, Table};
+use crate::named_paths::Points;
 use crate::replies::SurveyReplies;
+use crate::settings::MOST_NAMES;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "licenses",
@@ -19,9 +22,9 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    LICENSE: Level<Table<License>, 1> = ("slurm_licenses.<license>", METRICS,
+    LICENSE: Level<Table<License>, 1> = ("slurm_licenses.<license>", [Configured(MOST_NAMES)], METRICS,
         "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.");
-    LAYER: Level<Table<License>, 2> = ("slurm_licenses.<license>.layer.<nodes>", METRICS,
+    LAYER: Level<Table<License>, 2> = ("slurm_licenses.<license>.layer.<nodes>", [Configured(MOST_NAMES), Configured(MOST_NAMES)], METRICS,
         "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so \
          their sum has no meaning. A libslurm older than 25.05 does not tell layers apart; then a resource \
          with several layers has no points.");
@@ -51,6 +54,7 @@ impl Collect<SurveyReplies> for LicensesCollector {
                 (None, _) => {}
             }
         }
+        points.end();
     }
 }
 
@@ -94,7 +98,7 @@ mod tests {
     fn points(licenses: Vec<License>) -> Vec<String> {
         let all = slurm_snapshot::Licenses { last_update: 1, licenses };
         let mut collector = started(&COLLECTOR, &[]);
-        surveyed(&mut *collector, 60, &SurveyReplies::of(ReplyKind::Licenses, Reply::Licenses(all)))
+        surveyed(&mut collector, 60, &SurveyReplies::of(ReplyKind::Licenses, Reply::Licenses(all)))
     }
 
     fn layer(nodes: Option<&str>, total: Option<u32>, used: u32) -> License {

@@ -2,15 +2,18 @@
 //!
 //! A node counts once here, whatever partitions it is in. FUTURE nodes count only as `future`.
 
-use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares};
+use std::collections::BTreeMap;
+
+use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares, add_to};
 
 use super::{Begin, Collect, Collector, Start};
-use crate::levels::{Name, Points, Table};
+use crate::levels::Names::{Closed, Configured};
+use crate::levels::{Name, OTHER, Table};
+use crate::named_paths::Points;
 use crate::node_events::{self, NodeEvents};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::settings::{EVENTS, Setting, Value};
-use crate::zero_fill::SeenStates;
 
 const EACH: Setting =
     Setting { key: "each", default: Value::Flag(false), comment: "Also each node, with some twenty paths." };
@@ -26,48 +29,43 @@ pub(super) const COLLECTOR: Collector = Collector {
     replies: &[ReplyKind::Nodes],
     start: Start::Survey(|Begin { interval, settings, memory }| {
         let events = || NodeEvents::new(settings.interval(*interval), *memory);
-        Box::new(NodesCollector {
-            each: settings.flag(&EACH),
-            states_seen: SeenStates::default(),
-            events: settings.flag(&EVENTS).then(events),
-        })
+        Box::new(NodesCollector { each: settings.flag(&EACH), events: settings.flag(&EVENTS).then(events) })
     }),
 };
 
 levels! {
     LEVELS:
-    TOTAL: Level<Table<NodeTally>, 0> = ("slurm_nodes.total", SHARES,
+    TOTAL: Level<Table<NodeTally>, 0> = ("slurm_nodes.total", [], SHARES,
         "Nodes: `[collectors.nodes]`, off by default. Each node counts once, even if it is in several \
          partitions.");
-    RECORDS: Level<Table<Nodes>, 0> = ("slurm_nodes.records", OF_RECORDS, "Nodes that are not in the total, and what could not be parsed.");
-    STATE: Level<Table<NodeTally>, 1> = ("slurm_nodes.state.<state>", TALLY,
+    RECORDS: Level<Table<Nodes>, 0> = ("slurm_nodes.records", [], OF_RECORDS, "Nodes that are not in the total, and what could not be parsed.");
+    STATE: Level<Table<NodeTally>, 1> = ("slurm_nodes.state.<state>", [Closed], TALLY,
         "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix. From the \
          first node in a state on there is a point in every round.");
-    FLAG: Level<Table<NodeTally>, 1> = ("slurm_nodes.flag.<flag>", TALLY,
+    FLAG: Level<Table<NodeTally>, 1> = ("slurm_nodes.flag.<flag>", [Closed], TALLY,
         "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
          `powered_down`, `powering_up` and so on. A node may have several.");
-    GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", GPUS, "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.");
-    UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", GPUS, "GPUs without a type.");
-    RESERVED: Level<Table<NodeTally>, 0> = ("slurm_nodes.reserved", SHARES,
+    GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", [Configured(64)], GPUS, "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.");
+    UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", [], GPUS, "GPUs without a type.");
+    RESERVED: Level<Table<NodeTally>, 0> = ("slurm_nodes.reserved", [], SHARES,
         "Nodes in active reservations that are not for maintenance: what is idle there may be used by those for whom it is \
          reserved, and by nobody else. A reservation of some cores of a node has the whole node here.");
-    MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", SHARES, "Nodes in active reservations with the flag MAINT.");
-    SLURMD: Level<Table<u64>, 1> = ("slurm_nodes.slurmd.<release>", SLURMDS,
+    MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", [], SHARES, "Nodes in active reservations with the flag MAINT.");
+    SLURMD: Level<Table<u64>, 1> = ("slurm_nodes.slurmd.<release>", [Configured(32)], SLURMDS,
         "Nodes by the release of their slurmd, with `_` for each point (`22_05_8`), as it was when it registered last: a \
          rolling upgrade. `other` has texts that are no release; `unknown`: nodes that have not registered since slurmctld was started.");
-    DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", OUT, "How long nodes have been drained or draining.");
-    DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", OUT,
+    DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", [], OUT, "How long nodes have been drained or draining.");
+    DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", [], OUT,
         "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
          keeps the time of its reason, and counts only in `slurm_nodes.drained`.");
-    NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", SHARES,
+    NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", [Configured(65_536)], SHARES,
         "Each node: `each = true`, off by default, because with those of `node_state` that makes 19 paths for each \
          node.");
-    NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", ROW, "Further figures of each node.");
+    NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", [Configured(65_536)], ROW, "Further figures of each node.");
 }
 
 struct NodesCollector {
     each: bool,
-    states_seen: SeenStates,
     events: Option<NodeEvents>,
 }
 
@@ -106,18 +104,19 @@ impl Collect<SurveyReplies> for NodesCollector {
         let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
         points.push(&TOTAL, [], &nodes.total);
         points.push(&RECORDS, [], nodes);
-        self.states_seen.push(points, &STATE, [], &[], &nodes.states);
-        self.states_seen.push(points, &FLAG, [], &[], &nodes.flags);
-        for (kind, shares) in &nodes.gpus {
-            match kind.as_str() {
-                "" => points.push(&UNTYPED_GPU, [], shares),
-                kind => points.push(&GPU, [Name::of(kind)], shares),
-            }
+        points.push_words(&STATE, [], &[], &nodes.states);
+        points.push_words(&FLAG, [], &[], &nodes.flags);
+        let mut types = nodes.gpus.clone();
+        if let Some(untyped) = types.remove("") {
+            points.push(&UNTYPED_GPU, [], &untyped);
         }
+        points.push_summed(&GPU, [], &types, Shares::default(), Shares::add);
         points.push(&RESERVED, [], &nodes.reserved);
         points.push(&MAINTENANCE, [], &nodes.maintenance);
         let slurmds = nodes.slurmds.iter().map(|(release, nodes)| (release.replace('.', "_"), *nodes));
-        self.states_seen.push(points, &SLURMD, [], &[], &slurmds.collect());
+        let mut slurmds: BTreeMap<String, u64> = slurmds.collect();
+        let other = slurmds.remove(OTHER).unwrap_or(0);
+        points.push_summed(&SLURMD, [], &slurmds, other, add_to);
         let now = replies.there(ReplyKind::Nodes, timestamp);
         let out = |since: &[i64]| Out { since: since.to_owned(), now };
         points.push(&DRAINED, [], &out(&nodes.drain_since));
@@ -129,6 +128,7 @@ impl Collect<SurveyReplies> for NodesCollector {
         if let Some(events) = &mut self.events {
             node_events::push(points, &events.round(timestamp, nodes));
         }
+        points.end();
     }
 
     fn changed_memory(&mut self) -> Option<String> {
@@ -160,11 +160,8 @@ mod tests {
         };
         let nodes = Nodes { rows: vec![row], ..Nodes::default() };
         let mut collector = started(&COLLECTOR, &[(EACH.key, Value::Flag(true))]);
-        let points = surveyed(
-            &mut *collector,
-            60,
-            &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
-        );
+        let points =
+            surveyed(&mut collector, 60, &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))));
         let of_it: Vec<&String> = points.iter().filter(|point| point.contains(".n1.")).collect();
         let about =
             COLLECTOR.every_level().find(|level| level.below == "slurm_nodes.node.<node>").unwrap().about;
@@ -186,7 +183,7 @@ mod tests {
         };
         let mut collector = started(&COLLECTOR, &[]);
         let points = surveyed(
-            &mut *collector,
+            &mut collector,
             10 * DAY,
             &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
         );

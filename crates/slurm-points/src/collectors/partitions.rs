@@ -7,10 +7,12 @@ use slurm_snapshot::{
 };
 
 use super::{Collect, Collector, Start};
-use crate::levels::{Name, Points, Table};
+use crate::levels::Names::{Closed, Configured};
+use crate::levels::{Name, Table};
+use crate::named_paths::Points;
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
-use crate::zero_fill::SeenStates;
+use crate::settings::MOST_NAMES;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "partitions",
@@ -18,33 +20,28 @@ pub(super) const COLLECTOR: Collector = Collector {
     settings: &[],
     levels: &[LEVELS],
     replies: &[ReplyKind::Nodes, ReplyKind::Jobs],
-    start: Start::Survey(|_| Box::<PartitionsCollector>::default()),
+    start: Start::Survey(|_| Box::new(PartitionsCollector)),
 };
 
 levels! {
     LEVELS:
-    STATE: Level<Table<Partition>, 1> = ("slurm_partitions.<partition>", STATES,
+    STATE: Level<Table<Partition>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], STATES,
         "Each partition, hidden ones too: `[collectors.partitions]`, off by default. It uses the replies of \
          `jobs` and `nodes`, and costs slurmctld both if those are off.");
-    NODES: Level<Table<NodeTally>, 1> = ("slurm_partitions.<partition>", SHARES,
+    NODES: Level<Table<NodeTally>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], SHARES,
         "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.");
-    NODE_STATE: Level<Table<NodeTally>, 2> = ("slurm_partitions.<partition>.state.<state>", TALLY,
+    NODE_STATE: Level<Table<NodeTally>, 2> = ("slurm_partitions.<partition>.state.<state>", [Configured(MOST_NAMES), Closed], TALLY,
         "Its nodes by the one state that sinfo shows, in lower case and without its suffix: jobs do not get \
          nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
          every round.");
-    GPU: Level<Table<Shares>, 2> = ("slurm_partitions.<partition>.gpu.<type>", GPUS,
-        "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`. From the first \
-         GPU of a type on there is a point in every round.");
-    UNTYPED_GPU: Level<Table<Shares>, 1> = ("slurm_partitions.<partition>.untyped_gpu", GPUS, "Its GPUs without a type.");
-    JOBS: Level<Table<PartitionJobs>, 1> = ("slurm_partitions.<partition>", OF_JOBS,
+    GPU: Level<Table<Shares>, 2> = ("slurm_partitions.<partition>.gpu.<type>", [Configured(MOST_NAMES), Configured(64)], GPUS,
+        "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`.");
+    UNTYPED_GPU: Level<Table<Shares>, 1> = ("slurm_partitions.<partition>.untyped_gpu", [Configured(MOST_NAMES)], GPUS, "Its GPUs without a type.");
+    JOBS: Level<Table<PartitionJobs>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], OF_JOBS,
         "Its jobs. A job that waits in several partitions counts in each.");
 }
 
-#[derive(Default)]
-struct PartitionsCollector {
-    states_seen: SeenStates,
-    gpu_types_seen: SeenStates,
-}
+struct PartitionsCollector;
 
 metrics! {
     STATES: Partition =
@@ -72,12 +69,12 @@ impl Collect<SurveyReplies> for PartitionsCollector {
             let name = || Name::of(&partition.name);
             points.push(&STATE, [name()], partition);
             points.push(&NODES, [name()], &partition.total);
-            self.states_seen.push(points, &NODE_STATE, [name()], &[], &partition.states);
+            points.push_words(&NODE_STATE, [name()], &[], &partition.states);
             let mut types = partition.gpus.clone();
             if let Some(untyped) = types.remove("") {
                 points.push(&UNTYPED_GPU, [name()], &untyped);
             }
-            self.gpu_types_seen.push(points, &GPU, [name()], &[], &types);
+            points.push_summed(&GPU, [name()], &types, Shares::default(), Shares::add);
             if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
                 && !jobs.states_only
             {
@@ -85,8 +82,7 @@ impl Collect<SurveyReplies> for PartitionsCollector {
                 points.push(&JOBS, [name()], jobs.partitions.get(&partition.name).unwrap_or(&none));
             }
         }
-        self.states_seen.end(points);
-        self.gpu_types_seen.end(points);
+        points.end();
     }
 }
 
@@ -117,7 +113,7 @@ mod tests {
 
     fn points(replies: &SurveyReplies) -> Vec<String> {
         let mut collector = started(&COLLECTOR, &[]);
-        surveyed(&mut *collector, 60, replies)
+        surveyed(&mut collector, 60, replies)
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
 use super::{Collect, Collector, Start};
-use crate::levels::{Points, Table};
+use crate::levels::Table;
+use crate::named_paths::Points;
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -17,10 +18,10 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    ALL: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.all", METRICS,
+    ALL: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.all", [], METRICS,
         "All reservations together: `[collectors.reservations]`, off by default. There is no path for each, \
          because reservations keep coming with new names and every path is a file that stays.");
-    MAINT: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.maint", METRICS,
+    MAINT: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.maint", [], METRICS,
         "When the next reservation with the MAINT flag begins.");
 }
 
@@ -86,7 +87,7 @@ mod tests {
             let all =
                 slurm_snapshot::Reservations { reservations, ..slurm_snapshot::Reservations::default() };
             let replies = SurveyReplies::of(ReplyKind::Reservations, Reply::Reservations(all));
-            surveyed(&mut *started(&COLLECTOR, &[]), 1000, &replies)
+            surveyed(&mut started(&COLLECTOR, &[]), 1000, &replies)
         };
         let leaf = "c.slurm_reservations.all.gauge-seconds_to_start";
         let both = points(vec![of(1120, true), of(5000, false)]);
@@ -109,7 +110,7 @@ mod tests {
         };
         let mut collector = started(&COLLECTOR, &[]);
         let points = surveyed(
-            &mut *collector,
+            &mut collector,
             1000,
             &SurveyReplies::of(ReplyKind::Reservations, Reply::Reservations(all)),
         );

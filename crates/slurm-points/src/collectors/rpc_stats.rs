@@ -12,7 +12,9 @@ use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, add_
 
 use super::{Begin, Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
-use crate::levels::{Name, Points, Table};
+use crate::levels::Names::{Closed, Ranked};
+use crate::levels::{Name, OTHER, Table};
+use crate::named_paths::Points;
 use crate::rpc_metrics::{CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics};
 use crate::settings::{Setting, Value};
 
@@ -29,23 +31,23 @@ stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users.
     }],
     levels: &[LEVELS],
     replies: &[ReplyKind::Statistics],
-    start: Start::Tick(|Begin { interval, settings, memory }| {
-        Box::new(RpcStats { interval: *interval, history: RpcHistory::new(settings, *memory) })
+    start: Start::Tick(|Begin { interval, settings, .. }| {
+        Box::new(RpcStats { interval: *interval, history: RpcHistory::new(settings) })
     }),
 };
 
 levels! {
     LEVELS:
-    TYPE: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.type.<type>", CALLS,
+    TYPE: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], CALLS,
         "The RPCs that slurmctld has served, by message type, as `sdiag` shows them, for example \
-         `slurm_rpc_stats.type.REQUEST_JOB_INFO`; a type that this program does not know is `type_NUMBER`. \
+         `slurm_rpc_stats.type.REQUEST_JOB_INFO`; types that this program does not know are one sum, `other`. \
          slurmctld counts at most 100 types, since its start or `sdiag --reset`; midnight does not reset \
          them. The figures *in the interval* are the growth between two readings; across a reset there are \
          none.");
-    TYPE_QUEUE: Level<Table<RpcQueue>, 1> = ("slurm_rpc_stats.type.<type>", QUEUE, "");
-    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", TOTAL, "All message types of that table together.");
-    TABLES: Level<Table<(usize, usize)>, 0> = ("slurm_rpc_stats.total", ROWS, "");
-    USER: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.user.<user>", CALLS,
+    TYPE_QUEUE: Level<Table<RpcQueue>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], QUEUE, "");
+    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", [], TOTAL, "All message types of that table together.");
+    TABLES: Level<Table<(usize, usize)>, 0> = ("slurm_rpc_stats.total", [], ROWS, "");
+    USER: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.user.<user>", [Ranked], CALLS,
         "By user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
          file that stays. The top `users` by RPC time in an interval get paths for at least a day; `root` \
          and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the \
@@ -55,14 +57,14 @@ levels! {
          restarts this needs `queue.dir`. A character that is not legal in a path becomes `_`, and the name \
          gets six hexadecimal digits of its hash. A user without a name is `uid_NUMBER`, and so is the \
          second of two users with the same name.");
-    OTHERS: Level<OthersTables, 0> = ("slurm_rpc_stats.others", (CALLS, MEMBERS),
+    OTHERS: Level<OthersTables, 0> = ("slurm_rpc_stats.others", [], (CALLS, MEMBERS),
         "All users without a path of their own, including those whose names are still being looked up. \
          Together with the users' paths they are the whole table. When a user gets or loses paths, the \
          counts since the start move too; the figures in the interval do not jump.");
-    PENDING: Level<Table<u64>, 1> = ("slurm_rpc_stats.pending.<type>", OF_PENDING,
+    PENDING: Level<Table<u64>, 1> = ("slurm_rpc_stats.pending.<type>", [Closed], OF_PENDING,
         "Messages from slurmctld to nodes that wait for an agent, by type. A type without waiting messages \
          has no point.");
-    PENDING_TOTAL: Level<Table<(u64, usize)>, 0> = ("slurm_rpc_stats.pending_total", ALL_PENDING, "All of those messages.");
+    PENDING_TOTAL: Level<Table<(u64, usize)>, 0> = ("slurm_rpc_stats.pending_total", [], ALL_PENDING, "All of those messages.");
 }
 
 const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
@@ -75,10 +77,10 @@ struct RpcStats {
 
 impl Collect<TickOutcome> for RpcStats {
     fn options(&self) -> ReplyOptions {
-        ReplyOptions { rpc: true, users: self.history.has_user_paths(), ..ReplyOptions::default() }
+        ReplyOptions { rpc: true, users: self.history.has_users, ..ReplyOptions::default() }
     }
 
-    fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
+    fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         let Some((reading, statistics)) = outcome.statistics() else { return };
         let Some(rpc) = &statistics.rpc else { return };
         let tables = Tables::of(&rpc.types, &rpc.users);
@@ -89,38 +91,39 @@ impl Collect<TickOutcome> for RpcStats {
         });
         let name = |id| type_name(id, reading.release);
         push_types(&RPC_LEVELS, name, &tables, growth.as_ref(), points);
-        let queues: BTreeMap<u16, &RpcQueue> =
-            rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
-        for (id, queue) in queues {
-            points.push(&TYPE_QUEUE, [Name::of(&name(id.into()))], queue);
+        // Those of types that are not known have no sum.
+        let queues: BTreeMap<&str, &RpcQueue> =
+            rpc.types.iter().filter_map(|row| Some((name(row.id.into()), row.queue.as_ref()?))).collect();
+        for (name, queue) in queues.into_iter().filter(|(name, _)| *name != OTHER) {
+            points.push(&TYPE_QUEUE, [Name::of(name)], queue);
         }
         points.push(&TABLES, [], &(tables.types.len(), tables.users.len()));
         let users = (rpc.users.as_slice(), &tables);
-        self.history.push_users(&RPC_LEVELS, timestamp, users, growth.as_ref(), points);
+        self.history.push_users(&RPC_LEVELS, users, growth.as_ref(), points);
         push_pending(reading.release, rpc, points);
         self.history.keep(reading, tables);
-    }
-
-    fn changed_memory(&mut self) -> Option<String> {
-        self.history.changed_memory()
+        // Across a reset there is no interval in which a user who is absent did nothing.
+        if growth.is_some() {
+            points.end();
+        }
     }
 }
 
 fn push_pending(release: Release, rpc: &RpcTables, points: &mut Points<'_>) {
-    let mut types: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut types: BTreeMap<&str, u64> = BTreeMap::new();
     let Some(pending) = &rpc.pending else { return };
     for row in pending {
-        add_to(types.entry(row.id).or_default(), row.count.into());
+        add_to(types.entry(type_name(row.id, release)).or_default(), row.count.into());
     }
     let count = sum_of(types.values().copied());
-    for (id, count) in types {
-        points.push(&PENDING, [Name::of(&type_name(id, release))], &count);
+    for (name, count) in types {
+        points.push(&PENDING, [Name::of(name)], &count);
     }
     points.push(&PENDING_TOTAL, [], &(count, rpc.dumped.len()));
 }
 
-fn type_name(id: u32, release: Release) -> String {
-    rpc_name(id, release).map_or_else(|| format!("type_{id}"), str::to_owned)
+fn type_name(id: u32, release: Release) -> &'static str {
+    rpc_name(id, release).unwrap_or(OTHER)
 }
 
 rpc_metrics! {

@@ -1,14 +1,17 @@
 //! `slurm_sched_exit`: why the cycles of both schedulers ended, from Slurm 23.11 on.
 //!
-//! A reason that this program does not know keeps its number.
+//! Reasons that this program does not know are one sum.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind, Statistics};
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
-use crate::levels::{Level, Name, Points, Table};
+use crate::levels::Names::Closed;
+use crate::levels::{Level, Name, Table};
+use crate::named_paths::Points;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",
@@ -21,17 +24,17 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    MAIN: Level<Table<Ended>, 1> = ("slurm_sched_exit.main.<reason>", METRICS,
+    MAIN: Level<Table<Ended>, 1> = ("slurm_sched_exit.main.<reason>", [Closed], METRICS,
         "Why the cycles of the main scheduler ended: `end` (the whole queue was done), `max_depth` \
          (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` \
          (licenses), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and \
-         `exit_N` for a reason that a newer slurmctld may add. From Slurm 23.11. Cycles that end for \
+         `other` for reasons that a newer slurmctld may add. From Slurm 23.11. Cycles that end for \
          another reason than `end` leave jobs unexamined; if that is more than a tenth of them for a long \
          time, the limit is too low for the queue.");
-    BACKFILL: Level<Table<Ended>, 1> = ("slurm_sched_exit.bf.<reason>", METRICS,
+    BACKFILL: Level<Table<Ended>, 1> = ("slurm_sched_exit.bf.<reason>", [Closed], METRICS,
         "The same for the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
          (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
-         `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `exit_N`.");
+         `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `other`.");
 }
 
 struct SchedExit {
@@ -61,10 +64,16 @@ impl Collect<TickOutcome> for SchedExit {
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
         for Scheduler { level, reasons, exits } in SCHEDULERS {
             let before = unbroken.and_then(|(old, _)| exits(old));
+            let mut ended: BTreeMap<&str, Ended> = BTreeMap::new();
             for (index, &count) in exits(new).unwrap_or_default().iter().enumerate() {
                 let before = before.and_then(|before| before.get(index));
                 let in_interval = before.and_then(|&old| count.checked_sub(old));
-                points.push(level, [Name::of(&reasons.name(index))], &(count, in_interval));
+                let (sum, grown) = ended.entry(reasons.name(index)).or_insert((0, Some(0)));
+                *sum = sum.saturating_add(count);
+                *grown = grown.zip(in_interval).map(|(grown, more)| grown.saturating_add(more));
+            }
+            for (reason, of) in ended {
+                points.push(level, [Name::of(reason)], &of);
             }
         }
     }
@@ -79,6 +88,7 @@ metrics! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::named_paths::NamedPaths;
     use carbon_wire::Batch;
     use slurm_snapshot::Release;
 
@@ -103,21 +113,25 @@ mod tests {
 
     fn points(exits: &mut SchedExit, reading: &Arc<Reading>) -> Vec<String> {
         let mut batch = Batch::new(60);
-        exits.collect(60, &TickOutcome::Reading(Arc::clone(reading)), &mut Points::new("c", &mut batch));
+        exits.collect(
+            60,
+            &TickOutcome::Reading(Arc::clone(reading)),
+            &mut Points::new("c", &mut batch, &mut NamedPaths::default()),
+        );
         carbon_wire::lines(&batch).lines().map(|line| line.trim_end_matches(" 60").to_owned()).collect()
     }
 
     #[test]
-    fn a_reason_that_no_table_has_is_published_under_its_number() {
+    fn reasons_that_no_table_has_are_one_sum() {
         let mut exits = SchedExit { tick: 30, before: None };
         assert_eq!(
             points(&mut exits, &reading(30.0, &[7], &[])),
             ["c.slurm_sched_exit.main.end.gauge-count 7"]
         );
-        let found = points(&mut exits, &reading(60.0, &[9, 0, 0, 0, 0, 0, 4], &[3]));
+        let found = points(&mut exits, &reading(60.0, &[9, 0, 0, 0, 0, 0, 4, 1], &[3]));
         assert!(found.contains(&"c.slurm_sched_exit.main.end.gauge-interval_count 2".into()), "{found:?}");
-        assert!(found.contains(&"c.slurm_sched_exit.main.exit_6.gauge-count 4".into()), "{found:?}");
-        assert!(!found.iter().any(|point| point.contains("exit_6.gauge-interval")), "unknown before");
+        assert!(found.contains(&"c.slurm_sched_exit.main.other.gauge-count 5".into()), "{found:?}");
+        assert!(!found.iter().any(|point| point.contains("other.gauge-interval")), "unknown before");
         assert!(!found.iter().any(|point| point.contains("bf.end.gauge-interval")), "unknown before");
     }
 }

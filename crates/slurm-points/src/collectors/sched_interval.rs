@@ -8,7 +8,8 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics, one_more};
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Interval, Reset};
-use crate::levels::{Points, Table};
+use crate::levels::Table;
+use crate::named_paths::Points;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_interval",
@@ -21,7 +22,7 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    ALL: Level<Table<IntervalValues>, 0> = ("slurm_sched_interval", METRICS,
+    ALL: Level<Table<IntervalValues>, 0> = ("slurm_sched_interval", [], METRICS,
         "What the schedulers did since the last reading, from the growth of slurmctld's counters: exact, not \
          truncated, and correct even if a 32-bit sum wrapped. No point is published for an interval in which \
          the counters were reset or a clock was set, or that is longer than three ticks, and no mean without a \

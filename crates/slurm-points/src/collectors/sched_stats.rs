@@ -6,7 +6,8 @@ use slurm_snapshot::{ReplyKind, Statistics};
 
 use super::{Collect, Collector, Start, TickOutcome};
 use crate::derive;
-use crate::levels::{Points, Table};
+use crate::levels::Table;
+use crate::named_paths::Points;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_stats",
@@ -19,7 +20,7 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    ALL: Level<Table<Statistics>, 0> = ("slurm_sched_stats", METRICS,
+    ALL: Level<Table<Statistics>, 0> = ("slurm_sched_stats", [], METRICS,
         "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
          print has no point, such as a mean without a cycle. \"The last reset\" is midnight UTC, slurmctld's \
          start or `sdiag --reset`, whichever came last.");

@@ -5,7 +5,9 @@ use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, d
 
 use super::{Begin, Collect, Collector, Start};
 use crate::derive::{self, Tables, seconds_since, whole_seconds};
-use crate::levels::{Name, Points, Table};
+use crate::levels::Names::{Closed, Ranked};
+use crate::levels::{Name, OTHER, Table};
+use crate::named_paths::Points;
 use crate::replies::SurveyReplies;
 use crate::rpc_metrics::{CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics};
 use crate::settings::{Setting, Value};
@@ -22,28 +24,28 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
     }],
     levels: &[LEVELS],
     replies: &[ReplyKind::Slurmdbd],
-    start: Start::Survey(|Begin { interval, settings, memory }| {
-        let history = RpcHistory::new(settings, *memory);
-        Box::new(Slurmdbd { interval: settings.interval(*interval), history })
+    start: Start::Survey(|Begin { interval, settings, .. }| {
+        let interval = settings.interval(*interval);
+        Box::new(Slurmdbd { interval, history: RpcHistory::new(settings) })
     }),
 };
 
 levels! {
     LEVELS:
-    TYPE: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.type.<type>", CALLS,
+    TYPE: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.type.<type>", [Closed], CALLS,
         "The RPCs that slurmdbd has served, by message type, as `sacctmgr show stats` has them, for instance \
-         `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. A type that this program does \
-         not know is `type_NUMBER`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
+         `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. Types that this program does \
+         not know are one sum, `other`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
          are among them (`DBD_GET_STATS`). slurmdbd tells them to SlurmUser, to root, and to users with \
          `AdminLevel=Admin`; an operator is refused. The figures *of the interval* are the growth between two readings; \
          across a restart of slurmdbd or `sacctmgr clear stats` there are none. Where the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the database: its disk, \
          `innodb_buffer_pool_size`, a purge or a backup.");
-    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_slurmdbd.total", TOTAL, "All message types together.");
-    USER: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.user.<user>", CALLS,
+    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_slurmdbd.total", [], TOTAL, "All message types together.");
+    USER: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.user.<user>", [Ranked], CALLS,
         "By user: only if `users` in `[collectors.slurmdbd]` is above 0, limited as in \
          `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.");
-    OTHERS: Level<OthersTables, 0> = ("slurm_slurmdbd.others", (CALLS, MEMBERS), "All users without a path of their own.");
-    ROLLUP: Level<Table<Period>, 1> = ("slurm_slurmdbd.rollup.<period>", OF_ROLLUP,
+    OTHERS: Level<OthersTables, 0> = ("slurm_slurmdbd.others", [], (CALLS, MEMBERS), "All users without a path of their own.");
+    ROLLUP: Level<Table<Period>, 1> = ("slurm_slurmdbd.rollup.<period>", [Closed], OF_ROLLUP,
         "The roll-ups of this cluster, by `hour`, `day` and `month`: slurmdbd adds up the usage of the period that is over, \
          for `sreport`, once an hour. Since slurmdbd's start or `sacctmgr clear stats`; a period that was not rolled up \
          since has `age` alone. slurmdbd counts a roll-up that has failed as one that was made: its log has the error.");
@@ -83,10 +85,10 @@ metrics! {
 
 impl Collect<SurveyReplies> for Slurmdbd {
     fn options(&self) -> ReplyOptions {
-        ReplyOptions { users: self.history.has_user_paths(), ..ReplyOptions::default() }
+        ReplyOptions { users: self.history.has_users, ..ReplyOptions::default() }
     }
 
-    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+    fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(reading) = replies.reading(ReplyKind::Slurmdbd) else { return };
         let Some(Reply::Slurmdbd(statistics)) = &reading.reply else { return };
         let DbdStatistics { since, types, users, rollups } = &**statistics;
@@ -99,21 +101,21 @@ impl Collect<SurveyReplies> for Slurmdbd {
         });
         push_types(&RPC_LEVELS, type_name, &tables, growth.as_ref(), points);
         let users = (users.as_slice(), &tables);
-        self.history.push_users(&RPC_LEVELS, timestamp, users, growth.as_ref(), points);
+        self.history.push_users(&RPC_LEVELS, users, growth.as_ref(), points);
         for (period, rollup) in rollups {
             let age = rollup.end.map(|end| seconds_since(end, whole_seconds(reading.time)));
             points.push(&ROLLUP, [Name::of(period)], &(rollup.clone(), age));
         }
         self.history.keep(reading, tables);
-    }
-
-    fn changed_memory(&mut self) -> Option<String> {
-        self.history.changed_memory()
+        // Across a reset there is no interval in which a user who is absent did nothing.
+        if growth.is_some() {
+            points.end();
+        }
     }
 }
 
-fn type_name(id: u32) -> String {
-    dbd_rpc_name(id).map_or_else(|| format!("type_{id}"), str::to_owned)
+fn type_name(id: u32) -> &'static str {
+    dbd_rpc_name(id).unwrap_or(OTHER)
 }
 
 #[cfg(test)]
@@ -126,6 +128,7 @@ mod tests {
     use super::super::SurveyCollector;
     use super::super::tests::started;
     use super::*;
+    use crate::collecting::Running;
 
     const START: i64 = 1_700_000_000;
 
@@ -148,7 +151,7 @@ mod tests {
         }
     }
 
-    fn round(collector: &mut SurveyCollector, minute: u32, reply: DbdStatistics) -> Vec<String> {
+    fn round(collector: &mut Running<SurveyCollector>, minute: u32, reply: DbdStatistics) -> Vec<String> {
         let reading = Reading {
             time: f64::from(minute) * 60.0 + 1_700_000_000.5,
             reply: Some(Reply::Slurmdbd(Box::new(reply))),
@@ -158,7 +161,7 @@ mod tests {
         replies.insert(ReplyKind::Slurmdbd, Arc::new(reading));
         let timestamp = START + i64::from(minute) * 60;
         let mut batch = Batch::new(timestamp);
-        collector.collect(timestamp, &replies, &mut Points::new("c", &mut batch));
+        collector.collect(timestamp, &replies, "c", &mut batch);
         let lines = carbon_wire::lines(&batch);
         lines.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
     }
@@ -171,15 +174,15 @@ mod tests {
     #[test]
     fn what_has_grown_is_of_the_interval_and_nothing_is_across_a_restart_of_slurmdbd() {
         let mut collector = started(&COLLECTOR, &[]);
-        let lines = round(&mut *collector, 0, statistics(5, 10));
+        let lines = round(&mut collector, 0, statistics(5, 10));
         assert!(has(&lines, "type.DBD_GET_STATS.gauge-count 10"), "{lines:#?}");
-        assert!(has(&lines, "type.type_1999.gauge-mean_time 5"));
+        assert!(has(&lines, "type.other.gauge-mean_time 5"));
         assert!(!lines.iter().any(|line| line.contains("calls_per_minute") || line.contains(".user.")));
-        let lines = round(&mut *collector, 1, statistics(5, 40));
+        let lines = round(&mut collector, 1, statistics(5, 40));
         assert!(has(&lines, "type.DBD_GET_STATS.gauge-calls_per_minute 30"), "{lines:#?}");
-        assert!(has(&lines, "type.type_1999.gauge-calls_per_minute 0"));
+        assert!(has(&lines, "type.other.gauge-calls_per_minute 0"));
         assert!(has(&lines, "total.gauge-interval_mean_time 15"));
-        let lines = round(&mut *collector, 2, statistics(6, 60));
+        let lines = round(&mut collector, 2, statistics(6, 60));
         assert!(has(&lines, "total.gauge-count 61"));
         assert!(!lines.iter().any(|line| line.contains("calls_per_minute")), "its counters were reset");
     }
@@ -187,9 +190,9 @@ mod tests {
     #[test]
     fn users_with_paths_and_the_others_are_the_whole_table() {
         let mut collector = started(&COLLECTOR, &[("users", Value::Users(1))]);
-        assert!(collector.options().users);
-        round(&mut *collector, 0, statistics(5, 10));
-        let lines = round(&mut *collector, 1, statistics(5, 40));
+        assert!(collector.collector.options().users);
+        round(&mut collector, 0, statistics(5, 10));
+        let lines = round(&mut collector, 1, statistics(5, 40));
         assert!(has(&lines, "user.ann.gauge-count 40"), "{lines:#?}");
         assert!(has(&lines, "others.gauge-count 40") && has(&lines, "others.gauge-members 1"));
     }
@@ -200,8 +203,7 @@ mod tests {
         let month = DbdRollup { end: Some(START - 86_400), ..DbdRollup::default() };
         let rollups = [("hour".to_owned(), hour), ("month".to_owned(), month)].into();
         let mut collector = started(&COLLECTOR, &[]);
-        let lines =
-            round(&mut *collector, 0, DbdStatistics { since: 5, rollups, ..DbdStatistics::default() });
+        let lines = round(&mut collector, 0, DbdStatistics { since: 5, rollups, ..DbdStatistics::default() });
         let of = |period: &str| -> Vec<&str> {
             let start = format!("c.slurm_slurmdbd.rollup.{period}.gauge-");
             lines.iter().filter_map(|line| line.strip_prefix(&start)).collect()

@@ -2,8 +2,11 @@
 
 use super::EventsOfRound;
 use super::counts::{ClassCounts, EventCounts};
-use crate::levels::{Name, Points, Table};
+use crate::levels::Names::{Closed, Configured};
+use crate::levels::{Name, Table};
 use crate::metric::MetricTotals;
+use crate::named_paths::Points;
+use crate::settings::MOST_NAMES;
 
 /// Of a round, and since the first start.
 type Sums<T> = (Table<T>, MetricTotals<T>);
@@ -13,19 +16,19 @@ type OfClass = (Table<ClassCounts>, Sums<ClassCounts>);
 
 levels! {
     pub(crate) LEVELS:
-    TOTAL: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", (EVENTS, MetricTotals(EVENTS)),
+    TOTAL: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", [], (EVENTS, MetricTotals(EVENTS)),
         "Outages, reboots and restarts of slurmd: `events = true` in `[collectors.nodes]`. An outage lasts from the first round in which \
          a node is out of service to the first in which it is back; what is over within two rounds may be missed. Maintenance, power \
          saving and draining with jobs are no outages. An outage that was there at the first start counts only when it \
          ends, and without its time. docs/development/node-events.md has every rule.");
-    WATCH: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", (WATCHED, MetricTotals(WATCHED)), "");
-    CLASS: Level<OfClass, 1> = ("slurm_nodes.events.class.<class>", CLASSES,
+    WATCH: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", [], (WATCHED, MetricTotals(WATCHED)), "");
+    CLASS: Level<OfClass, 1> = ("slurm_nodes.events.class.<class>", [Closed], CLASSES,
         "Outages by class: `down`; `fail` (set by an administrator, and no job left); `reboot` (by `scontrol reboot`); `drained` (and no \
          job left). An outage belongs to the worst class that it came to, in this order. `outage_seconds` divided by \
          `ended_timed` is the mean time to repair; `drained` is a decision, and belongs to no such mean.");
-    PARTITION: Level<Sums<EventCounts>, 1> = ("slurm_nodes.events.partition.<partition>.total", (EVENTS, MetricTotals(EVENTS)),
+    PARTITION: Level<Sums<EventCounts>, 1> = ("slurm_nodes.events.partition.<partition>.total", [Configured(MOST_NAMES)], (EVENTS, MetricTotals(EVENTS)),
         "The same of the nodes that are in one partition when it happens. A node in two partitions counts in each.");
-    PARTITION_CLASS: Level<OfClass, 2> = ("slurm_nodes.events.partition.<partition>.class.<class>", CLASSES, "By partition and class.");
+    PARTITION_CLASS: Level<OfClass, 2> = ("slurm_nodes.events.partition.<partition>.class.<class>", [Configured(MOST_NAMES), Closed], CLASSES, "By partition and class.");
 }
 
 /// Words for [`EventCounts::classes`].

@@ -11,7 +11,7 @@ use slurm_snapshot::{
 
 use super::tests::started;
 use super::{COLLECTORS, Start};
-use crate::levels::{DocumentedLevel, Points};
+use crate::levels::DocumentedLevel;
 use crate::replies::SurveyReplies;
 
 const NOW: i64 = 1_700_000_000;
@@ -80,7 +80,7 @@ fn no_figure_that_ages_stands_still_while_slurmctld_says_that_nothing_has_change
         let mut running = started(collector, &[]);
         let mut round = |timestamp| -> BTreeMap<String, f64> {
             let mut batch = Batch::new(timestamp);
-            running.collect(timestamp, &replies, &mut Points::new("c", &mut batch));
+            running.collect(timestamp, &replies, "c", &mut batch);
             batch.points().map(|point| (point.path().to_owned(), point.value())).collect()
         };
         let (before, after) = (round(NOW), round(NOW + 200));

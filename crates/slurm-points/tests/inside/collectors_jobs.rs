@@ -1,6 +1,8 @@
 //! The points of jobs.
 
-use slurm_snapshot::{Expecting, PartitionJobs, Reply, Starts};
+use std::collections::BTreeMap;
+
+use slurm_snapshot::{Expecting, NamedJobs, PartitionJobs, Reply, Starts};
 
 use super::super::tests::{has_all, remembering, started, surveyed};
 use super::*;
@@ -37,10 +39,11 @@ fn queue() -> Jobs {
         started: Some(started),
         expected,
         partitions: BTreeMap::from([("gpu.a".to_owned(), partition)]),
-        qos: BTreeMap::from([(
-            "".to_owned(),
-            NamedJobs { states: tallies(&[("pending", 3)]), has_started: false },
-        )]),
+        qos: NamedRows {
+            names: [("".to_owned(), NamedJobs { states: tallies(&[("pending", 3)]), has_started: false })]
+                .into(),
+            ..NamedRows::default()
+        },
         ..Jobs::default()
     }
 }
@@ -53,7 +56,7 @@ fn where_states_alone_are_known_nothing_else_has_a_point() {
         let jobs = Jobs { states: tallies(jobs), states_only: true, ..Jobs::default() };
         SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
     };
-    let points = surveyed(&mut *collector, 1000, &of(&[("pending", 3), ("completing", 1)]));
+    let points = surveyed(&mut collector, 1000, &of(&[("pending", 3), ("completing", 1)]));
     let expected = [
         "total.gauge-jobs 4",
         "total.gauge-unparsed 0",
@@ -62,7 +65,7 @@ fn where_states_alone_are_known_nothing_else_has_a_point() {
         "state.running.gauge-jobs 0",
     ];
     assert_eq!(points, expected.map(|point| format!("c.slurm_jobs.{point}")));
-    let points = surveyed(&mut *collector, 1060, &of(&[]));
+    let points = surveyed(&mut collector, 1060, &of(&[]));
     assert!(points.contains(&"c.slurm_jobs.state.completing.gauge-jobs 0".to_owned()), "{points:?}");
 }
 
@@ -70,7 +73,7 @@ fn where_states_alone_are_known_nothing_else_has_a_point() {
 fn a_queue_becomes_paths_by_state_reason_and_partition() {
     let mut collector = started(&COLLECTOR, &[]);
     let points =
-        surveyed(&mut *collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue()))));
+        surveyed(&mut collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue()))));
     let expected = [
         "c.slurm_jobs.total.gauge-jobs 4",
         "c.slurm_jobs.state.completing.gauge-jobs 1",
@@ -114,7 +117,7 @@ fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
     let jobs = Jobs { users, ..Jobs::default() };
     let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
     let points =
-        surveyed(&mut *collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs))));
+        surveyed(&mut collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs))));
     let users: Vec<&String> =
         points.iter().filter(|p| p.contains(".user.") && p.contains("pending.gauge-cpus")).collect();
     assert_eq!(
@@ -123,28 +126,27 @@ fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
         "the first two are he and one without a name"
     );
     assert!(points.contains(&"c.slurm_jobs.others.state.pending.gauge-cpus 705".to_owned()), "{points:#?}");
-    assert!(collector.changed_memory().unwrap().contains("ann"));
-    let later = surveyed(
-        &mut *collector,
-        1000 + 3 * 86_400,
-        &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default())),
-    );
-    assert!(
-        !later.iter().any(|point| point.contains(".user.")),
-        "no zero for jobs that are counted elsewhere"
-    );
+    assert!(collector.paths.changed_memory().unwrap().contains("ann"));
+    let none = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));
+    let later = surveyed(&mut collector, 1060, &none);
+    let of_users: Vec<&String> = later.iter().filter(|point| point.contains(".user.")).collect();
+    assert!(of_users.iter().any(|point| point.ends_with("ann.state.pending.gauge-cpus 0")), "{later:#?}");
+    assert!(of_users.iter().all(|point| point.ends_with(" 0")), "{of_users:#?}");
+    let later = surveyed(&mut collector, 1120, &none);
+    assert!(!later.iter().any(|point| point.contains(".user.")), "{later:#?}");
 }
 
 fn jobs_of(kind: &str, names: impl IntoIterator<Item = (String, bool)>) -> SurveyReplies {
     let named = |(name, has_started)| (name, NamedJobs { states: tallies(&[("pending", 1)]), has_started });
-    let (named, mut jobs) = (names.into_iter().map(named).collect(), Jobs::default());
+    let names = names.into_iter().map(named).collect();
+    let (named, mut jobs) = (NamedRows { names, ..NamedRows::default() }, Jobs::default());
     *(if kind == "account" { &mut jobs.accounts } else { &mut jobs.qos }) = named;
     SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
 }
 
 /// `sbatch -H -A rnd$i` by anybody made 15 files each, and a zero in each of them in every round; from 24.11 on `sbatch -q rnd$i` too.
 #[test]
-fn invented_accounts_and_qos_make_no_series_and_a_slot_that_is_free_again_no_zeroes() {
+fn invented_accounts_and_qos_make_no_series_and_a_slot_that_is_free_again_one_last_zero() {
     invented("account", ["no_account", "other_accounts", "account.physics"]);
     invented("qos", ["no_qos", "other_qos", "qos.physics"]);
 }
@@ -154,7 +156,7 @@ fn invented(kind: &str, expected: [&str; 3]) {
     let mut collector = started(&COLLECTOR, &[(ACCOUNTS.key, Value::Names(2))]);
     let real = ["", "physics"].map(|name| (name.to_owned(), true));
     let invented = (0..150).map(|n| (format!("rnd{n}"), false));
-    let points = surveyed(&mut *collector, 0, &jobs_of(real.into_iter().chain(invented).collect()));
+    let points = surveyed(&mut collector, 0, &jobs_of(real.into_iter().chain(invented).collect()));
     let levels = |points: &[String]| {
         let of = |point: &&String| point.contains(kind) && point.contains("pending.gauge-jobs");
         points.iter().filter(of).cloned().collect::<Vec<_>>()
@@ -166,42 +168,43 @@ fn invented(kind: &str, expected: [&str; 3]) {
     for (path, jobs) in expected.iter().zip(jobs) {
         assert!(points.contains(&format!("{path}{jobs}")), "{path} {points:#?}");
     }
-    let memory = collector.changed_memory().unwrap();
+    let memory = collector.paths.changed_memory().unwrap();
     assert!(memory.contains("physics") && !memory.contains("rnd"), "{memory}");
     let mut again = remembering(&COLLECTOR, &[(ACCOUNTS.key, Value::Names(2))], Some(&memory));
-    let points = surveyed(&mut *again, 60, &jobs_of(Vec::new()));
+    let points = surveyed(&mut again, 60, &jobs_of(Vec::new()));
     let of: Vec<_> =
         points.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
     assert_eq!(of, [&format!("{} 0", expected[2])], "another start knows which kind of name has paths");
     let zero = format!("{} 0", expected[2]);
-    assert!(surveyed(&mut *collector, 29 * 86_400, &jobs_of(Vec::new())).contains(&zero));
-    let later = surveyed(&mut *collector, 30 * 86_400, &jobs_of(Vec::new()));
+    assert!(surveyed(&mut collector, 29 * 86_400, &jobs_of(Vec::new())).contains(&zero));
+    let later = surveyed(&mut collector, 30 * 86_400, &jobs_of(vec![("physics".to_owned(), false)]));
+    let of: Vec<_> =
+        later.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
+    assert_eq!(of, [&zero], "its last round, while its jobs are among the others");
+    let later = surveyed(&mut collector, 30 * 86_400 + 60, &jobs_of(Vec::new()));
     assert!(!later.iter().any(|point| point.contains("physics")), "{later:#?}");
 }
 
-/// One held job with `-q a,b` counted as two of the other QOS, and `-q high,high` twice.
+/// The reader has counted each job with another QOS once.
 #[test]
-fn a_job_counts_once_in_each_of_its_qos_and_once_in_the_others() {
-    let names = [
-        ("high", true),
-        ("normal", true),
-        ("high,,high,", false),
-        ("normal,high", false),
-        ("a,b,high", false),
-        ("a,b", false),
-        ("", false),
-        (",", false),
-    ];
+fn the_rest_of_the_rows_is_among_the_others() {
     let mut collector = started(&COLLECTOR, &[]);
-    let jobs = jobs_of("qos", names.map(|(name, has_started)| (name.to_owned(), has_started)));
-    let points = surveyed(&mut *collector, 0, &jobs);
+    let names = ["high", "x", ""].map(|name| {
+        (name.to_owned(), NamedJobs { states: tallies(&[("pending", 3)]), has_started: name == "high" })
+    });
+    let qos = NamedRows { names: names.into(), rest: tallies(&[("pending", 40)]) };
+    let jobs = Jobs { qos, ..Jobs::default() };
+    let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
+    let points = surveyed(&mut collector, 0, &replies);
     let of = |point: &&String| point.contains("qos") && point.contains("pending.gauge-jobs");
     let mut seen: Vec<&str> = points.iter().filter(of).map(String::as_str).collect();
     seen.sort_unstable();
-    let expected = [("no_qos", 2), ("other_qos", 2), ("qos.high", 4), ("qos.normal", 2)];
+    let expected = [("no_qos", 3), ("other_qos", 43), ("qos.high", 3)];
     let expected =
         expected.map(|(level, jobs)| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs {jobs}"));
     assert_eq!(seen, expected);
+    let kept = collector.collector.kept_names(&collector.paths);
+    assert_eq!((kept.qos, kept.accounts.len()), (["high".to_owned()].into(), 0));
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn a_user_whose_jobs_never_started_gets_no_paths() {
     let mut paths = |at, users: Vec<UserJobs>| {
         let jobs = Jobs { users, ..Jobs::default() };
         let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
-        let points = surveyed(&mut *collector, at, &replies);
+        let points = surveyed(&mut collector, at, &replies);
         points
             .into_iter()
             .filter(|point| point.contains(".user.") && point.contains("pending.gauge-jobs"))
@@ -239,8 +242,8 @@ fn a_user_whose_jobs_never_started_gets_no_paths() {
 fn the_same_reply_again_tells_of_no_start_and_of_longer_waits() {
     let mut collector = started(&COLLECTOR, &[]);
     let findings = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue())));
-    surveyed(&mut *collector, 1000, &findings);
-    let again = surveyed(&mut *collector, 1060, &findings);
+    surveyed(&mut collector, 1000, &findings);
+    let again = surveyed(&mut collector, 1060, &findings);
     assert!(again.contains(&"c.slurm_jobs.waiting.gauge-wait_max 960".to_owned()), "{again:#?}");
     let started: Vec<&String> = again.iter().filter(|point| point.contains("started")).collect();
     assert_eq!(started.len(), 2, "no wait of jobs that did not start: {started:?}");

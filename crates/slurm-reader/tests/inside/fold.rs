@@ -19,7 +19,11 @@ const OPTIONS: ReplyOptions = ReplyOptions {
 };
 
 fn counted(jobs: &[Job<'_>]) -> Jobs {
-    let mut fold = JobsFold::new(NOW, NOW + 2, Some(NOW - 60), OPTIONS);
+    counted_with(None, jobs)
+}
+
+fn counted_with(kept: Option<KeptNames>, jobs: &[Job<'_>]) -> Jobs {
+    let mut fold = JobsFold::new(NOW, NOW + 2, Some(NOW - 60), OPTIONS, kept);
     for job in jobs {
         fold.add(job);
     }
@@ -57,11 +61,54 @@ fn each_partition_in_a_list_counts_once() {
     assert_eq!(pending, [("debug", 1), ("gpu", 1)]);
 }
 
-/// A text of 1,024 bytes has hundreds of names. If each were a row, a few thousand jobs of one user would make the reply too long.
+fn pending(rows: &NamedRows) -> Vec<(&str, u64)> {
+    let pending = |states: &JobTallies| states.get("pending").map_or(0, |tally| tally.jobs);
+    let names = rows.names.iter().map(|(name, jobs)| (name.as_str(), pending(&jobs.states)));
+    names.chain([("rest", pending(&rows.rest))]).collect()
+}
+
+/// From 24.11 on a pending job has the text that its user has written. One with `-q a,b` counted as two of the other QOS, and `-q high,high`
+/// twice.
 #[test]
-fn a_text_with_several_qos_is_one_row() {
-    let jobs = counted(&[Job { qos: b"high,,HIGH,normal,", ..one() }, Job { qos: b"", ..one() }]);
-    assert_eq!(jobs.qos.keys().collect::<Vec<_>>(), ["", "high,,high,normal,"]);
+fn a_job_with_several_qos_counts_in_each_that_is_kept_and_once_in_the_rest() {
+    let texts = ["high", "normal", "high,,HIGH,", "normal,high", "a,b,high", "a,b", "", ",", "a"];
+    let jobs = texts.map(|qos| Job { qos: qos.as_bytes(), ..one() });
+    let names = ["high", "normal", "unused"].map(str::to_owned).into();
+    let kept = counted_with(Some(KeptNames { qos: names, ..KeptNames::default() }), &jobs);
+    assert_eq!(pending(&kept.qos), [("", 2), ("a", 1), ("high", 4), ("normal", 2), ("rest", 2)]);
+    let every = counted(&jobs);
+    let expected = [("", 2), ("a", 3), ("b", 2), ("high", 4), ("normal", 2), ("rest", 0)];
+    assert_eq!(pending(&every.qos), expected, "a command shows all of them");
+}
+
+/// 15,000 held jobs, each with an account of 990 bytes, made a line of over 64 MiB, and nothing was read any more.
+#[test]
+fn invented_accounts_are_at_most_so_many_rows_and_take_nobodys_row_away() {
+    let of = |account: &'static [u8], started| Job {
+        account,
+        state: u32::from(started),
+        has_nodes: started,
+        ..one()
+    };
+    let invented = |n: usize| [&[0xff; 980][..], format!("{n:08}").as_bytes()].concat();
+    let names: Vec<Vec<u8>> = (0..MOST_ROWS + 500).map(invented).collect();
+    let kept = KeptNames { accounts: ["kept".to_owned()].into(), ..KeptNames::default() };
+    let mut fold = JobsFold::new(NOW, NOW + 2, None, OPTIONS, Some(kept));
+    names.iter().for_each(|account| fold.add(&Job { account, ..one() }));
+    for job in [of(b"kept", false), of(b"runs", true), of(b"runs", false), of(b"", false), of(b"late", false)]
+    {
+        fold.add(&job);
+    }
+    names.iter().take(10).for_each(|account| fold.add(&Job { account, ..one() }));
+    let rows = fold.finish().accounts;
+    assert_eq!(rows.names.len(), MOST_ROWS + 3);
+    assert!(["kept", "runs", ""].iter().all(|name| rows.names.contains_key(*name)));
+    assert_eq!(rows.rest["pending"].jobs, 501, "those above the bound, and one that came later");
+    let all = rows.names.values().map(|jobs| &jobs.states).chain([&rows.rest]);
+    assert_eq!(sum(all.flat_map(|states| states.values())).jobs, names.len() as u64 + 15);
+    assert!(rows.names.keys().all(|name| name.len() <= slurm_snapshot::LONGEST_NAME));
+    let line = serde_json::to_vec(&rows).unwrap().len();
+    assert!(line < 8 << 20, "{line} bytes");
 }
 
 #[test]
@@ -169,14 +216,14 @@ fn reasons_are_those_of_pending_jobs() {
         Job { state: 5, reason: 24, ..one() },
     ]);
     assert_eq!(jobs.pending_reasons["BeginTime"].jobs, 1);
-    assert_eq!(jobs.pending_reasons["reason_60000"].jobs, 1);
+    assert_eq!(jobs.pending_reasons["other"].jobs, 1);
     assert_eq!(jobs.pending_reasons.len(), 2);
 }
 
 #[test]
 fn names_that_are_no_text_stay_apart() {
     let jobs = counted(&[Job { account: b"\xff", ..one() }, Job { account: b"\xfe", ..one() }]);
-    assert_eq!(jobs.accounts.len(), 2);
+    assert_eq!(jobs.accounts.names.len(), 2);
 }
 
 /// A name that anybody can invent shows itself by jobs that wait, or that were cancelled before they started.
@@ -191,7 +238,7 @@ fn a_name_has_started_once_one_of_its_jobs_has_had_nodes() {
         of(b"real", 3, true),
         Job { user: 7, ..of(b"boots", 1 | 1 << 14 | 1 << 18, true) },
     ]);
-    let started = |name: &str| jobs.accounts[name].has_started;
+    let started = |name: &str| jobs.accounts.names[name].has_started;
     let names = ["held", "cancelled", "planned", "real", "boots"];
     assert_eq!(names.map(started), [false, false, false, true, true]);
     assert_eq!(jobs.users.iter().map(|user| user.has_started).collect::<Vec<_>>(), [true, true]);
@@ -238,8 +285,7 @@ proptest! {
         let tally = |job: &Job<'_>| JobTally { oldest: is_pending(job).then_some(job.submit_time), ..job.tally };
         let total = sum(list.iter().map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.states.values()), total);
-        prop_assert_eq!(sum(jobs.accounts.values().flat_map(|account| account.states.values())), total);
-        prop_assert_eq!(sum(jobs.qos.values().flat_map(|qos| qos.states.values())), total);
+        prop_assert_eq!(sum(jobs.accounts.names.values().flat_map(|account| account.states.values())), total);
         prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.values())), total);
         let pending = sum(list.iter().filter(|job| is_pending(job)).map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
@@ -250,7 +296,10 @@ proptest! {
         prop_assert_eq!(planned.records + overdue.records + unplanned.records, records);
         prop_assert_eq!(starts.is_some(), planned.records > 0);
         let (mut in_partitions, mut pending) = (JobTally::default(), JobTally::default());
+        let mut in_qos = JobTally::default();
         for job in &list {
+            let names = job.qos.split(|&byte| byte == b',').filter(|name| !name.is_empty()).count();
+            (0..names.max(1)).for_each(|_| in_qos.add(tally(job)));
             // In these lists no name occurs twice.
             let names = job.partition.split(|&byte| byte == b',').filter(|name| !name.is_empty()).count();
             for _ in 0..names.max(1) {
@@ -262,6 +311,8 @@ proptest! {
         }
         let states = jobs.partitions.values().flat_map(|partition| partition.states.values());
         prop_assert_eq!(sum(states), in_partitions);
+        prop_assert_eq!(sum(jobs.qos.names.values().flat_map(|qos| qos.states.values())), in_qos);
+        prop_assert_eq!(jobs.qos.rest.len() + jobs.accounts.rest.len(), 0);
         let reasons = jobs.partitions.values().flat_map(|partition| partition.pending_reasons.values());
         prop_assert_eq!(sum(reasons), pending);
     }

@@ -132,7 +132,7 @@ impl Daemon {
         self.remember(i64::MAX);
         let Self { cluster, queue, readers, .. } = self;
         let name = cluster.name().map(str::to_owned);
-        let memory: &dyn Fn(_) -> _ = &|collector| remembering::memory(queue, collector, name.as_deref());
+        let memory: &dyn Fn(&str) -> _ = &|collector| remembering::memory(queue, collector, name.as_deref());
         match plan.cluster {
             ClusterChange::Another => cluster.replace(&config, readers, memory),
             ClusterChange::Collectors(changed) => cluster.reconfigure(&config, &changed, readers, memory),

@@ -94,10 +94,11 @@ impl Daemon {
         }
         let cluster = self.cluster.name().map(str::to_owned);
         // Without a name it may be of the cluster whose memory it began with.
-        let before = |collector| stored(&self.queue, collector).map_or_else(String::new, |(name, _)| name);
+        let before =
+            |collector: &str| stored(&self.queue, collector).map_or_else(String::new, |(name, _)| name);
         let memories = self.cluster.collecting.changed_memories().map(|(collector, memory)| {
-            let of = cluster.clone().unwrap_or_else(|| before(collector));
-            (key(collector), format!("{of}\n{memory}").into_bytes().into())
+            let of = cluster.clone().unwrap_or_else(|| before(&collector));
+            (key(&collector), format!("{of}\n{memory}").into_bytes().into())
         });
         let memories: Vec<_> = memories.collect();
         if !memories.is_empty() {

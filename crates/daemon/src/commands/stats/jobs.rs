@@ -1,13 +1,9 @@
 //! `stats --jobs`: whose jobs run and wait, at the moment of an alert. One reply of slurmctld, counted by the reader.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_points::derive::seconds_since;
-use slurm_snapshot::{
-    JobTallies, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request, add_states, qos_in,
-};
+use slurm_snapshot::{JobTallies, JobTally, Jobs, NamedRows, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::read_whole;
 use super::table::{Moment, Row, Table, duration, first_cell};
@@ -60,18 +56,10 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
             let name = |id: u32, name: &Option<String>| name.clone().unwrap_or_else(|| id.to_string());
             jobs.users.iter().map(|user| row(&name(user.id, &user.name), &user.states)).collect()
         }
-        By::Account => jobs.accounts.iter().map(|(name, account)| row(name, &account.states)).collect(),
-        By::Qos => {
-            let mut all: BTreeMap<&str, JobTallies> = BTreeMap::new();
-            for (text, qos) in &jobs.qos {
-                let names = qos_in(text);
-                let none = names.is_empty().then_some("");
-                names
-                    .into_iter()
-                    .chain(none)
-                    .for_each(|name| add_states(all.entry(name).or_default(), &qos.states));
-            }
-            all.iter().map(|(name, states)| row(name, states)).collect()
+        By::Account | By::Qos => {
+            let NamedRows { names, rest } = if by == By::Qos { &jobs.qos } else { &jobs.accounts };
+            let rows = names.iter().map(|(name, jobs)| row(name, &jobs.states));
+            rows.chain([row("(other names)", rest)]).collect()
         }
         By::Partition => {
             jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
@@ -182,18 +170,17 @@ mod tests {
         assert!(text.ends_with("\nand 4 more\n"), "{text}");
     }
 
-    /// From 24.11 on each text that a user had written was a row.
     #[test]
-    fn a_job_with_several_qos_counts_in_each() {
-        let texts = [("high", 5), ("normal,high", 1), ("high,,high", 1), (",", 1), ("", 1)];
-        let qos = |(text, running): (&str, u64)| {
-            let states = states(running.saturating_sub(1), 1);
-            (text.to_owned(), NamedJobs { states, has_started: running > 1 })
+    fn jobs_whose_names_have_no_row_are_one_row() {
+        let named = NamedJobs { states: states(5, 1), has_started: true };
+        let rest = states(0, 7);
+        let rows = |rest| {
+            let qos = NamedRows { names: [("high".to_owned(), named.clone())].into(), rest };
+            table(By::Qos, &Jobs { last_update: 1000, qos, ..Jobs::default() }).rows
         };
-        let jobs = Jobs { last_update: 1000, qos: texts.map(qos).into(), ..Jobs::default() };
-        let rows = table(By::Qos, &jobs).rows;
-        let seen = rows.iter().map(|row| (row.name.as_str(), row.running.jobs, row.pending.jobs));
-        assert_eq!(seen.collect::<Vec<_>>(), [("high", 1, 3), ("", 0, 2), ("normal", 0, 1)]);
+        let names = |rows: Vec<JobsRow>| rows.into_iter().map(|row| row.name).collect::<Vec<_>>();
+        assert_eq!(names(rows(rest)), ["(other names)", "high"]);
+        assert_eq!(names(rows(JobTallies::new())), ["high"]);
     }
 
     #[test]

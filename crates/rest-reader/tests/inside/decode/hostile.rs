@@ -1,7 +1,7 @@
 //! Answers that no slurmrestd gives: each is refused, and the error says what was refused in words that are not the answer's.
 
 use serde_json::json;
-use slurm_snapshot::{Licenses, Partitions, Release, ReplyOptions, Reservations};
+use slurm_snapshot::{LONGEST_NAME, Licenses, Partitions, Release, ReplyOptions, Reservations};
 
 use super::super::diag::Diag;
 use super::super::{NodesAnswer, Payload, complaint, read};
@@ -86,60 +86,57 @@ fn errors_after_the_items_void_what_was_counted() {
     refused(&text[..text.len() - 1], nodes(false));
 }
 
+/// A list of partitions and those of a node are joined by name, so both must be cut.
 #[test]
-fn names_longer_than_slurms_are_refused_by_their_place() {
-    let long = "x".repeat(1025);
-    let list = |name: &str, items: &[String]| format!(r#"{{"{name}":[{}]}}"#, items.join(","));
-    let (good, longest) = (node("n1", ""), "y".repeat(1024));
-    for (problem, more) in [
-        ("nodes, item 2: name has 1025 bytes, more than 1024", node(&long, "")),
-        ("nodes, item 2: partitions has 1025 bytes, more than 1024", {
-            node("n2", &format!(r#","partitions":["{longest}","{long}"]"#))
-        }),
-        ("nodes, item 2: the name of a GPU type has more than 1024 bytes", {
-            node("n2", &format!(r#","gres":"gpu:{long}:4""#))
-        }),
-    ] {
-        assert_eq!(refused(&list("nodes", &[good.clone(), more]), nodes(true)), problem);
-    }
-    let unknown = r#"{"name":"the-token","state":["THE-TOKEN"],"cpus":8,"alloc_cpus":2}"#;
-    let problem = "nodes, item 2: the node has an unknown state";
-    assert_eq!(refused(&list("nodes", &[good, unknown.to_owned()]), nodes(true)), problem);
-    let named = |key: &str| format!(r#"{{"{key}":"{long}"}}"#);
-    assert_eq!(
-        refused(&list("partitions", &[named("name")]), Partitions::default()),
-        "partitions, item 1: name has 1025 bytes, more than 1024"
-    );
-    assert_eq!(
-        refused(&list("licenses", &[named("LicenseName")]), Licenses::default()),
-        "licenses, item 1: LicenseName has 1025 bytes, more than 1024"
-    );
-    assert_eq!(
-        refused(&list("reservations", &[named("name")]), Reservations::default()),
-        "reservations, item 1: name has 1025 bytes, more than 1024"
-    );
+fn a_name_of_any_length_is_cut_and_stays_its_own() {
+    let long = |last: &str| "x".repeat(1025) + last;
+    let nodes_of = |name: &str, partition: &str, kind: &str| {
+        let more = format!(r#","partitions":["{partition}"],"gres":"gpu:{kind}:4""#);
+        let text = format!(r#"{{"nodes":[{}]}}"#, node(name, &more));
+        read(text.as_bytes(), nodes(true)).unwrap().payload
+    };
+    let found = nodes_of(&long("n"), &long("p"), &long("g"));
+    let partition = found.partitions.keys().next().unwrap();
+    let names = [&found.nodes.rows[0].name, partition, found.nodes.gpus.keys().next().unwrap()];
+    assert!(names.iter().all(|name| name.len() == LONGEST_NAME), "{names:?}");
+    assert!(names[0] != names[1] && names[1] != names[2]);
+    let list = format!(r#"{{"partitions":[{{"name":"{}"}},{{"name":"{}"}}]}}"#, long("p"), long("q"));
+    let list = read(list.as_bytes(), Partitions::default()).unwrap().payload;
+    let listed: Vec<&String> = list.partitions.iter().map(|partition| &partition.name).collect();
+    assert!(listed[0] == partition && listed[1] != partition, "{listed:?}");
+    let unknown = r#"{"nodes":[{"name":"the-token","state":["THE-TOKEN"],"cpus":8,"alloc_cpus":2}]}"#;
+    assert_eq!(refused(unknown, nodes(true)), "nodes, item 1: the node has an unknown state");
+}
+
+/// Each word was a level of paths, for as long as the daemon ran.
+#[test]
+fn flags_that_nobody_knows_are_one_word() {
+    let more = r#","state_flags":["DRAIN","OTHER","INVENTED_1","INVENTED_2"]"#;
+    let text =
+        format!(r#"{{"nodes":[{},{}]}}"#, node("n1", more), node("n2", r#","state_flags":["INVENTED_3"]"#));
+    let flags = read(text.as_bytes(), nodes(false)).unwrap().payload.nodes.flags;
+    let flags: Vec<_> = flags.iter().map(|(flag, tally)| (flag.as_str(), tally.nodes.total)).collect();
+    assert_eq!(flags, [("drain", 1), ("other", 2)]);
 }
 
 #[test]
 fn many_long_names_are_refused_together() {
     let problem = "the names so far are longer together than those of any cluster";
-    let long = "x".repeat(200_000);
-    let rows: Vec<_> = (0..10).map(|n| json!({"LicenseName": n, "Nodes": long})).collect();
-    let text = json!({"licenses": rows}).to_string();
-    assert_eq!(refused(&text, Licenses::default()), format!("licenses, item 6: {problem}"));
     let list = |key: &str, item: &dyn Fn(String) -> String, count: usize| {
         let items: Vec<_> = (0..count).map(|n| item(format!("{n:05}").repeat(200))).collect();
         format!(r#"{{"{key}":[{}]}}"#, items.join(","))
     };
     let named = |name: String| format!(r#"{{"name":"{name}"}}"#);
-    let text = list("partitions", &named, 100);
-    assert_eq!(refused(&text, Partitions::default()), format!("partitions, item 66: {problem}"));
-    let text = list("reservations", &named, 300);
-    assert_eq!(refused(&text, Reservations::default()), format!("reservations, item 263: {problem}"));
-    let flags = |n: usize| (0..100).map(|i| format!("f{}", n * 100 + i)).collect::<Vec<_>>();
-    let rows = (0..200).map(|n| node("n", &format!(r#","state_flags":{}"#, json!(flags(n)))));
+    let text = list("partitions", &named, 400);
+    assert_eq!(refused(&text, Partitions::default()), format!("partitions, item 328: {problem}"));
+    let text = list("reservations", &named, 1400);
+    assert_eq!(refused(&text, Reservations::default()), format!("reservations, item 1311: {problem}"));
+    let text = list("licenses", &|name| format!(r#"{{"LicenseName":"{name}"}}"#), 6000);
+    assert_eq!(refused(&text, Licenses::default()), format!("licenses, item 5243: {problem}"));
+    let partitions = |n: usize| (0..100).map(|i| format!("p{}", n * 100 + i)).collect::<Vec<_>>();
+    let rows = (0..200).map(|n| node("n", &format!(r#","partitions":{}"#, json!(partitions(n)))));
     let text = format!(r#"{{"nodes":[{}]}}"#, rows.collect::<Vec<_>>().join(","));
-    assert_eq!(refused(&text, nodes(true)), format!("nodes, item 174: {problem}"));
+    assert_eq!(refused(&text, nodes(true)), format!("nodes, item 88: {problem}"));
     let short: Vec<_> = (0..1001).map(|n| json!({"name": n})).collect();
     let text = json!({"partitions": short}).to_string();
     assert_eq!(

@@ -67,12 +67,12 @@ fn two_users_of_one_name_are_two() {
     assert_eq!(found["user.ann.total_time"], 2.0 * 930.0, "the one who came first, by what he costs");
     assert_eq!(found["user.root.total_time"], 2000.0, "the one of number 0");
     // The first is gone; the second does not take his path over.
-    let mut memory = collector.changed_memory();
+    let mut memory = collector.paths.changed_memory();
     for _ in 0..2 {
         let mut again = rpc_stats(INTERVAL, 10, memory.as_deref());
         let found = two_ticks(&mut again, &[(71, Some("ann"))]);
         assert_eq!(members(&found), ["uid_71"]);
-        memory = again.changed_memory().or(memory);
+        memory = again.paths.changed_memory().or(memory);
     }
 }
 
@@ -141,8 +141,8 @@ fn membership_survives_a_restart_and_a_corrupt_memory_does_no_harm() {
     let mut collector = rpc_stats(INTERVAL, 2, None);
     let found = two_ticks(&mut collector, &names);
     let before: Vec<String> = members(&found).into_iter().map(str::to_owned).collect();
-    let memory = collector.changed_memory().unwrap();
-    assert_eq!(collector.changed_memory(), None, "nothing has changed");
+    let memory = collector.paths.changed_memory().unwrap();
+    assert_eq!(collector.paths.changed_memory(), None, "nothing has changed");
     let mut again = rpc_stats(INTERVAL, 2, Some(&memory));
     let found = tick(&mut again, START + 60, everybody(&names, 3));
     assert_eq!(members(&found), before, "at the first tick, which ranks nobody");
@@ -235,7 +235,7 @@ proptest! {
             for path in found.keys().filter(|path| path.starts_with("user.")) {
                 seen.entry(path.clone()).or_default().push(now);
             }
-            memory = collector.changed_memory().or(memory);
+            memory = collector.paths.changed_memory().or(memory);
             if random.below(50) == 0 {
                 collector = rpc_stats(1800, most, memory.as_deref());
             }

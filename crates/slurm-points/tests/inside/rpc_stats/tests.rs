@@ -9,8 +9,10 @@ use std::sync::Arc;
 use carbon_wire::Batch;
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, RpcUser, Statistics};
 
-use super::{COLLECTOR, Collect, RpcHistory, RpcStats, TickOutcome};
-use crate::levels::Points;
+use super::{COLLECTOR, Start, TickOutcome};
+use crate::collecting::Running;
+use crate::collectors::{Begin, TickCollector};
+use crate::named_paths::NamedPaths;
 use crate::settings::{Settings, Value};
 
 /// Seconds between two ticks.
@@ -22,10 +24,21 @@ const START: i64 = 1_700_028_000;
 /// A tick's points by their paths behind the prefix.
 type TickPoints = BTreeMap<String, f64>;
 
+/// The running collector.
+type RpcStats = Running<TickCollector>;
+
 fn rpc_stats(interval: u32, users: usize, memory: Option<&str>) -> RpcStats {
     let mut settings = Settings::new(true, COLLECTOR.settings);
     settings.values.insert("users", Value::Users(users));
-    RpcStats { interval, history: RpcHistory::new(&settings, memory) }
+    let Start::Tick(start) = COLLECTOR.start else { panic!("it is one of ticks") };
+    Running {
+        name: COLLECTOR.name,
+        role: COLLECTOR.role(),
+        replies: COLLECTOR.replies.iter().copied().collect(),
+        every: interval,
+        paths: NamedPaths::new(&settings, memory),
+        collector: start(&Begin { interval, settings: &settings, memory: None }),
+    }
 }
 
 fn user(id: u32, name: Option<&str>, count: u32, time: u64) -> RpcUser {
@@ -57,7 +70,7 @@ fn reading(moment: i64, since: i64, rpc: RpcTables) -> Reading {
 fn collect(collector: &mut RpcStats, timestamp: i64, reading: Option<Reading>) -> TickPoints {
     let mut batch = Batch::new(timestamp);
     let outcome = reading.map_or(TickOutcome::Failed, |reading| TickOutcome::Reading(Arc::new(reading)));
-    collector.collect(timestamp, &outcome, &mut Points::new("cluster", &mut batch));
+    collector.collect(timestamp, &outcome, "cluster", &mut batch);
     assert_eq!(batch.refused(), 0);
     let mut found = TickPoints::new();
     for point in batch.points() {
@@ -76,9 +89,10 @@ fn users(users: Vec<RpcUser>) -> RpcTables {
     RpcTables { users, ..RpcTables::default() }
 }
 
-/// The names below `user`.
+/// The names below `user`, but not those that have left, whose last figures are 0.
 fn members(found: &TickPoints) -> Vec<&str> {
-    found.keys().filter_map(|path| path.strip_prefix("user.")?.strip_suffix(".count")).collect()
+    let counts = found.iter().filter(|(_, count)| **count > 0.0);
+    counts.filter_map(|(path, _)| path.strip_prefix("user.")?.strip_suffix(".count")).collect()
 }
 
 /// The sum of a leaf over the users and the others.
