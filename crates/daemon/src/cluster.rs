@@ -15,7 +15,7 @@ use slurm_points::collectors::TickOutcome;
 use slurm_points::prefix::Prefix;
 use slurm_points::replies::{ReplyCounters, RoundResult};
 use slurm_snapshot::{Ahead, Reading, ReplyKind, Request, Role};
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use self::seen::SlurmctldSeen;
@@ -43,9 +43,19 @@ pub(crate) struct Cluster {
     pub(crate) collecting: Collecting,
     tick: TickPhase,
     pub(crate) seen: SlurmctldSeen,
+    /// How often slurm.conf had changed when the cluster's name was taken.
+    named_at: u64,
+    /// Another name than that, and how often in a row it has been the answer.
+    other_name: Option<(String, u32)>,
+    /// When another name was taken without another slurm.conf.
+    renamed: Option<Instant>,
     /// Of slurmrestd, when its token ends.
     pub(crate) token: Expiry,
 }
+
+/// How often in a row another name of the cluster must be the answer, and how much later yet another one counts.
+const NAMED_BY: u32 = 3;
+const RENAMED_EVERY: Duration = Duration::from_secs(3600);
 
 /// Returns what a collector has stored.
 type Memory<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -87,6 +97,9 @@ impl Cluster {
             collecting: Collecting::start(config.interval, &config.collectors, memory),
             tick: TickPhase::Idle,
             seen: SlurmctldSeen::default(),
+            named_at: 0,
+            other_name: None,
+            renamed: None,
             token: Expiry::default(),
         };
         cluster.arrange(config, readers);
@@ -217,13 +230,19 @@ impl Cluster {
         self.seen.standby(ahead, unix_now());
     }
 
-    /// Takes the cluster's name. What was collected before may be another cluster's. So all collectors start again, with what `memory` has of
-    /// this one.
-    pub(crate) fn know(&mut self, name: &str, config: &Config, memory: Memory<'_>) {
+    /// Takes the cluster's name; `false`: the answer with this name must not be used. What was collected before may be another
+    /// cluster's. So all collectors start again, with what `memory` has of this one.
+    pub(crate) fn know(&mut self, name: &str, config: &Config, memory: Memory<'_>) -> bool {
+        if self.name() == Some(name) {
+            self.other_name = None;
+            return true;
+        }
+        if self.name().is_some() && !self.may_be_renamed(name) {
+            return false;
+        }
         match self.name() {
-            Some(known) if known == name => return,
             Some(old) => {
-                warn!(old, new = name, "slurm.conf now names another cluster; all collectors start again");
+                warn!(old, new = name, "slurmctld now reports another cluster; all collectors start again");
             }
             None if self.seen.entry.nameless => {
                 info!(cluster = name, "the cluster's name is known; points are sent now");
@@ -232,6 +251,27 @@ impl Cluster {
         }
         self.restart_collectors(config, memory);
         (self.seen.entry.cluster, self.seen.entry.nameless) = (Some(name.to_owned()), false);
+        self.named_at = self.conf_changes();
+        true
+    }
+
+    /// Whether another name counts: slurm.conf has changed, or it has been the answer for three ticks, and not within an hour.
+    fn may_be_renamed(&mut self, name: &str) -> bool {
+        let answers =
+            self.other_name.take().filter(|(other, _)| other == name).map_or(0, |(_, answers)| answers);
+        let answers = answers.saturating_add(1);
+        self.other_name = Some((name.to_owned(), answers));
+        let has_new_conf = self.conf_changes() != self.named_at;
+        let is_steady = answers >= NAMED_BY && self.renamed.is_none_or(|at| at.elapsed() >= RENAMED_EVERY);
+        if !has_new_conf && is_steady {
+            self.renamed = Some(Instant::now());
+        }
+        has_new_conf || is_steady
+    }
+
+    fn conf_changes(&self) -> u64 {
+        let pings = self.follow.as_ref().map_or(0, |follow| follow.source.status().conf_changes);
+        self.statistics.status().conf_changes.saturating_add(pings)
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -340,7 +380,7 @@ impl Cluster {
             ("accounting", self.slurmdbd_source()),
         ];
         let entry = |(role, source): (&str, Option<&Source>)| {
-            let ReaderStatus { restarts, pid, last } = source?.status();
+            let ReaderStatus { restarts, pid, last, .. } = source?.status();
             let (kind, release) = last.unzip();
             let kind = kind.map(|kind| kind.name().to_owned());
             let release = release.flatten().map(|release| release.to_string());

@@ -45,6 +45,9 @@ pub(crate) enum SourceError {
     NoReader(#[from] locate::NoReader),
     #[error("{0}")]
     Reader(#[from] ProcessError),
+    /// Its figures would go to the other cluster's paths.
+    #[error("slurmctld reports the cluster {new:?}, but these paths have figures of {known:?}")]
+    OtherCluster { known: String, new: String },
     /// There is no reader for a moment, because of this.
     #[error("{0}")]
     Resting(Arc<SourceError>),
@@ -77,6 +80,9 @@ impl SourceError {
                 failure.advice.as_deref().unwrap_or("Does `sdiag` work on this host, as this user?")
             }
             Self::Reader(error) => error.advice(),
+            Self::OtherCluster { .. } => {
+                "Does slurm.conf, or [slurm] rest, name the right slurmctld? A new name is used after three ticks, at most once an hour."
+            }
             Self::Resting(error) => error.advice(),
         }
     }
@@ -136,6 +142,8 @@ pub(crate) struct ReaderStatus {
     pub(crate) restarts: u64,
     /// The reader's process id, while there is one.
     pub(crate) pid: Option<u32>,
+    /// How often slurm.conf has changed.
+    pub(crate) conf_changes: u64,
     /// What the last reader is, with the release of its libslurm, where it has one.
     pub(crate) last: Option<(ReaderKind, Option<Release>)>,
 }

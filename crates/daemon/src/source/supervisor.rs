@@ -291,6 +291,7 @@ impl ReaderSupervisor {
         if !self.conf.has_changed(soon).await {
             return;
         }
+        self.status.send_modify(|status| status.conf_changes += 1);
         if self.reader.is_some() {
             info!("slurm.conf has changed; starting another reader");
         }

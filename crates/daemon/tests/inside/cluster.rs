@@ -22,7 +22,7 @@ async fn a_changed_slurm_forgets_the_name_and_not_that_the_log_misses_it() {
     assert_eq!((cluster.prefix(&prefix, "h"), cluster.seen.entry.nameless), (None, true));
     cluster.replace(&config("timeout = \"9s\""), &readers, none);
     assert!(cluster.seen.entry.nameless);
-    cluster.know("alpha", &config(""), none);
+    assert!(cluster.know("alpha", &config(""), none));
     assert_eq!(
         (cluster.prefix(&prefix, "h").as_deref(), cluster.seen.entry.nameless),
         (Some("alpha"), false)
@@ -68,7 +68,7 @@ async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_nam
     let reboots = |is_of_another: bool| {
         let readers = ReaderMemory::default();
         let mut cluster = Cluster::start(&config, &readers, &|_| Some(memory.to_owned()));
-        cluster.know("beta", &config, &|_| (!is_of_another).then(|| memory.to_owned()));
+        assert!(cluster.know("beta", &config, &|_| (!is_of_another).then(|| memory.to_owned())));
         let asked = cluster.collecting.needs(Role::Surveys).unwrap();
         let nodes = Nodes { partitions: Some(Partitions::default()), ..Nodes::default() };
         let reply = Some(Reply::Nodes(Box::new(nodes)));
@@ -84,4 +84,24 @@ async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_nam
     };
     assert_eq!(reboots(false).as_deref(), Some("41"));
     assert_eq!(reboots(true).as_deref(), Some("0"));
+}
+
+/// slurmrestd reported another name at each tick, and each made all series again; and the old paths must not get the values of another
+/// cluster while a name is not believed.
+#[tokio::test(start_paused = true)]
+async fn another_name_counts_after_three_ticks_and_at_most_once_an_hour() {
+    let (readers, none): (_, Memory<'_>) = (ReaderMemory::default(), &|_| None);
+    let config = config("");
+    let mut cluster = Cluster::start(&config, &readers, none);
+    let mut takes = |name: &str| cluster.know(name, &config, none);
+    assert!(takes("alpha"), "the first one counts at once");
+    let names = (0..60).map(|tick| format!("name{tick}"));
+    assert!(names.into_iter().all(|name| !takes(&name)));
+    let answers =
+        ["beta", "beta", "alpha", "beta", "beta", "beta", "beta", "alpha", "alpha", "alpha", "alpha"];
+    let expected = [false, false, true, false, false, true, true, false, false, false, false];
+    assert_eq!(answers.map(&mut takes), expected);
+    tokio::time::advance(RENAMED_EVERY).await;
+    assert!(takes("alpha"), "an hour later");
+    assert!(!takes("beta"));
 }

@@ -5,13 +5,13 @@ use std::mem;
 use carbon::Batch;
 use slurm_points::collectors::TickOutcome;
 use slurm_points::replies::RoundResult;
-use slurm_snapshot::{Reply, add_to};
+use slurm_snapshot::{Reading, Reply, add_to};
 use tracing::{debug, info, trace};
 
 use super::{Daemon, remembering};
 use crate::clock::unix_now;
 use crate::self_metrics::DestinationMetrics;
-use crate::source::Outcome;
+use crate::source::{Outcome, SourceError};
 
 impl Daemon {
     /// Hands a batch to the queue, and to every destination with it. Figures of the cluster are provisional while this host is
@@ -27,10 +27,8 @@ impl Daemon {
 
     /// Takes the outcome of the statistics' request, and the tick that it is for, if its slot is not over.
     pub(super) fn answered(&mut self, tick: Option<i64>, outcome: Outcome) {
+        let outcome = outcome.and_then(|reading| self.of_this_cluster(reading));
         if outcome.as_ref().is_ok_and(|reading| reading.reply == Some(Reply::Standby)) {
-            if let Some(name) = outcome.ok().and_then(|reading| reading.cluster) {
-                self.know(&name);
-            }
             self.cluster.note_standby();
             if let Some(timestamp) = tick {
                 self.emit(timestamp, TickOutcome::Standby);
@@ -56,6 +54,17 @@ impl Daemon {
         self.tell_status();
     }
 
+    /// A reading, unless it is another cluster's.
+    fn of_this_cluster(&mut self, reading: Box<Reading>) -> Outcome {
+        match &reading.cluster {
+            Some(new) if !self.know(new) => {
+                let known = self.cluster.name().unwrap_or_default().to_owned();
+                Err(SourceError::OtherCluster { known, new: new.clone() })
+            }
+            _ => Ok(reading),
+        }
+    }
+
     /// Makes the tick's batch and hands it to every destination. Without a reading it has only the daemon's own
     /// figures.
     pub(super) fn emit(&mut self, timestamp: i64, outcome: TickOutcome) {
@@ -72,9 +81,6 @@ impl Daemon {
         self.health.token_expires_in = self.cluster.token.left(unix_now());
         let surveys = self.cluster.survey_source().and_then(|source| source.status().pid);
         self.health.look_at_memory(self.cluster.statistics.status().pid, surveys);
-        if let Some(name) = reading.and_then(|reading| reading.cluster.as_ref()) {
-            self.know(name);
-        }
         let prefix = self.cluster.prefix(&self.config.prefix, &self.host);
         let is_published = self.note_tick(&outcome);
         self.health.follow = self.cluster.follow.as_ref().and_then(|follow| follow.figures);

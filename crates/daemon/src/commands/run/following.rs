@@ -30,7 +30,7 @@ impl Daemon {
             return Err(self.config.not_a_controller(&ahead.hosts));
         }
         if let Some(name) = name.flatten() {
-            self.know(&name);
+            let _ = self.know(&name);
         }
         let ended = self.cluster.pinged(ahead.filter(|ahead| ahead.own.is_some()));
         self.end(ended);

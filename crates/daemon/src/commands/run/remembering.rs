@@ -79,10 +79,10 @@ impl Daemon {
         });
     }
 
-    /// Takes the cluster's name from a reading.
-    pub(super) fn know(&mut self, name: &str) {
+    /// Takes the cluster's name from a reading; `false`: it is another cluster's.
+    pub(super) fn know(&mut self, name: &str) -> bool {
         let Self { cluster, queue, config, .. } = self;
-        cluster.know(name, config, &|collector| memory(queue, collector, Some(name)));
+        cluster.know(name, config, &|collector| memory(queue, collector, Some(name)))
     }
 
     /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds, or the end of time
