@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use sandbox::carbon::{Limits, Options};
@@ -33,6 +33,10 @@ fn rules(folder: &Folder, site: &Path, more: &[&str]) -> Finished {
 fn texts(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files.map(|file| (file.file_name().unwrap().to_string_lossy().into(), fs::read(&file).unwrap())).collect()
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn sections(folder: &Folder, file: &Path) -> Vec<String> {
@@ -185,6 +189,75 @@ fn what_is_refused_leaves_every_file_as_it_was() {
     assert_eq!(texts(&site), before);
 }
 
+/// Who may write in a folder on the way could lead root to any file, or swap the folder while root writes.
+#[test]
+fn root_does_not_write_where_another_user_may_rename_what_is_on_the_way() {
+    let folder = Folder::new().unwrap();
+    let own = site(&folder);
+    let shared = folder.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    let (link, linked_site) = (shared.join("link"), shared.join("site"));
+    symlink(&own, &link).unwrap();
+    Invocation::of(&folder, Path::new("cp"), &["-r", &text(&own), &text(&shared)])
+        .unwrap()
+        .succeed()
+        .unwrap();
+    let before = texts(&own);
+    let said = |site: &Path, more: &[&str]| {
+        let (program, site) = (text(&slurm_graphite().unwrap()), text(site));
+        let args = [&[&program, "carbon-rules", "--write", &site], more].concat();
+        let args = [if is_root() { &[][..] } else { &["unshare", "--map-root-user"] }, &args].concat();
+        Invocation::of(&folder, Path::new("env"), &args).unwrap().finish().unwrap()
+    };
+    let set = |path: &Path, mode: u32, user: u32| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        if is_root() {
+            lchown(path, Some(user), Some(user)).unwrap();
+        }
+    };
+    let refused = |path: &Path, reason: &str| {
+        for more in [&[][..], &["--dry-run"]] {
+            let said = said(path, more);
+            assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{}: {said:?}", path.display());
+            assert!(said.stderr.contains(reason), "{reason}: {}", said.stderr);
+        }
+        assert_eq!(texts(&own), before);
+    };
+    for mode in [0o775, 0o757, 0o1777] {
+        set(&own, mode, 0);
+        refused(&own, &format!("{}: others than its owner may write there", text(&own)));
+    }
+    set(&own, 0o755, 0);
+    set(&shared, 0o775, 0);
+    refused(&linked_site, &format!("{}: others", text(&shared)));
+    refused(&link, &format!("{}: others", text(&shared)));
+    if is_root() {
+        let sudo = format!("{}: belongs to user {NOBODY}, and", text(&shared));
+        set(&shared, 0o755, NOBODY);
+        refused(&linked_site, &sudo);
+        refused(&link, "sudo -u '#65534'");
+        // As /tmp is.
+        set(&shared, 0o1777, 0);
+        lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
+        refused(&link, &format!("{}: others", text(&shared)));
+        lchown(&link, Some(0), Some(0)).unwrap();
+        set(&own, 0o755, NOBODY);
+        refused(&own, "sudo -u '#65534'");
+        for file in texts(&own).keys() {
+            lchown(own.join(file), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let args = ["carbon-rules", "--write", &text(&own)];
+        let as_advised = Invocation::by(NOBODY, &folder, &args).unwrap().finish().unwrap();
+        assert_eq!(as_advised.code, Some(0), "{as_advised:?}");
+        set(&own, 0o755, 0);
+    }
+    set(&shared, 0o1777, 0);
+    for allowed in [&linked_site, &link] {
+        let said = said(allowed, &[]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+}
+
 /// The first of the new files fits on the disk, the last does not.
 #[test]
 fn a_disk_that_is_full_leaves_every_file_as_it_was() {
@@ -193,7 +266,7 @@ fn a_disk_that_is_full_leaves_every_file_as_it_was() {
     let program = slurm_graphite().unwrap().display().to_string();
     // Nobody else sees this mount. It has four pages: two for the files that are there, two for the first one's copy and its new text.
     let script = format!(
-        "cp -r {site} {site}.copy; mount -t tmpfs -o size=16k none {site}; cp {site}.copy/* {site}\n\
+        "cp -r {site} {site}.copy; mount -t tmpfs -o size=16k,mode=755 none {site}; cp {site}.copy/* {site}\n\
          {program} carbon-rules --write {site}; echo exit $?; ls -A {site}; diff -r {site} {site}.copy && echo same",
         site = site.display()
     );

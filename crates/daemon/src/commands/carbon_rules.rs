@@ -5,17 +5,20 @@
 
 mod block;
 mod creates;
+mod open_folder;
 mod replace;
 mod rules;
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::Metadata;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 
 pub(super) use self::block::Block;
+use self::open_folder::Place;
 use self::replace::Staged;
 pub(super) use self::rules::{aggregation, schemas};
 use super::print;
@@ -56,7 +59,7 @@ pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: 
         return print(&report);
     }
     // What can fail comes first: a file is only replaced when all of them can be.
-    let staged: Vec<Vec<Staged>> =
+    let staged: Vec<Vec<Staged<'_>>> =
         changes.iter().filter(|change| change.is_needed()).map(Change::stage).collect::<Result<_>>()?;
     for file in staged.into_iter().flatten() {
         file.commit()?;
@@ -74,7 +77,7 @@ pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: 
 /// A file of Carbon's as it is, and as it should be.
 struct Change {
     /// Behind all symbolic links: a link to it stays one.
-    path: PathBuf,
+    place: Place,
     /// `None`: there is no such file yet.
     old: Option<Vec<u8>>,
     new: Vec<u8>,
@@ -85,51 +88,52 @@ struct Change {
 impl Change {
     /// Reads the file and edits it. One that does not exist is only made if there is another like which to make it.
     fn of(path: &Path, like: Option<&Self>, edit: impl FnOnce(&[u8]) -> Result<Vec<u8>>) -> Result<Self> {
-        let read =
-            path.canonicalize().and_then(|path| Ok((std::fs::metadata(&path)?, std::fs::read(&path)?, path)));
-        let (like, old, path) = match (read, like) {
-            (Ok((metadata, old, path)), _) => (metadata, Some(old), path),
+        let shown = || path.display().to_string();
+        let place = Place::find(path).with_context(shown)?;
+        let (like, old) = match (place.read(), like) {
+            (Ok((metadata, old)), _) => (metadata, Some(old)),
             // A link that leads nowhere is not a missing file.
             (Err(error), Some(like)) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
-                (like.like.clone(), None, path.to_owned())
+                (like.like.clone(), None)
             }
-            (Err(error), _) if error.kind() == ErrorKind::NotFound => {
-                bail!("{}: {error}. Is this the folder with Carbon's configuration?", path.display())
-            }
-            (Err(error), _) => return Err(anyhow!(error).context(path.display().to_string())),
+            (Err(error), _) => return Err(open_folder::explain(error).context(shown())),
         };
-        let new = edit(old.as_deref().unwrap_or_default()).with_context(|| path.display().to_string())?;
-        Ok(Self { path, old, new, like })
+        let new =
+            edit(old.as_deref().unwrap_or_default()).with_context(|| place.path.display().to_string())?;
+        Ok(Self { place, old, new, like })
     }
 
     fn is_needed(&self) -> bool {
         self.old.as_ref() != Some(&self.new)
     }
 
-    fn backup(&self) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
+    fn backup(&self) -> OsString {
+        let mut name = self.place.name.clone();
         name.push(".");
         name.push(BACKUP);
-        name.into()
+        name
     }
 
     /// The backup, if there is a file, and the file, ready to take their places, in this order.
-    fn stage(&self) -> Result<Vec<Staged>> {
+    fn stage(&self) -> Result<Vec<Staged<'_>>> {
         let backup = self.old.as_ref().map(|old| (self.backup(), old));
-        let files = backup.into_iter().chain([(self.path.clone(), &self.new)]);
+        let files = backup.into_iter().chain([(self.place.name.clone(), &self.new)]);
         files
-            .map(|(path, text)| Staged::new(&path, text, &self.like))
+            .map(|(name, text)| Staged::new(&self.place, name, text, &self.like))
             .collect::<Result<_>>()
-            .with_context(|| format!("{} is not changed", self.path.display()))
+            .with_context(|| format!("{} is not changed", self.place.path.display()))
     }
 
     /// What was done, or would be.
     fn report(&self, dry_run: bool) -> String {
-        let path = self.path.display();
+        let path = self.place.path.display();
         match self.old {
             _ if !self.is_needed() => format!("{path}: nothing to change\n"),
             _ if dry_run => self.preview(),
-            Some(_) => format!("{path}: written; the former file is {}\n", self.backup().display()),
+            Some(_) => {
+                let backup = self.place.path.with_file_name(self.backup());
+                format!("{path}: written; the former file is {}\n", backup.display())
+            }
             None => format!("{path}: written\n"),
         }
     }
@@ -141,7 +145,7 @@ impl Change {
         let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
         (old, new) = (old.split_off(head), new.split_off(head));
         let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-        let mut text = format!("{}: from line {} on\n", self.path.display(), head.saturating_add(1));
+        let mut text = format!("{}: from line {} on\n", self.place.path.display(), head.saturating_add(1));
         for (sign, lines) in [('-', old), ('+', new)] {
             for line in lines.iter().take(lines.len() - tail) {
                 // Writing to a String cannot fail.

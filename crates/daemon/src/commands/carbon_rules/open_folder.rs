@@ -1,0 +1,116 @@
+//! A file by its open folder and its name. A path is looked up once, and what is done later is done in that folder, whatever
+//! somebody renames meanwhile. Root looks only into folders that are root's alone: others could lead it to any file.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::{Error, ErrorKind, Read as _};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// As the kernel.
+const MOST_LINKS: usize = 40;
+
+/// Where a file is, behind all symbolic links, whether it exists or not.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) folder: File,
+    pub(super) name: OsString,
+    /// For people.
+    pub(super) path: PathBuf,
+}
+
+/// The names in a path, the last one first.
+fn names(path: &Path) -> Vec<OsString> {
+    let mut names: Vec<_> = path.components().filter(|part| *part != Component::RootDir).collect();
+    names.reverse();
+    names.into_iter().map(|part| part.as_os_str().to_owned()).collect()
+}
+
+fn open_at(folder: impl AsFd, name: impl AsRef<OsStr>, flags: OFlags) -> Result<File, Error> {
+    Ok(openat(folder, name.as_ref(), flags | OFlags::CLOEXEC, Mode::empty())?.into())
+}
+
+impl Place {
+    pub(super) fn find(path: &Path) -> Result<Self> {
+        let mut rest = names(&std::path::absolute(path)?);
+        let root = || open_at(CWD, "/", OFlags::PATH | OFlags::DIRECTORY);
+        let (mut folder, mut so_far, mut links) = (root()?, PathBuf::from("/"), 0);
+        let host = fstat(&folder)?.st_uid;
+        loop {
+            let name = rest.pop().context("a folder, not a file")?;
+            let next = match open_at(&folder, &name, OFlags::PATH | OFlags::NOFOLLOW) {
+                Ok(next) => Some((fstat(&next)?, next)),
+                Err(error) if error.kind() == ErrorKind::NotFound && rest.is_empty() => None,
+                Err(error) => return Err(explain(error)),
+            };
+            if geteuid().is_root() {
+                refuse_others(&fstat(&folder)?, next.as_ref().map(|(next, _)| next.st_uid), host)
+                    .with_context(|| so_far.display().to_string())?;
+            }
+            match next {
+                Some((stat, next)) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
+                    links += 1;
+                    ensure!(links <= MOST_LINKS, Errno::LOOP);
+                    let target = PathBuf::from(OsString::from_vec(readlinkat(&next, "", [])?.into_bytes()));
+                    if target.is_absolute() {
+                        (folder, so_far) = (root()?, PathBuf::from("/"));
+                    }
+                    rest.extend(names(&target));
+                }
+                Some((stat, next)) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                    folder = next;
+                    if name == ".." { _ = so_far.pop() } else { so_far.push(name) }
+                }
+                _ => {
+                    ensure!(rest.is_empty(), Errno::NOTDIR);
+                    let folder = open_at(&folder, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+                    return Ok(Self { folder, path: so_far.join(&name), name });
+                }
+            }
+        }
+    }
+
+    /// The file as it is. A link that somebody has put there since is refused, and a pipe does not hang.
+    pub(super) fn read(&self) -> Result<(Metadata, Vec<u8>), Error> {
+        let mut file =
+            open_at(&self.folder, &self.name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(Error::other("not a regular file"));
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok((metadata, text))
+    }
+}
+
+pub(super) fn explain(error: Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::NotFound => anyhow!("{error}. Is this the folder with Carbon's configuration?"),
+        _ => error.into(),
+    }
+}
+
+/// An error if another user than root may put something else in this folder: under a name that is free, or in place of what is
+/// there, which a sticky folder only allows its owner. The owner of `/` is root, also where root is only a namespace's.
+fn refuse_others(folder: &Stat, next: Option<u32>, host: u32) -> Result<()> {
+    let is_root = |user| user == 0 || user == host;
+    let why = "a user who may write there could make root write anywhere";
+    ensure!(
+        is_root(folder.st_uid),
+        "belongs to user {user}, and {why}. Run this command as that user, with `sudo -u '#{user}'`",
+        user = folder.st_uid
+    );
+    let mode = Mode::from_raw_mode(folder.st_mode);
+    ensure!(
+        !mode.intersects(Mode::WGRP | Mode::WOTH) || mode.contains(Mode::SVTX) && next.is_some_and(is_root),
+        "others than its owner may write there, and {why}. Take the right away with `chmod go-w`"
+    );
+    Ok(())
+}
