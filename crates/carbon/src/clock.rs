@@ -1,13 +1,16 @@
 //! How old batches are, by a clock that does not jump.
 //!
-//! While the host is up, age is the CLOCK_BOOTTIME since the push, whatever the wall clock says. For a batch from
-//! before the host's last start only the timestamp is known, so its age comes from the wall clock. That age is used
-//! only while the wall clock is plausible: not earlier than the newest of those timestamps, and without a step of more
-//! than a minute relative to CLOCK_BOOTTIME in the last ten minutes of this run.
+//! While the host is up, age is the CLOCK_BOOTTIME since the push. That clock says nothing of a batch from before the
+//! host's last start, and too little if the wall clock has moved against it since the push, as when a virtual machine
+//! is paused. Then the timestamp decides, but only while the wall clock is trusted: not earlier than the newest
+//! timestamp from before the start, and without a step of more than a minute relative to CLOCK_BOOTTIME in the last ten
+//! minutes of this run. Until then the age is unknown.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::store::Summary;
 
 /// How long the wall clock must have run without a step.
 const STEADY: Duration = Duration::from_secs(600);
@@ -15,7 +18,7 @@ const STEADY: Duration = Duration::from_secs(600);
 const NO_STEP: i64 = 60;
 
 /// A moment on both clocks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// CLOCK_BOOTTIME.
     pub(crate) boot: Duration,
@@ -38,27 +41,59 @@ impl Moment {
     pub(crate) fn unix(self, boot: Duration) -> i64 {
         self.wall.saturating_sub(self.boot.saturating_sub(boot).as_secs().cast_signed())
     }
+
+    /// How many seconds the wall clock is ahead of CLOCK_BOOTTIME.
+    const fn ahead(self) -> i64 {
+        self.wall.saturating_sub(self.boot.as_secs().cast_signed())
+    }
 }
 
 /// What is known about the wall clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
+    /// The first look of this run, by CLOCK_BOOTTIME.
+    started: Option<Duration>,
     /// How many seconds it was ahead of CLOCK_BOOTTIME at the last look, and since when it has made no step.
     steady: Option<(i64, Duration)>,
-    /// The newest timestamp from before the host's last boot.
-    pub(crate) newest: Option<i64>,
+    /// The newest timestamp from before the host's last boot that it must have reached.
+    newest: Option<i64>,
+    is_trusted: bool,
 }
 
 impl Clock {
-    /// Checks the clocks and returns whether the wall clock is plausible.
-    pub(crate) fn look(&mut self, now: Moment) -> bool {
-        let ahead = now.wall.saturating_sub(now.boot.as_secs().cast_signed());
+    /// Takes the timestamps from before the host's last boot. If fewer than half are ahead by more than `max_age`, those
+    /// came from a wrong clock; otherwise the present clock may be wrong.
+    pub(crate) fn expect(&mut self, timestamps: impl Iterator<Item = i64>, now: Moment, max_age: Duration) {
+        let latest = now.wall.saturating_add_unsigned(max_age.as_secs());
+        let (ahead, others): (Vec<_>, Vec<_>) = timestamps.partition(|&timestamp| timestamp > latest);
+        let believed = if ahead.len() < others.len() { others } else { ahead };
+        self.newest = believed.into_iter().max();
+    }
+
+    /// Checks whether the wall clock can be trusted.
+    pub(crate) fn look(&mut self, now: Moment) {
+        self.started.get_or_insert(now.boot);
+        let ahead = now.ahead();
         let since = match self.steady {
             Some((before, since)) if ahead.abs_diff(before) <= NO_STEP.unsigned_abs() => since,
             _ => now.boot,
         };
         self.steady = Some((ahead, since));
-        now.boot.saturating_sub(since) >= STEADY && self.newest.is_none_or(|newest| now.wall >= newest)
+        let is_steady = now.boot.saturating_sub(since) >= STEADY;
+        self.is_trusted = is_steady && self.newest.is_none_or(|newest| now.wall >= newest);
+    }
+
+    /// Whether a batch is older than `max_age`, or its timestamp as far ahead; `None`: unknown. `pushed` is `None` for a
+    /// batch from before the host's last boot. At the time of the last look.
+    pub(crate) fn is_too_old(&self, summary: &Summary, now: Moment, max_age: Duration) -> Option<bool> {
+        let Summary { timestamp, pushed, .. } = *summary;
+        let since = pushed.map(|pushed| pushed.boot).or(self.started);
+        let is_certain = now.boot.saturating_sub(since.unwrap_or(now.boot)) > max_age;
+        let no_step = |pushed: Moment| now.ahead().abs_diff(pushed.ahead()) <= NO_STEP.unsigned_abs();
+        if is_certain || pushed.is_some_and(no_step) {
+            return Some(is_certain);
+        }
+        self.is_trusted.then(|| now.wall.abs_diff(timestamp) > max_age.as_secs())
     }
 }
 

@@ -8,7 +8,8 @@
 //! were written, but not proved to be read before a loss, are counted as unproved.
 //!
 //! A **provisional** tick may have to be taken back. It is written while none has a later timestamp; after that it waits
-//! until it is confirmed or withdrawn, and it does not count as due.
+//! until it is confirmed or withdrawn, and it does not count as due. Nor does a tick of **unknown age**, which is never
+//! written.
 //!
 //! This module knows neither the network, the disk, a tick's points nor a clock. Moments are arguments.
 
@@ -31,6 +32,14 @@ enum DeliveryStage {
     Read(Instant),
 }
 
+/// Why a due tick is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Hold {
+    Not,
+    Provisional,
+    UnknownAge,
+}
+
 #[derive(Debug)]
 struct LedgerEntry {
     timestamp: i64,
@@ -49,6 +58,23 @@ struct LedgerEntry {
     evicted: bool,
     /// Not written as backlog until it is confirmed.
     provisional: bool,
+    /// Not written while it is not known whether it is too old.
+    unknown_age: bool,
+}
+
+impl LedgerEntry {
+    const fn hold(&self) -> Hold {
+        match (self.unknown_age, self.provisional) {
+            (true, _) => Hold::UnknownAge,
+            (false, true) => Hold::Provisional,
+            (false, false) => Hold::Not,
+        }
+    }
+
+    /// Its place among the due ticks.
+    const fn due_key(&self, batch: u64) -> (Hold, bool, u64) {
+        (self.hold(), self.sent, batch)
+    }
 }
 
 /// How many ticks there are of one kind, and how many points they have.
@@ -75,8 +101,9 @@ pub(crate) struct Sums {
     pub(crate) unsent: Ticks,
     /// Ticks that were written before a loss and are to be written again.
     pub(crate) again: Ticks,
-    /// The same two of provisional ticks.
+    /// The same two of provisional ticks, and of ticks of unknown age.
     pub(crate) provisional: [Ticks; 2],
+    pub(crate) unknown_age: [Ticks; 2],
     /// Ticks held: due, or written and not done.
     pub(crate) held: u64,
     /// Bytes of those.
@@ -87,6 +114,12 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
+    /// Due ticks that are held back.
+    pub(crate) const fn held_back(&self) -> [Ticks; 2] {
+        let ([unsent, again], [unsent_too, again_too]) = (self.provisional, self.unknown_age);
+        [unsent.and(unsent_too), again.and(again_too)]
+    }
+
     fn add(&mut self, entry: &LedgerEntry) {
         self.count(entry, u64::saturating_add);
     }
@@ -103,9 +136,10 @@ impl Sums {
         (self.held, self.bytes) = (op(self.held, 1), op(self.bytes, entry.bytes));
         match entry.stage {
             DeliveryStage::Due => {
-                let [unsent, again] = match &mut self.provisional {
-                    provisional if entry.provisional => provisional.each_mut(),
-                    _ => [&mut self.unsent, &mut self.again],
+                let [unsent, again] = match entry.hold() {
+                    Hold::Not => [&mut self.unsent, &mut self.again],
+                    Hold::Provisional => self.provisional.each_mut(),
+                    Hold::UnknownAge => self.unknown_age.each_mut(),
                 };
                 let due = if entry.sent { again } else { unsent };
                 (due.ticks, due.points) = (op(due.ticks, 1), op(due.points, entry.points));
@@ -133,10 +167,9 @@ pub(crate) struct Ledger {
     /// The newest tick of all, which may be done, and the latest timestamp of a fresh one.
     newest: u64,
     latest: i64,
-    /// Ticks never written as a whole, and (after those) ticks to be written again.
-    due: BTreeSet<(bool, u64)>,
-    /// The same of provisional ticks.
-    provisional: BTreeSet<(bool, u64)>,
+    /// Of those that are not held back, and then of the others by reason: ticks never written as a whole, and (after
+    /// those) ticks to be written again.
+    due: BTreeSet<(Hold, bool, u64)>,
     sums: Sums,
     /// The loss since which ticks wait to be written again, by CLOCK_BOOTTIME. A later loss does not change it unless the receiver
     /// has answered, and nothing waited, in between: a proxy without a backend loses each connection.
@@ -173,7 +206,6 @@ impl Ledger {
     pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, bytes: u64, fresh: bool) {
         self.newest = self.newest.max(batch);
         self.latest = if fresh { self.latest.max(timestamp) } else { self.latest };
-        self.due.insert((false, batch));
         let (stage, sent) = (DeliveryStage::Due, false);
         let entry = LedgerEntry {
             timestamp,
@@ -186,7 +218,9 @@ impl Ledger {
             frames: 0,
             evicted: false,
             provisional: false,
+            unknown_age: false,
         };
+        self.due.insert(entry.due_key(batch));
         self.sums.add(&entry);
         if let Some(before) = self.entries.insert(batch, entry) {
             self.sums.subtract(&before);
@@ -205,23 +239,33 @@ impl Ledger {
         self.entries.get(&batch).is_some_and(|entry| entry.sent || entry.earlier)
     }
 
+    /// Changes what holds a tick back. Returns whether it is due.
+    fn change_hold(&mut self, batch: u64, change: impl FnOnce(&mut LedgerEntry)) -> bool {
+        let Some(entry) = self.entries.get_mut(&batch) else { return false };
+        let is_due = self.due.remove(&entry.due_key(batch));
+        self.sums.change(entry, change);
+        if is_due {
+            self.due.insert(entry.due_key(batch));
+        }
+        is_due
+    }
+
     /// A tick that was just inserted is provisional.
     pub(crate) fn hold(&mut self, batch: u64) {
-        if let Some(entry) = self.entries.get_mut(&batch) {
-            self.sums.change(entry, |entry| entry.provisional = true);
-            self.due.remove(&(entry.sent, batch));
-            self.provisional.insert((entry.sent, batch));
-        }
+        self.change_hold(batch, |entry| entry.provisional = true);
     }
 
     /// Provisional ticks are like all others from now on. Returns whether one of them is due.
     pub(crate) fn confirm(&mut self) -> bool {
-        let is_due = !self.provisional.is_empty();
-        self.due.append(&mut self.provisional);
-        for entry in self.entries.values_mut().filter(|entry| entry.provisional) {
-            self.sums.change(entry, |entry| entry.provisional = false);
-        }
-        is_due
+        let provisional = self.entries.iter().filter(|(_, entry)| entry.provisional);
+        let provisional: Vec<u64> = provisional.map(|(&batch, _)| batch).collect();
+        let confirm = |batch| self.change_hold(batch, |entry| entry.provisional = false);
+        provisional.into_iter().map(confirm).fold(false, |any, is_due| any | is_due)
+    }
+
+    /// Says whether the age of a tick is unknown.
+    pub(crate) fn set_unknown_age(&mut self, batch: u64, unknown_age: bool) {
+        self.change_hold(batch, |entry| entry.unknown_age = unknown_age);
     }
 
     #[cfg(test)]
@@ -234,11 +278,13 @@ impl Ledger {
     /// that is due again.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u64, bool)> {
         let unsent = |batch: u64| self.entries.get(&batch).filter(|entry| entry.fresh && !entry.sent);
-        let newest = unsent(self.newest).filter(|entry| !entry.provisional).map(|_| self.newest);
-        let provisional = self.provisional.range(..(true, 0)).rev().map(|&(_, batch)| batch);
+        let newest = unsent(self.newest).filter(|entry| entry.hold() == Hold::Not).map(|_| self.newest);
+        let provisional = (Hold::Provisional, false, 0)..(Hold::Provisional, true, 0);
+        let provisional = self.due.range(provisional).rev().map(|&(.., batch)| batch);
         let is_live = move |&batch: &u64| unsent(batch).is_some_and(|entry| entry.timestamp >= self.latest);
         let live = newest.into_iter().chain(provisional.take_while(is_live));
-        let others = self.due.iter().map(|&(_, batch)| batch).filter(move |&batch| newest != Some(batch));
+        let others = self.due.range(..(Hold::Provisional, false, 0)).map(|&(.., batch)| batch);
+        let others = others.filter(move |&batch| newest != Some(batch));
         live.map(|batch| (batch, false)).chain(others.map(|batch| (batch, true)))
     }
 
@@ -264,8 +310,7 @@ impl Ledger {
     /// meanwhile, and counted then.
     pub(crate) fn written(&mut self, batch: u64, connection: u64) -> Option<bool> {
         let entry = self.entries.get_mut(&batch)?;
-        self.due.remove(&(entry.sent, batch));
-        self.provisional.remove(&(entry.sent, batch));
+        self.due.remove(&entry.due_key(batch));
         let again = self.sums.change(entry, |entry| {
             entry.stage = DeliveryStage::Written(connection, None);
             std::mem::replace(&mut entry.sent, true)
@@ -375,8 +420,7 @@ impl Ledger {
         self.finish(gone);
         for (&batch, entry) in self.entries.iter_mut().filter(|(_, entry)| which(entry.stage)) {
             self.sums.change(entry, |entry| entry.stage = DeliveryStage::Due);
-            let due = if entry.provisional { &mut self.provisional } else { &mut self.due };
-            due.insert((entry.sent, batch));
+            self.due.insert(entry.due_key(batch));
         }
     }
 
@@ -387,8 +431,7 @@ impl Ledger {
             let (sent, points) = (entry.sent, entry.points);
             // A provisional tick is withdrawn, which is no loss.
             let was_written = sent || entry.earlier && !entry.provisional;
-            self.due.remove(&(sent, batch));
-            self.provisional.remove(&(sent, batch));
+            self.due.remove(&entry.due_key(batch));
             self.sums.subtract(entry);
             self.entries.remove(&batch);
             if !was_written {
@@ -422,8 +465,9 @@ impl Ledger {
 
     /// The timestamp of the oldest tick that was never written as a whole, Unix seconds.
     pub(crate) fn oldest_unsent(&self) -> Option<i64> {
-        let unsent = [&self.due, &self.provisional].map(|ticks| ticks.first().filter(|(sent, _)| !sent));
-        let oldest = unsent.into_iter().flatten().filter_map(|(_, oldest)| self.entries.get(oldest));
+        let unsent = [Hold::Not, Hold::Provisional]
+            .map(|hold| self.due.range((hold, false, 0)..(hold, true, 0)).next());
+        let oldest = unsent.into_iter().flatten().filter_map(|(.., oldest)| self.entries.get(oldest));
         oldest.map(|entry| entry.timestamp).min()
     }
 

@@ -181,7 +181,7 @@ impl Queue {
         state.next_id += 1;
         let summary = Summary {
             timestamp: batch.timestamp(),
-            pushed: Some(moment.boot),
+            pushed: Some(moment),
             points: points(&frames),
             bytes: frames.iter().map(|frame| frame.body.len()).sum(),
         };
@@ -192,6 +192,7 @@ impl Queue {
             durable: self.shared.store.is_none(),
             waiting: 0,
             provisional,
+            unknown_age: false,
         };
         state.status.memory_bytes += summary.bytes;
         state.batches.insert(id, held);
@@ -204,7 +205,7 @@ impl Queue {
             state.told.append.push(Kept {
                 id,
                 timestamp: batch.timestamp(),
-                pushed: moment.boot,
+                pushed: Some(moment),
                 frames,
                 due,
             });

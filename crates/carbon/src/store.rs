@@ -30,12 +30,12 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
 use self::keeper::Keeper;
 pub(crate) use self::log::segment_bytes;
+use crate::clock::Moment;
 use carbon_wire::Frame;
 
 /// The most commands that wait for a disk that does not answer; further changes wait in the queue.
@@ -46,8 +46,8 @@ const MOST_UNANSWERED: usize = 64;
 pub(crate) struct Kept {
     pub(crate) id: u64,
     pub(crate) timestamp: i64,
-    /// When it was pushed, by CLOCK_BOOTTIME.
-    pub(crate) pushed: Duration,
+    /// When it was pushed; `None`: before the host's last boot.
+    pub(crate) pushed: Option<Moment>,
     pub(crate) frames: Arc<[Frame]>,
     /// The destinations that have not received it.
     pub(crate) due: Vec<Arc<str>>,
@@ -165,8 +165,8 @@ pub(crate) struct Restored {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) timestamp: i64,
-    /// When it was pushed, by CLOCK_BOOTTIME; `None`: before the host's last boot.
-    pub(crate) pushed: Option<Duration>,
+    /// When it was pushed; `None`: before the host's last boot.
+    pub(crate) pushed: Option<Moment>,
     pub(crate) points: u64,
     pub(crate) bytes: usize,
 }
@@ -268,7 +268,7 @@ impl Store {
         let mut command = StoreCommand::Close { changes, closed };
         while let Err(TrySendError::Full(refused)) = self.commands.try_send(command) {
             command = refused;
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         done.await.unwrap_or_default()
     }

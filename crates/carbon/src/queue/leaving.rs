@@ -1,9 +1,8 @@
 //! What leaves a queue undelivered, because of size, age or damage, and how it is counted; also destinations that move.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::Dropped;
 use super::state::{QueueState, QueuedBatch};
@@ -51,24 +50,40 @@ impl QueueState {
         }
     }
 
-    /// Removes batches that are older than `max_age`.
+    /// Whether a batch is known to be younger than `max_age`.
+    pub(super) fn may_be_sent(&mut self, id: u64, now: Moment) -> bool {
+        self.clock.look(now);
+        let is_too_old = |held: &QueuedBatch| self.clock.is_too_old(&held.summary, now, self.limits.max_age);
+        self.batches.get(&id).and_then(is_too_old) == Some(false)
+    }
+
+    /// Removes batches that are older than `max_age`, and holds those back whose age is not known.
     pub(super) fn expire(&mut self, now: Moment) {
         let max_age = self.limits.max_age;
-        let before_boot = self.batches.values().map(|held| held.summary);
-        let before_boot = before_boot.take_while(|summary| summary.pushed.is_none());
-        self.clock.newest = before_boot.map(|summary| summary.timestamp).max();
-        let is_plausible = self.clock.look(now);
-        let wall = |timestamp: i64| {
-            Duration::from_secs(u64::try_from(now.wall.saturating_sub(timestamp)).unwrap_or(0))
-        };
-        let is_old = |held: &QueuedBatch| match held.summary.pushed {
-            Some(pushed) => now.boot.saturating_sub(pushed) > max_age,
-            None => is_plausible && wall(held.summary.timestamp) > max_age,
-        };
-        // Batches are in the order of their pushes: after the first young one of this boot, all are younger.
-        let looked_at =
-            self.batches.iter().take_while(|(_, held)| held.summary.pushed.is_none() || is_old(held));
-        let old: Vec<u64> = looked_at.filter(|(_, held)| is_old(held)).map(|(&id, _)| id).collect();
+        let summaries = self.batches.values().map(|held| held.summary);
+        let before_boot = summaries.filter(|summary| summary.pushed.is_none());
+        self.clock.expect(before_boot.map(|summary| summary.timestamp), now, max_age);
+        self.clock.look(now);
+        let (mut old, mut held_back) = (Vec::new(), 0);
+        for (&id, held) in &mut self.batches {
+            let is_too_old = self.clock.is_too_old(&held.summary, now, max_age);
+            let unknown_age = is_too_old.is_none();
+            if is_too_old == Some(true) {
+                old.push(id);
+            } else if std::mem::replace(&mut held.unknown_age, unknown_age) != unknown_age {
+                held_back += u64::from(unknown_age);
+                for to in self.destinations.values_mut() {
+                    to.ledger.set_unknown_age(id, unknown_age);
+                    to.news.notify_one();
+                }
+            }
+        }
+        if held_back > 0 {
+            info!(
+                ticks = held_back,
+                "it is not known how old these ticks are; they wait until the clock has not jumped for ten minutes"
+            );
+        }
         for id in old {
             self.drop_batch(id, |dropped| &mut dropped.age);
         }

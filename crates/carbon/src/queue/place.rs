@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::{debug, error};
 
-use super::{COMMIT_PATIENCE, Dropped, SharedQueue};
+use super::{COMMIT_PATIENCE, Dropped, QueueState, SharedQueue};
 use crate::clock::Moment;
 use crate::connection_error::ConnectionError;
 use crate::ledger::{Ledger, Ticks};
@@ -87,8 +87,8 @@ pub struct Status {
     pub oldest_since: i64,
     /// Batches that were written before a loss and are to be written again.
     pub again: Ticks,
-    /// How many of these two wait because they are provisional.
-    pub provisional: u64,
+    /// How many of these two are held back: they are provisional, or their age is not known.
+    pub held_back: u64,
     /// Since when the batch that has waited longest has waited, Unix seconds: since its timestamp, or, if it was written
     /// before, since the loss.
     pub waits_since: Option<i64>,
@@ -103,10 +103,10 @@ pub struct Status {
 }
 
 impl Status {
-    /// Batches that are due: never written, or to be written again, and not provisional.
+    /// Batches that are due: never written, or to be written again, and not held back.
     #[must_use]
     pub const fn due(&self) -> u64 {
-        self.unwritten().saturating_sub(self.provisional)
+        self.unwritten().saturating_sub(self.held_back)
     }
 
     const fn unwritten(&self) -> u64 {
@@ -188,9 +188,18 @@ impl Place {
         self.shared.state().status.durable
     }
 
-    /// The next batch to send.
+    /// The next batch to send. It is not older than `max_age` now.
     pub(crate) fn next(&self, which: Which) -> Option<Turn> {
-        let state = self.shared.state();
+        let (now, mut state) = (Moment::now(), self.shared.state());
+        let turn = self.first_due(&state, which)?;
+        if state.may_be_sent(turn.id, now) {
+            return Some(turn);
+        }
+        state.expire(now);
+        self.first_due(&state, which)
+    }
+
+    fn first_due(&self, state: &QueueState, which: Which) -> Option<Turn> {
         let ledger = &state.destinations.get(&self.name)?.ledger;
         ledger.in_order().find_map(|(id, backlog)| {
             let held = state.batches.get(&id)?;
@@ -307,11 +316,11 @@ impl Place {
         if destination.oldest.0 != oldest_unsent {
             destination.oldest = (oldest_unsent, now.boot);
         }
-        let [unsent, again] = sums.provisional;
+        let [unsent, again] = sums.held_back();
         Status {
             unproved: ledger.unproved(),
             unsent: sums.unsent.and(unsent),
-            provisional: unsent.and(again).ticks,
+            held_back: unsent.and(again).ticks,
             since: now.unix(destination.since),
             oldest_unsent,
             oldest_since: now.unix(destination.oldest.1),

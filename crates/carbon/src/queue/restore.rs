@@ -30,7 +30,7 @@ impl QueueState {
             self.told.append.push(Kept {
                 id,
                 timestamp: held.summary.timestamp,
-                pushed: held.summary.pushed.unwrap_or_default(),
+                pushed: held.summary.pushed,
                 frames: Arc::clone(frames),
                 due: due.chain(held.provisional.then(|| Arc::from(provisional::NAME))).collect(),
             });

@@ -57,6 +57,8 @@ pub(super) struct QueuedBatch {
     pub(super) waiting: usize,
     /// It may still be withdrawn.
     pub(super) provisional: bool,
+    /// It is not known whether it is older than `max_age`.
+    pub(super) unknown_age: bool,
 }
 
 #[derive(Debug)]
@@ -97,6 +99,7 @@ impl DestinationState {
         if held.provisional {
             self.ledger.hold(id);
         }
+        self.ledger.set_unknown_age(id, held.unknown_age);
         self.news.notify_one();
     }
 }

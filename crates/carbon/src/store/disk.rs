@@ -14,18 +14,19 @@ pub(super) const OWN_FILE: u32 = 0o600;
 /// The unit of a read, and of what cannot be read because of a bad sector.
 const PAGE: usize = 4096;
 
-/// Used if the kernel does not show the boot id, as under the shipped unit (`ProcSubset=pid`). Then the batches of
-/// every earlier run count as those of an earlier boot.
+/// Used if neither the kernel nor the unit says what the boot id is. Then the batches of every earlier run count as
+/// those of an earlier boot.
 pub(super) const NO_BOOT: [u8; 16] = [0; 16];
 
-/// The boot id of the host.
+/// The boot id of the host. The shipped unit hides the kernel's (`ProcSubset=pid`), and has it from systemd.
 pub(super) fn boot() -> [u8; 16] {
     #[cfg(test)]
     if faults::is_without_boot() {
         return NO_BOOT;
     }
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let text = text.or_else(|| std::env::var("SLURM_GRAPHITE_BOOT_ID").ok());
+    let hex: String = text.unwrap_or_default().chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
 }
 

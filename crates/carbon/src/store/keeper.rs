@@ -188,13 +188,8 @@ mod tests {
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, said);
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 200 << 10] }].into();
-        let kept = |id| Kept {
-            id,
-            timestamp: 0,
-            pushed: Duration::ZERO,
-            frames: Arc::clone(&frames),
-            due: vec!["a".into()],
-        };
+        let kept =
+            |id| Kept { id, timestamp: 0, pushed: None, frames: Arc::clone(&frames), due: vec!["a".into()] };
         let append = |ids: Range<u64>| Changes { append: ids.map(kept).collect(), ..Changes::default() };
         faults::set_room(Some(0));
         assert_eq!(keeper.apply(append(1..4)), None);
@@ -276,7 +271,7 @@ mod tests {
             keeper
         });
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 10] }].into();
-        let (timestamp, pushed, due) = (0, Duration::ZERO, vec!["a".into()]);
+        let (timestamp, pushed, due) = (0, None, vec!["a".into()]);
         let append = |id| {
             let frames = Arc::clone(&frames);
             Changes {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::folder::{self, Named};
 use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
+use crate::clock::Moment;
 use carbon_wire::{Frame, points};
 
 /// The largest size of a segment, except for one with a single larger batch.
@@ -160,7 +161,8 @@ impl Log {
         for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
             let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
             let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let pushed = u64::try_from(kept.pushed.as_millis()).unwrap_or(u64::MAX);
+            let millis = |pushed: Moment| u64::try_from(pushed.boot.as_millis()).unwrap_or(u64::MAX);
+            let pushed = kept.pushed.map(|pushed| (millis(pushed), pushed.wall));
             let content = Content::Batch { id, timestamp: kept.timestamp, pushed, due: due.clone(), frames };
             let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
             let (number, offset, length) = put(content, &totals, body);

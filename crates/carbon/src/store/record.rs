@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use carbon_wire::Frame;
 
-pub(super) const VERSION: u8 = 4;
+pub(super) const VERSION: u8 = 5;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
 /// Mark, checksum, length and version.
 const FIXED: usize = 13;
@@ -56,11 +56,12 @@ pub(super) enum Content {
         previous: u64,
         boot: [u8; 16],
     },
-    /// `pushed` is CLOCK_BOOTTIME in milliseconds, `due` the destinations. The body is the frames.
+    /// `pushed` is CLOCK_BOOTTIME in milliseconds and Unix seconds, if it was in this boot, `due` the destinations. The
+    /// body is the frames.
     Batch {
         id: u64,
         timestamp: i64,
-        pushed: u64,
+        pushed: Option<(u64, i64)>,
         due: Vec<Arc<str>>,
         frames: Vec<FrameHead>,
     },

@@ -11,6 +11,7 @@ use super::folder::MOST_NUMBER;
 use super::log::{Log, LogEntry, Segment};
 use super::record::{self, Content, Done, Head, Record, Totals};
 use super::{Restored, StoreError, Summary, disk, folder};
+use crate::clock::Moment;
 
 /// The numbers of missing records, and the points that each destination has lost with them.
 type Gap = (Range<u64>, Totals);
@@ -176,7 +177,8 @@ impl Scan {
             Content::Begin { .. } => {}
             Content::Batch { id, timestamp, pushed, due, frames } => {
                 let is_this_boot = self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
-                let pushed = is_this_boot.then(|| Duration::from_millis(pushed));
+                let moment = |(boot, wall)| Moment { boot: Duration::from_millis(boot), wall };
+                let pushed = pushed.filter(|_| is_this_boot).map(moment);
                 let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
                 let mut damaged = 0;
                 for frame in frames {

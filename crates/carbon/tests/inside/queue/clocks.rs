@@ -27,7 +27,7 @@ async fn since_when_something_is_so_does_not_change_when_the_clock_is_set() {
     assert_eq!((status.since, status.oldest_since), (NOW - 60, NOW - 60));
     assert_eq!(queue.status().durable_since, Some(NOW - 60));
     // The oldest has moved on when it was sent, and waits since the loss.
-    let first = place.next(Which::All).unwrap().id - 1;
+    let first = queue.shared.state().next_id - 2;
     place.ledger(|ledger| ledger.written(first, 1));
     assert_eq!((place.status().oldest_unsent, place.status().oldest_since), (Some(NOW + 1), NOW));
     place.lost();

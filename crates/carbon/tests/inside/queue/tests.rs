@@ -2,6 +2,7 @@
 //! queue.
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
 
+mod ages;
 mod clocks;
 mod comings;
 mod leaving;
@@ -223,7 +224,7 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
 async fn a_disk_that_does_not_take_the_last_commit_has_what_it_took_before() {
     let (queue, _thread) = hung();
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 });
+    restored.batches.insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
     queue.push(&batch(2));
     let asked = Instant::now();
@@ -288,7 +289,7 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
     let (queue, _thread) = hung();
     let place = queue.place("a");
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 });
+    restored.batches.insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
     let turn = place.next(Which::All).unwrap();
     let asked = Instant::now();
@@ -313,7 +314,7 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
     });
     let queue = with(store);
     let place = queue.place("a");
-    let summary = Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 };
+    let summary = Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 };
     let restored = Restored {
         due: [5, 6, 7].map(|id| (Arc::from("a"), id)).to_vec(),
         batches: [5, 6, 7].map(|id| (id, summary)).into(),
@@ -337,7 +338,7 @@ async fn a_tick_that_an_open_log_does_not_have_is_counted_at_once() {
     let queue = with(Store::loading(|_| Err(StoreError::Missing)));
     let place = queue.place("a");
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 });
+    restored.batches.insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
     let turn = place.next(Which::All).unwrap();
     assert!(matches!(place.frames(&turn, false).await, Loaded::Lost));
@@ -353,7 +354,7 @@ async fn a_disk_that_hangs_with_the_backlog_holds_up_no_live_tick() {
     });
     let queue = with(store);
     let ids = 1..=20;
-    let summary = Summary { timestamp: 1, pushed: None, points: 1, bytes: 10 };
+    let summary = Summary { timestamp: 1, pushed: Some(Moment::now()), points: 1, bytes: 10 };
     let restored = Restored {
         due: ids.clone().map(|id| (Arc::from("a"), id)).collect(),
         batches: ids.map(|id| (id, summary)).collect(),

@@ -56,7 +56,7 @@ fn kept(id: u64, due: &[&str]) -> Kept {
     Kept {
         id,
         timestamp: id.cast_signed(),
-        pushed: Duration::ZERO,
+        pushed: Some(Moment::default()),
         frames: [frame(id, 0), frame(id, 1)].into(),
         due,
     }
@@ -489,7 +489,7 @@ fn without_a_boot_id_every_run_is_another_boot() {
         log.commit(&append([1])).unwrap();
         restored.batches.get(&1).map(|summary| summary.pushed)
     };
-    assert_eq!((pushed(), pushed()), (None, Some(Some(Duration::ZERO))));
+    assert_eq!((pushed(), pushed()), (None, Some(Some(Moment::default()))));
     faults::set_without_boot(true);
     assert_eq!((pushed(), pushed()), (Some(None), Some(None)));
     faults::set_without_boot(false);
