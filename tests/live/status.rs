@@ -115,7 +115,8 @@ fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
     let said = status(&sandbox.folder, &[]).unwrap();
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{}", said.stdout);
     assert!(line(&said.stdout, "slurmctld").1.starts_with("answers since 20"), "{}", said.stdout);
-    assert!(line(&said.stdout, "main").1.starts_with("connected since 20"), "{}", said.stdout);
+    let main = format!("main ({})", sandbox.carbon.address());
+    assert!(line(&said.stdout, &main).1.starts_with("connected since 20"), "{}", said.stdout);
     assert!(line(&said.stdout, "last tick").1.contains("one every 1 s"), "{}", said.stdout);
     assert!(said.stdout.lines().all(|line| line.starts_with('✓')), "{}", said.stdout);
     // All texts begin in the same column.

@@ -7,6 +7,8 @@ mod recording;
 mod renewal;
 mod task;
 
+use std::collections::HashSet;
+use std::mem::Discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use self::recording::Recording;
 use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::connection::{Connection, Stream};
+use crate::connection_error::ConnectionError;
 use crate::destination::Destination;
 use crate::idle::IdleTimer;
 use crate::queue::{Place, Queue, Status};
@@ -40,6 +43,8 @@ struct SenderTask {
     backoff: Backoff,
     connections: u64,
     away_since: Option<Instant>,
+    /// The kinds of errors that the log has named since then.
+    said: HashSet<Discriminant<ConnectionError>>,
     /// Points that were lost before `away_since`.
     lost_before: u64,
     doubt_since: Option<Instant>,
@@ -54,8 +59,8 @@ struct SenderTask {
     /// Until when the backlog is not read from disk: otherwise each live tick would wait for a disk that does not
     /// answer.
     load_again: Option<Instant>,
-    /// Since when the disk has returned nothing.
-    refused_since: Option<Instant>,
+    /// Since when the disk has returned nothing, and whether the log says so.
+    refused: Option<(Instant, bool)>,
 }
 
 /// A running destination.
@@ -95,6 +100,7 @@ impl Sender {
             backoff: Backoff::default(),
             connections: 0,
             away_since: None,
+            said: HashSet::new(),
             lost_before: 0,
             doubt_since: None,
             idle_timer: IdleTimer::default(),
@@ -103,7 +109,7 @@ impl Sender {
             suspect: false,
             gave_way: None,
             load_again: None,
-            refused_since: None,
+            refused: None,
         };
         Self { place, draining, task: tokio::spawn(task.run::<C>()) }
     }

@@ -68,10 +68,14 @@ pub(crate) struct DestinationEntry {
     pub(crate) not_carbon: bool,
     /// Since when it is connected, not connected or in doubt.
     pub(crate) since: i64,
+    /// Why there was no connection last; `None`: the present one works.
+    pub(crate) error: Option<String>,
     /// Ticks that were never sent, their points, and the timestamp of the oldest.
     pub(crate) ticks_unsent: u64,
     pub(crate) points_unsent: u64,
     pub(crate) oldest_unsent: Option<i64>,
+    /// Since when it has been the oldest.
+    pub(crate) oldest_since: Option<i64>,
     /// Ticks that were sent before a loss and are to be sent again.
     pub(crate) ticks_to_resend: u64,
     /// Since when the tick that has waited longest has waited: since its timestamp, or since the loss.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tracing::{debug, error};
+use tracing::error;
 
 use super::{COMMIT_PATIENCE, Dropped, QueueState, SharedQueue};
 use crate::clock::Moment;
@@ -47,7 +47,7 @@ pub(crate) enum Loaded {
     /// The batch is lost, and counted.
     Lost,
     /// The disk does not return it now.
-    NotNow,
+    NotNow(StoreError),
 }
 
 /// A destination's status. Counters continue when its settings change.
@@ -239,8 +239,7 @@ impl Place {
                 if matches!(error, StoreError::Gone)
                     || (!given_up && matches!(error, StoreError::Io { .. })) =>
             {
-                debug!(destination = %self.name, %error, "a tick in the queue cannot be read now");
-                Loaded::NotNow
+                Loaded::NotNow(error)
             }
             damaged => {
                 let mut state = self.shared.state();

@@ -4,6 +4,7 @@
 //! answer to our half-close, so this is the only proof that it reads. ledger.rs has the rule that follows from this.
 //! `wait` only names what happened; each event is handled in one place.
 
+use std::collections::HashSet;
 use std::mem;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -85,7 +86,7 @@ impl SenderTask {
                 Err(error) => error,
             };
             self.place.note_error(Some(&error));
-            let (destination, waits) = (&self.to.name, self.place.status());
+            let (destination, address, waits) = (&self.to.name, &self.to.address, self.place.status());
             let (unsent_ticks, ticks_to_resend) = (waits.unsent.ticks, waits.resends());
             if self.draining {
                 return match self.connections {
@@ -107,12 +108,16 @@ impl SenderTask {
             };
             if let Some(hint) = hint {
                 warn!(%destination, %error, unsent_ticks, ticks_to_resend, hint, "closes every connection right after a write");
-            } else if self.away_since.is_some() {
-                debug!(%destination, %error, "still not connected; trying again in {delay:.1?}");
-            } else {
+            } else if self.away_since.is_none() {
                 self.lost_before = self.place.status().lost();
                 let hint = error.advice();
-                warn!(%destination, %error, hint, unsent_ticks, ticks_to_resend, "not connected; ticks are kept, trying again");
+                self.said = HashSet::from([mem::discriminant(&error)]);
+                warn!(%destination, %address, %error, hint, unsent_ticks, ticks_to_resend, "not connected; ticks are kept, trying again");
+            } else if self.said.insert(mem::discriminant(&error)) {
+                let hint = error.advice();
+                warn!(%destination, %address, %error, hint, "still not connected; trying again");
+            } else {
+                debug!(%destination, %error, "still not connected; trying again in {delay:.1?}");
             }
             self.away_since.get_or_insert(self.doubt_since.take().unwrap_or_else(Instant::now));
             tokio::select! {
@@ -332,18 +337,29 @@ impl SenderTask {
     /// Writes a tick. Returns whether the disk has returned it.
     async fn write_tick<C: Stream>(&mut self, links: &mut Links<C>, turn: &Turn) -> Result<bool> {
         let now = Instant::now();
-        let refused =
-            self.refused_since.is_some_and(|since| now.duration_since(since) >= self.to.timeouts.pause);
-        let frames = match self.place.frames(turn, refused).await {
+        let patience = self.to.timeouts.pause;
+        let refused = self.refused.is_some_and(|(since, _)| now.duration_since(since) >= patience);
+        let loaded = self.place.frames(turn, refused).await;
+        let destination = &self.to.name;
+        let frames = match loaded {
             Loaded::Frames(frames) => frames,
             Loaded::Lost if !refused => return Ok(false),
-            Loaded::Lost | Loaded::NotNow => {
-                self.refused_since.get_or_insert(now);
+            not_loaded => {
+                // The second time, because a disk may be slow once.
+                if let (Loaded::NotNow(error), Some((_, said @ false))) = (not_loaded, &mut self.refused) {
+                    *said = true;
+                    let limit = in_words(patience);
+                    warn!(%destination, %error, "the queue's disk does not return ticks that wait; those that it cannot read \
+                                                 for {limit} are lost");
+                }
+                self.refused.get_or_insert((now, false));
                 self.load_again = Some(Instant::now() + LOAD_AGAIN_AFTER);
                 return Ok(false);
             }
         };
-        self.refused_since = self.refused_since.filter(|_| turn.frames.is_some());
+        if turn.frames.is_none() && self.refused.take().is_some_and(|(_, said)| said) {
+            info!(%destination, "the queue's disk returns ticks again");
+        }
         for frame in frames.iter().skip(turn.written) {
             self.write_frame(links, frame).await?;
             links.current.last_write = Some(Instant::now());

@@ -294,7 +294,7 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
     let turn = place.next(Which::All).unwrap();
     let asked = Instant::now();
     let loaded = place.frames(&turn, false).await;
-    assert!(matches!(loaded, Loaded::NotNow), "{loaded:?}");
+    assert!(matches!(loaded, Loaded::NotNow(_)), "{loaded:?}");
     assert_eq!(asked.elapsed(), COMMIT_PATIENCE);
     assert_eq!((place.status().due(), place.status().dropped), (1, Dropped::default()));
     // Live ticks go before it.
@@ -322,7 +322,7 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
     };
     queue.shared.state().apply(Event::Opened(restored));
     let (first, damaged) = (place.next(Which::All).unwrap(), |place: &Place| place.status().dropped.damaged);
-    assert!(matches!(place.frames(&first, false).await, Loaded::NotNow) && damaged(&place) == 0);
+    assert!(matches!(place.frames(&first, false).await, Loaded::NotNow(_)) && damaged(&place) == 0);
     for lost in [3, 6] {
         assert!(matches!(place.frames(&place.next(Which::All).unwrap(), true).await, Loaded::Lost));
         assert_eq!(damaged(&place), lost);

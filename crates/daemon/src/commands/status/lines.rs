@@ -8,6 +8,9 @@ use crate::clock;
 use crate::commands::{Mark, number};
 use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, StatusDocument};
 
+/// Ticks may wait for so long without one being sent, or for `--max-age` if that is longer.
+const STANDS_STILL: Duration = Duration::from_secs(600);
+
 /// A line about one thing.
 #[derive(Debug)]
 pub(super) struct StatusLine {
@@ -63,7 +66,11 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
         line("last tick", last_tick(document, judge)),
         line("slurmctld", slurmctld(document, judge)),
     ];
-    lines.extend(document.destinations.iter().map(|to| line(&to.name, destination(to, judge))));
+    let named = |to: &DestinationEntry| match &to.name {
+        name if *name == to.address => name.clone(),
+        name => format!("{name} ({})", to.address),
+    };
+    lines.extend(document.destinations.iter().map(|to| line(&named(to), destination(to, document, judge))));
     lines.push(line("queue", queue(&document.queue, *started, judge)));
     lines.extend(document.readers.iter().map(|entry| line("reader", reader(entry))));
     lines
@@ -109,10 +116,11 @@ fn slurmctld(document: &StatusDocument, judge: Judge) -> (Mark, String) {
     }
 }
 
-fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
+fn destination(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -> (Mark, String) {
+    let (waiting, why) = judge_waiting(to, document, judge);
     let (mark, state) = match (to.connected, to.in_doubt) {
         _ if to.not_carbon => (Mark::Wrong, "what answers is not Carbon: it sends data;"),
-        (true, false) => (Mark::Good, "connected"),
+        (true, false) => (waiting, "connected"),
         (true, true) => (judge.mark(to.since), "has not shown that it reads"),
         // A peer that accepts and closes at once is connected every now and then; what waits tells how long it has been so.
         (false, _) => {
@@ -120,9 +128,12 @@ fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
         }
     };
     let mut text = format!("{state} {}", judge.since(to.since));
+    if let Some(error) = to.error.as_ref().filter(|_| !to.connected && !to.not_carbon) {
+        text += &format!(": {error}");
+    }
     if let Some(oldest) = to.oldest_unsent {
         let (ticks, points) = (number(to.ticks_unsent, "tick", "ticks"), to.points_unsent);
-        text += &format!("; {ticks} not sent yet ({points} points), the oldest from {}", moment(oldest));
+        text += &format!("; {ticks} not sent yet ({points} points), the oldest from {}{why}", moment(oldest));
     }
     if to.ticks_to_resend > 0 {
         text += &format!("; {} to be sent again", number(to.ticks_to_resend, "tick", "ticks"));
@@ -139,6 +150,29 @@ fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
         }
     }
     (mark, text)
+}
+
+/// How bad it is that ticks wait to be sent for the first time, although the receiver reads; and why it is wrong.
+fn judge_waiting(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -> (Mark, String) {
+    let two_ticks = Duration::from_secs(u64::from(document.interval).saturating_mul(2));
+    let oldest =
+        to.oldest_unsent.filter(|_| to.connected).map(|oldest| judge.age(oldest)).unwrap_or_default();
+    if oldest <= two_ticks + Duration::from_secs(60) {
+        return (Mark::Good, String::new());
+    }
+    let max_age = Duration::from_secs(document.queue.max_age);
+    if max_age > Duration::ZERO && oldest > max_age / 4 * 3 {
+        let max_age = humantime::format_duration(max_age);
+        return (Mark::Wrong, format!(", which is lost when it is {max_age} old"));
+    }
+    let stands = to.oldest_since.map(|since| judge.age(since)).unwrap_or_default();
+    if stands > judge.max_age.max(STANDS_STILL) {
+        return (
+            Mark::Wrong,
+            format!(", which has been the oldest for {}", humantime::format_duration(stands)),
+        );
+    }
+    (Mark::Note, String::new())
 }
 
 fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
@@ -183,7 +217,7 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
 }
 
 fn moment(unix: i64) -> String {
-    clock::local(unix, "%Y-%m-%d %H:%M:%S")
+    clock::local(unix, "%Y-%m-%d %H:%M:%S%:z")
 }
 
 #[cfg(test)]
@@ -218,7 +252,8 @@ mod tests {
     }
 
     fn carbon() -> DestinationEntry {
-        DestinationEntry { name: "a".to_owned(), ..DestinationEntry::default() }
+        let (name, address) = ("a".to_owned(), "a".to_owned());
+        DestinationEntry { name, address, ..DestinationEntry::default() }
     }
 
     fn disk(since: Option<i64>) -> QueueEntry {
@@ -263,6 +298,47 @@ mod tests {
                 assert_eq!(not_good(with(|document| change(document, since))), expected, "{what}");
             }
         }
+    }
+
+    /// A receiver that is too slow, and one whose ticks the queue's disk does not return, were OK for hours.
+    #[test]
+    fn ticks_that_wait_are_judged_although_there_is_a_connection() {
+        let mark = |oldest: i64, since: i64, max_age: u64| {
+            let to = DestinationEntry {
+                connected: true,
+                oldest_unsent: Some(oldest),
+                oldest_since: Some(since),
+                ..carbon()
+            };
+            let mut document = StatusDocument { now: 100_000, last_tick: Some(100_000), ..document() };
+            (document.queue.max_age, document.destinations) = (12 * 3600, vec![to]);
+            let lines = lines(&document, Duration::from_secs(max_age));
+            lines.iter().find(|line| line.subject.starts_with('a')).unwrap().mark
+        };
+        // Two intervals of 30 s and a minute.
+        assert_eq!(mark(99_880, 99_000, 90), Mark::Good);
+        assert_eq!(mark(99_879, 99_400, 90), Mark::Note);
+        assert_eq!(mark(99_879, 99_399, 90), Mark::Wrong);
+        assert_eq!(mark(99_879, 99_399, 3600), Mark::Note);
+        // It moves on, but not fast enough: nine of twelve hours.
+        assert_eq!(mark(67_600, 99_999, 90), Mark::Note);
+        assert_eq!(mark(67_599, 99_999, 90), Mark::Wrong);
+    }
+
+    /// "carbon not connected since" led to no host and to no reason.
+    #[test]
+    fn a_carbon_that_is_away_is_named_with_its_address_and_the_last_error() {
+        let to = |name: &str, connected| DestinationEntry {
+            name: name.to_owned(),
+            address: "c1:2004".to_owned(),
+            error: Some("connection refused".to_owned()),
+            connected,
+            ..carbon()
+        };
+        let lines = with(|d| d.destinations = vec![to("a", false), to("b", true), to("c1:2004", false)]);
+        assert!(text(&lines, "a (c1:2004)").ends_with("): connection refused"), "{lines:?}");
+        assert!(!text(&lines, "b (c1:2004)").contains("refused"), "{lines:?}");
+        assert!(text(&lines, "c1:2004").starts_with("not connected since "), "{lines:?}");
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! What the log says of an outage, and how often.
+
+use std::sync::Arc;
+
+use tempfile::NamedTempFile;
+use tracing::Level;
+use tracing::subscriber::{DefaultGuard, set_default};
+
+use super::world::{self, ReceiverKind, ReceiverState};
+use super::*;
+use crate::queue::tests::{disk_answers, disk_hangs};
+
+/// What this thread logs from INFO on.
+fn log() -> (NamedTempFile, DefaultGuard) {
+    let written = NamedTempFile::new().unwrap();
+    let writer = Arc::new(written.reopen().unwrap());
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false).with_writer(writer);
+    (written, set_default(subscriber.finish()))
+}
+
+/// The lines with these words.
+fn lines(written: &NamedTempFile, words: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(written.path()).unwrap();
+    text.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
+}
+
+/// The log said "the peer closed the connection", without an address, and never "Connection refused".
+#[tokio::test(start_paused = true)]
+async fn an_outage_names_the_address_and_each_reason_once() {
+    let (written, _guard) = log();
+    let _receiver = world::begin(&[ReceiverKind::default()]);
+    let queue = queue(WINDOW);
+    let sender = start(&queue);
+    for outage in 1..=2 {
+        push_each(&queue, 1..=20, seconds(10)).await;
+        world::set(0, ReceiverState::Down);
+        push_each(&queue, 21..=50, seconds(10)).await;
+        let lost = lines(&written, "WARN carbon::sender::task: not connected;");
+        let refused = lines(&written, "WARN carbon::sender::task: still not connected;");
+        assert_eq!((lost.len(), refused.len()), (outage, outage), "{lost:?} {refused:?}");
+        assert!(lost.iter().all(|line| line.contains("the peer closed") && line.contains("carbon:2003")));
+        assert!(
+            refused.iter().all(|line| line.contains("connection refused") && line.contains("carbon:2003"))
+        );
+        world::set(0, ReceiverState::Runs);
+    }
+    sender.stop();
+}
+
+/// Its ticks waited for ten minutes without a line, and then they were lost.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_returns_nothing_is_said_once_and_so_is_its_return() {
+    let (written, _guard) = log();
+    let _receiver = world::begin(&[ReceiverKind::default()]);
+    let queue = queue(WINDOW);
+    (1..=20).for_each(|n| queue.push(&tick(n, 137)));
+    let disk = disk_hangs(&queue);
+    let sender = start(&queue);
+    let said = |words| lines(&written, words).len();
+    sleep(seconds(9)).await;
+    assert_eq!(said("does not return"), 0, "it may only be slow");
+    push_each(&queue, 21..=30, seconds(10)).await;
+    assert_eq!((said("does not return"), said("returns ticks again")), (1, 0));
+    disk_answers(&queue, disk);
+    push_each(&queue, 31..=40, seconds(10)).await;
+    assert_eq!((world::stored().len(), said("does not return")), (40, 1));
+    sender.stop();
+}
