@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sandbox::proc::Signal;
 use sandbox::{Daemon, Folder, IN_USE, Imitation, Invocation, Recorded, Values, find_program, now, wait};
-use slurm_snapshot::{Controller, JobTally, Jobs, Reading, Reply, Statistics, Visibility};
+use slurm_snapshot::{Controller, JobStates, JobTally, Jobs, Reading, Reply, Statistics, Visibility};
 
 use super::SOON;
 
@@ -20,7 +20,8 @@ const CONTROLLERS: &str = "[collectors.controllers]\nenabled = true\ninterval = 
 
 fn queue() -> Reading {
     let pending = JobTally { jobs: 5, ..JobTally::default() };
-    let states = BTreeMap::from([("pending".to_owned(), pending)]);
+    let shown = BTreeMap::from([("pending".to_owned(), pending)]);
+    let states = JobStates { shown, ..JobStates::default() };
     let jobs = Jobs { last_update: 1_700_000_000, states, ..Jobs::default() };
     let visibility = Visibility { private: Vec::new(), privileged: Some(false) };
     Reading { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(visibility), ..Imitation::reading() }

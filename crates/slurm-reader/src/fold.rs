@@ -10,8 +10,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slurm_snapshot::{
-    Expected, Expecting, JobTallies, JobTally, Jobs, KeptNames, NamedJobs, NamedRows, PartitionJobs,
-    ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
+    Expected, Expecting, JobStates, JobTallies, JobTally, Jobs, KeptNames, NamedJobs, NamedRows,
+    PartitionJobs, ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
 };
 
 use crate::job::Job;
@@ -145,9 +145,12 @@ impl JobsFold {
             unparsed: self.unparsed,
             ..Jobs::default()
         };
-        let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| {
-            let states = by_word(&states, slurm_names::job_state);
-            UserJobs { id, name: None, looking_up: false, states, has_started }
+        let users = self.users.into_iter().map(|(id, NamedRow { states, has_started })| UserJobs {
+            id,
+            name: None,
+            looking_up: false,
+            states: by_state(&states),
+            has_started,
         });
         jobs.users = users.collect();
         let PartitionJobs { states, pending_reasons, waiting, started, expected } =
@@ -163,7 +166,7 @@ impl NamedRow {
     }
 
     fn finish(self) -> NamedJobs {
-        NamedJobs { states: by_word(&self.states, slurm_names::job_state), has_started: self.has_started }
+        NamedJobs { states: by_state(&self.states), has_started: self.has_started }
     }
 }
 
@@ -211,8 +214,7 @@ impl NamedTable {
     }
 
     fn finish(self) -> NamedRows {
-        let rest = by_word(&self.rest, slurm_names::job_state);
-        NamedRows { names: by_name(self.rows, NamedRow::finish), rest }
+        NamedRows { names: by_name(self.rows, NamedRow::finish), rest: by_state(&self.rest) }
     }
 }
 
@@ -253,8 +255,8 @@ impl PartitionRow {
 
     fn finish(self, now: i64, since: Option<i64>) -> PartitionJobs {
         PartitionJobs {
-            states: by_word(&self.states, slurm_names::job_state),
-            pending_reasons: by_word(&self.reasons, slurm_names::reason),
+            states: by_state(&self.states),
+            pending_reasons: by_word(&self.reasons, |reason| Some(slurm_names::reason(reason))),
             waiting: Waiting { submitted: self.submitted.moments(now), eligible: self.eligible.moments(now) },
             started: since.map(|_| self.started.started()),
             expected: Expected { starts: self.starts.starts(now), ..self.expected },
@@ -298,11 +300,18 @@ fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     all().enumerate().filter(is_first).map(|(_, name)| name).chain(none)
 }
 
-/// By libslurm's word, which may be the same for several numbers.
-fn by_word(numbers: &NumberTallies, word: fn(u32) -> String) -> JobTallies {
+fn by_state(numbers: &NumberTallies) -> JobStates {
+    JobStates {
+        shown: by_word(numbers, |state| Some(slurm_names::job_state(state))),
+        unfinished: by_word(numbers, |state| slurm_names::unfinished(state).map(str::to_owned)),
+    }
+}
+
+/// By a word, which may be the same for several numbers; without those that have none.
+fn by_word(numbers: &NumberTallies, word: fn(u32) -> Option<String>) -> JobTallies {
     let mut words = JobTallies::new();
-    for (number, tally) in numbers {
-        words.entry(word(*number)).or_default().add(*tally);
+    for (word, tally) in numbers.iter().filter_map(|(number, tally)| Some((word(*number)?, tally))) {
+        words.entry(word).or_default().add(*tally);
     }
     words
 }

@@ -3,6 +3,8 @@
 //!
 //! A number without a word is `other`: whoever sends numbers must not make paths.
 
+use slurm_snapshot::JOB_STATES;
+
 use crate::calls::{job_state_word, node_state_word, reason_word};
 
 /// `JOB_STATE_BASE`.
@@ -16,6 +18,13 @@ const JOB_REVOKED: u32 = 1 << 19;
 /// The number of a job's base state: 0 is pending.
 pub(crate) const fn job_base(state: u32) -> u32 {
     state & JOB_BASE
+}
+
+/// The base state of a job that this cluster has and that has not ended.
+pub(crate) fn unfinished(state: u32) -> Option<&'static str> {
+    let is_here = state & JOB_REVOKED == 0;
+    let base = JOB_STATES.into_iter().take(3).nth(job_base(state) as usize);
+    base.filter(|_| is_here)
 }
 
 /// Whether a job waits on this cluster.
@@ -62,7 +71,7 @@ const NO_REASON: u32 = u32::MAX >> 1;
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{JOB_STATES, NODE_STATES, NodeState, Release};
+    use slurm_snapshot::{NODE_STATES, NodeState, Release};
 
     use super::*;
     use crate::version;

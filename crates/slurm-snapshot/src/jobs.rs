@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::sum_of;
+
 /// Base states of a job in lower case, by number: the same in every release.
 pub const JOB_STATES: [&str; 12] = [
     "pending",
@@ -27,14 +29,42 @@ pub const JOB_STATES: [&str; 12] = [
 /// Jobs by state or reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 
-/// The jobs that hold nodes to run on: running, or waiting for these to boot or for a prolog.
-pub fn running(states: &JobTallies) -> JobTally {
-    let mut running = JobTally::default();
-    ["running", "configuring"]
-        .into_iter()
-        .filter_map(|state| states.get(state))
-        .for_each(|&tally| running.add(tally));
-    running
+/// The same jobs by the word that squeue shows, and by what they do. The word may hide what they do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobStates {
+    /// By the one word that squeue's `%T` shows, in lower case: `completing` hides the base state.
+    pub shown: JobTallies,
+    /// The jobs of this cluster that have not ended, by base state.
+    pub unfinished: JobTallies,
+}
+
+impl JobStates {
+    /// The jobs that wait: sdiag's "Jobs pending".
+    pub fn pending(&self) -> JobTally {
+        self.unfinished("pending")
+    }
+
+    /// The jobs that hold nodes to run on: running, or waiting for these to boot or for a prolog.
+    pub fn running(&self) -> JobTally {
+        self.unfinished("running")
+    }
+
+    fn unfinished(&self, base: &str) -> JobTally {
+        self.unfinished.get(base).copied().unwrap_or_default()
+    }
+
+    /// The CPUs that jobs have, or request while they wait.
+    pub fn unfinished_cpus(&self) -> u64 {
+        sum_of(self.unfinished.values().map(|tally| tally.cpus))
+    }
+
+    /// Adds these jobs to this sum.
+    pub fn add(&mut self, more: &Self) {
+        for (sum, more) in [(&mut self.shown, &more.shown), (&mut self.unfinished, &more.unfinished)] {
+            more.iter().for_each(|(state, tally)| sum.entry(state.clone()).or_default().add(*tally));
+        }
+    }
 }
 
 /// Jobs, and the resources that they hold or request.
@@ -71,8 +101,8 @@ pub struct Jobs {
     pub last_update: i64,
     /// Records in the reply; a pending array is one.
     pub records: u64,
-    /// By the one word that squeue's `%T` shows, in lower case. As in squeue, `completing` hides the base state.
-    pub states: JobTallies,
+    /// By state.
+    pub states: JobStates,
     /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `other`: reasons that have no word.
     pub pending_reasons: JobTallies,
     /// How long pending jobs have waited.
@@ -92,23 +122,16 @@ pub struct Jobs {
     /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs are counted, but the
     /// values in those texts are missing.
     pub unparsed: u64,
-    /// Only the jobs in `states`, and `unparsed`, are known, because slurmrestd reported nothing else.
+    /// Only the jobs that squeue shows in each state, and `unparsed`, are known: slurmrestd reported no more.
     pub states_only: bool,
-}
-
-/// Adds the jobs in each state.
-pub fn add_states(sum: &mut JobTallies, more: &JobTallies) {
-    for (state, tally) in more {
-        sum.entry(state.clone()).or_default().add(*tally);
-    }
 }
 
 /// The jobs of one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionJobs {
-    /// By state, as in [`Jobs::states`].
-    pub states: JobTallies,
+    /// By state.
+    pub states: JobStates,
     /// As for [`Jobs::pending_reasons`].
     pub pending_reasons: JobTallies,
     /// How long its pending jobs have waited.
@@ -127,7 +150,7 @@ pub struct NamedRows {
     /// By name; the empty one: jobs without a name.
     pub names: BTreeMap<String, NamedJobs>,
     /// Jobs with a name that has no row, each once, by state.
-    pub rest: JobTallies,
+    pub rest: JobStates,
 }
 
 /// Accounts and QOS that have a row whatever their jobs do.
@@ -144,8 +167,8 @@ pub struct KeptNames {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedJobs {
-    /// By state, as in [`Jobs::states`].
-    pub states: JobTallies,
+    /// By state.
+    pub states: JobStates,
     /// Whether one of them has or had nodes.
     pub has_started: bool,
 }
@@ -160,8 +183,8 @@ pub struct UserJobs {
     pub name: Option<String>,
     /// The name was requested, but the answer has not come yet, so it is not known whether there is one.
     pub looking_up: bool,
-    /// By state, as in [`Jobs::states`].
-    pub states: JobTallies,
+    /// By state.
+    pub states: JobStates,
     /// Whether one of them has or had nodes.
     pub has_started: bool,
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::wait;
-use slurm_snapshot::{Jobs, Moments, Reply};
+use slurm_snapshot::{JobStates, JobTally, Jobs, Moments, Reply};
 
 use super::cast::Cast;
-use super::oracle::{self, Row, by, pending};
+use super::oracle::{self, Row, by, has_ended, pending};
 use super::{between, reply};
 
 /// The states that must occur among these jobs.
@@ -60,14 +60,13 @@ pub(crate) fn compare_unchanged(cast: &Cast) -> Result<()> {
 }
 
 fn counts(rows: &[Row], jobs: &Jobs) {
-    let state = |job: &Row| vec![job["state"].to_lowercase()];
     let waits = |job: &&Row| pending(job);
     let none = |text: &str| if text == "(null)" { String::new() } else { text.to_owned() };
-    assert_eq!(jobs.states, by(rows, state), "by state");
+    assert_states(&jobs.states, rows.iter(), "all");
     // Some request memory per node or per CPU; the others have DefMemPerCPU, 10.
-    let default = |state| 10 * jobs.states[state].cpus;
+    let default = |state| 10 * jobs.states.shown[state].cpus;
     for state in ["pending", "running"] {
-        assert!(jobs.states[state].memory > default(state), "{state}: {:?}", jobs.states);
+        assert!(jobs.states.shown[state].memory > default(state), "{state}: {:?}", jobs.states.shown);
     }
     let reasons = by(rows.iter().filter(waits), |job| vec![reason(&job["reason"])]);
     assert_eq!(jobs.pending_reasons, reasons, "by reason");
@@ -77,25 +76,38 @@ fn counts(rows: &[Row], jobs: &Jobs) {
     assert_eq!(jobs.partitions.keys().collect::<Vec<_>>(), partitions.keys().collect::<Vec<_>>());
     for (name, partition) in &jobs.partitions {
         let here = |job: &&Row| job["partition"].split(',').any(|other| other == name);
-        assert_eq!(partition.states, by(rows.iter().filter(here), state), "by state in {name}");
+        assert_states(&partition.states, rows.iter().filter(here), name);
         let reasons = by(rows.iter().filter(here).filter(waits), |job| vec![reason(&job["reason"])]);
         assert_eq!(partition.pending_reasons, reasons, "by reason in {name}");
     }
     for (name, account) in &jobs.accounts.names {
         let here = rows.iter().filter(|job| none(&job["account"]) == *name);
-        assert_eq!(account.states, by(here, state), "{name}");
+        assert_states(&account.states, here, name);
     }
     for (name, qos) in &jobs.qos.names {
         let here = rows.iter().filter(|job| none(&job["qos"]).to_lowercase() == *name);
-        assert_eq!(qos.states, by(here, state), "{name}");
+        assert_states(&qos.states, here, name);
     }
     for user in &jobs.users {
         let id = user.id.to_string();
-        assert_eq!(user.states, by(rows.iter().filter(|job| job["userid"] == id), state), "user {id}");
+        assert_states(&user.states, rows.iter().filter(|job| job["userid"] == id), &id);
     }
     let names = |column| rows.iter().map(|job| &job[column]).collect::<BTreeSet<_>>().len();
     let expected = (names("account"), names("qos"), names("userid"));
     assert_eq!((jobs.accounts.names.len(), jobs.qos.names.len(), jobs.users.len()), expected);
+}
+
+/// The words are squeue's; who waits and who has nodes is seen by the jobs' nodes and ends.
+fn assert_states<'a>(states: &JobStates, rows: impl Iterator<Item = &'a Row> + Clone, whose: &str) {
+    assert_eq!(states.shown, by(rows.clone(), |job| vec![job["state"].to_lowercase()]), "by state: {whose}");
+    let mut unfinished = JobTally::default();
+    rows.clone().filter(|job| !has_ended(job)).for_each(|job| unfinished.add(oracle::tally(job)));
+    let mut waiting = JobTally::default();
+    rows.filter(|job| pending(job)).for_each(|job| waiting.add(oracle::tally(job)));
+    assert_eq!(states.pending(), waiting, "pending: {whose}");
+    assert_eq!(states.unfinished_cpus(), unfinished.cpus, "CPUs: {whose}");
+    let suspended = states.shown.get("suspended").map_or(0, |tally| tally.jobs);
+    assert_eq!(states.running().jobs, unfinished.jobs - waiting.jobs - suspended, "running: {whose}");
 }
 
 fn waits(rows: &[Row], jobs: &Jobs) {

@@ -13,7 +13,7 @@ const WIDTH: usize = 60;
 
 /// The last is what they hold; for jobs that hold nothing, what they request.
 const JOB_COLUMNS: &str = "jobarrayid state partition numcpus numnodes userid account qos submittime eligibletime \
-    starttime prioritylong name nodelist reason tres-alloc";
+    starttime endtime prioritylong name nodelist reason tres-alloc";
 
 const NODE_COLUMNS: &str =
     "nodelist partitionname statelong nodeaiot cpusstate memory allocmem freemem gres gresused version";
@@ -105,9 +105,14 @@ pub(crate) fn tally(job: &Row) -> JobTally {
     }
 }
 
-/// Two of these words are flags of pending jobs.
+/// Whatever word squeue shows: a job without nodes that has not ended.
 pub(crate) fn pending(job: &Row) -> bool {
-    ["PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"].contains(&job["state"].as_str())
+    job["nodelist"].is_empty() && !has_ended(job)
+}
+
+/// The end of a job that has not ended is expected, or not known.
+pub(crate) fn has_ended(job: &Row) -> bool {
+    job["endtime"].parse::<u64>().is_ok_and(|end| end <= sandbox::unix_seconds())
 }
 
 /// MiB in `cpu=1,mem=2.50G,node=1`.

@@ -1,7 +1,7 @@
 //! slurmrestd is asked only for the states of jobs, and only if the configuration says so.
 
 use sandbox::{Daemon, Folder, Reader, Slurm, Slurmrestd};
-use slurm_snapshot::{Answer, JobTally, Jobs, LIBRARIES, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Answer, JobStates, JobTally, Jobs, LIBRARIES, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::{SOON, rest_reader, served};
 
@@ -62,6 +62,7 @@ fn ask(mut reader: Reader, states_only: bool) -> Result<Jobs, String> {
 /// The part of a reply that slurmrestd reports.
 fn states_of(jobs: Jobs) -> Jobs {
     let only = |tally: JobTally| JobTally { jobs: tally.jobs, ..JobTally::default() };
-    let states = jobs.states.into_iter().map(|(word, tally)| (word, only(tally))).collect();
+    let shown = jobs.states.shown.into_iter().map(|(word, tally)| (word, only(tally))).collect();
+    let states = JobStates { shown, ..JobStates::default() };
     Jobs { unparsed: jobs.unparsed, states, states_only: true, ..Jobs::default() }
 }

@@ -31,6 +31,7 @@ impl Payload for Jobs {
             1
         });
         self.states
+            .shown
             .entry((*word).to_owned())
             .or_default()
             .add(JobTally { jobs: tasks, ..JobTally::default() });
@@ -75,7 +76,7 @@ mod tests {
         ] {
             let jobs = counted(&format!(r#"{{"job_id":{id},"state":{state}}}"#)).unwrap();
             let tally = JobTally { jobs: count, ..JobTally::default() };
-            assert_eq!(jobs.states, [(word.to_owned(), tally)].into(), "{id} {state}");
+            assert_eq!(jobs.states.shown, [(word.to_owned(), tally)].into(), "{id} {state}");
             assert_eq!(jobs.unparsed, 0);
         }
     }
@@ -86,8 +87,8 @@ mod tests {
         assert!(counted(r#"{"job_id":"7"}"#).is_err());
         assert!(read(&b"{}"[..], Jobs::default()).is_err());
         let jobs = counted(r#"{"job_id":"7_[1,2,...]","state":["PENDING"]}"#).unwrap();
-        assert_eq!((jobs.unparsed, jobs.states["pending"].jobs), (1, 1));
-        assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states, [].into());
-        assert_eq!(counted("").unwrap().states, [].into());
+        assert_eq!((jobs.unparsed, jobs.states.shown["pending"].jobs), (1, 1));
+        assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states.shown, [].into());
+        assert_eq!(counted("").unwrap().states.shown, [].into());
     }
 }

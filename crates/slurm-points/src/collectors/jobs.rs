@@ -4,8 +4,8 @@
 //! them, and once everywhere else.
 
 use slurm_snapshot::{
-    Expected, JobTallies, JobTally, Jobs, KeptNames, Moments, NamedRows, PartitionJobs, Reply, ReplyKind,
-    ReplyOptions, Started, UserJobs, Waiting, add_states, sum_of,
+    Expected, JobStates, JobTallies, JobTally, Jobs, KeptNames, Moments, NamedRows, PartitionJobs, Reply,
+    ReplyKind, ReplyOptions, Started, UserJobs, Waiting, sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
@@ -168,7 +168,7 @@ metrics! {
         average("memory", "bytes", |t| mebibytes(t.memory),
             "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory");
     ALL: Jobs =
-        average("jobs", "count", |j| sum(&j.states), "all jobs that slurmctld knows"),
+        average("jobs", "count", |j| sum(&j.states.shown), "all jobs that slurmctld knows"),
         average(unparsed, "count",
             "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
         average(records, "count",
@@ -216,7 +216,7 @@ impl Collect<SurveyReplies> for JobsCollector {
         let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs) else { return };
         if jobs.states_only {
             points.push(&ONLY_TOTAL, [], jobs);
-            points.push_words(&ONLY_STATE, [], ALWAYS, &jobs.states);
+            points.push_words(&ONLY_STATE, [], ALWAYS, &jobs.states.shown);
             return points.end();
         }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
@@ -230,7 +230,7 @@ impl Collect<SurveyReplies> for JobsCollector {
             now,
         };
         points.push(&TOTAL, [], jobs);
-        points.push_words(&STATE, [], ALWAYS, &jobs.states);
+        points.push_words(&STATE, [], ALWAYS, &jobs.states.shown);
         points.push_words(&REASON, [], &[], &jobs.pending_reasons);
         points.push(&WAITING, [], &waits(&jobs.waiting, jobs.started));
         points.push(&EXPECTED_START, [], &Expectations { expected: jobs.expected, now });
@@ -238,7 +238,7 @@ impl Collect<SurveyReplies> for JobsCollector {
             let &PartitionJobs { ref states, ref pending_reasons, ref waiting, started, expected } =
                 partition;
             let name = || [Name::of(name)];
-            points.push_words(&PARTITION_STATE, name(), ALWAYS, states);
+            points.push_words(&PARTITION_STATE, name(), ALWAYS, &states.shown);
             points.push_words(&PARTITION_REASON, name(), &[], pending_reasons);
             points.push(&PARTITION_WAITING, name(), &waits(waiting, started));
             points.push(&PARTITION_EXPECTED_START, name(), &Expectations { expected, now });
@@ -266,41 +266,43 @@ impl NamedLevels {
         points.give(
             self.own,
             most,
-            started.map(|(name, jobs)| (name.as_str(), cpus(&jobs.states))).collect(),
+            started.map(|(name, jobs)| (name.as_str(), jobs.states.unfinished_cpus())).collect(),
         );
         let own = points.paths.started(self.own);
         let mut others = rows.rest.clone();
         for (_, jobs) in named().filter(|(name, _)| !own.contains(*name)) {
-            add_states(&mut others, &jobs.states);
+            others.add(&jobs.states);
         }
         if let Some(none) = rows.names.get("") {
-            points.push_words(self.none, [], ALWAYS, &none.states);
+            points.push_words(self.none, [], ALWAYS, &none.states.shown);
         }
-        points.push_words(self.others, [], ALWAYS, &others);
+        points.push_words(self.others, [], ALWAYS, &others.shown);
         for name in own {
-            let states = rows.names.get(&name).map(|jobs| &jobs.states);
+            let states = rows.names.get(&name).map(|jobs| &jobs.states.shown);
             points.push_words(self.own, [Name::of(&name)], ALWAYS, states.unwrap_or(&JobTallies::new()));
         }
     }
 }
 
 fn push_users(points: &mut Points<'_>, users: &[UserJobs]) {
-    let all = sum_of(users.iter().map(|user| cpus(&user.states)));
+    let all = sum_of(users.iter().map(|user| user.states.unfinished_cpus()));
     let candidates: Vec<Candidate<'_>> = users.iter().map(|user| candidate(user, all, points)).collect();
     points.rank(&candidates);
-    let mut others = JobTallies::new();
+    let mut others = JobStates::default();
     for (user, candidate) in users.iter().zip(&candidates) {
         match points.user(candidate) {
-            Some(path) => points.push_words(&USER_STATE, [Name::component(&path)], ALWAYS, &user.states),
-            None => add_states(&mut others, &user.states),
+            Some(path) => {
+                points.push_words(&USER_STATE, [Name::component(&path)], ALWAYS, &user.states.shown)
+            }
+            None => others.add(&user.states),
         }
     }
-    points.push_words(&OTHERS_STATE, [], ALWAYS, &others);
+    points.push_words(&OTHERS_STATE, [], ALWAYS, &others.shown);
 }
 
 /// A user among those who may have paths; `all`: the CPUs of all users. Only jobs that have started give a user paths.
 fn candidate<'a>(user: &'a UserJobs, all: u64, points: &Points<'_>) -> Candidate<'a> {
-    let cpus = cpus(&user.states);
+    let cpus = user.states.unfinished_cpus();
     let unranked = Candidate {
         uid: user.id,
         name: user.name.as_deref(),
@@ -309,14 +311,8 @@ fn candidate<'a>(user: &'a UserJobs, all: u64, points: &Points<'_>) -> Candidate
         is_heavy: cpus >= all.div_ceil(10),
     };
     let may_have_paths = user.has_started || points.user(&unranked).is_some();
-    let rank = Some((cpus, sum(&user.states))).filter(|(cpus, _)| *cpus > 0 && may_have_paths);
+    let rank = Some((cpus, sum(&user.states.shown))).filter(|(cpus, _)| *cpus > 0 && may_have_paths);
     Candidate { rank, ..unranked }
-}
-
-/// Allocated and requested CPUs of a user's or an account's jobs.
-fn cpus(states: &JobTallies) -> u64 {
-    let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| states.get(state));
-    sum_of(waiting_or_running.map(|tally| tally.cpus))
 }
 
 impl LevelWaits {

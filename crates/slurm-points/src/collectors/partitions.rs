@@ -2,9 +2,7 @@
 //!
 //! A node in two partitions counts in each.
 
-use slurm_snapshot::{
-    JobTally, NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shares, running,
-};
+use slurm_snapshot::{NodeTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions, Shares};
 
 use super::{Collect, Collector, Start};
 use crate::levels::Names::{Closed, Configured};
@@ -50,11 +48,11 @@ metrics! {
         average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
         average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither accepts nor starts jobs");
     OF_JOBS: PartitionJobs =
-        average("jobs_pending", "count", |p| pending(p).jobs, "jobs pending"),
-        average("jobs_running", "count", |p| running(&p.states).jobs,
+        average("jobs_pending", "count", |p| p.states.pending().jobs, "jobs pending"),
+        average("jobs_running", "count", |p| p.states.running().jobs,
             "jobs running, and those that hold nodes while these boot or a prolog runs: squeue's `configuring`"),
-        average("jobs_cpus_pending", "count", |p| pending(p).cpus, "CPUs that pending jobs request"),
-        average("jobs_cpus_running", "count", |p| running(&p.states).cpus, "CPUs allocated to these jobs");
+        average("jobs_cpus_pending", "count", |p| p.states.pending().cpus, "CPUs that pending jobs request"),
+        average("jobs_cpus_running", "count", |p| p.states.running().cpus, "CPUs allocated to these jobs");
 }
 
 impl Collect<SurveyReplies> for PartitionsCollector {
@@ -91,13 +89,9 @@ fn is(partition: &Partition, state: &str) -> Option<bool> {
     (!partition.state.is_empty()).then_some(partition.state == state)
 }
 
-fn pending(jobs: &PartitionJobs) -> JobTally {
-    jobs.states.get("pending").copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{Jobs, Memory, NodeTally, Nodes, Reply, Shares};
+    use slurm_snapshot::{JobStates, JobTally, Jobs, Memory, NodeTally, Nodes, Reply, Shares};
 
     use super::super::tests::{started, surveyed};
     use super::*;
@@ -126,12 +120,9 @@ mod tests {
             memory: Memory { real: 9, allocated: 8, free: 6 },
         };
         let tally = |jobs, cpus| JobTally { jobs, cpus, ..JobTally::default() };
-        let states = [
-            ("pending".to_owned(), tally(11, 44)),
-            ("running".to_owned(), tally(9, 40)),
-            ("configuring".to_owned(), tally(3, 8)),
-        ]
-        .into();
+        let shown = [("special_exit".to_owned(), tally(11, 44)), ("configuring".to_owned(), tally(12, 48))];
+        let unfinished = [("pending".to_owned(), tally(11, 44)), ("running".to_owned(), tally(12, 48))];
+        let states = JobStates { shown: shown.into(), unfinished: unfinished.into() };
         let queued = PartitionJobs { states, ..PartitionJobs::default() };
         let jobs = Jobs { partitions: [("gpu".to_owned(), queued)].into(), ..Jobs::default() };
         let mut replies = SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "drain", total)]));

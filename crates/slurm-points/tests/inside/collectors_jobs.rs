@@ -13,6 +13,11 @@ fn tallies(jobs: &[(&str, u64)]) -> JobTallies {
         .collect()
 }
 
+/// Jobs that squeue shows by their base state.
+fn states(jobs: &[(&str, u64)]) -> JobStates {
+    JobStates { shown: tallies(jobs), unfinished: tallies(jobs) }
+}
+
 fn queue() -> Jobs {
     let submitted = Moments { jobs: 3, p50: 940, p90: 400, max: 100 };
     let started = Started { jobs: 2, p50: 5, p90: 7, max: 7 };
@@ -25,7 +30,7 @@ fn queue() -> Jobs {
         ..Expected::default()
     };
     let partition = PartitionJobs {
-        states: tallies(&[("pending", 3)]),
+        states: states(&[("pending", 3)]),
         pending_reasons: tallies(&[("Priority", 3)]),
         waiting: waiting.clone(),
         started: Some(started),
@@ -33,14 +38,14 @@ fn queue() -> Jobs {
     };
     Jobs {
         last_update: 990,
-        states: tallies(&[("pending", 3), ("completing", 1)]),
+        states: states(&[("pending", 3), ("completing", 1)]),
         pending_reasons: tallies(&[("Dependency", 3)]),
         waiting,
         started: Some(started),
         expected,
         partitions: BTreeMap::from([("gpu.a".to_owned(), partition)]),
         qos: NamedRows {
-            names: [("".to_owned(), NamedJobs { states: tallies(&[("pending", 3)]), has_started: false })]
+            names: [("".to_owned(), NamedJobs { states: states(&[("pending", 3)]), has_started: false })]
                 .into(),
             ..NamedRows::default()
         },
@@ -53,7 +58,7 @@ fn queue() -> Jobs {
 fn where_states_alone_are_known_nothing_else_has_a_point() {
     let mut collector = started(&COLLECTOR, &[]);
     let of = |jobs: &[(&str, u64)]| {
-        let jobs = Jobs { states: tallies(jobs), states_only: true, ..Jobs::default() };
+        let jobs = Jobs { states: states(jobs), states_only: true, ..Jobs::default() };
         SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
     };
     let points = surveyed(&mut collector, 1000, &of(&[("pending", 3), ("completing", 1)]));
@@ -104,6 +109,32 @@ fn a_queue_becomes_paths_by_state_reason_and_partition() {
     );
 }
 
+fn of_cpus(shown: &str, base: &str, cpus: u64) -> JobStates {
+    let tallies =
+        |state: &str| [(state.to_owned(), JobTally { jobs: 1, cpus, ..JobTally::default() })].into();
+    JobStates { shown: tallies(shown), unfinished: tallies(base) }
+}
+
+/// Such users had no CPUs, and never got paths.
+#[test]
+fn a_user_whose_jobs_squeue_shows_under_another_word_gets_paths() {
+    for (shown, base) in
+        [("configuring", "running"), ("suspended", "suspended"), ("resv_del_hold", "pending")]
+    {
+        let ann = UserJobs {
+            name: Some("ann".to_owned()),
+            has_started: true,
+            states: of_cpus(shown, base, 9),
+            ..UserJobs::default()
+        };
+        let jobs = Jobs { users: vec![ann], ..Jobs::default() };
+        let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(1))]);
+        let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
+        let points = surveyed(&mut collector, 1000, &replies);
+        has_all(&points, &[&format!("c.slurm_jobs.user.ann.state.{shown}.gauge-cpus 9")]);
+    }
+}
+
 #[test]
 fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
     let user = |id, name: Option<&str>, cpus| UserJobs {
@@ -111,7 +142,7 @@ fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
         name: name.map(str::to_owned),
         looking_up: name.is_none(),
         has_started: true,
-        states: BTreeMap::from([("pending".to_owned(), JobTally { jobs: 1, cpus, ..JobTally::default() })]),
+        states: of_cpus("pending", "pending", cpus),
     };
     let users = vec![user(1, Some("ann"), 9), user(2, Some("bob"), 5), user(3, None, 700)];
     let jobs = Jobs { users, ..Jobs::default() };
@@ -137,7 +168,7 @@ fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
 }
 
 fn jobs_of(kind: &str, names: impl IntoIterator<Item = (String, bool)>) -> SurveyReplies {
-    let named = |(name, has_started)| (name, NamedJobs { states: tallies(&[("pending", 1)]), has_started });
+    let named = |(name, has_started)| (name, NamedJobs { states: states(&[("pending", 1)]), has_started });
     let names = names.into_iter().map(named).collect();
     let (named, mut jobs) = (NamedRows { names, ..NamedRows::default() }, Jobs::default());
     *(if kind == "account" { &mut jobs.accounts } else { &mut jobs.qos }) = named;
@@ -190,9 +221,9 @@ fn invented(kind: &str, expected: [&str; 3]) {
 fn the_rest_of_the_rows_is_among_the_others() {
     let mut collector = started(&COLLECTOR, &[]);
     let names = ["high", "x", ""].map(|name| {
-        (name.to_owned(), NamedJobs { states: tallies(&[("pending", 3)]), has_started: name == "high" })
+        (name.to_owned(), NamedJobs { states: states(&[("pending", 3)]), has_started: name == "high" })
     });
-    let qos = NamedRows { names: names.into(), rest: tallies(&[("pending", 40)]) };
+    let qos = NamedRows { names: names.into(), rest: states(&[("pending", 40)]) };
     let jobs = Jobs { qos, ..Jobs::default() };
     let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
     let points = surveyed(&mut collector, 0, &replies);
@@ -214,10 +245,7 @@ fn a_user_whose_jobs_never_started_gets_no_paths() {
         name: Some(name.to_owned()),
         looking_up: false,
         has_started,
-        states: BTreeMap::from([(
-            "pending".to_owned(),
-            JobTally { jobs: 1, cpus: 9, ..JobTally::default() },
-        )]),
+        states: of_cpus("pending", "pending", 9),
     };
     let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(1))]);
     let mut paths = |at, users: Vec<UserJobs>| {

@@ -45,9 +45,9 @@ fn sum<'a>(tallies: impl IntoIterator<Item = &'a JobTally>) -> JobTally {
 #[test]
 fn a_job_that_waits_in_two_partitions_counts_in_each_and_once_in_all() {
     let jobs = counted(&[Job { partition: b"debug,gpu", ..one() }]);
-    assert_eq!(jobs.states["pending"].jobs, 1);
-    assert_eq!(jobs.partitions["debug"].states["pending"].cpus, 4);
-    assert_eq!(jobs.partitions["gpu"].states["pending"].cpus, 4);
+    assert_eq!(jobs.states.shown["pending"].jobs, 1);
+    assert_eq!(jobs.partitions["debug"].states.shown["pending"].cpus, 4);
+    assert_eq!(jobs.partitions["gpu"].states.shown["pending"].cpus, 4);
     assert_eq!(jobs.waiting.submitted.unwrap().jobs, 1);
 }
 
@@ -57,12 +57,12 @@ fn a_job_that_waits_in_two_partitions_counts_in_each_and_once_in_all() {
 fn each_partition_in_a_list_counts_once() {
     let jobs = counted(&[Job { partition: b"debug,debug,,gpu,", ..one() }]);
     let pending: Vec<_> =
-        jobs.partitions.iter().map(|(name, of)| (name.as_str(), of.states["pending"].jobs)).collect();
+        jobs.partitions.iter().map(|(name, of)| (name.as_str(), of.states.pending().jobs)).collect();
     assert_eq!(pending, [("debug", 1), ("gpu", 1)]);
 }
 
 fn pending(rows: &NamedRows) -> Vec<(&str, u64)> {
-    let pending = |states: &JobTallies| states.get("pending").map_or(0, |tally| tally.jobs);
+    let pending = |states: &JobStates| states.pending().jobs;
     let names = rows.names.iter().map(|(name, jobs)| (name.as_str(), pending(&jobs.states)));
     names.chain([("rest", pending(&rows.rest))]).collect()
 }
@@ -103,9 +103,9 @@ fn invented_accounts_are_at_most_so_many_rows_and_take_nobodys_row_away() {
     let rows = fold.finish().accounts;
     assert_eq!(rows.names.len(), MOST_ROWS + 3);
     assert!(["kept", "runs", ""].iter().all(|name| rows.names.contains_key(*name)));
-    assert_eq!(rows.rest["pending"].jobs, 501, "those above the bound, and one that came later");
+    assert_eq!(rows.rest.shown["pending"].jobs, 501, "those above the bound, and one that came later");
     let all = rows.names.values().map(|jobs| &jobs.states).chain([&rows.rest]);
-    assert_eq!(sum(all.flat_map(|states| states.values())).jobs, names.len() as u64 + 15);
+    assert_eq!(sum(all.flat_map(|states| states.shown.values())).jobs, names.len() as u64 + 15);
     assert!(rows.names.keys().all(|name| name.len() <= slurm_snapshot::LONGEST_NAME));
     let line = serde_json::to_vec(&rows).unwrap().len();
     assert!(line < 8 << 20, "{line} bytes");
@@ -114,7 +114,43 @@ fn invented_accounts_are_at_most_so_many_rows_and_take_nobodys_row_away() {
 #[test]
 fn a_completing_job_is_not_what_it_ended_as() {
     let jobs = counted(&[Job { state: 0x8003, ..one() }]);
-    assert_eq!(jobs.states.keys().collect::<Vec<_>>(), ["completing"]);
+    assert_eq!(jobs.states.shown.keys().collect::<Vec<_>>(), ["completing"]);
+}
+
+/// Jobs that lost their reservation waited in no partition, and their account was not in `stats --jobs`.
+#[test]
+fn a_job_waits_or_runs_whatever_flag_squeue_shows_instead() {
+    let (pending, running, neither) = ((1, 0), (0, 1), (0, 0));
+    for (state, shown, expected) in [
+        (1 << 12, "special_exit", pending),
+        (1 << 15, "completing", pending),
+        (1 << 21, "resv_del_hold", pending),
+        (1 << 19, "revoked", neither),
+        (1, "running", running),
+        (1 | 1 << 13, "resizing", running),
+        (1 | 1 << 14, "configuring", running),
+        (1 | 1 << 16, "stopped", running),
+        (1 | 1 << 22, "signaling", running),
+        (1 | 1 << 19, "revoked", neither),
+        (2, "suspended", neither),
+        (3 | 1 << 15, "completing", neither),
+    ] {
+        let jobs = counted(&[Job { state, ..one() }]);
+        let names = [&jobs.accounts, &jobs.qos].map(|rows| &rows.names[""].states);
+        for states in
+            [&jobs.states, &jobs.partitions["debug"].states, &jobs.users[0].states].into_iter().chain(names)
+        {
+            assert_eq!(states.shown.keys().collect::<Vec<_>>(), [shown], "{state:#x}");
+            assert_eq!((states.pending().jobs, states.running().jobs), expected, "{state:#x}");
+        }
+        let waits = jobs.waiting.submitted.map_or(0, |waits| waits.jobs);
+        assert_eq!(waits, expected.0, "{state:#x}");
+        assert_eq!(
+            jobs.states.unfinished_cpus(),
+            if expected == neither && state != 2 { 0 } else { 4 },
+            "{state:#x}"
+        );
+    }
 }
 
 #[test]
@@ -203,7 +239,7 @@ fn a_job_whose_nodes_are_being_booted_starts_once() {
 #[test]
 fn a_job_of_a_federation_that_another_cluster_runs_does_not_wait_here() {
     let jobs = counted(&[Job { state: 1 << 19, reason: 1, ..one() }]);
-    assert_eq!(jobs.states.keys().collect::<Vec<_>>(), ["revoked"]);
+    assert_eq!(jobs.states.shown.keys().collect::<Vec<_>>(), ["revoked"]);
     assert_eq!((jobs.waiting, jobs.pending_reasons.len()), (Waiting::default(), 0));
     assert_eq!(jobs.partitions["debug"].waiting, Waiting::default());
 }
@@ -284,11 +320,12 @@ proptest! {
         let jobs = counted(&list);
         let tally = |job: &Job<'_>| JobTally { oldest: is_pending(job).then_some(job.submit_time), ..job.tally };
         let total = sum(list.iter().map(tally).collect::<Vec<_>>().iter());
-        prop_assert_eq!(sum(jobs.states.values()), total);
-        prop_assert_eq!(sum(jobs.accounts.names.values().flat_map(|account| account.states.values())), total);
-        prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.values())), total);
+        prop_assert_eq!(sum(jobs.states.shown.values()), total);
+        prop_assert_eq!(sum(jobs.accounts.names.values().flat_map(|account| account.states.shown.values())), total);
+        prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.shown.values())), total);
         let pending = sum(list.iter().filter(|job| is_pending(job)).map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
+        prop_assert_eq!(jobs.states.pending(), pending);
         prop_assert_eq!(jobs.waiting.submitted.map_or(0, |waits| waits.jobs), pending.jobs);
         let Expected { planned, overdue, unplanned, starts } = jobs.expected;
         prop_assert_eq!(planned.jobs + overdue.jobs + unplanned.jobs, pending.jobs);
@@ -309,10 +346,10 @@ proptest! {
                 }
             }
         }
-        let states = jobs.partitions.values().flat_map(|partition| partition.states.values());
+        let states = jobs.partitions.values().flat_map(|partition| partition.states.shown.values());
         prop_assert_eq!(sum(states), in_partitions);
-        prop_assert_eq!(sum(jobs.qos.names.values().flat_map(|qos| qos.states.values())), in_qos);
-        prop_assert_eq!(jobs.qos.rest.len() + jobs.accounts.rest.len(), 0);
+        prop_assert_eq!(sum(jobs.qos.names.values().flat_map(|qos| qos.states.shown.values())), in_qos);
+        prop_assert_eq!(jobs.qos.rest.shown.len() + jobs.accounts.rest.shown.len(), 0);
         let reasons = jobs.partitions.values().flat_map(|partition| partition.pending_reasons.values());
         prop_assert_eq!(sum(reasons), pending);
     }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_points::derive::seconds_since;
-use slurm_snapshot::{JobTallies, JobTally, Jobs, NamedRows, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{JobStates, JobTally, Jobs, NamedRows, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::read_whole;
 use super::table::{Moment, Row, Table, duration, first_cell};
@@ -102,11 +102,8 @@ impl Row for JobsRow {
 }
 
 impl JobsRow {
-    fn new(name: &str, states: &JobTallies, time: i64) -> Self {
-        let mut pending = states.get("pending").copied().unwrap_or_default();
-        // Some of those that wait have a flag that squeue shows instead.
-        pending.oldest = states.values().filter_map(|tally| tally.oldest).min();
-        Self::of(name, slurm_snapshot::running(states), pending, time)
+    fn new(name: &str, states: &JobStates, time: i64) -> Self {
+        Self::of(name, states.running(), states.pending(), time)
     }
 
     fn of(name: &str, running: JobTally, pending: JobTally, time: i64) -> Self {
@@ -144,13 +141,19 @@ mod tests {
 
     use super::*;
 
-    fn states(running: u64, pending: u64) -> JobTallies {
+    /// Jobs whose words in squeue are neither running nor pending.
+    fn states(running: u64, pending: u64) -> JobStates {
         let tally = |cpus, oldest| JobTally { jobs: 1, cpus, memory: 2560, oldest, ..JobTally::default() };
-        let all = [("running", tally(running, None)), ("pending", tally(pending, Some(1000)))];
-        all.into_iter()
-            .filter(|(_, tally)| tally.cpus > 0)
-            .map(|(word, tally)| (word.to_owned(), tally))
-            .collect()
+        let all = [
+            ("running", "configuring", tally(running, None)),
+            ("pending", "resv_del_hold", tally(pending, Some(1000))),
+        ];
+        let mut states = JobStates::default();
+        for (base, shown, tally) in all.into_iter().filter(|(.., tally)| tally.cpus > 0) {
+            states.unfinished.insert(base.to_owned(), tally);
+            states.shown.insert(shown.to_owned(), tally);
+        }
+        states
     }
 
     #[test]
@@ -180,7 +183,7 @@ mod tests {
         };
         let names = |rows: Vec<JobsRow>| rows.into_iter().map(|row| row.name).collect::<Vec<_>>();
         assert_eq!(names(rows(rest)), ["(other names)", "high"]);
-        assert_eq!(names(rows(JobTallies::new())), ["high"]);
+        assert_eq!(names(rows(JobStates::default())), ["high"]);
     }
 
     #[test]

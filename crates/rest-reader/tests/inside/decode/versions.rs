@@ -289,7 +289,7 @@ fn job_states_are_read_of_every_version_that_has_them() {
             json!([{"job_id": "7", "state": ["RUNNING"]}, {"job_id": "8_[1-4]", "state": ["PENDING"]}]);
         let jobs = listed(version, &rows, Jobs::default());
         assert_eq!(
-            (jobs.unparsed, jobs.states["running"].jobs, jobs.states["pending"].jobs),
+            (jobs.unparsed, jobs.states.shown["running"].jobs, jobs.states.shown["pending"].jobs),
             (0, 1, 4),
             "v0.0.{version}"
         );
