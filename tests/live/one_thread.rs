@@ -1,14 +1,16 @@
 //! One thread serves every peer: whatever one of them sends, or does not read, another destination gets each tick.
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use sandbox::{Folder, Imitation, Manner, Process, Sink, TlsProxy, destination, wait};
+use sandbox::{Folder, Imitation, Manner, Process, Sink, TlsProxy, destination, proc, wait};
 
-use super::status::{daemon_every, runtime, status};
+use super::status::{configured, daemon_every, runtime, start, status};
 
 /// So many ticks in a row, two seconds apart.
 const TICKS: usize = 10;
@@ -28,9 +30,12 @@ impl Rig {
     }
 
     fn start(&self) -> Result<Process> {
-        let reader = Imitation::good(&self.folder)?.toml();
-        let toml = format!("[slurm]\n{reader}{}{}", self.healthy.destination("healthy"), self.others);
+        let toml = self.toml(&Imitation::good(&self.folder)?);
         daemon_every("2s", &self.folder, &toml, &self.env)
+    }
+
+    fn toml(&self, reader: &Imitation) -> String {
+        format!("[slurm]\n{}{}{}", reader.toml(), self.healthy.destination("healthy"), self.others)
     }
 
     /// The timestamps that the healthy destination has.
@@ -115,4 +120,44 @@ fn clients_of_the_status_socket_that_read_nothing_or_connect_without_end_cost_no
     });
     assert!(asked.load(Ordering::Relaxed), "nobody was answered");
     assert!(daemon.stop().unwrap().status.success());
+}
+
+/// As long as nobody read the log, nothing was collected, and no signal ended the daemon.
+#[test]
+fn a_log_that_nobody_reads_costs_no_tick_and_what_was_dropped_is_counted() {
+    const FLOOD: u64 = 20_000;
+    let mut rig = Rig::new().unwrap();
+    let body = format!("hello; seq -f '%.0f flood, {}' {FLOOD} >&2; serve", "x".repeat(80));
+    let reader = Imitation::new(&rig.folder, "reader", &body).unwrap();
+    rig.others = "[log]\nlevel = \"debug\"\n".to_owned();
+    let (log, stderr) = std::io::pipe().unwrap();
+    let daemon = configured("2s", &rig.folder, &rig.toml(&reader)).unwrap();
+    let mut daemon = daemon.stderr(OwnedFd::from(stderr).into()).env("TZ", "HERE-5:30");
+    start(&rig.folder, &mut daemon).unwrap();
+    rig.each_tick_arrives(&mut daemon).unwrap();
+
+    // Somebody reads again.
+    let mut lines = BufReader::new(log).lines();
+    let (mut others, mut floods) = (0, 0);
+    let dropped: u64 = loop {
+        let line = lines.next().unwrap().unwrap();
+        assert!(line[10..].starts_with('T') && line[19..].starts_with("+05:30 "), "{line}");
+        if line.contains(" flood, ") {
+            floods += 1;
+        } else if let Some((_, count)) = line.split_once("lines of the log were dropped") {
+            break count.rsplit("lines=").next().unwrap().trim().parse().unwrap();
+        } else {
+            others += 1;
+        }
+    };
+    assert!(floods > 100 && dropped > 100, "{floods} and {dropped}");
+    let all = floods + dropped;
+    assert!(all >= FLOOD && dropped <= FLOOD + others + 1000, "{floods} and {dropped} of {FLOOD}");
+
+    // The next reader fills it once more.
+    proc::signal(*reader.starts().last().unwrap(), proc::Signal::KILL).unwrap();
+    wait::until("another reader", wait::LIMIT, || reader.starts().len() > 1).unwrap();
+    rig.each_tick_arrives(&mut daemon).unwrap();
+    let ended = daemon.stop().unwrap();
+    assert!(ended.status.success() && ended.after < Duration::from_secs(5), "{ended:?}");
 }

@@ -35,14 +35,24 @@ pub(crate) fn daemon_every(
     toml: &str,
     env: &[(&str, String)],
 ) -> Result<Process> {
+    let mut process = configured(interval, folder, toml)?;
+    env.iter().for_each(|(name, value)| process.set_env(name, value));
+    start(folder, &mut process)?;
+    Ok(process)
+}
+
+/// The same, not started yet.
+pub(crate) fn configured(interval: &str, folder: &Folder, toml: &str) -> Result<Process> {
     fs::write(folder.path().join("daemon.toml"), format!("interval = \"{interval}\"\n{toml}"))?;
     fs::create_dir_all(runtime(folder))?;
-    let mut process = process(folder, "daemon")?;
-    env.iter().for_each(|(name, value)| process.set_env(name, value));
+    process(folder, "daemon")
+}
+
+/// Starts it, and waits until it can be asked.
+pub(crate) fn start(folder: &Folder, process: &mut Process) -> Result<()> {
     process.start()?;
     let socket = runtime(folder).join("status.sock");
-    wait::until("its socket", SOON, || socket.exists())?;
-    Ok(process)
+    wait::until("its socket", SOON, || socket.exists()).map(drop)
 }
 
 /// A daemon with that configuration, not started yet.

@@ -27,6 +27,7 @@ pub struct Process {
     name: String,
     command: Command,
     log: PathBuf,
+    stderr: Option<File>,
     ready: Ready,
     child: Option<Child>,
 }
@@ -45,7 +46,14 @@ impl Process {
         let mut command = crate::command(folder.path(), &program);
         command.stdin(Stdio::null()).process_group(0);
         let log = folder.path().join("log").join(format!("{name}.log"));
-        Self { name: name.to_owned(), command, log, ready: Ready(Box::new(|| true)), child: None }
+        Self {
+            name: name.to_owned(),
+            command,
+            log,
+            stderr: None,
+            ready: Ready(Box::new(|| true)),
+            child: None,
+        }
     }
 
     /// The same from the words of a command line; the first is the program.
@@ -71,6 +79,12 @@ impl Process {
         self.command.env(name, value.into());
     }
 
+    /// Sends its stderr elsewhere than to its log.
+    pub fn stderr(mut self, stderr: File) -> Self {
+        self.stderr = Some(stderr);
+        self
+    }
+
     /// Sets the condition under which the program is ready for use.
     pub fn ready(mut self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.ready = Ready(Box::new(condition));
@@ -87,7 +101,8 @@ impl Process {
     pub fn spawn(&mut self) -> Result<()> {
         ensure!(self.pid().is_none(), "{} runs already", self.name);
         let log = File::options().create(true).append(true).open(&self.log)?;
-        self.command.stdout(log.try_clone()?).stderr(log);
+        let stderr = self.stderr.as_ref().unwrap_or(&log).try_clone()?;
+        self.command.stdout(log).stderr(stderr);
         self.child = Some(self.command.spawn().with_context(|| self.name.clone())?);
         Ok(())
     }

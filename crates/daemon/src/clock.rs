@@ -11,8 +11,10 @@
 use std::convert::{identity as from_real, identity as to_real};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::tz::TimeZone;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -32,10 +34,18 @@ pub(crate) fn unix_now() -> i64 {
     i64::try_from(now().as_secs()).unwrap_or(i64::MAX)
 }
 
+/// jiff would read it again every five minutes, and /etc may hang.
+static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
+
+/// Reads the host's time zone, for the life of the process.
+pub(crate) fn read_zone() {
+    LazyLock::force(&ZONE);
+}
+
 /// A moment in local time, as strftime(3) writes it, or the number itself if it is no date.
 pub(crate) fn local(unix: i64, format: &str) -> String {
     jiff::Timestamp::from_second(unix)
-        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string())
+        .map(|at| at.to_zoned(ZONE.clone()).strftime(format).to_string())
         .unwrap_or_else(|_| unix.to_string())
 }
 

@@ -27,7 +27,6 @@ mod survey;
 mod tagged;
 mod telemetry;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -61,7 +60,10 @@ fn main() -> ExitCode {
 
 fn exit(result: anyhow::Result<()>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            telemetry::finish("");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             let code = if error.is::<config::Problems>() {
                 EX_CONFIG
@@ -70,7 +72,7 @@ fn exit(result: anyhow::Result<()>) -> ExitCode {
             } else {
                 1
             };
-            let _ = writeln!(std::io::stderr(), "slurm-graphite: {error:#}");
+            telemetry::finish(&format!("slurm-graphite: {error:#}\n"));
             ExitCode::from(code)
         }
     }

@@ -1,5 +1,7 @@
 //! The log: lines on stderr, readable on a terminal; under journald without timestamps and with priorities; or JSON.
 
+mod writer;
+
 use std::fmt;
 use std::io::IsTerminal;
 use std::os::linux::fs::MetadataExt;
@@ -10,49 +12,74 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::Filtered;
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, format};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use self::writer::LogWriter;
+use crate::clock;
 use crate::config::{LogFormat, LogSettings};
 use crate::printable::{printable, quoted};
+
+pub(crate) use self::writer::finish;
 
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// The running log, which can be changed.
-pub(crate) struct Logging(reload::Handle<Filtered<Boxed, LevelFilter, Registry>, Registry>);
+pub(crate) struct Logging {
+    handle: reload::Handle<Filtered<Boxed, LevelFilter, Registry>, Registry>,
+    stderr: StderrKind,
+}
 
 impl Logging {
     /// Starts logging; once a process.
     pub(crate) fn start(log: LogSettings) -> Self {
-        let (layer, handle) = reload::Layer::new(layer(log).with_filter(log.level));
+        let stderr = StderrKind { is_journal: is_journal(), has_colours: has_colours(&std::io::stderr()) };
+        let (layer, handle) = reload::Layer::new(layer(log, stderr).with_filter(log.level));
         tracing_subscriber::registry().with(layer).init();
-        Self(handle)
+        clock::read_zone();
+        Self { handle, stderr }
     }
 
     /// Goes on with other settings.
     pub(crate) fn change(&self, log: LogSettings) {
         // It fails only when the subscriber is gone, and nobody is there to be told.
-        let _ = self.0.modify(|filtered| {
+        let _ = self.handle.modify(|filtered| {
             // Not another Filtered: only the first one was given an id by the registry, and without one it panics.
-            *filtered.inner_mut() = layer(log);
+            *filtered.inner_mut() = layer(log, self.stderr);
             *filtered.filter_mut() = log.level;
         });
     }
 }
 
-fn layer(log: LogSettings) -> Boxed {
-    let base = || tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+/// Known from the start on: its file system may hang later.
+#[derive(Clone, Copy)]
+struct StderrKind {
+    is_journal: bool,
+    has_colours: bool,
+}
+
+fn layer(log: LogSettings, stderr: StderrKind) -> Boxed {
+    let base = || tracing_subscriber::fmt::layer().with_writer(LogWriter::default());
     let json = || base().json().flatten_event(true);
     let fields = || format::debug_fn(write_field).delimited(" ");
-    let text = || base().with_ansi(has_colours(&std::io::stderr())).with_target(false).fmt_fields(fields());
-    match (log.format, is_journal()) {
+    let text = || base().with_ansi(stderr.has_colours).with_target(false).fmt_fields(fields());
+    match (log.format, stderr.is_journal) {
         (LogFormat::Json, false) => json().boxed(),
         (LogFormat::Json, true) => json().map_event_format(Prioritized).boxed(),
-        (LogFormat::Text, false) => text().boxed(),
+        (LogFormat::Text, false) => text().with_timer(LocalTime).boxed(),
         (LogFormat::Text, true) => text().without_time().map_event_format(Prioritized).boxed(),
+    }
+}
+
+struct LocalTime;
+
+impl FormatTime for LocalTime {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        writer.write_str(&clock::local(clock::unix_now(), "%Y-%m-%dT%H:%M:%S%:z"))
     }
 }
 
