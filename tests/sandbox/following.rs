@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::pair::{NAMES, on_host};
+use crate::proc::Signal;
 use crate::{Cables, Folder, Manner, Process, Recorded, Sink, slurm_graphite, wait};
 
 /// Where what it sends is recorded.
@@ -22,6 +23,8 @@ enum Received {
 pub struct FollowingDaemon {
     /// The daemon itself.
     pub process: Process,
+    /// The name of its configuration file in the folder.
+    file: String,
     received: Received,
     recorded: Recorded,
 }
@@ -61,9 +64,23 @@ impl FollowingDaemon {
             "interval = \"1s\"\n[slurm]\nconf = \"{home}/{conf}\"\nfollow = \"slurmctld\"\n[log]\nlevel = \"debug\"\n\
              [queue]\ndir = \"{home}/queue-{host}\"\n{more}"
         );
-        folder.write(&format!("{name}.toml"), &toml)?;
+        let file = format!("{name}.toml");
+        folder.write(&file, &toml)?;
         let process = graphite(folder, &name, host, network, &["run"])?;
-        Ok(Self { process, received, recorded: Recorded::default() })
+        Ok(Self { process, file, received, recorded: Recorded::default() })
+    }
+
+    /// Reloads it with another `[slurm] timeout`.
+    pub fn reload(&mut self, folder: &Folder, timeout: &str) -> Result<()> {
+        let before = fs::read_to_string(folder.path().join(&self.file))?;
+        folder.write(
+            &self.file,
+            &before.replace("[slurm]\n", &format!("[slurm]\ntimeout = \"{timeout}\"\n")),
+        )?;
+        let said = self.process.lines().len();
+        self.process.signal(Signal::HUP)?;
+        self.process.line_after(said, "the new configuration is in use", wait::LIMIT)?;
+        Ok(())
     }
 
     /// What `check --connect` says on the host with this name, with the configuration of its daemon.

@@ -12,13 +12,14 @@ mod steps;
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use slurm_points::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
 use slurm_points::replies::ReplyCounters;
-use slurm_snapshot::{Reply, ReplyKind, one_more};
+use slurm_snapshot::{DB_QUERY_TOO_WIDE, Reply, ReplyKind, one_more};
 use tracing::{debug, error, warn};
 
-use self::phase::{AHEAD, Due, Ending, Phase, RoundUnderWay};
+use self::phase::{Due, Ending, Phase, RoundUnderWay};
 pub(crate) use self::plan::Plan;
 use self::report::Report;
 use self::steps::Measuring;
@@ -48,8 +49,9 @@ pub(crate) struct Accounting {
     /// The last tick at which slurmctld had records that it could not send to slurmdbd, Unix seconds; whether it has some now.
     busy_at: i64,
     is_busy: bool,
-    /// Seconds of end times that are read at once.
+    /// Seconds of end times that are read at once, and how many at most.
     piece: i64,
+    longest_piece: i64,
     /// When the last round began that read all it had to, Unix seconds: little that ended before is still to come.
     whole: Option<i64>,
     counters: ReplyCounters,
@@ -57,18 +59,19 @@ pub(crate) struct Accounting {
 }
 
 impl Accounting {
-    /// `rebuilds`: what another daemon may have counted is first marked as seen.
+    /// `rebuilds`: what another daemon may have counted is first marked as seen: everything, until [`Accounting::rebuild`] is called.
     pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
             source,
             plan,
             ledger: None,
             phase: Phase::Idle,
-            due: if rebuilds { Due::Rebuild } else { Due::CatchUp },
+            due: if rebuilds { Due::Rebuild(i64::MAX) } else { Due::CatchUp },
             caught_up: None,
             busy_at: i64::MIN,
             is_busy: false,
             piece: FIRST_PIECE,
+            longest_piece: HOUR,
             whole: None,
             counters: ReplyCounters::default(),
             report: Report::default(),
@@ -137,8 +140,10 @@ impl Accounting {
         }
     }
 
-    /// Takes the number of records that slurmctld could not send to slurmdbd. Jobs come late once there are none left.
-    pub(crate) fn note_backlog(&mut self, records: u64, now: i64) {
+    /// Takes what slurmctld's statistics say: how many records it could not send to slurmdbd, and how many jobs it has started. Jobs come
+    /// late once there are no such records left.
+    pub(crate) fn note_statistics(&mut self, records: u64, started: u64, now: i64) {
+        self.report.progress.note_started(started);
         if records > 0 {
             self.busy_at = now;
         } else if self.is_busy {
@@ -169,7 +174,7 @@ impl Accounting {
         }
         let from = match self.due {
             Due::Window => ledger.floor().max(now.saturating_sub(self.plan.window)),
-            Due::CatchUp | Due::Rebuild => ledger.unread_from(now),
+            Due::CatchUp | Due::Rebuild(_) => ledger.unread_from(now),
         };
         let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
         round.busy = self.busy_at;
@@ -225,13 +230,23 @@ impl Accounting {
     /// Adds the outcome to the round and requests what comes next, or returns how the round ends.
     fn read(&mut self, work: &mut RoundUnderWay, outcome: Outcome, now: i64) -> Result<(), Ending> {
         let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
+        if let Some(mut measuring) = work.measuring.take_if(|_| is_too_wide(&outcome)) {
+            measuring.narrow();
+            return self.measure(work, measuring, now);
+        }
         let reading = outcome.map_err(|error| {
             one_more(&mut self.counters.readings_failed);
             self.counters.duration = None;
             self.report.failed(&error);
-            if let SourceError::Reader(_) = error {
+            match error {
                 // The answer may have been too long, or may have taken too long.
-                self.piece = (self.piece / 2).max(1);
+                SourceError::Reader(_) => self.piece = (self.piece / 2).max(1),
+                // As long as the reader's user may ask for, from then on.
+                SourceError::Refused(failure, _) if failure.errno == DB_QUERY_TOO_WIDE => {
+                    self.piece = (self.piece / 2).max(1);
+                    self.longest_piece = self.piece;
+                }
+                _ => {}
             }
             Ending::Cut
         })?;
@@ -248,28 +263,38 @@ impl Accounting {
         };
         one_more(&mut self.counters.readings_ok);
         (self.counters.duration, self.counters.hidden) = (Some(took), false);
-        let mut measuring = match work.measuring.take() {
-            Some(measuring) => measuring.with(&finished.used, took).ok_or_else(|| {
-                debug!("slurmdbd has not returned the steps of all jobs");
-                one_more(&mut self.counters.readings_failed);
-                Ending::Cut
-            })?,
+        let measuring = match work.measuring.take() {
+            Some(mut measuring) => {
+                measuring.add(&finished.used, took);
+                measuring
+            }
             None if finished.unproved => {
                 self.report.unproved(work.oldest.or(ledger.latest()));
                 return Err(Ending::Unproved);
             }
             None => Measuring::of(*finished, took, &work.round, ledger),
         };
-        if let Some(request) = measuring.next(&self.plan, now.saturating_add(AHEAD)) {
+        self.measure(work, measuring, now)
+    }
+
+    /// Requests the next steps of a piece, or, if all are there, adds it to the round and requests the next piece.
+    fn measure(
+        &mut self,
+        work: &mut RoundUnderWay,
+        mut measuring: Measuring,
+        now: i64,
+    ) -> Result<(), Ending> {
+        let ledger = self.ledger.as_ref().ok_or(Ending::Cut)?;
+        if let Some(request) = measuring.next(&self.plan, now) {
             work.measuring = Some(measuring);
             return self.source.ask(request).then_some(()).ok_or(Ending::Cut);
         }
-        let (finished, elapsed) = measuring.done();
+        let (finished, elapsed) = measuring.done(&mut work.round);
         let since = work.next_piece(self.piece).unwrap_or(work.from);
         work.round.add(&finished, elapsed, ledger);
         let oldest = finished.jobs.iter().map(|job| job.end).min();
         work.oldest = oldest.or(work.oldest);
-        self.piece = next_piece(self.piece, finished.jobs.len());
+        self.piece = next_piece(self.piece, finished.jobs.len()).min(self.longest_piece);
         let read_from = finished.empty_since.map_or(since, |empty_since| empty_since.min(since));
         work.to = read_from.saturating_sub(1);
         self.ask(work)
@@ -287,9 +312,13 @@ impl Accounting {
         match ending {
             Ending::Whole => {
                 // Not at each answer: an older piece may fail in every round.
-                self.report.good(round.reading.elapsed);
+                self.report.whole(round.reading.elapsed);
                 self.whole = Some(round.moment);
                 self.caught_up = if due > Due::Window { Some(now) } else { self.caught_up };
+                if let Due::Rebuild(_) = due {
+                    // What ended after this host became active is still to be counted.
+                    self.due = self.due.max(Due::CatchUp);
+                }
             }
             Ending::Cut | Ending::Unproved => self.due = self.due.max(due).max(Due::CatchUp),
         }
@@ -340,11 +369,12 @@ impl Accounting {
         }
     }
 
-    /// Another host's daemon may have counted jobs: everything since the floor is first marked as seen.
-    pub(crate) fn rebuild(&mut self) {
+    /// This host became active at `now`, Unix seconds. Another host's daemon may have counted what ended until one round later, so that is
+    /// first marked as seen; what ended after that counts.
+    pub(crate) fn rebuild(&mut self, now: i64) {
         // The round under way was begun without this.
         self.give_up();
-        self.due = Due::Rebuild;
+        self.due = Due::Rebuild(now.saturating_add(self.plan.every));
     }
 
     /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
@@ -358,9 +388,18 @@ impl Accounting {
         self.ledger.as_ref()
     }
 
+    /// For how long no round could read all it had to, if that is too long.
+    pub(crate) fn behind(&self) -> Option<Duration> {
+        self.report.progress.behind()
+    }
+
     pub(crate) const fn counters(&self) -> (ReplyKind, ReplyCounters) {
         (ReplyKind::Finished, self.counters)
     }
+}
+
+fn is_too_wide(outcome: &Outcome) -> bool {
+    matches!(outcome, Err(SourceError::Refused(failure, _)) if failure.errno == DB_QUERY_TOO_WIDE)
 }
 
 /// Where slurmdbd should have a row, next to a piece that begins at `since`: what this round has read last, and what was counted before

@@ -73,14 +73,15 @@ pub(crate) enum ClusterEvent {
 
 impl Cluster {
     /// Replaces it because `[slurm]` has changed. These stay: what the log has said of the name; what was counted of finished jobs; and, if
-    /// `conf` is unchanged, that this host was found among the controllers.
+    /// `conf` is unchanged, what `follow` knows of the controllers and of this host's isolation.
     pub(crate) fn replace(&mut self, config: &Config, readers: &ReaderMemory, memory: Memory<'_>) {
         let (nameless, finished) = (self.seen.entry.nameless, self.finished.take());
-        let stays = |follow: &Follow| follow.was_found && follow.conf == config.slurm.conf;
-        let was_found = self.follow.as_ref().is_some_and(stays);
+        let before = self.follow.take().filter(|follow| follow.conf == config.slurm.conf);
         *self = Self::start(config, readers, memory);
         self.seen.entry.nameless = nameless;
-        self.follow.iter_mut().for_each(|follow| follow.was_found = was_found);
+        if let (Some(follow), Some(before)) = (&mut self.follow, before) {
+            follow.resume(before);
+        }
         self.finished = match (finished, self.finished.take()) {
             (Some(before), Some(new)) => Some(before.with(new.plan, Some(new.source))),
             (_, new) => new,
@@ -298,7 +299,7 @@ impl Cluster {
         let change = follow.note(outcome, Duration::from_secs(interval.into()));
         if let Some(finished) = &mut self.finished {
             if change.is_return {
-                finished.rebuild();
+                finished.rebuild(unix_now());
             } else if let TickOutcome::Standby = outcome {
                 finished.silence_round();
             }

@@ -83,6 +83,13 @@ impl Follow {
         })
     }
 
+    /// Goes on with what another reader has found of the same controllers: a host that is cut off stays so.
+    pub(crate) fn resume(&mut self, before: Self) {
+        let Self { state, figures, isolation, was_found, .. } = before;
+        (self.state, self.figures) = (state, figures);
+        (self.isolation, self.was_found) = (isolation, was_found);
+    }
+
     pub(crate) fn request() -> Request {
         Request::new(ReplyKind::Controllers, ReplyOptions { follow: true, ..ReplyOptions::default() })
     }

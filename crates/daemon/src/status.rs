@@ -25,6 +25,8 @@ pub(crate) struct StatusDocument {
     pub(crate) slurmctld: SlurmctldEntry,
     pub(crate) destinations: Vec<DestinationEntry>,
     pub(crate) queue: QueueEntry,
+    /// Since when no round of finished jobs could read all it had to, although jobs start, if that is too long.
+    pub(crate) finished_behind_since: Option<i64>,
     pub(crate) readers: Vec<ReaderEntry>,
 }
 

@@ -8,7 +8,7 @@ mod seen;
 mod tally;
 
 pub use self::ledger::{Counts, FinishedLedger, Found, Next, RememberedSpan};
-pub use self::round::{FinishedRound, Levels};
+pub use self::round::{FinishedRound, Levels, StartedJob};
 pub use self::seen::ID_BYTES;
 pub use self::tally::{Figures, Spread, Tally};
 

@@ -8,7 +8,8 @@ use std::ffi::{CStr, CString};
 use std::iter;
 
 use nix::unistd::Uid;
-use slurm_snapshot::{FINAL_STATES, Finished, RESIZING, Request, Used, Visibility};
+use reader_process::names;
+use slurm_snapshot::{DB_QUERY_TOO_WIDE, FINAL_STATES, Finished, RESIZING, Request, Used, Visibility};
 use slurm_sys::{SLURMDB_ADMIN_OPERATOR, slurmdb_job_rec_t};
 
 use crate::calls::{self, CallError, CallResult, DbdConnection, Libslurm};
@@ -27,9 +28,6 @@ const WITH_STEPS: u8 = 1 | 1 << 2 | 1 << 5;
 
 /// `JOB_RUNNING`, in the form that slurmdbd needs: jobs that ran at any moment of the time.
 const RUNNING: &CStr = c"1";
-
-/// `ESLURM_DB_QUERY_TOO_WIDE`: longer than MaxQueryTimeRange, for a user who is no operator.
-const TOO_WIDE: i32 = 7007;
 
 /// What libslurm's own configuration says about accounting.
 pub(crate) struct OwnConf {
@@ -117,7 +115,8 @@ pub(crate) fn has_level(connection: &DbdConnection, own: &OwnConf, level: u32) -
 
 fn jobs(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallResult<Finished> {
     let requested = time(request);
-    let mut fold = FinishedFold::new(request.options.steps, requested);
+    let user_of = if request.options.users { |id| names::host(id).ok().flatten() } else { |_| None };
+    let mut fold = FinishedFold::new(request.options.steps, user_of, requested);
     add_rows(connection, cluster, Statement { time: requested, running: false }, &mut fold)?;
     let mut too_wide = i64::MAX;
     for statement in proofs(requested, &request.known) {
@@ -130,7 +129,7 @@ fn jobs(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
             continue;
         }
         match add_rows(connection, cluster, statement, &mut fold) {
-            Err(error) if error.errno == TOO_WIDE => too_wide = width,
+            Err(error) if error.errno == DB_QUERY_TOO_WIDE => too_wide = width,
             answer => answer?,
         }
     }

@@ -6,7 +6,7 @@
 #[path = "../tests/inside/finished.rs"]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_snapshot::{
     FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used, add_to, array, one_more, sum_of,
@@ -69,10 +69,13 @@ impl GpuTres {
 }
 
 /// The fold over slurmdbd's rows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FinishedFold {
     /// Whether to record which jobs have started.
     with_steps: bool,
+    /// Names of users without an association, which slurmdbd does not name, as sacct finds them.
+    user_of: fn(u32) -> Option<String>,
+    without_association: BTreeMap<u32, u32>,
     /// Only jobs that ended in this time are counted; both ends belong to it.
     time: [i64; 2],
     /// Whether any row came.
@@ -80,6 +83,8 @@ pub(crate) struct FinishedFold {
     /// The newest end before that time.
     before: Option<i64>,
     jobs: Vec<FinishedJob>,
+    /// Their ids. slurmdbd returns a job that waits in a reservation once for each version of the reservation.
+    ids: BTreeSet<u64>,
     started: Vec<(u64, (u32, u32), i64)>,
     /// By the job's index: TRES of the site, whose meaning is requested afterwards.
     others: Vec<(usize, u32, u64)>,
@@ -88,8 +93,21 @@ pub(crate) struct FinishedFold {
 }
 
 impl FinishedFold {
-    pub(crate) fn new(with_steps: bool, time: [i64; 2]) -> Self {
-        Self { with_steps, time, ..Self::default() }
+    pub(crate) fn new(with_steps: bool, user_of: fn(u32) -> Option<String>, time: [i64; 2]) -> Self {
+        Self {
+            with_steps,
+            user_of,
+            without_association: BTreeMap::new(),
+            time,
+            has_rows: false,
+            before: None,
+            jobs: Vec::new(),
+            ids: BTreeSet::new(),
+            started: Vec::new(),
+            others: Vec::new(),
+            names: NameNumbers::default(),
+            unparsed: 0,
+        }
     }
 
     pub(crate) const fn has_rows(&self) -> bool {
@@ -104,6 +122,9 @@ impl FinishedFold {
             if has_ended && is_moment(row.end) && row.end < from {
                 self.before = self.before.max(Some(row.end));
             }
+            return;
+        }
+        if !self.ids.insert(row.db_index) {
             return;
         }
         let has_started = has_started(row);
@@ -132,7 +153,7 @@ impl FinishedFold {
             account: self.name(row.account()),
             qos: row.qosid,
             user: match row.user() {
-                b"" => self.names.number(&row.uid.to_string()),
+                b"" => self.user_without_association(row.uid),
                 user => self.name(user),
             },
             ..FinishedJob::default()
@@ -157,6 +178,16 @@ impl FinishedFold {
 
     fn name(&mut self, name: &[u8]) -> u32 {
         self.names.number(&slurm_snapshot::name(name))
+    }
+
+    fn user_without_association(&mut self, id: u32) -> u32 {
+        if let Some(number) = self.without_association.get(&id) {
+            return *number;
+        }
+        let name = (self.user_of)(id).unwrap_or_else(|| id.to_string());
+        let number = self.name(name.as_bytes());
+        self.without_association.insert(id, number);
+        number
     }
 
     /// Whether any job had a QOS.

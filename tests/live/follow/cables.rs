@@ -55,8 +55,11 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
         let id = world.pair.on(1, &submit).unwrap();
         world.pair.on(1, &["scancel", id.trim()]).unwrap();
     }
+    // A reload in the meantime must not forget that this host is cut off.
+    wait::pause(Duration::from_secs(5));
+    world.daemons[0].reload(&world.folder, "9s").unwrap();
     // Longer than a connection without an answer lives.
-    wait::pause(Duration::from_secs(40));
+    wait::pause(Duration::from_secs(35));
     let said = world.pair.backup.lines().len();
     let plugged = now();
     world.cables.plug(&world.folder, 0, true).unwrap();

@@ -28,8 +28,8 @@ pub(super) enum Due {
     Window,
     /// Everything since the floor.
     CatchUp,
-    /// The same; what is read is another daemon's: it is marked as seen, and not published.
-    Rebuild,
+    /// The same; what ended until then, Unix seconds, is another daemon's: it is marked as seen, and not published.
+    Rebuild(i64),
 }
 
 /// A round that slurmdbd answers piece by piece, the newest first.
@@ -62,7 +62,10 @@ pub(super) enum Ending {
 impl RoundUnderWay {
     pub(super) fn new(mut round: FinishedRound, from: i64, due: Due, is_published: bool) -> Self {
         let to = round.moment.saturating_add(AHEAD);
-        round.is_silent = !is_published || due == Due::Rebuild;
+        round.is_silent = !is_published;
+        if let Due::Rebuild(until) = due {
+            (round.is_silent, round.until) = (true, Some(until));
+        }
         Self { round, from, to, due, oldest: None, is_published, measuring: None }
     }
 

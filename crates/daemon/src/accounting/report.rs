@@ -1,6 +1,7 @@
 //! What the log says about the source of finished jobs: one line for each change.
 
 use std::mem;
+use std::time::Duration;
 
 use carbon::in_words;
 use slurm_points::finished::Found;
@@ -14,6 +15,7 @@ use crate::survey::HIDDEN_REMEDY;
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) slurmdbd: SlurmdbdReport,
+    pub(super) progress: Progress,
     /// There is no room for all ids.
     short: bool,
     /// The clock is behind what was counted.
@@ -31,6 +33,51 @@ pub(super) enum SlurmdbdReport {
     Hidden,
 }
 
+/// Rounds that cannot end although jobs start count as late after this time.
+const BEHIND_AFTER: Duration = Duration::from_secs(3600);
+
+/// Since when no round has read all it had to, while jobs start.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// When a round did, or when this began.
+    whole_at: Instant,
+    started: Option<u64>,
+    /// Jobs have started since then: an idle cluster is not late.
+    is_due: bool,
+    is_reported: bool,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { whole_at: Instant::now(), started: None, is_due: false, is_reported: false }
+    }
+}
+
+impl Progress {
+    /// Takes how many jobs slurmctld has started since its statistics begin.
+    pub(super) fn note_started(&mut self, started: u64) {
+        self.is_due |= self.started.is_some_and(|before| started > before);
+        self.started = Some(started);
+        if let (Some(since), false) = (self.behind(), self.is_reported) {
+            self.is_reported = true;
+            warn!(
+                "finished jobs are not counted: for {} no round could read all of them from slurmdbd; \
+                 see the lines about slurmdbd above, and slurmdbd's log",
+                in_words(since)
+            );
+        }
+    }
+
+    fn whole(&mut self) {
+        (self.whole_at, self.is_due, self.is_reported) = (Instant::now(), false, false);
+    }
+
+    /// For how long rounds have not ended, if that is too long.
+    pub(super) fn behind(&self) -> Option<Duration> {
+        Some(self.whole_at.elapsed()).filter(|since| self.is_due && *since > BEHIND_AFTER)
+    }
+}
+
 impl Report {
     /// Notes what slurmdbd's answer is; returns what was noted before, if that was something else.
     fn change(&mut self, to: SlurmdbdReport) -> Option<SlurmdbdReport> {
@@ -38,7 +85,13 @@ impl Report {
         is_another.then(|| mem::replace(&mut self.slurmdbd, to))
     }
 
-    pub(super) fn good(&mut self, took: u64) {
+    /// A round has read all it had to.
+    pub(super) fn whole(&mut self, took: u64) {
+        self.progress.whole();
+        self.good(took);
+    }
+
+    fn good(&mut self, took: u64) {
         match self.change(SlurmdbdReport::Good) {
             Some(SlurmdbdReport::Failed(since)) => {
                 info!("finished jobs are read from slurmdbd again after {}", in_words(since.elapsed()));

@@ -2,23 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use slurm_points::finished::{FinishedLedger, FinishedRound};
+use slurm_points::finished::{FinishedLedger, FinishedRound, StartedJob};
 use slurm_snapshot::{Finished, Request, Used, add_to};
 
+use super::phase::AHEAD;
 use super::plan::Plan;
 
 /// Jobs in one request: each is a query of its own to slurmdbd's database, with any number of steps.
 const MOST_JOBS: usize = 1000;
 
-/// Jobs whose steps are read. They count once all are known; if a request fails, so does the round.
+/// Jobs whose steps are read. They count once all requests are answered; if a request fails, so does the round.
 #[derive(Debug)]
 pub(super) struct Measuring {
     finished: Finished,
     /// Of all requests so far, µs.
     elapsed: u64,
-    /// Of jobs still to be requested, and of those in the request: `db_index`, job and task, and start.
-    left: Vec<(u64, (u32, u32), i64)>,
-    asked: Vec<(u64, (u32, u32), i64)>,
+    /// Jobs still to be requested, and those in the request.
+    left: Vec<StartedJob>,
+    requested: Vec<StartedJob>,
+    /// How many are requested at once.
+    most: usize,
+    /// Jobs whose steps did not come, though those of others did; and those of answers without any.
+    lost: Vec<u64>,
+    lost_all: Vec<u64>,
 }
 
 impl Measuring {
@@ -30,28 +36,54 @@ impl Measuring {
         ledger: &FinishedLedger,
     ) -> Self {
         let mut left = round.steps_of(&finished, ledger);
-        left.sort_unstable_by_key(|&(.., start)| start);
-        Self { finished, elapsed, left, asked: Vec::new() }
+        left.sort_unstable_by_key(|job| job.start);
+        let (requested, lost, lost_all) = (Vec::new(), Vec::new(), Vec::new());
+        Self { finished, elapsed, left, requested, most: MOST_JOBS, lost, lost_all }
     }
 
-    /// The next request; `None` if everything is known.
-    pub(super) fn next(&mut self, plan: &Plan, until: i64) -> Option<Request> {
-        self.asked = self.left.split_off(self.left.len().saturating_sub(MOST_JOBS));
-        let &(.., since) = self.asked.first()?;
-        let jobs: BTreeSet<(u32, u32)> = self.asked.iter().map(|&(_, job, _)| job).collect();
+    /// The next request at `now`, Unix seconds; `None` if everything is known. Steps come only if the job's submission is in the
+    /// requested time. One that lies ahead makes that time long for itself alone.
+    pub(super) fn next(&mut self, plan: &Plan, now: i64) -> Option<Request> {
+        let last = self.left.last()?;
+        let is_ahead = |job: &StartedJob| job.submit > now;
+        let most = if is_ahead(last) { 1 } else { self.most };
+        let together =
+            self.left.iter().rev().take(most).take_while(|job| most == 1 || !is_ahead(job)).count();
+        self.requested = self.left.split_off(self.left.len().saturating_sub(together));
+        let since = self.requested.first()?.start;
+        let newest = self.requested.iter().map(|job| job.submit).max()?;
+        let jobs: BTreeSet<(u32, u32)> = self.requested.iter().map(|job| job.key).collect();
+        let until = newest.max(now).saturating_add(AHEAD);
         Some(Request { jobs: jobs.into_iter().collect(), ..plan.request(since, until, Vec::new()) })
     }
 
-    /// Adds the answer to it. `None` if some jobs are missing: slurmdbd leaves out jobs if its database fails half-way. Of the other
+    /// Adds the answer to it. slurmdbd leaves out jobs if its database fails half-way, or if it cannot find their steps. Of the other
     /// runs of a requeued job, it reports those that ended since the first of these started.
-    pub(super) fn with(mut self, used: &[Used], elapsed: u64) -> Option<Self> {
+    pub(super) fn add(&mut self, used: &[Used], elapsed: u64) {
         add_to(&mut self.elapsed, elapsed);
         self.finished.used.extend(used);
-        let told: BTreeSet<u64> = used.iter().map(|used| used.id).collect();
-        self.asked.iter().all(|(id, ..)| told.contains(id)).then_some(self)
+        let reported: BTreeSet<u64> = used.iter().map(|used| used.id).collect();
+        let requested = std::mem::take(&mut self.requested);
+        let (found, missing): (Vec<u64>, Vec<u64>) =
+            requested.iter().map(|job| job.id).partition(|id| reported.contains(id));
+        if found.is_empty() { self.lost_all.extend(missing) } else { self.lost.extend(missing) }
     }
 
-    pub(super) fn done(self) -> (Finished, u64) {
+    /// slurmdbd refused the request, because its time is too long for this user: asks again for half as many, whose time may be
+    /// shorter. A single job's steps cannot be had.
+    pub(super) fn narrow(&mut self) {
+        let mut requested = std::mem::take(&mut self.requested);
+        if let [job] = requested[..] {
+            self.lost.push(job.id);
+        } else {
+            self.most = (requested.len() / 2).max(1);
+            self.left.append(&mut requested);
+        }
+    }
+
+    pub(super) fn done(self, round: &mut FinishedRound) -> (Finished, u64) {
+        round.lose_steps(self.lost, true);
+        round.lose_steps(self.lost_all, false);
         (self.finished, self.elapsed)
     }
 }
@@ -62,10 +94,10 @@ mod tests {
 
     use super::*;
     use crate::accounting::tests::plan;
-    use slurm_points::finished::Levels;
+    use slurm_points::finished::{Levels, RememberedSpan};
 
     #[test]
-    fn steps_of_new_jobs_alone_are_asked_for_some_at_a_time_and_none_may_be_missing() {
+    fn steps_of_new_jobs_alone_are_asked_for_some_at_a_time() {
         let job =
             |id: u64| FinishedJob { id, end: 1000, state: 3, tasks: 1, wait: Some(1), ..Default::default() };
         let started = (0..1500)
@@ -79,29 +111,104 @@ mod tests {
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
             let first = [1501, 1001][asked.len()];
-            assert_eq!((request.since, request.until), (Some(first), Some(2000)));
+            assert_eq!((request.since, request.until), (Some(first), Some(2000 + AHEAD)));
             let used = |job: &(u32, u32)| Used { id: u64::from(job.0) - 5, cpu: 7, is_open: false };
             let used: Vec<Used> = request.jobs.iter().map(used).collect();
             asked.push(used.len());
-            measuring = measuring.with(&used, 1).unwrap();
+            measuring.add(&used, 1);
         }
         assert_eq!(asked, [1000, 500]);
-        let (finished, elapsed) = measuring.done();
+        let (finished, elapsed) = measuring.done(&mut FinishedRound::default());
         let mut used: Vec<u64> = finished.used.iter().map(|used| used.id).collect();
         used.sort_unstable();
         assert_eq!((used, elapsed), ((0..1500).collect(), 5 + 2));
     }
 
+    /// A round that was cut whenever steps were missing let one row stop all finished jobs, for as long as it was there.
     #[test]
-    fn an_answer_that_lacks_a_job_is_none() {
-        let jobs = vec![FinishedJob { id: 9, end: 1000, state: 3, tasks: 1, ..Default::default() }];
-        let finished = Finished { jobs, started: vec![(9, (4, 3), 900)], ..Finished::default() };
+    fn a_job_without_steps_counts_later_and_holds_up_no_other() {
+        let job =
+            |id: u64| FinishedJob { id, end: 1000, state: 3, tasks: 1, wait: Some(1), ..Default::default() };
+        let finished = Finished {
+            jobs: vec![job(8), job(9)],
+            started: vec![(8, (3, 3), 900), (9, (4, 3), 900)],
+            names: vec!["debug".to_owned()],
+            ..Finished::default()
+        };
+        let of_eight = Used { id: 8, cpu: 1, is_open: false };
+        for (answer, at_once, waits) in [(&[of_eight][..], 1, 180), (&[][..], 0, 3600)] {
+            let mut ledger = FinishedLedger::first("c", 0);
+            let mut count = |after: i64| {
+                let mut round = FinishedRound::new(1000 + after, 3600, Levels::default());
+                let mut measuring = Measuring::of(finished.clone(), 5, &round, &ledger);
+                if measuring.next(&plan(), 2000).is_some() {
+                    measuring.add(answer, 1);
+                }
+                let (finished, _) = measuring.done(&mut round);
+                round.add(&finished, 1, &ledger);
+                let span = RememberedSpan { seconds: 90_000, ids: 100 };
+                ledger.adopt(ledger.next(round, 60 + after, span));
+                let counts = ledger.counts();
+                (counts.totals.get("total").map_or(0, |total| total.jobs()), counts.reading.steps_unknown)
+            };
+            assert_eq!(count(0), (at_once, 0));
+            assert_eq!(count(waits - 1), (at_once, 0));
+            assert_eq!(count(waits), (2, 2 - at_once), "after {waits} s");
+        }
+    }
+
+    /// slurmdbd finds no step of a job that was submitted after the requested time, by a clock that was ahead.
+    #[test]
+    fn a_job_submitted_in_the_future_is_asked_for_alone_and_until_then() {
+        let job = |id: u64, submit: i64| FinishedJob {
+            id,
+            submit,
+            end: 1000,
+            state: 3,
+            tasks: 1,
+            ..Default::default()
+        };
+        let jobs = vec![job(1, 800), job(2, 99_000), job(3, 800)];
+        let started = vec![(1, (1, 3), 900), (2, (2, 3), 901), (3, (3, 3), 902)];
+        let finished = Finished { jobs, started, ..Finished::default() };
         let (round, ledger) =
             (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
         let mut measuring = Measuring::of(finished, 5, &round, &ledger);
-        assert_eq!(measuring.next(&plan(), 2000).unwrap().jobs, [(4, 3)]);
-        let another = Used { id: 8, cpu: 1, is_open: false };
-        assert!(measuring.with(&[another], 1).is_none());
+        let mut asked = Vec::new();
+        while let Some(request) = measuring.next(&plan(), 2000) {
+            asked.push((request.jobs[0].0, request.jobs.len(), request.until.unwrap()));
+            measuring.add(&[], 1);
+        }
+        assert_eq!(asked, [(3, 1, 2000 + AHEAD), (2, 1, 99_000 + AHEAD), (1, 1, 2000 + AHEAD)]);
+    }
+
+    #[test]
+    fn a_time_too_long_for_the_user_costs_the_steps_of_one_job_and_no_round() {
+        let job = |id: u64| FinishedJob { id, end: 1000, state: 3, tasks: 1, ..Default::default() };
+        let jobs = (1..=4).map(job).collect();
+        let started = (1..=4).map(|id: u64| (id, (u32::try_from(id).unwrap(), 3), 900)).collect();
+        let finished = Finished { jobs, started, ..Finished::default() };
+        let (mut round, ledger) =
+            (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
+        let mut measuring = Measuring::of(finished, 5, &round, &ledger);
+        let mut requests = 0;
+        while let Some(request) = measuring.next(&plan(), 2000) {
+            requests += 1;
+            if request.jobs.iter().any(|(job, _)| *job == 3) {
+                measuring.narrow();
+            } else {
+                let used: Vec<Used> = request
+                    .jobs
+                    .iter()
+                    .map(|(job, _)| Used { id: (*job).into(), cpu: 7, is_open: false })
+                    .collect();
+                measuring.add(&used, 1);
+            }
+        }
+        let (finished, _) = measuring.done(&mut round);
+        let mut used: Vec<u64> = finished.used.iter().map(|used| used.id).collect();
+        used.sort_unstable();
+        assert_eq!((used, requests), (vec![1, 2, 4], 6));
     }
 
     #[test]
@@ -116,7 +223,7 @@ mod tests {
         let mut measuring = Measuring::of(finished, 5, &round, &ledger);
         let request = measuring.next(&plan(), 2000).unwrap();
         assert_eq!((request.jobs, request.since), (vec![(4, 3)], Some(950)));
-        let measuring = measuring.with(&[Used { id: 9, cpu: 1, is_open: false }], 1);
-        assert!(measuring.unwrap().next(&plan(), 2000).is_none());
+        measuring.add(&[Used { id: 9, cpu: 1, is_open: false }], 1);
+        assert!(measuring.next(&plan(), 2000).is_none());
     }
 }

@@ -86,8 +86,8 @@ async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_en
 async fn a_backlog_under_a_clock_that_was_a_day_ahead_does_not_last_for_a_day() {
     let mut accounting = accounting(&mut Disk::new(), NOW);
     accounting.commit();
-    accounting.note_backlog(1, NOW + 24 * HOUR);
-    accounting.note_backlog(0, NOW + 1);
+    accounting.note_statistics(1, 0, NOW + 24 * HOUR);
+    accounting.note_statistics(0, 0, NOW + 1);
     accounting.begin(NOW + 2, NOW + 2, true);
     let Phase::Reading(work) = &accounting.phase else { panic!("{:?}", accounting.phase) };
     assert_eq!(work.round.busy, NOW + 2);

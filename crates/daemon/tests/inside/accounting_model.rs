@@ -185,8 +185,8 @@ impl World {
         for _ in 0..20 {
             self.now += 30;
             if let Some(daemon) = &mut self.daemon {
-                daemon.note_backlog(1, self.now);
-                daemon.note_backlog(0, self.now);
+                daemon.note_statistics(1, 0, self.now);
+                daemon.note_statistics(0, 0, self.now);
             }
             self.round(false).await;
         }

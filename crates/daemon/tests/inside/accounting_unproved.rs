@@ -146,18 +146,20 @@ async fn a_new_active_host_says_that_it_could_not_see_what_another_has_counted_a
         let now = START + 30 * HOUR;
         dbd.ends.push(now - 5);
         dbd.works_since = if older { now - HOUR } else { i64::MAX };
-        daemon.rebuild();
+        daemon.rebuild(now);
         let published = round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
         assert_eq!(published, (vec![now], false), "its figures are another's; older: {older}");
-        assert_eq!(daemon.due, Due::Rebuild);
+        assert_eq!(daemon.due, Due::Rebuild(now + 1), "what another host may have counted ends with a round");
         let standby = round(&mut daemon, &mut disk, &mut dbd, now + 1, false, |_| {}).await;
         assert_eq!(standby, (vec![], false));
         dbd.works_since = i64::MIN;
+        // Ended when this host was active: while slurmdbd was away such jobs were in no round.
+        dbd.ends.push(now + 2);
         let seen = round(&mut daemon, &mut disk, &mut dbd, now + 2, true, |_| {}).await;
-        assert_eq!((seen, daemon.due, jobs(&daemon)), ((vec![], false), Due::Window, 2));
+        assert_eq!((seen, daemon.due, jobs(&daemon)), ((vec![], false), Due::CatchUp, 2));
         dbd.ends.push(now + 3);
         let next = round(&mut daemon, &mut disk, &mut dbd, now + 3, true, |_| {}).await;
-        assert_eq!((next, jobs(&daemon)), ((vec![], true), 3));
+        assert_eq!((next, daemon.due, jobs(&daemon)), ((vec![], true), Due::Window, 4));
         assert!(daemon.ledger().unwrap().counts().slot > now, "no slot twice");
     }
 }

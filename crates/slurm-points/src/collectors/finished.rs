@@ -62,6 +62,7 @@ levels! {
          round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
          not be read has no point; the next one counts its jobs.");
     READING_UNPROVED: Level<Table<bool>, 0> = ("slurm_jobs_finished.reading", [], UNPROVED, "");
+    READING_STEPS: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", [], STEPS, "");
 }
 
 /// Of a round, and since the first start.
@@ -149,6 +150,7 @@ pub fn batch(counts: &Counts, prefix: &str) -> Batch {
     let mut points = Points::new(prefix, &mut batch, &mut paths);
     points.push(&READING, [], counts);
     points.push(&READING_UNPROVED, [], &counts.reading.unproved);
+    points.push(&READING_STEPS, [], counts);
     // Counts of a level that an older version had are kept, and not published.
     let is_declared = |level: &str| LEVELS_OF_JOBS.iter().any(|declared| super::fits(declared, level));
     for (level, total) in counts.totals.iter().filter(|(level, _)| is_declared(level)) {
@@ -201,6 +203,10 @@ metrics! {
             "1 if slurmdbd returned no job for some of the time that the round reads, not even one that ran then, or the nearest one before or after it: its \
                       database may have failed, or the cluster is idle. The jobs of that time are counted later. If it is the newest time, the \
                       round publishes only this point; otherwise the other figures are those of the newer jobs");
+    STEPS: Counts =
+        average("steps_unknown", "count", |c| c.efficiency.then_some(c.reading.steps_unknown),
+            "with `efficiency`: jobs counted without what their steps used, because slurmdbd did not return the steps"),
+        last("steps_unknown_total", "count", |c| c.efficiency.then_some(c.steps_unknown_total), "the same since the first start");
     STATE: (u64, u64) =
         average("jobs", "count", |(round, _)| *round, "jobs that this round has counted"),
         last("jobs_total", "count", |(_, total)| *total, "jobs since the first start");
@@ -256,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_before_the_first_job_is_what_comes_with_it() {
-        for (efficiency, files) in [(false, 8 + 54), (true, 8 + 56)] {
+        for (efficiency, files) in [(false, 8 + 54), (true, 10 + 56)] {
             let mut counts = Counts::default();
             counts.efficiency = efficiency;
             counts.totals.insert("total".to_owned(), Tally::default());

@@ -65,6 +65,7 @@ pub struct Counts {
     pub reading: RoundReading,
     pub(crate) late_total: u64,
     pub(crate) changed_total: u64,
+    pub(crate) steps_unknown_total: u64,
     /// The newest end of a job that had started, of each level that belongs to a name.
     used: BTreeMap<String, i64>,
     /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
@@ -96,6 +97,8 @@ pub struct RoundReading {
     pub(crate) unparsed: u64,
     /// Rows that have changed since they were counted.
     pub(crate) changed: u64,
+    /// Jobs counted now without what their steps have used, because slurmdbd did not return them.
+    pub steps_unknown: u64,
     /// Whether an older piece is not proved: it is still to be counted.
     pub unproved: bool,
 }

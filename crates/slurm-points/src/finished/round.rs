@@ -24,6 +24,28 @@ const SETTLING: i64 = 30;
 /// UnkillableStepTimeout after the job. Without JobAcctGatherType it is never known.
 const OPEN_STEPS: i64 = 180;
 
+/// The same if slurmdbd returned no step at all: its table of steps may be broken, and be mended.
+const LOST_STEPS: i64 = 3600;
+
+/// A job that started, whose steps slurmdbd is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartedJob {
+    /// Its `db_index`.
+    pub id: u64,
+    /// The id for [`slurm_snapshot::Request::jobs`].
+    pub key: (u32, u32),
+    /// Unix seconds.
+    pub start: i64,
+    /// When it was submitted, Unix seconds: slurmdbd returns only steps of jobs that were submitted in the requested time.
+    pub submit: i64,
+}
+
+/// Whether the next part of this job has the same row. slurmdbd's key is the job's id and its submission, and a part's submission is the
+/// moment at which the one before it ended. Such a row has used nothing yet, and becomes the job.
+fn is_begun_part(job: &FinishedJob) -> bool {
+    job.state == RESIZING && job.end <= job.submit
+}
+
 /// How many accounts, QOS and users have levels of their own: the first that have a job that started. All others share one, so
 /// that nobody can take all levels with names that were invented for jobs that never start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +105,8 @@ pub struct FinishedRound {
     pub is_silent: bool,
     /// Whether what their steps have used is counted.
     pub efficiency: bool,
+    /// Only jobs that ended until then count, Unix seconds: later ones belong to another round.
+    pub until: Option<i64>,
     /// Whether slurmdbd has answered.
     has_answer: bool,
     figures: BTreeMap<String, Growing>,
@@ -92,6 +116,8 @@ pub struct FinishedRound {
     known: BTreeSet<u64>,
     /// Rows that are not complete yet.
     pub(super) incomplete: BTreeMap<u64, Incomplete>,
+    /// Jobs whose steps slurmdbd has not returned, and how long to wait for them, s.
+    lost_steps: BTreeMap<u64, i64>,
     /// The newest end of a row that was counted, or that has changed since.
     pub(super) latest: Option<i64>,
 }
@@ -113,14 +139,26 @@ impl FinishedRound {
     }
 
     /// The jobs with a start that may count in this round: the CPU time of their steps must be known before they are added.
-    pub fn steps_of(&self, finished: &Finished, ledger: &FinishedLedger) -> Vec<(u64, (u32, u32), i64)> {
+    pub fn steps_of(&self, finished: &Finished, ledger: &FinishedLedger) -> Vec<StartedJob> {
         if finished.started.is_empty() {
             return Vec::new();
         }
-        let is_new = |job: &&FinishedJob| job.end >= ledger.floor() && ledger.look(job) == Seen::Never;
-        let new = finished.jobs.iter().filter(is_new);
-        let new: BTreeSet<u64> = new.map(|job| job.id).filter(|id| !self.known.contains(id)).collect();
-        finished.started.iter().filter(|(id, ..)| new.contains(id)).copied().collect()
+        let is_new = |job: &&FinishedJob| {
+            let is_later = self.until.is_some_and(|until| job.end > until);
+            !is_later && job.end >= ledger.floor() && ledger.look(job) == Seen::Never
+        };
+        let new = finished.jobs.iter().filter(is_new).filter(|job| !self.known.contains(&job.id));
+        let new: BTreeMap<u64, i64> = new.map(|job| (job.id, job.submit)).collect();
+        let started = finished.started.iter();
+        let to_measure = |&(id, key, start)| Some(StartedJob { id, key, start, submit: *new.get(&id)? });
+        started.filter_map(to_measure).collect()
+    }
+
+    /// Notes that slurmdbd's answer lacks the steps of these jobs. They count without them, but later than usual, and latest if the
+    /// answer had no other job's steps either.
+    pub fn lose_steps(&mut self, jobs: impl IntoIterator<Item = u64>, has_others: bool) {
+        let patience = if has_others { OPEN_STEPS } else { LOST_STEPS };
+        self.lost_steps.extend(jobs.into_iter().map(|id| (id, patience)));
     }
 
     /// Adds the jobs that neither the ledger nor this round has counted.
@@ -135,6 +173,9 @@ impl FinishedRound {
         let rows = rows.fold(reading.window_jobs.unwrap_or(0), |rows, _| rows.saturating_add(1));
         reading.window_jobs = Some(rows);
         for job in &finished.jobs {
+            if self.until.is_some_and(|until| job.end > until) || is_begun_part(job) {
+                continue;
+            }
             let Some(mut tally) = Tally::of(job).filter(|_| job.end >= floor) else { continue };
             match ledger.look(job) {
                 Seen::Never => {}
@@ -153,14 +194,18 @@ impl FinishedRound {
                 "" => INCOMPLETE,
                 _ if job.tasks > 1 => SETTLING,
                 _ if used.is_open => OPEN_STEPS,
-                _ => 0,
+                // Once other jobs' steps came without this one's, the table of steps is not to blame.
+                _ if ledger.incomplete(job.id).is_some_and(|known| known.patience == OPEN_STEPS) => {
+                    self.lost_steps.get(&job.id).map_or(0, |_| OPEN_STEPS)
+                }
+                _ => self.lost_steps.get(&job.id).copied().unwrap_or(0),
             };
             if patience > 0 {
                 let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
                 // A clock that was ahead for a moment must not hold the job back for as long.
                 let known = known.filter(|known| known.since <= self.moment);
                 // A busy cluster always has records that slurmctld has not told yet, and steps have their time from the first look on.
-                let busy = if patience == OPEN_STEPS { 0 } else { self.busy };
+                let busy = if [OPEN_STEPS, LOST_STEPS].contains(&patience) { 0 } else { self.busy };
                 let since = known.map_or(self.moment, |known| known.since).max(busy);
                 let incomplete = Incomplete { since, end: job.end, tasks: job.tasks, patience };
                 self.incomplete.insert(job.id, incomplete);
@@ -169,6 +214,9 @@ impl FinishedRound {
                 }
             }
             if self.remember(job) {
+                if self.lost_steps.contains_key(&job.id) {
+                    one_more(&mut self.reading.steps_unknown);
+                }
                 self.count(job, &tally, finished, ledger);
             }
         }

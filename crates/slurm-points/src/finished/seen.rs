@@ -27,7 +27,9 @@ pub(super) struct Mark(u32);
 impl Mark {
     pub(super) fn of(job: &FinishedJob) -> Self {
         let wait = job.wait.map_or(0, |wait| wait.saturating_add(1));
-        let row = hash(&[job.state.into(), job.end.cast_unsigned(), wait, job.run, job.tasks]);
+        let (state, end) = (u64::from(job.state), job.end.cast_unsigned());
+        let [cpus, gpus, nodes, billing] = [job.cpus, job.gpus, job.nodes, job.billing];
+        let row = hash(&[state, end, wait, job.run, job.tasks, cpus, gpus, nodes, billing]);
         Self(hash(&[job.submit.cast_unsigned()]) << 16 | row)
     }
 
@@ -256,6 +258,9 @@ mod tests {
             FinishedJob { wait: Some(0), ..job },
             FinishedJob { run: 8, ..job },
             FinishedJob { tasks: 2, ..job },
+            // slurmctld may report the resources of a row that had ended again, after a restart.
+            FinishedJob { nodes: 1, ..job },
+            FinishedJob { billing: 1, ..job },
         ] {
             assert_eq!(seen.look(&changed), Seen::Changed, "{changed:?}");
             let mut seen = seen.clone();

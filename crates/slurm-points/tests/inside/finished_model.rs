@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use slurm_snapshot::{Finished, FinishedJob};
+use slurm_snapshot::{Finished, FinishedJob, RESIZING};
 
 use crate::finished::{Counts, FinishedLedger, FinishedRound, Found, HOUR, Levels, RememberedSpan, Tally};
 
@@ -66,6 +66,8 @@ struct FinishedModel {
     told: Vec<FinishedJob>,
     /// Those that slurmctld has not told it yet.
     untold: Vec<FinishedJob>,
+    /// Jobs that run after two resizes in one second, as they end.
+    resized: Vec<FinishedJob>,
     next_id: u64,
     disk: Disk,
     /// What was sent under each timestamp last.
@@ -80,8 +82,19 @@ impl FinishedModel {
         let of_user = |user| FinishedJob { user, partition: 0, account: 2, ..plain(u64::from(user), START) };
         let (told, untold) = (vec![of_user(5), of_user(6)], Vec::new());
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let (disk, sent) = (Disk::new(), BTreeMap::new());
-        Self { random, now: START, told, untold, next_id: 1 << 62, disk, sent, daemon: None, catch_up: true }
+        let (disk, sent, resized) = (Disk::new(), BTreeMap::new(), Vec::new());
+        Self {
+            random,
+            now: START,
+            told,
+            untold,
+            resized,
+            next_id: 1 << 62,
+            disk,
+            sent,
+            daemon: None,
+            catch_up: true,
+        }
     }
 
     fn start(&mut self) {
@@ -120,10 +133,48 @@ impl FinishedModel {
             let end = self.now - self.random.seconds(90);
             self.next_id = self.next_id.wrapping_add(self.random.below(1 << 40) + 1);
             let job = job(&mut self.random, self.next_id, end.max(START));
-            if self.random.one_in(4) { self.untold.push(job) } else { self.told.push(job) }
+            if self.random.one_in(4) {
+                self.untold.push(job)
+            } else {
+                self.told.push(job)
+            }
+            if self.random.one_in(9) {
+                self.lose_two_nodes_at_once(job);
+            }
         }
         if self.random.one_in(6) {
             self.told.append(&mut self.untold);
+        }
+    }
+
+    /// The rows of a job that is resized twice in one second: a part that ended with the first, and one row for both the second part,
+    /// which has no time, and the rest of the job.
+    fn lose_two_nodes_at_once(&mut self, like: FinishedJob) {
+        let at = self.now;
+        self.next_id = self.next_id.wrapping_add(2);
+        let part = FinishedJob {
+            tasks: 1,
+            wait: Some(3),
+            end: at,
+            submit: at - 50,
+            state: RESIZING,
+            run: 40,
+            ..like
+        };
+        let begun = FinishedJob { id: self.next_id, wait: Some(0), submit: at, run: 0, ..part };
+        self.told.push(FinishedJob { id: self.next_id.wrapping_sub(1), ..part });
+        self.told.push(begun);
+        self.resized.push(FinishedJob { state: 3, ..begun });
+    }
+
+    /// Resized jobs that end: their rows change.
+    fn resized_end(&mut self) {
+        while let Some(job) = if self.random.one_in(2) { self.resized.pop() } else { None } {
+            let run = self.random.seconds(200);
+            // It is not reported later than `catch_up`.
+            let end = self.now.max(job.submit + run);
+            let row = self.told.iter_mut().find(|row| row.id == job.id).unwrap();
+            *row = FinishedJob { end, run: u64::try_from(end - job.submit).unwrap(), ..job };
         }
     }
 
@@ -190,6 +241,7 @@ impl FinishedModel {
                 _ => self.now += self.random.seconds(120),
             }
             self.jobs_end();
+            self.resized_end();
             if self.daemon.is_none() {
                 self.start();
             }

@@ -32,7 +32,7 @@ fn row() -> slurmdb_job_rec_t {
 }
 
 fn of(row: &slurmdb_job_rec_t) -> (FinishedJob, Vec<String>, u64) {
-    let mut fold = FinishedFold::new(false, [0, i64::MAX]);
+    let mut fold = FinishedFold::new(false, |_| None, [0, i64::MAX]);
     fold.add(made(row));
     let gpus = [(1001, GpuTres::Gpus), (1002, GpuTres::Typed), (1003, GpuTres::Typed)];
     let finished = fold.finish(&gpus, &[(7, "normal".to_owned())]);
@@ -125,7 +125,7 @@ fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
     for (what, state, end, jobs) in
         [("ended in it", 3, 1100, 1), ("runs", 1, 0, 0), ("ran", 3, 1201, 0), ("is known", 3, 999, 0)]
     {
-        let mut fold = FinishedFold::new(true, [1000, 1200]);
+        let mut fold = FinishedFold::new(true, |_| None, [1000, 1200]);
         assert!(!fold.has_rows());
         fold.add(made(&slurmdb_job_rec_t { state, end, ..row() }));
         let finished = fold.finish(&[], &[]);
@@ -135,13 +135,13 @@ fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
             "{what}"
         );
     }
-    assert!(FinishedFold::new(true, [1000, 1200]).finish(&[], &[]).unproved);
+    assert!(FinishedFold::new(true, |_| None, [1000, 1200]).finish(&[], &[]).unproved);
 }
 
 #[test]
 fn a_row_before_the_time_shows_since_when_nothing_ended() {
     let empty_since = |rows: &[(u32, i64)]| {
-        let mut fold = FinishedFold::new(true, [1000, 1200]);
+        let mut fold = FinishedFold::new(true, |_| None, [1000, 1200]);
         rows.iter().for_each(|&(state, end)| fold.add(made(&slurmdb_job_rec_t { state, end, ..row() })));
         fold.finish(&[], &[]).empty_since
     };
@@ -165,7 +165,7 @@ fn a_job_that_was_never_eligible_waited_since_it_was_submitted() {
 
 #[test]
 fn of_jobs_that_had_started_it_is_noted_how_to_ask_for_their_steps() {
-    let mut fold = FinishedFold::new(true, [0, i64::MAX]);
+    let mut fold = FinishedFold::new(true, |_| None, [0, i64::MAX]);
     fold.add(made(&slurmdb_job_rec_t { array_job_id: 9, array_task_id: 3, ..row() }));
     fold.add(made(&slurmdb_job_rec_t { jobid: 10, start: 0, ..row() }));
     // slurmdbd returns the steps of jobs that ended since the time in the request: this one never came.
@@ -200,4 +200,29 @@ fn of_several_partitions_the_first_counts_and_a_user_without_a_name_is_his_numbe
     let (_, names, _) =
         of(&slurmdb_job_rec_t { partition: text(c",debug,long"), user: text(c""), uid: 1234, ..row() });
     assert_eq!(names, ["debug", "physics", "1234", "normal"]);
+}
+
+/// slurmdbd joins reservations without grouping: a job that waits in a changed one came once for each version.
+#[test]
+fn a_row_that_comes_several_times_is_one_job() {
+    let mut fold = FinishedFold::new(true, |_| None, [0, i64::MAX]);
+    for id in [5, 5, 6, 5] {
+        fold.add(made(&slurmdb_job_rec_t { db_index: id, ..row() }));
+    }
+    let finished = fold.finish(&[], &[]);
+    let ids: Vec<u64> = finished.jobs.iter().map(|job| job.id).collect();
+    assert_eq!((ids, finished.started.len()), (vec![5, 6], 2));
+}
+
+/// The other collectors and sacct have names, so one user had two paths.
+#[test]
+fn a_user_without_an_association_has_the_name_that_sacct_finds() {
+    let user_of = |id| (id == 1003).then(|| "carol".to_owned());
+    let mut fold = FinishedFold::new(false, user_of, [0, i64::MAX]);
+    for (id, uid) in [(5, 1003), (6, 1003), (7, 1004)] {
+        fold.add(made(&slurmdb_job_rec_t { db_index: id, uid, user: std::ptr::null_mut(), ..row() }));
+    }
+    let finished = fold.finish(&[], &[]);
+    let users: Vec<&str> = finished.jobs.iter().map(|job| finished.name(job.user)).collect();
+    assert_eq!(users, ["carol", "carol", "1004"]);
 }

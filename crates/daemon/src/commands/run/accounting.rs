@@ -21,7 +21,8 @@ impl Daemon {
         let now = unix_now();
         accounting.open(&name, now, || self.queue.states(), |records| self.queue.keep(records));
         if let Some(statistics) = statistics {
-            accounting.note_backlog(statistics.dbd_agent_queue_size.into(), now);
+            let (records, started) = (statistics.dbd_agent_queue_size, statistics.jobs_started);
+            accounting.note_statistics(records.into(), started.into(), now);
         }
         accounting.begin(timestamp, now, counts);
     }

@@ -1,6 +1,9 @@
 //! What the daemon reports about itself: to systemd in words, and to `status` on request.
 
+use std::time::Duration;
+
 use super::{Daemon, clock_time};
+use crate::accounting::Accounting;
 use crate::clock::unix_now;
 use crate::status::{DestinationEntry, QueueEntry, RefusedEntry, StatusDocument};
 
@@ -47,6 +50,7 @@ impl Daemon {
                 max_age: settings.limits.max_age.as_secs(),
                 window_short: queue.window_short,
             },
+            finished_behind_since: self.cluster.finished.as_ref().and_then(Accounting::behind).map(ago),
             readers: self.cluster.readers(),
         }
     }
@@ -78,6 +82,11 @@ impl Daemon {
         };
         self.senders.iter().map(entry).collect()
     }
+}
+
+/// When that was, Unix seconds.
+fn ago(age: Duration) -> i64 {
+    unix_now().saturating_sub(i64::try_from(age.as_secs()).unwrap_or(i64::MAX))
 }
 
 fn destination_words(name: &str, status: &carbon::Status) -> String {

@@ -72,6 +72,10 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
     };
     lines.extend(document.destinations.iter().map(|to| line(&named(to), destination(to, document, judge))));
     lines.push(line("queue", queue(&document.queue, *started, judge)));
+    if let Some(since) = document.finished_behind_since {
+        let text = "not counted: no round could read all of them from slurmdbd; see the log";
+        lines.push(line("finished jobs", (Mark::Note, format!("{text}; {}", judge.since(since)))));
+    }
     lines.extend(document.readers.iter().map(|entry| line("reader", reader(entry))));
     lines
 }

@@ -55,6 +55,7 @@ impl FinishedLedger {
         sizes.retain(|hour, _| end_of(*hour) > floor_above);
         let changed_total = old.changed_total.saturating_add(round.reading.changed);
         let late_total = old.late_total.saturating_add(round.reading.late_jobs);
+        let steps_unknown_total = old.steps_unknown_total.saturating_add(round.reading.steps_unknown);
         let is_silent = round.is_silent;
         // Keeps what was published last, in case the queue has lost it.
         let (slot, figures, reading) = if is_silent {
@@ -78,6 +79,7 @@ impl FinishedLedger {
             reading,
             late_total,
             changed_total,
+            steps_unknown_total,
             used,
             recent,
             sizes,
