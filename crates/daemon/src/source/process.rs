@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::child::{Pipes, ReaderChild};
 use super::locate::ReaderKind;
-use super::stderr::{LastLines, SaidLines, Stderr};
+use super::stderr::{LastLines, LoggedLines, Stderr};
 use crate::printable::printable;
 
 /// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
@@ -103,7 +103,7 @@ impl Process {
         arguments: &[OsString],
         deadline: Duration,
         kind: ReaderKind,
-        logged: &SaidLines,
+        logged: &LoggedLines,
     ) -> Result<Self, ProcessError> {
         let start_error = |source: Error| match source.kind() {
             ErrorKind::ResourceBusy => ProcessError::Unkillable,
@@ -137,7 +137,7 @@ impl Process {
     fn with(
         (child, (stdin, stdout, stderr)): (ReaderChild, Pipes),
         kind: ReaderKind,
-        logged: &SaidLines,
+        logged: &LoggedLines,
     ) -> Result<Self, Error> {
         let receiver = |pipe: OwnedFd| Receiver::from_owned_fd(pipe);
         Ok(Self {
@@ -267,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_reader_of_slurmrestd_says_is_not_called_libslurms() {
         let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
-        let (deadline, logged) = (Duration::from_secs(10), SaidLines::default());
+        let (deadline, logged) = (Duration::from_secs(10), LoggedLines::default());
         let shell = Path::new("/bin/sh");
         let error =
             Process::start("a test", shell, &script, deadline, ReaderKind::Rest, &logged).await.unwrap_err();
@@ -304,7 +304,7 @@ mod tests {
         )
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let (deadline, logged) = (Duration::from_secs(1), SaidLines::default());
+        let (deadline, logged) = (Duration::from_secs(1), LoggedLines::default());
         let error = Process::start("another test", &script, &[], deadline, ReaderKind::Libslurm, &logged)
             .await
             .unwrap_err();

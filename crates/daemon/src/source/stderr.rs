@@ -1,4 +1,4 @@
-//! A reader's stderr: passed on to our log without repetitions, with its last lines in errors.
+//! A reader's stderr: passed on to our log without repetitions and floods, with its last lines in errors.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::locate::ReaderKind;
@@ -18,6 +18,9 @@ use crate::printable::printable;
 const TAIL: usize = 3;
 /// How many lines are remembered so that none of them is logged twice.
 const REMEMBERED: usize = 16;
+/// How many lines of a role's readers are logged in a minute.
+const MOST_IN_A_MINUTE: u32 = 20;
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// The last lines of its stderr.
 #[derive(Debug, Default)]
@@ -78,27 +81,84 @@ impl SaidLines {
     }
 }
 
+/// What the readers of a role have said that the log has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LoggedLines {
+    /// Since the last reading, so that what libslurm repeats at every call, and every reader at its start, is logged once.
+    lines: SaidLines,
+    minute: Arc<Mutex<LogMinute>>,
+}
+
+/// A minute of the log; it begins with a line.
+#[derive(Debug, Default)]
+struct LogMinute {
+    began: Option<Instant>,
+    lines: u32,
+    withheld: u64,
+}
+
+impl LogMinute {
+    /// Begins another minute when this one is over, and tells how many lines it withheld.
+    fn report_when_over(&mut self) {
+        if self.began.is_none_or(|began| began.elapsed() < MINUTE) {
+            return;
+        }
+        if self.withheld > 0 {
+            warn!(
+                lines = self.withheld,
+                "the reader said more than {MOST_IN_A_MINUTE} lines in a minute; the others were logged at debug"
+            );
+        }
+        *self = Self::default();
+    }
+
+    /// Whether another line is logged.
+    fn admit(&mut self) -> bool {
+        self.report_when_over();
+        self.began.get_or_insert_with(Instant::now);
+        self.lines = self.lines.saturating_add(1);
+        let has_room = self.lines <= MOST_IN_A_MINUTE;
+        self.withheld = self.withheld.saturating_add(u64::from(!has_room));
+        has_room
+    }
+}
+
+impl LoggedLines {
+    fn minute(&self) -> MutexGuard<'_, LogMinute> {
+        self.minute.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this line is logged as a warning.
+    fn admit(&self, text: &str) -> bool {
+        self.lines.remember(text, REMEMBERED) && self.minute().admit()
+    }
+
+    /// After a reading, what is said again is news.
+    pub(super) fn forget(&self) {
+        self.lines.forget();
+        self.minute().report_when_over();
+    }
+}
+
 /// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
 #[derive(Debug)]
 pub(super) struct Stderr {
     kind: ReaderKind,
     /// The last lines of this reader since its last request.
     pub(super) tail: SaidLines,
-    /// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader at its
-    /// start, is logged once.
-    pub(super) logged: SaidLines,
+    pub(super) logged: LoggedLines,
     /// It ends with this.
     task: JoinSet<()>,
 }
 
 impl Stderr {
-    pub(super) fn follow(stderr: Receiver, kind: ReaderKind, logged: SaidLines) -> Self {
+    pub(super) fn follow(stderr: Receiver, kind: ReaderKind, logged: LoggedLines) -> Self {
         let (tail, mut task) = (SaidLines::default(), JoinSet::new());
         task.spawn(Self::carry(stderr, tail.clone(), kind, logged.clone()));
         Self { kind, tail, logged, task }
     }
 
-    async fn carry(stderr: Receiver, tail: SaidLines, kind: ReaderKind, logged: SaidLines) {
+    async fn carry(stderr: Receiver, tail: SaidLines, kind: ReaderKind, logged: LoggedLines) {
         // Small: it stays for the reader's whole life.
         let mut stderr = BufReader::with_capacity(512, stderr);
         let mut line = Vec::new();
@@ -117,7 +177,7 @@ impl Stderr {
             if is_of_the_loader(&text) {
                 debug!("{text}");
             } else {
-                match (kind, logged.remember(&text, REMEMBERED)) {
+                match (kind, logged.admit(&text)) {
                     (ReaderKind::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
                     (ReaderKind::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
                     (_, true) => warn!("the reader: {text}"),
@@ -156,7 +216,69 @@ fn is_of_the_loader(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
+    use tokio::io::AsyncWriteExt;
+    use tracing_subscriber::fmt::MakeWriter;
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Log {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// 11 MB of log a second, from a reader that said nothing twice.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_twenty_lines_a_minute_and_a_count_and_an_error_still_has_its_end() {
+        let log = Log::default();
+        let subscriber =
+            tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(log.clone());
+        let _guard = tracing::subscriber::set_default(subscriber.with_ansi(false).finish());
+        let (output, input) = std::io::pipe().unwrap();
+        let output = Receiver::from_owned_fd(OwnedFd::from(output)).unwrap();
+        let mut input = tokio::net::unix::pipe::Sender::from_owned_fd(OwnedFd::from(input)).unwrap();
+        let logged = LoggedLines::default();
+        let mut stderr = Stderr::follow(output, ReaderKind::Libslurm, logged.clone());
+        for minute in 0..3 {
+            for line in 0..1000 {
+                input.write_all(format!("error: {line} of {minute}\n").as_bytes()).await.unwrap();
+            }
+            let last = format!("error: 999 of {minute}");
+            while stderr.said().lines.last() != Some(&last) {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::advance(MINUTE).await;
+        }
+        drop(input);
+        stderr.finish().await;
+        assert_eq!(stderr.said().lines, ["error: 997 of 2", "error: 998 of 2", "error: 999 of 2"]);
+        logged.forget();
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        for minute in 0..3 {
+            let lines = text.lines().filter(|line| line.ends_with(&format!(" of {minute}")));
+            assert_eq!(lines.count(), 20, "{text}");
+        }
+        let counts = text.lines().filter(|line| line.ends_with("lines=980"));
+        assert_eq!((counts.count(), text.lines().count()), (3, 63), "{text}");
+    }
 
     #[test]
     fn what_libslurm_says_is_quoted_without_the_readers_name_whatever_it_is() {

@@ -16,7 +16,7 @@ use super::child;
 use super::conf::ConfWatch;
 use super::locate::{self, LocatedReaders, ReaderKind};
 use super::process::{Process, ProcessError};
-use super::stderr::{LastLines, SaidLines};
+use super::stderr::{LastLines, LoggedLines};
 use super::{Outcome, Question, ReaderMemory, ReaderStatus, SourceError};
 use crate::clock::or_never;
 use crate::config::{ReaderChoice, SlurmSettings};
@@ -44,7 +44,7 @@ pub(super) struct ReaderSupervisor {
     /// A reader was lost and none has read since: that is said once, not at every try.
     troubled: bool,
     /// What the log has of its readers.
-    logged: SaidLines,
+    logged: LoggedLines,
     id: u64,
 }
 
@@ -72,7 +72,7 @@ impl ReaderSupervisor {
             conf: ConfWatch::new(slurm.conf.as_deref()),
             libslurm: None,
             role,
-            logged: SaidLines::default(),
+            logged: LoggedLines::default(),
             slurm,
             start_deadline,
             memory,
