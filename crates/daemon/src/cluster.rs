@@ -315,6 +315,7 @@ impl Cluster {
 
     /// What slurmctld calls unchanged is requested again.
     pub(crate) fn forget(&mut self) {
+        self.collecting.forget_starts();
         self.surveys.values_mut().for_each(Survey::forget);
     }
 
@@ -336,12 +337,12 @@ impl Cluster {
         [(Role::Surveys, threads, reading), (Role::Accounting, Some(0), None)].map(
             |(role, threads, reading)| {
                 let survey = self.surveys.get_mut(&role)?;
-                if let Some(reading) = reading {
-                    survey.note(reading);
+                if reading.is_some_and(|reading| survey.note(reading)) {
+                    self.collecting.forget_starts();
                 }
                 let due = self.collecting.survey(role, DueCollectors::At(timestamp));
                 let needs = self.collecting.needs(role).filter(|_| !due.is_empty())?;
-                let kept = self.collecting.kept_names();
+                let kept = self.collecting.published_jobs();
                 survey.begin(timestamp, &due, &needs, kept, threads, clock::now())
             },
         )

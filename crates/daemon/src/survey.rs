@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use slurm_points::configured::Collectors;
 use slurm_points::replies::{Needs, ReplyCounters, RoundResult, SurveyReplies};
-use slurm_snapshot::{Cost, KeptNames, Reading, ReplyKind, ReplyOptions, Request, one_more};
+use slurm_snapshot::{Cost, PublishedJobs, Reading, ReplyKind, ReplyOptions, Request, one_more};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -40,10 +40,10 @@ pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 #[derive(Clone, Debug)]
 struct SurveyRound {
     timestamp: i64,
-    /// For each kind of reply how often, in seconds, those need it who need it most often and least often.
-    every: BTreeMap<ReplyKind, (u32, u32)>,
-    /// Names whose jobs must be counted by themselves.
-    kept: KeptNames,
+    /// For each kind of reply how often, in seconds, those need it who need it least often.
+    every: BTreeMap<ReplyKind, u32>,
+    /// What is published of jobs.
+    kept: PublishedJobs,
     /// What is still to be answered. The last one is requested.
     left: Vec<ReplyKind>,
     asked_at: Instant,
@@ -98,17 +98,19 @@ impl Survey {
     }
 
     /// Takes the statistics of a tick. They show slurmctld's clock: if it was set back, a change since then has an
-    /// earlier time than the replies before, and slurmctld calls them unchanged.
-    pub(crate) fn note(&mut self, reading: &Reading) {
-        let Some(statistics) = &reading.statistics else { return };
+    /// earlier time than the replies before, and slurmctld calls them unchanged. Returns whether it was.
+    pub(crate) fn note(&mut self, reading: &Reading) -> bool {
+        let Some(statistics) = &reading.statistics else { return false };
         // A reply that came while the statistics were on their way may be later than these.
         let elapsed = i64::try_from(reading.elapsed.div_ceil(1_000_000)).unwrap_or(i64::MAX);
         let latest = statistics.req_time.saturating_add(elapsed);
         let is_later = |state: &ReplyState| state.since().is_some_and(|since| since > latest);
-        if self.clock.was_set_back(reading) || self.states.values().any(is_later) {
+        let was_set_back = self.clock.was_set_back(reading) || self.states.values().any(is_later);
+        if was_set_back {
             warn!("slurmctld's clock was set back; whatever it calls unchanged is requested again");
             self.forget();
         }
+        was_set_back
     }
 
     /// A tick that is due for some collectors: what each of them needs, and every how many seconds; `needs` is what all
@@ -119,15 +121,15 @@ impl Survey {
         timestamp: i64,
         due: &[(Needs, u32)],
         needs: &Needs,
-        kept: KeptNames,
+        kept: PublishedJobs,
         threads: Option<u32>,
         now: Duration,
     ) -> Option<RoundResult> {
-        let mut wanted: BTreeMap<ReplyKind, (u32, u32)> = BTreeMap::new();
+        let mut wanted: BTreeMap<ReplyKind, u32> = BTreeMap::new();
         for &(ref needs, every) in due {
             for kind in &needs.replies {
-                let (shortest, longest) = wanted.entry(*kind).or_insert((every, every));
-                (*shortest, *longest) = (every.min(*shortest), every.max(*longest));
+                let longest = wanted.entry(*kind).or_insert(every);
+                *longest = every.max(*longest);
             }
         }
         if self.round.is_some() {
@@ -182,8 +184,14 @@ impl Survey {
     /// A whole round, for a command that ends afterwards; and why replies are missing in it.
     pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> (RoundResult, Vec<String>) {
         let mut replies = SurveyReplies::default();
-        let mut done =
-            self.begin(i64::MAX, &[(needs.clone(), 0)], &needs, KeptNames::default(), Some(0), clock::now());
+        let mut done = self.begin(
+            i64::MAX,
+            &[(needs.clone(), 0)],
+            &needs,
+            PublishedJobs::default(),
+            Some(0),
+            clock::now(),
+        );
         loop {
             if let Some(done) = done {
                 replies.extend(done.replies);
@@ -231,14 +239,11 @@ impl Survey {
         Some(self.done(&mut round, now))
     }
 
-    /// What is published of the round now. News that were not published must be in the next reply again: the starts in it would
-    /// otherwise be in no point. Of news, the collector whose slot is the shortest is the one that publishes them.
+    /// What is published of the round now.
     fn done(&mut self, round: &mut SurveyRound, now: Duration) -> RoundResult {
         let replies = std::mem::take(&mut round.replies);
         for (kind, reading) in replies.iter().filter(|(kind, _)| round.keeps && kind.row().unchanged) {
-            if !(kind.row().tells_news && round.is_over_for_some(*kind, now)) {
-                self.state(*kind).kept = Some(Arc::clone(reading));
-            }
+            self.state(*kind).kept = Some(Arc::clone(reading));
         }
         let ended = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         RoundResult { timestamp: round.timestamp, ended, asked: self.needs.clone(), replies }
@@ -276,17 +281,11 @@ pub(crate) fn patient(role: &'static str, slurm: &SlurmSettings, readers: &Reade
 impl SurveyRound {
     /// Whether the slots of all who need this reply are over.
     fn is_over(&self, kind: ReplyKind, now: Duration) -> bool {
-        self.every.get(&kind).is_some_and(|(_, longest)| self.has_passed(*longest, now))
-    }
-
-    /// Whether the slot of somebody who needs it is.
-    fn is_over_for_some(&self, kind: ReplyKind, now: Duration) -> bool {
-        self.every.get(&kind).is_some_and(|(shortest, _)| self.has_passed(*shortest, now))
-    }
-
-    fn has_passed(&self, seconds: u32, now: Duration) -> bool {
-        let until = self.timestamp.saturating_add(seconds.into());
-        i64::try_from(now.as_secs()).is_ok_and(|now| now >= until)
+        let has_passed = |&longest: &u32| {
+            let until = self.timestamp.saturating_add(longest.into());
+            i64::try_from(now.as_secs()).is_ok_and(|now| now >= until)
+        };
+        self.every.get(&kind).is_some_and(has_passed)
     }
 }
 

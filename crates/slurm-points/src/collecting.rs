@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use carbon_wire::Batch;
-use slurm_snapshot::{KeptNames, ReplyKind, ReplyOptions, Role};
+use slurm_snapshot::{PublishedJobs, Reply, ReplyKind, ReplyOptions, Role};
 
 use crate::collectors::{Begin, Collect, Start, SurveyCollector, TickCollector, TickOutcome};
 use crate::configured::Collectors;
@@ -15,6 +15,8 @@ use crate::replies::{Needs, RoundResult};
 pub struct Collecting {
     ticks: Vec<Running<TickCollector>>,
     surveys: Vec<Running<SurveyCollector>>,
+    /// The jobs that started since then are not published yet. It outlives failures and reloads, which void the reply before.
+    started_since: Option<i64>,
 }
 
 pub(crate) struct Running<C: ?Sized> {
@@ -73,6 +75,8 @@ impl Collecting {
                 })),
             }
         }
+        let has_jobs = all.surveys.iter().any(|running| running.name == ReplyKind::Jobs.name());
+        all.started_since = self.started_since.filter(|_| has_jobs);
         all
     }
 
@@ -102,6 +106,8 @@ impl Collecting {
             let in_time = *ended < timestamp.saturating_add(running.every.into());
             if due.includes(running.every) && was_asked && in_time {
                 running.collect(*timestamp, replies, prefix, batch);
+                let jobs = replies.get(ReplyKind::Jobs).filter(|_| running.name == ReplyKind::Jobs.name());
+                self.started_since = jobs.and_then(Reply::last_update).or(self.started_since);
             }
         }
         debug_check(batch);
@@ -122,10 +128,15 @@ impl Collecting {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
-    /// The names whose jobs must be counted by themselves.
-    pub fn kept_names(&self) -> KeptNames {
-        let names = self.surveys.iter().map(|running| running.collector.kept_names(&running.paths));
-        names.max_by_key(|names| names.accounts.len().max(names.qos.len())).unwrap_or_default()
+    /// What is published of jobs.
+    pub fn published_jobs(&self) -> PublishedJobs {
+        let names = self.surveys.iter().find_map(|running| running.collector.published_jobs(&running.paths));
+        PublishedJobs { started_since: self.started_since, ..names.unwrap_or_default() }
+    }
+
+    /// Counts starts from the next reply on: slurmctld's clock was set back.
+    pub const fn forget_starts(&mut self) {
+        self.started_since = None;
     }
 
     /// What each has to remember, if that has changed since it was asked last, by name.

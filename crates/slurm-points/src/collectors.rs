@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use slurm_snapshot::{KeptNames, Reading, ReplyKind, ReplyOptions, Role, Statistics};
+use slurm_snapshot::{PublishedJobs, Reading, ReplyKind, ReplyOptions, Role, Statistics};
 
 use crate::levels::{DocumentedLevel, LevelList};
 use crate::named_paths::{NamedPaths, Points};
@@ -135,8 +135,8 @@ pub(crate) trait Collect<Input>: Send {
     fn collect(&mut self, timestamp: i64, input: &Input, points: &mut Points<'_>);
 
     /// The names whose jobs must be counted by themselves.
-    fn kept_names(&self, _: &NamedPaths) -> KeptNames {
-        KeptNames::default()
+    fn published_jobs(&self, _: &NamedPaths) -> Option<PublishedJobs> {
+        None
     }
 
     /// What it must know again after a restart of the daemon besides its names, if that has changed since the last call.

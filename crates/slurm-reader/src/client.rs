@@ -105,13 +105,12 @@ impl Client {
         Self { libslurm, own, none_waits: false, is_reserved: false }
     }
 
-    /// `None` if nothing has changed since `known`, and nothing can have that is no change for slurmctld.
+    /// `None` if nothing has changed since the last reply, and nothing can have that is no change for slurmctld.
     fn jobs(&mut self, request: &Request) -> CallResult<Option<Reply>> {
-        let (asked, known) = (Instant::now(), request.since);
-        let since = known.filter(|_| self.none_waits).unwrap_or(0);
+        let asked = Instant::now();
+        let since = request.since.filter(|_| self.none_waits).unwrap_or(0);
         let Some(reply) = self.libslurm.jobs(since)? else { return Ok(None) };
-        let jobs =
-            jobs::from_reply(reply.get(), known, asked.elapsed(), request.options, request.kept.clone());
+        let jobs = jobs::from_reply(reply.get(), asked.elapsed(), request.options, request.kept.clone());
         drop(reply);
         give_memory_back();
         self.none_waits = jobs.waiting.submitted.is_none();

@@ -10,8 +10,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slurm_snapshot::{
-    Expected, Expecting, JobStates, JobTallies, JobTally, Jobs, KeptNames, NamedJobs, NamedRows,
-    PartitionJobs, ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
+    Expected, Expecting, JobStates, JobTallies, JobTally, Jobs, NamedJobs, NamedRows, PartitionJobs,
+    PublishedJobs, ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
 };
 
 use crate::job::Job;
@@ -79,7 +79,7 @@ impl JobsFold {
         written_by: i64,
         since: Option<i64>,
         options: ReplyOptions,
-        kept: Option<KeptNames>,
+        kept: Option<PublishedJobs>,
     ) -> Self {
         let (accounts, qos) = kept.map(|kept| (kept.accounts, kept.qos)).unzip();
         let [accounts, qos] = [accounts, qos].map(|kept| NamedTable { kept, ..NamedTable::default() });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, GpuCount, Unparsed};
 use slurm_snapshot::tres;
-use slurm_snapshot::{JobTally, Jobs, KeptNames, ReplyOptions};
+use slurm_snapshot::{JobTally, Jobs, PublishedJobs, ReplyOptions};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
 use crate::fold::JobsFold;
@@ -16,16 +16,16 @@ use crate::slurm_names;
 use crate::unpacked::Unpacked;
 use crate::values::{number, wide};
 
-/// Counts the reply. Jobs that started at `since` or later count as started. slurmctld needed at most `elapsed` to write it.
+/// Counts the reply. slurmctld needed at most `elapsed` to write it.
 pub(crate) fn from_reply(
     reply: Unpacked<'_, job_info_msg_t>,
-    since: Option<i64>,
     elapsed: Duration,
     options: ReplyOptions,
-    kept: Option<KeptNames>,
+    kept: Option<PublishedJobs>,
 ) -> Jobs {
     let elapsed = i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX);
     let written_by = reply.last_update.saturating_add(elapsed);
+    let since = kept.as_ref().and_then(|published| published.started_since);
     let mut fold = JobsFold::new(reply.last_update, written_by, since, options, kept);
     reply.job_array().for_each(|record| fold.add(&job(record)));
     fold.finish()
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_reply_of_nothing_has_no_jobs() {
         let reply = job_info_msg_t { record_count: u32::MAX, ..Default::default() };
-        let jobs = from_reply(made(&reply), None, Duration::ZERO, ReplyOptions::default(), None);
+        let jobs = from_reply(made(&reply), Duration::ZERO, ReplyOptions::default(), None);
         assert_eq!(jobs, Jobs::default());
     }
 }

@@ -107,7 +107,7 @@ pub struct Jobs {
     pub pending_reasons: JobTallies,
     /// How long pending jobs have waited.
     pub waiting: Waiting,
-    /// Jobs that have started since the previous reading; `None` if the request had no `since`.
+    /// Jobs that have started since the last published reading; `None` if the request had no `started_since`.
     pub started: Option<Started>,
     /// When pending jobs are expected to start.
     pub expected: Expected,
@@ -153,14 +153,16 @@ pub struct NamedRows {
     pub rest: JobStates,
 }
 
-/// Accounts and QOS that have a row whatever their jobs do.
+/// What is published of jobs: accounts and QOS that have a row whatever their jobs do, and how far their starts are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KeptNames {
+pub struct PublishedJobs {
     /// Accounts.
     pub accounts: BTreeSet<String>,
     /// QOS.
     pub qos: BTreeSet<String>,
+    /// Jobs that started at this time or later are news: the `last_update` of the last reply whose starts were published.
+    pub started_since: Option<i64>,
 }
 
 /// The jobs of one account or QOS.
@@ -216,9 +218,9 @@ pub struct Moments {
     pub max: i64,
 }
 
-/// Jobs whose start time is between the previous reading and this one: `since <= start_time < last_update`.
+/// Jobs that have started since the last published reading: `started_since <= start_time < last_update`.
 ///
-/// Jobs that started and were forgotten (MinJobAge, 300 s by default) between two readings are not included.
+/// Jobs that started and were forgotten (MinJobAge, 300 s by default) between the two readings are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Started {

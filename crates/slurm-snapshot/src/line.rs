@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::KeptNames;
+use crate::jobs::PublishedJobs;
 use crate::lists::Visibility;
 use crate::release::Release;
 use crate::replies::{Reply, ReplyKind, ReplyOptions};
@@ -31,7 +31,7 @@ use crate::statistics::Statistics;
 /// 12: without jobs by flag, the number of reservations, the words and the reason of a node's row, a controller's host,
 /// `max_server_threads` and `api_version`; the shares of an association as a number; a QOS like an account, by its text in lower case.
 /// 13: jobs by account and QOS as rows with a rest, by the names that are `kept`.
-/// 14: jobs by state as those shown and those unfinished.
+/// 14: jobs by state as those shown and those unfinished, and started since a time of their own.
 pub const PROTOCOL: u32 = 14;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
@@ -48,7 +48,7 @@ pub struct Request {
     #[serde(skip)]
     pub reply: ReplyKind,
     /// The `last_update` of the last reply of this kind that the daemon still holds, with the same options: if nothing
-    /// has changed, the answer is [`Reply::Unchanged`]. Also the beginning of the time in which jobs have started.
+    /// has changed, the answer is [`Reply::Unchanged`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<i64>,
     /// For finished jobs: the end of the time in which they ended, which begins at `since`. Both ends are included;
@@ -64,10 +64,10 @@ pub struct Request {
     /// when the first of them started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<(u32, u32)>,
-    /// For jobs: names that have paths. Then a job that has several names counts under these, and once in the rest if it has
+    /// For jobs: names that have paths, and since when jobs have started. Then a job that has several names counts under these, and once in the rest if it has
     /// others. `None`: under each of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<KeptNames>,
+    pub kept: Option<PublishedJobs>,
     /// What the reply must contain.
     #[serde(default)]
     pub options: ReplyOptions,

@@ -56,9 +56,6 @@ pub struct ReplyRow {
     /// Whether slurmctld can say that it has not changed, by a rule that covers every figure that is made of it. The rows
     /// say why it does: what sets the time that slurmctld compares with, in its source from 20.11 to 26.11.
     pub unchanged: bool,
-    /// Whether it reports what has happened since the reply before. Then other collectors share it only in the rounds
-    /// of the collector with its name.
-    pub tells_news: bool,
     /// The words of slurm.conf's PrivateData that hide some of it from all users except operators.
     pub private: &'static [&'static str],
     /// Why it is not requested from slurmrestd.
@@ -104,7 +101,6 @@ pub const REPLIES: [ReplyRow; 10] = [
     // Backfill's plans never do, and some reasons not (BeginTime), so a reader does not ask while a job waits.
     ReplyRow {
         unchanged: true,
-        tells_news: true,
         private: &["jobs"],
         not_over_rest: Some(
             "a list of 5,000 jobs makes slurmrestd grow by up to 2 GB, and it keeps that memory",
@@ -142,7 +138,6 @@ const fn row(kind: ReplyKind, name: &'static str) -> ReplyRow {
         role: Role::Surveys,
         cost: Cost::Locks,
         unchanged: false,
-        tells_news: false,
         private: &[],
         not_over_rest: None,
     }

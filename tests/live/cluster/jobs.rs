@@ -36,8 +36,9 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
             .with_context(|| format!("{column}: {:?}", missing(column, &expected)))?;
     }
 
-    let request = r#"{"jobs":{"id":1,"since":1,"options":{"accounts":true,"qos":true,"users":true}}}"#;
-    let (rows, reply) = between(|| reply(cast, request), || oracle::jobs(&cast.slurm))?;
+    let request = r#"{"jobs":{"id":1,"kept":{"accounts":[],"qos":[],"started_since":1},"#.to_owned()
+        + r#""options":{"accounts":true,"qos":true,"users":true}}}"#;
+    let (rows, reply) = between(|| reply(cast, &request), || oracle::jobs(&cast.slurm))?;
     let Reply::Jobs(jobs) = reply else { anyhow::bail!("{reply:?}") };
     ensure!(rows.len() >= 90, "only {} jobs", rows.len());
     ensure!(jobs.unparsed == 0, "{} texts were not understood", jobs.unparsed);

@@ -46,19 +46,7 @@ pub(super) fn check(collectors: &Collectors, tick: u32, has_dir: bool, problems:
     }
     for (collector, settings) in collectors.enabled() {
         let name = collector.name;
-        // Otherwise what has happened between two of its owner's rounds would be told to this collector alone.
         let replies = collectors.replies(collector, settings);
-        for owner in replies.iter().filter(|reply| reply.row().tells_news).map(|reply| reply.name()) {
-            let theirs = collectors.enabled().find(|(theirs, _)| theirs.name == owner);
-            let (seldom, often) =
-                (settings.interval(tick), theirs.map_or(1, |(_, theirs)| theirs.interval(tick)));
-            if seldom % often.max(1) != 0 {
-                let text = format!(
-                    "{seldom} s is not a multiple of the interval of collectors.{owner}, {often} s, whose reply it uses too"
-                );
-                problems.add(format!("collectors.{name}.interval"), text);
-            }
-        }
         let why = collector.replies.iter().find_map(|reply| reply.row().not_over_rest);
         if let (true, Some(why)) = (replies.is_empty(), why) {
             let remedy = match settings.values.contains_key(STATES_ONLY.key) {

@@ -4,8 +4,11 @@ use carbon::Batch;
 use slurm_points::collecting::{Collecting, DueCollectors};
 use slurm_snapshot::{Jobs, Nodes, Partitions, Reply, Role, Started, Visibility};
 
+use std::path::PathBuf;
+
 use super::*;
 use crate::config::Config;
+use crate::source::SourceError;
 
 /// A tick that is a multiple of a minute.
 const START: i64 = 1_700_000_040;
@@ -28,10 +31,6 @@ fn reading(after: i64, reply: Reply) -> Outcome {
 fn reply(kind: ReplyKind, came: i64) -> Reply {
     let last_update = START + came;
     match kind {
-        ReplyKind::Jobs => {
-            let started = Some(Started { jobs: 7, ..Started::default() });
-            Reply::Jobs(Box::new(Jobs { last_update, started, ..Jobs::default() }))
-        }
         ReplyKind::Nodes => {
             let partitions = Some(Partitions { last_update, ..Partitions::default() });
             Reply::Nodes(Box::new(Nodes { last_update, partitions, ..Nodes::default() }))
@@ -41,38 +40,82 @@ fn reply(kind: ReplyKind, came: i64) -> Reply {
     }
 }
 
-/// Jobs came in time in a round that ended after their slot: its points were not sent, and the starts in it were in no point. Nodes have no
-/// such news, so that they are not requested whole again.
+/// What happens to a round's reply of jobs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Good,
+    Failed,
+    /// It came in time, but the round ended after its slot, so that its points were not sent.
+    Late,
+    /// Good, and afterwards a reload starts all collectors again.
+    Reloaded,
+    /// slurmctld's clock was set back before it.
+    SetBack,
+}
+
+/// In each of these the starts since the round before were in no point. One job starts in each second.
 #[tokio::test]
-async fn starts_that_were_not_published_are_requested_again() {
-    let enabled = ["jobs", "nodes", "associations", "partitions"];
+async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
+    use Fate::{Failed, Good, Late, Reloaded, SetBack};
+    let enabled = ["nodes", "jobs", "associations"];
     let enabled = enabled.map(|name| format!("[collectors.{name}]\nenabled = true\n")).concat();
-    let config = Config::of(&format!("[slurm]\nreader = \"/nonexistent\"\n{enabled}interval = \"5m\"\n"));
+    // Partitions need jobs too, at other moments.
+    let partitions = "[collectors.partitions]\nenabled = true\ninterval = \"30s\"\n";
+    let config = Config::of(&format!("[slurm]\nreader = \"/nonexistent\"\n{enabled}{partitions}"));
     let mut collecting = Collecting::start(30, &config.collectors, |_| None);
     let source = || patient("test surveys", &config.slurm, &ReaderMemory::default());
     let mut survey = Survey::new(source(), false, &config.collectors);
-    // The tick, when nodes, jobs and associations came, how many starts are published, and with what nodes and jobs are requested next. At
-    // the second tick partitions are due too.
-    for (tick, came, published, since) in
-        [(0, [3, 5, 6], Some(7.0), [3, 5]), (60, [80, 85, 125], None, [80, 5])]
-    {
-        // A reader that takes nothing has room for four requests.
-        survey.source = source();
-        let due = collecting.survey(Role::Surveys, DueCollectors::At(START + tick));
-        let needs = collecting.needs(Role::Surveys).unwrap();
-        assert!(survey.begin(START + tick, &due, &needs, KeptNames::default(), Some(1), at(tick)).is_none());
-        let kinds = [ReplyKind::Nodes, ReplyKind::Jobs, ReplyKind::Associations];
-        let mut done = None;
-        for (kind, came) in kinds.into_iter().zip(came) {
-            assert!(done.is_none());
-            assert_eq!(survey.round.as_ref().unwrap().left.last(), Some(&kind));
-            done = survey.answered(reading(came, reply(kind, came)), at(came));
+    let mut published = Vec::new();
+    let fates =
+        [Good, Good, Failed, Failed, Good, Late, Good, Reloaded, Good, Reloaded, Failed, Good, SetBack, Good];
+    for (tick, fate) in (0..).step_by(60).zip(fates) {
+        if fate == SetBack {
+            survey.forget();
+            collecting.forget_starts();
         }
-        let mut batch = Batch::new(START + tick);
-        collecting.collect_survey(DueCollectors::At(START + tick), &done.unwrap(), "c", &mut batch);
-        let point = batch.points().find(|point| point.path() == "c.slurm_jobs.waiting.gauge-started");
-        assert_eq!(point.map(|point| point.value()), published, "{tick}");
-        let next = [ReplyKind::Nodes, ReplyKind::Jobs].map(|kind| survey.state(kind).since());
-        assert_eq!(next, since.map(|since| Some(START + since)), "{tick}");
+        let ticks = [tick, tick + 30];
+        for tick in ticks.into_iter().take(if fate == Late { 1 } else { 2 }) {
+            // A reader that takes nothing has room for four requests.
+            survey.source = source();
+            let at_tick = DueCollectors::At(START + tick);
+            let (due, needs) = (collecting.survey(Role::Surveys, at_tick), collecting.needs(Role::Surveys));
+            let kept = collecting.published_jobs();
+            let mut done = survey.begin(START + tick, &due, &needs.unwrap(), kept, Some(1), at(tick));
+            while let Some(round) = &survey.round {
+                let kind = *round.left.last().unwrap();
+                let came = tick + if fate == Late && kind == ReplyKind::Associations { 65 } else { 5 };
+                let outcome = match kind {
+                    ReplyKind::Jobs if fate == Failed => Err(SourceError::NoConf(PathBuf::new())),
+                    ReplyKind::Jobs => {
+                        let since = round.kept.started_since;
+                        let started = since.map(|since| (START + came - since).unsigned_abs());
+                        let started = started.map(|jobs| Started { jobs, ..Started::default() });
+                        let jobs = Jobs { last_update: START + came, started, ..Jobs::default() };
+                        reading(came, Reply::Jobs(Box::new(jobs)))
+                    }
+                    kind => reading(came, reply(kind, came)),
+                };
+                done = survey.answered(outcome, at(came));
+            }
+            let mut batch = Batch::new(START + tick);
+            collecting.collect_survey(at_tick, &done.unwrap(), "c", &mut batch);
+            let point = batch.points().find(|point| point.path() == "c.slurm_jobs.waiting.gauge-started");
+            published.extend(point.map(|point| (fate, point.value())));
+        }
+        if fate == Reloaded {
+            collecting = collecting.restart(30, &config.collectors, |_| false, |_| None);
+            survey.forget();
+        }
     }
+    let expected = [
+        (Good, 60.0),
+        (Good, 180.0),
+        (Good, 120.0),
+        (Reloaded, 60.0),
+        (Good, 60.0),
+        (Reloaded, 60.0),
+        (Good, 120.0),
+        (Good, 60.0),
+    ];
+    assert_eq!(published, expected);
 }

@@ -4,7 +4,7 @@
 //! them, and once everywhere else.
 
 use slurm_snapshot::{
-    Expected, JobStates, JobTallies, JobTally, Jobs, KeptNames, Moments, NamedRows, PartitionJobs, Reply,
+    Expected, JobStates, JobTallies, JobTally, Jobs, Moments, NamedRows, PartitionJobs, PublishedJobs, Reply,
     ReplyKind, ReplyOptions, Started, UserJobs, Waiting, sum_of,
 };
 
@@ -254,8 +254,9 @@ impl Collect<SurveyReplies> for JobsCollector {
         points.end();
     }
 
-    fn kept_names(&self, paths: &NamedPaths) -> KeptNames {
-        KeptNames { accounts: paths.started(&ACCOUNT_STATE), qos: paths.started(&QOS_STATE) }
+    fn published_jobs(&self, paths: &NamedPaths) -> Option<PublishedJobs> {
+        let (accounts, qos) = (paths.started(&ACCOUNT_STATE), paths.started(&QOS_STATE));
+        Some(PublishedJobs { accounts, qos, started_since: None })
     }
 }
 

@@ -234,7 +234,7 @@ fn the_rest_of_the_rows_is_among_the_others() {
     let expected =
         expected.map(|(level, jobs)| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs {jobs}"));
     assert_eq!(seen, expected);
-    let kept = collector.collector.kept_names(&collector.paths);
+    let kept = collector.collector.published_jobs(&collector.paths).unwrap();
     assert_eq!((kept.qos, kept.accounts.len()), (["high".to_owned()].into(), 0));
 }
 

@@ -22,7 +22,7 @@ fn counted(jobs: &[Job<'_>]) -> Jobs {
     counted_with(None, jobs)
 }
 
-fn counted_with(kept: Option<KeptNames>, jobs: &[Job<'_>]) -> Jobs {
+fn counted_with(kept: Option<PublishedJobs>, jobs: &[Job<'_>]) -> Jobs {
     let mut fold = JobsFold::new(NOW, NOW + 2, Some(NOW - 60), OPTIONS, kept);
     for job in jobs {
         fold.add(job);
@@ -74,7 +74,7 @@ fn a_job_with_several_qos_counts_in_each_that_is_kept_and_once_in_the_rest() {
     let texts = ["high", "normal", "high,,HIGH,", "normal,high", "a,b,high", "a,b", "", ",", "a"];
     let jobs = texts.map(|qos| Job { qos: qos.as_bytes(), ..one() });
     let names = ["high", "normal", "unused"].map(str::to_owned).into();
-    let kept = counted_with(Some(KeptNames { qos: names, ..KeptNames::default() }), &jobs);
+    let kept = counted_with(Some(PublishedJobs { qos: names, ..PublishedJobs::default() }), &jobs);
     assert_eq!(pending(&kept.qos), [("", 2), ("a", 1), ("high", 4), ("normal", 2), ("rest", 2)]);
     let every = counted(&jobs);
     let expected = [("", 2), ("a", 3), ("b", 2), ("high", 4), ("normal", 2), ("rest", 0)];
@@ -92,7 +92,7 @@ fn invented_accounts_are_at_most_so_many_rows_and_take_nobodys_row_away() {
     };
     let invented = |n: usize| [&[0xff; 980][..], format!("{n:08}").as_bytes()].concat();
     let names: Vec<Vec<u8>> = (0..MOST_ROWS + 500).map(invented).collect();
-    let kept = KeptNames { accounts: ["kept".to_owned()].into(), ..KeptNames::default() };
+    let kept = PublishedJobs { accounts: ["kept".to_owned()].into(), ..PublishedJobs::default() };
     let mut fold = JobsFold::new(NOW, NOW + 2, None, OPTIONS, Some(kept));
     names.iter().for_each(|account| fold.add(&Job { account, ..one() }));
     for job in [of(b"kept", false), of(b"runs", true), of(b"runs", false), of(b"", false), of(b"late", false)]

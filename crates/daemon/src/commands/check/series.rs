@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use slurm_points::collectors::{finished_paths, fits};
 use slurm_points::finished::{FinishedLedger, FinishedRound, RememberedSpan};
-use slurm_snapshot::{Finished, Reading, Role};
+use slurm_snapshot::{Finished, Reading, ReplyKind, Role};
 
 use super::{CheckLine, Report};
 use crate::accounting::Plan;
@@ -112,7 +112,7 @@ fn complete(config: &Config, paths: &mut BTreeSet<String>) {
     let levels: BTreeSet<&str> =
         paths.iter().filter_map(|path| Some(path.rsplit_once(".gauge-")?.0)).collect();
     for (collector, settings) in config.collectors.enabled() {
-        let has_news = collector.replies.iter().any(|reply| reply.row().tells_news);
+        let has_news = collector.replies.contains(&ReplyKind::Jobs);
         let is_whole = has_news || collector.role() == Role::Accounting;
         let documented = collector.levels_with(settings);
         for documented in documented.filter(|level| is_whole || !level.below.contains('<')) {
