@@ -22,12 +22,12 @@ const CANARY: &str = "check";
 levels! {
     pub(crate) LEVELS:
     DAEMON: Level<Table<SelfMetrics>, 1> = ("slurm_graphite.<host>", [Closed], METRICS,
-        "The daemon itself, at every tick, even if its reading failed. Counters run since its start.");
+        "The daemon itself, at every tick, even if its reading failed. Counts begin at its start.");
     QUEUE: Level<Table<QueueStatus>, 1> = ("slurm_graphite.<host>.queue", [Closed], QUEUE_METRICS,
         "The queue, which keeps ticks until every destination is done with them.");
     DESTINATION: Level<Table<DestinationMetrics>, 2> = ("slurm_graphite.<host>.carbon.<destination>", [Closed, Closed], DESTINATION_METRICS,
-        "One destination, under its `name` (`carbon` if it has none; those behind the first `--carbon`: their addresses). A character that is not legal in a path \
-         becomes `_`, and the name gets six hexadecimal digits of its hash.");
+        "One destination, under its `name` (`carbon` if it has none; those behind the first `--carbon`: \
+         their addresses).");
     REPLY: Level<Table<ReplyCounters>, 2> = ("slurm_graphite.<host>.reply.<reply>", [Closed, Closed], REPLY_METRICS,
         "The expensive replies, by name: `jobs`, `nodes` and so on.");
 }
@@ -87,35 +87,39 @@ pub(crate) struct DestinationMetrics {
 metrics! {
     METRICS: SelfMetrics =
         average(slurmctld_up, "0 or 1",
-            "whether this tick's reading succeeded; not published if a reload of the configuration cut it short"),
+            "whether this tick's reading succeeded; no point if a reload cut it short"),
         average(reading_duration, "µs",
-            "how long slurmctld took to answer, measured by the reader; not published if the reading failed"),
+            "how long slurmctld took to answer; no point if the reading failed"),
         last(readings_ok, "count", "readings that succeeded"),
         last(readings_failed, "count", "readings that failed"),
         last(ticks_run, "count", "ticks for which points were made, with or without a reading"),
         last(ticks_skipped, "count",
-            "ticks without a reading, because the previous reading was still running or the host was suspended"),
+            "ticks without a reading: the previous one was still running, or the host was suspended"),
         last(ticks_late, "count", "readings that arrived after their tick and were discarded"),
-        last(timelines, "count", "number of times that the clock was set back by more than two intervals"),
+        last(timelines, "count", "times that the clock was set back by more than two intervals"),
         last(points_refused, "count", "points that no Carbon could have stored: illegal path, NaN, infinity"),
         last(reader_restarts, "count",
-            "readers started again, because one was killed or crashed, or slurm.conf changed"),
+            "readers started again: one was killed or crashed, or slurm.conf changed"),
         max(reader, "0, 1, 2",
-            "which reader reads the statistics: 0 libslurm's, 1 the native reader (statistics only), 2 that of slurmrestd"),
+            "which reader reads the statistics: 0 libslurm's, 1 the native one (statistics only), 2 \
+             slurmrestd's"),
         average(reload_refused, "0 or 1",
-            "whether the last reload was refused, so that the previous configuration is still in use. Alert: 1"),
+            "whether the last reload was refused: the previous configuration is still in use. Alert: 1"),
         average(token_expires_in, "s",
-            "time until the token for slurmrestd expires, negative after that; no point without `[slurm] rest` or if the token \
-                      never expires. Alert: below 600"),
+            "time until slurmrestd's token expires, negative after that; no point without `[slurm] rest` or \
+             if it never expires. Alert: below 600"),
         average("standby", "0 or 1", |h| h.follow?.standby,
-            "0 if the active slurmctld runs on this host, so that its figures are published here; not published without `[slurm] follow`. Alert: not 0 on exactly one host"),
+            "0 if the active slurmctld runs on this host: its figures are published here. Only with \
+             `[slurm] follow`. Alert: not 0 on exactly one host"),
         max("handover", "0 or 1", |h| h.follow?.handover,
-            "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; not published without `[slurm] follow`"),
+            "1 in the slot in which this host began to publish; another host may have written it too. Only \
+             with `[slurm] follow`"),
         average("daemon_memory", "bytes", |h| h.memory.daemon, "resident memory of the daemon, measured once a minute"),
         average("reader_memory", "bytes", |h| h.memory.reader, "resident memory of the reader, measured once a minute"),
         average("second_reader_memory", "bytes", |h| h.memory.second_reader,
-            "resident memory of the reader for expensive replies; not published if no collector needs them"),
-        last(CANARY, "Unix s", |_| None::<f64>, "when `check --connect` last ran here; only that command sends it, to see whether a point arrives");
+            "resident memory of the reader for jobs, nodes and so on; no point if no collector needs it"),
+        last(CANARY, "Unix s", |_| None::<f64>,
+            "when `check --connect` last ran here; only that command sends it");
     DESTINATION_METRICS: DestinationMetrics =
         average("connected", "0 or 1", |d| d.status.connected, "whether there is a connection"),
         last("connects", "count", |d| d.status.connects, "connections made after there was none"),
@@ -126,7 +130,8 @@ metrics! {
         last("points_dropped_age", "count", |d| d.status.dropped.age, "points lost because they had become too old (queue.max_age)"),
         last("points_dropped_damaged", "count", |d| d.status.dropped.damaged, "points lost because the queue's file was damaged"),
         last("points_superseded", "count", |d| d.status.dropped.withdrawn,
-            "points dropped unsent because another controller may have been active when they were collected, with `[slurm] follow`"),
+            "points dropped unsent because another controller may have been active when they were collected \
+             (`[slurm] follow`)"),
         last("points_unproved", "count", |d| d.status.unproved,
             "points that were sent but may not have been read, and are not sent again"),
         average("in_doubt", "0 or 1", |d| d.status.in_doubt, "1 if there has been no sign for stall_timeout that the receiver reads"),
@@ -135,10 +140,11 @@ metrics! {
         average("queue_ticks", "count", |d| d.status.unsent.ticks, "ticks that have never been sent, without this one"),
         average("queue_resend", "count", |d| d.status.again.ticks, "ticks that were sent before a lost connection and wait to be sent again"),
         average("queue_held", "count", |d| d.status.held,
-            "ticks kept: those two, and those that the receiver read less than queue.resend_window ago or may not have read"),
+            "ticks kept: those two, and those read less than queue.resend_window ago or perhaps not read"),
         average("queue_bytes", "bytes", |d| d.status.bytes, "size of those ticks, on disk or in memory"),
         average("queue_age", "s", |d| seconds_since(d.status.waits_since.unwrap_or(d.now), d.now),
-            "how long the oldest tick has waited to be sent: since it was collected, or since the connection was lost if it was sent before that; 0 if none waits");
+            "how long the oldest tick has waited: since its collection, or since the loss if it was sent \
+             before; 0 if none waits");
     QUEUE_METRICS: QueueStatus =
         average(durable, "0 or 1", "whether ticks are being written to disk; 0 without queue.dir"),
         last(undurable, "count",
@@ -150,18 +156,19 @@ metrics! {
         average(file_bytes, "bytes", "size of the queue's files"),
         average(memory_bytes, "bytes", "memory of the queue");
     REPLY_METRICS: ReplyCounters =
-        average(duration, "µs", "how long the last reading took; not published if it failed"),
+        average(duration, "µs", "how long the last reading took; no point if it failed"),
         last(readings_ok, "count", "readings that succeeded"),
         last(readings_failed, "count", "readings that failed"),
         last(readings_unchanged, "count",
-            "successful readings in which nothing had changed; they cost slurmctld almost nothing"),
+            "successful readings in which nothing had changed, which cost slurmctld almost nothing"),
         last(readings_late, "count", "readings that arrived after their slot and were discarded"),
         last("readings_skipped_duty", "count", |v| v.skipped_duty, "readings skipped because the last one took too long (`max_duty`)"),
         last("readings_skipped_busy", "count", |v| v.skipped_busy,
-            "readings skipped because slurmctld was serving more RPCs than `max_threads`, or did not answer"),
+            "readings skipped because slurmctld was serving more than `max_threads` RPCs, or did not answer"),
         last("readings_skipped_round", "count", |v| v.skipped_round, "readings skipped because the previous round was still running"),
         max(hidden, "0 or 1",
-            "whether PrivateData may hide part of the reply from the daemon's user; then none of it is requested or published");
+            "whether PrivateData may hide part of the reply from the daemon's user; then none of it is \
+             published");
 }
 
 impl SelfMetrics {

@@ -20,9 +20,8 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     CONTROLLER: Level<Table<Controller>, 1> = ("slurm_controllers.<controller>", [Closed], METRICS,
-        "Each SlurmctldHost, asked as `scontrol ping` does: `primary`, `backup1` and so on. \
-         `[collectors.controllers]`, off by default. Without this, a backup that is down is noticed only when \
-         it is needed.");
+        "Each SlurmctldHost, asked as by `scontrol ping`: `primary`, `backup1` and so on: \
+         `[collectors.controllers]`.");
 }
 
 struct ControllersCollector;
@@ -31,7 +30,7 @@ metrics! {
     METRICS: Controller =
         average(up, "0 or 1", "whether it answered"),
         average("answer_time", "µs", |c| c.elapsed.filter(|_| c.up),
-            "time until it answered; not published without a response");
+            "time until it answered; no point without an answer");
 }
 
 impl Collect<SurveyReplies> for ControllersCollector {

@@ -56,11 +56,9 @@ Finished jobs by final state, each counted once: slurm_jobs_finished. Read from 
 levels! {
     READINGS:
     READING: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", [], OF_READING,
-        "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, even \
-         through outages of slurmdbd and of this daemon. A job counts in the round in which it is first reported, \
-         not in that in which it ended. Every figure is published twice: what the \
-         round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
-         not be read has no point; the next one counts its jobs.");
+        "Finished jobs, from slurmdbd: `[collectors.finished]`. Every job is counted once, even through \
+         outages of slurmdbd and of this daemon, in the round in which it is first reported. A round that \
+         could not be read has no point; the next one counts its jobs.");
     READING_UNPROVED: Level<Table<bool>, 0> = ("slurm_jobs_finished.reading", [], UNPROVED, "");
     READING_STEPS: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", [], STEPS, "");
 }
@@ -98,28 +96,28 @@ macro_rules! levels_of_jobs {
 
 levels_of_jobs! {
     "total":
-        "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
-         slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
-         each run that ended because the job was requeued (`requeued`).",
-        "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).";
+        "By final state, in sacct's words in lower case. Each task that never started counts too, even if \
+         slurmdbd has one row for all. So does each run that ended because the job was requeued \
+         (`requeued`).",
+        "How long they waited and ran, and what they had allocated. Of a job that was resized slurmdbd has \
+         several rows, and the last usually begins with the job: the time before is then counted twice, as \
+         by `sacct -D`.";
     "partition.<partition>":
-        "By partition. A job that never started counts in the first partition that it asked for.", "By partition.";
-    "no_partition": "Jobs of which slurmdbd has no partition.", "Without a partition.";
+        "By partition; a job that never started, by the first that it asked for.", "By partition.";
+    "no_partition": "Without a partition.", "Without a partition.";
     "account.<account>":
-        "By account, if `accounts` is above 0: the first accounts with a job that started, up to that number. \
-         One without such a job for 30 days makes room for another. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
+        "By account, if `accounts` is above 0.",
         "By account.";
     "other_accounts": "All accounts without paths of their own.", "All accounts without paths of their own.";
-    "no_account": "Jobs without an account.", "Without an account.";
-    "qos.<qos>": "By QOS, if `qos` is above 0, as by account.", "By QOS.";
+    "no_account": "Without an account.", "Without an account.";
+    "qos.<qos>": "By QOS, if `qos` is above 0.", "By QOS.";
     "other_qos": "All QOS without paths of their own.", "All QOS without paths of their own.";
-    "no_qos": "Jobs without a QOS.", "Without a QOS.";
+    "no_qos": "Without a QOS.", "Without a QOS.";
     "user.<user>":
-        "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
-         long as Graphite keeps them.",
+        "By user, if `users` is above 0.",
         "By user.";
     "other_users": "All users without paths of their own.", "All users without paths of their own.";
-    "no_user": "Jobs of which slurmdbd has no user.", "Without a user.";
+    "no_user": "Without a user.", "Without a user.";
 }
 
 /// What finished jobs are counted with.
@@ -187,62 +185,66 @@ metrics! {
     OF_READING: Counts =
         average("late_jobs", "count", |c| c.reading.late_jobs,
             "jobs of this round that ended before the previous round: slurmdbd learnt of them late"),
-        last("late_jobs_total", "count", |c| c.late_total, "the same since the first start"),
+        last("late_jobs_total", "count", |c| c.late_total, "late_jobs since the first start"),
         max("oldest_late_seconds", "s", |c| c.reading.oldest_late,
-            "time since the first of those ended; 0 if there are none. Jobs that come more than `catch_up` late are not counted"),
+            "time since the first of those ended; 0 if there is none. Jobs more than `catch_up` late are \
+             not counted"),
         average("window_jobs", "count", |c| c.reading.window_jobs,
-            "rows of jobs that ended in the last `window`, counted now or before; no point if a failure left a part of it unread"),
+            "rows of jobs that ended in the last `window`, counted now or before; no point if a part could \
+             not be read"),
         average("changed", "count", |c| c.reading.changed,
-            "rows that have changed in slurmdbd since they were counted, such as a finished job that was requeued; they stay counted as they were"),
-        last(changed_total, "count", "the same since the first start"),
+            "rows that changed after they were counted, as by a requeue of a finished job; they stay \
+             counted as they were"),
+        last(changed_total, "count", "changed since the first start"),
         average("unparsed", "count", |c| c.reading.unparsed,
             "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures"),
         average("round_time", "µs", |c| c.reading.elapsed, "how long slurmdbd took for all answers of the round");
     UNPROVED: bool =
         max("unproved", "0 or 1", |unproved| *unproved,
-            "1 if slurmdbd returned no job for some of the time that the round reads, not even one that ran then, or the nearest one before or after it: its \
-                      database may have failed, or the cluster is idle. The jobs of that time are counted later. If it is the newest time, the \
-                      round publishes only this point; otherwise the other figures are those of the newer jobs");
+            "1 if slurmdbd returned no job of some time, nor one near it: its database failed, or the \
+             cluster idles. Those jobs count later");
     STEPS: Counts =
         average("steps_unknown", "count", |c| c.efficiency.then_some(c.reading.steps_unknown),
-            "with `efficiency`: jobs counted without what their steps used, because slurmdbd did not return the steps"),
-        last("steps_unknown_total", "count", |c| c.efficiency.then_some(c.steps_unknown_total), "the same since the first start");
+            "with `efficiency`: jobs counted without the CPU time of their steps, which slurmdbd did not \
+             return"),
+        last("steps_unknown_total", "count", |c| c.efficiency.then_some(c.steps_unknown_total), "steps_unknown since the first start");
     STATE: (u64, u64) =
         average("jobs", "count", |(round, _)| *round, "jobs that this round has counted"),
         last("jobs_total", "count", |(_, total)| *total, "jobs since the first start");
     SUMS: Tally =
         average("jobs", "count", |t| t.jobs(), "jobs in all states"),
         average(cancelled_before_start, "count", "jobs cancelled before they started"),
-        average(started, "count", "jobs that had started; all figures below refer to these"),
+        average(started, "count", "jobs that had started; all figures below are of these"),
         average("wait_seconds", "s", |t| t.wait,
-            "total time they waited after becoming eligible; for a job that never became eligible, after submission"),
+            "total time they waited after becoming eligible, or after submission if they never did"),
         average("run_seconds", "s", |t| t.run,
-            "total time they ran, not counting suspensions. A job that was resized has several rows in slurmdbd, and the last usually begins with \
-                      the job: here and in the figures below, earlier parts are then included twice, as in the sum of `sacct -D`"),
+            "total time they ran, without suspensions"),
         average("cpu_seconds", "s", |t| t.cpu, "CPUs allocated to them, multiplied by their run time"),
-        average("gpu_seconds", "s", |t| t.gpu, "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu"),
-        average("node_seconds", "s", |t| t.node, "the same for nodes; a node that several jobs share counts for each of them"),
+        average("gpu_seconds", "s", |t| t.gpu,
+            "the same for GPUs; 0 if AccountingStorageTRES lacks gres/gpu"),
+        average("node_seconds", "s", |t| t.node,
+            "the same for nodes; a shared node counts for each of its jobs"),
         average("billing_seconds", "s", |t| t.billing, "the same for the TRES billing"),
         average(limited, "count", "jobs with a time limit"),
         average("limit_seconds", "s", |t| t.limit, "sum of their time limits"),
         average("limit_used_seconds", "s", |t| t.limit_used, "how much of that they used"),
         average("limit_used_little", "count", |t| t.short,
-            "jobs that ran for less than a tenth of their time limit. For a job that was resized, its last row in slurmdbd counts: usually the \
-                      whole run, but after the loss of a node (`--no-kill`) only the time since");
+            "jobs that ran for less than a tenth of their time limit; of a resized job the last row counts");
 }
 
 metrics! {
     USED: Option<u64> =
         average("cpu_used_seconds", "s", |ms| exact_f64((*ms)?) / 1000.0,
-            "if `efficiency` is on: user and system CPU time used by all their steps, sacct's TotalCPU. Divided by cpu_seconds, it is their CPU efficiency");
+            "with `efficiency`: user and system CPU time of all their steps, sacct's TotalCPU; divided by \
+             cpu_seconds it is their efficiency");
     SPREADS: Figures =
         average("wait_p50", "s", |f| f.waits?.p50,
-            "median wait of this round's jobs; not published if none of these jobs had started"),
+            "median wait of this round's jobs; no point if none had started"),
         average("wait_p90", "s", |f| f.waits?.p90, "90th percentile of the same"),
         average("wait_p99", "s", |f| f.waits?.p99, "99th percentile of the same"),
         max("wait_max", "s", |f| f.waits?.max, "the longest wait"),
         average("run_p50", "s", |f| f.runs?.p50,
-            "median run time of this round's jobs; for a job that was resized, that of its last row in slurmdbd, as for `limit_used_little`"),
+            "median run time of this round's jobs; of a resized job the last row counts"),
         average("run_p90", "s", |f| f.runs?.p90, "90th percentile of the same"),
         average("run_p99", "s", |f| f.runs?.p99, "99th percentile of the same"),
         max("run_max", "s", |f| f.runs?.max, "the longest run");

@@ -21,9 +21,8 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     ALL: Level<Table<HealthValues>, 0> = ("slurm_health", [], METRICS,
-        "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a point \
-         at every tick; if they have none at all, the daemon or Carbon is down. See also \
-         `slurm_sched_interval`: `bf_last_cycle_age`, `main_mean_cycle`, `main_busy_fraction`.");
+        "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a \
+         point at every tick: if there is none, the daemon or Carbon is down.");
 }
 
 struct Health {
@@ -77,19 +76,20 @@ impl Collect<TickOutcome> for Health {
 metrics! {
     METRICS: HealthValues =
         average(up, "0 or 1",
-            "whether slurmctld answered at this tick; not published if a reload of the configuration cut the reading short. Alert: 0 for 3 ticks"),
+            "whether slurmctld answered at this tick; no point if a reload cut the reading short. Alert: 0 \
+             for 3 ticks"),
         max(seconds_since_reading, "s",
-            "time since the last tick at which slurmctld answered, 0 if it answered now; no point before the first answer. Alert: above 300"),
+            "time since the last tick with an answer of slurmctld; no point before the first answer. Alert: \
+             above 300"),
         average(threads_fraction, "0-1",
-            "server_thread_count divided by 256, slurmctld's limit up to Slurm 24.05. The limit is lower if slurmctld may open \
-                      only few files. No point from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, slurm_rpc_stats shows \
-                      whose RPCs they are; alert: above 0.9, new RPCs wait"),
+            "server_thread_count divided by 256, slurmctld's limit up to 24.05; no point from 24.11 on. \
+             Warn: above 0.5 for 5 minutes; alert: above 0.9"),
         average(agent_queue_per_minute, "1/min",
-            "growth of agent_queue_size, the messages that wait to be sent to nodes; negative while the queue gets shorter. Warn: \
-                      above 0 for 15 minutes, nodes do not answer"),
+            "growth of agent_queue_size, below 0 while the queue gets shorter. Warn: above 0 for 15 \
+             minutes, nodes do not answer"),
         average(dbd_agent_queue_per_minute, "1/min",
-            "growth of dbd_agent_queue_size; negative while the queue gets shorter. Warn: above 0 for 15 minutes, slurmdbd or its \
-                      database is down or slow; accounting is lost when the queue reaches MaxDBDMsgs");
+            "growth of dbd_agent_queue_size. Warn: above 0 for 15 minutes, slurmdbd or its database is \
+             slow; at MaxDBDMsgs accounting is lost");
 }
 
 #[cfg(test)]

@@ -25,23 +25,24 @@ levels! {
     LICENSE: Level<Table<License>, 1> = ("slurm_licenses.<license>", [Configured(MOST_NAMES)], METRICS,
         "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.");
     LAYER: Level<Table<License>, 2> = ("slurm_licenses.<license>.layer.<nodes>", [Configured(MOST_NAMES), Configured(MOST_NAMES)], METRICS,
-        "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so \
-         their sum has no meaning. A libslurm older than 25.05 does not tell layers apart; then a resource \
-         with several layers has no points.");
+        "Each layer of a hierarchical resource (from 25.05 on), by its nodes. Layers may be nested: their \
+         sum has no meaning. With an older libslurm, a resource with several layers has no points.");
 }
 
 struct LicensesCollector;
 
 metrics! {
     METRICS: License =
-        average(total, "count", "total number of licences; not published if there is no limit"),
+        average(total, "count", "all licences; no point if there is no limit"),
         average(used, "count", "licences in use by jobs"),
-        average(free, "count", "free licences; not published if there is no limit"),
+        average(free, "count", "free licences; no point if there is no limit"),
         average(reserved, "count", "licences in reservations"),
         average(last_consumed, "count",
-            "licences of a remote resource that its server said were in use when it was asked last (`sacctmgr modify resource … lastconsumed=`), which may be long ago; 0 if nobody has ever set it; from 23.02 on"),
+            "licences of a remote resource in use at its last report (sacctmgr's `lastconsumed`), perhaps \
+             long ago; 0 if never set; from 23.02 on"),
         average(last_deficit, "count",
-            "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares explain; slurmctld keeps as many free");
+            "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares explain; \
+             slurmctld keeps as many free");
 }
 
 impl Collect<SurveyReplies> for LicensesCollector {

@@ -19,8 +19,8 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     ALL: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.all", [], METRICS,
-        "All reservations together: `[collectors.reservations]`, off by default. There is no path for each, \
-         because reservations keep coming with new names and every path is a file that stays.");
+        "All reservations together: `[collectors.reservations]`. There is no path for each, because each \
+         new name would be a file that stays.");
     MAINT: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.maint", [], METRICS,
         "When the next reservation with the MAINT flag begins.");
 }
@@ -40,8 +40,10 @@ metrics! {
             "nodes in active reservations; a node in two of them counts twice"),
         average("cores", "count", |s| s.active().map(|r| u64::from(r.cores)).sum::<u64>(), "cores in active reservations"),
         average("seconds_to_start", "s", |s| s.to_soonest(s.planned().filter_map(|r| r.start_time)),
-            "time until the next reservation begins; not published if none is planned. Those with TIME_FLOAT never begin and are left out"),
-        average("seconds_to_end", "s", |s| s.to_soonest(s.active().filter_map(|r| r.end_time)), "time until the next active reservation ends; not published if none is active");
+            "time until the next reservation begins; no point if none is planned. Those with TIME_FLOAT \
+             never begin"),
+        average("seconds_to_end", "s", |s| s.to_soonest(s.active().filter_map(|r| r.end_time)),
+            "time until the next active reservation ends; no point if none is active");
 }
 
 impl Collect<SurveyReplies> for ReservationsCollector {

@@ -39,31 +39,22 @@ stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users.
 levels! {
     LEVELS:
     TYPE: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], CALLS,
-        "The RPCs that slurmctld has served, by message type, as `sdiag` shows them, for example \
-         `slurm_rpc_stats.type.REQUEST_JOB_INFO`; types that this program does not know are one sum, `other`. \
-         slurmctld counts at most 100 types, since its start or `sdiag --reset`; midnight does not reset \
-         them. The figures *in the interval* are the growth between two readings; across a reset there are \
-         none.");
+        "RPCs that slurmctld has served, by message type, for example `REQUEST_JOB_INFO`; types that this \
+         program does not know are one sum, `other`. slurmctld counts at most 100 types, since its start or \
+         `sdiag --reset`, not since midnight. Across a reset there are no figures of the interval.");
     TYPE_QUEUE: Level<Table<RpcQueue>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], QUEUE, "");
     ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", [], TOTAL, "All message types of that table together.");
     TABLES: Level<Table<(usize, usize)>, 0> = ("slurm_rpc_stats.total", [], ROWS, "");
     USER: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.user.<user>", [Ranked], CALLS,
-        "By user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
-         file that stays. The top `users` by RPC time in an interval get paths for at least a day; `root` \
-         and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the \
-         last fifth only users who keep slurmctld busy for a tenth of an interval; all others are in \
-         `others`. With 6 figures each that makes (5 × `users` + 2) × 6 + 7 files in 30 days: 319 for 10 \
-         users; `slurm-graphite carbon-rules` keeps them for 30 days instead of three years. Across \
-         restarts this needs `queue.dir`. A character that is not legal in a path becomes `_`, and the name \
-         gets six hexadecimal digits of its hash. A user without a name is `uid_NUMBER`, and so is the \
-         second of two users with the same name.");
+        "By user, if `users` in `[collectors.rpc_stats]` is above 0: the top users by RPC time. The busiest \
+         here keep slurmctld busy for a tenth of an interval; all others are in `others`. That makes (5 × \
+         `users` + 2) × 6 + 7 files in 30 days: 319 for 10 users. `slurm-graphite carbon-rules` keeps them \
+         for 30 days instead of three years.");
     OTHERS: Level<OthersTables, 0> = ("slurm_rpc_stats.others", [], (CALLS, MEMBERS),
-        "All users without a path of their own, including those whose names are still being looked up. \
-         Together with the users' paths they are the whole table. When a user gets or loses paths, the \
-         counts since the start move too; the figures in the interval do not jump.");
+        "All users without paths, including those whose names are not known yet. When a user gets or loses \
+         paths, the counts since the start move too; the figures of the interval do not jump.");
     PENDING: Level<Table<u64>, 1> = ("slurm_rpc_stats.pending.<type>", [Closed], OF_PENDING,
-        "Messages from slurmctld to nodes that wait for an agent, by type. A type without waiting messages \
-         has no point.");
+        "Messages to nodes that wait for an agent, by type. A type without such messages has no point.");
     PENDING_TOTAL: Level<Table<(u64, usize)>, 0> = ("slurm_rpc_stats.pending_total", [], ALL_PENDING, "All of those messages.");
 }
 
@@ -135,7 +126,8 @@ rpc_metrics! {
 metrics! {
     QUEUE: RpcQueue =
         average(queued, "count",
-            "RPCs of this type in slurmctld's RPC queue. Like the next three, only from Slurm 24.05 on with enable_rpc_queue"),
+            "RPCs of this type in slurmctld's queue of RPCs; from 24.05 on with enable_rpc_queue, as the \
+             next three"),
         last(dropped, "count", "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
         average(cycle_last, "count", "RPCs served in the last cycle of the queue"),
         max(cycle_max, "count", "largest number of RPCs served in one cycle of the queue");
@@ -146,5 +138,6 @@ metrics! {
         average("count", "count", |&messages| messages, "messages of this type that wait");
     ALL_PENDING: (u64, usize) =
         average("count", "count", |(count, _)| *count, "messages that wait; if it grows, nodes do not answer"),
-        average("dumped", "count", |(_, dumped)| *dumped, "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25");
+        average("dumped", "count", |(_, dumped)| *dumped,
+            "messages that `sdiag` shows with their nodes: at most 25");
 }

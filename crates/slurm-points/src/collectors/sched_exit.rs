@@ -25,16 +25,15 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     MAIN: Level<Table<Ended>, 1> = ("slurm_sched_exit.main.<reason>", [Closed], METRICS,
-        "Why the cycles of the main scheduler ended: `end` (the whole queue was done), `max_depth` \
-         (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` \
-         (licenses), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and \
-         `other` for reasons that a newer slurmctld may add. From Slurm 23.11. Cycles that end for \
-         another reason than `end` leave jobs unexamined; if that is more than a tenth of them for a long \
-         time, the limit is too low for the queue.");
+        "Why the cycles of the main scheduler ended, from Slurm 23.11 on: `end` (the whole queue was done), \
+         `max_depth` (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), \
+         `lic` (licences), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), \
+         `other` (reasons of a newer slurmctld). Only `end` leaves no job unexamined: if others are more \
+         than a tenth for long times, the limit is too low for the queue.");
     BACKFILL: Level<Table<Ended>, 1> = ("slurm_sched_exit.bf.<reason>", [Closed], METRICS,
-        "The same for the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
-         (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
-         `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `other`.");
+        "Of backfill: `end`, `max_job_start` (bf_max_job_start), `max_job_test` (bf_max_job_test), \
+         `state_changed` (jobs or nodes changed while it slept, see bf_continue), `table_limit` \
+         (bf_node_space_size), `timeout` (bf_max_time), `other`.");
 }
 
 struct SchedExit {

@@ -23,11 +23,10 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     ALL: Level<Table<IntervalValues>, 0> = ("slurm_sched_interval", [], METRICS,
-        "What the schedulers did since the last reading, from the growth of slurmctld's counters: exact, not \
-         truncated, and correct even if a 32-bit sum wrapped. No point is published for an interval in which \
-         the counters were reset or a clock was set, or that is longer than three ticks, and no mean without a \
-         cycle. A cycle counts where it ends: a cycle longer than the interval adds all its time there, so a \
-         single busy fraction may be above 1, while the mean over time is right.");
+        "What the schedulers did since the last reading, from the growth of slurmctld's counters: not \
+         truncated, and right even if a 32-bit sum wrapped. There is no point after a reset, after a clock \
+         was set, or over more than three ticks, and no mean without a cycle. A cycle counts where it ends, \
+         so one busy fraction may be above 1; the mean over time is right.");
 }
 
 #[derive(Default)]
@@ -90,45 +89,56 @@ impl Collect<TickOutcome> for SchedInterval {
 
 metrics! {
     METRICS: IntervalValues =
-        average("seconds", "s", |k| k.interval?.seconds, "the real time between the two readings"),
+        average("seconds", "s", |k| k.interval?.seconds, "real time between the two readings"),
         average("jobs_submitted_per_minute", "1/min", |k| rate(k, |i| i.jobs.submitted), "jobs submitted"),
         average("jobs_started_per_minute", "1/min", |k| rate(k, |i| i.jobs.started),
             "jobs started; if it stays far below the jobs submitted, the queue grows"),
         average("jobs_completed_per_minute", "1/min", |k| rate(k, |i| i.jobs.completed), "jobs that ended, with any exit code; see `jobs_completed`"),
         average("jobs_canceled_per_minute", "1/min", |k| rate(k, |i| i.jobs.canceled), "successful scancel requests; see `jobs_canceled`"),
         average("jobs_failed_per_minute", "1/min", |k| rate(k, |i| i.jobs.failed),
-            "jobs that slurmd could not run; more than an occasional failure suggests a broken node"),
+            "jobs that slurmd could not start; more than a few suggest a broken node"),
         average("jobs_backfilled_per_minute", "1/min", |k| rate(k, |i| i.jobs.backfilled), "jobs started by backfill"),
         average(job_states_age, "s",
             "age of jobs_pending and jobs_running; above 60, slurmctld's background work is delayed"),
         average("main_cycles", "count", |k| k.interval?.main.count, "main cycles that ended in the interval"),
         average("main_mean_cycle", "µs", |k| k.interval?.main.mean_time(),
             "mean time of those cycles; sustained values above 1,000,000 make users wait for squeue and sbatch"),
-        average("main_mean_depth", "count", |k| k.interval?.main.mean_depth(), "mean number of jobs examined per cycle; too low or too high if a cycle runs at either reading: its jobs count as they are examined, the cycle when it ends"),
+        average("main_mean_depth", "count", |k| k.interval?.main.mean_depth(),
+            "mean number of jobs examined per cycle; wrong if a cycle ran at either reading, because its \
+             jobs count before it does"),
         average("main_cycles_per_minute", "1/min", |k| rate(k, |i| i.main.count),
             "main cycles a minute; 0 while jobs wait means that the scheduler is stuck"),
         average("main_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
-            "share of wall-clock time spent in the main scheduler; sustained values above 0.5 leave little time for RPCs"),
+            "share of the wall-clock time spent in the main scheduler; above 0.5 for long times, little is \
+             left for RPCs"),
         average("bf_cycles", "count", |k| k.interval?.bf.count, "backfill cycles that ended in the interval"),
         average(bf_last_cycle_age, "s",
             "time since the last backfill cycle began; above 600 while jobs wait, backfill does not run"),
         average("bf_mean_cycle", "µs", |k| k.interval?.bf.mean_time(),
-            "mean time of those cycles, without their sleep; near bf_max_time, cycles end before the end of their queue"),
+            "mean time of those cycles, without their sleep; near bf_max_time, cycles end before their \
+             queue does"),
         average("bf_depth_mean", "count", |k| k.interval?.bf.mean_depth(), "mean number of jobs examined per cycle"),
-        average("bf_depth_mean_try", "count", |k| mean(k, |i| i.bf_depth_try), "mean number of jobs the scheduler tried to start per cycle"),
+        average("bf_depth_mean_try", "count", |k| mean(k, |i| i.bf_depth_try),
+            "mean number of jobs that a cycle tried to start"),
         average("bf_queue_length_mean", "count", |k| mean(k, |i| i.bf_queue_len),
-            "mean number of entries in the queue of a cycle (see `bf_queue_length`); not published if a cycle was running at either reading"),
+            "mean number of entries in a cycle's queue (see `bf_queue_length`); no point if a cycle was \
+             running at either reading"),
         average("bf_table_size_mean", "count", |k| mean(k, |i| i.bf_table_size), "mean number of time slots used for planning per cycle"),
         average("bf_cycles_per_minute", "1/min", |k| rate(k, |i| i.bf.count), "backfill cycles a minute"),
         average("bf_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
-            "share of wall-clock time spent in the backfill scheduler, without its sleep; with sustained values above 0.8 slurmctld does little else"),
+            "share of the wall-clock time spent in backfill, without its sleep; above 0.8 for long times, \
+             slurmctld does little else"),
         average("bf_coverage", "ratio", |k| k.coverage,
-            "tries of the last backfill cycle divided by the entries of its queue. It can be above 1, because an array is one entry and each of its tasks is a try. With sustained values below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point if no cycle ended in the interval, or while one is running"),
-        last("resets_midnight", "count", |k| k.resets.midnight, "resets at midnight UTC since the daemon's start"),
+            "tries of the last backfill cycle divided by its queue's entries; below 0.5, jobs at its end \
+             get no chance; no point without a cycle"),
+        last("resets_midnight", "count", |k| k.resets.midnight,
+            "resets at midnight UTC since the daemon's start"),
         last("resets_command", "count", |k| k.resets.command,
-            "times that somebody ran sdiag --reset; a collector that does so at every reading spoils the figures of all others"),
+            "runs of sdiag --reset since the daemon's start; a collector that resets at every reading \
+             spoils everybody's figures"),
         last("resets_restart", "count", |k| k.resets.restart,
-            "times that slurmctld was started (from Slurm 23.11 on also by scontrol reconfigure) or another controller took over");
+            "starts of slurmctld (from 23.11 on also by scontrol reconfigure), and take-overs by another \
+             controller, since the daemon's start");
 }
 
 fn rate(known: &IntervalValues, of: fn(&Interval) -> u32) -> Option<f64> {

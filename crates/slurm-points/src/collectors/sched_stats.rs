@@ -22,8 +22,7 @@ levels! {
     LEVELS:
     ALL: Level<Table<Statistics>, 0> = ("slurm_sched_stats", [], METRICS,
         "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
-         print has no point, such as a mean without a cycle. \"The last reset\" is midnight UTC, slurmctld's \
-         start or `sdiag --reset`, whichever came last.");
+         print has no point, such as a mean without a cycle.");
 }
 
 struct SchedStats;
@@ -39,26 +38,30 @@ impl Collect<TickOutcome> for SchedStats {
 metrics! {
     METRICS: Statistics =
         average(server_thread_count, "count",
-            "RPCs that slurmctld is serving now, one thread each; up to Slurm 24.05 new ones wait when there are 256"),
+            "RPCs that slurmctld is serving now; up to Slurm 24.05 new ones wait when there are 256"),
         average(agent_queue_size, "count", "messages to nodes that wait for an agent"),
         average(agent_count, "count", "running agents; each sends a message to a group of nodes"),
         average(agent_thread_count, "count", "threads of those agents"),
         average(dbd_agent_queue_size, "count",
             "messages that wait for slurmdbd; if it grows, slurmdbd is down or slow"),
         average(gettimeofday_latency, "µs",
-            "time of 1,000 calls of gettimeofday on slurmctld's host, measured when slurmctld starts; high with a bad clock source"),
+            "time of 1,000 calls of gettimeofday on slurmctld's host when slurmctld started; high with a \
+             bad clock source"),
         last("req_time", "Unix s", |s| moment(Some(s.req_time)), "when slurmctld answered, on its clock"),
         last("req_time_start", "Unix s", |s| moment(Some(s.req_time_start)),
-            "when slurmctld began to count: midnight UTC, its start or the last sdiag --reset"),
+            "when slurmctld began to count: the last reset"),
         last(jobs_submitted, "count", "jobs submitted since the last reset"),
         last(jobs_started, "count", "jobs started since the last reset"),
-        last(jobs_completed, "count", "jobs since the last reset whose end was reported by their script, or by salloc or srun, with any exit code; \
-             a running job that is cancelled is none"),
-        last(jobs_canceled, "count", "successful scancel requests since the last reset, of any signal; one for a whole array"),
-        last(jobs_failed, "count", "jobs since the last reset that slurmd could not run, which drains the node; a job that exits with an error \
-             is completed"),
-        average(jobs_pending, "count", "jobs pending when they were last counted (job_states_ts)"),
-        average(jobs_running, "count", "jobs running when they were last counted (job_states_ts)"),
+        last(jobs_completed, "count",
+            "jobs since the last reset whose script, salloc or srun reported the end, with any exit code; \
+             not a running job that was cancelled"),
+        last(jobs_canceled, "count",
+            "successful scancel requests since the last reset, with any signal; one for a whole array"),
+        last(jobs_failed, "count",
+            "jobs since the last reset that slurmd could not start, which drains the node; a job that exits \
+             with an error is completed"),
+        average(jobs_pending, "count", "jobs pending at job_states_ts"),
+        average(jobs_running, "count", "jobs running at job_states_ts"),
         last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
             "when slurmctld last counted pending and running jobs: up to about 30 s ago"),
         average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last cycle of the main scheduler"),
@@ -73,7 +76,8 @@ metrics! {
         average("main_cycles_per_minute", "1/min", |s| derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start),
             "main cycles per whole minute since the last reset; from its second minute on"),
         average("main_last_queue_length", "count", |s| s.schedule_queue_len,
-            "entries in the queue of the last main cycle; a pending job has one for each of its partitions, an array has one"),
+            "entries in the queue of the last main cycle: one for each partition of a pending job, one for \
+             an array"),
         last("bf_total_jobs_since_slurm_start", "count", |s| s.bf_backfilled_jobs, "jobs started by backfill since slurmctld's start"),
         last("bf_total_jobs_since_cycle_start", "count", |s| s.bf_last_backfilled_jobs,
             "jobs started by backfill since the last reset"),
@@ -81,14 +85,18 @@ metrics! {
             "components of het jobs started by backfill since the last reset"),
         last("bf_total_cycles", "count", |s| s.bf_cycle_counter, "backfill cycles since the last reset"),
         last("bf_last_cycle_when", "Unix s", |s| moment(s.bf_when_last_cycle),
-            "when the last backfill cycle that had jobs began; if it was long ago while jobs wait, backfill does not run"),
+            "when the last backfill cycle with jobs began; if it was long ago while jobs wait, backfill \
+             does not run"),
         average(bf_active, "0 or 1", "whether a backfill cycle is running now"),
-        average("bf_last_cycle", "µs", |s| s.bf_cycle_last, "last backfill cycle that had jobs, less the time it slept to let RPCs through"),
+        average("bf_last_cycle", "µs", |s| s.bf_cycle_last,
+            "last backfill cycle with jobs, without the time it slept to let RPCs through"),
         max("bf_max_cycle", "µs", |s| s.bf_cycle_max, "longest backfill cycle since the last reset"),
         last(bf_cycle_sum, "µs", "sum of the backfill cycles since the last reset"),
         average("bf_mean_cycle", "µs", |s| derive::means(s).bf_cycle, "mean backfill cycle since the last reset"),
-        average("bf_last_depth_cycle", "count", |s| s.bf_last_depth, "jobs that the last backfill cycle that had jobs examined"),
-        average("bf_last_depth_cycle_try", "count", |s| s.bf_last_depth_try, "jobs that the last backfill cycle that had jobs tried to start"),
+        average("bf_last_depth_cycle", "count", |s| s.bf_last_depth,
+            "jobs that the last backfill cycle with jobs examined"),
+        average("bf_last_depth_cycle_try", "count", |s| s.bf_last_depth_try,
+            "jobs that the last backfill cycle with jobs tried to start"),
         last(bf_depth_sum, "count", "jobs that backfill examined since the last reset"),
         last("bf_depth_sum_try", "count", |s| s.bf_depth_try_sum, "jobs that backfill tried to start since the last reset"),
         average("bf_depth_mean", "count", |s| derive::means(s).bf_depth,
@@ -96,12 +104,14 @@ metrics! {
         average("bf_depth_mean_try", "count", |s| derive::means(s).bf_depth_try,
             "mean number of jobs that a backfill cycle tried to start since the last reset"),
         average("bf_queue_length", "count", |s| s.bf_queue_len,
-            "entries in the queue of the last backfill cycle that had jobs, counted as in `main_last_queue_length`; not 0 when the queue is empty"),
+            "entries in the queue of the last backfill cycle with jobs, counted as in \
+             `main_last_queue_length`; not 0 when the queue is empty"),
         last("bf_queue_length_sum", "count", |s| s.bf_queue_len_sum,
             "sum of the queue lengths of all backfill cycles since the last reset"),
         average("bf_queue_length_mean", "count", |s| derive::means(s).bf_queue_len,
             "mean number of entries in a backfill cycle's queue since the last reset"),
-        average(bf_table_size, "count", "time slots that the last backfill cycle that had jobs used for planning"),
+        average(bf_table_size, "count",
+            "time slots that the last backfill cycle with jobs used for planning"),
         last(bf_table_size_sum, "count",
             "sum of the time slots of all backfill cycles since the last reset"),
         average("bf_table_size_mean", "count", |s| derive::means(s).bf_table_size,

@@ -33,22 +33,23 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
 levels! {
     LEVELS:
     TYPE: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.type.<type>", [Closed], CALLS,
-        "The RPCs that slurmdbd has served, by message type, as `sacctmgr show stats` has them, for instance \
-         `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. Types that this program does \
-         not know are one sum, `other`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
-         are among them (`DBD_GET_STATS`). slurmdbd tells them to SlurmUser, to root, and to users with \
-         `AdminLevel=Admin`; an operator is refused. The figures *of the interval* are the growth between two readings; \
-         across a restart of slurmdbd or `sacctmgr clear stats` there are none. Where the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the database: its disk, \
-         `innodb_buffer_pool_size`, a purge or a backup.");
+        "RPCs that slurmdbd has served for all its clusters, by message type, as `sacctmgr show stats` has \
+         them: `[collectors.slurmdbd]`. Types that this program does not know are one sum, `other`; the \
+         reader's own are `DBD_GET_STATS`. slurmdbd gives them only to SlurmUser, root and users with \
+         `AdminLevel=Admin`. Across its restart or `sacctmgr clear stats` there are no figures of the \
+         interval. If the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, \
+         look at the database: its disk, `innodb_buffer_pool_size`, a purge or a backup.");
     ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_slurmdbd.total", [], TOTAL, "All message types together.");
     USER: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.user.<user>", [Ranked], CALLS,
-        "By user: only if `users` in `[collectors.slurmdbd]` is above 0, limited as in \
-         `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.");
-    OTHERS: Level<OthersTables, 0> = ("slurm_slurmdbd.others", [], (CALLS, MEMBERS), "All users without a path of their own.");
+        "By user, if `users` in `[collectors.slurmdbd]` is above 0, limited as in \
+         `slurm_rpc_stats.user.<user>`: who runs `sacct` or `sreport` too often.");
+    OTHERS: Level<OthersTables, 0> = ("slurm_slurmdbd.others", [], (CALLS, MEMBERS),
+        "All users without paths.");
     ROLLUP: Level<Table<Period>, 1> = ("slurm_slurmdbd.rollup.<period>", [Closed], OF_ROLLUP,
-        "The roll-ups of this cluster, by `hour`, `day` and `month`: slurmdbd adds up the usage of the period that is over, \
-         for `sreport`, once an hour. Since slurmdbd's start or `sacctmgr clear stats`; a period that was not rolled up \
-         since has `age` alone. slurmdbd counts a roll-up that has failed as one that was made: its log has the error.");
+        "The roll-ups of this cluster, by `hour`, `day` and `month`: once an hour slurmdbd adds up the \
+         usage of the period that is over, for `sreport`. Since its start or `sacctmgr clear stats`; a \
+         period that was not rolled up since then has only `age`. slurmdbd counts a failed roll-up too: its \
+         log has the error.");
 }
 
 const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
@@ -65,7 +66,7 @@ type Period = (DbdRollup, Option<u64>);
 rpc_metrics! {
     "RPCs served since slurmdbd's start or sacctmgr clear stats",
     "mean time of one of those, truncated: sacctmgr's ave_time",
-    "share of the time that slurmdbd spent on all RPCs of the interval"
+    "share of the time that slurmdbd spent on all RPCs in the interval"
 }
 
 metrics! {
@@ -73,14 +74,14 @@ metrics! {
         average("last_cycle", "µs", |(rollup, _)| rollup.last, "how long the last one took; no point before the second one"),
         max("max_cycle", "µs", |(rollup, _)| rollup.max, "how long the longest one took; no point before the second one"),
         average("mean_cycle", "µs", |(rollup, _)| rollup.total.map(|total| total / rollup.count.max(1)),
-            "sacctmgr's mean, truncated: `total_time` over `total_cycles`"),
+            "sacctmgr's mean, truncated: `total_time` divided by `total_cycles`"),
         last("total_time", "µs", |(rollup, _)| rollup.total, "total time of all of them"),
         last("total_cycles", "count", |(rollup, _)| Some(rollup.count).filter(|cycles| *cycles > 0),
-            "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
-                      includes it"),
+            "roll-ups; no point before the second: slurmdbd does not count the first, although `total_time` \
+             has it"),
         max("age", "s", |(_, age)| *age,
-            "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
-                      hours, slurmdbd or its database hangs: see slurmdbd's log");
+            "time since the end of the last period that was rolled up; for `hour` above two hours, slurmdbd \
+             or its database hangs");
 }
 
 impl Collect<SurveyReplies> for Slurmdbd {

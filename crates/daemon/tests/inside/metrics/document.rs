@@ -14,10 +14,15 @@ pub(super) const OVER_REST: &str = include_str!("rest.md");
 
 const INTRODUCTION: &str = include_str!("introduction.md");
 
+const TOTALS: &str = "Since the first start, with the roll-up `last`: ";
+
 /// This many equal figures are not printed again in another table.
 const SHARED: usize = 3;
 
-/// What stands under one heading.
+/// No line of a paragraph is longer.
+const WIDTH: usize = 140;
+
+/// What is under one heading.
 struct Section {
     below: &'static str,
     about: &'static str,
@@ -78,7 +83,7 @@ impl Section {
 
     /// Figures that an earlier section has are named, the others are in the table.
     fn print(&self, printed: &[Self], text: &mut String) {
-        let _ = write!(text, "\n### `cluster.{}`\n\n{}\n", self.below, self.about);
+        let _ = write!(text, "\n### `cluster.{}`\n\n{}\n", self.below, wrapped(self.about, ""));
         let common = |other: &&Self| self.leaves.iter().filter(|leaf| other.leaves.contains(leaf)).count();
         // Of several that share as many, the first.
         let model = printed.iter().rev().max_by_key(common).filter(|other| common(other) >= SHARED);
@@ -88,22 +93,58 @@ impl Section {
             let names: Vec<String> = shared.iter().map(|leaf| format!("`{}`", leaf.leaf)).collect();
             let all =
                 if shared.len() == model.leaves.len() { "all figures".to_owned() } else { names.join(", ") };
-            let _ = write!(text, "\nAs in `cluster.{}`: {all}.\n", model.below);
+            let _ = write!(text, "\n{}\n", wrapped(&format!("As in `cluster.{}`: {all}.", model.below), ""));
         }
+        let (totals, own): (Vec<&Leaf>, Vec<&Leaf>) =
+            own.into_iter().partition(|leaf| self.leaves.iter().any(|round| is_total(leaf, round)));
         if !own.is_empty() {
             text.push_str("\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n");
         }
         for Leaf { leaf, unit, rollup, meaning } in own {
             let _ = writeln!(text, "| `{leaf}` | {unit} | {} | {meaning} |", rollup.as_str());
         }
+        if !totals.is_empty() {
+            let names: Vec<String> = totals.iter().map(|leaf| format!("`{}`", leaf.leaf)).collect();
+            let _ = write!(text, "\n{}.\n", wrapped(&format!("{TOTALS}{}", names.join(", ")), ""));
+        }
         if !self.also.is_empty() {
             text.push_str("\nThe same figures at other paths:\n\n");
         }
         for (below, about) in &self.also {
             let colon = if about.is_empty() { "" } else { ": " };
-            let _ = writeln!(text, "- `cluster.{below}`{colon}{about}");
+            let _ = writeln!(text, "{}", wrapped(&format!("- `cluster.{below}`{colon}{about}"), "  "));
         }
     }
+}
+
+/// Whether `leaf` is `round` since the first start: such rows are one line.
+fn is_total(leaf: &Leaf, round: &Leaf) -> bool {
+    leaf.leaf.strip_suffix("_total") == Some(&*round.leaf)
+        && (leaf.unit, leaf.rollup.as_str()) == (round.unit, "last")
+        && leaf.meaning == total_meaning(&round.leaf)
+}
+
+fn total_meaning(leaf: &str) -> String {
+    format!("{leaf} since the first start")
+}
+
+/// `text` in lines of at most [`WIDTH`] columns, all but the first with `indent` before them.
+fn wrapped(text: &str, indent: &str) -> String {
+    let (mut lines, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > WIDTH {
+            lines += "\n";
+            lines += indent;
+            column = indent.len();
+        } else if column > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines += word;
+        column += length;
+    }
+    lines
 }
 
 mod tests;
