@@ -8,6 +8,7 @@ mod file;
 mod flags;
 mod problem;
 mod rest;
+pub(crate) mod retentions;
 mod section;
 mod tls;
 mod value;
@@ -26,6 +27,7 @@ pub(crate) use self::flags::{Flags, OnceFlags, PathFlags, StatsFlags};
 use self::problem::Problem;
 pub(crate) use self::problem::Problems;
 pub(crate) use self::rest::RestSettings;
+use self::retentions::Retentions;
 use self::section::{Section, line_of};
 use self::value::interval;
 use self::value::{between, bytes, destination_name, log_format, log_level, one_of, path, rate, reader};
@@ -54,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) drain_timeout: Duration,
     pub(crate) slurm: SlurmSettings,
     pub(crate) queue: QueueSettings,
+    /// Of the rules that `carbon-rules` prints.
+    pub(crate) retentions: Retentions,
     pub(crate) carbon: Vec<Destination>,
     pub(crate) collectors: Collectors,
     pub(crate) log: LogSettings,
@@ -131,6 +135,7 @@ impl Default for Config {
                 },
                 replay_rate: None,
             },
+            retentions: Retentions::default(),
             carbon: Vec::new(),
             collectors: Collectors::default(),
             log: LogSettings { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
@@ -209,6 +214,10 @@ impl Config {
             queue.set("resend_window", between(Duration::ZERO, DAY), &mut limits.resend_window);
             queue.set_some("replay_rate", rate, &mut self.queue.replay_rate);
             queue.end();
+        }
+        if let Some(mut graphite) = top.section("graphite") {
+            graphite.set("retentions", str::parse::<Retentions>, &mut self.retentions);
+            graphite.end();
         }
         let destinations = &mut self.carbon;
         top.each_section("carbon", |mut carbon, count| {

@@ -129,7 +129,7 @@ fn a_second_run_changes_nothing_and_another_configuration_only_the_block() {
     let other = rules(&folder, &site, &["--interval", "10s"]);
     let second = texts(&site);
     let text = |texts: &BTreeMap<String, Vec<u8>>| String::from_utf8(texts[FILES[0]].clone()).unwrap();
-    let change = |line: &str| line.replace("30s:1d", "10s:1d").replace("of 30 s", "of 10 s");
+    let change = |line: &str| line.replace("30s:14d", "10s:14d").replace("of 30 s", "of 10 s");
     assert_eq!(text(&second), change(&text(&first)), "{other:?}");
     // Another prefix has a block of its own, and Python takes both.
     assert_eq!(rules(&folder, &site, &["--prefix", "hpc.{cluster}"]).code, Some(0));

@@ -22,7 +22,7 @@ fn every_command_reads_it_and_check_says_that_it_did() {
     let file = folder.write(NAME, &format!("prefix = \"site\"\ninterval = \"10s\"\n{CARBON}")).unwrap();
     assert_eq!(printed(&folder, &["check"]).unwrap(), format!("✓ configuration: {file}\n"));
     let rules = printed(&folder, &["carbon-rules"]).unwrap();
-    assert!(rules.contains("pattern = ^(site") && rules.contains("10s:1d"), "{rules}");
+    assert!(rules.contains("pattern = ^(site") && rules.contains("10s:14d"), "{rules}");
     assert!(once(&[]).lines().all(|line| line.starts_with("site.")), "{}", once(&[]));
     assert!(once(&["--prefix", "flag"]).starts_with("flag."), "a flag goes over it");
     let other = folder.write("other.toml", "prefix = \"other\"\n").unwrap();

@@ -188,8 +188,15 @@ fn a_rule_that_stands_above_ours_is_named() {
     fs::write(&beta, "[collectors.jobs]\ninterval = \"2m\"\n").unwrap();
     let outdated = checked(&format!("{SCHEMAS}\n{debian}"), &["--config", &beta]);
     assert_eq!(outdated.code, Some(0), "{}", outdated.stdout);
-    says(&outdated, &format!("– {}", of_file("its block of slurm-graphite is not the one that")));
-    says(&outdated, &format!("  Run `slurm-graphite carbon-rules --config {beta} --write {folder}`"));
+    assert!(outdated.stdout.contains("; edited here"), "{}", outdated.stdout);
+    // An administrator's own retentions.
+    let edited = checked(&SCHEMAS.replace("30s:14d", "30s:30d"), &[]);
+    good(&edited, "is not the one");
+    assert!(edited.stdout.contains("; edited here"), "{}", edited.stdout);
+    let short = checked(&SCHEMAS.replace("30s:14d", "30s:6h"), &["--config", &beta]);
+    wrong(&short, &of_file("[slurm_graphite"), "lower queue.max_age");
+    says(&short, &format!("– {}", of_file("its block of slurm-graphite is not the one that")));
+    says(&short, &format!("  Run `slurm-graphite carbon-rules --config {beta} --write {folder}`"));
     let torn = checked(&SCHEMAS.replace("# END", "# end"), &[]);
     says(&torn, &format!("– {}", of_file("line 1: a block of slurm-graphite begins here")));
     // Carbon searches for a pattern anywhere in a path, so this one matches some of ours.

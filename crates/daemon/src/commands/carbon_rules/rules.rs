@@ -6,8 +6,12 @@ use std::fmt::Write;
 
 use super::Block;
 use crate::config::Config;
+use crate::config::retentions::{Retentions, in_carbons_words};
 
 const DAY: u64 = 86_400;
+
+/// Users come and go, and each has files of his own: a month of them is enough.
+const OF_USERS: u64 = 30 * DAY;
 
 /// The block of storage-schemas.conf. Blocks for several prefixes can be in one file, so their sections have names of their own.
 pub(crate) fn schemas(config: &Config) -> Block {
@@ -26,21 +30,21 @@ pub(crate) fn schemas(config: &Config) -> Block {
             "[slurm_graphite{name}:{prefix}]\npattern = {pattern}{families}\nretentions = {retentions}\n\n"
         );
     };
-    let fine = finest(config);
-    // Users come and go, and each has files of his own: a month of them is enough.
+    let finest = finest(config);
+    let retentions = |step| archives(&config.retentions, finest, step);
     for (collector, settings) in config.collectors.all().filter(|(_, settings)| settings.users().is_some()) {
         let family = collector.family();
         let (name, step) = match collector.is_survey() {
             true => (format!("_users_{family}"), settings.interval(interval)),
             false => ("_users".to_owned(), interval),
         };
-        rule(&name, &format!(r"{family}\.user\."), retentions(step, fine, 30, None));
+        rule(&name, &format!(r"{family}\.user\."), of_users(retentions(step)));
     }
     for (step, families) in surveys(config) {
-        let name = format!("_every_{}", self::step(step));
-        rule(&name, &format!(r"({})\.", families.join("|")), retentions(step, fine, 90, Some("3y")));
+        let name = format!("_every_{}", in_carbons_words(step.into()));
+        rule(&name, &format!(r"({})\.", families.join("|")), in_words(retentions(step)));
     }
-    rule("", "", retentions(interval, fine, 90, Some("3y")));
+    rule("", "", in_words(retentions(interval)));
     Block::new(&prefix, &text)
 }
 
@@ -49,10 +53,11 @@ pub(crate) fn aggregation() -> Block {
     Block::shipped(include_str!("../../../../../config/carbon/storage-aggregation.conf"))
 }
 
-/// Days that the finest archive is kept: an older tick would overwrite a rolled-up value.
+/// Seconds for which the finest archive is kept: an older tick would overwrite a rolled-up value.
 fn finest(config: &Config) -> u64 {
     let limits = &config.queue.limits;
-    limits.max_age.max(limits.resend_window).as_secs().div_ceil(DAY).max(1)
+    let late = limits.max_age.max(limits.resend_window).as_secs().div_ceil(DAY).saturating_mul(DAY);
+    late.max(config.retentions.finest)
 }
 
 /// The families of surveys by their interval, s; those that are off too, for the day when they are on.
@@ -64,19 +69,40 @@ fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     surveys
 }
 
-/// Archives as Carbon has them: the finest for `fine` days, five minutes for `middle` days, an hour for as long as `coarse` says.
-fn retentions(interval: u32, fine: u64, middle: u64, coarse: Option<&str>) -> String {
-    // Whisper needs every archive's step to be a multiple of the finer one's, and the coarser archive to be kept for longer.
-    let five_minutes = 300_u32.next_multiple_of(interval);
-    let hour = 3600_u32.next_multiple_of(five_minutes);
-    let middle = fine.saturating_add(1).max(middle);
-    let days = [(five_minutes, format!("{middle}d")), (interval, format!("{fine}d"))];
-    let coarse = coarse.map(|kept| (hour, kept.to_owned()));
-    let mut archives: Vec<_> = coarse.into_iter().chain(days).collect();
-    // It takes no two of one step: of those the longest.
-    archives.dedup_by_key(|(step, _)| *step);
-    let archives = archives.iter().rev().map(|(seconds, kept)| format!("{}:{kept}", step(*seconds)));
-    archives.collect::<Vec<_>>().join(",")
+/// Seconds between two points, and seconds kept.
+type Archive = (u32, u64);
+
+/// The archives, the finest first. Whisper needs every step to be a multiple of the finer one's, and a coarser archive to be kept for longer.
+fn archives(settings: &Retentions, finest: u64, interval: u32) -> Vec<Archive> {
+    let mut archives = vec![(interval, finest)];
+    for &(step, kept) in &settings.coarser {
+        let Some((finer, shorter)) = archives.pop() else { break };
+        let step = step.next_multiple_of(finer);
+        let kept = kept.max(shorter.saturating_add(DAY));
+        // It takes no two of one step: of those the longest.
+        archives.extend((step > finer).then_some((finer, shorter)));
+        archives.push((step, kept));
+    }
+    archives
+}
+
+/// A month of them, with one coarser archive at most.
+fn of_users(mut archives: Vec<Archive>) -> String {
+    let finest = archives.first().map_or(0, |(_, kept)| *kept);
+    archives.truncate(2);
+    if let [_, (_, kept)] = &mut archives[..] {
+        *kept = OF_USERS.max(finest.saturating_add(DAY)).min(*kept);
+    }
+    in_words(archives)
+}
+
+fn in_words(archives: Vec<Archive>) -> String {
+    let archives = archives.into_iter();
+    let words = archives.map(|(step, kept)| {
+        let [step, kept] = [step.into(), kept].map(in_carbons_words);
+        format!("{step}:{kept}")
+    });
+    words.collect::<Vec<_>>().join(",")
 }
 
 /// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both. A name with tags begins with the family.
@@ -85,14 +111,6 @@ fn pattern(prefix: &str) -> String {
     let fixed = prefix.replace('.', r"\.").replace("{cluster}", any).replace("{host}", any);
     let optional = if prefix.contains("{cluster}") { "" } else { r"(\.[^.]+)?" };
     format!(r"^({fixed}{optional}\.)?slurm_")
-}
-
-fn step(seconds: u32) -> String {
-    match (seconds % 3600, seconds % 60) {
-        (0, _) => format!("{}h", seconds / 3600),
-        (_, 0) => format!("{}m", seconds / 60),
-        _ => format!("{seconds}s"),
-    }
 }
 
 #[cfg(test)]
@@ -144,26 +162,28 @@ mod tests {
         );
         let text = document(&config);
         let found = |path: &str| first(&text, path).unwrap().lines().nth(2).unwrap().to_owned();
-        assert_eq!(found("cluster.slurm_jobs.total.gauge-jobs"), "retentions = 2m:1d,6m:90d,1h:3y");
-        assert_eq!(found("cluster.slurm_partitions.debug.gauge-up"), "retentions = 1m:1d,5m:90d,1h:3y");
+        assert_eq!(found("cluster.slurm_jobs.total.gauge-jobs"), "retentions = 2m:14d,6m:90d,1h:3y");
+        assert_eq!(found("cluster.slurm_partitions.debug.gauge-up"), "retentions = 1m:14d,5m:90d,1h:3y");
         assert_eq!(
             found("cluster.slurm_jobs.user.ann.state.running.gauge-jobs"),
-            "retentions = 2m:1d,6m:30d"
+            "retentions = 2m:14d,6m:30d"
         );
-        assert_eq!(found("cluster.slurm_sched_stats.gauge-x"), "retentions = 10s:1d,5m:90d,1h:3y");
-        assert_eq!(found("slurm_jobs.total.jobs;cluster=cluster"), "retentions = 2m:1d,6m:90d,1h:3y");
+        assert_eq!(found("cluster.slurm_sched_stats.gauge-x"), "retentions = 10s:14d,5m:90d,1h:3y");
+        assert_eq!(found("slurm_jobs.total.jobs;cluster=cluster"), "retentions = 2m:14d,6m:90d,1h:3y");
     }
 
     /// Every value of the configuration, up to a year.
     #[test]
     fn the_finest_archive_is_as_long_as_a_tick_may_be_late() {
         for (queue, expected) in [
-            ("", "30s:1d,5m:90d,1h:3y"),
-            ("max_age = \"24h\"", "30s:1d,5m:90d,1h:3y"),
-            ("max_age = \"25h\"", "30s:2d,5m:90d,1h:3y"),
-            ("max_age = \"1h\"\nresend_window = \"1day\"", "30s:1d,5m:90d,1h:3y"),
+            ("", "30s:14d,5m:90d,1h:3y"),
+            ("max_age = \"14d\"", "30s:14d,5m:90d,1h:3y"),
+            ("max_age = \"15d\"", "30s:15d,5m:90d,1h:3y"),
             ("max_age = \"90d\"", "30s:90d,5m:91d,1h:3y"),
             ("max_age = \"1y\"", "30s:366d,5m:367d,1h:3y"),
+            ("[graphite]\nretentions = \"2d,1h:1y\"", "30s:2d,1h:1y"),
+            ("max_age = \"2d\"\n[graphite]\nretentions = \"1d\"", "30s:2d"),
+            ("[graphite]\nretentions = \"1d,10s:1y,1h:2y\"", "30s:1y,1h:2y"),
         ] {
             let text = document(&Config::of(&format!("[queue]\n{queue}\n")));
             let rule = first(&text, "cluster.slurm_sched_stats.gauge-x").unwrap();

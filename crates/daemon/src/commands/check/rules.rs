@@ -7,6 +7,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use slurm_points::metric::Rollup;
 
 use super::ini::{self, IniSection};
+use crate::config::retentions::seconds;
 
 /// A rule, what it says, and where it applies.
 pub(super) struct Rule<T> {
@@ -18,16 +19,6 @@ pub(super) struct Rule<T> {
 
 /// Seconds a point, and seconds kept.
 type Archive = (u64, u64);
-
-/// Seconds in a unit. Carbon takes every beginning of a unit's name; without one it is seconds.
-const UNITS: [(&str, u64); 6] = [
-    ("seconds", 1),
-    ("minutes", 60),
-    ("hours", 3600),
-    ("days", 86_400),
-    ("weeks", 7 * 86_400),
-    ("years", 365 * 86_400),
-];
 
 /// A rule that cannot be followed.
 #[derive(Debug, thiserror::Error)]
@@ -62,13 +53,6 @@ fn are_valid(archives: &[Archive]) -> bool {
         }
         _ => true,
     })
-}
-
-fn seconds(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at_checked(digits)?;
-    let (_, unit) = UNITS.iter().find(|(name, _)| name.starts_with(unit))?;
-    number.parse::<u64>().ok()?.checked_mul(*unit)
 }
 
 /// The finest archives that storage-schemas.conf says, followed by Carbon's own.

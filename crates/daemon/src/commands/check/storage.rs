@@ -18,9 +18,6 @@ use crate::host::host;
 use crate::self_metrics;
 use crate::tagged::tagged;
 
-/// For how long the rules of the defaults keep the finest points, s.
-const DAY: u64 = 86_400;
-
 /// A figure at a declared level, under its path, or its name with tags where no destination gets paths.
 struct Figure {
     /// What varies is the documentation's word for it: the rules are for every user or partition alike.
@@ -30,11 +27,10 @@ struct Figure {
     every: u32,
 }
 
-/// A note about a queue whose ticks may be older than the rules of the defaults keep their finest points, where the rules are not
-/// known.
+/// A note about a queue whose ticks may be older than `[graphite] retentions` keeps their finest points, where the rules are not known.
 pub(super) fn long_queue(config: &Config) -> Option<CheckLine> {
     let (key, needed) = longest(config);
-    (needed > DAY).then(|| {
+    (needed > config.retentions.finest).then(|| {
         CheckLine::costs(
             format!("queue: {key} is {}; Carbon must keep the finest points as long", span(needed)),
             "`slurm-graphite carbon-rules` prints such rules; whisper files that exist already keep their archives until \
@@ -135,14 +131,24 @@ fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Result<Ve
         RuleError::Retentions(..) => wrong(&error, "Correct it: Carbon does not start with it."),
     })?;
     let Judgement { fitting, misfits } = judge(config, &rules, figures);
+    let block = carbon_rules::schemas(config);
     let mut lines: Vec<CheckLine> = misfits.iter().map(|(text, advice)| wrong(text, advice)).collect();
     if lines.is_empty() {
         let fitting = fitting
             .iter()
             .map(|(every, rules)| format!("{} fits an interval of {every} s", rules.join(" and ")));
-        lines.push(CheckLine::good(format!("{title}: {}", fitting.collect::<Vec<_>>().join(", "))));
+        let fitting = fitting.collect::<Vec<_>>().join(", ");
+        // Rules that fit are the site's to choose.
+        let edited = match block.is_outdated_in(text.as_bytes()) {
+            Ok(true) => "; edited here (`[graphite] retentions` survives `carbon-rules --write`)",
+            _ => "",
+        };
+        lines.push(CheckLine::good(format!("{title}: {fitting}{edited}")));
+        if !edited.is_empty() {
+            return Ok(lines);
+        }
     }
-    lines.extend(outdated(config, &title, &place.schemas, &text, &carbon_rules::schemas(config)));
+    lines.extend(outdated(config, &title, &place.schemas, &text, &block));
     Ok(lines)
 }
 
