@@ -10,8 +10,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::store::Summary;
-
 /// How long the wall clock must have run without a step.
 const STEADY: Duration = Duration::from_secs(600);
 /// A smaller step, in seconds, is only the correction of a clock that is a little off.
@@ -83,10 +81,15 @@ impl Clock {
         self.is_trusted = is_steady && self.newest.is_none_or(|newest| now.wall >= newest);
     }
 
-    /// Whether a batch is older than `max_age`, or its timestamp as far ahead; `None`: unknown. `pushed` is `None` for a
-    /// batch from before the host's last boot. At the time of the last look.
-    pub(crate) fn is_too_old(&self, summary: &Summary, now: Moment, max_age: Duration) -> Option<bool> {
-        let Summary { timestamp, pushed, .. } = *summary;
+    /// Whether a batch with this timestamp is older than `max_age`, or its timestamp as far ahead; `None`: unknown.
+    /// `pushed` is `None` for a batch from before the host's last boot. At the time of the last look.
+    pub(crate) fn is_too_old(
+        &self,
+        timestamp: i64,
+        pushed: Option<Moment>,
+        now: Moment,
+        max_age: Duration,
+    ) -> Option<bool> {
         let since = pushed.map(|pushed| pushed.boot).or(self.started);
         let is_certain = now.boot.saturating_sub(since.unwrap_or(now.boot)) > max_age;
         let no_step = |pushed: Moment| now.ahead().abs_diff(pushed.ahead()) <= NO_STEP.unsigned_abs();

@@ -53,7 +53,9 @@ impl QueueState {
     /// Whether a batch is known to be younger than `max_age`.
     pub(super) fn may_be_sent(&mut self, id: u64, now: Moment) -> bool {
         self.clock.look(now);
-        let is_too_old = |held: &QueuedBatch| self.clock.is_too_old(&held.summary, now, self.limits.max_age);
+        let is_too_old = |held: &QueuedBatch| {
+            self.clock.is_too_old(held.summary.timestamp, held.summary.pushed, now, self.limits.max_age)
+        };
         self.batches.get(&id).and_then(is_too_old) == Some(false)
     }
 
@@ -66,7 +68,7 @@ impl QueueState {
         self.clock.look(now);
         let (mut old, mut held_back) = (Vec::new(), 0);
         for (&id, held) in &mut self.batches {
-            let is_too_old = self.clock.is_too_old(&held.summary, now, max_age);
+            let is_too_old = self.clock.is_too_old(held.summary.timestamp, held.summary.pushed, now, max_age);
             let unknown_age = is_too_old.is_none();
             if is_too_old == Some(true) {
                 old.push(id);

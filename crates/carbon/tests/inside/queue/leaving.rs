@@ -95,7 +95,7 @@ fn a_clock_that_is_corrected_little_by_little_stays_plausible() {
         .map(|n| {
             let now = Moment { boot: Duration::from_secs(60 * n.cast_unsigned()), wall: 1000 + 65 * n };
             clock.look(now);
-            clock.is_too_old(&summary, now, HOUR) == Some(true)
+            clock.is_too_old(summary.timestamp, summary.pushed, now, HOUR) == Some(true)
         })
         .collect();
     assert_eq!(looks.iter().position(|&plausible| plausible), Some(10));
