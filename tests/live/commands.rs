@@ -6,6 +6,7 @@ mod check;
 mod colours;
 mod default_file;
 mod doctor;
+mod hostile;
 mod jobs;
 mod once;
 mod terminal;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Result;
-use slurm_snapshot::{Answer, Hello, PROTOCOL, Reading, Release, Statistics};
+use slurm_snapshot::{Answer, Failure, Hello, PROTOCOL, Reading, Release, Statistics};
 
 use crate::Folder;
 
@@ -55,8 +55,17 @@ serve() {{ while ask; do answer; done; }}
 
     /// The shell command that answers with `reading`, with the request's id.
     pub fn answer(reading: Reading) -> Result<String> {
-        let line = serde_json::to_string(&Answer::Reading(Box::new(reading)))?;
-        Ok(format!("echo '{}'", line.replace(&ID.to_string(), "'\"$id\"'")))
+        Self::say(&Answer::Reading(Box::new(reading)))
+    }
+
+    /// The shell command that says that the request has failed.
+    pub fn failure(failure: Failure) -> Result<String> {
+        Self::say(&Answer::Failure(Failure { id: u64::from(ID), ..failure }))
+    }
+
+    fn say(answer: &Answer) -> Result<String> {
+        let line = serde_json::to_string(answer)?;
+        Ok(format!("printf '%s\\n' '{}'", line.replace(&ID.to_string(), "'\"$id\"'")))
     }
 
     /// The body of one that answers requests of these kinds with these commands, and all others with `others`.

@@ -30,6 +30,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
 use crate::config::{Config, ConfigFile, Problems, SlurmSettings};
+use crate::printable::{printable_json, printable_lines};
 use crate::source::{ReaderMemory, Source, SourceError};
 use crate::telemetry::{Logging, has_colours};
 
@@ -94,8 +95,23 @@ fn write_out(text: &str) -> std::io::Result<()> {
     stdout.flush()
 }
 
+/// The only way to stdout but for the screen of `stats --watch`: nothing from elsewhere reaches a terminal as a command.
 fn print(text: &str) -> Result<()> {
-    match write_out(text) {
+    print_raw("", text)
+}
+
+/// A line with its mark, in its colour on a terminal.
+fn print_marked(mark: Mark, line: &str) -> Result<()> {
+    print_raw(&mark.painted(), &format!(" {line}\n"))
+}
+
+/// On one line.
+fn print_json(document: &impl Serialize) -> Result<()> {
+    print(&format!("{}\n", printable_json(&serde_json::to_string(document)?)))
+}
+
+fn print_raw(own: &str, text: &str) -> Result<()> {
+    match write_out(&format!("{own}{}", printable_lines(text))) {
         // `slurm-graphite metrics | head` is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("writing to stdout"),
@@ -134,7 +150,7 @@ fn number<N: Display + PartialEq + From<u8>>(count: N, one: &str, many: &str) ->
 /// A line on stderr, for a person.
 fn note(text: &str) {
     // Nobody is left to be told when stderr is closed.
-    let _ = writeln!(std::io::stderr(), "slurm-graphite: {text}");
+    let _ = writeln!(std::io::stderr(), "slurm-graphite: {}", printable_lines(text));
 }
 
 /// One reading, for a command that ends afterwards.

@@ -72,7 +72,10 @@ fn exit(result: anyhow::Result<()>) -> ExitCode {
             } else {
                 1
             };
-            telemetry::finish(&format!("slurm-graphite: {error:#}\n"));
+            telemetry::finish(&printable::printable_lines(&format!(
+                "slurm-graphite: {error:#}
+"
+            )));
             ExitCode::from(code)
         }
     }

@@ -2,16 +2,37 @@
 //! that a terminal or a reader of the log could take for something else. Pure.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// With everything escaped that is not visible: control characters, and those that change the direction or the end of a line.
 /// A backslash stays as it is, so that what was escaped once remains readable.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().all(is_visible) {
+    escape(text, is_visible, |c, shown| shown.extend(c.escape_debug()))
+}
+
+/// The same, for what has lines and columns.
+pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
+    let is_kept = |c| matches!(c, '\n' | '\t') || is_visible(c);
+    escape(text, is_kept, |c, shown| shown.extend(c.escape_debug()))
+}
+
+/// The same, for JSON, which stays the same document.
+pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
+    escape(json, is_visible, |c, shown| {
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\\u{unit:04x}");
+        }
+    })
+}
+
+fn escape(text: &str, is_kept: impl Fn(char) -> bool, escaped: impl Fn(char, &mut String)) -> Cow<'_, str> {
+    if text.chars().all(&is_kept) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_visible(c) { shown.push(c) } else { shown.extend(c.escape_debug()) }
+        if is_kept(c) { shown.push(c) } else { escaped(c, &mut shown) }
     }
     Cow::Owned(shown)
 }
@@ -87,12 +108,21 @@ mod tests {
         ];
         for c in characters {
             let text = format!("a{c}b");
-            let shown = [printable(&text).into_owned(), cell(&text, 30), quoted(&text).into_owned()];
+            let lines = printable_lines(&text.replace(['\n', '\t'], "\\")).into_owned();
+            let shown = [printable(&text).into_owned(), cell(&text, 30), quoted(&text).into_owned(), lines];
             for shown in shown {
                 assert!(!shown.contains(c) && shown.contains('\\'), "{shown:?}");
             }
         }
         assert_eq!((cell("abcdef", 4), cell("abc\n", 4)), ("abc…".to_owned(), "abc…".to_owned()));
+    }
+
+    #[test]
+    fn json_without_what_a_terminal_could_obey_is_the_same_document() {
+        let document = serde_json::json!({ "a\u{9b}": "\u{202e}\u{e0041}\u{7f}\u{1b}\n\" Üñï 日本" });
+        let shown = printable_json(&document.to_string()).into_owned();
+        assert!(shown.chars().all(is_visible) && shown.contains("日本"), "{shown:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), document);
     }
 
     #[test]

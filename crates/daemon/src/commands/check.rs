@@ -24,10 +24,11 @@ use carbon::{Batch, Destination};
 use serde::Serialize;
 use slurm_snapshot::Reading;
 
-use super::{Mark, block_on, load, number, print, slot, start_quiet_log};
+use super::{Mark, block_on, load, number, print, print_json, print_marked, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, ONLY_NAME, VARIABLE, default_paths};
 use crate::host::host;
+use crate::printable::printable;
 use crate::{clock, self_metrics};
 
 pub(super) fn check(
@@ -165,8 +166,9 @@ impl Report {
 
     fn add(&mut self, line: CheckLine) {
         if !self.json && self.printed.is_ok() {
-            let advice = line.advice.as_ref().map_or_else(String::new, |advice| format!("  {advice}\n"));
-            self.printed = print(&format!("{} {}\n{advice}", line.mark.painted(), line.text));
+            let advice =
+                line.advice.as_ref().map_or_else(String::new, |advice| format!("\n  {}", printable(advice)));
+            self.printed = print_marked(line.mark, &format!("{}{advice}", printable(&line.text)));
         }
         self.lines.push(line);
     }
@@ -199,7 +201,7 @@ impl Report {
         let wrong = self.lines.iter().filter(|line| line.mark == Mark::Wrong).count();
         if self.json {
             let document = serde_json::json!({ "ok": checked.is_ok() && wrong == 0, "lines": self.lines });
-            self.printed = print(&format!("{document}\n"));
+            self.printed = print_json(&document);
         }
         std::mem::replace(&mut self.printed, Ok(()))?;
         checked?;

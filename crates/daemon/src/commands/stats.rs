@@ -14,7 +14,7 @@ pub(super) use self::compared::{Compared, RankedRow, Served};
 pub(super) use self::document::document;
 pub(super) use self::finished::finished;
 pub(super) use self::jobs::jobs;
-use super::{block_on, load_quietly, print, read_or_advise};
+use super::{block_on, load_quietly, print, print_json, read_or_advise};
 use crate::cli::Options;
 use crate::survey::HIDDEN_REMEDY;
 
@@ -32,8 +32,7 @@ pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
         return print("The statistics of slurmctld have been reset.\n");
     }
     if json {
-        let line = serde_json::to_string(&Answer::Reading(reading))?;
-        return print(&format!("{line}\n"));
+        return print_json(&Answer::Reading(reading));
     }
     print(&document(&reading, None))
 }

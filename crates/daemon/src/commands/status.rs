@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use self::lines::{StatusLine, lines};
-use super::{Mark, block_on, number, print};
+use super::{Mark, block_on, number, print_json, print_marked};
 use crate::printable::printable;
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
@@ -38,19 +38,17 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
     let count = problems.len();
     if json {
         let judged = Judged { ok: count == 0, problems, document: &document };
-        print(&(serde_json::to_string(&judged)? + "\n"))?;
+        print_json(&judged)?;
     } else {
-        print(&text(&lines))?;
+        print_lines(&lines)?;
     }
     ensure!(count == 0, "{}; see the lines with ✗", number(count, "problem", "problems"));
     Ok(())
 }
 
-fn text(lines: &[StatusLine]) -> String {
+fn print_lines(lines: &[StatusLine]) -> Result<()> {
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
-    let line = |StatusLine { mark, subject, text }: &StatusLine| {
-        let (subject, text) = (printable(subject), printable(text));
-        format!("{} {subject:<width$}  {text}\n", mark.painted())
-    };
-    lines.iter().map(line).collect()
+    lines.iter().try_for_each(|StatusLine { mark, subject, text }| {
+        print_marked(*mark, &format!("{:<width$}  {}", printable(subject), printable(text)))
+    })
 }

@@ -190,7 +190,10 @@ impl Process {
                 Ok(Answer::Reading(reading))
             }
             Answer::Failure(mut failure) if failure.id == request.id => {
-                failure.text = printable(&failure.text).into_owned();
+                for text in [&mut failure.call, &mut failure.text] {
+                    *text = printable(text).into_owned();
+                }
+                failure.advice = failure.advice.map(|advice| printable(&advice).into());
                 Ok(Answer::Failure(failure))
             }
             hello @ Answer::Hello(_) => Ok(hello),

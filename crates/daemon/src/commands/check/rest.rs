@@ -9,7 +9,6 @@ use crate::clock::unix_now;
 use crate::commands::once::Ticks;
 use crate::commands::read_once;
 use crate::config::Config;
-use crate::printable::printable;
 use crate::source::SourceError;
 
 /// Returns the reading that slurmctld gave.
@@ -74,7 +73,7 @@ fn before(stage: Stage, endpoint: &Endpoint, rest: &Rest) -> Vec<CheckLine> {
 /// The token's name and end.
 fn token(rest: &Rest) -> CheckLine {
     let Some(token) = &rest.token else { return CheckLine::unknown("token: not used") };
-    let user = printable(token.user.as_deref().unwrap_or("(unknown)"));
+    let user = token.user.as_deref().unwrap_or("(unknown)");
     let left = token.expires.map(|expires| expires.saturating_sub(unix_now()));
     let end =
         left.map_or_else(|| "does not expire".to_owned(), |left| format!("expires in {} min", left / 60));

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::cli::By;
-use crate::commands::print;
+use crate::commands::{print, print_json};
 use crate::printable::cell;
 
 /// Further rows are only counted.
@@ -53,7 +53,7 @@ impl<R: Row> Table<R> {
     }
 
     pub(super) fn print(&self, json: bool) -> Result<()> {
-        print(&if json { serde_json::to_string(self)? + "\n" } else { self.text() })
+        if json { print_json(self) } else { print(&self.text()) }
     }
 
     pub(super) fn text(&self) -> String {
