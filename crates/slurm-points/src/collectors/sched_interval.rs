@@ -109,8 +109,8 @@ metrics! {
         average("main_cycles_per_minute", "1/min", |k| rate(k, |i| i.main.count),
             "main cycles a minute; 0 while jobs wait means that the scheduler is stuck"),
         average("main_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
-            "share of the wall-clock time spent in the main scheduler; above 0.5 for long times, little is \
-             left for RPCs"),
+            "share of the wall-clock time spent in the main scheduler; sustained values above 0.5 leave \
+             little time for RPCs"),
         average("bf_cycles", "count", |k| k.interval?.bf.count, "backfill cycles that ended in the interval"),
         average(bf_last_cycle_age, "s",
             "time since the last backfill cycle began; above 600 while jobs wait, backfill does not run"),
@@ -126,7 +126,7 @@ metrics! {
         average("bf_table_size_mean", "count", |k| mean(k, |i| i.bf_table_size), "mean number of time slots used for planning per cycle"),
         average("bf_cycles_per_minute", "1/min", |k| rate(k, |i| i.bf.count), "backfill cycles a minute"),
         average("bf_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
-            "share of the wall-clock time spent in backfill, without its sleep; above 0.8 for long times, \
+            "share of the wall-clock time spent in backfill, without its sleep; sustained above 0.8, \
              slurmctld does little else"),
         average("bf_coverage", "ratio", |k| k.coverage,
             "tries of the last backfill cycle divided by its queue's entries; below 0.5, jobs at its end \
