@@ -60,7 +60,7 @@ pub fn cpu(pid: u32) -> Result<Duration> {
     Ok(clock_gettime(clock)?.into())
 }
 
-/// The program made of this source in C, linked against libslurm; compiled once in a folder.
+/// The program, or library if its name ends in `.so`, made of this source in C, linked against libslurm; compiled once in a folder.
 pub fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
     let program = folder.path().join(name);
     if program.exists() {
@@ -73,6 +73,9 @@ pub fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
     };
     let mut gcc = sandbox::command(folder.path(), &find_program("gcc")?);
     gcc.args(["-O2", &file, "-o"]).arg(&program);
+    if program.extension().is_some() {
+        gcc.args(["-shared", "-fPIC"]);
+    }
     let slurm = sandbox::prefix().map(of_prefix).into_iter().flatten().chain(["-lslurm".to_owned()]);
     sandbox::output(gcc, slurm)?;
     Ok(program)

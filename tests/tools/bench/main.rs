@@ -71,13 +71,14 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         "queue.resend_window = \"{WINDOW} s\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = {:?}\n",
         sandbox.carbon.address()
     );
-    let [floor, memory, native, tls, durable, window, fork] = in_turn([
+    let [floor, memory, native, tls, durable, window, pyslurm, fork] = in_turn([
         floor(sandbox, "floor")?,
         ours(sandbox, "memory", "", false),
         ours(sandbox, "native", "native", false),
         collector(folder, "tls", tls, false, SETTLE),
         ours(sandbox, "durable", "", true),
         collector(folder, "window", window, true, WINDOW),
+        turns::pyslurm(sandbox, "pyslurm")?,
         // The process includes everything, the child only sdiag.
         Box::new(|turn| {
             let mut fork = Process::new(folder, &format!("fork{turn}"), find_program("python3")?)
@@ -102,6 +103,7 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         ("**the daemon and it**", &native, Both),
         ("both, with the queue on disk", &durable, Both),
         (&format!("the same, `resend_window = \"{WINDOW}s\"`, full"), &window, Both),
+        ("a loop in Python with libslurm and pickle, as with PySlurm", &pyslurm, Own),
         ("forking sdiag, sdiag alone", &fork, Child),
         ("forking sdiag and parsing it in Python", &fork, Own),
     ];

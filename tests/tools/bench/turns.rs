@@ -99,6 +99,21 @@ pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender
     }))
 }
 
+/// A loop in Python around libslurm that sends a pickle once a second, as with PySlurm.
+pub(crate) fn pyslurm<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender<'a, Cost>> {
+    let library = compile(&sandbox.folder, "pyslurm.so", include_str!("pyslurm.c"))?;
+    let script = sandbox.folder.write("pyslurm.py", include_str!("pyslurm.py"))?;
+    Ok(Box::new(move |turn| {
+        let (library, port) = (library.display().to_string(), sandbox.carbon.pickle_port.to_string());
+        let mut python = Process::new(&sandbox.folder, &format!("{name}{turn}"), find_program("python3")?)
+            .args([script.clone(), library, port])
+            .env("SLURM_CONF", sandbox.slurm.conf());
+        python.spawn()?;
+        python.line("connected", wait::LIMIT)?;
+        measure(&sandbox.folder, python, SETTLE)
+    }))
+}
+
 /// The daemon with libslurm's reader, or the one with this name, which sends to carbon-cache.
 pub(crate) fn ours<'a>(
     sandbox: &'a Sandbox,
