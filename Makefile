@@ -15,9 +15,9 @@ help: ## show this list
 packages: ## install what building and testing need (as root), or say what is missing
 	@sh tests/packages.sh
 
-build: ## build the four programs for `make install`, and what `make man` does
+build: ## build the three programs for `make install`, and what `make man` does
 	@sh tests/packages.sh build
-	cargo build --release --locked -p slurm-graphite -p slurm-reader -p native-reader -p rest-reader -p manual-pages
+	cargo build --release --locked -p slurm-graphite -p slurm-reader -p rest-reader -p manual-pages
 	@$(MAKE) --no-print-directory man
 
 man: ## write the manual pages and completions of what was built

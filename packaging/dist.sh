@@ -53,9 +53,9 @@ out=$dist/build/$triple/release
 
 rm -rf "$dist"/slurm-graphite* "$dist"/SHA256SUMS
 mkdir -p "$tree/bin" "$tree/sbom"
-say "the daemon and the readers that need no libslurm"
-build -p slurm-graphite -p native-reader -p rest-reader -p manual-pages
-cp "$out/slurm-graphite" "$out/slurm-graphite-native-reader" "$out/slurm-graphite-rest-reader" "$tree/bin"
+say "the daemon and the reader of slurmrestd"
+build -p slurm-graphite -p rest-reader -p manual-pages
+cp "$out/slurm-graphite" "$out/slurm-graphite-rest-reader" "$tree/bin"
 
 releases=
 # stub SONAME: every function that the reader may call, empty; and everything else that is named like one.
@@ -94,7 +94,7 @@ mkdir "$dist/source"
 cp -R Cargo.toml Cargo.lock crates packaging tests "$dist/source"
 (cd "$dist/source" && "$tools/bin/cargo-cyclonedx" cyclonedx -qq --format json --spec-version 1.5 --describe binaries \
     --target "$triple" --no-build-deps)
-for program in slurm-graphite slurm-graphite-reader slurm-graphite-native-reader slurm-graphite-rest-reader; do
+for program in slurm-graphite slurm-graphite-reader slurm-graphite-rest-reader; do
     sed "s|path+file://$dist/source/|path+file:///|g" "$dist/source"/crates/*/"${program}_bin.cdx.json" \
         >"$tree/sbom/$program.cdx.json"
 done
@@ -116,13 +116,13 @@ other=aarch64
 if [ "$machine" = "$other" ]; then
     :
 elif rustc --print target-libdir --target "$other-unknown-linux-gnu" 2>/dev/null | xargs test -d; then
-    say "the daemon and the readers that need no libslurm, for $other"
+    say "the daemon and the reader of slurmrestd, for $other"
     compiler "$other"
     cargo build --quiet --release --locked --target "$other-unknown-linux-gnu" --target-dir "$dist/build" \
-        -p slurm-graphite -p native-reader -p rest-reader
+        -p slurm-graphite -p rest-reader
     folder=slurm-graphite-$version-linux-$other
     mkdir -p "$dist/$folder/bin"
-    for program in slurm-graphite slurm-graphite-native-reader slurm-graphite-rest-reader; do
+    for program in slurm-graphite slurm-graphite-rest-reader; do
         cp "$dist/build/$other-unknown-linux-gnu/release/$program" "$dist/$folder/bin"
     done
     old_enough "$dist/$folder"/bin/slurm-graphite*

@@ -81,7 +81,7 @@ links() {
 }
 
 $action 755 "$built/slurm-graphite" "$bin/slurm-graphite"
-for reader in "$built"/slurm-graphite-reader* "$built/slurm-graphite-native-reader" "$built/slurm-graphite-rest-reader"; do
+for reader in "$built"/slurm-graphite-reader* "$built/slurm-graphite-rest-reader"; do
     # Cargo leaves a list of dependencies, with the same name and .d, where it builds a program.
     case $reader in
         # The tarball for aarch64 has no reader of libslurm.

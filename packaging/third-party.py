@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-PROGRAMS = ["slurm-graphite", "slurm-reader", "native-reader", "rest-reader"]
+PROGRAMS = ["slurm-graphite", "slurm-reader", "rest-reader"]
 CHOICE = ["MIT", "BSD-3-Clause", "BSD-2-Clause", "0BSD", "ISC", "Zlib", "Unlicense", "BSL-1.0", "Apache-2.0"]
 TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
 

@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use sandbox::{Finished, Folder, Invocation, find_program, output, slurm_graphite};
 
-const PROGRAMS: [&str; 4] =
-    ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-native-reader", "slurm-graphite-rest-reader"];
+const PROGRAMS: [&str; 3] = ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-rest-reader"];
 
 #[test]
 fn under_a_prefix_of_its_own() {
     let folder = Folder::new().unwrap();
     let root = install(&folder, "/opt/graphite").unwrap();
     let programs = "bin/slurm-graphite libexec/slurm-graphite/slurm-graphite-reader \
-        libexec/slurm-graphite/slurm-graphite-native-reader libexec/slurm-graphite/slurm-graphite-rest-reader";
+        libexec/slurm-graphite/slurm-graphite-rest-reader";
     let others = "etc/slurm-graphite/slurm-graphite.toml lib/systemd/system/slurm-graphite.service \
         lib/systemd/system/slurm-graphite@.service lib/sysusers.d/slurm-graphite.conf lib/tmpfiles.d/slurm-graphite.conf \
         share/man/man1/slurm-graphite.1 share/man/man5/slurm-graphite.toml.5 \

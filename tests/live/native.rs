@@ -1,20 +1,31 @@
-//! The reader that speaks slurmctld's own protocol: by itself, and under the daemon. The figures are sdiag's and those of
+//! The reader that speaks slurmctld's own protocol: by itself, and in the daemon. The figures are sdiag's and those of
 //! libslurm's reader, and whatever is stopped, cut or wrong is one answer within the deadline, with the advice that
 //! helps.
 
 mod faults;
 mod figures;
 mod joined;
+mod ticks;
 mod turns;
 mod wires;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sandbox::{Folder, Process, Slurm, Slurmrestd, slurm_graphite, wait};
+use sandbox::{Folder, Invocation, Process, Slurm, wait};
 use slurm_snapshot::{Answer, Failure, Reading, ReplyKind, ReplyOptions, Request};
+use slurmctld_protocol::NativeReader;
 
-struct Reader(sandbox::Reader);
+enum Reader {
+    /// As the daemon has it, on a thread's own runtime.
+    Native {
+        runtime: tokio::runtime::Runtime,
+        native: Box<NativeReader>,
+        conf: PathBuf,
+        timeout: Duration,
+    },
+    Libslurm(sandbox::Reader),
+}
 
 /// slurm.conf with another port of slurmctld's.
 pub(crate) fn with_port(slurm: &Slurm, name: &str, port: u16) -> PathBuf {
@@ -24,19 +35,28 @@ pub(crate) fn with_port(slurm: &Slurm, name: &str, port: u16) -> PathBuf {
 
 impl Reader {
     /// The native reader with this slurm.conf and these seconds for a request.
-    fn native(folder: &Folder, conf: &Path, seconds: u32, more: &[&str]) -> Self {
-        let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-native-reader");
-        assert!(program.is_file(), "cargo build --workspace");
-        let mut command = sandbox::command(folder.path(), &program);
-        command.arg("--conf").arg(conf).args(["--timeout", &seconds.to_string()]).args(more);
-        Self(sandbox::Reader::start(command).unwrap())
+    fn native(conf: &Path, seconds: u64) -> Self {
+        Self::knowing(None, conf, seconds)
+    }
+
+    /// The same with the protocol numbers in this file.
+    fn knowing(numbers: Option<&Path>, conf: &Path, seconds: u64) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let native = Box::new(NativeReader::new(numbers.map(Path::to_owned), true));
+        Self::Native { runtime, native, conf: conf.to_owned(), timeout: Duration::from_secs(seconds) }
     }
 
     /// The answer, and how long it took.
     fn ask(&mut self) -> (Result<Reading, Failure>, Duration) {
         let options = ReplyOptions { rpc: true, users: true, ..ReplyOptions::default() };
+        let request = Request::new(ReplyKind::Statistics, options);
         let begin = Instant::now();
-        let answer = self.0.ask(&Request::new(ReplyKind::Statistics, options)).unwrap();
+        let answer = match self {
+            Self::Native { runtime, native, conf, timeout } => {
+                runtime.block_on(native.answer(Some(conf), &request, *timeout))
+            }
+            Self::Libslurm(reader) => reader.ask(&request).unwrap(),
+        };
         let took = begin.elapsed();
         let answer = match answer {
             Answer::Reading(reading) => Ok(*reading),
@@ -67,7 +87,6 @@ impl Reader {
         assert_eq!(failure.errno, errno, "{failure:?}");
         let said = format!("{}\n{}", failure.text, failure.advice.as_deref().unwrap());
         assert!(words.iter().all(|words| said.contains(words)), "{words:?}: {failure:?}");
-        assert!(!said.contains("no-token"), "a token in what is said");
     }
 }
 
@@ -77,14 +96,11 @@ fn controller() -> (Folder, Slurm) {
     (folder, slurm)
 }
 
-/// slurmctld, and a file with a token for it.
-fn with_token() -> (Folder, Slurm, String) {
-    let folder = Folder::new().unwrap();
-    let mut slurm = Slurm::new(&folder).unwrap();
-    Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
-    slurm.start_controller().unwrap();
-    let token = folder.write("token", &slurm.call("scontrol token").unwrap()).unwrap();
-    (folder, slurm, token)
+/// `stats` by the native reader.
+fn stats(folder: &Folder, conf: &Path) -> Invocation {
+    let toml = format!("[slurm]\nconf = {conf:?}\nreader = \"native\"\n");
+    let config = folder.write("native.toml", &toml).unwrap();
+    Invocation::new(folder, &["stats", "--json", "--config", &config]).unwrap()
 }
 
 /// The lines that tell of refused requests in slurmctld's log.

@@ -39,7 +39,7 @@ made | while read -r suite _; do
     rm -rf "$bin"
     mkdir -p "$root/$libexec" "$bin"
     cp "$built"/slurm-graphite-reader-* "$root/$libexec"
-    cp "$profile/slurm-graphite" "$profile/slurm-graphite-native-reader" "$profile/slurm-graphite-rest-reader" "$bin"
+    cp "$profile/slurm-graphite" "$profile/slurm-graphite-rest-reader" "$bin"
     made | while read -r _ _ soname; do
         reader=slurm-graphite-reader-$soname
         cat >"$bin/$reader" <<END

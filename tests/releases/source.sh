@@ -34,7 +34,7 @@ reader() {
         cargo build --quiet --locked -p slurm-reader --target "$(host)" --target-dir "$releases/build"
     rm -rf "$bin"
     mkdir -p "$bin"
-    cp "$target/debug/slurm-graphite" "$target/debug/slurm-graphite-native-reader" "$target/debug/slurm-graphite-rest-reader" "$bin"
+    cp "$target/debug/slurm-graphite" "$target/debug/slurm-graphite-rest-reader" "$bin"
     soname=$(all | awk -v branch="$1" '$1 == branch { print $3 }')
     cp "$releases/build/$(host)/debug/slurm-graphite-reader" "$bin/slurm-graphite-reader-$soname"
 }

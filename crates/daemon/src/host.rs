@@ -1,7 +1,19 @@
-//! This host.
+//! This host, and where the daemon and its clients meet on it.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// What systemd makes of the unit's RuntimeDirectory.
+pub(crate) const RUNTIME_FOLDER: &str = "/run/slurm-graphite";
 
 /// This host's name up to its first dot.
 pub(crate) fn host() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// The folder that RUNTIME_DIRECTORY names. systemd names several with colons between.
+pub(crate) fn runtime_folder() -> Option<PathBuf> {
+    let folders = std::env::var_os("RUNTIME_DIRECTORY").filter(|folders| folders != OsStr::new(""))?;
+    std::env::split_paths(&folders).next()
 }

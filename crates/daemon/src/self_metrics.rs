@@ -115,7 +115,8 @@ metrics! {
             "1 in the slot in which this host began to publish; another host may have written it too. Only \
              with `[slurm] follow`"),
         average("daemon_memory", "bytes", |h| h.memory.daemon, "resident memory of the daemon, measured once a minute"),
-        average("reader_memory", "bytes", |h| h.memory.reader, "resident memory of the reader, measured once a minute"),
+        average("reader_memory", "bytes", |h| h.memory.reader,
+            "resident memory of the reader, measured once a minute; the native one has no process"),
         average("second_reader_memory", "bytes", |h| h.memory.second_reader,
             "resident memory of the reader for jobs, nodes and so on; no point if no collector needs it"),
         last(CANARY, "Unix s", |_| None::<f64>,

@@ -1,4 +1,5 @@
-//! The source of readings: a reader process that is asked, watched, killed when it is stuck, and restarted.
+//! The source of readings: a reader process that is asked, watched, killed when it is stuck, and restarted; or slurmctld's own
+//! protocol, on this thread.
 //!
 //! libslurm exits on a bad configuration, hangs for ever behind a frozen munged and cannot be cancelled. None of this
 //! may affect the ticks. A [`Source`] is a task that handles one request at a time. Asking it never waits, and each
@@ -14,12 +15,13 @@ pub(crate) mod rest;
 mod stderr;
 mod supervisor;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use slurm_snapshot::{Failure, Reading, Release, Request};
+use slurmctld_protocol::NativeReader;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -28,6 +30,7 @@ use self::process::ProcessError;
 use self::stderr::LastLines;
 use self::supervisor::ReaderSupervisor;
 use crate::config::SlurmSettings;
+use crate::host::{RUNTIME_FOLDER, runtime_folder};
 
 /// The result of a request.
 pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
@@ -115,18 +118,30 @@ pub(crate) struct Source {
 type Question = (Request, mpsc::Sender<Outcome>);
 
 /// What outlives readers, and the sources that started them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct ReaderMemory {
     /// Readers started again since the daemon's start.
     restarts: Arc<AtomicU64>,
-    /// Where the native reader keeps the protocol numbers of controllers; only the daemon has a place for them.
-    numbers: Option<PathBuf>,
+    /// One for all roles.
+    native: Arc<NativeReader>,
+}
+
+impl Default for ReaderMemory {
+    /// That of a command, which knows the protocol numbers that the daemon has found.
+    fn default() -> Self {
+        Self::with(Some(runtime_folder().unwrap_or_else(|| RUNTIME_FOLDER.into())), false)
+    }
 }
 
 impl ReaderMemory {
-    /// That of a daemon with this queue.
-    pub(crate) fn new(queue_dir: Option<&Path>) -> Self {
-        Self { numbers: queue_dir.map(|dir| dir.join("protocol-numbers.json")), ..Self::default() }
+    /// That of the daemon.
+    pub(crate) fn of_daemon() -> Self {
+        Self::with(runtime_folder(), true)
+    }
+
+    fn with(folder: Option<PathBuf>, is_daemon: bool) -> Self {
+        let numbers = folder.map(|folder| folder.join("protocol-numbers.json"));
+        Self { restarts: Arc::default(), native: Arc::new(NativeReader::new(numbers, is_daemon)) }
     }
 
     /// Readers started again.
@@ -140,7 +155,7 @@ impl ReaderMemory {
 pub(crate) struct ReaderStatus {
     /// Readers started again so far, after the first.
     pub(crate) restarts: u64,
-    /// The reader's process id, while there is one.
+    /// The reader's process id, while there is one; the native reader has none.
     pub(crate) pid: Option<u32>,
     /// How often slurm.conf has changed.
     pub(crate) conf_changes: u64,

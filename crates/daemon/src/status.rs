@@ -120,7 +120,7 @@ pub(crate) struct ReaderEntry {
     pub(crate) kind: Option<String>,
     /// Of its libslurm; `None`: that of slurmrestd, or none has been started.
     pub(crate) release: Option<String>,
-    /// `None`: there is none at the moment.
+    /// `None`: there is none at the moment, or it is the native reader, which is in the daemon's process.
     pub(crate) pid: Option<u32>,
     /// How many were started again.
     pub(crate) restarts: u64,

@@ -1,11 +1,10 @@
 //! The socket for `status`: status.sock in the folder that RUNTIME_DIRECTORY names, which systemd creates. Any user of
 //! the host may connect, and nothing that a client sends is read. It costs nothing until somebody asks.
 
-use std::ffi::OsStr;
 use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -13,11 +12,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use crate::host::{RUNTIME_FOLDER, runtime_folder};
 use crate::status::StatusDocument;
 
-const VARIABLE: &str = "RUNTIME_DIRECTORY";
-/// What systemd makes of the unit's RuntimeDirectory.
-const USUAL: &str = "/run/slurm-graphite";
 const NAME: &str = "status.sock";
 /// Locked as long as a daemon listens in the folder.
 const LOCK: &str = "status.lock";
@@ -45,7 +42,7 @@ pub(crate) struct StatusError(String);
 impl StatusSocket {
     /// Listens where RUNTIME_DIRECTORY says. Without it, if that fails, or if another daemon listens there, no client is answered.
     pub(crate) fn listen() -> Self {
-        let listener = named_folder().and_then(|folder| {
+        let listener = runtime_folder().and_then(|folder| {
             let path = folder.join(NAME);
             lock(&folder)
                 .and_then(|lock| Ok((listen(&path)?, lock)))
@@ -87,7 +84,7 @@ impl Asker {
 
 /// Asks the daemon at `socket`, or at the usual place.
 pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusError> {
-    let usual = || named_folder().unwrap_or_else(|| USUAL.into()).join(NAME);
+    let usual = || runtime_folder().unwrap_or_else(|| RUNTIME_FOLDER.into()).join(NAME);
     let path = socket.map_or_else(usual, Path::to_owned);
     let mut bytes = Vec::new();
     let read = async {
@@ -108,16 +105,10 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusE
         ),
         Err(error) => format!(
             "no daemon answers at {at}: {error}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
-             listens in the directory that {VARIABLE} names."
+             listens in the directory that RUNTIME_DIRECTORY names."
         ),
     };
     Err(StatusError(why))
-}
-
-/// systemd names several folders with colons between.
-fn named_folder() -> Option<PathBuf> {
-    let folders = std::env::var_os(VARIABLE).filter(|folders| folders != OsStr::new(""))?;
-    std::env::split_paths(&folders).next()
 }
 
 /// The socket of a daemon that listens is not taken over; that of one which was killed is.

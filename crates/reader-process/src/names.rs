@@ -83,14 +83,24 @@ impl UserNames {
         Self { known: HashMap::new(), look_up, helper: None, pending: 0, patience: PATIENCE }
     }
 
+    /// How long names may be waited for: once in a reader's life.
+    pub const fn take_patience(&mut self) -> Duration {
+        std::mem::replace(&mut self.patience, Duration::ZERO)
+    }
+
+    /// Starts looking up those of these users that are due. Whether a look-up is under way.
+    pub fn look_up(&mut self, mut ids: impl Iterator<Item = u32>, now: Instant) -> bool {
+        self.receive(Duration::ZERO, now);
+        // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
+        let _ = ids.try_for_each(|id| self.request(id, now));
+        self.pending > 0
+    }
+
     /// Gives `users` the names that are known, and starts looking up the others.
     pub fn give_names<'a>(&mut self, users: impl Iterator<Item = UserRow<'a>>, now: Instant) {
         let users: Vec<UserRow<'a>> = users.collect();
-        self.receive(Duration::ZERO, now);
-        // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
-        let _ = users.iter().try_for_each(|(id, ..)| self.request(*id, now));
-        // Waits only once in a reader's life.
-        let patience = std::mem::take(&mut self.patience);
+        self.look_up(users.iter().map(|(id, ..)| *id), now);
+        let patience = self.take_patience();
         self.receive(patience, now);
         let mut present: Vec<u32> = users.iter().map(|(id, ..)| *id).collect();
         for (id, name, looking_up) in users {

@@ -69,12 +69,9 @@ fn every_part_of_a_program_may_be_given_away_with_it_and_has_its_notice() {
     let notices = fs::read_to_string(top().join("THIRD-PARTY-NOTICES")).unwrap();
     let sections: Vec<&str> = notices.split(&format!("\n{}\n", "=".repeat(100))).skip(1).collect();
     let later = format!("{WITH_GPL_2} {WITH_GPL_3}");
-    for (package, allowed) in [
-        ("slurm-graphite", later.as_str()),
-        ("slurm-reader", WITH_GPL_2),
-        ("native-reader", WITH_GPL_2),
-        ("rest-reader", &later),
-    ] {
+    for (package, allowed) in
+        [("slurm-graphite", later.as_str()), ("slurm-reader", WITH_GPL_2), ("rest-reader", &later)]
+    {
         for (part, licence) in parts(package) {
             // The form used before SPDX.
             assert!(fits(&licence.replace('/', " OR "), allowed), "{package}: {part} is under {licence:?}");

@@ -1,20 +1,22 @@
 //! munged and slurmctld killed and frozen, a port that swallows or is another user's, a wrong key.
 
 use std::fs;
-use std::net::TcpStream;
+use std::path::Path;
 
-use sandbox::{Manner, NOBODY, Process, Sink, find_program, free_port, slurm_graphite, wait};
+use sandbox::{
+    Folder, Invocation, Manner, NOBODY, Process, Sink, find_program, free_port, slurm_graphite, wait,
+};
 
-use super::{Reader, controller, refusals, with_port, with_token};
+use super::{Reader, controller, refusals, stats, with_port};
 use crate::unchanged::clock::libfaketime;
 
 /// Seconds for a request.
-const LIMIT: u32 = 4;
+const LIMIT: u64 = 4;
 
 #[test]
 fn munged_or_slurmctld_frozen_or_dead_or_another_program_on_its_port_is_one_answer_each_that_names_it() {
-    let (folder, mut slurm) = controller();
-    let mut reader = Reader::native(&folder, slurm.conf(), LIMIT, &[]);
+    let (_folder, mut slurm) = controller();
+    let mut reader = Reader::native(slurm.conf(), LIMIT);
     reader.settle();
     let (lines, before) = (slurm.slurmctld.lines().len(), refusals(&slurm.slurmctld));
     slurm.munged.freeze().unwrap();
@@ -42,7 +44,7 @@ fn munged_or_slurmctld_frozen_or_dead_or_another_program_on_its_port_is_one_answ
     assert!(refusals(&slurm.slurmctld) <= before + 2, "{:#?}", slurm.slurmctld.lines());
 
     // A port that swallows and one that talks are not slurmctld.
-    let at = |port: u16| Reader::native(&folder, &with_port(&slurm, "other.conf", port), LIMIT, &[]);
+    let at = |port: u16| Reader::native(&with_port(&slurm, "other.conf", port), LIMIT);
     for (manner, errno) in
         [(Manner::Discard, 5004), (Manner::Silent, 5004), (Manner::Close, 1007), (Manner::Talk, 5003)]
     {
@@ -54,8 +56,8 @@ fn munged_or_slurmctld_frozen_or_dead_or_another_program_on_its_port_is_one_answ
 #[test]
 fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
     let (folder, slurm) = controller();
-    let numbers = folder.path().join("numbers").display().to_string();
-    let right = |numbers: &str| Reader::native(&folder, slurm.conf(), LIMIT, &["--remember", numbers]);
+    let numbers = folder.path().join("numbers");
+    let right = |numbers: &Path| Reader::knowing(Some(numbers), slurm.conf(), LIMIT);
     let (mut munged, wrong) = slurm.other_munged(&folder).unwrap();
     munged.start().unwrap();
 
@@ -69,7 +71,7 @@ fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
         }
         let before = refusals(&slurm.slurmctld);
         for _ in 0..3 {
-            let mut reader = Reader::native(&folder, &wrong, LIMIT, &["--remember", &numbers]);
+            let mut reader = Reader::knowing(Some(&numbers), &wrong, LIMIT);
             (0..20).for_each(|_| reader.fails(1007, &["a release that", "munge.key", "clock"]));
         }
         // Two, of three lines at most, until a minute has passed.
@@ -90,56 +92,92 @@ fn a_clock_beyond_munges_limit_is_a_refusal_and_the_advice_names_the_clock() {
     // Its credentials are an hour old; munge's limit is 5 minutes.
     let mut munged = munged.env("LD_PRELOAD", libfaketime().unwrap()).env("FAKETIME", "-1h");
     munged.start().unwrap();
-    let mut reader = Reader::native(&folder, &late, LIMIT, &[]);
+    let mut reader = Reader::native(&late, LIMIT);
     (0..20).for_each(|_| reader.fails(1007, &["or the clock differs"]));
     let lines = slurm.slurmctld.lines();
     assert!(lines.iter().any(|line| line.contains("Expired credential")), "{lines:#?}");
     assert!(refusals(&slurm.slurmctld) <= 2 * 3, "as for a wrong key: {lines:#?}");
-    Reader::native(&folder, slurm.conf(), LIMIT, &[]).reading();
+    Reader::native(slurm.conf(), LIMIT).reading();
 }
 
-/// Passes connections to the first port on to the second.
+/// Passes connections to the first port on to the second, and counts the bytes of requests.
 const IMPOSTER: &str = "\
-import socket, sys, threading
-def pipe(a, b):
+import os, socket, sys, threading
+heard = open(sys.argv[3], 'ab', buffering=0)
+def pipe(a, b, heard):
     while data := a.recv(65536):
+        heard.write(data)
         b.sendall(data)
     b.shutdown(socket.SHUT_WR)
 server = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+print('listening', flush=True)
 while True:
     a = server.accept()[0]
     b = socket.create_connection(('127.0.0.1', int(sys.argv[2])))
-    threading.Thread(target=pipe, args=(a, b), daemon=True).start()
-    threading.Thread(target=pipe, args=(b, a), daemon=True).start()
+    threading.Thread(target=pipe, args=(a, b, heard), daemon=True).start()
+    threading.Thread(target=pipe, args=(b, a, open(os.devnull, 'wb')), daemon=True).start()
 ";
 
-/// Nobody signs what answers a token. The units hide all of /proc but processes, and with it the table in /proc/net.
-#[test]
-fn another_users_program_on_slurmctlds_port_is_refused_also_under_the_unit() {
-    let (folder, slurm, token) = with_token();
-    let port = free_port().unwrap();
+/// A program of user nobody on this port, and the file with what it has heard.
+fn imposter(folder: &Folder, port: u16, slurmctld: u16) -> (Process, String) {
+    let heard = folder.write("heard", "").unwrap();
+    std::os::unix::fs::chown(&heard, Some(NOBODY), Some(NOBODY)).unwrap();
     let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
-    let mut imposter = Process::new(&folder, "imposter", find_program("setpriv").unwrap())
-        .args(ids)
-        .args(["python3", "-c", IMPOSTER, &port.to_string(), &slurm.slurmctld_port.to_string()])
-        .ready(move || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let mut imposter = Process::new(folder, "imposter", find_program("setpriv").unwrap()).args(ids).args([
+        "python3",
+        "-c",
+        IMPOSTER,
+        &port.to_string(),
+        &slurmctld.to_string(),
+        &heard,
+    ]);
     imposter.start().unwrap();
+    imposter.line("listening", wait::LIMIT).unwrap();
+    (imposter, heard)
+}
+
+/// The units hide all of /proc but processes, and with it the table in /proc/net.
+#[test]
+fn another_users_program_on_slurmctlds_port_hears_nothing_and_is_refused_also_under_the_unit() {
+    let (folder, slurm) = controller();
+    let refused = format!("belongs to user {NOBODY}, neither root nor SlurmUser");
+    let port = free_port().unwrap();
+    let (_imposter, heard) = imposter(&folder, port, slurm.slurmctld_port);
     let other = with_port(&slurm, "other.conf", port);
+    let hides = "mount -t proc -o subset=pid proc /proc && test ! -e /proc/net && exec \"$@\"";
     for conf in [slurm.conf(), other.as_path()] {
-        let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-native-reader");
-        let mut command = sandbox::command(folder.path(), &find_program("unshare").unwrap());
-        let hides = "mount -t proc -o subset=pid proc /proc && test ! -e /proc/net && exec \"$@\"";
-        command.args(["--mount", "--pid", "--fork", "sh", "-c", hides, "sh"]).arg(program);
-        command.arg("--conf").arg(conf).arg("--token-file").arg(&token).args(["--timeout", "4"]);
-        let mut hidden = Reader(sandbox::Reader::start(command).unwrap());
-        let mut seen = Reader::native(&folder, conf, LIMIT, &["--token-file", &token]);
-        for reader in [&mut hidden, &mut seen] {
+        let toml = format!("[slurm]\nconf = {conf:?}\nreader = \"native\"\n");
+        let config = folder.write("hidden.toml", &toml).unwrap();
+        let program = slurm_graphite().unwrap().display().to_string();
+        let args = [
+            "--mount", "--pid", "--fork", "sh", "-c", hides, "sh", &program, "stats", "--json", "--config",
+            &config,
+        ];
+        let unshare = find_program("unshare").unwrap();
+        let hidden = Invocation::of(&folder, &unshare, &args).unwrap().finish().unwrap();
+        let seen = stats(&folder, conf).finish().unwrap();
+        for found in [hidden, seen] {
             match conf == slurm.conf() {
-                true => drop(reader.reading()),
-                false => {
-                    reader.fails(1007, &[&format!("belongs to user {NOBODY}, neither root nor SlurmUser")])
-                }
+                true => assert!(found.stdout.starts_with("{\"reading\""), "{found:?}"),
+                false => assert!(found.stderr.contains(&refused), "{found:?}"),
             }
         }
     }
+    assert_eq!(fs::read(heard).unwrap(), b"");
+}
+
+/// It was believed for a minute after slurmctld.
+#[test]
+fn another_users_program_that_takes_slurmctlds_port_between_two_requests_is_refused_at_once() {
+    let (folder, mut slurm) = controller();
+    let mut reader = Reader::native(slurm.conf(), LIMIT);
+    reader.settle();
+    slurm.slurmctld.kill().unwrap();
+    // What it passes requests on to does not matter.
+    let (mut imposter, heard) = imposter(&folder, slurm.slurmctld_port, 9);
+    (0..3).for_each(|_| reader.fails(1007, &[&format!("belongs to user {NOBODY}")]));
+    assert_eq!(fs::read(heard).unwrap(), b"");
+    imposter.kill().unwrap();
+    slurm.slurmctld.start().unwrap();
+    reader.reading();
 }

@@ -5,10 +5,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, slurm_graphite, wait};
-use slurm_snapshot::{LIBRARIES, Reading, RpcTables, Statistics};
+use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, wait};
+use slurm_snapshot::{Answer, LIBRARIES, Reading, RpcTables, Statistics};
 
-use super::{Reader, refusals, with_token};
+use super::{Reader, refusals, stats};
 use crate::SOON;
 use crate::figures::work;
 
@@ -20,9 +20,9 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start(&folder).unwrap();
     work(&slurm);
-    let mut native = Reader::native(&folder, slurm.conf(), 10, &[]);
+    let mut native = Reader::native(slurm.conf(), 10);
     let is_here = std::env::var_os("SANDBOX_ROOT").is_none() && std::env::var_os("SANDBOX_PREFIX").is_none();
-    let mut libslurm = is_here.then(|| Reader(sandbox::Reader::of(&slurm).unwrap()));
+    let mut libslurm = is_here.then(|| Reader::Libslurm(sandbox::Reader::of(&slurm).unwrap()));
     native.reading();
     for _ in 0..10 {
         let (sdiag, reading) = wait::until_some("two equal runs of sdiag", SOON, || {
@@ -46,19 +46,6 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
     assert!(refusals(&slurm.slurmctld) <= 4, "{:#?}", slurm.slurmctld.lines());
 }
 
-#[test]
-fn a_token_is_as_good_as_munge_which_may_be_frozen() {
-    let (folder, mut slurm, token) = with_token();
-    let mut reader = Reader::native(&folder, slurm.conf(), 10, &["--token-file", &token]);
-    assert!(reader.reading().statistics.unwrap().rpc.is_some());
-    // munged is not asked at all.
-    slurm.munged.freeze().unwrap();
-    reader.reading();
-    slurm.munged.thaw().unwrap();
-    fs::write(&token, "no-token").unwrap();
-    reader.fails(1007, &["the token"]);
-}
-
 /// slurmctld is its own sackd: below its chroot is the socket.
 #[test]
 #[ignore = "needs Slurm from 23.11 on in a chroot: SANDBOX_ROOT"]
@@ -73,17 +60,16 @@ fn a_key_of_auth_slurm_is_as_good_as_munge() {
     fs::write(&key, [7; 64]).unwrap();
     fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
     slurm.slurmctld.start().unwrap();
-    let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-native-reader");
-    let start = |socket: &Path| {
-        let mut command = sandbox::command(folder.path(), &program);
-        command.arg("--conf").arg(slurm.conf()).args(["--timeout", "10"]).env("SLURM_SACK_SOCKET", socket);
-        Reader(sandbox::Reader::start(command).unwrap())
+    let ask = |socket: &Path| {
+        let socket = socket.display().to_string();
+        stats(&folder, slurm.conf()).env("SLURM_SACK_SOCKET", &socket).finish().unwrap()
     };
-    let reading = start(&socket).reading();
+    let found = ask(&socket);
+    let Ok(Answer::Reading(reading)) = Answer::parse(found.stdout.as_bytes()) else { panic!("{found:?}") };
     assert!(slurm.release().unwrap().starts_with(&reading.release.to_string()), "{}", reading.release);
-    // Those of the search for the number.
     assert!(refusals(&slurm.slurmctld) <= 3, "{:#?}", slurm.slurmctld.lines());
-    start(&folder.path().join("none")).fails(1007, &["sack.socket", "sackd"]);
+    let none = ask(&folder.path().join("none"));
+    assert!(["sack.socket", "sackd"].iter().all(|word| none.stderr.contains(word)), "{none:?}");
 }
 
 #[test]
@@ -98,10 +84,10 @@ fn every_port_of_a_range_is_asked_in_its_turn() {
     let beyond = with("beyond.conf", port + 1, port + 3);
     with("slurm.conf", port, port + 2);
     slurm.start_controller().unwrap();
-    let mut reader = Reader::native(&folder, slurm.conf(), 10, &[]);
+    let mut reader = Reader::native(slurm.conf(), 10);
     (0..6).for_each(|_| drop(reader.reading()));
     // On the last of these nobody listens.
-    let mut reader = Reader::native(&folder, &beyond, 10, &[]);
+    let mut reader = Reader::native(&beyond, 10);
     let answers: Vec<bool> = (0..9).map(|_| reader.ask().0.is_ok()).collect();
     assert_eq!(answers.iter().filter(|is_reading| !**is_reading).count(), 3, "{answers:?}");
 }

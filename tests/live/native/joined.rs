@@ -1,4 +1,4 @@
-//! The native reader under the daemon: used where no libslurm has a reader, which is said, and left when one is installed.
+//! The native reader in the daemon: used where no libslurm has a reader, which is said, and left when one is installed.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ const WARNED: &str = "this host has no libslurm with a matching reader, so the n
 /// Installs this program under this name.
 fn install(folder: &Folder, program: &str, name: &str) {
     let built = slurm_graphite().unwrap().with_file_name(program);
-    copy_program(&built, &folder.path().join("bin").join(name)).unwrap();
+    copy_program(&built, &folder.path().join(name)).unwrap();
 }
 
 fn daemon(folder: &Folder, name: &str, toml: &str) -> (Process, Collected) {
@@ -42,12 +42,10 @@ fn until(collected: &mut Collected, end: &str, what: impl Fn(f64) -> bool) -> f6
 fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is_found_when_it_comes() {
     let (folder, slurm) = controller();
     let sink = Sink::start(Manner::Record).unwrap();
-    for name in ["bin", "run", "queue"] {
-        fs::create_dir(folder.path().join(name)).unwrap();
+    for name in ["bin", "libexec/slurm-graphite", "run", "queue"] {
+        fs::create_dir_all(folder.path().join(name)).unwrap();
     }
-    for name in ["slurm-graphite", "slurm-graphite-native-reader"] {
-        install(&folder, name, name);
-    }
+    install(&folder, "slurm-graphite", "bin/slurm-graphite");
     let text = format!(
         "[slurm]\n{}[queue]\ndir = {:?}\n[[carbon]]\nprotocol = \"plaintext\"\naddress = \"{}\"\n\
          [collectors.nodes]\nenabled = true\ninterval = \"1s\"\n",
@@ -75,15 +73,16 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     let status: Value = serde_json::from_str(&run(&["status", "--json"]).stdout).unwrap();
     assert_eq!(status["readers"][0]["kind"], "native", "{status}");
     assert!(run(&["status"]).stdout.contains("it can read only the statistics"));
-    // Each search for a number writes lines into slurmctld's log, and `check` makes one of its own.
+    // Each search for a number writes lines into slurmctld's log, and `check` knows what the daemon has found.
     assert!(refusals(&slurm.slurmctld) <= 2, "{:#?}", slurm.slurmctld.lines());
     let check = run(&["check", "--connect", "--interval", "1s", "--config", &toml]);
     assert!(check.stdout.contains("✗ native reader: in the protocol of Slurm"), "{check:?}");
     assert!(check.stdout.contains("it cannot read nodes"), "{}", check.stdout);
+    assert!(refusals(&slurm.slurmctld) <= 2, "{:#?}", slurm.slurmctld.lines());
 
     let before = refusals(&slurm.slurmctld);
     // A libslurm without its plugins ends at its start. What works is not given up for it.
-    let reader = "bin/slurm-graphite-reader-38";
+    let reader = "libexec/slurm-graphite/slurm-graphite-reader-38";
     let broken = folder.script(reader, "touch \"$0.tried\"\necho fatal: no plugins >&2\nexit 1").unwrap();
     wait::until("its start", SOON, || fs::exists(format!("{broken}.tried")).unwrap()).unwrap();
     let tried = sandbox::now();
@@ -95,7 +94,7 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     until(&mut collected, ".gauge-slurmctld_up", |up| up == 1.0);
     until(&mut collected, ".gauge-reader", |number| number == 1.0);
     fs::remove_file(&broken).unwrap();
-    install(&folder, "slurm-graphite-reader", "slurm-graphite-reader-38");
+    install(&folder, "slurm-graphite-reader", reader);
     until(&mut collected, ".gauge-reader", |number| number == 0.0);
     until(&mut collected, "slurm_nodes.total.gauge-nodes_total", |nodes| nodes > 0.0);
     process.stop().unwrap();

@@ -8,7 +8,7 @@ use sandbox::{Folder, Forwarder, Process, Slurm, free_port, wait};
 use super::{Reader, refusals};
 
 /// Seconds for a request.
-const LIMIT: u32 = 10;
+const LIMIT: u64 = 10;
 
 /// Refusals in an hour, each of three lines at most.
 const MOST: usize = 6 * 3;
@@ -41,7 +41,7 @@ fn expect(reader: &mut Reader, release: &str) {
 fn a_controller_of_24_11_and_that_of_26_05_replace_each_other_under_a_running_reader() {
     let (folder, mut newer) = newer();
     let mut older = older(&folder, &newer, newer.slurmctld_port);
-    let mut reader = Reader::native(&folder, newer.conf(), LIMIT, &[]);
+    let mut reader = Reader::native(newer.conf(), LIMIT);
     for _ in 0..2 {
         for (slurmctld, release) in [(&mut older, "24.11"), (&mut newer.slurmctld, "26.05")] {
             slurmctld.start().unwrap();
@@ -67,7 +67,7 @@ fn of_a_pair_of_24_11_and_26_05_each_is_spoken_to_with_its_own_number() {
     let conf = newer.changed("pair.conf", primary, &pair).unwrap();
     older.start().unwrap();
     newer.slurmctld.start().unwrap();
-    let mut reader = Reader::native(&folder, &conf, LIMIT, &[]);
+    let mut reader = Reader::native(&conf, LIMIT);
     expect(&mut reader, "26.05");
     let mut known = None;
     for turn in 0..4 {

@@ -63,7 +63,7 @@ fn reader(folder: &Folder, slurm: &Slurm, port: u16) -> Reader {
     .unwrap();
     let known = known.replace(&slurm.slurmctld_port.to_string(), &port.to_string());
     fs::write(&numbers, known).unwrap();
-    Reader::native(folder, &conf, 60, &["--remember", &numbers.display().to_string()])
+    Reader::knowing(Some(&numbers), &conf, 60)
 }
 
 /// slurmctld itself listens on 127.0.0.1 alone, as everything of a sandbox.
@@ -79,7 +79,7 @@ fn a_controller_with_an_address_of_ipv6_is_asked_where_slurm_conf_enables_it() {
     let conf = folder.path().join("six.conf");
     for (word, is_enabled) in [("NoInAddrAny,EnableIPv6", true), ("NoInAddrAny", false)] {
         fs::write(&conf, text.replace("NoInAddrAny,NoCtldInAddrAny", word)).unwrap();
-        let mut reader = Reader::native(&folder, &conf, 30, &[]);
+        let mut reader = Reader::native(&conf, 30);
         if is_enabled {
             assert!(reader.reading().statistics.is_some());
         } else {
@@ -91,8 +91,7 @@ fn a_controller_with_an_address_of_ipv6_is_asked_where_slurm_conf_enables_it() {
 #[test]
 fn a_thousand_replies_cut_or_changed_anywhere_give_no_wrong_figure() {
     let (folder, slurm) = controller();
-    let numbers = folder.path().join("numbers").display().to_string();
-    let mut first = Reader::native(&folder, slurm.conf(), 10, &["--remember", &numbers]);
+    let mut first = Reader::knowing(Some(&folder.path().join("numbers")), slurm.conf(), 10);
     // Then each reading is one request.
     first.settle();
     // Before it no hash of the body is signed, and after it nothing is.

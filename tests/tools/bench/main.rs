@@ -99,10 +99,9 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         (&format!("slurm-graphite, {points} points to carbon-cache"), &memory, Own),
         ("the same over TLS, to a stunnel in front of it", &tls, Own),
         ("**both together**", &memory, Both),
-        ("slurm-graphite-native-reader", &native, Child),
-        ("**the daemon and it**", &native, Both),
         ("both, with the queue on disk", &durable, Both),
         (&format!("the same, `resend_window = \"{WINDOW}s\"`, full"), &window, Both),
+        ("**the daemon with `reader = \"native\"`**", &native, Own),
         ("a loop in Python with libslurm and pickle, as with PySlurm", &pyslurm, Own),
         ("forking sdiag, sdiag alone", &fork, Child),
         ("forking sdiag and parsing it in Python", &fork, Own),
@@ -112,7 +111,7 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
         ("the C loop", &floor),
         ("libslurm's reader and the daemon", &memory),
         ("with the queue on disk", &durable),
-        ("the native reader and the daemon", &native),
+        ("the daemon with the native reader", &native),
     ]))?;
     let of_floor = |costs| ratio((costs, Both), (&floor, Own));
     Ok(above([

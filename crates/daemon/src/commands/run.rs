@@ -137,7 +137,7 @@ impl Daemon {
             "slurm-graphite has started"
         );
         tell_missing_conf(&config.slurm);
-        let readers = ReaderMemory::new(config.queue.dir.as_deref());
+        let readers = ReaderMemory::of_daemon();
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
             grid: Grid::new(config.interval, clock::now()),

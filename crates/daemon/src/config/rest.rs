@@ -37,10 +37,18 @@ impl RestSettings {
             if self.user.is_some() || self.ca_file.is_some() || self.insecure {
                 problems.add("slurm.rest", "is missing, but user, ca_file or insecure is set");
             }
-            if self.token_file.is_some() && matches!(reader, ReaderChoice::Auto | ReaderChoice::Libslurm) {
+            let is_native = *reader == ReaderChoice::Native;
+            let other = match is_native {
+                true => "reader = \"native\" needs munge or sackd",
+                false => "libslurm takes a token from SLURM_JWT",
+            };
+            if self.token_file.is_some() {
+                problems.add("slurm.token_file", format!("can only be used with rest; {other}"));
+            }
+            if is_native && std::env::var_os("SLURM_JWT").is_some() {
                 problems.add(
-                    "slurm.token_file",
-                    "can only be used with rest or reader = \"native\"; libslurm takes a token from SLURM_JWT",
+                    "slurm.reader",
+                    "\"native\" cannot use the token in SLURM_JWT: unset it, or use rest",
                 );
             }
             return;
@@ -89,8 +97,8 @@ mod tests {
             ("rest = \"unix:/s\"\nfollow = \"slurmctld\"", "slurm.follow: cannot be used with slurm.rest"),
             ("follow = \"me\"", "line 2: slurm.follow: \"me\" is not \"slurmctld\""),
             ("rest = \"https://h\"", "slurm.token_file: is missing"),
-            ("token_file = \"/t\"", "slurm.token_file: can only be used with rest or"),
-            ("token_file = \"/t\"\nreader = \"native\"", ""),
+            ("token_file = \"/t\"", "slurm.token_file: can only be used with rest; libslurm"),
+            ("token_file = \"/t\"\nreader = \"native\"", "with rest; reader = \"native\" needs munge"),
             ("user = \"u\"", "slurm.rest: is missing"),
             ("rest = \"unix:/s\"\nreader = \"native\"", "slurm.reader: cannot be used with slurm.rest"),
             ("rest = \"unix:/s\"\nreader = \"/r\"", ""),

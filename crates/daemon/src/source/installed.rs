@@ -8,21 +8,22 @@ use super::locate::{self, ReaderKind};
 use super::process::Process;
 use crate::config::SlurmSettings;
 
-/// A reader program.
+/// A reader.
 #[derive(Debug)]
 pub(crate) struct InstalledReader {
-    pub(crate) program: PathBuf,
+    /// Its program, or that it is in this one.
+    pub(crate) program: String,
     /// What it asks, in words.
     pub(crate) asks: String,
-    /// The daemon would start this one.
+    /// The daemon would use this one.
     pub(crate) is_used: bool,
 }
 
-/// All of them, in the order in which the daemon tries them; the error says why it would start none.
+/// All of them, the programs in the order in which the daemon tries them; the error says why it would use none.
 pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Option<locate::NoReader>) {
-    let (candidates, mut missing) = match locate::readers(slurm) {
+    let ((candidates, is_native), mut missing) = match locate::readers(slurm) {
         Ok(candidates) => (candidates, None),
-        Err(error) => (Vec::new(), Some(error)),
+        Err(error) => (<(Vec<PathBuf>, bool)>::default(), Some(error)),
     };
     let mut programs = locate::installed();
     programs
@@ -32,8 +33,13 @@ pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Opt
         let version = Process::version(&program).await;
         let is_used = !is_found && version.is_some() && candidates.contains(&program);
         is_found |= is_used;
-        readers.push(InstalledReader { asks: asks(&program, version.as_deref()), program, is_used });
+        let (asks, program) = (asks(&program, version.as_deref()), program.display().to_string());
+        readers.push(InstalledReader { program, asks, is_used });
     }
+    let asks = format!("statistics only, slurmctld of Slurm 20.11 to {}", newest());
+    let is_used = is_native && !is_found;
+    is_found |= is_used;
+    readers.push(InstalledReader { program: "native, in this program".to_owned(), asks, is_used });
     if !is_found && missing.is_none() {
         let tried = ["each of those above was tried".to_owned()];
         missing = Some(locate::NoReader::unfit(&tried, &locate::installed_libraries()));
@@ -41,13 +47,14 @@ pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Opt
     (readers, missing)
 }
 
+fn newest() -> String {
+    LIBRARIES.last().map_or_else(String::new, |(_, newest)| newest.to_string())
+}
+
 /// `version` is what a reader says about itself; without its libslurm it says nothing, and its name must do.
 fn asks(program: &Path, version: Option<&str>) -> String {
-    let newest = LIBRARIES.last().map_or_else(String::new, |(_, newest)| newest.to_string());
-    match ReaderKind::named(program) {
-        ReaderKind::Libslurm => {}
-        ReaderKind::Native => return format!("statistics only, slurmctld of Slurm 20.11 to {newest}"),
-        ReaderKind::Rest => return format!("slurmrestd of Slurm 22.05 to {newest}"),
+    if ReaderKind::named(program) == ReaderKind::Rest {
+        return format!("slurmrestd of Slurm 22.05 to {}", newest());
     }
     let said: Option<Release> = version.and_then(|version| version.rsplit(' ').next()?.parse().ok());
     let named =

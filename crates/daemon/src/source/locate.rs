@@ -9,10 +9,11 @@ use super::conf;
 use crate::config::{ReaderChoice, SlurmSettings};
 
 const NAME: &str = "slurm-graphite-reader";
-const NATIVE_NAME: &str = "slurm-graphite-native-reader";
 /// The one of slurmrestd.
 const REST_NAME: &str = "slurm-graphite-rest-reader";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
+/// Below the prefix of an installation.
+const LIBEXEC: &str = "libexec/slurm-graphite";
 /// How long the search may take: file systems over the network are slow, and may hang.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -38,7 +39,7 @@ pub(crate) enum ReaderKind {
     /// slurmctld, by libslurm.
     #[default]
     Libslurm,
-    /// slurmctld, in its own protocol: only the statistics.
+    /// slurmctld, in its own protocol, by this process: only the statistics.
     Native,
     /// slurmrestd.
     Rest,
@@ -54,7 +55,6 @@ impl ReaderKind {
     pub(super) fn named(program: &Path) -> Self {
         match program.file_name() {
             Some(name) if name == REST_NAME => Self::Rest,
-            Some(name) if name == NATIVE_NAME => Self::Native,
             _ => Self::Libslurm,
         }
     }
@@ -184,6 +184,8 @@ fn numbered(
 pub(super) struct LocatedReaders {
     /// The programs to try, in that order.
     pub(super) programs: Vec<PathBuf>,
+    /// If none of them fits, the native reader is used.
+    pub(super) is_native: bool,
     /// N of every libslurm.so.N.
     pub(super) sonames: Vec<u32>,
     /// What changes when a libslurm or a reader of one is installed.
@@ -196,8 +198,8 @@ pub(super) async fn locate_readers(slurm: &SlurmSettings) -> Result<LocatedReade
         (slurm.clone(), (&slurm.reader, &slurm.conf, slurm.follow, slurm.rest.endpoint.is_some()));
     let question = format!("{sought:?}");
     let search = move || {
-        let (programs, sonames) = (readers(&slurm)?, installed_libraries());
-        Ok(LocatedReaders { programs, sonames, signs: signs_of_libslurm() })
+        let ((programs, is_native), sonames) = (readers(&slurm)?, installed_libraries());
+        Ok(LocatedReaders { programs, is_native, sonames, signs: signs_of_libslurm() })
     };
     let located = waiting_threads::ask("installed readers", &question, PATIENCE, search).await;
     located.unwrap_or_else(|error| Err(NoReader::Unsearched(error)))
@@ -208,28 +210,26 @@ pub(super) fn installed_libraries() -> Vec<u32> {
     libraries(&loaders_path())
 }
 
-/// The programs to try, in that order: the newest libslurm first, and the native one where no libslurm has a reader.
-pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
+/// The programs to try, in that order, the newest libslurm first; and whether the native reader is used where none fits.
+pub(super) fn readers(slurm: &SlurmSettings) -> Result<(Vec<PathBuf>, bool), NoReader> {
     let folders = folders();
-    let one = |name| one_in(name, &folders).into_iter();
-    let (name, found): (_, Vec<PathBuf>) = match &slurm.reader {
-        ReaderChoice::Program(program) => return Ok(vec![program.clone()]),
-        _ if slurm.rest.endpoint.is_some() => (REST_NAME, one(REST_NAME).collect()),
-        ReaderChoice::Native => (NATIVE_NAME, one(NATIVE_NAME).collect()),
-        ReaderChoice::Auto if may_be_native(slurm) => {
-            (NAME, found_in(&folders).into_iter().chain(one(NATIVE_NAME)).collect())
+    let (name, found, is_native) = match &slurm.reader {
+        ReaderChoice::Program(program) => return Ok((vec![program.clone()], false)),
+        _ if slurm.rest.endpoint.is_some() => {
+            (REST_NAME, one_in(REST_NAME, &folders).into_iter().collect(), false)
         }
-        ReaderChoice::Auto | ReaderChoice::Libslurm => (NAME, found_in(&folders)),
+        ReaderChoice::Native => (NAME, Vec::new(), true),
+        ReaderChoice::Auto => (NAME, found_in(&folders), may_be_native(slurm)),
+        ReaderChoice::Libslurm => (NAME, found_in(&folders), false),
     };
-    if !found.is_empty() {
-        return Ok(found);
+    if is_native || !found.is_empty() {
+        return Ok((found, is_native));
     }
     let advice = match name {
         NAME => match &*installed_libraries() {
             [] => format!("this host has no libslurm either: install Slurm's, then {}", install(&[])),
             sonames => install(sonames),
         },
-        NATIVE_NAME => "install the package slurm-graphite again".to_owned(),
         _ => format!("install the package {name}"),
     };
     let folders: Vec<_> = folders.iter().map(|folder| folder.to_string_lossy()).collect();
@@ -246,18 +246,17 @@ fn may_be_native(slurm: &SlurmSettings) -> bool {
     !slurm.follow && std::env::var_os("SLURM_JWT").is_none() && has_conf()
 }
 
-/// Every reader that is installed: of libslurm, the newest first, the native one, and that of slurmrestd.
+/// Every reader that is installed: of libslurm, the newest first, and that of slurmrestd.
 pub(super) fn installed() -> Vec<PathBuf> {
     let folders = folders();
-    let others = [NATIVE_NAME, REST_NAME].into_iter().filter_map(|name| one_in(name, &folders));
-    found_in(&folders).into_iter().chain(others).collect()
+    found_in(&folders).into_iter().chain(one_in(REST_NAME, &folders)).collect()
 }
 
 fn signs_of_libslurm() -> Vec<PathBuf> {
     let path = loaders_path();
     let loaders = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
     // Not this program's own folder, such as /usr/bin, which changes with each package.
-    let readers = folders().into_iter().filter(|folder| folder.join(NATIVE_NAME).is_file());
+    let readers = folders().into_iter().filter(|folder| folder.ends_with(LIBEXEC));
     loaders.chain(["/etc/ld.so.cache".into()]).chain(readers).collect()
 }
 
@@ -273,7 +272,7 @@ pub(super) fn number(program: &Path) -> Option<u32> {
 /// Beside this program, where it was built; in libexec below the same prefix, where it was installed.
 fn folders() -> Vec<PathBuf> {
     let own = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
-    let installed = own.as_deref().and_then(Path::parent).map(|prefix| prefix.join("libexec/slurm-graphite"));
+    let installed = own.as_deref().and_then(Path::parent).map(|prefix| prefix.join(LIBEXEC));
     let mut folders: Vec<PathBuf> = own.into_iter().chain(installed).collect();
     if !folders.iter().any(|folder| folder == Path::new(PACKAGED)) {
         folders.push(PACKAGED.into());

@@ -18,7 +18,6 @@ use tokio::time::{sleep, timeout};
 use super::child::{Pipes, ReaderChild};
 use super::locate::ReaderKind;
 use super::stderr::{LastLines, LoggedLines, Stderr};
-use crate::printable::printable;
 
 /// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -189,13 +188,7 @@ impl Process {
                 }
                 Ok(Answer::Reading(reading))
             }
-            Answer::Failure(mut failure) if failure.id == request.id => {
-                for text in [&mut failure.call, &mut failure.text] {
-                    *text = printable(text).into_owned();
-                }
-                failure.advice = failure.advice.map(|advice| printable(&advice).into());
-                Ok(Answer::Failure(failure))
-            }
+            Answer::Failure(failure) if failure.id == request.id => Ok(Answer::Failure(failure)),
             hello @ Answer::Hello(_) => Ok(hello),
             _ => Err(ProcessError::Nonsense("a response to another request".to_owned())),
         }

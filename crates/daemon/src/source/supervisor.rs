@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use carbon::Backoff;
-use slurm_snapshot::{Answer, ReplyKind, Request};
+use slurm_snapshot::{Answer, Release, ReplyKind, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -20,10 +20,18 @@ use super::stderr::{LastLines, LoggedLines};
 use super::{Outcome, Question, ReaderMemory, ReaderStatus, SourceError};
 use crate::clock::or_never;
 use crate::config::{ReaderChoice, SlurmSettings};
+use crate::printable::printable;
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
 /// controller may have moved.
 const STALE_AFTER: Duration = Duration::from_secs(60);
+
+/// What is asked.
+enum ActiveReader {
+    Process(Box<Process>),
+    /// That of [`ReaderMemory`].
+    Native,
+}
 
 /// The task: owner of at most one reader.
 pub(super) struct ReaderSupervisor {
@@ -32,7 +40,7 @@ pub(super) struct ReaderSupervisor {
     start_deadline: Duration,
     memory: ReaderMemory,
     status: watch::Sender<ReaderStatus>,
-    reader: Option<Process>,
+    reader: Option<ActiveReader>,
     conf: ConfWatch,
     /// While the native reader is used only because no libslurm has a reader: where one would appear.
     libslurm: Option<ConfWatch>,
@@ -93,7 +101,7 @@ impl ReaderSupervisor {
             let pause_end = self.pause.as_ref().map(|pause| pause.until);
             let event = tokio::select! {
                 question = asked.recv() => ReaderEvent::Asked(question),
-                error = or_never(self.reader.as_mut().map(Process::until_ended)) => ReaderEvent::Gone(error),
+                error = or_never(self.process().map(Process::until_ended)) => ReaderEvent::Gone(error),
                 () = or_never(pause_end.map(sleep_until)) => ReaderEvent::PauseOver,
             };
             match event {
@@ -130,10 +138,16 @@ impl ReaderSupervisor {
         self.notice_changed_conf(&request).await;
         self.notice_libslurm().await;
         self.notice_stale();
-        let deadline = self.slurm.timeout;
+        let timeout = self.slurm.timeout;
         self.id = self.id.wrapping_add(1);
         let request = Request { id: self.id, ..request };
-        let answer = self.ready().await?.ask(&request, deadline).await;
+        let answer = match self.ready().await? {
+            ActiveReader::Process(process) => process.ask(&request, timeout).await,
+            ActiveReader::Native => {
+                let conf = self.slurm.conf.as_deref();
+                Ok(self.memory.native.answer(conf, &request, gives_up_after(timeout)).await)
+            }
+        };
         match answer {
             Ok(Answer::Reading(reading)) => {
                 self.backoff.reset();
@@ -141,10 +155,14 @@ impl ReaderSupervisor {
                 self.troubled = false;
                 Ok(reading)
             }
-            Ok(Answer::Failure(failure)) => {
+            Ok(Answer::Failure(mut failure)) => {
                 self.unanswered_since.get_or_insert_with(Instant::now);
-                let said = match &self.reader {
-                    Some(reader) => reader.said().await,
+                for text in [&mut failure.call, &mut failure.text] {
+                    *text = printable(text).into_owned();
+                }
+                failure.advice = failure.advice.map(|advice| printable(&advice).into());
+                let said = match self.process() {
+                    Some(process) => process.said().await,
                     None => LastLines::default(),
                 };
                 Err(SourceError::Refused(failure, said))
@@ -156,8 +174,15 @@ impl ReaderSupervisor {
         }
     }
 
+    fn process(&mut self) -> Option<&mut Process> {
+        match &mut self.reader {
+            Some(ActiveReader::Process(process)) => Some(process),
+            Some(ActiveReader::Native) | None => None,
+        }
+    }
+
     /// The reader, started if need be.
-    async fn ready(&mut self) -> Result<&mut Process, SourceError> {
+    async fn ready(&mut self) -> Result<&mut ActiveReader, SourceError> {
         let reader = match self.reader.take() {
             Some(reader) => reader,
             None => self.start_another().await?,
@@ -165,7 +190,7 @@ impl ReaderSupervisor {
         Ok(self.reader.insert(reader))
     }
 
-    async fn start_another(&mut self) -> Result<Process, SourceError> {
+    async fn start_another(&mut self) -> Result<ActiveReader, SourceError> {
         if let Some(pause) = &self.pause {
             return Err(SourceError::Resting(Arc::clone(&pause.error)));
         }
@@ -178,7 +203,7 @@ impl ReaderSupervisor {
         self.start().await.map_err(|error| self.lose_reader(error))
     }
 
-    async fn start(&mut self) -> Result<Process, SourceError> {
+    async fn start(&mut self) -> Result<ActiveReader, SourceError> {
         let located = locate::locate_readers(&self.slurm).await?;
         let mut unfit = Vec::new();
         for program in &located.programs {
@@ -189,26 +214,22 @@ impl ReaderSupervisor {
                 Ok(reader) => {
                     let (path, pid, release) = (program.display(), Some(reader.child.pid), reader.release);
                     let whose = match (kind, release) {
-                        (ReaderKind::Native, _) => "slurmctld's own protocol".to_owned(),
                         (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
-                        (ReaderKind::Libslurm, None) => "an unknown release of Slurm".to_owned(),
-                        (ReaderKind::Libslurm, Some(release)) => format!("Slurm {release}"),
+                        (_, None) => "an unknown release of Slurm".to_owned(),
+                        (_, Some(release)) => format!("Slurm {release}"),
                     };
-                    self.watch_libslurm(kind, &unfit, &located).await;
+                    self.libslurm = None;
                     let last = self.program.replace(program.clone());
                     let again = u64::from(last.is_some());
                     self.memory.restarts.fetch_add(again, Ordering::Relaxed);
-                    self.status.send_modify(|status| {
-                        status.restarts += again;
-                        (status.pid, status.last) = (pid, Some((kind, release)));
-                    });
+                    self.note_start(kind, release, pid, again);
                     // Of another libslurm, it is the sign of an upgrade.
                     if self.troubled && last.as_ref() == Some(program) {
                         debug!(reader = %path, pid, "reader started again for {whose}");
                     } else {
                         info!(reader = %path, pid, "reader started for {whose}");
                     }
-                    return Ok(reader);
+                    return Ok(ActiveReader::Process(Box::new(reader)));
                 }
                 // The dynamic loader's answer: this host has another libslurm.
                 Err(ProcessError::Unloadable(text)) => unfit.push(format!("{}: {text}", program.display())),
@@ -219,7 +240,23 @@ impl ReaderSupervisor {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(locate::NoReader::unfit(&unfit, &located.sonames).into())
+        if !located.is_native {
+            return Err(locate::NoReader::unfit(&unfit, &located.sonames).into());
+        }
+        self.watch_libslurm(&unfit, &located).await;
+        self.memory.native.forget_conf().await;
+        if self.status.borrow().kind() != Some(ReaderKind::Native) {
+            info!("slurmctld is asked in its own protocol, without libslurm");
+        }
+        self.note_start(ReaderKind::Native, None, None, 0);
+        Ok(ActiveReader::Native)
+    }
+
+    fn note_start(&self, kind: ReaderKind, release: Option<Release>, pid: Option<u32>, again: u64) {
+        self.status.send_modify(|status| {
+            status.restarts = status.restarts.saturating_add(again);
+            (status.pid, status.last) = (pid, Some((kind, release)));
+        });
     }
 
     /// Drops the reader and pauses; returns the error that requests get until then.
@@ -233,9 +270,9 @@ impl ReaderSupervisor {
     }
 
     /// Begins to look for a libslurm that has a reader, if the native one is used for lack of it.
-    async fn watch_libslurm(&mut self, kind: ReaderKind, unfit: &[String], located: &LocatedReaders) {
+    async fn watch_libslurm(&mut self, unfit: &[String], located: &LocatedReaders) {
         let was_watched = self.libslurm.take().is_some();
-        if kind != ReaderKind::Native || self.slurm.reader != ReaderChoice::Auto {
+        if self.slurm.reader != ReaderChoice::Auto {
             return;
         }
         if !was_watched && !unfit.is_empty() {
@@ -260,12 +297,9 @@ impl ReaderSupervisor {
         let conf = ("--conf", path(conf));
         let token_file = ("--token-file", path(&rest.token_file));
         // It gives up before it would be killed.
-        let timeout = ("--timeout", Some((timeout.as_secs_f64() * 0.9).to_string().into()));
+        let timeout = ("--timeout", Some(gives_up_after(*timeout).as_secs_f64().to_string().into()));
         let flags = match kind {
-            ReaderKind::Libslurm => vec![conf],
-            ReaderKind::Native => {
-                vec![conf, timeout, token_file, ("--remember", path(&self.memory.numbers))]
-            }
+            ReaderKind::Libslurm | ReaderKind::Native => vec![conf],
             ReaderKind::Rest => vec![
                 ("--rest", rest.endpoint.as_ref().map(|endpoint| endpoint.to_string().into())),
                 timeout,
@@ -314,6 +348,11 @@ impl ReaderSupervisor {
         self.pause = None;
         self.status.send_modify(|status| status.pid = None);
     }
+}
+
+/// When a reader that has a deadline of its own gives a request up.
+fn gives_up_after(timeout: Duration) -> Duration {
+    timeout.mul_f64(0.9)
 }
 
 impl Drop for ReaderSupervisor {

@@ -90,7 +90,6 @@ fn the_bill_of_materials_names_every_part_with_its_licence_and_no_path_of_the_bu
     for (program, part) in [
         ("slurm-graphite", "tokio"),
         ("slurm-graphite-reader", "serde_json"),
-        ("slurm-graphite-native-reader", "serde_json"),
         ("slurm-graphite-rest-reader", "ring"),
     ] {
         let file = artefact(&format!("/{program}.cdx.json")).unwrap();

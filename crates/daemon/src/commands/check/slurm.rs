@@ -25,7 +25,7 @@ const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
 const PATIENCE: Duration = Duration::from_secs(2);
 /// SLURM_PROTOCOL_AUTHENTICATION_ERROR
 const NO_CREDENTIAL: i32 = 1007;
-const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf, and token_file)";
+const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
 
 /// What was read of slurm.conf.
 struct SlurmConf {
@@ -47,12 +47,10 @@ fn holds_up(munge: &Munge) -> bool {
 
 /// Returns the reading that slurmctld gave.
 pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Reading> {
-    let Some(mut conf) = slurm_conf(config, report).await else {
+    let Some(conf) = slurm_conf(config, report).await else {
         report.add(CheckLine::unknown("munge, slurmctld: not asked, because there is no slurm.conf"));
         return None;
     };
-    // A token takes its place; with slurmrestd this is not run.
-    conf.munge &= config.slurm.rest.token_file.is_none();
     let munge = if conf.munge { Some(ask_munge(&conf.socket).await) } else { None };
     if config.slurm.reader != ReaderChoice::Native && conf.certain && holds_up(&munge) {
         report.add(munge_alone(&conf, &munge));

@@ -212,9 +212,10 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
     let kind = entry.kind.as_deref().filter(|kind| *kind != "libslurm");
     let role = format!("{}{}", entry.role, kind.map_or_else(String::new, |kind| format!(", {kind}")));
     match entry.pid {
-        Some(pid) if kind == Some("native") && entry.role != "statistics" => {
-            (Mark::Wrong, format!("{role}, process {pid}{restarts}: it can read only the statistics"))
+        _ if kind == Some("native") && entry.role != "statistics" => {
+            (Mark::Wrong, format!("{role}: it can read only the statistics"))
         }
+        _ if kind == Some("native") => (Mark::Good, format!("{role}, in the daemon's process")),
         Some(pid) => (Mark::Good, format!("{role}{release}, process {pid}{restarts}")),
         None => (Mark::Note, format!("{role}: none now{restarts}")),
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::conf_lines::{ConfError, ConfFiles};
 use crate::munge::Munge;
+use crate::sackd;
 
 /// `SLURMCTLD_PORT`.
 const PORT: u16 = 6817;
@@ -38,8 +39,8 @@ pub(crate) struct Controller {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AuthType {
     Munge(Munge),
-    /// `auth/slurm`, with tokens of sackd.
-    Slurm,
+    /// `auth/slurm`, with tokens of sackd, which may listen at these sockets.
+    Slurm(Vec<PathBuf>),
 }
 
 /// What the file says.
@@ -49,8 +50,6 @@ pub(crate) struct SlurmConf {
     /// The first and the last port.
     pub(crate) ports: (u16, u16),
     pub(crate) auth: AuthType,
-    /// Whether `AuthAltTypes` has `auth/jwt`.
-    pub(crate) allows_tokens: bool,
     pub(crate) cluster: Option<String>,
     /// SlurmUser: a name or a number.
     pub(crate) user: String,
@@ -112,13 +111,13 @@ impl Raw {
                 "TLSType={tls}: this reader does not speak TLS. Use libslurm's reader, or slurmrestd"
             ));
         }
+        let cluster = self.value("clustername").map(str::to_ascii_lowercase).filter(|name| !name.is_empty());
         let auth = match plugin(self.value("authtype").unwrap_or("munge"), "auth") {
             "munge" => AuthType::Munge(munge(self.value("authinfo").unwrap_or_default())),
-            "slurm" => AuthType::Slurm,
+            "slurm" => AuthType::Slurm(sackd::sockets(cluster.as_deref())),
             other => {
                 return Err(format!(
-                    "AuthType={other}: this reader knows auth/munge, auth/slurm, and auth/jwt with a token. Use libslurm's \
-                     reader"
+                    "AuthType={other}: the native reader knows auth/munge and auth/slurm. Use libslurm's reader, or slurmrestd"
                 ));
             }
         };
@@ -132,8 +131,7 @@ impl Raw {
             controllers,
             ports,
             auth,
-            allows_tokens: self.has("authalttypes", "auth/jwt"),
-            cluster: self.value("clustername").map(str::to_ascii_lowercase).filter(|name| !name.is_empty()),
+            cluster,
             user: self.value("slurmuser").unwrap_or("root").to_owned(),
             ipv4: !self.has("communicationparameters", "DisableIPv4"),
             ipv6: self.has("communicationparameters", "EnableIPv6"),

@@ -5,10 +5,11 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::slice;
 use std::time::Instant;
 
+use crate::local_socket::LocalSocket;
 use crate::pack::{Short, Unpack, packed_length, packed_text};
-use crate::timed::Timed;
 
 const MAGIC: u32 = 0x0060_6d4b;
 const VERSION: u8 = 4;
@@ -59,8 +60,9 @@ pub(crate) struct Decoded {
 
 impl Munge {
     /// A new credential with this payload, which only `restricted_to` can decode; without its NUL.
-    pub(crate) fn encode(
+    pub(crate) async fn encode(
         &self,
+        socket: &mut LocalSocket,
         payload: &[u8],
         restricted_to: Option<u32>,
         deadline: Instant,
@@ -68,7 +70,7 @@ impl Munge {
         let numbers = [self.ttl, restricted_to.unwrap_or(ANY), ANY].map(u32::to_be_bytes);
         let length = packed_length(payload.len());
         let body = [&DEFAULTS, numbers.as_flattened(), &length, payload].concat();
-        let answer = self.exchange(ENCODE, ENCODED, &body, deadline)?;
+        let answer = self.exchange(socket, [ENCODE, ENCODED], &body, deadline).await?;
         let mut answer = Unpack(&answer);
         check(&mut answer)?;
         let credential = answer.block()?;
@@ -80,8 +82,14 @@ impl Munge {
     }
 
     /// What is in a credential, which has no NUL.
-    pub(crate) fn decode(&self, credential: &[u8], deadline: Instant) -> Result<Decoded, MungeError> {
-        let answer = self.exchange(DECODE, DECODED, &packed_text(credential), deadline)?;
+    pub(crate) async fn decode(
+        &self,
+        socket: &mut LocalSocket,
+        credential: &[u8],
+        deadline: Instant,
+    ) -> Result<Decoded, MungeError> {
+        let body = packed_text(credential);
+        let answer = self.exchange(socket, [DECODE, DECODED], &body, deadline).await?;
         let mut answer = Unpack(&answer);
         check(&mut answer)?;
         let _ciphers = answer.bytes(3)?;
@@ -97,19 +105,25 @@ impl Munge {
         if answer.is_at_end() { Ok(Decoded { uid, payload }) } else { Err(MungeError::Format) }
     }
 
-    /// Sends a message of one type and returns the body of the answer.
-    fn exchange(&self, send: u8, expect: u8, body: &[u8], deadline: Instant) -> Result<Vec<u8>, MungeError> {
-        let mut munged = Timed::unix(&self.socket, deadline)?;
+    /// Sends a message of the first type and returns the body of the answer, which has the second.
+    async fn exchange(
+        &self,
+        socket: &mut LocalSocket,
+        [send, expect]: [u8; 2],
+        body: &[u8],
+        deadline: Instant,
+    ) -> Result<Vec<u8>, MungeError> {
+        let mut munged = socket.connect(slice::from_ref(&self.socket), deadline).await?;
         let length = packed_length(body.len());
-        munged.send(&[&MAGIC.to_be_bytes()[..], &[VERSION, send, 0], &length, body].concat())?;
-        let header = munged.exactly(11)?;
+        munged.send(&[&MAGIC.to_be_bytes()[..], &[VERSION, send, 0], &length, body].concat()).await?;
+        let header = munged.exactly(11).await?;
         let mut header = Unpack(&header);
         let (magic, version, kind, _retries) = (header.u32()?, header.u8()?, header.u8()?, header.u8()?);
         let length = header.u32()?;
         if (magic, version, kind) != (MAGIC, VERSION, expect) || length > MOST {
             return Err(MungeError::Format);
         }
-        Ok(munged.exactly(usize::try_from(length).map_err(|_| MungeError::Format)?)?)
+        Ok(munged.exactly(usize::try_from(length).map_err(|_| MungeError::Format)?).await?)
     }
 }
 

@@ -34,19 +34,19 @@ fn defaults_are_slurms() {
     let conf = of("SlurmctldHost=a\n").unwrap();
     let munge = Munge { socket: "/run/munge/munge.socket.2".into(), ttl: 0 };
     assert_eq!((conf.ports, conf.auth, conf.user.as_str()), ((6817, 6817), AuthType::Munge(munge), "root"));
-    assert_eq!((conf.ipv4, conf.ipv6, conf.allows_tokens, conf.cluster), (true, false, false, None));
+    assert_eq!((conf.ipv4, conf.ipv6, conf.cluster), (true, false, None));
 }
 
 #[test]
 fn ports_and_socket_and_words() {
     let conf = of("SlurmctldHost=a\nSlurmctldPort=6820-6830\nAuthInfo=cred_expire=3,socket=/x/sock,ttl=30\nClusterName=Big\n\
-                   AuthAltTypes=auth/none,auth/jwt\nCommunicationParameters=NoInAddrAny,enableipv6,DisableIPv4\nSlurmUser=slurm\n")
+                   CommunicationParameters=NoInAddrAny,enableipv6,DisableIPv4\nSlurmUser=slurm\n")
     .unwrap();
     assert_eq!(
         (conf.ports, conf.cluster.as_deref(), conf.user.as_str()),
         ((6820, 6830), Some("big"), "slurm")
     );
-    assert_eq!((conf.ipv4, conf.ipv6, conf.allows_tokens), (false, true, true));
+    assert_eq!((conf.ipv4, conf.ipv6), (false, true));
     assert_eq!(conf.auth, AuthType::Munge(Munge { socket: "/x/sock".into(), ttl: 30 }));
     let old = of("SlurmctldHost=a\nAuthInfo=/old/sock\n").unwrap();
     assert_eq!(old.auth, AuthType::Munge(Munge { socket: "/old/sock".into(), ttl: 0 }));
@@ -62,6 +62,7 @@ fn what_it_cannot_do_is_said_with_what_helps() {
         ("TLSType=s2n", "libslurm"),
         ("AuthType=auth/none", "libslurm"),
         ("AuthType=auth/kerberos", "libslurm"),
+        ("AuthType=auth/jwt", "slurmrestd"),
     ] {
         let error = of(&format!("SlurmctldHost=a\n{line}\n")).unwrap_err();
         assert!(error.contains(helps) && error.contains(line.split('=').next().unwrap()), "{error}");

@@ -37,7 +37,6 @@ pub(crate) const MOST: usize = 1 << 20;
 #[repr(u32)]
 pub(crate) enum Plugin {
     Munge = 101,
-    Jwt = 102,
     Slurm = 103,
 }
 
@@ -67,8 +66,6 @@ fn kangaroo_twelve(message: &[u8], customization: &[u8]) -> [u8; 32] {
 pub(crate) fn request(number: u16, plugin: Plugin, credential: &[u8]) -> Vec<u8> {
     // No flags, and before 22.05 no index.
     let flags: &[u8] = if number < FIRST_WITH_K12 { &[0; 4] } else { &[0; 2] };
-    // The user is in a token.
-    let user: &[u8] = if plugin == Plugin::Jwt { &[0; 4] } else { &[] };
     let bytes = [
         &(number << 8).to_be_bytes(),
         flags,
@@ -78,7 +75,6 @@ pub(crate) fn request(number: u16, plugin: Plugin, credential: &[u8]) -> Vec<u8>
         &[0; 6],
         &(plugin as u32).to_be_bytes(),
         &packed_text(credential),
-        user,
         &GET,
     ]
     .concat();
@@ -134,13 +130,10 @@ impl<'a> Message<'a> {
         if flags & NO_CREDENTIAL == 0 {
             let plugin = rest.u32()?;
             let text = rest.block()?;
-            if plugin == Plugin::Munge as u32 {
-                credential = Some(text.strip_suffix(b"\0").unwrap_or(text));
-            } else if plugin == Plugin::Jwt as u32 {
-                let _user = rest.block()?;
-            } else {
+            if plugin != Plugin::Munge as u32 {
                 return Err(Short);
             }
+            credential = Some(text.strip_suffix(b"\0").unwrap_or(text));
         }
         if rest.0.len() == length { Ok(Self { number, kind, credential, body: rest.0 }) } else { Err(Short) }
     }

@@ -1,72 +1,50 @@
-//! How this reader shows who it is, and how it checks who answers.
+//! How this program shows who it is, and how it checks who answers.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Instant;
 
-use reader_process::TokenFile;
-
+use crate::local_socket::LocalSocket;
 use crate::message::{Message, Plugin, request_hash};
 use crate::munge::{Munge, MungeError};
 use crate::problem::{Cause, NativeProblem};
 use crate::sackd;
-use crate::slurm_conf::{AuthType, SlurmConf};
+use crate::slurm_conf::AuthType;
 
-/// One way to show it.
-#[derive(Debug)]
-pub(crate) enum Identity<'a> {
-    Munge(&'a Munge),
-    /// The sockets at which sackd may listen.
-    Slurm(Vec<PathBuf>),
-    Token(&'a mut TokenFile),
-}
-
-impl<'a> Identity<'a> {
-    /// A token, if there is a file with one; else what slurm.conf says.
-    pub(crate) fn new(conf: &'a SlurmConf, token: Option<&'a mut TokenFile>) -> Self {
-        match (token, &conf.auth) {
-            (Some(token), _) => Self::Token(token),
-            (None, AuthType::Munge(munge)) => Self::Munge(munge),
-            (None, AuthType::Slurm) => Self::Slurm(sackd::sockets(conf.cluster.as_deref())),
-        }
-    }
-
+impl AuthType {
     /// A new credential for one request with this number, which only SlurmUser can use.
-    pub(crate) fn credential(
-        &mut self,
+    pub(crate) async fn credential(
+        &self,
+        socket: &mut LocalSocket,
         number: u16,
         slurm_user: Option<u32>,
         deadline: Instant,
     ) -> Result<(Plugin, Vec<u8>), NativeProblem> {
+        let hash = request_hash(number);
         match self {
             Self::Munge(munge) => {
-                let made = munge.encode(&request_hash(number), slurm_user, deadline);
+                let made = munge.encode(socket, &hash, slurm_user, deadline).await;
                 made.map(|text| (Plugin::Munge, text)).map_err(|error| of_munge(munge, error))
             }
-            Self::Slurm(sockets) => {
-                let made = sackd::token(sockets, number, &request_hash(number), slurm_user, deadline);
+            Self::Slurm(paths) => {
+                let made = sackd::token(socket, paths, number, &hash, slurm_user, deadline).await;
                 made.map(|text| (Plugin::Slurm, text)).map_err(|error| {
                     NativeProblem::new(cause(&error), format!("sackd's socket (sack.socket): {error}"))
                 })
-            }
-            Self::Token(file) => {
-                file.read().map_err(|text| NativeProblem::new(Cause::TokenFile, text))?;
-                let token = file.secret().unwrap_or_default().as_bytes();
-                Ok((Plugin::Jwt, token.to_vec()))
             }
         }
     }
 
     /// Whether a reply has a credential that can be checked; an error unless root or SlurmUser made it for this very reply.
     /// That is more than libslurm asks for.
-    pub(crate) fn check(
+    pub(crate) async fn check(
         &self,
+        socket: &mut LocalSocket,
         message: &Message<'_>,
         slurm_user: Option<u32>,
         deadline: Instant,
     ) -> Result<bool, NativeProblem> {
         let (Self::Munge(munge), Some(credential)) = (self, message.credential) else { return Ok(false) };
-        let decoded = munge.decode(credential, deadline).map_err(|error| match error {
+        let decoded = munge.decode(socket, credential, deadline).await.map_err(|error| match error {
             MungeError::Refused { .. } => {
                 let text = format!("the reply's credential is not valid here: {error}");
                 NativeProblem::new(Cause::Refused(None), text)
@@ -101,7 +79,6 @@ fn of_munge(munge: &Munge, error: MungeError) -> NativeProblem {
 }
 
 fn cause(error: &io::Error) -> Cause {
-    // A local socket whose queue is full says that it would block.
-    let is_late = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+    let is_late = error.kind() == io::ErrorKind::TimedOut;
     if is_late { Cause::CredentialTimeout } else { Cause::NoCredential }
 }

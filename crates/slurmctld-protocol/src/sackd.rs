@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use crate::local_socket::LocalSocket;
 use crate::pack::{Unpack, packed_length};
-use crate::timed::Timed;
 
 /// `SACK_CREATE`.
 const CREATE: u32 = 64_001;
@@ -25,34 +25,23 @@ pub(crate) fn sockets(cluster: Option<&str>) -> Vec<PathBuf> {
 }
 
 /// A token for a message with this hash, from the first socket that can be connected to.
-pub(crate) fn token(
-    sockets: &[PathBuf],
+pub(crate) async fn token(
+    socket: &mut LocalSocket,
+    paths: &[PathBuf],
     number: u16,
     hash: &[u8],
     restricted_to: Option<u32>,
     deadline: Instant,
 ) -> io::Result<Vec<u8>> {
-    let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for path in sockets {
-        match Timed::unix(path, deadline) {
-            Ok(sackd) => return ask(sackd, number, hash, restricted_to),
-            // What was first found wrong tells the most, unless there was nothing at all.
-            Err(error) if failure.kind() == io::ErrorKind::NotFound => failure = error,
-            Err(_) => {}
-        }
-    }
-    Err(failure)
-}
-
-fn ask(mut sackd: Timed, number: u16, hash: &[u8], restricted_to: Option<u32>) -> io::Result<Vec<u8>> {
+    let mut sackd = socket.connect(paths, deadline).await?;
     let user = restricted_to.unwrap_or(u32::MAX).to_be_bytes();
     // The length of itself, the type, the user and the hash with its length.
     let (all, own) = (packed_length(hash.len().saturating_add(16)), packed_length(hash.len()));
     let number = (number << 8).to_be_bytes();
-    sackd.send(&[&number[..], &all, &CREATE.to_be_bytes(), &user, &own, hash].concat())?;
-    let length = Unpack(&sackd.exactly(4)?).u32().ok().and_then(|length| usize::try_from(length).ok());
+    sackd.send(&[&number[..], &all, &CREATE.to_be_bytes(), &user, &own, hash].concat()).await?;
+    let length = Unpack(&sackd.exactly(4).await?).u32().ok().and_then(|length| usize::try_from(length).ok());
     let Some(length @ 1..=MOST) = length else { return Err(io::Error::other("it gives no token")) };
-    let mut token = sackd.exactly(length)?;
+    let mut token = sackd.exactly(length).await?;
     while token.last() == Some(&0) {
         token.pop();
     }

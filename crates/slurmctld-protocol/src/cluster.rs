@@ -1,18 +1,17 @@
 //! The controllers of a cluster, asked in slurm.conf's order until one answers.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use reader_process::{TokenFile, log};
+use tracing::warn;
 
-use crate::args::NativeArguments;
-use crate::credential::{Identity, unknown};
-use crate::exchange::{Exchange, NAME, Reply, Share};
+use crate::exchange::{CONF, Exchange, NAME, Reply, Share};
 use crate::hosts::Hosts;
-use crate::listener;
+use crate::known_numbers::KnownNumbers;
+use crate::local_socket::LocalSocket;
 use crate::problem::{Cause, NativeProblem};
-use crate::remembered::Remembered;
 use crate::slurm_conf::{self, Controller, SlurmConf};
 
 /// Up to 22.05 slurmctld signs its replies.
@@ -21,25 +20,21 @@ const LAST_SIGNED: u16 = 38;
 /// More numbers than a search and its way up can need.
 const ATTEMPTS: usize = 12;
 
-/// How long the owner of slurmctld's port is believed.
-const OWNER: Duration = Duration::from_secs(60);
-
 /// How long a backup that waits is left alone while the controller before it is up but refuses: it logs each request.
 const WAITING: Duration = Duration::from_secs(60);
 
 /// The cluster that slurm.conf describes.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
-    path: Option<PathBuf>,
-    token: Option<TokenFile>,
-    timeout: Duration,
-    conf: Option<SlurmConf>,
+    /// With the path that was named, if one was.
+    conf: Option<(Option<PathBuf>, Arc<SlurmConf>)>,
+    /// Files of slurm.conf that others may write to, as the log has them.
+    exposed: Vec<PathBuf>,
     hosts: Hosts,
-    remembered: Remembered,
+    socket: LocalSocket,
+    numbers: KnownNumbers,
     /// Which port of a range is next.
     turns: u16,
-    /// When the owner of slurmctld's port was last seen to be right.
-    owner: Option<Instant>,
     /// When a controller last said that it waits.
     waiting: HashMap<String, Instant>,
 }
@@ -52,42 +47,52 @@ pub(crate) struct Found {
 }
 
 impl Cluster {
-    pub(crate) fn new(arguments: NativeArguments) -> Self {
-        let NativeArguments { conf, token_file, remember, timeout } = arguments;
-        let (token, remembered) = (token_file.map(TokenFile::new), Remembered::new(remember));
-        Self { path: conf, token, timeout, remembered, ..Self::default() }
+    pub(crate) fn new(numbers: KnownNumbers) -> Self {
+        Self { numbers, ..Self::default() }
     }
 
     /// ClusterName.
     pub(crate) fn name(&self) -> Option<String> {
-        self.conf.as_ref().and_then(|conf| conf.cluster.clone())
+        self.conf.as_ref().and_then(|(_, conf)| conf.cluster.clone())
     }
 
-    /// The statistics of the active slurmctld, with its tables if `rpc`.
-    pub(crate) fn statistics(&mut self, rpc: bool) -> Result<Found, NativeProblem> {
-        let end = Share::new(self.timeout);
-        let conf = self.conf()?;
+    /// Has slurm.conf read again.
+    pub(crate) fn forget_conf(&mut self) {
+        self.conf = None;
+    }
+
+    /// The statistics of the active slurmctld, with its tables if `rpc`. `named`: slurm.conf, if it is not where Slurm looks.
+    pub(crate) async fn statistics(
+        &mut self,
+        named: Option<&Path>,
+        rpc: bool,
+        timeout: Duration,
+    ) -> Result<Found, NativeProblem> {
+        let end = Share::new(timeout);
+        let conf = self.read_conf(named, end.step(CONF)).await?;
+        self.numbers.read().await;
         let mut problems: Vec<(String, NativeProblem)> = Vec::new();
         let mut others = u32::try_from(conf.controllers.len()).unwrap_or(u32::MAX);
         for controller in &conf.controllers {
             let refuses = problems.iter().any(|(_, problem)| matches!(problem.cause, Cause::Refused(_)));
             let waits = self.waiting.get(&controller.name).is_some_and(|since| since.elapsed() < WAITING);
-            let share = Share::new(end.left() / others.max(1));
+            let share = Share::new(end.left().checked_div(others.max(1)).unwrap_or_default());
             others = others.saturating_sub(1);
             if refuses && waits {
                 continue;
             }
-            match self.ask(&conf, controller, rpc, share) {
+            let asked = self.ask(&conf, controller, rpc, share).await;
+            self.numbers.write();
+            match asked {
                 Ok(found) => return Ok(found),
                 Err(problem) => {
-                    self.owner = None;
                     let cause = problem.cause;
                     if cause == Cause::Standby {
                         self.waiting.insert(controller.name.clone(), Instant::now());
                     }
                     problems.push((controller.name.clone(), problem));
                     // No other controller can help.
-                    if matches!(cause, Cause::TokenFile | Cause::NoCredential | Cause::CredentialTimeout) {
+                    if matches!(cause, Cause::NoCredential | Cause::CredentialTimeout) {
                         break;
                     }
                 }
@@ -98,42 +103,50 @@ impl Cluster {
         Err(told(&problems))
     }
 
-    /// slurm.conf, read again after a failure: the daemon starts another reader only when the file itself changes.
-    fn conf(&mut self) -> Result<SlurmConf, NativeProblem> {
-        if self.conf.is_none() {
-            let path = slurm_conf::find(self.path.as_deref())?;
-            let conf = slurm_conf::read(&path)?;
-            for path in &conf.exposed {
-                log(&format_args!("{}: others than its owner may write to it", path.display()));
-            }
-            if self.token.is_some() && !conf.allows_tokens {
-                log(&"slurm.conf has no AuthAltTypes=auth/jwt, so that slurmctld may refuse the token");
-            }
-            self.conf = Some(conf);
+    /// slurm.conf, read again after a failure, or if another was named.
+    async fn read_conf(
+        &mut self,
+        named: Option<&Path>,
+        deadline: Instant,
+    ) -> Result<Arc<SlurmConf>, NativeProblem> {
+        if let Some((of, conf)) = &self.conf
+            && of.as_deref() == named
+        {
+            return Ok(Arc::clone(conf));
         }
-        self.conf.clone().ok_or_else(|| NativeProblem::new(Cause::Conf, "no slurm.conf"))
+        let (named, owner) = (named.map(Path::to_owned), format!("the text of slurm.conf {named:?}"));
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let path = named.clone();
+        let read = move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read(&path));
+        let late = |error| NativeProblem::new(Cause::Conf, format!("reading slurm.conf: {error}"));
+        let conf = waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
+        for path in conf.exposed.iter().filter(|path| !self.exposed.contains(path)) {
+            warn!("{}: others than its owner may write to it", path.display());
+        }
+        self.exposed.clone_from(&conf.exposed);
+        Ok(Arc::clone(&self.conf.insert((named, Arc::new(conf))).1))
     }
 
     /// Asks one controller, with one number after the other until its highest is known.
-    fn ask(
+    async fn ask(
         &mut self,
         conf: &SlurmConf,
         controller: &Controller,
         rpc: bool,
         share: Share,
     ) -> Result<Found, NativeProblem> {
-        let slurm_user = self.hosts.user(&conf.user, share.step(NAME));
-        let addresses = self.hosts.addresses(&controller.address, conf.ipv4, conf.ipv6, share.step(NAME));
+        let slurm_user = self.hosts.user(&conf.user, share.step(NAME)).await;
+        let addresses =
+            self.hosts.addresses(&controller.address, conf.ipv4, conf.ipv6, share.step(NAME)).await;
         let (first, last) = conf.ports;
         self.turns = self.turns.checked_add(1).unwrap_or(0);
         let width = last.saturating_sub(first).saturating_add(1).max(1);
-        let port = first.saturating_add(self.turns % width);
+        let port = first.saturating_add(self.turns.checked_rem(width).unwrap_or(0));
         let key = format!("{}:{first}", controller.name);
-        let before = self.remembered.of(&key).clone();
         let mut found: Option<Found> = None;
         let mut problem = NativeProblem::new(Cause::Refused(None), "it refuses the request");
         for _ in 0..ATTEMPTS {
-            let number = match self.remembered.of(&key).next(now()) {
+            let number = match self.numbers.of(&key).next(now()) {
                 Ok(number) => number,
                 Err(until) => {
                     problem = paused(until);
@@ -143,12 +156,12 @@ impl Cluster {
             if found.as_ref().is_some_and(|found| found.number == number) {
                 break;
             }
-            let mut identity = Identity::new(conf, self.token.as_mut());
-            let mut exchange = Exchange { number, rpc, slurm_user, identity: &mut identity };
-            match exchange.run(&addresses, port, share) {
+            let (auth, socket) = (&conf.auth, &mut self.socket);
+            let mut exchange = Exchange { number, rpc, slurm_user, auth, socket };
+            match exchange.run(&addresses, port, share).await {
                 Ok(reply) => {
-                    let unsigned = !reply.is_signed && self.token.is_none() && number <= LAST_SIGNED;
-                    let numbers = self.remembered.of(&key);
+                    let unsigned = !reply.is_signed && number <= LAST_SIGNED;
+                    let numbers = self.numbers.of(&key);
                     numbers.accept(number, reply.statistics.req_time_start);
                     if unsigned {
                         // 23.02 and 23.11 accept such a number but do not sign: they know a higher one.
@@ -159,16 +172,13 @@ impl Cluster {
                         }
                         continue;
                     }
-                    if !reply.is_signed {
-                        self.check_owner(&reply, slurm_user)?;
-                    }
                     found = Some(Found { reply, number });
                 }
                 Err(NativeProblem { cause: Cause::Refused(Some(how)), .. }) => {
-                    self.remembered.of(&key).refuse(number, how, now());
+                    self.numbers.of(&key).refuse(number, how, now());
                 }
                 Err(failed) => {
-                    self.remembered.of(&key).interrupt();
+                    self.numbers.of(&key).interrupt();
                     if matches!(failed.cause, Cause::Connect | Cause::ConnectTimeout) {
                         self.hosts.forget(&controller.address);
                     }
@@ -177,32 +187,7 @@ impl Cluster {
                 }
             }
         }
-        if *self.remembered.of(&key) != before {
-            self.remembered.write();
-        }
         found.ok_or(problem)
-    }
-
-    /// On this host, only root or SlurmUser may listen on slurmctld's port.
-    fn check_owner(&mut self, reply: &Reply, slurm_user: Option<u32>) -> Result<(), NativeProblem> {
-        let Some(address) = reply.local.filter(|_| self.owner.is_none_or(|seen| seen.elapsed() > OWNER))
-        else {
-            return Ok(());
-        };
-        match listener::owner(address) {
-            Some(uid) if uid != 0 && Some(uid) != slurm_user => {
-                let text = format!(
-                    "port {} of this host belongs to user {uid}, neither root nor SlurmUser{}",
-                    address.port(),
-                    unknown(slurm_user)
-                );
-                Err(NativeProblem::new(Cause::Imposter, text))
-            }
-            _ => {
-                self.owner = Some(Instant::now());
-                Ok(())
-            }
-        }
     }
 }
 
@@ -219,7 +204,7 @@ fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
 }
 
 fn paused(until: i64) -> NativeProblem {
-    let minutes = until.saturating_sub(now()).max(0) / 60 + 1;
+    let minutes = until.saturating_sub(now()).max(0).saturating_div(60).saturating_add(1);
     let text = format!("it refuses this host's requests; next attempt in {minutes} min");
     NativeProblem::new(Cause::Refused(None), text)
 }

@@ -22,12 +22,6 @@ fn requests_of_both_headers_and_every_plugin() {
             "x",
             "0000001c 2d00 0000 07f3 00000002 0000 0000 0000 00000067 00000002 78 00 0001".into(),
         ),
-        (
-            42,
-            Plugin::Jwt,
-            "x",
-            "00000020 2a00 0000 07f3 00000002 0000 0000 0000 00000066 00000002 78 00 00000000 0001".into(),
-        ),
     ] {
         assert_eq!(request(number, plugin, credential.as_bytes()), bytes(&expected), "{number}");
     }
@@ -64,7 +58,6 @@ fn replies_with_and_without_a_credential_and_with_an_origin() {
             45,
             None,
         ),
-        ("2600 0000 07f4 00000003 0000 0000 0000 00000066 00000002 78 00 00000002 79 00 010203", 38, None),
     ] {
         let bytes = bytes(hex);
         let message = Message::read(&bytes).unwrap();
@@ -89,7 +82,7 @@ fn an_error_number_may_come_with_slurmctlds_own_number() {
         "2a00 0040 1f41 00000004 0001 0000 0000 000003ef",
         "2a00 0040 1f41 00000004 0000 0001 0000 000003ef",
         "2a00 0040 1f41 00000004 0000 0000 0001 000003ef",
-        "2a00 0000 1f41 00000004 0000 0000 0000 00000064 00000000 000003ef",
+        "2a00 0000 1f41 00000004 0000 0000 0000 00000066 00000000 000003ef",
     ] {
         assert_eq!(Message::read(&bytes(hex)), Err(Short), "{hex}");
     }

@@ -15,7 +15,6 @@ pub(crate) enum Cause {
     Conf,
     /// The request itself.
     Unsupported,
-    TokenFile,
     /// munged or sackd gave no credential.
     NoCredential,
     /// The same, and it did not answer at all.
@@ -63,7 +62,7 @@ impl NativeProblem {
     /// Slurm's number for it; 0 if nothing was sent.
     pub(crate) fn errno(&self) -> i32 {
         match self.cause {
-            Cause::Conf | Cause::Unsupported | Cause::TokenFile => 0,
+            Cause::Conf | Cause::Unsupported => 0,
             // SLURM_PROTOCOL_AUTHENTICATION_ERROR
             Cause::NoCredential | Cause::CredentialTimeout | Cause::Refused(_) | Cause::Imposter => 1007,
             // SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR
@@ -83,7 +82,6 @@ impl NativeProblem {
     pub(crate) const fn stage(&self) -> Option<Stage> {
         match self.cause {
             Cause::Conf | Cause::Unsupported => Some(Stage::Unsupported),
-            Cause::TokenFile => Some(Stage::TokenFile),
             _ => None,
         }
     }
@@ -94,9 +92,6 @@ impl NativeProblem {
             Cause::Conf => "Correct slurm.conf, name another with [slurm] conf, or use libslurm's reader.",
             Cause::Unsupported => {
                 "Only libslurm's reader does this: install Slurm's client and the reader for it."
-            }
-            Cause::TokenFile => {
-                "token_file must have the output of `scontrol token username=NAME lifespan=SECONDS`, and the daemon's user must be able to read it."
             }
             Cause::NoCredential => {
                 "Is munged running here (sackd, with AuthType=auth/slurm), and may the daemon's user connect to its socket? \
@@ -118,7 +113,7 @@ impl NativeProblem {
                 "slurmctld accepts connections but does not answer: is it stopped or overloaded?"
             }
             Cause::Refused(_) => {
-                "munge.key (the token, the key of auth/slurm) or the clock differs between the two hosts: try `munge -n | ssh \
+                "munge.key (the key of auth/slurm) or the clock differs between the two hosts: try `munge -n | ssh \
                  CONTROLLER unmunge`. Or it is a release that this reader does not know: slurmctld's log says so, \
                  and `slurm-graphite --version` names those that it knows."
             }

@@ -1,20 +1,25 @@
 //! One request to one slurmctld: a connection, a message, a reply, each with its own deadline.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use slurm_snapshot::Statistics;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use crate::credential::Identity;
-use crate::message::{self, Content, MOST, Message, Plugin};
+use crate::credential::unknown;
+use crate::local_socket::LocalSocket;
+use crate::message::{self, Content, MOST, Message};
 use crate::number::Refusal;
 use crate::problem::{Cause, NativeProblem};
-use crate::statistics;
+use crate::slurm_conf::AuthType;
 use crate::timed::Timed;
+use crate::{listener, statistics};
 
 /// Seconds for each step, if there is time for [`ALL`] of them; otherwise less in proportion.
-pub(crate) const CREDENTIAL: u32 = 3;
+const CREDENTIAL: u32 = 3;
+pub(crate) const CONF: u32 = 3;
 pub(crate) const NAME: u32 = 3;
 const CONNECT: u32 = 3;
 const REPLY: u32 = 10;
@@ -48,7 +53,7 @@ impl Share {
 
     /// The deadline for a step of so many seconds that begins now.
     pub(crate) fn step(&self, seconds: u32) -> Instant {
-        let proportion = self.whole.saturating_mul(seconds) / ALL;
+        let proportion = self.whole.saturating_mul(seconds).checked_div(ALL).unwrap_or_default();
         let step = proportion.min(Duration::from_secs(seconds.into()));
         let now = Instant::now();
         now.checked_add(step).unwrap_or(now).min(self.end)
@@ -61,8 +66,6 @@ pub(crate) struct Reply {
     pub(crate) statistics: Statistics,
     /// Whether its credential shows that root or SlurmUser has sent it.
     pub(crate) is_signed: bool,
-    /// Where it comes from, if that is this host.
-    pub(crate) local: Option<SocketAddr>,
     /// From the request to the end of the reply.
     pub(crate) elapsed: Duration,
 }
@@ -73,12 +76,14 @@ pub(crate) struct Exchange<'a> {
     pub(crate) number: u16,
     pub(crate) rpc: bool,
     pub(crate) slurm_user: Option<u32>,
-    pub(crate) identity: &'a mut Identity<'a>,
+    pub(crate) auth: &'a AuthType,
+    /// Of munged or sackd.
+    pub(crate) socket: &'a mut LocalSocket,
 }
 
 impl Exchange<'_> {
     /// Sends the request to the first of these addresses that accepts a connection.
-    pub(crate) fn run(
+    pub(crate) async fn run(
         &mut self,
         addresses: &[IpAddr],
         port: u16,
@@ -86,22 +91,23 @@ impl Exchange<'_> {
     ) -> Result<Reply, NativeProblem> {
         // First, because slurmctld would log a connection on which nothing comes.
         let begin = Instant::now();
-        let (plugin, credential) =
-            self.identity.credential(self.number, self.slurm_user, share.step(CREDENTIAL))?;
-        let (mut slurmctld, address) = connect(addresses, port, share.step(CONNECT))?;
-        let local = Some(address).filter(|&address| slurmctld.is_within_host(address));
-        slurmctld.until(share.step(REPLY));
-        let bytes = self.transfer(slurmctld, plugin, &credential)?;
+        let (auth, deadline) = (self.auth, share.step(CREDENTIAL));
+        let made = auth.credential(self.socket, self.number, self.slurm_user, deadline).await;
+        let (plugin, credential) = made?;
+        let slurmctld = connect(addresses, port, share.step(CONNECT)).await?;
+        check_listener(&slurmctld, self.slurm_user)?;
+        let request = message::request(self.number, plugin, &credential);
+        let bytes = transfer(Timed::new(slurmctld, share.step(REPLY)), &request).await?;
         let elapsed = begin.elapsed();
         let not_a_reply = |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
         let message = Message::read(&bytes).map_err(not_a_reply)?;
-        let is_signed = self.identity.check(&message, self.slurm_user, share.step(CHECK))?;
+        let is_signed = auth.check(self.socket, &message, self.slurm_user, share.step(CHECK)).await?;
         match message.content(self.number).map_err(not_a_reply)? {
             Content::Statistics(body) => {
                 let text = "its statistics are longer or shorter than they should be";
                 let statistics = statistics::unpack(body, self.number, self.rpc)
                     .map_err(|_| NativeProblem::new(Cause::Reply, text))?;
-                Ok(Reply { statistics, is_signed, local, elapsed })
+                Ok(Reply { statistics, is_signed, elapsed })
             }
             Content::Code(code) => Err(of_code(code)),
             Content::Other(kind) => {
@@ -109,56 +115,70 @@ impl Exchange<'_> {
             }
         }
     }
+}
 
-    /// Sends the request and receives the reply, without its length.
-    fn transfer(
-        &self,
-        mut slurmctld: Timed,
-        plugin: Plugin,
-        credential: &[u8],
-    ) -> Result<Vec<u8>, NativeProblem> {
-        let sent = slurmctld.send(&message::request(self.number, plugin, credential));
-        let length = match sent.and_then(|()| slurmctld.up_to(4)) {
-            Ok(none) if none.is_empty() => return Err(refused(Refusal::Closed)),
-            Ok(length) => length,
-            Err(error) if is_close(&error) => return Err(refused(Refusal::Closed)),
-            Err(error) => return Err(of_transfer(&error)),
-        };
-        let Ok(number) = <[u8; 4]>::try_from(&*length) else { return Err(cut(length.len(), 4)) };
-        if &number == b"HTTP" {
-            return Err(refused(Refusal::Http));
-        }
-        let length = usize::try_from(u32::from_be_bytes(number)).unwrap_or(usize::MAX);
-        if length > MOST {
-            return Err(NativeProblem::new(Cause::Reply, format!("a reply of {length} bytes is too long")));
-        }
-        match slurmctld.up_to(length) {
-            Ok(bytes) if bytes.len() == length => Ok(bytes),
-            Ok(bytes) => Err(cut(bytes.len(), length)),
-            Err(error) if is_close(&error) => Err(cut(0, length)),
-            Err(error) => Err(of_transfer(&error)),
-        }
+/// Sends the request and receives the reply, without its length.
+async fn transfer(mut slurmctld: Timed<TcpStream>, request: &[u8]) -> Result<Vec<u8>, NativeProblem> {
+    let length = match slurmctld.send(request).await {
+        Ok(()) => slurmctld.up_to(4).await,
+        Err(error) => Err(error),
+    };
+    let length = match length {
+        Ok(none) if none.is_empty() => return Err(refused(Refusal::Closed)),
+        Ok(length) => length,
+        Err(error) if is_close(&error) => return Err(refused(Refusal::Closed)),
+        Err(error) => return Err(of_transfer(&error)),
+    };
+    let Ok(number) = <[u8; 4]>::try_from(&*length) else { return Err(cut(length.len(), 4)) };
+    if &number == b"HTTP" {
+        return Err(refused(Refusal::Http));
+    }
+    let length = usize::try_from(u32::from_be_bytes(number)).unwrap_or(usize::MAX);
+    if length > MOST {
+        return Err(NativeProblem::new(Cause::Reply, format!("a reply of {length} bytes is too long")));
+    }
+    match slurmctld.up_to(length).await {
+        Ok(bytes) if bytes.len() == length => Ok(bytes),
+        Ok(bytes) => Err(cut(bytes.len(), length)),
+        Err(error) if is_close(&error) => Err(cut(0, length)),
+        Err(error) => Err(of_transfer(&error)),
     }
 }
 
-fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<(Timed, SocketAddr), NativeProblem> {
+async fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<TcpStream, NativeProblem> {
     let mut problem = NativeProblem::new(Cause::Name, "its name has no address");
     let mut others = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     for address in addresses {
-        let now = Instant::now();
-        let share = deadline.saturating_duration_since(now) / others.max(1);
+        let share = deadline.saturating_duration_since(Instant::now()).checked_div(others.max(1));
         others = others.saturating_sub(1);
-        let peer = (*address, port).into();
-        match Timed::tcp(peer, now.checked_add(share).unwrap_or(now)) {
-            Ok(slurmctld) => return Ok((slurmctld, peer)),
-            Err(error) => {
-                let late = error.kind() == io::ErrorKind::TimedOut;
-                let cause = if late { Cause::ConnectTimeout } else { Cause::Connect };
-                problem = NativeProblem::new(cause, format!("no connection to {address}: {error}"));
-            }
-        }
+        let connected = timeout(share.unwrap_or_default(), TcpStream::connect((*address, port))).await;
+        let (cause, error) = match connected {
+            Ok(Ok(slurmctld)) => return Ok(slurmctld),
+            Ok(Err(error)) => (Cause::Connect, error),
+            Err(late) => (Cause::ConnectTimeout, late.into()),
+        };
+        problem = NativeProblem::new(cause, format!("no connection to {address}: {error}"));
     }
     Err(problem)
+}
+
+/// On this host, only root or SlurmUser may listen on slurmctld's port.
+fn check_listener(slurmctld: &TcpStream, slurm_user: Option<u32>) -> Result<(), NativeProblem> {
+    let ends = slurmctld.local_addr().and_then(|near| Ok((near, slurmctld.peer_addr()?)));
+    let (near, address) = ends.map_err(|error| of_transfer(&error))?;
+    let is_local = address.ip().is_loopback() || near.ip() == address.ip();
+    let owner = if is_local { listener::owner(near, address) } else { None };
+    match owner {
+        Some(uid) if uid != 0 && Some(uid) != slurm_user => {
+            let text = format!(
+                "port {} of this host belongs to user {uid}, neither root nor SlurmUser{}",
+                address.port(),
+                unknown(slurm_user)
+            );
+            Err(NativeProblem::new(Cause::Imposter, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether slurmctld has closed the connection, with the request read or not.

@@ -1,0 +1,155 @@
+//! What is known of each controller's protocol numbers, in a file: after a restart no number is tried that was refused.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use tracing::warn;
+
+use crate::number::Numbers;
+
+/// Of the file.
+const MOST: u64 = 64 << 10;
+
+/// How long the first request waits for the file.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Controllers that are remembered: those of one cluster, and of some before it.
+const CONTROLLERS: usize = 64;
+
+/// By the controller's name and port.
+type Controllers = BTreeMap<String, Numbers>;
+
+/// The numbers of every controller.
+#[derive(Debug, Default)]
+pub(crate) struct KnownNumbers {
+    controllers: Controllers,
+    /// As they are in the file, or will be.
+    written: Controllers,
+    file: Option<PathBuf>,
+    writes: bool,
+    is_read: bool,
+}
+
+impl KnownNumbers {
+    pub(crate) fn new(file: Option<PathBuf>, writes: bool) -> Self {
+        Self { file, writes, ..Self::default() }
+    }
+
+    /// Reads the file, once. One that is absent or damaged says nothing: then numbers are found again. So does one on a disk
+    /// that hangs.
+    pub(crate) async fn read(&mut self) {
+        let Some(path) = self.file.clone().filter(|_| !self.is_read) else { return };
+        let found = waiting_threads::ask(&owner(&path), "", PATIENCE, move || read(&path)).await;
+        self.is_read = true;
+        self.controllers = found.ok().and_then(Result::ok).unwrap_or_default();
+        self.controllers.retain(|_, numbers| numbers.is_plausible());
+        self.written.clone_from(&self.controllers);
+    }
+
+    /// The numbers of one controller.
+    pub(crate) fn of(&mut self, controller: &str) -> &mut Numbers {
+        if self.controllers.len() >= CONTROLLERS && !self.controllers.contains_key(controller) {
+            self.controllers.clear();
+        }
+        self.controllers.entry(controller.to_owned()).or_default()
+    }
+
+    /// Writes the file if they have changed, without waiting for the disk. While an earlier one is written, a later call does it.
+    pub(crate) fn write(&mut self) {
+        let Some(path) = self.file.clone().filter(|_| self.writes && self.written != self.controllers) else {
+            return;
+        };
+        let Ok(text) = serde_json::to_vec(&self.controllers) else { return };
+        let work = move || {
+            if let Err(error) = replace(&path, &text) {
+                warn!(path = %path.display(), %error, "protocol numbers cannot be written; after a restart they are searched again");
+            }
+        };
+        if let Some(path) = &self.file
+            && waiting_threads::begin(&owner(path), work).is_ok()
+        {
+            self.written.clone_from(&self.controllers);
+        }
+    }
+}
+
+fn owner(path: &Path) -> String {
+    format!("protocol numbers in {}", path.display())
+}
+
+/// The folder may be one in which others write: no link is followed, and nobody else's file is written to.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?.write_all(text)?;
+    fs::rename(&new, path)
+}
+
+fn read(path: &Path) -> io::Result<Controllers> {
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let mut bytes = Vec::new();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    file.take(MOST).read_to_end(&mut bytes)?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    use super::*;
+
+    async fn known(path: &Path) -> KnownNumbers {
+        let mut numbers = KnownNumbers::new(Some(path.to_owned()), true);
+        numbers.read().await;
+        numbers
+    }
+
+    #[tokio::test]
+    async fn numbers_outlive_the_process_and_damage_is_as_if_there_were_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("numbers");
+        let mut numbers = known(&path).await;
+        // What is written last stays, however often it is written.
+        for started in 0..100 {
+            numbers.of("ctl:6817").accept(38, started);
+            numbers.write();
+        }
+        while read(&path).ok().as_ref() != Some(&numbers.controllers) {
+            numbers.write();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let mut again = known(&path).await;
+        assert_eq!(again.of("ctl:6817"), numbers.of("ctl:6817"));
+        for text in ["", "{", "[]", "{\"ctl\":{\"accepted\":\"x\"}}"] {
+            fs::write(&path, text).unwrap();
+            assert!(known(&path).await.controllers.is_empty(), "{text}");
+        }
+        for index in 0..1000 {
+            again.of(&index.to_string());
+            assert!(again.controllers.len() <= CONTROLLERS);
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_file_or_of_the_new_one_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, new, other] = ["numbers", "numbers.new", "other"].map(|name| folder.path().join(name));
+        fs::write(&other, "{}").unwrap();
+        symlink(&other, &path).unwrap();
+        read(&path).unwrap_err();
+        symlink(&other, &new).unwrap();
+        replace(&path, b"[]").unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"{}");
+        assert_eq!(fs::read(&path).unwrap(), b"[]");
+    }
+}
