@@ -21,6 +21,7 @@ loss::hangs::a_hang_with_10_000'
 LONG='finished::unproved::
 loss::network::
 node_events::a_script
+one_thread::trace
 rest::figures::
 status::ticks_that_carbon'
 

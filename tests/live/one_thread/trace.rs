@@ -1,0 +1,154 @@
+//! The proof that the loop's thread never waits for a file system, a name service or the start of a program: the system
+//! calls of that thread alone, from READY on, while everything happens that has ever made it wait.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use sandbox::{
+    Folder, Manner, Notify, Process, Sink, Slurm, TlsProxy, destination, find_program, free_port, proc, wait,
+};
+
+use super::super::SOON;
+use super::super::status::{configured, runtime, start, status};
+
+/// Longer than jiff's five minutes, after which it would read /etc/localtime again.
+const LONG: Duration = Duration::from_secs(330);
+
+/// Calls that no file system, name service or program can hold up, if their descriptor is no file.
+const HARMLESS: &str = "
+    brk mmap munmap mprotect madvise mremap futex membarrier sched_yield sched_getaffinity getrandom
+    rt_sigprocmask rt_sigreturn rt_sigaction sigaltstack kill tgkill getpid gettid restart_syscall
+    clock_gettime gettimeofday timerfd_create timerfd_settime eventfd2 epoll_wait epoll_ctl close fcntl ioctl
+    read readv write writev recvfrom recvmsg sendto sendmsg socket bind connect accept4 shutdown
+    setsockopt getsockopt getsockname getpeername";
+
+/// Why this call is harmful, if it is.
+fn harm(call: &str) -> Option<&'static str> {
+    let name = call.split('(').next().unwrap_or_default();
+    // The kernel makes what is there when it is read.
+    if call.contains("\"/proc/") || call.contains("</proc/") {
+        return None;
+    }
+    if call.contains("sun_path=") {
+        // systemd's socket, in /run. It may be another after systemd has started again, so each message names it.
+        return (name != "sendto" || !call.contains("/notify\"")).then_some("names a file");
+    }
+    if call.contains("</") && !call.contains("</dev/null>") && name != "close" {
+        return Some("is about a file");
+    }
+    match name {
+        "clone" | "clone3" => (!call.contains("CLONE_THREAD")).then_some("starts a program"),
+        // The kind of a descriptor that was inherited, and whether it is ready now.
+        "newfstatat" if call.contains("AT_EMPTY_PATH") => None,
+        "ppoll" if call.contains("{tv_sec=0, tv_nsec=0}, NULL") => None,
+        _ => (!HARMLESS.split_whitespace().any(|harmless| harmless == name))
+            .then_some("is not known to be harmless"),
+    }
+}
+
+#[test]
+fn after_ready_no_call_of_the_loop_can_wait_for_a_file_a_name_or_a_program() {
+    let folder = Folder::new().unwrap();
+    let slurm = Slurm::start(&folder).unwrap();
+    let (plain, behind) = (Sink::start(Manner::Record).unwrap(), Sink::start(Manner::Record).unwrap());
+    let proxy = TlsProxy::start(&folder, behind.port).unwrap();
+    let tls = format!("tls = true\nca_file = {:?}\nreconnect_every = \"5s\"\n", proxy.authority.ca);
+    let toml = |more: &str| {
+        format!(
+            "{more}[slurm]\n{}[queue]\ndir = {:?}\n[log]\nlevel = \"debug\"\n{}reconnect_every = \"5s\"\n{}{tls}{}\
+             [collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
+             [collectors.jobs]\nenabled = true\ninterval = \"2s\"\n",
+            slurm.toml(),
+            folder.path().join("queue"),
+            destination("plain", &format!("localhost:{}", plain.port)),
+            destination("tls", &format!("localhost:{}", proxy.port)),
+            destination("gone", &format!("localhost:{}", free_port().unwrap())),
+        )
+    };
+    let mut notify = Notify::listen(&folder).unwrap();
+    let daemon = configured("1s", &folder, &toml("")).unwrap();
+    let mut daemon = daemon.env("NOTIFY_SOCKET", notify.path.as_os_str());
+    start(&folder, &mut daemon).unwrap();
+    notify.message("READY=1", SOON).unwrap();
+    let begin = Instant::now();
+    let mut strace = trace(&folder, daemon.pid().unwrap()).unwrap();
+
+    let said = |daemon: &Process, what: &str, times: usize| {
+        let happened = || daemon.lines().iter().filter(|line| line.contains(what)).count() >= times;
+        wait::until(&format!("{what:?}, {times} times"), SOON, happened).map(drop).unwrap();
+    };
+    said(&daemon, "reader started for Slurm", 2);
+    // A reader that dies, and one that hangs.
+    for signal in [proc::Signal::KILL, proc::Signal::STOP] {
+        let daemon = daemon.pid().unwrap();
+        let reader = proc::children(daemon)[0];
+        proc::signal(reader, signal).unwrap();
+        let replaced = || {
+            let readers = proc::children(daemon);
+            readers.len() == 2 && !readers.contains(&reader)
+        };
+        wait::until("another reader", SOON, replaced).unwrap();
+    }
+    slurm.configure("# another\n").unwrap();
+    said(&daemon, "slurm.conf has changed", 1);
+    // Reloads: the same, a wrong one, another interval, another Slurm.
+    for (more, becomes) in [("", "in use"), ("wrong\n", "refused"), ("prefix = \"p\"\n", "in use")] {
+        let skip = daemon.lines().len();
+        fs::write(folder.path().join("daemon.toml"), format!("interval = \"1s\"\n{}", toml(more))).unwrap();
+        daemon.signal(proc::Signal::HUP).unwrap();
+        daemon.line_after(skip, &format!("configuration is {becomes}"), SOON).unwrap();
+    }
+    let changed = toml("").replace("[queue]", "timeout = \"7s\"\n[queue]");
+    fs::write(folder.path().join("daemon.toml"), format!("interval = \"2s\"\n{changed}")).unwrap();
+    daemon.signal(proc::Signal::HUP).unwrap();
+    said(&daemon, "configuration is in use", 3);
+    // Connections that end, and certificates that change.
+    plain.hang_up();
+    fs::write(&proxy.authority.ca, fs::read(&proxy.authority.ca).unwrap()).unwrap();
+    let renewed = [&plain, &behind].map(|sink| sink.accepted() + 3);
+    wait::until("renewals", SOON, || plain.accepted() >= renewed[0] && behind.accepted() >= renewed[1])
+        .unwrap();
+    // A flood of the log, from clients that do not wait for the status.
+    let floods = daemon.lines().len() + 2000;
+    while daemon.lines().len() < floods {
+        (0..100).for_each(|_| drop(UnixStream::connect(runtime(&folder).join("status.sock"))));
+    }
+    while begin.elapsed() < LONG {
+        wait::pause(Duration::from_secs(2));
+        status(&folder, &[]).unwrap();
+        notify.messages();
+    }
+    let told = notify.messages();
+    let recent = &told[told.len() - 5..];
+    assert!(recent.iter().any(|(_, text)| text.contains("gone not connected since ")), "{recent:?}");
+
+    strace.signal(proc::Signal::INT).unwrap();
+    strace.wait(SOON).unwrap();
+    let lines = strace.lines();
+    let calls: Vec<_> =
+        lines.iter().filter(|line| line.contains('(') && !line.starts_with("strace: ")).collect();
+    for sign in ["epoll_wait(", "CLONE_THREAD", "accept4(", "sendto(", "SIGKILL"] {
+        assert!(calls.iter().any(|call| call.contains(sign)), "{sign}: this is no trace of the loop");
+    }
+    let mut harmful: BTreeMap<String, usize> = BTreeMap::new();
+    for call in calls {
+        if let Some(harm) = harm(call) {
+            *harmful.entry(format!("{harm}: {call}")).or_default() += 1;
+        }
+    }
+    assert!(harmful.is_empty(), "{harmful:#?}");
+    assert!(daemon.stop().unwrap().status.success());
+}
+
+/// The system calls of the thread with this id, and of no other.
+fn trace(folder: &Folder, thread: u32) -> Result<Process> {
+    let strace = Process::new(folder, "trace", find_program("strace")?);
+    // The contents of buffers would be taken for names.
+    let mut strace = strace.args(["-y", "-s", "0", "-p", &thread.to_string()]);
+    strace.spawn()?;
+    strace.line("attached", SOON)?;
+    Ok(strace)
+}
