@@ -15,6 +15,7 @@ fn main() {
 }
 
 /// The commit of the repository that this file is in, and not of one that a source tree was unpacked into.
+#[expect(clippy::disallowed_methods, reason = "a program of its own")]
 fn of_git() -> Option<String> {
     let top = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?).join("../..");
     if !top.join(".git").exists() {

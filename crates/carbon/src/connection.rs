@@ -104,6 +104,7 @@ pub async fn look_up(to: &Destination) -> io::Result<Vec<SocketAddr>> {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let (owner, question) = (format!("names for {}", to.name), to.address.to_string());
+    #[expect(clippy::disallowed_methods, reason = "in a thread")]
     let work = move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
     waiting_threads::ask(&owner, &question, to.timeouts.connect, work).await?
 }

@@ -4,6 +4,7 @@
 //! everything on it. The rule that follows from this is in ledger.rs. Nothing here knows Slurm.
 
 #![deny(unsafe_code)]
+#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests may wait"))]
 
 mod address;
 mod backoff;

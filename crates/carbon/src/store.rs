@@ -17,12 +17,17 @@
 //! 7. Not promised: damage to the very last record, and files that are removed or cut while no daemon runs, look like a power
 //!    cut if no later record shows otherwise.
 
+#[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod disk;
+#[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod folder;
 mod keeper;
+#[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod log;
 mod record;
+#[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod restore;
+#[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod room;
 
 use std::collections::{BTreeMap, BTreeSet};

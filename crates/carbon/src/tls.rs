@@ -216,6 +216,7 @@ fn in_file(path: &Path, error: &dyn fmt::Display) -> String {
     format!("{}: {error}", path.display())
 }
 
+#[expect(clippy::disallowed_methods, reason = "a thread calls it")]
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = path.metadata().ok()?;
     Some((found.ino(), found.size(), found.ctime(), found.ctime_nsec()))

@@ -3,7 +3,9 @@
 #[cfg(test)]
 #[path = "../tests/inside/any_recording.rs"]
 mod any_recording;
+#[expect(clippy::disallowed_methods, reason = "a command that ends, on its own thread")]
 mod carbon_rules;
+#[expect(clippy::disallowed_methods, reason = "a command that ends, on its own thread")]
 mod check;
 mod metrics;
 mod once;

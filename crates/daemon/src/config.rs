@@ -4,6 +4,7 @@
 //! is started with a configuration that has a problem. Defaults are nowhere else.
 
 mod collectors;
+#[expect(clippy::disallowed_methods, reason = "before READY, and in a thread")]
 mod file;
 mod flags;
 mod problem;

@@ -3,6 +3,7 @@
 //! docs/development/code-structure.md says which file does what, and what each may touch.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests may wait"))]
 
 mod accounting;
 mod cli;

@@ -236,6 +236,7 @@ pub(crate) fn canary(prefix: &str, host: &str) -> String {
 }
 
 /// `proc(5)`: the second word of statm, in pages.
+#[expect(clippy::disallowed_methods, reason = "/proc does not wait")]
 fn resident(process: &str) -> Option<u64> {
     let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;

@@ -8,8 +8,10 @@
 mod child;
 pub(crate) mod conf;
 pub(crate) mod installed;
+#[expect(clippy::disallowed_methods, reason = "in a thread")]
 mod locate;
 mod process;
+#[expect(clippy::disallowed_methods, reason = "a command that ends, on its own thread")]
 pub(crate) mod recording;
 pub(crate) mod rest;
 mod stderr;

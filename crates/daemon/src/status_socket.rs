@@ -112,6 +112,7 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusE
 }
 
 /// The socket of a daemon that listens is not taken over; that of one which was killed is.
+#[expect(clippy::disallowed_methods, reason = "at the start")]
 fn lock(folder: &Path) -> io::Result<File> {
     let file = File::options().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
     match file.try_lock() {
@@ -124,6 +125,7 @@ fn lock(folder: &Path) -> io::Result<File> {
 }
 
 /// Under another name first: it takes the place of a socket that an earlier run has left, and none is there before its mode.
+#[expect(clippy::disallowed_methods, reason = "at the start")]
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let new = path.with_extension("new");
     // If it is still there, the next line says so.

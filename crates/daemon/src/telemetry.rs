@@ -127,6 +127,7 @@ where
 }
 
 /// Whether stderr is journald's socket: `JOURNAL_STREAM` names its device and inode (systemd.exec(5)).
+#[expect(clippy::disallowed_methods, reason = "at the start")]
 fn is_journal() -> bool {
     let Some(journal) = std::env::var("JOURNAL_STREAM").ok() else { return false };
     std::fs::metadata("/proc/self/fd/2")

@@ -1,6 +1,7 @@
 //! No module imports a module that imports it, directly or indirectly, in any crate, as docs/development/code-structure.md
 //! requires.
 
+#![expect(clippy::disallowed_methods, reason = "tests may wait")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};

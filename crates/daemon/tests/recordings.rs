@@ -2,6 +2,7 @@
 //!
 //! `make golden` writes the points again, `RECORD=1 make releases` the recordings.
 
+#![expect(clippy::disallowed_methods, reason = "tests may wait")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;

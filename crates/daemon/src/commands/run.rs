@@ -6,6 +6,7 @@
 mod accounting;
 mod emitting;
 mod following;
+#[expect(clippy::disallowed_methods, reason = "before READY, in a thread")]
 mod queue_owner;
 mod reload;
 mod remembering;
@@ -285,7 +286,7 @@ fn tell_missing_conf(slurm: &SlurmSettings) {
     let Some((conf, by)) = named else { return };
     // If there is no thread for it, the first tick says so.
     let _ = waiting_threads::begin("slurm.conf at the start", move || {
-        if let Err(error) = conf.metadata() {
+        if let Err(error) = source::conf::fingerprint(&conf) {
             warn!(conf = %conf.display(), named_by = by, %error, "slurm.conf does not exist or cannot be read; waiting for it");
         }
     });

@@ -76,16 +76,17 @@ impl ConfWatch {
     /// `None` while nothing is known: nobody waits twice for a look that hangs.
     async fn look(&mut self) -> Option<ConfFingerprint> {
         let (question, paths) = (format!("{:?}", self.paths), Arc::clone(&self.paths));
-        let look = move || paths.iter().map(|path| fingerprint(path)).collect();
+        let look = move || paths.iter().map(|path| fingerprint(path).ok()).collect();
         let found = waiting_threads::ask(self.owner, &question, PATIENCE, look).await.ok()?;
         self.looked = Some(Instant::now());
         Some(found)
     }
 }
 
-fn fingerprint(path: &Path) -> Option<(SystemTime, u64)> {
-    let metadata = path.metadata().ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+#[expect(clippy::disallowed_methods, reason = "threads call it")]
+pub(crate) fn fingerprint(path: &Path) -> std::io::Result<(SystemTime, u64)> {
+    let metadata = path.metadata()?;
+    Ok((metadata.modified()?, metadata.len()))
 }
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ impl Daemon {
         let is_auto = self.config.slurm.reader == ReaderChoice::Auto;
         let is_lacking = self.cluster.needs_more_than_statistics();
         let path = self.config.queue.dir.as_ref().map(|dir| dir.join(READER));
+        #[expect(clippy::disallowed_methods, reason = "in a thread")]
         // The disk may hang, and then this is not written.
         let _ = waiting_threads::begin("queue.dir/reader", move || {
             let before = path.as_deref().and_then(|path| fs::read_to_string(path).ok());
