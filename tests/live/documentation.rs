@@ -7,6 +7,7 @@
 mod blocks;
 mod english;
 mod licences;
+mod log_messages;
 mod promises;
 mod releases;
 mod stage;
