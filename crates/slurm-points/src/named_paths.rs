@@ -397,7 +397,7 @@ impl Points<'_> {
                 let is_here = is_here && slot.is_here(names, now, round);
                 let name = Name { text, is_component: slot.is_component }.in_path(names);
                 for pushed in &mut slot.pushed {
-                    let zeroes = if is_here { pushed.filled } else { pushed.leaves };
+                    let zeroes = if is_here { pushed.filled & pushed.leaves } else { pushed.leaves };
                     if pushed.round == round || zeroes == 0 {
                         continue;
                     }

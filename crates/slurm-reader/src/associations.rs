@@ -15,8 +15,13 @@ use crate::values::{NO_VAL, name, number, number64, text};
 /// `SLURMDB_FS_USE_PARENT`: it uses the shares of its parent.
 const USE_PARENT: u32 = 0x7fff_ffff;
 
-/// Copies the accounts and QOS of the reply, and with `users` the associations of users.
-pub(crate) fn from_reply(reply: Unpacked<'_, assoc_mgr_info_msg_t>, users: bool) -> Associations {
+/// Copies the accounts and QOS of the reply, and with `users` the associations of users. Only with `limits` slurmctld counts
+/// what they use.
+pub(crate) fn from_reply(
+    reply: Unpacked<'_, assoc_mgr_info_msg_t>,
+    users: bool,
+    limits: bool,
+) -> Associations {
     let names: Vec<String> = reply.tres_names().map(name).collect();
     let mut all = Associations::default();
     let mut is_fair_tree = false;
@@ -25,10 +30,10 @@ pub(crate) fn from_reply(reply: Unpacked<'_, assoc_mgr_info_msg_t>, users: bool)
         let Some(usage) = record.usage() else { continue };
         is_fair_tree |= usage.fs_factor > 0.0;
         if users || record.user.is_null() {
-            all.associations.push(association(record, usage, &names));
+            all.associations.push(association(record, usage, &names, limits));
         }
     }
-    all.qos.extend(reply.qos_list().into_iter().filter_map(|record| qos(record, &names)));
+    all.qos.extend(reply.qos_list().into_iter().filter_map(|record| qos(record, &names, limits)));
     if !is_fair_tree {
         // Without FAIR_TREE in PriorityFlags, and before the first calculation, it is 0 and means nothing.
         all.associations.iter_mut().for_each(|association| association.level_fs = None);
@@ -39,11 +44,11 @@ pub(crate) fn from_reply(reply: Unpacked<'_, assoc_mgr_info_msg_t>, users: bool)
 /// Builds a [`UseAndLimits`]. It reads the members that associations and QOS share; the caller gives those that only one of them has, or
 /// that have another name there.
 macro_rules! use_and_limits {
-    ($record:ident, $usage:ident, $names:ident: tres { $($limit:ident: $ctld:ident),+ } $($member:ident: $value:expr,)+) => {{
+    ($record:ident, $usage:ident, $names:ident, $counts:ident: tres { $($limit:ident: $ctld:ident),+ } $($member:ident: $value:expr,)+) => {{
         let of_both = |index| TresUse {
-            used: at($usage.grp_used_tres(), index).unwrap_or(0),
+            used: $counts.then(|| at($usage.grp_used_tres(), index).unwrap_or(0)),
             used_secs: seconds($usage.usage_tres_raw(), index),
-            run_secs: at($usage.grp_used_tres_run_secs(), index).unwrap_or(0),
+            run_secs: $counts.then(|| at($usage.grp_used_tres_run_secs(), index).unwrap_or(0)),
             grp: at($record.grp_tres_ctld(), index),
             grp_mins: at($record.grp_tres_mins_ctld(), index),
             grp_run_mins: at($record.grp_tres_run_mins_ctld(), index),
@@ -67,6 +72,7 @@ fn association(
     record: Unpacked<'_, slurmdb_assoc_rec_t>,
     usage: Unpacked<'_, slurmdb_assoc_usage>,
     names: &[String],
+    limits: bool,
 ) -> Association {
     let user = text(record.user());
     let is_root = user.is_none() && text(record.parent_acct()).is_none();
@@ -84,28 +90,28 @@ fn association(
         shares_raw,
         user: user.map(|name| AssociationUser { name, id: number(record.uid) }),
         partition: text(record.partition()),
-        use_and_limits: use_and_limits! { record, usage, names:
+        use_and_limits: use_and_limits! { record, usage, names, limits:
             tres { max_per_job: max_tres_ctld, max_mins_per_job: max_tres_mins_ctld }
-            jobs_running: usage.used_jobs,
-            jobs_submitted: usage.used_submit_jobs,
+            jobs_running: limits.then_some(usage.used_jobs),
+            jobs_submitted: limits.then_some(usage.used_submit_jobs),
             max_jobs: number(record.max_jobs),
             max_submit_jobs: number(record.max_submit_jobs),
         },
     }
 }
 
-fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String]) -> Option<QosUse> {
+fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String], limits: bool) -> Option<QosUse> {
     let usage = record.usage()?;
     Some(QosUse {
         name: name(record.name()),
         usage_raw: value(usage.usage_raw.to_f64()).unwrap_or(0.0),
-        use_and_limits: use_and_limits! { record, usage, names:
+        use_and_limits: use_and_limits! { record, usage, names, limits:
             tres {
                 max_per_job: max_tres_pj_ctld, max_mins_per_job: max_tres_mins_pj_ctld, max_per_user: max_tres_pu_ctld,
                 max_per_account: max_tres_pa_ctld
             }
-            jobs_running: usage.grp_used_jobs,
-            jobs_submitted: usage.grp_used_submit_jobs,
+            jobs_running: limits.then_some(usage.grp_used_jobs),
+            jobs_submitted: limits.then_some(usage.grp_used_submit_jobs),
             max_jobs_per_user: number(record.max_jobs_pu),
             max_jobs_per_account: number(record.max_jobs_pa),
             max_submit_jobs_per_user: number(record.max_submit_jobs_pu),
@@ -117,7 +123,12 @@ fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String]) -> Option<QosU
 /// The TRES that are used, were used, or have a limit.
 fn by_name(names: &[String], tres: impl Fn(usize) -> TresUse) -> BTreeMap<String, TresUse> {
     let all = names.iter().enumerate().map(|(index, name)| (name.clone(), tres(index)));
-    all.filter(|(_, tres)| *tres != TresUse::default()).collect()
+    let is_seen = |tres: &TresUse| {
+        let used = tres.used.filter(|used| *used > 0);
+        let run_secs = tres.run_secs.filter(|secs| *secs > 0);
+        TresUse { used, run_secs, ..*tres } != TresUse::default()
+    };
+    all.filter(|(_, tres)| is_seen(tres)).collect()
 }
 
 /// An array is empty, or has a number for each TRES.
@@ -153,7 +164,7 @@ mod tests {
 
     fn seen(record: &slurmdb_assoc_rec_t, names: &[String]) -> Association {
         let record = made(record);
-        association(record, record.usage().unwrap(), names)
+        association(record, record.usage().unwrap(), names, true)
     }
 
     #[test]
@@ -179,8 +190,11 @@ mod tests {
         let limits = &seen_once.use_and_limits;
         assert_eq!((limits.grp_jobs, limits.max_jobs), (None, Some(0)), "a limit of 0 is a limit");
         let expected = [
-            ("cpu".to_owned(), TresUse { used: 2, ..TresUse::default() }),
-            ("gres/gpu".to_owned(), TresUse { grp: Some(64), ..TresUse::default() }),
+            ("cpu".to_owned(), TresUse { used: Some(2), run_secs: Some(0), ..TresUse::default() }),
+            (
+                "gres/gpu".to_owned(),
+                TresUse { used: Some(0), run_secs: Some(0), grp: Some(64), ..TresUse::default() },
+            ),
         ];
         assert_eq!(limits.tres, expected.into());
         assert_eq!(seen_once.user, Some(AssociationUser { name: "ann".to_owned(), id: None }));
@@ -192,9 +206,31 @@ mod tests {
         assert_eq!((root.shares_raw, root.shares_norm, root.fairshare), (None, None, None));
     }
 
+    /// Without `limits` in AccountingStorageEnforce slurmctld leaves these counters at 0: an account with 7 running jobs had 0.
+    #[test]
+    fn what_slurmctld_does_not_count_is_no_zero() {
+        let names = ["cpu", "mem"].map(str::to_owned);
+        let mut limits = [64, u64::MAX];
+        let mut usage = slurmdb_assoc_usage { tres_cnt: 2, ..Default::default() };
+        let record = slurmdb_assoc_rec_t {
+            grp_tres_ctld: limits.as_mut_ptr(),
+            usage: &raw mut usage,
+            ..Default::default()
+        };
+        let record = made(&record);
+        let seen = |limits| association(record, record.usage().unwrap(), &names, limits).use_and_limits;
+        let cpu = |limits| seen(limits).tres.remove("cpu").unwrap();
+        let counts = |limits| {
+            (seen(limits).jobs_running, seen(limits).jobs_submitted, cpu(limits).used, cpu(limits).run_secs)
+        };
+        assert_eq!(counts(true), (Some(0), Some(0), Some(0), Some(0)));
+        assert_eq!(counts(false), (None, None, None, None));
+        assert_eq!((cpu(false).grp, seen(false).tres.len()), (Some(64), 1));
+    }
+
     #[test]
     fn a_reply_of_nothing_has_no_associations() {
         let reply = assoc_mgr_info_msg_t { tres_cnt: u32::MAX, ..Default::default() };
-        assert_eq!(from_reply(made(&reply), true), Associations::default());
+        assert_eq!(from_reply(made(&reply), true, true), Associations::default());
     }
 }

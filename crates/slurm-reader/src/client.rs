@@ -32,6 +32,8 @@ pub struct Client {
     none_waits: bool,
     /// Whether a node was in an active reservation. That one without the flag MAINT has ended is no change of its nodes.
     is_reserved: bool,
+    /// Whether slurmctld counts what associations use.
+    limits: bool,
 }
 
 impl Rpcs for Client {
@@ -48,7 +50,9 @@ impl Rpcs for Client {
     }
 
     fn conf(&mut self, since: i64) -> CallResult<Option<Conf>> {
-        Ok(self.libslurm.conf(since)?.map(|reply| conf::from_reply(reply.get())))
+        let conf = self.libslurm.conf(since)?.map(|reply| conf::from_reply(reply.get()));
+        self.limits = conf.as_ref().map_or(self.limits, |conf| conf.limits);
+        Ok(conf)
     }
 
     fn operator(&mut self) -> Option<bool> {
@@ -81,7 +85,8 @@ impl Rpcs for Client {
             // glibc may keep the reply's memory, 4 KB for each association: getting it from the kernel again would take a
             // third of the call.
             ReplyKind::Associations => {
-                let associations = associations::from_reply(libslurm.associations()?.get(), options.users);
+                let reply = libslurm.associations()?;
+                let associations = associations::from_reply(reply.get(), options.users, self.limits);
                 Some(Reply::Associations(Box::new(associations)))
             }
             ReplyKind::Controllers if options.follow => Some(Reply::Ahead(self.own.ahead(libslurm))),
@@ -102,7 +107,7 @@ impl Client {
     #[must_use]
     pub fn init(conf: Option<&CStr>) -> Self {
         let (libslurm, own) = (Libslurm::init(conf), OwnHost::default());
-        Self { libslurm, own, none_waits: false, is_reserved: false }
+        Self { libslurm, own, none_waits: false, is_reserved: false, limits: false }
     }
 
     /// `None` if nothing has changed since the last reply, and nothing can have that is no change for slurmctld.

@@ -11,6 +11,9 @@ use crate::values::{lossy, text};
 const PRIVATE: [&str; 9] =
     ["jobs", "nodes", "partitions", "usage", "users", "accounts", "reservations", "cloud", "events"];
 
+/// `ACCOUNTING_ENFORCE_LIMITS`.
+const ENFORCE_LIMITS: u16 = 2;
+
 /// The parts of slurmctld's configuration that are needed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
@@ -22,6 +25,8 @@ pub struct Conf {
     pub visibility: Visibility,
     /// Whether AccountingStorageType is slurmdbd, so that there are associations.
     pub slurmdbd: bool,
+    /// Whether slurmctld counts what associations use: AccountingStorageEnforce has `limits`.
+    pub limits: bool,
 }
 
 impl Conf {
@@ -44,6 +49,7 @@ pub(crate) fn from_reply(reply: Unpacked<'_, slurm_conf_t>) -> Conf {
         last_update: reply.last_update,
         cluster: text(reply.cluster_name()),
         visibility: Visibility { private: private(reply.private_data), privileged },
+        limits: reply.accounting_storage_enforce & ENFORCE_LIMITS != 0,
         slurmdbd: accounting.is_some_and(|plugin| plugin.ends_with("/slurmdbd")),
     }
 }

@@ -211,7 +211,7 @@ mod tests {
             let visibility = Visibility { private: self.private.clone(), privileged };
             let last_update = self.changed + 1;
             let cluster = Some("sandbox".to_owned());
-            Ok(Some(Conf { last_update, cluster, visibility, slurmdbd: self.slurmdbd }))
+            Ok(Some(Conf { last_update, cluster, visibility, slurmdbd: self.slurmdbd, limits: false }))
         }
 
         fn operator(&mut self) -> Option<bool> {

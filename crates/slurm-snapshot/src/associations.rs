@@ -74,10 +74,10 @@ as_array! {
     #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct UseAndLimits {
-        /// Running jobs.
-        pub jobs_running: u32,
-        /// Running and pending jobs.
-        pub jobs_submitted: u32,
+        /// Running jobs; `None` if slurmctld does not count them, because AccountingStorageEnforce lacks `limits`.
+        pub jobs_running: Option<u32>,
+        /// Running and pending jobs; like the former.
+        pub jobs_submitted: Option<u32>,
         /// Wall time of its jobs after decay, s.
         pub wall_used: f64,
         /// GrpJobs.
@@ -110,12 +110,12 @@ as_array! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct TresUse {
-        /// Allocated to running jobs.
-        pub used: u64,
+        /// Allocated to running jobs; `None` if slurmctld does not count that.
+        pub used: Option<u64>,
         /// TRES-seconds used, after decay.
         pub used_secs: u64,
-        /// TRES-seconds that running jobs may still use, by their time limits.
-        pub run_secs: u64,
+        /// TRES-seconds that running jobs may still use, by their time limits; like `used`.
+        pub run_secs: Option<u64>,
         /// GrpTRES.
         pub grp: Option<u64>,
         /// GrpTRESMins.
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn every_figure_comes_back_where_it_was_from_an_array() {
         let tres = TresUse {
-            used: 1,
+            used: Some(1),
             used_secs: 2,
-            run_secs: 3,
+            run_secs: Some(3),
             grp: Some(4),
             grp_mins: Some(5),
             grp_run_mins: Some(6),
@@ -155,8 +155,8 @@ mod tests {
             max_per_account: None,
         };
         let limits = UseAndLimits {
-            jobs_running: 1,
-            jobs_submitted: 2,
+            jobs_running: Some(1),
+            jobs_submitted: Some(2),
             wall_used: 3.5,
             grp_jobs: Some(4),
             grp_submit_jobs: Some(5),

@@ -31,7 +31,8 @@ use crate::statistics::Statistics;
 /// 12: without jobs by flag, the number of reservations, the words and the reason of a node's row, a controller's host,
 /// `max_server_threads` and `api_version`; the shares of an association as a number; a QOS like an account, by its text in lower case.
 /// 13: jobs by account and QOS as rows with a rest, by the names that are `kept`.
-/// 14: jobs by state as those shown and those unfinished, and started since a time of their own.
+/// 14: jobs by state as those shown and those unfinished, and started since a time of their own; use that
+/// associations may lack.
 pub const PROTOCOL: u32 = 14;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.

@@ -91,6 +91,15 @@ fn shares_limits_and_remote_licences_are_those_of_sshare_sacctmgr_and_scontrol()
     assert!(accounts.associations.iter().all(|of| of.user.is_none()), "no user is asked for");
     assert_eq!((accounts.records, accounts.associations.len()), (all.records, 5));
 
+    // Then slurmctld counts none of it; what is running stays as it is.
+    slurm.reconfigure("AccountingStorageEnforce=associations,qos\n").unwrap();
+    let uncounted = ask(None, REQUEST).unwrap();
+    for of in &of(&uncounted).unwrap().associations {
+        let of = &of.use_and_limits;
+        assert_eq!((of.jobs_running, of.jobs_submitted), (None, None));
+        assert!(of.tres.values().all(|tres| (tres.used, tres.run_secs) == (None, None)));
+    }
+
     if is_root() {
         slurm.reconfigure("PrivateData=usage\n").unwrap();
         // The first user has associations. The second is unknown to slurmdbd, so slurmctld sends nothing at all.
@@ -237,12 +246,12 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
         let seen = seen.next().context("more records there")?;
         let jobs = value(line, "GrpJobs").as_deref().and_then(used);
         let submitted = value(line, "GrpSubmitJobs").as_deref().and_then(used);
-        let counts = (seen.jobs_running.into(), seen.jobs_submitted.into());
-        assert_eq!(jobs.zip(submitted), Some(counts), "{line}");
+        let counts = [seen.jobs_running, seen.jobs_submitted].map(|jobs| jobs.map(u64::from));
+        assert_eq!([jobs, submitted], counts, "{line}");
         for (key, figure) in [
-            ("GrpTRES", (|tres| tres.used) as fn(&TresUse) -> u64),
+            ("GrpTRES", (|tres| tres.used.unwrap()) as fn(&TresUse) -> u64),
             ("GrpTRESMins", |tres| tres.used_secs / 60),
-            ("GrpTRESRunMins", |tres| tres.run_secs / 60),
+            ("GrpTRESRunMins", |tres| tres.run_secs.unwrap() / 60),
         ] {
             let shown = by_tres(&value(line, key).with_context(|| format!("no {key} in {line}"))?);
             let figures = seen.tres.iter().map(|(name, tres)| (name.clone(), figure(tres)));

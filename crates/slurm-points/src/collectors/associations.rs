@@ -90,11 +90,11 @@ metrics! {
         average(level_fs, "ratio",
             "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used");
     JOBS: UseAndLimits =
-        average(jobs_running, "count", "its running jobs"),
+        average(jobs_running, "count", "its running jobs; absent if AccountingStorageEnforce lacks `limits`"),
         average(grp_jobs, "count", "GrpJobs: maximum number of running jobs"),
         average(max_jobs, "count",
             "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit"),
-        average("submit_jobs", "count", |u| u.jobs_submitted, "its running and pending jobs"),
+        average("submit_jobs", "count", |u| u.jobs_submitted, "its running and pending jobs; like `jobs_running`"),
         average(grp_submit_jobs, "count",
             "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused"),
         average(max_submit_jobs, "count",
@@ -114,20 +114,28 @@ metrics! {
             "MaxSubmitPA: maximum number of running and pending jobs of each account");
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct TresValues {
     of: TresUse,
     /// Slurm counts MiB; bytes are published.
     is_memory: bool,
 }
 
+impl Default for TresValues {
+    /// Of a TRES that is not used.
+    fn default() -> Self {
+        let of = TresUse { used: Some(0), run_secs: Some(0), ..TresUse::default() };
+        Self { of, is_memory: false }
+    }
+}
+
 metrics! {
     TRES: TresValues =
-        average("used", "count, bytes", |t| t.amount(Some(t.of.used)), "what is allocated to running jobs"),
+        average("used", "count, bytes", |t| t.amount(t.of.used), "what is allocated to running jobs; like `jobs_running`"),
         average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have allocated together"),
         average("used_mins", "min", |t| exact_f64(t.of.used_secs) / 60.0, "TRES-minutes used, reduced by decay"),
         average("grp_tres_mins", "min", |t| t.of.grp_mins, "GrpTRESMins: the limit of used_mins"),
-        average("run_mins", "min", |t| exact_f64(t.of.run_secs) / 60.0,
+        average("run_mins", "min", |t| t.of.run_secs.map(|secs| exact_f64(secs) / 60.0),
             "TRES-minutes that running jobs may still use, by their time limits"),
         average("grp_tres_run_mins", "min", |t| t.of.grp_run_mins, "GrpTRESRunMins: the limit of run_mins"),
         average("max_tres_per_job", "count, bytes", |t| t.amount(t.of.max_per_job), "MaxTRES: what one job may have"),
@@ -192,7 +200,7 @@ fn push_users(points: &mut Points<'_>, all: &[Association]) {
         .iter()
         .map(|(id, (name, of))| {
             let jobs = of.iter().map(|association| association.use_and_limits.jobs_submitted);
-            let jobs = sum_of(jobs.map(u64::from));
+            let jobs = sum_of(jobs.map(|jobs| jobs.unwrap_or(0).into()));
             Candidate {
                 uid: *id,
                 name: Some(*name),
@@ -246,9 +254,10 @@ mod tests {
     use super::*;
 
     fn physics() -> Association {
-        let cpu = TresUse { used: 4, used_secs: 90, run_secs: 600, grp: Some(8), ..TresUse::default() };
-        let memory = TresUse { used: 2, max_per_job: Some(4), ..TresUse::default() };
-        let gpu = TresUse { grp_mins: Some(100), ..TresUse::default() };
+        let idle = TresValues::default().of;
+        let cpu = TresUse { used: Some(4), used_secs: 90, run_secs: Some(600), grp: Some(8), ..idle };
+        let memory = TresUse { used: Some(2), max_per_job: Some(4), ..idle };
+        let gpu = TresUse { grp_mins: Some(100), ..idle };
         let tres = [("cpu", cpu), ("gres/gpu", gpu), ("mem", memory)];
         Association {
             account: "physics".to_owned(),
@@ -257,8 +266,8 @@ mod tests {
             usage_raw: 90.5,
             level_fs: Some(1.5),
             use_and_limits: UseAndLimits {
-                jobs_running: 1,
-                jobs_submitted: 2,
+                jobs_running: Some(1),
+                jobs_submitted: Some(2),
                 grp_jobs: Some(5),
                 grp_wall: Some(10),
                 tres: tres.map(|(name, tres)| (name.to_owned(), tres)).into(),
@@ -313,11 +322,19 @@ mod tests {
         ];
         assert_eq!(points, expected.map(|point| format!("c.slurm_associations.{point}")));
         let idle = Association { use_and_limits: UseAndLimits::default(), ..physics() };
-        let later = surveyed(&mut collector, 120, &reply(vec![idle]));
-        assert!(
-            later.contains(&"c.slurm_associations.account.physics.tres.cpu.gauge-used 0".to_owned()),
-            "{later:#?}"
-        );
+        let used = |points: &[String]| {
+            let cpu = "c.slurm_associations.account.physics.tres.cpu.gauge-";
+            let of = |leaf: &str| points.iter().any(|point| *point == format!("{cpu}{leaf} 0"));
+            ["used", "run_mins", "used_mins"].map(of)
+        };
+        assert_eq!(used(&surveyed(&mut collector, 120, &reply(vec![idle.clone()]))), [true; 3]);
+        // AccountingStorageEnforce no longer has `limits`: what was used is known, and what is used is not.
+        let mut physics = physics();
+        for tres in physics.use_and_limits.tres.values_mut() {
+            *tres = TresUse { used: None, run_secs: None, ..*tres };
+        }
+        surveyed(&mut collector, 180, &reply(vec![physics]));
+        assert_eq!(used(&surveyed(&mut collector, 240, &reply(vec![idle]))), [false, false, true]);
     }
 
     #[test]
