@@ -6,6 +6,11 @@
 
 use crate::gres::{Unparsed, digits};
 
+/// The CPUs in a text; `None` if it names none.
+pub fn cpus(text: &[u8]) -> Option<u64> {
+    text.split(|&byte| byte == b',').find_map(|element| digits(element.strip_prefix(b"cpu=")?))
+}
+
 /// The memory in a text, MiB; `None` if it names none.
 ///
 /// # Errors
@@ -67,6 +72,12 @@ mod tests {
         ] {
             assert_eq!(memory(text.as_bytes()), Ok(mebibytes), "{text}");
         }
+    }
+
+    #[test]
+    fn cpus_are_those_of_no_other_tres() {
+        let texts = ["cpu=31,mem=2000M,billing=32", "bb/cpu=4,gres/gpu=1,cpu=8", "cpu=,mem=1G", "cpu=8k", ""];
+        assert_eq!(texts.map(|text| cpus(text.as_bytes())), [Some(31), Some(8), None, None, None]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use slurm_snapshot::{
     FoundNode, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release, ReplyOptions, gres, node_flag,
-    one_more, short_name,
+    one_more, short_name, tres,
 };
 
 use super::Payload;
@@ -24,6 +24,8 @@ const ENTRY: usize = 48;
 
 /// slurmrestd's words for flags, where they are not ours: with the bit.
 const OTHER_WORDS: [(&str, u32); 3] = [("PERFCTRS", 4), ("RESUME", 8), ("REBOOT_CANCELED", 17)];
+
+const NO_CPUS: &str = "the node has no CPUs: this version of the API does not report them";
 
 /// Words for two flags at once, each of which is listed by itself too.
 const PAIRS: [&str; 2] = ["POWER_DOWN_ASAP", "POWER_DOWN_FORCE"];
@@ -48,7 +50,7 @@ impl NodesAnswer {
 impl Payload for NodesAnswer {
     const NAME: &'static str = "nodes";
     const NEEDED: &'static [&'static str] = words![name state state_flags cpus effective_cpus alloc_cpus real_memory alloc_memory free_memory
-        free_mem gres gres_used partitions reason_changed_at version slurmd_version cpu_load boot_time
+        free_mem gres gres_used partitions tres reason_changed_at version slurmd_version cpu_load boot_time
         slurmd_start_time];
     const MOST_NAMES: usize = 20 << 20;
 
@@ -111,9 +113,14 @@ impl Payload for NodesAnswer {
 /// What is counted of a node.
 fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, String> {
     let (Some(cpus), Some(alloc_cpus)) = (node.number("cpus")?, node.number("alloc_cpus")?) else {
-        return Err("the node has no CPUs: this version of the API does not report them".to_owned());
+        return Err(NO_CPUS.to_owned());
     };
-    let cpus = node.number("effective_cpus")?.filter(|&cpus| cpus > 0).unwrap_or(cpus);
+    let cpus = match node.number("effective_cpus")? {
+        Some(0) => cpus,
+        Some(effective) => effective,
+        // v0.0.38 has them only there.
+        None => node.text("tres").and_then(|tres| tres::cpus(tres.as_bytes())).ok_or(NO_CPUS)?,
+    };
     let (gres, used) = (node.text("gres").unwrap_or_default(), node.text("gres_used").unwrap_or_default());
     let (gpus, unparsed) = gres::shares_by_type(gres.as_bytes(), used.as_bytes(), state.is_usable());
     // Up to v0.0.38 the first name, later the second.

@@ -19,7 +19,7 @@ fn nodes(rows: bool) -> NodesAnswer {
 }
 
 fn node(name: &str, more: &str) -> String {
-    format!(r#"{{"name":"{name}","state":["IDLE"],"cpus":8,"alloc_cpus":2{more}}}"#)
+    format!(r#"{{"name":"{name}","state":["IDLE"],"cpus":8,"effective_cpus":8,"alloc_cpus":2{more}}}"#)
 }
 
 /// Slurm's most nodes and many partitions, in a maintenance of all of them: had they been refused, nodes would vanish just then.
