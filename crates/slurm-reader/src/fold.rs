@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slurm_snapshot::{
     Expected, Expecting, JobStates, JobTallies, JobTally, Jobs, NamedJobs, NamedRows, PartitionJobs,
-    PublishedJobs, ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
+    PublishedJobs, Release, ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
 };
 
 use crate::job::Job;
-use crate::slurm_names;
 use crate::waits::Waits;
+use crate::{slurm_names, version};
 
 /// The most rows of names that anybody can invent, and as many again for those with a job that has started.
 const MOST_ROWS: usize = 10_000;
@@ -218,6 +218,12 @@ impl NamedTable {
     }
 }
 
+/// Whether the start of an array's record is that of its next task. Up to 22.05 it is that of the last one that backfill has
+/// planned, up to bf_max_job_array_resv tasks later.
+fn sends_next_start() -> bool {
+    version::built_for() >= Release::new(23, 2)
+}
+
 /// What slurmctld expects of a pending job.
 #[derive(Clone, Copy, Debug)]
 enum Expects {
@@ -239,7 +245,7 @@ impl PartitionRow {
             };
             one_more(records);
             add_to(tasks, jobs);
-            if matches!(expects, Expects::Planned) {
+            if matches!(expects, Expects::Planned) && (jobs == 1 || sends_next_start()) {
                 self.starts.add(now, job.start_time, 1);
             }
             self.submitted.add(job.submit_time, now, jobs);

@@ -253,13 +253,14 @@ pub struct Expected {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expecting {
-    /// Records: all waiting tasks of an array are one, because they have one start time, that of the next task.
+    /// Records: all waiting tasks of an array are one, because they have one start time.
     pub records: u64,
     /// Jobs: each of those tasks is one.
     pub jobs: u64,
 }
 
-/// When planned jobs will start, by record: Unix seconds on slurmctld's clock.
+/// When planned jobs will start, by record: Unix seconds on slurmctld's clock. Up to 22.05 without arrays of several tasks, because
+/// slurmctld sends the start of a later task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Starts {

@@ -245,7 +245,7 @@ fn starts() -> Row {
         waits(
             "Time until pending jobs start",
             "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
-             goes first. The waiting tasks of an array have one start, that of the next task.",
+             goes first. The waiting tasks of an array are one job here; up to Slurm 22.05 they are left out.",
             "$prefix.slurm_jobs.expected_start.gauge-start_in",
             ("last", "max"),
         ),

@@ -84,7 +84,7 @@ levels! {
          job that ends early, is submitted or changes its priority. While a cycle is running, jobs that it has not \
          reached have no plan; if bf_max_job_test is small, most never have one. The start of a job at a limit, or after the end \
          of bf_window, is a rough guess. All waiting tasks of an array have one start, that of the next task, so they are one \
-         record here. Percentiles are exact, by record.");
+         record here. Percentiles are exact, by record; up to 22.05 they leave arrays out, because Slurm then sends the start of a later task.");
     PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", [Used(MOST_NAMES)], EXPECTED,
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
     QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", [Invented, Closed], TALLY,

@@ -200,7 +200,7 @@ fn an_expected_start_is_a_plan_only_if_backfill_made_it() {
     assert_eq!(counted(&others).expected, Expected::default(), "they do not wait");
 }
 
-/// An array's record has one start time, that of its next task.
+/// An array's record has one start time: from 23.02 on that of its next task, before that of a later one.
 #[test]
 fn the_waiting_tasks_of_an_array_are_one_plan() {
     let array = Job { tally: JobTally { jobs: 1000, ..one().tally }, start_time: NOW + 900, ..one() };
@@ -208,7 +208,11 @@ fn the_waiting_tasks_of_an_array_are_one_plan() {
     let expected = counted(&[array, single(100), single(200)]).expected;
     assert_eq!(expected.planned, Expecting { records: 3, jobs: 1002 });
     let starts = expected.starts.unwrap();
-    assert_eq!((starts.p50, starts.p90, starts.p99), (NOW + 200, NOW + 900, NOW + 900));
+    let is_next = version::built_for() >= Release::new(23, 2);
+    assert_eq!(
+        (starts.p50, starts.max),
+        if is_next { (NOW + 200, NOW + 900) } else { (NOW + 100, NOW + 200) }
+    );
 }
 
 #[test]
@@ -331,7 +335,7 @@ proptest! {
         prop_assert_eq!(planned.jobs + overdue.jobs + unplanned.jobs, pending.jobs);
         let records = list.iter().filter(|job| is_pending(job)).count() as u64;
         prop_assert_eq!(planned.records + overdue.records + unplanned.records, records);
-        prop_assert_eq!(starts.is_some(), planned.records > 0);
+        prop_assert!(starts.is_none() || planned.records > 0);
         let (mut in_partitions, mut pending) = (JobTally::default(), JobTally::default());
         let mut in_qos = JobTally::default();
         for job in &list {
