@@ -273,14 +273,3 @@ fn a_survey_falls_on_ticks_whichever_of_file_and_flags_has_the_last_word() {
     let flags = Flags { paths, ..Flags::default() };
     assert!(Config::parse(text, &flags).is_ok());
 }
-
-#[test]
-fn partitions_come_no_more_often_than_the_jobs_whose_reply_they_share() {
-    let of = |jobs, partitions| {
-        problems(&format!(
-            "[collectors.jobs]\nenabled = true\ninterval = {jobs:?}\n[collectors.partitions]\nenabled = true\ninterval = {partitions:?}"
-        ))
-        .len()
-    };
-    assert_eq!((of("1m", "1m"), of("1m", "5m"), of("5m", "1m")), (0, 0, 1));
-}

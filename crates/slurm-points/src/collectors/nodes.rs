@@ -53,7 +53,7 @@ levels! {
     MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", [], SHARES, "Nodes in active reservations with the flag MAINT.");
     SLURMD: Level<Table<u64>, 1> = ("slurm_nodes.slurmd.<release>", [Configured(32)], SLURMDS,
         "Nodes by the release of their slurmd, with `_` for each point (`22_05_8`), as it was when it registered last: a \
-         rolling upgrade. `other` has texts that are no release; `unknown`: nodes that have not registered since slurmctld was started.");
+         rolling upgrade. `other` has texts that are no release; `unknown`: nodes that have not registered since slurmctld was started, or up to 22.05 since it was reconfigured.");
     DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", [], OUT, "How long nodes have been drained or draining.");
     DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", [], OUT,
         "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
