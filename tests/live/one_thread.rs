@@ -1,5 +1,6 @@
 //! One thread serves every peer: whatever one of them sends, or does not read, another destination gets each tick.
 
+mod hangs;
 mod trace;
 
 use std::collections::BTreeSet;
@@ -14,11 +15,13 @@ use sandbox::{Folder, Imitation, Manner, Process, Sink, TlsProxy, destination, p
 
 use super::status::{configured, daemon_every, runtime, start, status};
 
-/// So many ticks in a row, two seconds apart.
+/// So many ticks in a row.
 const TICKS: usize = 10;
 
 /// A daemon with a healthy destination and these others.
 struct Rig {
+    /// The seconds between two ticks.
+    every: i64,
     folder: Folder,
     healthy: Sink,
     others: String,
@@ -28,7 +31,7 @@ struct Rig {
 impl Rig {
     fn new() -> Result<Self> {
         let (folder, healthy) = (Folder::new()?, Sink::start(Manner::Record)?);
-        Ok(Self { folder, healthy, others: String::new(), env: Vec::new() })
+        Ok(Self { every: 2, folder, healthy, others: String::new(), env: Vec::new() })
     }
 
     fn start(&self) -> Result<Process> {
@@ -52,7 +55,8 @@ impl Rig {
         let after = self.ticks().len();
         wait::until("ticks at the healthy destination", wait::LIMIT, || self.ticks().len() >= after + TICKS)?;
         let ticks = self.ticks();
-        let holes: Vec<_> = ticks.iter().zip(ticks.iter().skip(1)).filter(|(a, b)| *b - *a != 2).collect();
+        let holes: Vec<_> =
+            ticks.iter().zip(ticks.iter().skip(1)).filter(|(a, b)| *b - *a != self.every).collect();
         ensure!(holes.is_empty(), "missing between {holes:?}: {:#?}", daemon.lines());
         Ok(())
     }
