@@ -130,10 +130,15 @@ fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
 
 #[test]
 fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the_states_are_ever_asked_for() {
-    // A CPU of one node is the system's.
-    let conf = "Licenses=matlab:5\nPartitionName=second Nodes=localhost State=DOWN Hidden=YES\n\
-                NodeName=kept CPUs=8 RealMemory=2000 CpuSpecList=0 State=UNKNOWN\n";
-    let (folder, slurm, rest) = cluster(Way::Socket, 0, conf);
+    let conf = "Licenses=matlab:5\nPartitionName=second Nodes=localhost State=DOWN Hidden=YES\n";
+    let (folder, mut slurm, rest) = cluster(Way::Socket, 0, conf);
+    // A CPU is the system's.
+    let changed = slurm.changed("kept.conf", " CPUs=8 ", " CPUs=8 CpuSpecList=7 ").unwrap();
+    std::fs::rename(changed, slurm.conf()).unwrap();
+    for process in [&mut slurm.slurmctld, &mut slurm.slurmd] {
+        process.stop().unwrap();
+        process.start().unwrap();
+    }
     slurm.submit(&["--ntasks=3", "--licenses=matlab:2", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
     let later = "starttime=now+3600 duration=60 user=root nodes=ALL flags=MAINT";
     slurm.call(&format!("scontrol create reservation=r {later}")).unwrap();
@@ -160,8 +165,8 @@ fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the
     assert_eq!(seen.len(), if has_all { 4 } else { 2 });
     let text = Value::Array(seen).to_string();
     if slurm.release().unwrap().as_str() >= FIRST_WITH_ALL {
-        let kept = slurm.call("scontrol -o show node kept").unwrap();
-        assert!(kept.contains("CPUTot=8") && kept.contains("CPUEfctv=7"), "{kept}");
+        let node = slurm.call("scontrol -o show node localhost").unwrap();
+        assert!(node.contains("CPUTot=8") && node.contains("CPUEfctv=7"), "{node}");
     }
     let words = ["\"maint\":true", "draining", "matlab", "second", "\"down\""];
     for word in words.into_iter().take(match (has_all, has_states) {
