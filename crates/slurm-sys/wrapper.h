@@ -7,6 +7,7 @@
 /* Exported by every release, declared in no installed header. */
 void slurm_free_stats_response_msg(stats_info_response_msg_t *msg);
 int slurm_bit_set_count(void *bitmap);
+size_t slurm_xsize(void *item);
 char *slurm_job_state_string(uint32_t state);
 char *slurm_node_state_string(uint32_t state);
 #if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(24, 5, 0)

@@ -5,7 +5,7 @@
 //! methods, which are safe: they cannot pair an array with a wrong count, and what they read lives no longer than its
 //! reply.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::iter;
 use std::ops::Deref;
 
@@ -43,8 +43,8 @@ impl<T> Deref for Unpacked<'_, T> {
 /// - `list()`: NULL, or a list of such structs, whose type is in the header's comment.
 /// - `one()`: NULL, or such a struct.
 ///
-/// The comment above a row says why the count is right. Wherever a reply ends too early, libslurm frees it and reports
-/// an error.
+/// The comment above a row says why the count is right. A slurmctld may send another: no more is read than libslurm has allocated.
+/// Wherever a reply ends too early, libslurm frees it and reports an error.
 macro_rules! followed {
     ($($record:path { $($(#[$attribute:meta])* $kind:ident $count:tt $($member:ident $(: $of:ty)?),+;)+ })+) => {
         $($(
@@ -62,13 +62,13 @@ macro_rules! followed {
     };
     (@array($($count:ident).+, $most:expr) $member:ident: $of:ty) => {
         pub(crate) fn $member(self) -> &'a [$of] {
-            // SAFETY: this struct's promise: NULL, or as many as its row says.
+            // SAFETY: this struct's promise: NULL, or an array that libslurm has allocated.
             unsafe { slice(self.0.$member, count!(self, $($count).+), $most) }
         }
     };
     (@texts($($count:ident).+, $most:expr) $member:ident) => {
         pub(crate) fn $member(self) -> impl Iterator<Item = &'a [u8]> {
-            // SAFETY: this struct's promise: NULL, or as many as its row says.
+            // SAFETY: this struct's promise: NULL, or an array that libslurm has allocated.
             let strings = unsafe { slice(self.0.$member, count!(self, $($count).+), $most) };
             // SAFETY: and each is NULL or a string.
             strings.iter().map(|string| unsafe { bytes(*string) })
@@ -76,7 +76,7 @@ macro_rules! followed {
     };
     (@records($($count:ident).+) $member:ident: $of:ty) => {
         pub(crate) fn $member(self) -> impl Iterator<Item = Unpacked<'a, $of>> {
-            // SAFETY: this struct's promise: NULL, or as many as its row says.
+            // SAFETY: this struct's promise: NULL, or an array that libslurm has allocated.
             let records = unsafe { slice(self.0.$member, count!(self, $($count).+), usize::MAX) };
             records.iter().map(Unpacked)
         }
@@ -271,17 +271,32 @@ impl<'a> Unpacked<'a, c::partition_info_t> {
     }
 }
 
-/// The first `count` elements of a C array, at most `most` of them; a NULL array is empty.
+/// The first `count` elements of a C array, at most `most` of them, and no more than it has; a NULL array is empty.
 ///
 /// # Safety
-/// `array` is NULL, or points to `count` initialized elements that nobody changes or frees while the slice lives.
+/// `array` is NULL, or what libslurm's xmalloc has returned, and has been filled; nobody changes or frees it while the slice lives.
 unsafe fn slice<'a, T>(array: *const T, count: impl TryInto<usize>, most: usize) -> &'a [T] {
     let count = count.try_into().unwrap_or(0).min(most);
     if array.is_null() || count == 0 {
         return &[];
     }
-    // SAFETY: not NULL, so that the caller promises at least `count` elements for as long as 'a.
+    // SAFETY: not NULL, so that xmalloc's header, which has its size, is before it.
+    let bytes = unsafe { allocated_bytes(array.cast()) };
+    let count = count.min(bytes / size_of::<T>().max(1));
+    // SAFETY: the allocation has that many elements, for as long as 'a.
     unsafe { std::slice::from_raw_parts(array, count) }
+}
+
+#[cfg(not(test))]
+unsafe fn allocated_bytes(array: *const c_void) -> usize {
+    // SAFETY: the caller's promise; it only reads.
+    unsafe { c::slurm_xsize(array.cast_mut()) }
+}
+
+/// Arrays of tests have no header.
+#[cfg(test)]
+unsafe fn allocated_bytes(_: *const c_void) -> usize {
+    tests::ALLOCATED.get()
 }
 
 /// The bytes of a C string without its NUL; empty if it is NULL.
@@ -323,9 +338,29 @@ pub(crate) fn made<T>(record: &T) -> Unpacked<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::ptr;
 
     use super::*;
+
+    thread_local! {
+        pub(super) static ALLOCATED: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+
+    /// A slurmctld that said 100 types of messages, and sent one, had addresses of the heap published.
+    #[test]
+    fn no_more_is_read_than_libslurm_has_allocated_whatever_count_a_peer_sends() {
+        let array = [1_u32, 2, 3];
+        ALLOCATED.set(11);
+        // SAFETY: the array has as many bytes, and one more.
+        assert_eq!(unsafe { slice(array.as_ptr(), 100, 100) }, [1, 2]);
+        ALLOCATED.set(usize::MAX);
+        // xmalloc's header: its magic number, and the size.
+        let allocation = [0x42_usize, 11, 7];
+        // SAFETY: it points behind such a header.
+        let bytes = unsafe { c::slurm_xsize(allocation.as_ptr().wrapping_add(2).cast_mut().cast()) };
+        assert_eq!(bytes, 11);
+    }
 
     #[test]
     fn an_array_that_is_null_or_longer_than_the_limit_is_bounded() {
@@ -334,7 +369,7 @@ mod tests {
         assert!(unsafe { slice::<u32>(ptr::null(), u32::MAX, 100) }.is_empty());
         // SAFETY: the array has three elements.
         assert_eq!(unsafe { slice(array.as_ptr(), 3, 2) }, [1, 2]);
-        // SAFETY: no element is read beyond the limit, 3.
+        // SAFETY: the array has three elements.
         assert_eq!(unsafe { slice(array.as_ptr(), 3, 100) }, [1, 2, 3]);
     }
 
