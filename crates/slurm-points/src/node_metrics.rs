@@ -16,7 +16,7 @@ metrics! {
         average("cpus_idle", "count", |t| t.cpus.idle, "CPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
         average("cpus_other", "count", |t| t.cpus.other, "CPUs that no job can use, because their node is down or drained"),
         average("cpus_total", "count", |t| t.cpus.total, "all CPUs that jobs may use (`sinfo -o %C` also counts those of CoreSpecCount and CpuSpecList)"),
-        average("gpus_allocated", "count", |t| t.gpus.allocated, "GPUs allocated to jobs"),
+        average("gpus_allocated", "count", |t| t.gpus.allocated, "GPUs allocated to jobs, whole or in part: shards, MPS"),
         average("gpus_idle", "count", |t| t.gpus.idle, "GPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
         average("gpus_other", "count", |t| t.gpus.other, "GPUs that no job can use, because their node is down or drained"),
         average("gpus_total", "count", |t| t.gpus.total, "all GPUs"),
@@ -32,7 +32,7 @@ metrics! {
 
     /// Of GPUs of one type.
     pub(crate) GPUS: Shares =
-        average(allocated, "count", "GPUs allocated to jobs"),
+        average(allocated, "count", "GPUs allocated to jobs, whole or in part: shards, MPS"),
         average(idle, "count", "GPUs that no job has, on nodes that are not down or drained"),
         average(other, "count", "GPUs whose node is down or drained"),
         average(total, "count", "all GPUs of this type");

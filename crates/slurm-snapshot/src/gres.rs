@@ -4,6 +4,7 @@
 //! `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without a type, slurmctld writes `(null)`:
 //! `gpu:(null):3(IDX:0-2)`.
 
+use crate::array::count_tasks;
 use crate::names::name;
 use crate::shares::Shares;
 use crate::sums::{add_to, sum_of};
@@ -48,7 +49,8 @@ pub fn gpus(text: &[u8]) -> Result<Option<GpuCount>, Unparsed> {
     Ok(sum)
 }
 
-/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed.
+/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed. A GPU of which a job has a
+/// shard or a part by MPS is in use: no job can get it whole.
 pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Shares)>, u64) {
     let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
     let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
@@ -60,6 +62,7 @@ pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Sh
     };
     let bad_has = gpus_by_type(has, |kind, count| add(kind, count, 0)).is_err();
     let bad_used = gpus_by_type(used, |kind, count| add(kind, 0, count)).is_err();
+    elements(used).filter_map(gpus_in_parts).for_each(|(kind, count)| add(kind, 0, count));
     if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
         // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they are not additional.
         let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
@@ -92,7 +95,7 @@ fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Resul
 /// slurmctld's text where a type is missing.
 const NO_TYPE: &[u8] = b":(null):";
 
-/// The parts between commas and semicolons, without the parentheses at their end.
+/// The parts between commas and semicolons, outside parentheses.
 fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut depth = 0_u32;
     text.split(move |&byte| {
@@ -103,7 +106,20 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
         }
         depth == 0 && matches!(byte, b',' | b';')
     })
-    .map(bare)
+}
+
+/// How many GPUs of a type are in use by their shards or MPS, in an element of a node's GRES in use: `shard:a100:2(IDX:0-1)` names
+/// these GPUs, and from 23.11 on `shard:a100:3(1/4,2/4,0/4)` says of each how much of it is in use.
+fn gpus_in_parts(element: &[u8]) -> Option<(&[u8], u64)> {
+    let (text, parts) = element.split_at_checked(bare(element).len())?;
+    let text = text.strip_prefix(b"shard:").or_else(|| text.strip_prefix(b"mps:"))?;
+    let kind = text.get(..text.iter().rposition(|&byte| byte == b':')?)?;
+    let parts = parts.strip_prefix(b"(")?.strip_suffix(b")")?;
+    let count = match parts.strip_prefix(b"IDX:") {
+        Some(indexes) => count_tasks(indexes).unwrap_or(0),
+        None => sum_of(parts.split(|&byte| byte == b',').map(|part| u64::from(!part.starts_with(b"0/")))),
+    };
+    Some((if kind == b"(null)" { b"" } else { kind }, count))
 }
 
 /// An element up to its first parenthesis, not counting the one of [`NO_TYPE`].
@@ -116,6 +132,7 @@ fn bare(element: &[u8]) -> &[u8] {
 
 /// The GPUs of one element; `None` if it is something else.
 fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
+    let element = bare(element);
     let element = match element.strip_prefix(b"gres") {
         Some([b'/' | b':', rest @ ..]) => rest,
         _ => element,
@@ -246,6 +263,25 @@ mod tests {
         assert_eq!(seen, [(&b"a100"[..], 4), (b"", 2)]);
     }
 
+    /// They were idle, and a job for as many GPUs waited with the reason Resources.
+    #[test]
+    fn gpus_of_which_jobs_have_parts_are_not_idle() {
+        for (has, used, expected) in [
+            ("gpu:a:4,shard:a:8", "gpu:a:0(IDX:N/A),shard:a:2(IDX:0-1)", [("a", 2, 2)]),
+            ("gpu:a:4,shard:8", "gpu:a:1(IDX:3),shard:a:2(IDX:0,2)", [("a", 3, 1)]),
+            ("gpu:a:4,shard:8", "gpu:a:1(IDX:3),shard:a:0(IDX:N/A)", [("a", 1, 3)]),
+            ("gpu:a:3,shard:12", "gpu:a:0(IDX:N/A),shard:a:3(1/4,2/4,0/4)", [("a", 2, 1)]),
+            ("gpu:3,shard:30", "gpu:(null):0(IDX:N/A),shard:(null):10(0/10,10/10,0/10)", [("", 1, 2)]),
+            ("gpu:2,mps:200", "gpu:(null):0(IDX:N/A),mps:(null):1(IDX:1)", [("", 1, 1)]),
+            // Without gres.conf's files nobody knows which.
+            ("gpu:2,shard:8", "gpu:0,shard:3", [("", 0, 2)]),
+        ] {
+            let (seen, bad) = shares_by_type(has.as_bytes(), used.as_bytes(), true);
+            let seen: Vec<_> = seen.iter().map(|(kind, of)| (kind.as_str(), of.allocated, of.idle)).collect();
+            assert_eq!((&seen[..], bad), (&expected[..], 0), "{used}");
+        }
+    }
+
     #[test]
     fn gpus_in_use_without_a_type_are_those_that_the_node_has_without_one() {
         for (text, used) in [("gpu:(null):3(IDX:0-2)", 3), ("gpu:(null):0(IDX:N/A)", 0)] {
@@ -260,6 +296,7 @@ mod tests {
         fn any_text_gives_a_count_or_an_error(text in "\\PC*") {
             let _ = gpus(text.as_bytes());
             let _ = gpus_by_type(text.as_bytes(), |_, _| ());
+            let _ = shares_by_type(text.as_bytes(), format!("shard:{text})").as_bytes(), true);
         }
 
         #[test]
