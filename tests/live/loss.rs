@@ -4,6 +4,7 @@
 //! The readings are imitated; Carbon, its relays, the networks and the disks are real. Scenarios of one kind run in
 //! parallel, each with its own Carbon, because they spend nearly all of their time waiting.
 
+mod age;
 mod cache;
 mod caps;
 mod damage;

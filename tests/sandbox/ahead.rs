@@ -28,8 +28,15 @@ impl Ahead {
     }
 
     /// Puts the process, which is not started yet, under this clock.
-    pub fn over(&self, process: Process) -> Process {
-        process.env("LD_PRELOAD", &self.library).env("CLOCK_AHEAD", &self.file)
+    pub fn over(&self, mut process: Process) -> Process {
+        self.put_over(&mut process);
+        process
+    }
+
+    /// The same, from its next start on.
+    pub fn put_over(&self, process: &mut Process) {
+        process.set_env("LD_PRELOAD", &self.library);
+        process.set_env("CLOCK_AHEAD", &self.file);
     }
 
     /// Sets it this many seconds ahead of the host's.

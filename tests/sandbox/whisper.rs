@@ -1,4 +1,4 @@
-//! Reads whisper's files: only the finest archive, which has the newest points.
+//! Reads whisper's files: one archive, usually the finest, which has the newest points.
 //!
 //! A file is, big-endian: aggregation type u32, longest retention u32, xFilesFactor f32, number of archives u32; for
 //! each archive offset u32, seconds a point u32, points u32; then the archives, rings of points (timestamp u32, value
@@ -20,17 +20,22 @@ pub struct Series {
 }
 
 impl Series {
-    /// Reads a file.
+    /// Reads the finest archive of a file.
     pub fn read(file: &Path) -> Result<Self> {
-        let bytes = fs::read(file).with_context(|| file.display().to_string())?;
-        Self::parse(&bytes).with_context(|| format!("{} is not a whisper file", file.display()))
+        Self::read_archive(file, 0)
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut first_archive = bytes.get(16..)?;
-        let offset = usize::try_from(number(&mut first_archive)?).ok()?;
-        let step = number(&mut first_archive)?;
-        let slots = number(&mut first_archive)?;
+    /// Reads an archive of a file; the finest is 0.
+    pub fn read_archive(file: &Path, archive: usize) -> Result<Self> {
+        let bytes = fs::read(file).with_context(|| file.display().to_string())?;
+        Self::parse(&bytes, archive).with_context(|| format!("{} is not a whisper file", file.display()))
+    }
+
+    fn parse(bytes: &[u8], archive: usize) -> Option<Self> {
+        let mut header = bytes.get(16 + 12 * archive..)?;
+        let offset = usize::try_from(number(&mut header)?).ok()?;
+        let step = number(&mut header)?;
+        let slots = number(&mut header)?;
         let mut archive = bytes.get(offset..offset + usize::try_from(slots).ok()? * 12)?;
         let mut points = BTreeMap::new();
         while let Some(timestamp) = number(&mut archive) {
