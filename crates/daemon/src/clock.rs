@@ -16,7 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::tz::TimeZone;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -40,6 +41,21 @@ static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
 /// Reads the host's time zone, for the life of the process.
 pub(crate) fn read_zone() {
     LazyLock::force(&ZONE);
+}
+
+/// Nanoseconds of CLOCK_BOOTTIME, which nobody sets: since when something is so.
+pub(crate) fn boot_now() -> i64 {
+    nanoseconds(Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default())
+}
+
+/// Unix seconds of a moment on that clock, however the wall clock was set meanwhile.
+pub(crate) fn unix_of(boot: i64) -> i64 {
+    let ago = boot_now().saturating_sub(boot);
+    nanoseconds(now()).saturating_sub(ago).div_euclid(1_000_000_000)
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// A moment in local time, as strftime(3) writes it, or the number itself if it is no date.

@@ -22,7 +22,7 @@ use self::seen::SlurmctldSeen;
 use self::tick::TickPhase;
 pub(crate) use self::tick::{EndedTick, TickEnd};
 use crate::accounting::{Accounting, Plan};
-use crate::clock::{self, or_never, unix_now};
+use crate::clock::{self, boot_now, or_never, unix_now};
 use crate::config::Config;
 use crate::follow::{Change, Follow};
 use crate::source::rest::Expiry;
@@ -228,7 +228,7 @@ impl Cluster {
 
     pub(crate) fn note_standby(&mut self) {
         let ahead = self.follow.as_ref().and_then(Follow::host_ahead);
-        self.seen.standby(ahead, unix_now());
+        self.seen.standby(ahead, boot_now());
     }
 
     /// Takes the cluster's name; `false`: the answer with this name must not be used. What was collected before may be another

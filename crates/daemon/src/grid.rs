@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+/// A clock that shows an earlier time, 2020, was never set: a host without one of its own starts in 1970.
+const UNSET_BEFORE: i64 = 1_577_836_800;
+
 #[derive(Debug)]
 pub(crate) struct Grid {
     interval: i64,
@@ -21,6 +24,13 @@ pub(crate) struct Tick {
     pub(crate) new_timeline: bool,
 }
 
+impl Tick {
+    /// Whether its time cannot be true, so that Carbon would throw its points away.
+    pub(crate) const fn is_before_the_clock_was_set(self) -> bool {
+        self.timestamp < UNSET_BEFORE
+    }
+}
+
 impl Grid {
     /// The first tick is the next slot: an earlier run may have written the one that `now` is in.
     pub(crate) fn new(interval: u32, now: Duration) -> Self {
@@ -29,21 +39,28 @@ impl Grid {
     }
 
     /// The tick at `now`; `None` while the last one's slot continues. If several were missed, only the latest; the others
-    /// are counted. After the clock went back a little, there is none until it has caught up.
+    /// are counted. After the clock went back by less than half an interval, there is none until it has caught up.
     pub(crate) fn tick(&mut self, now: Duration) -> Option<Tick> {
         let timestamp = slot(self.interval, now);
         let steps = (timestamp - self.last) / self.interval;
-        if (-2..=0).contains(&steps) {
+        let is_back_a_little = now + Duration::from_secs(self.interval.cast_unsigned()) / 2 >= self.start();
+        if steps == 0 || steps < 0 && is_back_a_little {
             return None;
         }
+        let was_set = self.last < UNSET_BEFORE && timestamp >= UNSET_BEFORE;
         self.last = timestamp;
-        let skipped = u64::try_from(steps - 1).unwrap_or(0);
+        let skipped = if was_set { 0 } else { u64::try_from(steps - 1).unwrap_or(0) };
         Some(Tick { timestamp, skipped, new_timeline: steps < 0 })
     }
 
     /// When the next tick comes, Unix time.
     pub(crate) fn next(&self) -> Duration {
-        Duration::from_secs(u64::try_from(self.last.saturating_add(self.interval)).unwrap_or(0))
+        self.start() + Duration::from_secs(self.interval.cast_unsigned())
+    }
+
+    /// When the last tick's slot began.
+    fn start(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.last).unwrap_or(0))
     }
 }
 
@@ -86,9 +103,30 @@ mod tests {
     fn a_clock_that_goes_back_a_little_never_writes_a_slot_twice() {
         let mut grid = Grid::new(10, at(1000.0));
         assert_eq!(grid.tick(at(1010.0)), tick(1010, 0, false));
-        assert_eq!(grid.tick(at(995.0)), None);
+        assert_eq!(grid.tick(at(1005.0)), None);
         assert_eq!(grid.next(), at(1020.0));
         assert_eq!(grid.tick(at(1020.0)), tick(1020, 0, false));
+    }
+
+    /// Without a word there was no tick for nearly three intervals.
+    #[test]
+    fn a_clock_that_goes_back_by_a_slot_or_two_goes_on_at_once() {
+        let mut grid = Grid::new(3600, at(720_000.0));
+        assert_eq!(grid.tick(at(723_600.0)), tick(723_600, 0, false));
+        assert_eq!(grid.tick(at(720_010.0)), tick(720_000, 0, true));
+        let mut grid = Grid::new(10, at(1000.0));
+        assert_eq!(grid.tick(at(1011.0)), tick(1010, 0, false));
+        assert_eq!(grid.tick(at(992.0)), tick(990, 0, true));
+        assert_eq!(grid.tick(at(1000.0)), tick(1000, 0, false));
+    }
+
+    /// 1.8e9 ticks counted as skipped.
+    #[test]
+    fn a_clock_that_is_set_after_a_start_in_1970_has_missed_nothing() {
+        let mut grid = Grid::new(30, at(7.0));
+        assert!(grid.tick(at(30.0)).is_some_and(|tick| tick.is_before_the_clock_was_set()));
+        assert_eq!(grid.tick(at(1_800_000_001.0)), tick(1_800_000_000, 0, false));
+        assert!(!tick(1_800_000_000, 0, false).unwrap().is_before_the_clock_was_set());
     }
 
     #[test]

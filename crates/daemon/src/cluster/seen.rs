@@ -7,12 +7,13 @@ use slurm_points::collectors::TickOutcome;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::clock::unix_of;
 use crate::source::Outcome;
 use crate::status::SlurmctldEntry;
 
 #[derive(Debug, Default)]
 pub(crate) struct SlurmctldSeen {
-    /// For `status`.
+    /// Its moments are nanoseconds of CLOCK_BOOTTIME.
     pub(crate) entry: SlurmctldEntry,
     outage: Option<Outage>,
 }
@@ -25,7 +26,7 @@ struct Outage {
 }
 
 impl SlurmctldSeen {
-    /// Takes, and logs if it is news, the outcome of a request for the statistics. Moments are Unix seconds.
+    /// Takes, and logs if it is news, the outcome of a request for the statistics, at `now` by CLOCK_BOOTTIME.
     pub(crate) fn answered(&mut self, outcome: &Outcome, now: i64) {
         let before = (self.entry.answers, self.entry.standby);
         match outcome {
@@ -62,6 +63,16 @@ impl SlurmctldSeen {
             self.change(true, true, now);
         }
         self.entry.last_answer = Some(now);
+    }
+
+    /// For `status`, in Unix seconds.
+    pub(crate) fn entry(&self) -> SlurmctldEntry {
+        let entry = self.entry.clone();
+        SlurmctldEntry {
+            since: entry.since.map(unix_of),
+            last_answer: entry.last_answer.map(unix_of),
+            ..entry
+        }
     }
 
     fn change(&mut self, answers: bool, standby: bool, now: i64) {

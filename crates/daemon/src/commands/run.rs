@@ -24,7 +24,7 @@ use self::reload::Loading;
 use super::{block_on, load, names};
 use crate::accounting::Accounting;
 use crate::cli::Options;
-use crate::clock::{self, Alarm, or_never, unix_now};
+use crate::clock::{self, Alarm, boot_now, or_never};
 use crate::cluster::{Cluster, ClusterEvent, EndedTick, TickEnd};
 use crate::config::{Config, Problems, SlurmSettings};
 use crate::grid::{Grid, Tick};
@@ -109,8 +109,10 @@ struct Daemon {
     /// The last reload, if it was refused.
     refused: Option<RefusedEntry>,
     status_socket: StatusSocket,
+    /// By CLOCK_BOOTTIME.
     started: i64,
     last_tick: Option<i64>,
+    is_clock_unset: bool,
     /// The tick at which collectors' memories were stored last.
     remembered: i64,
     loading: Option<Loading>,
@@ -152,8 +154,9 @@ impl Daemon {
             host: host(),
             refused: None,
             status_socket: StatusSocket::listen(),
-            started: unix_now(),
+            started: boot_now(),
             last_tick: None,
+            is_clock_unset: false,
             remembered: 0,
             loading: None,
             config,
@@ -186,6 +189,13 @@ impl Daemon {
     }
 
     fn tick(&mut self, tick: Tick) {
+        if tick.is_before_the_clock_was_set() {
+            if !std::mem::replace(&mut self.is_clock_unset, true) {
+                warn!("the clock of this host is not set; nothing is collected until it is");
+            }
+            return one_more(&mut self.health.ticks_skipped);
+        }
+        self.is_clock_unset = false;
         self.last_tick = Some(tick.timestamp);
         if tick.new_timeline {
             warn!(tick = tick.timestamp, "the clock was set back; a new timeline begins");

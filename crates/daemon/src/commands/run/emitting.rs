@@ -9,7 +9,7 @@ use slurm_snapshot::{Reading, Reply, add_to};
 use tracing::{debug, info, trace};
 
 use super::{Daemon, remembering};
-use crate::clock::unix_now;
+use crate::clock::{boot_now, unix_now};
 use crate::self_metrics::DestinationMetrics;
 use crate::source::{Outcome, SourceError};
 
@@ -39,7 +39,7 @@ impl Daemon {
             Ok(_) => self.health.readings_ok += 1,
             Err(_) => self.health.readings_failed += 1,
         }
-        self.cluster.seen.answered(&outcome, unix_now());
+        self.cluster.seen.answered(&outcome, boot_now());
         match (tick, outcome) {
             (Some(timestamp), outcome) => self.emit(
                 timestamp,

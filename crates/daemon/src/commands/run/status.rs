@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Daemon, clock_time};
 use crate::accounting::Accounting;
-use crate::clock::unix_now;
+use crate::clock::{unix_now, unix_of};
 use crate::status::{DestinationEntry, QueueEntry, RefusedEntry, StatusDocument};
 
 impl Daemon {
@@ -33,11 +33,11 @@ impl Daemon {
             pid: std::process::id(),
             config: self.config.file.clone(),
             refused: self.refused.clone(),
-            started: self.started,
+            started: unix_of(self.started),
             now: unix_now(),
             interval: self.config.interval,
             last_tick: self.last_tick,
-            slurmctld: self.cluster.seen.entry.clone(),
+            slurmctld: self.cluster.seen.entry(),
             destinations: self.destinations(),
             queue: QueueEntry {
                 dir: settings.dir.clone(),
