@@ -131,17 +131,14 @@ pub(crate) struct ReaderMemory {
 impl Default for ReaderMemory {
     /// That of a command, which knows the protocol numbers that the daemon has found.
     fn default() -> Self {
-        Self::with(Some(runtime_folder().unwrap_or_else(|| RUNTIME_FOLDER.into())), false)
+        Self::new(false)
     }
 }
 
 impl ReaderMemory {
-    /// That of the daemon.
-    pub(crate) fn of_daemon() -> Self {
-        Self::with(runtime_folder(), true)
-    }
-
-    fn with(folder: Option<PathBuf>, is_daemon: bool) -> Self {
+    /// That of the daemon or of a command.
+    pub(crate) fn new(is_daemon: bool) -> Self {
+        let folder = runtime_folder().or_else(|| (!is_daemon).then(|| RUNTIME_FOLDER.into()));
         let numbers = folder.map(|folder| folder.join("protocol-numbers.json"));
         Self { restarts: Arc::default(), native: Arc::new(NativeReader::new(numbers, is_daemon)) }
     }

@@ -39,13 +39,6 @@ pub(crate) struct Cluster {
     waiting: HashMap<String, Instant>,
 }
 
-/// A reply, and the number that it was requested with.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) reply: Reply,
-    pub(crate) number: u16,
-}
-
 impl Cluster {
     pub(crate) fn new(numbers: KnownNumbers) -> Self {
         Self { numbers, ..Self::default() }
@@ -67,7 +60,7 @@ impl Cluster {
         named: Option<&Path>,
         rpc: bool,
         timeout: Duration,
-    ) -> Result<Found, NativeProblem> {
+    ) -> Result<Reply, NativeProblem> {
         let end = Share::new(timeout);
         let conf = self.read_conf(named, end.step(CONF)).await?;
         self.numbers.read().await;
@@ -134,7 +127,7 @@ impl Cluster {
         controller: &Controller,
         rpc: bool,
         share: Share,
-    ) -> Result<Found, NativeProblem> {
+    ) -> Result<Reply, NativeProblem> {
         let slurm_user = self.hosts.user(&conf.user, share.step(NAME)).await;
         let addresses =
             self.hosts.addresses(&controller.address, conf.ipv4, conf.ipv6, share.step(NAME)).await;
@@ -143,7 +136,7 @@ impl Cluster {
         let width = last.saturating_sub(first).saturating_add(1).max(1);
         let port = first.saturating_add(self.turns.checked_rem(width).unwrap_or(0));
         let key = format!("{}:{first}", controller.name);
-        let mut found: Option<Found> = None;
+        let mut found: Option<Reply> = None;
         let mut problem = NativeProblem::new(Cause::Refused(None), "it refuses the request");
         for _ in 0..ATTEMPTS {
             let number = match self.numbers.of(&key).next(now()) {
@@ -172,7 +165,7 @@ impl Cluster {
                         }
                         continue;
                     }
-                    found = Some(Found { reply, number });
+                    found = Some(reply);
                 }
                 Err(NativeProblem { cause: Cause::Refused(Some(how)), .. }) => {
                     self.numbers.of(&key).refuse(number, how, now());

@@ -1,16 +1,24 @@
 //! How this program shows who it is, and how it checks who answers.
 
-use std::io;
+use std::path::PathBuf;
 use std::time::Instant;
+use std::{io, slice};
 
 use crate::local_socket::LocalSocket;
 use crate::message::{Message, Plugin, request_hash};
-use crate::munge::{Munge, MungeError};
+use crate::munge::{self, Munge, MungeError};
 use crate::problem::{Cause, NativeProblem};
 use crate::sackd;
 use crate::slurm_conf::AuthType;
 
 impl AuthType {
+    fn paths(&self) -> &[PathBuf] {
+        match self {
+            Self::Munge(munge) => slice::from_ref(&munge.socket),
+            Self::Slurm(paths) => paths,
+        }
+    }
+
     /// A new credential for one request with this number, which only SlurmUser can use.
     pub(crate) async fn credential(
         &self,
@@ -20,18 +28,16 @@ impl AuthType {
         deadline: Instant,
     ) -> Result<(Plugin, Vec<u8>), NativeProblem> {
         let hash = request_hash(number);
-        match self {
-            Self::Munge(munge) => {
-                let made = munge.encode(socket, &hash, slurm_user, deadline).await;
-                made.map(|text| (Plugin::Munge, text)).map_err(|error| of_munge(munge, error))
-            }
-            Self::Slurm(paths) => {
-                let made = sackd::token(socket, paths, number, &hash, slurm_user, deadline).await;
-                made.map(|text| (Plugin::Slurm, text)).map_err(|error| {
-                    NativeProblem::new(cause(&error), format!("sackd's socket (sack.socket): {error}"))
-                })
-            }
-        }
+        let make = async {
+            let server = socket.connect(self.paths(), deadline).await?;
+            Ok(match self {
+                Self::Munge(Munge { ttl, .. }) => {
+                    (Plugin::Munge, munge::encode(server, *ttl, &hash, slurm_user).await?)
+                }
+                Self::Slurm(_) => (Plugin::Slurm, sackd::token(server, number, &hash, slurm_user).await?),
+            })
+        };
+        make.await.map_err(|error| self.problem(&error))
     }
 
     /// Whether a reply has a credential that can be checked; an error unless root or SlurmUser made it for this very reply.
@@ -43,13 +49,14 @@ impl AuthType {
         slurm_user: Option<u32>,
         deadline: Instant,
     ) -> Result<bool, NativeProblem> {
-        let (Self::Munge(munge), Some(credential)) = (self, message.credential) else { return Ok(false) };
-        let decoded = munge.decode(socket, credential, deadline).await.map_err(|error| match error {
+        let (Self::Munge(_), Some(credential)) = (self, message.credential) else { return Ok(false) };
+        let decode = async { munge::decode(socket.connect(self.paths(), deadline).await?, credential).await };
+        let decoded = decode.await.map_err(|error| match error {
             MungeError::Refused { .. } => {
                 let text = format!("the reply's credential is not valid here: {error}");
                 NativeProblem::new(Cause::Refused(None), text)
             }
-            error => of_munge(munge, error),
+            error => self.problem(&error),
         })?;
         if decoded.uid != 0 && Some(decoded.uid) != slurm_user {
             let unknown = unknown(slurm_user);
@@ -63,22 +70,21 @@ impl AuthType {
         }
         Ok(true)
     }
+
+    fn problem(&self, error: &MungeError) -> NativeProblem {
+        let cause = match error {
+            MungeError::Io(error) if error.kind() == io::ErrorKind::TimedOut => Cause::CredentialTimeout,
+            _ => Cause::NoCredential,
+        };
+        let whose = match self {
+            Self::Munge(munge) => format!("munged's socket {}", munge.socket.display()),
+            Self::Slurm(_) => "sackd's socket (sack.socket)".to_owned(),
+        };
+        NativeProblem::new(cause, format!("{whose}: {error}"))
+    }
 }
 
 /// What to add where a user is compared with SlurmUser, if that has no number here.
 pub(crate) const fn unknown(slurm_user: Option<u32>) -> &'static str {
     if slurm_user.is_some() { "" } else { " (this host does not know slurm.conf's SlurmUser)" }
-}
-
-fn of_munge(munge: &Munge, error: MungeError) -> NativeProblem {
-    let cause = match &error {
-        MungeError::Io(error) => cause(error),
-        MungeError::Refused { .. } | MungeError::Format => Cause::NoCredential,
-    };
-    NativeProblem::new(cause, format!("munged's socket {}: {error}", munge.socket.display()))
-}
-
-fn cause(error: &io::Error) -> Cause {
-    let is_late = error.kind() == io::ErrorKind::TimedOut;
-    if is_late { Cause::CredentialTimeout } else { Cause::NoCredential }
 }

@@ -63,6 +63,8 @@ impl Share {
 /// Statistics.
 #[derive(Debug)]
 pub(crate) struct Reply {
+    /// The number of the request.
+    pub(crate) number: u16,
     pub(crate) statistics: Statistics,
     /// Whether its credential shows that root or SlurmUser has sent it.
     pub(crate) is_signed: bool,
@@ -107,7 +109,7 @@ impl Exchange<'_> {
                 let text = "its statistics are longer or shorter than they should be";
                 let statistics = statistics::unpack(body, self.number, self.rpc)
                     .map_err(|_| NativeProblem::new(Cause::Reply, text))?;
-                Ok(Reply { statistics, is_signed, elapsed })
+                Ok(Reply { number: self.number, statistics, is_signed, elapsed })
             }
             Content::Code(code) => Err(of_code(code)),
             Content::Other(kind) => {
@@ -119,11 +121,11 @@ impl Exchange<'_> {
 
 /// Sends the request and receives the reply, without its length.
 async fn transfer(mut slurmctld: Timed<TcpStream>, request: &[u8]) -> Result<Vec<u8>, NativeProblem> {
-    let length = match slurmctld.send(request).await {
-        Ok(()) => slurmctld.up_to(4).await,
-        Err(error) => Err(error),
+    let first = async {
+        slurmctld.send(request).await?;
+        slurmctld.up_to(4).await
     };
-    let length = match length {
+    let length = match first.await {
         Ok(none) if none.is_empty() => return Err(refused(Refusal::Closed)),
         Ok(length) => length,
         Err(error) if is_close(&error) => return Err(refused(Refusal::Closed)),

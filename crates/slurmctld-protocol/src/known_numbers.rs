@@ -61,18 +61,19 @@ impl KnownNumbers {
 
     /// Writes the file if they have changed, without waiting for the disk. While an earlier one is written, a later call does it.
     pub(crate) fn write(&mut self) {
-        let Some(path) = self.file.clone().filter(|_| self.writes && self.written != self.controllers) else {
+        if !self.writes || self.written == self.controllers {
+            return;
+        }
+        let (Some(path), Ok(text)) = (self.file.clone(), serde_json::to_vec(&self.controllers)) else {
             return;
         };
-        let Ok(text) = serde_json::to_vec(&self.controllers) else { return };
+        let owner = owner(&path);
         let work = move || {
             if let Err(error) = replace(&path, &text) {
                 warn!(path = %path.display(), %error, "protocol numbers cannot be written; after a restart they are searched again");
             }
         };
-        if let Some(path) = &self.file
-            && waiting_threads::begin(&owner(path), work).is_ok()
-        {
+        if waiting_threads::begin(&owner, work).is_ok() {
             self.written.clone_from(&self.controllers);
         }
     }

@@ -27,3 +27,4 @@ mod statistics;
 mod timed;
 
 pub use self::reader::NativeReader;
+pub use self::slurm_conf::{MUNGE_SOCKET, USUAL_CONFS, munge_socket};

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
@@ -16,6 +17,9 @@ use crate::timed::Timed;
 
 /// A socket whose queue is full refuses at once, and nothing tells when there is room.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// A connection to it.
+pub(crate) type LocalStream = Timed<UnixStream>;
 
 /// The sockets to try, and those of them that exist.
 #[derive(Debug, Default)]
@@ -26,11 +30,7 @@ pub(crate) struct LocalSocket {
 
 impl LocalSocket {
     /// Connects to the first that accepts it.
-    pub(crate) async fn connect(
-        &mut self,
-        paths: &[PathBuf],
-        deadline: Instant,
-    ) -> io::Result<Timed<UnixStream>> {
+    pub(crate) async fn connect(&mut self, paths: &[PathBuf], deadline: Instant) -> io::Result<LocalStream> {
         if self.paths == paths {
             match self.connect_to_open(deadline).await {
                 // Its server may have started again, with another socket.
@@ -42,50 +42,42 @@ impl LocalSocket {
         self.connect_to_open(deadline).await
     }
 
-    async fn connect_to_open(&self, deadline: Instant) -> io::Result<Timed<UnixStream>> {
-        let mut failure = io::Error::from(ErrorKind::NotFound);
+    async fn connect_to_open(&self, deadline: Instant) -> io::Result<LocalStream> {
+        let mut failure = ErrorKind::NotFound.into();
         for socket in &self.open {
             match connect(socket, deadline).await {
                 Ok(stream) => return Ok(Timed::new(stream, deadline)),
-                Err(error) => keep_first(&mut failure, error),
+                Err(error) => failure = error,
             }
         }
         Err(failure)
     }
 }
 
-/// What was first found wrong tells the most, unless there was nothing at all.
-fn keep_first(failure: &mut io::Error, error: io::Error) {
-    if failure.kind() == ErrorKind::NotFound {
-        *failure = error;
-    }
-}
-
 async fn connect(socket: &OwnedFd, deadline: Instant) -> io::Result<UnixStream> {
     let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
-    loop {
+    while Instant::now() < deadline {
         match UnixStream::connect(&path).await {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(AGAIN).await,
             connected => return connected,
         }
-        if Instant::now() >= deadline {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
     }
+    Err(ErrorKind::TimedOut.into())
 }
 
 /// Those that exist, in a thread.
 async fn open(paths: &[PathBuf], deadline: Instant) -> io::Result<Vec<OwnedFd>> {
     let (owner, paths) = (format!("the socket {paths:?}"), paths.to_vec());
     let open = move || {
-        let mut failure = io::Error::from(ErrorKind::NotFound);
-        let open = |path: &PathBuf| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        let found = paths
-            .iter()
-            .filter_map(|path| open(path).map_err(|error| keep_first(&mut failure, error.into())).ok());
-        let found: Vec<OwnedFd> = found.collect();
-        if found.is_empty() { Err(failure) } else { Ok(found) }
+        let (mut found, mut failure) = (Vec::new(), Errno::NOENT);
+        for path in paths {
+            match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+                Ok(socket) => found.push(socket),
+                Err(Errno::NOENT) => {}
+                Err(error) => failure = error,
+            }
+        }
+        if found.is_empty() { Err(failure.into()) } else { Ok(found) }
     };
     let patience = deadline.saturating_duration_since(Instant::now());
     waiting_threads::ask(&owner, "", patience, open).await?

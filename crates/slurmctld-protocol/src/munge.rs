@@ -5,10 +5,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::slice;
-use std::time::Instant;
 
-use crate::local_socket::LocalSocket;
+use crate::local_socket::LocalStream;
 use crate::pack::{Short, Unpack, packed_length, packed_text};
 
 const MAGIC: u32 = 0x0060_6d4b;
@@ -58,73 +56,61 @@ pub(crate) struct Decoded {
     pub(crate) payload: Vec<u8>,
 }
 
-impl Munge {
-    /// A new credential with this payload, which only `restricted_to` can decode; without its NUL.
-    pub(crate) async fn encode(
-        &self,
-        socket: &mut LocalSocket,
-        payload: &[u8],
-        restricted_to: Option<u32>,
-        deadline: Instant,
-    ) -> Result<Vec<u8>, MungeError> {
-        let numbers = [self.ttl, restricted_to.unwrap_or(ANY), ANY].map(u32::to_be_bytes);
-        let length = packed_length(payload.len());
-        let body = [&DEFAULTS, numbers.as_flattened(), &length, payload].concat();
-        let answer = self.exchange(socket, [ENCODE, ENCODED], &body, deadline).await?;
-        let mut answer = Unpack(&answer);
-        check(&mut answer)?;
-        let credential = answer.block()?;
-        let credential = credential.strip_suffix(b"\0").unwrap_or(credential);
-        if credential.is_empty() || !answer.is_at_end() {
-            return Err(MungeError::Format);
-        }
-        Ok(credential.to_vec())
+/// A new credential with this payload, which only `restricted_to` can decode; without its NUL.
+pub(crate) async fn encode(
+    munged: LocalStream,
+    ttl: u32,
+    payload: &[u8],
+    restricted_to: Option<u32>,
+) -> Result<Vec<u8>, MungeError> {
+    let numbers = [ttl, restricted_to.unwrap_or(ANY), ANY].map(u32::to_be_bytes);
+    let length = packed_length(payload.len());
+    let body = [&DEFAULTS, numbers.as_flattened(), &length, payload].concat();
+    let answer = exchange(munged, [ENCODE, ENCODED], &body).await?;
+    let mut answer = Unpack(&answer);
+    check(&mut answer)?;
+    let credential = answer.block()?;
+    let credential = credential.strip_suffix(b"\0").unwrap_or(credential);
+    if credential.is_empty() || !answer.is_at_end() {
+        return Err(MungeError::Format);
     }
+    Ok(credential.to_vec())
+}
 
-    /// What is in a credential, which has no NUL.
-    pub(crate) async fn decode(
-        &self,
-        socket: &mut LocalSocket,
-        credential: &[u8],
-        deadline: Instant,
-    ) -> Result<Decoded, MungeError> {
-        let body = packed_text(credential);
-        let answer = self.exchange(socket, [DECODE, DECODED], &body, deadline).await?;
-        let mut answer = Unpack(&answer);
-        check(&mut answer)?;
-        let _ciphers = answer.bytes(3)?;
-        let realm = answer.u8()?.into();
-        let _realm = answer.bytes(realm)?;
-        let _ttl = answer.u32()?;
-        let address = answer.u8()?.into();
-        let _address = answer.bytes(address)?;
-        let _encoded_and_decoded_at = answer.bytes(8)?;
-        let uid = answer.u32()?;
-        let _gid_and_restrictions = answer.bytes(12)?;
-        let payload = answer.block()?.to_vec();
-        if answer.is_at_end() { Ok(Decoded { uid, payload }) } else { Err(MungeError::Format) }
-    }
+/// What is in a credential, which has no NUL.
+pub(crate) async fn decode(munged: LocalStream, credential: &[u8]) -> Result<Decoded, MungeError> {
+    let answer = exchange(munged, [DECODE, DECODED], &packed_text(credential)).await?;
+    let mut answer = Unpack(&answer);
+    check(&mut answer)?;
+    let _ciphers = answer.bytes(3)?;
+    let realm = answer.u8()?.into();
+    let _realm = answer.bytes(realm)?;
+    let _ttl = answer.u32()?;
+    let address = answer.u8()?.into();
+    let _address = answer.bytes(address)?;
+    let _encoded_and_decoded_at = answer.bytes(8)?;
+    let uid = answer.u32()?;
+    let _gid_and_restrictions = answer.bytes(12)?;
+    let payload = answer.block()?.to_vec();
+    if answer.is_at_end() { Ok(Decoded { uid, payload }) } else { Err(MungeError::Format) }
+}
 
-    /// Sends a message of the first type and returns the body of the answer, which has the second.
-    async fn exchange(
-        &self,
-        socket: &mut LocalSocket,
-        [send, expect]: [u8; 2],
-        body: &[u8],
-        deadline: Instant,
-    ) -> Result<Vec<u8>, MungeError> {
-        let mut munged = socket.connect(slice::from_ref(&self.socket), deadline).await?;
-        let length = packed_length(body.len());
-        munged.send(&[&MAGIC.to_be_bytes()[..], &[VERSION, send, 0], &length, body].concat()).await?;
-        let header = munged.exactly(11).await?;
-        let mut header = Unpack(&header);
-        let (magic, version, kind, _retries) = (header.u32()?, header.u8()?, header.u8()?, header.u8()?);
-        let length = header.u32()?;
-        if (magic, version, kind) != (MAGIC, VERSION, expect) || length > MOST {
-            return Err(MungeError::Format);
-        }
-        Ok(munged.exactly(usize::try_from(length).map_err(|_| MungeError::Format)?).await?)
+/// Sends a message of the first type and returns the body of the answer, which has the second.
+async fn exchange(
+    mut munged: LocalStream,
+    [send, expect]: [u8; 2],
+    body: &[u8],
+) -> Result<Vec<u8>, MungeError> {
+    let length = packed_length(body.len());
+    munged.send(&[&MAGIC.to_be_bytes()[..], &[VERSION, send, 0], &length, body].concat()).await?;
+    let header = munged.exactly(11).await?;
+    let mut header = Unpack(&header);
+    let (magic, version, kind, _retries) = (header.u32()?, header.u8()?, header.u8()?, header.u8()?);
+    let length = header.u32()?;
+    if (magic, version, kind) != (MAGIC, VERSION, expect) || length > MOST {
+        return Err(MungeError::Format);
     }
+    Ok(munged.exactly(usize::try_from(length).map_err(|_| MungeError::Format)?).await?)
 }
 
 /// The error with which every answer begins.

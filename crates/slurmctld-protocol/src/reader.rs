@@ -9,7 +9,7 @@ use slurm_snapshot::{Answer, Failure, Reading, Release, ReplyKind, Request, Stat
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, Found};
+use crate::cluster::Cluster;
 use crate::known_numbers::KnownNumbers;
 use crate::problem::{Cause, NativeProblem};
 
@@ -44,42 +44,39 @@ impl NativeReader {
     /// The answer, within `timeout` once no other request is under way. `conf`: slurm.conf; `None`: where Slurm looks for it.
     /// Safe to cancel.
     pub async fn answer(&self, conf: Option<&Path>, request: &Request, timeout: Duration) -> Answer {
-        let failed = |problem| Answer::Failure(failure(request, problem));
-        let unsupported = |text: String| failed(NativeProblem::new(Cause::Unsupported, text));
-        match request.reply {
-            ReplyKind::Statistics if request.options.follow => {
-                return unsupported("[slurm] follow needs libslurm's reader".to_owned());
-            }
-            ReplyKind::Statistics => {}
-            kind => {
-                return unsupported(format!("{} cannot be read in slurmctld's own protocol", kind.name()));
-            }
-        }
-        let NativeState { cluster, users } = &mut *self.0.lock().await;
-        let Found { reply, number } = match cluster.statistics(conf, request.options.rpc, timeout).await {
-            Ok(found) => found,
-            Err(problem) => return failed(problem),
+        let unsupported = match request.reply {
+            ReplyKind::Statistics if request.options.follow => "[slurm] follow",
+            ReplyKind::Statistics => return self.statistics(conf, request, timeout).await,
+            kind => kind.name(),
         };
-        let elapsed = micros(reply.elapsed);
-        let reading = stamped(Reading { id: request.id, elapsed, ..Reading::default() });
-        let mut statistics = reply.statistics;
+        let text = format!("{unsupported} is not possible in slurmctld's own protocol");
+        failure(request, NativeProblem::new(Cause::Unsupported, text))
+    }
+
+    async fn statistics(&self, conf: Option<&Path>, request: &Request, timeout: Duration) -> Answer {
+        let NativeState { cluster, users } = &mut *self.0.lock().await;
+        let reply = match cluster.statistics(conf, request.options.rpc, timeout).await {
+            Ok(reply) => reply,
+            Err(problem) => return failure(request, problem),
+        };
+        let reading = Reading { id: request.id, elapsed: micros(reply.elapsed), ..Reading::default() };
+        let (reading, mut statistics) = (stamped(reading), reply.statistics);
         if let (true, Statistics { rpc: Some(tables), .. }) = (request.options.users, &mut statistics) {
             let (begin, patience) = (Instant::now(), users.take_patience());
-            while users.look_up(tables.users.iter().map(|user| user.id), Instant::now())
-                && begin.elapsed() < patience
-            {
+            let ids = || tables.users.iter().map(|user| user.id);
+            while users.look_up(ids(), Instant::now()) && begin.elapsed() < patience {
                 sleep(LOOK).await;
             }
             users.give_names(tables.users.iter_mut().map(rpc_user), Instant::now());
         }
-        let release = Release::of_library(number.into()).unwrap_or_default();
-        let cluster = cluster.name();
-        Answer::Reading(Box::new(Reading { release, cluster, statistics: Some(statistics), ..reading }))
+        let release = Release::of_library(reply.number.into()).unwrap_or_default();
+        let (cluster, statistics) = (cluster.name(), Some(statistics));
+        Answer::Reading(Box::new(Reading { release, cluster, statistics, ..reading }))
     }
 }
 
-fn failure(request: &Request, problem: NativeProblem) -> Failure {
-    Failure {
+fn failure(request: &Request, problem: NativeProblem) -> Answer {
+    Answer::Failure(Failure {
         id: request.id,
         call: format!("slurmctld {}", request.reply.name()),
         errno: problem.errno(),
@@ -87,5 +84,5 @@ fn failure(request: &Request, problem: NativeProblem) -> Failure {
         stage: problem.stage(),
         text: problem.text,
         rest: None,
-    }
+    })
 }

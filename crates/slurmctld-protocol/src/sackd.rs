@@ -2,9 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Instant;
 
-use crate::local_socket::LocalSocket;
+use crate::local_socket::LocalStream;
 use crate::pack::{Unpack, packed_length};
 
 /// `SACK_CREATE`.
@@ -24,16 +23,13 @@ pub(crate) fn sockets(cluster: Option<&str>) -> Vec<PathBuf> {
     own.into_iter().chain(usual).map(PathBuf::from).collect()
 }
 
-/// A token for a message with this hash, from the first socket that can be connected to.
+/// A token for a message with this hash.
 pub(crate) async fn token(
-    socket: &mut LocalSocket,
-    paths: &[PathBuf],
+    mut sackd: LocalStream,
     number: u16,
     hash: &[u8],
     restricted_to: Option<u32>,
-    deadline: Instant,
 ) -> io::Result<Vec<u8>> {
-    let mut sackd = socket.connect(paths, deadline).await?;
     let user = restricted_to.unwrap_or(u32::MAX).to_be_bytes();
     // The length of itself, the type, the user and the hash with its length.
     let (all, own) = (packed_length(hash.len().saturating_add(16)), packed_length(hash.len()));

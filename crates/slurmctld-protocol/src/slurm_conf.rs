@@ -18,10 +18,10 @@ const PORT: u16 = 6817;
 
 /// Where Slurm looks for slurm.conf after SLURM_CONF, if it is built as Debian builds it; the last is what slurmd writes
 /// where it runs configless.
-const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+pub const USUAL_CONFS: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
 
 /// munged's socket, unless AuthInfo names one.
-const MUNGED: &str = "/run/munge/munge.socket.2";
+pub const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
 
 /// More controllers than any cluster has.
 const CONTROLLERS: usize = 16;
@@ -69,20 +69,35 @@ struct Raw {
 /// The file to read: as named, or where libslurm would find it.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
     let named = named.map(Path::to_owned).or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
-    let usual = || USUAL.iter().map(PathBuf::from).find(|path| path.exists());
+    let usual = || USUAL_CONFS.iter().map(PathBuf::from).find(|path| path.exists());
     named.or_else(usual).ok_or_else(|| ConfError {
-        path: USUAL.first().copied().unwrap_or_default().into(),
+        path: USUAL_CONFS.first().copied().unwrap_or_default().into(),
         what: "no slurm.conf is here or in SLURM_CONF. A configless host has one in /run/slurm/conf while slurmd or sackd \
                runs there; this reader does not ask slurmctld for it"
             .to_owned(),
     })
 }
 
+/// Where slurm.conf says that munged listens; `None`: munge is not used.
+///
+/// # Errors
+/// slurm.conf, or a file that it includes, cannot be read.
+pub fn munge_socket(conf: &Path) -> Result<Option<PathBuf>, String> {
+    let (raw, _) = read_raw(conf).map_err(|error| error.to_string())?;
+    Ok((raw.auth_type() == "munge").then(|| raw.munge().socket))
+}
+
 /// Reads slurm.conf.
 pub(crate) fn read(path: &Path) -> Result<SlurmConf, ConfError> {
+    let (raw, exposed) = read_raw(path)?;
+    raw.understood(exposed).map_err(|what| ConfError { path: path.to_owned(), what })
+}
+
+/// With the files that others may write to.
+fn read_raw(path: &Path) -> Result<(Raw, Vec<PathBuf>), ConfError> {
     let (mut raw, mut files) = (Raw::default(), ConfFiles::default());
     files.read(path, &mut |key, value| raw.take(key, value))?;
-    raw.understood(files.exposed).map_err(|what| ConfError { path: path.to_owned(), what })
+    Ok((raw, files.exposed))
 }
 
 impl Raw {
@@ -105,6 +120,20 @@ impl Raw {
         words.any(|one| one.trim().eq_ignore_ascii_case(word))
     }
 
+    fn auth_type(&self) -> &str {
+        plugin(self.value("authtype").unwrap_or("munge"), "auth")
+    }
+
+    /// AuthInfo: options, or in its old form only the socket.
+    fn munge(&self) -> Munge {
+        let info = self.value("authinfo").unwrap_or_default();
+        let option = |name: &str| info.split(',').find_map(|part| part.trim().strip_prefix(name));
+        let old = (!info.is_empty() && !info.contains('=')).then_some(info);
+        let socket = option("socket=").or(old).unwrap_or(MUNGE_SOCKET).into();
+        let ttl = option("ttl=").and_then(|text| text.parse().ok()).unwrap_or(0);
+        Munge { socket, ttl }
+    }
+
     fn understood(&self, exposed: Vec<PathBuf>) -> Result<SlurmConf, String> {
         if let Some(tls) = self.value("tlstype").filter(|tls| !matches!(plugin(tls, "tls"), "" | "none")) {
             return Err(format!(
@@ -112,8 +141,8 @@ impl Raw {
             ));
         }
         let cluster = self.value("clustername").map(str::to_ascii_lowercase).filter(|name| !name.is_empty());
-        let auth = match plugin(self.value("authtype").unwrap_or("munge"), "auth") {
-            "munge" => AuthType::Munge(munge(self.value("authinfo").unwrap_or_default())),
+        let auth = match self.auth_type() {
+            "munge" => AuthType::Munge(self.munge()),
             "slurm" => AuthType::Slurm(sackd::sockets(cluster.as_deref())),
             other => {
                 return Err(format!(
@@ -176,13 +205,4 @@ fn ports(text: &str) -> Option<(u16, u16)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
     (first > 0 && first <= last).then_some((first, last))
-}
-
-/// AuthInfo: options, or in its old form only the socket.
-fn munge(info: &str) -> Munge {
-    let option = |name: &str| info.split(',').find_map(|part| part.trim().strip_prefix(name));
-    let old = (!info.is_empty() && !info.contains('=')).then_some(info);
-    let socket = option("socket=").or(old).unwrap_or(MUNGED).into();
-    let ttl = option("ttl=").and_then(|text| text.parse().ok()).unwrap_or(0);
-    Munge { socket, ttl }
 }

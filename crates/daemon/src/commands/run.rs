@@ -140,7 +140,7 @@ impl Daemon {
             "slurm-graphite has started"
         );
         tell_missing_conf(&config.slurm);
-        let readers = ReaderMemory::of_daemon();
+        let readers = ReaderMemory::new(true);
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
             grid: Grid::new(config.interval, clock::now()),

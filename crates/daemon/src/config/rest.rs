@@ -37,15 +37,11 @@ impl RestSettings {
             if self.user.is_some() || self.ca_file.is_some() || self.insecure {
                 problems.add("slurm.rest", "is missing, but user, ca_file or insecure is set");
             }
-            let is_native = *reader == ReaderChoice::Native;
-            let other = match is_native {
-                true => "reader = \"native\" needs munge or sackd",
-                false => "libslurm takes a token from SLURM_JWT",
-            };
             if self.token_file.is_some() {
-                problems.add("slurm.token_file", format!("can only be used with rest; {other}"));
+                let text = "can only be used with rest; libslurm takes a token from SLURM_JWT, the native reader none";
+                problems.add("slurm.token_file", text);
             }
-            if is_native && std::env::var_os("SLURM_JWT").is_some() {
+            if *reader == ReaderChoice::Native && std::env::var_os("SLURM_JWT").is_some() {
                 problems.add(
                     "slurm.reader",
                     "\"native\" cannot use the token in SLURM_JWT: unset it, or use rest",
@@ -98,7 +94,10 @@ mod tests {
             ("follow = \"me\"", "line 2: slurm.follow: \"me\" is not \"slurmctld\""),
             ("rest = \"https://h\"", "slurm.token_file: is missing"),
             ("token_file = \"/t\"", "slurm.token_file: can only be used with rest; libslurm"),
-            ("token_file = \"/t\"\nreader = \"native\"", "with rest; reader = \"native\" needs munge"),
+            (
+                "token_file = \"/t\"\nreader = \"native\"",
+                "with rest; libslurm takes a token from SLURM_JWT, the native reader none",
+            ),
             ("user = \"u\"", "slurm.rest: is missing"),
             ("rest = \"unix:/s\"\nreader = \"native\"", "slurm.reader: cannot be used with slurm.rest"),
             ("rest = \"unix:/s\"\nreader = \"/r\"", ""),

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+pub(crate) use slurmctld_protocol::USUAL_CONFS as USUAL;
+
 /// While readings come: at the default interval of 30 s with every second tick.
 const LOOK_EVERY: Duration = Duration::from_secs(31);
 /// How long a request waits for a look.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Where libslurm looks when nothing is said: Debian's and the RPMs' place, and that of a configless host.
-pub(crate) const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
 
 /// The slurm.conf that is named, by the configuration or by the environment, and by which.
 pub(crate) fn named(conf: Option<&Path>) -> Option<(PathBuf, &'static str)> {

@@ -37,10 +37,9 @@ pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Opt
         readers.push(InstalledReader { program, asks, is_used });
     }
     let asks = format!("statistics only, slurmctld of Slurm 20.11 to {}", newest());
-    let is_used = is_native && !is_found;
-    is_found |= is_used;
-    readers.push(InstalledReader { program: "native, in this program".to_owned(), asks, is_used });
-    if !is_found && missing.is_none() {
+    let (program, is_used) = ("native, in this program".to_owned(), is_native && !is_found);
+    readers.push(InstalledReader { program, asks, is_used });
+    if !is_found && !is_native && missing.is_none() {
         let tried = ["each of those above was tried".to_owned()];
         missing = Some(locate::NoReader::unfit(&tried, &locate::installed_libraries()));
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use carbon::Backoff;
-use slurm_snapshot::{Answer, Release, ReplyKind, Request};
+use slurm_snapshot::{Answer, ReplyKind, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -145,7 +145,7 @@ impl ReaderSupervisor {
             ActiveReader::Process(process) => process.ask(&request, timeout).await,
             ActiveReader::Native => {
                 let conf = self.slurm.conf.as_deref();
-                Ok(self.memory.native.answer(conf, &request, gives_up_after(timeout)).await)
+                Ok(self.memory.native.answer(conf, &request, timeout.mul_f64(0.9)).await)
             }
         };
         match answer {
@@ -222,7 +222,10 @@ impl ReaderSupervisor {
                     let last = self.program.replace(program.clone());
                     let again = u64::from(last.is_some());
                     self.memory.restarts.fetch_add(again, Ordering::Relaxed);
-                    self.note_start(kind, release, pid, again);
+                    self.status.send_modify(|status| {
+                        status.restarts += again;
+                        (status.pid, status.last) = (pid, Some((kind, release)));
+                    });
                     // Of another libslurm, it is the sign of an upgrade.
                     if self.troubled && last.as_ref() == Some(program) {
                         debug!(reader = %path, pid, "reader started again for {whose}");
@@ -248,15 +251,8 @@ impl ReaderSupervisor {
         if self.status.borrow().kind() != Some(ReaderKind::Native) {
             info!("slurmctld is asked in its own protocol, without libslurm");
         }
-        self.note_start(ReaderKind::Native, None, None, 0);
+        self.status.send_modify(|status| status.last = Some((ReaderKind::Native, None)));
         Ok(ActiveReader::Native)
-    }
-
-    fn note_start(&self, kind: ReaderKind, release: Option<Release>, pid: Option<u32>, again: u64) {
-        self.status.send_modify(|status| {
-            status.restarts = status.restarts.saturating_add(again);
-            (status.pid, status.last) = (pid, Some((kind, release)));
-        });
     }
 
     /// Drops the reader and pauses; returns the error that requests get until then.
@@ -297,7 +293,7 @@ impl ReaderSupervisor {
         let conf = ("--conf", path(conf));
         let token_file = ("--token-file", path(&rest.token_file));
         // It gives up before it would be killed.
-        let timeout = ("--timeout", Some(gives_up_after(*timeout).as_secs_f64().to_string().into()));
+        let timeout = ("--timeout", Some(timeout.mul_f64(0.9).as_secs_f64().to_string().into()));
         let flags = match kind {
             ReaderKind::Libslurm | ReaderKind::Native => vec![conf],
             ReaderKind::Rest => vec![
@@ -348,11 +344,6 @@ impl ReaderSupervisor {
         self.pause = None;
         self.status.send_modify(|status| status.pid = None);
     }
-}
-
-/// When a reader that has a deadline of its own gives a request up.
-fn gives_up_after(timeout: Duration) -> Duration {
-    timeout.mul_f64(0.9)
 }
 
 impl Drop for ReaderSupervisor {

@@ -82,3 +82,24 @@ fn a_file_that_others_may_write_is_named() {
         assert_eq!(read(&path).unwrap().exposed.len(), expected, "{mode:o}");
     }
 }
+
+/// `check` knows where munged is also on a cluster that this crate cannot ask.
+#[test]
+fn munges_socket_is_found_in_an_included_file_and_beside_what_is_not_supported() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, more] = ["slurm.conf", "more.conf"].map(|name| folder.path().join(name));
+    for (text, included, expected) in [
+        ("ClusterName=a\n", "", Some(MUNGE_SOCKET)),
+        ("TLSType=tls/s2n\nInclude more.conf\n", "authinfo = ttl=60,socket=/x/sock\n", Some("/x/sock")),
+        ("authtype = auth/munge # not auth/slurm\n", "", Some(MUNGE_SOCKET)),
+        ("#AuthType=auth/slurm\n", "", Some(MUNGE_SOCKET)),
+        ("Include more.conf\n", "AuthType=auth/slurm\n", None),
+        ("AuthType=auth/jwt\n", "", None),
+    ] {
+        fs::write(&path, text).unwrap();
+        fs::write(&more, included).unwrap();
+        assert_eq!(munge_socket(&path), Ok(expected.map(PathBuf::from)), "{text}");
+    }
+    fs::write(&path, "Include absent\n").unwrap();
+    munge_socket(&path).unwrap_err();
+}

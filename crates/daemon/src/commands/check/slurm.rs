@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use slurm_snapshot::Reading;
+use slurmctld_protocol::{MUNGE_SOCKET, munge_socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -19,8 +20,6 @@ use crate::config::{Config, ReaderChoice};
 use crate::follow::{Follow, ahead_of};
 use crate::source::{ReaderKind, ReaderMemory, Source, SourceError, conf};
 
-/// Where munged listens when slurm.conf says nothing else.
-const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
 /// munged itself gives a silent client two seconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// SLURM_PROTOCOL_AUTHENTICATION_ERROR
@@ -29,9 +28,9 @@ const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
 
 /// What was read of slurm.conf.
 struct SlurmConf {
-    munge: bool,
-    socket: PathBuf,
-    /// Nothing can say otherwise: the file was read, and it includes no other.
+    /// Its socket, where it is used.
+    munge: Option<PathBuf>,
+    /// The file was read, and what it includes.
     certain: bool,
 }
 
@@ -51,7 +50,10 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
         report.add(CheckLine::unknown("munge, slurmctld: not asked, because there is no slurm.conf"));
         return None;
     };
-    let munge = if conf.munge { Some(ask_munge(&conf.socket).await) } else { None };
+    let munge = match &conf.munge {
+        Some(socket) => Some(ask_munge(socket).await),
+        None => None,
+    };
     if config.slurm.reader != ReaderChoice::Native && conf.certain && holds_up(&munge) {
         report.add(munge_alone(&conf, &munge));
         report.add(CheckLine::unknown("slurmctld: not asked, because libslurm would wait for munged"));
@@ -66,8 +68,8 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
             report.add(reader(kind, &reading, config));
             let accepted = "slurmctld accepts this host's credentials";
             report.add(match conf.munge {
-                true => CheckLine::good(format!("munge: {accepted}")),
-                false => CheckLine::unknown(format!("{NO_MUNGE}; {accepted}")),
+                Some(_) => CheckLine::good(format!("munge: {accepted}")),
+                None => CheckLine::unknown(format!("{NO_MUNGE}; {accepted}")),
             });
             let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
             let took = milliseconds(reading.elapsed);
@@ -149,7 +151,7 @@ fn failed(error: &SourceError, kind: ReaderKind, conf: &SlurmConf, munge: &Munge
 
 /// What is known of munge when slurmctld has said nothing of it.
 fn munge_alone(conf: &SlurmConf, munge: &Munge) -> CheckLine {
-    let socket = conf.socket.display();
+    let socket = conf.munge.as_deref().unwrap_or(Path::new("")).display();
     match munge {
         None => CheckLine::unknown(NO_MUNGE),
         Some(Ok(())) => CheckLine::good(format!("munge: munged answers at {socket}")),
@@ -176,9 +178,9 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
     };
     for path in candidates {
         match read(&path).await {
-            Ok(text) => {
+            Ok(conf) => {
                 report.add(CheckLine::good(format!("slurm.conf: {}{how}", path.display())));
-                return Some(SlurmConf::of(&text));
+                return Some(conf);
             }
             Err(error) if error.kind() == ErrorKind::NotFound && how.is_empty() => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -199,36 +201,19 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
         "slurm.conf: there is no {}; libslurm looks in its own place, then asks a configless slurmctld (SLURM_CONF_SERVER, or DNS)",
         conf::USUAL.join(" or ")
     )));
-    Some(SlurmConf { certain: false, ..SlurmConf::of("") })
+    Some(SlurmConf::of(Err(String::new())))
 }
 
 /// It may be on a file system that hangs.
-async fn read(path: &Path) -> Result<String> {
+async fn read(path: &Path) -> Result<SlurmConf> {
     let (path, question) = (path.to_owned(), path.to_string_lossy());
-    let bytes =
-        waiting_threads::ask("a slurm.conf", &question, PATIENCE, move || std::fs::read(path)).await?;
-    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    let work = move || std::fs::read(&path).map(|_| SlurmConf::of(munge_socket(&path)));
+    waiting_threads::ask("a slurm.conf", &question, PATIENCE, work).await?
 }
 
 impl SlurmConf {
-    fn of(text: &str) -> Self {
-        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-        let mut conf = Self { munge: true, socket: MUNGE_SOCKET.into(), certain: true };
-        for line in lines {
-            if line.to_lowercase().starts_with("include") {
-                conf.certain = false;
-            }
-            let Some((key, value)) = line.split_once('=') else { continue };
-            match key.trim().to_lowercase().as_str() {
-                "authtype" => conf.munge = value.trim() == "auth/munge",
-                "authinfo" => {
-                    let socket = value.trim().split(',').find_map(|part| part.trim().strip_prefix("socket="));
-                    conf.socket = socket.unwrap_or(MUNGE_SOCKET).into();
-                }
-                _ => {}
-            }
-        }
-        conf
+    fn of(munge: std::result::Result<Option<PathBuf>, String>) -> Self {
+        Self { certain: munge.is_ok(), munge: munge.unwrap_or_else(|_| Some(MUNGE_SOCKET.into())) }
     }
 }
 
@@ -250,18 +235,6 @@ pub(super) fn milliseconds(elapsed: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slurm_conf_says_which_credentials_and_where() {
-        let plain = SlurmConf::of("ClusterName=a\n");
-        assert!(plain.munge && plain.certain && plain.socket == Path::new(MUNGE_SOCKET));
-        let other = SlurmConf::of(
-            "authtype = auth/munge # not auth/slurm\nAuthInfo=ttl=60,socket=/x/sock\nInclude more\n",
-        );
-        assert!(other.munge && !other.certain && other.socket == Path::new("/x/sock"));
-        assert!(!SlurmConf::of("AuthType=auth/slurm\n").munge);
-        assert!(SlurmConf::of("#AuthType=auth/slurm\n").munge);
-    }
 
     #[test]
     fn milliseconds_have_a_tenth() {
