@@ -448,6 +448,24 @@ async fn a_folder_of_another_process_is_refused_with_its_id_and_one_that_ends_is
     locked.unwrap();
 }
 
+/// It had two lines in the log for each tick.
+#[tokio::test]
+async fn a_disk_that_takes_each_tick_too_late_is_told_once_until_it_is_in_time() {
+    let (queue, _thread) = hung();
+    let mut again = Vec::new();
+    for (timestamp, is_late) in [(1, true), (2, true), (3, false), (4, true)] {
+        queue.push(&batch(timestamp));
+        let mut state = queue.shared.state();
+        let appended = vec![state.next_id - 1];
+        if is_late {
+            state.lose_patience(Instant::now() + COMMIT_PATIENCE);
+        }
+        state.apply(Event::Committed { appended, ticket: 0, dropped: Vec::new(), file_bytes: 0 });
+        again.push(!state.said_undurable);
+    }
+    assert_eq!(again, [false, false, true, false]);
+}
+
 #[tokio::test]
 async fn a_disk_that_hangs_does_not_keep_the_daemon_from_starting() {
     let dir = tempfile::tempdir().unwrap();
