@@ -122,17 +122,18 @@ impl JobsResources {
     }
 }
 
-/// In the greatest unit of which it has one.
+/// In the greatest unit of which it has one, rounded to a tenth.
 fn amount(bytes: u64) -> String {
     let mebibytes = bytes >> 20;
     let (unit, power) = match mebibytes {
         0 => return "0".to_owned(),
-        1..1024 => ("M", 0),
+        1..1024 => return format!("{mebibytes}M"),
         0x400..0x10_0000 => ("G", 10),
         0x10_0000..0x4000_0000 => ("T", 20),
         _ => ("P", 30),
     };
-    format!("{}{unit}", mebibytes >> power)
+    let tenths = (mebibytes.saturating_mul(20) >> power).div_ceil(2);
+    format!("{}.{}{unit}", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!((table.rows[0].oldest_wait, table.rows[1].oldest_wait), (Some(93_784), None));
         let text = table.text();
         let row = text.lines().find(|line| line.starts_with("23 ")).unwrap();
-        let expected = ["23", "1/1", "23/1", "0/0", "2G/2G", "1-02:03:04"];
+        let expected = ["23", "1/1", "23/1", "0/0", "2.5G/2.5G", "1-02:03:04"];
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), expected);
         assert!(text.ends_with("\nand 4 more\n"), "{text}");
     }
@@ -199,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn amounts_and_waits_are_short() {
-        let amounts = [0, 1 << 20, 2000 << 20, 5 << 40, 7 << 50].map(amount);
-        assert_eq!(amounts, ["0", "1M", "1G", "5T", "7P"]);
+    fn amounts_and_waits_are_short_and_no_half_of_an_amount_is_cut_off() {
+        let amounts = [0, 1 << 20, 2947 << 20, 3200 << 20, 5 << 40, u64::MAX].map(amount);
+        assert_eq!(amounts, ["0", "1M", "2.9G", "3.1G", "5.0T", "16384.0P"]);
         assert_eq!([5, 3661, 86_400].map(duration), ["0:05", "1:01:01", "1-00:00:00"]);
     }
 }
