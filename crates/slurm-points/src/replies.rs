@@ -62,10 +62,11 @@ impl SurveyReplies {
     }
 
     /// The moment `here` on slurmctld's clock, as far as a reply shows that it differs from this host's: it was written
-    /// between its request and its arrival.
+    /// between its request and its arrival. slurmrestd tells it from 23.11 on.
     pub(crate) fn there(&self, kind: ReplyKind, here: i64) -> i64 {
-        let Some(reading) = self.reading(kind).filter(|reading| reading.rest.is_none()) else { return here };
-        let Some(written) = reading.reply.as_ref().and_then(Reply::last_update) else { return here };
+        let Some(reading) = self.reading(kind) else { return here };
+        let written = reading.reply.as_ref().and_then(Reply::last_update).filter(|written| *written > 0);
+        let Some(written) = written else { return here };
         let asked = reading.time - Duration::from_micros(reading.elapsed).as_secs_f64();
         let [asked, arrived] = [asked, reading.time].map(whole_seconds);
         here.saturating_add(written).saturating_sub(written.clamp(asked.min(arrived), arrived))
@@ -125,7 +126,7 @@ pub struct RoundResult {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::Reservations;
+    use slurm_snapshot::{Reservations, Rest};
 
     use super::*;
 
@@ -134,7 +135,8 @@ mod tests {
     fn a_difference_between_two_clocks_is_no_wait_and_a_slow_answer_is_no_difference() {
         let there = |time, elapsed, last_update| {
             let reply = Some(Reply::Reservations(Reservations { last_update, ..Reservations::default() }));
-            let reading = Reading { time, elapsed, reply, ..Reading::default() };
+            let rest = Some(Rest::default());
+            let reading = Reading { time, elapsed, reply, rest, ..Reading::default() };
             let mut replies = SurveyReplies::default();
             replies.insert(ReplyKind::Reservations, Arc::new(reading));
             replies.there(ReplyKind::Reservations, 9000)
@@ -145,6 +147,7 @@ mod tests {
         assert_eq!(there(8000.5, 2000, 8120), 9120, "slurmctld is two minutes ahead");
         assert_eq!(there(8000.5, 2000, 7880), 8880);
         assert_eq!(there(f64::NAN, u64::MAX, 0), 9000);
+        assert_eq!(there(8000.5, 2000, 0), 9000, "a slurmrestd that does not tell");
         assert_eq!(SurveyReplies::default().there(ReplyKind::Jobs, 9000), 9000);
     }
 }
