@@ -134,11 +134,11 @@ metrics! {
         last("resets_midnight", "count", |k| k.resets.midnight,
             "resets at midnight UTC since the daemon's start"),
         last("resets_command", "count", |k| k.resets.command,
-            "runs of sdiag --reset since the daemon's start; a collector that resets at every reading \
-             spoils everybody's figures"),
+            "intervals with a run of sdiag --reset since the daemon's start; a collector that resets at every \
+             reading spoils everybody's figures"),
         last("resets_restart", "count", |k| k.resets.restart,
-            "starts of slurmctld (from 23.11 on also by scontrol reconfigure), and take-overs by another \
-             controller, since the daemon's start");
+            "intervals with a start of slurmctld (from 23.11 on also by scontrol reconfigure) or a take-over \
+             by another controller, since the daemon's start");
 }
 
 fn rate(known: &IntervalValues, of: fn(&Interval) -> u32) -> Option<f64> {
