@@ -78,7 +78,7 @@ struct Out {
 metrics! {
     OF_RECORDS: Nodes =
         average(future, "count", "FUTURE nodes: configured, but not present yet"),
-        average(blank, "count", "records that slurmctld sent empty"),
+        average(blank, "count", "records that slurmctld sent empty: up to 22.05 also powered-down CLOUD nodes, failed ones too, if PrivateData lacks `cloud`"),
         average(unparsed, "count",
             "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures");
     SLURMDS: u64 =
