@@ -9,6 +9,7 @@ mod hangs;
 mod jobs;
 mod once;
 mod purge;
+mod rows;
 mod sent;
 mod truth;
 mod unproved;

@@ -59,7 +59,7 @@ fn unchanging(log: &Path) -> String {
 
 /// How many of the requests asked for a whole queue.
 fn whole(asked: &str) -> usize {
-    asked.lines().filter(|line| !line.contains("since")).count()
+    asked.lines().filter(|line| !line.contains("\"since\":")).count()
 }
 
 /// The newest figure about the jobs' replies.

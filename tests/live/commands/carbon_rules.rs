@@ -81,11 +81,11 @@ fn rules_that_it_wrote_take_effect_above_a_catch_all_and_the_sites_own_stay() {
     let names: Vec<String> =
         (0..80).map(|number| format!("cluster.slurm_rpc_stats.type.T{number}.gauge-count")).collect();
     let known = [
-        ("cluster.slurm_sched_stats.gauge-main_max_cycle", "max; 10 300 3600; 86400 7776000 94608000"),
-        ("cluster.slurm_sched_stats.gauge-jobs_started", "last; 10 300 3600; 86400 7776000 94608000"),
-        ("cluster.slurm_sched_stats.gauge-bf_depth_mean", "average; 10 300 3600; 86400 7776000 94608000"),
-        ("cluster.slurm_nodes.total.gauge-nodes", "average; 60 300 3600; 86400 7776000 94608000"),
-        ("cluster.slurm_rpc_stats.user.ann.gauge-count", "last; 10 300; 86400 2592000"),
+        ("cluster.slurm_sched_stats.gauge-main_max_cycle", "max; 10 300 3600; 1209600 7776000 94608000"),
+        ("cluster.slurm_sched_stats.gauge-jobs_started", "last; 10 300 3600; 1209600 7776000 94608000"),
+        ("cluster.slurm_sched_stats.gauge-bf_depth_mean", "average; 10 300 3600; 1209600 7776000 94608000"),
+        ("cluster.slurm_nodes.total.gauge-nodes", "average; 60 300 3600; 1209600 7776000 94608000"),
+        ("cluster.slurm_rpc_stats.user.ann.gauge-count", "last; 10 300; 1209600 2592000"),
         ("carbon.agents.a.b", "average; 60; 7776000"),
         ("servers.a.load", "average; 60; 86400"),
     ];
@@ -296,6 +296,6 @@ fn both_files_rules_are_printed_each_under_its_name_and_an_interval_without_a_un
         let refused = run(&folder, &["carbon-rules", "--interval", wrong]).unwrap();
         assert_eq!(refused.code, Some(78), "{wrong}");
     }
-    let file = folder.write("late.toml", "[queue]\nmax_age = \"3d\"\n").unwrap();
-    assert!(printed(&["--config", &file]).contains("\nretentions = 30s:3d,5m:90d,1h:3y\n"));
+    let file = folder.write("late.toml", "[queue]\nmax_age = \"15d\"\n").unwrap();
+    assert!(printed(&["--config", &file]).contains("\nretentions = 30s:15d,5m:90d,1h:3y\n"));
 }

@@ -84,10 +84,10 @@ fn what_a_check_without_connection_can_know_is_a_note() {
     };
     let conf = check("[slurm]\nconf = \"/nowhere/slurm.conf\"\n");
     assert!(conf.contains("\n– slurm.conf: there is no /nowhere/slurm.conf, which [slurm] conf"), "{conf}");
-    let queue = check("[queue]\nmax_age = \"3d\"\n");
-    let line = "\n– queue: max_age is 3days; Carbon must keep the finest points as long";
+    let queue = check("[queue]\nmax_age = \"15d\"\n");
+    let line = "\n– queue: max_age is 15days; Carbon must keep the finest points as long";
     assert!(queue.contains(line), "{queue}");
-    assert_eq!(check("[queue]\nmax_age = \"1d\"\n").lines().count(), 1);
+    assert_eq!(check("[queue]\nmax_age = \"14d\"\n").lines().count(), 1);
     // The default file's name is given, and there is no such file.
     let absent = printed(&folder, &["check"]).unwrap();
     let expected = folder.path().join("default.toml").display().to_string();

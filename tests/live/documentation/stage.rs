@@ -36,18 +36,18 @@ aggregationMethod = average
 /// Files below cluster that exist before the first block, how they are created, and what they must be afterwards:
 /// roll-up, xFilesFactor, and each archive's step and retention in seconds.
 const HISTORY: [(&str, &str, &str); 5] = [
-    ("slurm_sched_stats/gauge-early_sum", "", "last 0.0 30 86400 300 7776000 3600 94608000"),
-    ("slurm_jobs/total/gauge-jobs", "", "average 0.0 60 86400 300 7776000 3600 94608000"),
-    ("slurm_rpc_stats/user/ann/gauge-count", "", "last 0.0 30 86400 300 2592000"),
+    ("slurm_sched_stats/gauge-early_sum", "", "last 0.0 30 1209600 300 7776000 3600 94608000"),
+    ("slurm_jobs/total/gauge-jobs", "", "average 0.0 60 1209600 300 7776000 3600 94608000"),
+    ("slurm_rpc_stats/user/ann/gauge-count", "", "last 0.0 30 1209600 300 2592000"),
     (
         "slurm_sched_stats/gauge-old_sum",
         "servers/head1/sdiag/old_sum",
-        "last 0.0 30 86400 300 7776000 3600 94608000",
+        "last 0.0 30 1209600 300 7776000 3600 94608000",
     ),
     (
         "slurm_sched_stats/gauge-older",
         "collectd/head1/sdiag_stats/gauge-older",
-        "average 0.0 30 86400 300 7776000 3600 94608000",
+        "average 0.0 30 1209600 300 7776000 3600 94608000",
     ),
 ];
 

@@ -143,7 +143,7 @@ fn hung() -> Result<String> {
     stage.ticks(1)?;
     let since = freeze(&space, &mut stage)?;
     stage.carbon_back()?;
-    stage.said(since, "a tick in the queue cannot be read now")?;
+    stage.said(since, "disk does not return ticks that wait")?;
     thaw(&mut stage, since)?;
     Ok(format!("{}, {undurable} undurable", stage.clean()?))
 }
