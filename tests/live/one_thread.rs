@@ -1,7 +1,7 @@
 //! One thread serves every peer: whatever one of them sends, or does not read, another destination gets each tick.
 
 mod hangs;
-mod trace;
+pub(crate) mod trace;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};

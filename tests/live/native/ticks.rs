@@ -1,4 +1,5 @@
-//! Whatever the daemon's own requests to munged and slurmctld wait for, each tick is sent, and `status` and the log name what to look at.
+//! Whatever the daemon's own requests to munged and slurmctld wait for, each tick is sent, `status` and the log name what to look at,
+//! and the loop's thread makes no call that can wait.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,6 +11,7 @@ use sandbox::{Folder, Manner, Process, Sink, log, wait};
 
 use super::{controller, refusals, with_port};
 use crate::SOON;
+use crate::one_thread::trace::{is_harmless, trace};
 use crate::status::{daemon_every, status};
 
 /// Connections to a local socket that are never used, until it accepts no more.
@@ -74,6 +76,8 @@ fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_mean
     let ticks = Ticks { folder: &folder, sink: &sink, daemon: &mut daemon };
     ticks.are(true, "statistics, native, in the daemon's process");
 
+    let mut strace = trace(&folder, ticks.daemon.pid().unwrap()).unwrap();
+
     slurm.munged.freeze().unwrap();
     ticks.are(false, "munge/sock: timed out");
     let full = fill_queue(&folder);
@@ -109,6 +113,8 @@ fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_mean
     ticks.are(false, "munge/sock: Connection refused");
     slurm.munged.start().unwrap();
     ticks.are(true, "✓ slurmctld");
+
+    is_harmless(&mut strace, &["epoll_wait(", "CLONE_THREAD", "\"/proc/self/fd/", "</proc/", "EAGAIN"]);
 
     let found: Vec<i64> = ticks.all().into_iter().map(|(at, _)| at).collect();
     let holes: Vec<_> = found.windows(2).filter(|two| two[1] != two[0] + 1).collect();
