@@ -6,7 +6,7 @@
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
-tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin slurmdbd mariadb-server-core mariadb-client-core stunnel4 openssl faketime munge graphite-carbon graphite-web victoria-metrics influxdb carbon-c-relay haproxy iproute2 python3-whisper python3-setuptools python3-yaml supervisor systemd e2fsprogs valgrind man-db curl strace bindfs'
+tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin slurmdbd mariadb-server-core mariadb-client-core stunnel4 openssl faketime munge graphite-carbon graphite-web victoria-metrics influxdb carbon-c-relay haproxy nginx-light libnginx-mod-stream iproute2 python3-whisper python3-setuptools python3-yaml supervisor systemd e2fsprogs valgrind man-db curl strace bindfs'
 programs='gcc sdiag slurmctld slurmd slurmdbd mariadbd munged carbon-cache supervisord'
 
 # Whether one of these packages is installed.

@@ -118,6 +118,31 @@ listen carbon
         Self::start(port, process.args(["-db", "-f"]).args([file]))
     }
 
+    /// Starts nginx, which forwards to the port `to`; `more` are additional lines for its server.
+    pub fn nginx(folder: &Folder, to: u16, more: &str) -> Result<Self> {
+        let (port, path) = (free_port()?, folder.path().display());
+        let text = format!(
+            "\
+load_module modules/ngx_stream_module.so;
+daemon off;
+master_process off;
+pid {path}/nginx.pid;
+error_log stderr;
+events {{}}
+stream {{
+    server {{
+        listen 127.0.0.1:{port};
+        proxy_pass 127.0.0.1:{to};
+        {more}
+    }}
+}}
+"
+        );
+        let file = folder.write("nginx.conf", &text)?;
+        let process = Process::new(folder, "nginx", find_program("nginx")?);
+        Self::start(port, process.args(["-e", "stderr", "-c"]).args([file]))
+    }
+
     /// Starts stunnel in front of the port `to`; `more` are additional lines for its service.
     pub fn stunnel(folder: &Folder, name: &str, to: u16, server: &Identity, more: &str) -> Result<Self> {
         let port = free_port()?;

@@ -1,9 +1,10 @@
-//! haproxy between the daemon and Carbon: it acknowledges, answers and closes by its own timers.
+//! A proxy between the daemon and Carbon: haproxy acknowledges, answers and closes by its own timers; nginx answers at
+//! once, unless it is told otherwise.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use sandbox::{Relay, destination, wait};
+use sandbox::{Folder, Relay, destination, wait};
 
 use super::hangs::WINDOW;
 use super::sizes::Size;
@@ -12,8 +13,17 @@ use super::sizes::Size;
 /// nothing.
 #[test]
 fn a_proxy_with_timers_of_its_own() -> Result<()> {
+    behind(|folder, port| Relay::haproxy(folder, port, "60s", "7s"))
+}
+
+#[test]
+fn nginx_that_passes_a_half_close_on() -> Result<()> {
+    behind(|folder, port| Relay::nginx(folder, port, "proxy_half_close on;"))
+}
+
+fn behind(proxy: impl Fn(&Folder, u16) -> Result<Relay>) -> Result<()> {
     let mut stage = Size::Small.stage(WINDOW)?;
-    let mut proxy = Relay::haproxy(&stage.folder, stage.carbon.pickle_port, "60s", "7s")?;
+    let mut proxy = proxy(&stage.folder, stage.carbon.pickle_port)?;
     stage.plan.destinations = destination("carbon", &proxy.address()).replace("\"3s\"", "\"2s\"");
     stage.configure()?;
     let mut stage = stage.run()?;
@@ -26,6 +36,6 @@ fn a_proxy_with_timers_of_its_own() -> Result<()> {
     stage.ticks(2)?;
     stage.nothing_waits("carbon")?;
     stage.clean()?;
-    ensure!(proxy.process.pid().is_some(), "haproxy has ended");
+    ensure!(proxy.process.pid().is_some(), "the proxy has ended");
     Ok(())
 }
