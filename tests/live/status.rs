@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use sandbox::{
-    Finished, Folder, Invocation, Manner, NOBODY, Process, Sandbox, Sink, log, now, slurm_graphite, wait,
+    Finished, Folder, Invocation, Manner, NOBODY, Process, Sandbox, Sink, find_program, log, now, proc,
+    slurm_graphite, wait,
 };
 use serde_json::Value;
 
@@ -411,4 +412,44 @@ fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
     fs::set_permissions(runtime(&folder), fs::Permissions::from_mode(0o700)).unwrap();
     let refused = nobody();
     assert!(refused.code == NO_DAEMON && refused.stderr.contains("Permission denied"), "{}", refused.stderr);
+}
+
+/// Sets the soft limit of the daemon.
+fn limit(folder: &Folder, daemon: &mut Process, what: &str, most: usize) {
+    let pid = daemon.pid().unwrap().to_string();
+    let args = ["--pid", &pid, &format!("--{what}={most}:")];
+    Invocation::of(folder, &find_program("prlimit").unwrap(), &args).unwrap().succeed().unwrap();
+}
+
+/// SIGXFSZ ended it.
+#[test]
+fn a_limit_of_file_sizes_is_a_disk_that_cannot_be_used() {
+    let folder = Folder::new().unwrap();
+    let toml = format!("{NO_CARBON}[queue]\ndir = {:?}\n", folder.path().join("queue"));
+    let mut daemon = daemon(&folder, &toml).unwrap();
+    daemon.line("slurm-graphite has started", SOON).unwrap();
+    limit(&folder, &mut daemon, "fsize", 4096);
+    let is_in_memory = || status(&folder, &[]).is_ok_and(|status| status.stdout.contains("File too large"));
+    wait::until("a queue in memory", SOON, is_in_memory).unwrap();
+    assert!(daemon.stop().unwrap().status.success());
+}
+
+/// It was said that the daemon is stopped or hangs, or is not of this version.
+#[test]
+fn a_daemon_without_descriptors_and_one_with_thousands_of_problems_answer() {
+    let folder = Folder::new().unwrap();
+    let mut daemon = daemon(&folder, NO_CARBON).unwrap();
+    let wrong: String = (0..5000).map(|key| format!("wrong{key} = 1\n")).collect();
+    fs::write(folder.path().join("daemon.toml"), format!("{wrong}{NO_CARBON}")).unwrap();
+    daemon.signal(proc::Signal::HUP).unwrap();
+    daemon.line("configuration is refused", SOON).unwrap();
+    let text = status(&folder, &[]).unwrap().stdout;
+    assert!(text.contains("wrong0: ") && text.contains("and 4980 more"), "{text}");
+
+    let open = fs::read_dir(format!("/proc/{}/fd", daemon.pid().unwrap())).unwrap().count();
+    limit(&folder, &mut daemon, "nofile", open);
+    for _ in 0..3 {
+        let status = status(&folder, &[]).unwrap();
+        assert!(status.code != NO_DAEMON && status.stdout.contains("127.0.0.1:9"), "{status:?}");
+    }
 }

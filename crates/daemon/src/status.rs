@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::unix_now;
+use crate::config::Problems;
+
 /// The daemon at one moment. A member that an older daemon does not tell has its default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -35,8 +38,20 @@ pub(crate) struct StatusDocument {
 #[serde(default)]
 pub(crate) struct RefusedEntry {
     pub(crate) at: i64,
-    /// Every problem, a line each.
+    /// The problems, a line each.
     pub(crate) why: String,
+}
+
+impl RefusedEntry {
+    /// As many problems as fit into the buffer of `status`'s socket.
+    pub(crate) fn new(problems: &Problems) -> Self {
+        let text = problems.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        let (shown, others) = lines.split_at(lines.len().min(20));
+        let more = others.len();
+        let more = if more > 0 { format!("\nand {more} more") } else { String::new() };
+        Self { at: unix_now(), why: shown.join("\n") + &more }
+    }
 }
 
 /// slurmctld, as the readings of every tick show it.

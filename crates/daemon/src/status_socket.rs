@@ -3,6 +3,7 @@
 
 use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +29,8 @@ const LONGEST: u64 = 16 << 20;
 pub(crate) struct StatusSocket {
     /// With the lock on its folder.
     listener: Option<(UnixListener, File)>,
+    /// A descriptor for the client that asks when there is no other left.
+    reserve: Option<OwnedFd>,
 }
 
 /// A client that has asked.
@@ -51,18 +54,23 @@ impl StatusSocket {
                 })
                 .ok()
         });
-        Self { listener }
+        Self { listener, reserve: None }
     }
 
     /// Waits for the next client; never returns if none can connect. Safe to cancel.
-    pub(crate) async fn asked(&self) -> Asker {
+    pub(crate) async fn asked(&mut self) -> Asker {
+        if let (None, Some((listener, _))) = (&self.reserve, &self.listener) {
+            self.reserve = listener.as_fd().try_clone_to_owned().ok();
+        }
         while let Some((listener, _)) = &self.listener {
             match listener.accept().await {
                 Ok((stream, _)) => return Asker(stream),
                 Err(error) => {
                     debug!(%error, "status requests are not answered now");
                     // Most likely there are no file descriptors left.
-                    sleep(Duration::from_secs(1)).await;
+                    if self.reserve.take().is_none() {
+                        sleep(Duration::from_secs(1)).await;
+                    }
                 }
             }
         }
@@ -71,7 +79,7 @@ impl StatusSocket {
 }
 
 impl Asker {
-    /// Sends the document and closes the connection, without waiting: the document is far smaller than a socket's buffer.
+    /// Sends the document and closes the connection, without waiting: the document is smaller than a socket's buffer.
     pub(crate) fn answer(self, document: &StatusDocument) {
         let written = serde_json::to_vec(document)
             .map_err(io::Error::other)

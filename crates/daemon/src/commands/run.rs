@@ -75,6 +75,8 @@ struct Signals {
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
+        // Caught, so that a file over `ulimit -f` is a write that fails, and not the end.
+        let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,

@@ -10,7 +10,7 @@ use waiting_threads::Job;
 
 use super::{Daemon, addresses, load, names, remembering};
 use crate::cli::Options;
-use crate::clock::{self, or_never, unix_now};
+use crate::clock::{self, or_never};
 use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::status::RefusedEntry;
@@ -107,7 +107,7 @@ impl Daemon {
             Ok(config) => config,
             Err(problems) => {
                 error!("the new configuration is refused, the old one stays in use:\n{problems}");
-                self.refused = Some(RefusedEntry { at: unix_now(), why: problems.to_string() });
+                self.refused = Some(RefusedEntry::new(&problems));
                 return self.tell_status();
             }
         };
