@@ -59,59 +59,53 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", [], ALL,
-        "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every \
-         task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
-         jobs for MinJobAge (300 s by default) after their end, and they count here for that time.");
+        "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Ended \
+         jobs count for MinJobAge (300 s by default).");
     STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", [Closed], TALLY,
-        "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
-         a point in every round; `pending` and `running` always have one.");
+        "By state, in squeue's words (`squeue -o %T`) in lower case; `pending` and `running` always have a \
+         point.");
     REASON: Level<Table<JobTally>, 1> = ("slurm_jobs.reason.<reason>", [Closed], TALLY,
-        "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
-         Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
-         look.");
+        "Pending jobs by squeue's reason: Priority and Resources mean a busy cluster; Dependency, \
+         JobHeldUser and BeginTime are what users asked for; look at every other one.");
     WAITING: Level<Table<LevelWaits>, 0> = ("slurm_jobs.waiting", [], WAITS,
-        "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
-         Percentiles are exact (nearest rank). A path without jobs has no point.");
+        "How long pending jobs have been waiting, and how long those that started since the last round had \
+         waited. A path without jobs has no point.");
     PARTITION_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.state.<state>", [Used(MOST_NAMES), Closed], TALLY, "By partition and state.");
     PARTITION_REASON: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.reason.<reason>", [Used(MOST_NAMES), Closed], TALLY,
-        "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
-         have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
-         administrator. From the first job with a reason on there is a point in every round.");
+        "The pending jobs of one partition by reason. Resources and Priority while others have idle nodes \
+         show where nodes are missing; PartitionDown and ReqNodeNotAvail need an administrator. From the \
+         first job with a reason on there is a point in every round.");
     PARTITION_WAITING: Level<Table<LevelWaits>, 1> = ("slurm_jobs.partition.<partition>.waiting", [Used(MOST_NAMES)], WAITS,
         "The waiting times of one partition.");
     EXPECTED_START: Level<Table<Expectations>, 0> = ("slurm_jobs.expected_start", [], EXPECTED,
-        "When pending jobs will start, by the plan that the backfill scheduler makes again in every cycle: it moves with each \
-         job that ends early, is submitted or changes its priority. While a cycle is running, jobs that it has not \
-         reached have no plan; if bf_max_job_test is small, most never have one. The start of a job at a limit, or after the end \
-         of bf_window, is a rough guess. All waiting tasks of an array have one start, that of the next task, so they are one \
-         record here. Percentiles are exact, by record; up to 22.05 they leave arrays out, because Slurm then sends the start of a later task.");
+        "When pending jobs will start, by the plan that backfill makes again in every cycle. While a cycle \
+         is running, jobs that it has not reached have no plan; if bf_max_job_test is small, most never \
+         have one. The start of a job at a limit, or after the end of bf_window, is a rough guess. All \
+         waiting tasks of an array have one start, that of the next task, so they are one record. \
+         Percentiles are by record; up to 22.05 they leave arrays out, because Slurm then sends the start \
+         of a later task.");
     PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", [Used(MOST_NAMES)], EXPECTED,
         "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
     QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", [Invented, Closed], TALLY,
-        "By QOS, in lower case, and state: `qos = true`, the default. A QOS gets paths when one of its jobs has started, as long as fewer than \
-         1,000 have them, and loses them after 30 days without one; at first those with the most CPUs get them. From 24.11 on a pending job \
-         has the QOS that its user has written. These may be several, and the job counts in each; without AccountingStorageEnforce they may \
-         be any names. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.");
+        "By QOS, in lower case, and state: `qos = true`, the default; at most 1,000. From 24.11 on a \
+         pending job has the QOS that its user has written: these may be several, and the job counts in \
+         each.");
     NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", [Closed], TALLY, "Jobs without a QOS, by state.");
     OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", [Closed], TALLY,
-        "The jobs that have a QOS without paths of its own, by state. A job counts here once, and also in those of its QOS that have paths.");
+        "Jobs with a QOS that has no paths. A job counts here once, and also in those of its QOS that have \
+         paths.");
     ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>", [Invented, Closed], TALLY,
-        "By account and state: `accounts = N`; off by default, because a cluster may have thousands, and without \
-         AccountingStorageEnforce any user can invent names. An account gets paths when one of its jobs has \
-         started, as long as fewer than N have them, and loses them after 30 days without one; at first those \
-         with the most CPUs get them. Jobs without an account are in `slurm_jobs.no_account.state.<state>`.");
+        "By account and state: `accounts = N`, off by default. At first those with the most CPUs get paths.");
     NO_ACCOUNT_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_account.state.<state>", [Closed], TALLY, "Jobs without an account, by state.");
     OTHER_ACCOUNTS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_accounts.state.<state>", [Closed], TALLY,
-        "The jobs of all accounts without paths of their own, by state.");
+        "Jobs of all accounts without paths, by state.");
     USER_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.user.<user>.state.<state>", [Ranked, Closed], TALLY,
-        "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
-         allocated and requested, get paths for at least a day, from the first job on that has started; \
-         `root` and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
-         all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
-         25 files for each state and each of `users` in 30 days. A user without jobs has no point.");
+        "By user and state, if `users` in `[collectors.jobs]` is above 0: the top users by CPUs, allocated \
+         and requested, from the first job on that has started. The busiest have a tenth of these CPUs. \
+         That makes 25 files for each state and each of `users` in 30 days. A user without jobs has no \
+         point.");
     OTHERS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.others.state.<state>", [Closed], TALLY,
-        "The jobs of all users without a path of their own. Together with the users' paths they are all \
-         jobs.");
+        "Jobs of all users without paths: with the users' paths they are all jobs.");
 }
 
 struct JobsCollector {
@@ -160,17 +154,19 @@ levels! {
 
 metrics! {
     TALLY: JobTally =
-        average(jobs, "count", "number of jobs; each task of an array counts"),
+        average(jobs, "count", "jobs"),
         average(cpus, "count", "CPUs allocated to these jobs, or requested by them while they are pending"),
         average(nodes, "count",
-            "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each"),
+            "nodes allocated to or requested by these jobs; a shared node counts for each of its jobs"),
         average(gpus, "count", "GPUs allocated to or requested by these jobs"),
         average("memory", "bytes", |t| mebibytes(t.memory),
-            "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory");
+            "memory allocated to or requested by these jobs (`mem=` in scontrol's AllocTRES and ReqTRES); 0 \
+             if Slurm does not allocate memory");
     ALL: Jobs =
         average("jobs", "count", |j| sum(&j.states.shown), "all jobs that slurmctld knows"),
         average(unparsed, "count",
-            "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
+            "texts that could not be parsed; above 0, GPUs, memory or array tasks are missing from the \
+             other figures"),
         average(records, "count",
             "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record");
     WAITS: LevelWaits =
@@ -182,7 +178,8 @@ metrics! {
         average("eligible_wait_p90", "s", |w| w.since(w.eligible?.p90), "90th percentile of the same"),
         max("eligible_wait_max", "s", |w| w.since(w.eligible?.max), "longest time that an eligible job has waited"),
         average("started", "count", |w| w.started?.jobs,
-            "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge"),
+            "jobs that started since the last round, with all their nodes up; too low if the interval is \
+             longer than MinJobAge"),
         average("started_wait_p50", "s", |w| w.some_started()?.p50, "median time that the started jobs had been eligible"),
         average("started_wait_p90", "s", |w| w.some_started()?.p90, "90th percentile of the same"),
         max("started_wait_max", "s", |w| w.some_started()?.max, "longest time that one of them had been eligible");
@@ -193,7 +190,8 @@ metrics! {
             "records whose planned start has passed; the next cycle starts them or makes another plan"),
         average("overdue_jobs", "count", |e| e.expected.overdue.jobs, "jobs in these records"),
         average("unplanned", "count", |e| e.expected.unplanned.records,
-            "all other records of pending jobs: held, waiting for another job, a begin time or a burst buffer, or not reached by backfill"),
+            "all other records of pending jobs: held, waiting for a job, a begin time or a burst buffer, or \
+             not reached by backfill"),
         average("unplanned_jobs", "count", |e| e.expected.unplanned.jobs, "jobs in these records"),
         average("start_in_p50", "s", |e| e.until(e.expected.starts?.p50), "median time until the planned records start; absent if there is none"),
         average("start_in_p90", "s", |e| e.until(e.expected.starts?.p90), "90th percentile of the same"),

@@ -36,31 +36,28 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     TOTAL: Level<Table<NodeTally>, 0> = ("slurm_nodes.total", [], SHARES,
-        "Nodes: `[collectors.nodes]`, off by default. Each node counts once, even if it is in several \
-         partitions.");
+        "Nodes: `[collectors.nodes]`. Each node counts once, even if it is in several partitions.");
     RECORDS: Level<Table<Nodes>, 0> = ("slurm_nodes.records", [], OF_RECORDS, "Nodes that are not in the total, and what could not be parsed.");
     STATE: Level<Table<NodeTally>, 1> = ("slurm_nodes.state.<state>", [Closed], TALLY,
-        "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix. From the \
-         first node in a state on there is a point in every round.");
+        "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix.");
     FLAG: Level<Table<NodeTally>, 1> = ("slurm_nodes.flag.<flag>", [Closed], TALLY,
         "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
          `powered_down`, `powering_up` and so on. A node may have several.");
     GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", [Configured(64)], GPUS, "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.");
     UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", [], GPUS, "GPUs without a type.");
     RESERVED: Level<Table<NodeTally>, 0> = ("slurm_nodes.reserved", [], SHARES,
-        "Nodes in active reservations that are not for maintenance: what is idle there may be used by those for whom it is \
-         reserved, and by nobody else. A reservation of some cores of a node has the whole node here.");
+        "Nodes in active reservations that are not for maintenance. A reservation of some cores of a node \
+         has the whole node here.");
     MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", [], SHARES, "Nodes in active reservations with the flag MAINT.");
     SLURMD: Level<Table<u64>, 1> = ("slurm_nodes.slurmd.<release>", [Configured(32)], SLURMDS,
-        "Nodes by the release of their slurmd, with `_` for each point (`22_05_8`), as it was when it registered last: a \
-         rolling upgrade. `other` has texts that are no release; `unknown`: nodes that have not registered since slurmctld was started, or up to 22.05 since it was reconfigured.");
+        "Nodes by the release of their slurmd when it registered last, with `_` for each point (`22_05_8`). \
+         `other` has texts that are no release; `unknown`: nodes that have not registered since slurmctld \
+         was started, or up to 22.05 since it was reconfigured.");
     DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", [], OUT, "How long nodes have been drained or draining.");
     DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", [], OUT,
-        "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
-         keeps the time of its reason, and counts only in `slurm_nodes.drained`.");
+        "How long nodes that are not drained have been down, from the time of their reason.");
     NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", [Configured(65_536)], SHARES,
-        "Each node: `each = true`, off by default, because with those of `node_state` that makes 19 paths for each \
-         node.");
+        "Each node: `each = true`, off by default: with `node_state` 19 paths for each node.");
     NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", [Configured(65_536)], ROW, "Further figures of each node.");
 }
 
@@ -80,7 +77,7 @@ metrics! {
         average(future, "count", "FUTURE nodes: configured, but not present yet"),
         average(blank, "count", "records that slurmctld sent empty: up to 22.05 also powered-down CLOUD nodes, failed ones too, if PrivateData lacks `cloud`"),
         average(unparsed, "count",
-            "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures");
+            "texts that could not be parsed; above 0, GPUs are missing from the other figures");
     SLURMDS: u64 =
         average("nodes", "count", |&nodes| nodes, "nodes");
     OUT: Out =

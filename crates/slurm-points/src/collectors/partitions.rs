@@ -24,14 +24,13 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     STATE: Level<Table<Partition>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], STATES,
-        "Each partition, hidden ones too: `[collectors.partitions]`, off by default. It uses the replies of \
-         `jobs` and `nodes`, and costs slurmctld both if those are off.");
+        "Each partition, hidden ones too: `[collectors.partitions]`. It uses the replies of `jobs` and \
+         `nodes`, and costs slurmctld both if those are off.");
     NODES: Level<Table<NodeTally>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], SHARES,
         "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.");
     NODE_STATE: Level<Table<NodeTally>, 2> = ("slurm_partitions.<partition>.state.<state>", [Configured(MOST_NAMES), Closed], TALLY,
-        "Its nodes by the one state that sinfo shows, in lower case and without its suffix: jobs do not get \
-         nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
-         every round.");
+        "Its nodes by state, as in `slurm_nodes.state.<state>`: jobs do not get those that are down, \
+         drained, fail or inval.");
     GPU: Level<Table<Shares>, 2> = ("slurm_partitions.<partition>.gpu.<type>", [Configured(MOST_NAMES), Configured(64)], GPUS,
         "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`.");
     UNTYPED_GPU: Level<Table<Shares>, 1> = ("slurm_partitions.<partition>.untyped_gpu", [Configured(MOST_NAMES)], GPUS, "Its GPUs without a type.");
@@ -50,7 +49,7 @@ metrics! {
     OF_JOBS: PartitionJobs =
         average("jobs_pending", "count", |p| p.states.pending().jobs, "jobs pending"),
         average("jobs_running", "count", |p| p.states.running().jobs,
-            "jobs running, and those that hold nodes while these boot or a prolog runs: squeue's `configuring`"),
+            "jobs running, and `configuring` ones, which hold nodes while these boot or a prolog runs"),
         average("jobs_cpus_pending", "count", |p| p.states.pending().cpus, "CPUs that pending jobs request"),
         average("jobs_cpus_running", "count", |p| p.states.running().cpus, "CPUs allocated to these jobs");
 }

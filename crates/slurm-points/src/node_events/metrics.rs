@@ -39,15 +39,16 @@ metrics! {
         average(begun, "count", "outages that began since the last round"),
         average("ended", "count", |e| e.ended(), "outages that ended with the node's return"),
         average(reboots, "count",
-            "nodes that were booted again, on request or not; not the first boot of a node, and not one by power saving"),
+            "nodes that were booted again, on request or not; not a first boot, nor one by power saving"),
         average(slurmd_restarts, "count",
-            "nodes whose slurmd was started again, those of the reboots included; from 23.11 on `scontrol reconfigure` starts it again too");
+            "nodes whose slurmd was started again, also by reboots and, from 23.11 on, by `scontrol \
+             reconfigure`");
     WATCHED: EventCounts =
         average(removed, "count",
             "nodes that vanished from slurmctld's list while they were out of service; their outages do not end"),
         average(unknown_seconds, "s",
-            "time since the last round, if that is longer than two rounds: slurmctld or the daemon was away. What happened in up to ten minutes \
-                     counts when it is seen, without its time; of a longer time nothing counts. No `node_seconds` are counted for either");
+            "time since the last round, if longer than two rounds; what happened in up to ten minutes \
+             counts when seen, without its time, else nothing");
     OF_CLASS: ClassCounts =
         average(reached, "count",
             "outages that came to this class; one that gets worse counts again, in the worse class"),
@@ -55,10 +56,11 @@ metrics! {
         average("ended_timed", "count", |c| c.timed, "those of them whose beginning and end were both seen"),
         average("outage_seconds", "s", |c| c.seconds, "how long these `ended_timed` lasted together"),
         average(node_seconds, "s",
-            "time that nodes spent in this class since the last round, of outages that last as well; all classes together are the capacity that was lost");
+            "time that nodes spent in this class since the last round, also in outages that last; all \
+             classes together are the lost capacity");
     LONGEST: ClassCounts =
         max("outage_seconds_max", "s", |c| (c.timed > 0).then_some(c.longest),
-            "the longest of the `ended_timed`; not published if there are none");
+            "the longest of the `ended_timed`; no point if there are none");
 }
 
 const CLASSES: OfClass = (LONGEST, (OF_CLASS, MetricTotals(OF_CLASS)));
