@@ -16,6 +16,7 @@ mod hangs;
 mod influxdb;
 mod memory;
 mod network;
+mod order;
 mod proxies;
 mod receivers;
 mod reloads;

@@ -5,7 +5,12 @@
 //! connection, the answer. A quick answer doubles the next round, and the next answer is requested at once. A slow
 //! answer means that the peer had fallen behind: the next round is skipped, and the one after it is half as large.
 //! After a peer has failed to answer in time, rounds begin again with one tick, grow by one, and every second one is
-//! skipped, so that the peer is not overloaded again. Pure: it has no clock.
+//! skipped, so that the peer is not overloaded again.
+//!
+//! By time, new ticks wait behind the backlog. So no round is skipped, and each has half as many ticks more than were
+//! collected since the last: then the backlog shrinks. Twice as many would be too much for a peer that reads little
+//! more than is collected: in the simulation it does not answer in time, and gets all of them again.
+//! Pure: it has no clock.
 
 use std::time::Duration;
 
@@ -28,12 +33,15 @@ pub(crate) struct Budget {
     patience: u32,
     /// How long the last answer took.
     last: Duration,
+    by_time: bool,
+    /// Ticks that were collected since the last round began.
+    collected: u32,
 }
 
 impl Budget {
     /// A budget of one tick, for a new connection.
-    pub(crate) const fn new() -> Self {
-        Self { round: 1, left: 1, rests: false, patience: 0, last: Duration::MAX }
+    pub(crate) const fn new(by_time: bool) -> Self {
+        Self { round: 1, left: 1, rests: false, patience: 0, last: Duration::MAX, by_time, collected: 0 }
     }
 
     /// Whether another tick of the backlog may be written.
@@ -56,6 +64,22 @@ impl Budget {
         self.left = self.left.saturating_sub(1);
     }
 
+    /// So many ticks were collected.
+    pub(crate) fn collected(&mut self, ticks: u64) {
+        self.collected = self.collected.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX));
+    }
+
+    /// Begins a round of this many ticks, or skips it.
+    fn begin_round(&mut self, ticks: u32, skip: bool) {
+        let collected = std::mem::take(&mut self.collected);
+        self.rests = skip && !self.by_time;
+        self.left = match (self.by_time, self.rests) {
+            (true, _) => ticks.max(collected.saturating_add(collected / 2)),
+            (false, true) => 0,
+            (false, false) => ticks,
+        };
+    }
+
     /// Called when no answer can be requested. If the receiver's program runs, that it has kept the connection counts as
     /// a quick answer: a loss would begin again with one tick.
     pub(crate) fn unasked(&mut self, runs: bool) {
@@ -64,7 +88,7 @@ impl Budget {
             self.round = if self.left == 0 { doubled } else { self.round };
             self.left = self.left.max(self.round);
         }
-        self.left = self.left.max(1);
+        self.begin_round(self.left.max(1), false);
     }
 
     /// The peer answered in time; `after` is the time since our half-close.
@@ -74,21 +98,21 @@ impl Budget {
         // wait to be read.
         let is_own_delay = self.rests && after.saturating_mul(20) >= before.saturating_mul(19);
         if after > stall_timeout / QUICK && !is_own_delay {
-            (self.round, self.left, self.rests) = ((self.round / 2).max(1), 0, true);
-            return;
+            self.round = (self.round / 2).max(1);
+            return self.begin_round(self.round, true);
         }
         let is_used_up = self.left == 0 && !self.rests;
         self.patience = self.patience.saturating_sub(1);
-        self.rests = is_used_up && self.is_patient();
         if is_used_up {
             self.round = self.round.saturating_add(if self.is_patient() { 1 } else { self.round });
         }
-        self.left = if self.rests { 0 } else { self.round };
+        self.begin_round(self.round, is_used_up && self.is_patient());
     }
 
     /// The peer did not answer in time.
     pub(crate) fn doubted(&mut self) {
-        *self = Self { round: 1, left: 0, rests: true, patience: PATIENCE, last: Duration::MAX };
+        (self.round, self.patience, self.last) = (1, PATIENCE, Duration::MAX);
+        self.begin_round(1, true);
     }
 }
 
@@ -98,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_hung_once_is_at_full_speed_again_after_forty_quick_answers() {
-        let mut budget = Budget::new();
+        let mut budget = Budget::new(false);
         budget.doubted();
         let answers = (0..100).take_while(|_| {
             budget.answered(Duration::from_millis(1), Duration::from_secs(30));

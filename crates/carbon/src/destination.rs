@@ -23,6 +23,9 @@ pub struct Destination {
     pub tls: Option<Tls>,
     /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.
     pub replay_rate: Option<u32>,
+    /// Whether ticks are written strictly by their timestamps, for a store that refuses a point older than the newest
+    /// one of its series. If not, the newest tick goes first.
+    pub by_time: bool,
     /// After this time the name is looked up again, for load balancers; `None`: only after a failed connection.
     pub reconnect_every: Option<Duration>,
 }
@@ -39,6 +42,7 @@ impl Destination {
             timeouts: Timeouts::default(),
             tls: None,
             replay_rate: None,
+            by_time: false,
             reconnect_every: None,
         }
     }

@@ -72,8 +72,8 @@ impl LedgerEntry {
     }
 
     /// Its place among the due ticks.
-    const fn due_key(&self, batch: u64) -> (Hold, bool, u64) {
-        (self.hold(), self.sent, batch)
+    fn due_key(&self, batch: u64, by_time: bool) -> (Hold, i64, u64) {
+        if by_time { (Hold::Not, self.timestamp, batch) } else { (self.hold(), self.sent.into(), batch) }
     }
 }
 
@@ -168,8 +168,11 @@ pub(crate) struct Ledger {
     newest: u64,
     latest: i64,
     /// Of those that are not held back, and then of the others by reason: ticks never written as a whole, and (after
-    /// those) ticks to be written again.
-    due: BTreeSet<(Hold, bool, u64)>,
+    /// those) ticks to be written again. By time: all of them by their timestamps.
+    due: BTreeSet<(Hold, i64, u64)>,
+    by_time: bool,
+    /// Fresh ticks since the last look.
+    collected: Ticks,
     sums: Sums,
     /// The loss since which ticks wait to be written again, by CLOCK_BOOTTIME. A later loss does not change it unless the receiver
     /// has answered, and nothing waited, in between: a proxy without a backend loses each connection.
@@ -205,7 +208,10 @@ impl Ledger {
     /// have written it already.
     pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, bytes: u64, fresh: bool) {
         self.newest = self.newest.max(batch);
-        self.latest = if fresh { self.latest.max(timestamp) } else { self.latest };
+        if fresh {
+            self.latest = self.latest.max(timestamp);
+            self.collected = self.collected.and(Ticks { ticks: 1, points });
+        }
         let (stage, sent) = (DeliveryStage::Due, false);
         let entry = LedgerEntry {
             timestamp,
@@ -220,11 +226,24 @@ impl Ledger {
             provisional: false,
             unknown_age: false,
         };
-        self.due.insert(entry.due_key(batch));
+        self.due.insert(entry.due_key(batch, self.by_time));
         self.sums.add(&entry);
         if let Some(before) = self.entries.insert(batch, entry) {
             self.sums.subtract(&before);
         }
+    }
+
+    /// Says whether ticks are written strictly by their timestamps.
+    pub(crate) fn write_by_time(&mut self, by_time: bool) {
+        self.by_time = by_time;
+        let due = std::mem::take(&mut self.due).into_iter().map(|(.., batch)| batch);
+        let keys = due.filter_map(|batch| Some(self.entries.get(&batch)?.due_key(batch, by_time)));
+        self.due = keys.collect();
+    }
+
+    /// What was collected since the last look.
+    pub(crate) fn take_collected(&mut self) -> Ticks {
+        std::mem::take(&mut self.collected)
     }
 
     /// An earlier run has written a tick that was just inserted, or may have: it is never counted as not sent.
@@ -242,10 +261,10 @@ impl Ledger {
     /// Changes what holds a tick back. Returns whether it is due.
     fn change_hold(&mut self, batch: u64, change: impl FnOnce(&mut LedgerEntry)) -> bool {
         let Some(entry) = self.entries.get_mut(&batch) else { return false };
-        let is_due = self.due.remove(&entry.due_key(batch));
+        let is_due = self.due.remove(&entry.due_key(batch, self.by_time));
         self.sums.change(entry, change);
         if is_due {
-            self.due.insert(entry.due_key(batch));
+            self.due.insert(entry.due_key(batch, self.by_time));
         }
         is_due
     }
@@ -275,17 +294,31 @@ impl Ledger {
 
     /// The ticks to write, in order, and whether each belongs to the backlog. The newest tick comes first if it was never
     /// written, then provisional ones with the latest timestamp, then the oldest that was never written, then the oldest
-    /// that is due again.
+    /// that is due again. By time it is the one with the earliest timestamp, and no other: what holds it back holds
+    /// back all.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u64, bool)> {
         let unsent = |batch: u64| self.entries.get(&batch).filter(|entry| entry.fresh && !entry.sent);
         let newest = unsent(self.newest).filter(|entry| entry.hold() == Hold::Not).map(|_| self.newest);
-        let provisional = (Hold::Provisional, false, 0)..(Hold::Provisional, true, 0);
+        let provisional = (Hold::Provisional, 0, 0)..(Hold::Provisional, 1, 0);
         let provisional = self.due.range(provisional).rev().map(|&(.., batch)| batch);
         let is_live = move |&batch: &u64| unsent(batch).is_some_and(|entry| entry.timestamp >= self.latest);
         let live = newest.into_iter().chain(provisional.take_while(is_live));
-        let others = self.due.range(..(Hold::Provisional, false, 0)).map(|&(.., batch)| batch);
+        let others = self.due.range(..(Hold::Provisional, 0, 0)).map(|&(.., batch)| batch);
         let others = others.filter(move |&batch| newest != Some(batch));
-        live.map(|batch| (batch, false)).chain(others.map(|batch| (batch, true)))
+        let newest_first = live.map(|batch| (batch, false)).chain(others.map(|batch| (batch, true)));
+        let by_time = if self.by_time { self.first_by_time() } else { None };
+        by_time.into_iter().chain(newest_first.take_while(|_| !self.by_time))
+    }
+
+    fn first_by_time(&self) -> Option<(u64, bool)> {
+        let &(.., batch) = self.due.first()?;
+        let entry = self.entries.get(&batch)?;
+        let is_unsent = entry.fresh && !entry.sent;
+        match entry.hold() {
+            Hold::Not => Some((batch, !is_unsent || batch != self.newest)),
+            Hold::Provisional if is_unsent && entry.timestamp >= self.latest => Some((batch, false)),
+            Hold::Provisional | Hold::UnknownAge => None,
+        }
     }
 
     /// How many frames of a due tick are already written: with a window of zero nothing is written twice.
@@ -310,7 +343,7 @@ impl Ledger {
     /// meanwhile, and counted then.
     pub(crate) fn written(&mut self, batch: u64, connection: u64) -> Option<bool> {
         let entry = self.entries.get_mut(&batch)?;
-        self.due.remove(&entry.due_key(batch));
+        self.due.remove(&entry.due_key(batch, self.by_time));
         let again = self.sums.change(entry, |entry| {
             entry.stage = DeliveryStage::Written(connection, None);
             std::mem::replace(&mut entry.sent, true)
@@ -420,7 +453,7 @@ impl Ledger {
         self.finish(gone);
         for (&batch, entry) in self.entries.iter_mut().filter(|(_, entry)| which(entry.stage)) {
             self.sums.change(entry, |entry| entry.stage = DeliveryStage::Due);
-            self.due.insert(entry.due_key(batch));
+            self.due.insert(entry.due_key(batch, self.by_time));
         }
     }
 
@@ -431,7 +464,7 @@ impl Ledger {
             let (sent, points) = (entry.sent, entry.points);
             // A provisional tick is withdrawn, which is no loss.
             let was_written = sent || entry.earlier && !entry.provisional;
-            self.due.remove(&entry.due_key(batch));
+            self.due.remove(&entry.due_key(batch, self.by_time));
             self.sums.subtract(entry);
             self.entries.remove(&batch);
             if !was_written {
@@ -465,10 +498,17 @@ impl Ledger {
 
     /// The timestamp of the oldest tick that was never written as a whole, Unix seconds.
     pub(crate) fn oldest_unsent(&self) -> Option<i64> {
-        let unsent = [Hold::Not, Hold::Provisional]
-            .map(|hold| self.due.range((hold, false, 0)..(hold, true, 0)).next());
-        let oldest = unsent.into_iter().flatten().filter_map(|(.., oldest)| self.entries.get(oldest));
-        oldest.map(|entry| entry.timestamp).min()
+        let [provisional, _] = self.sums.provisional;
+        if self.sums.unsent.and(provisional).ticks == 0 {
+            // Otherwise all that is due again would be looked at.
+            return None;
+        }
+        let unsent = [Hold::Not, Hold::Provisional].into_iter().filter_map(|hold| {
+            let due = self.due.range((hold, i64::MIN, 0)..(hold, i64::MAX, 0));
+            let mut entries = due.filter_map(|(.., batch)| self.entries.get(batch));
+            entries.find(|entry| !entry.sent && !entry.unknown_age)
+        });
+        unsent.map(|entry| entry.timestamp).min()
     }
 
     /// Whether it must be written, for the first time or again.

@@ -17,18 +17,21 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Rate {
     configured: Option<u32>,
+    /// The least, as a multiple of the live rate.
+    least: f64,
     /// Live batches of the last minute, and the one before them.
     live: VecDeque<(Instant, u64)>,
     free_at: Option<Instant>,
 }
 
 impl Rate {
-    /// `configured` is in points a second; `None`: the larger of 5,000 and ten times the live rate.
-    pub(crate) const fn new(configured: Option<u32>) -> Self {
-        Self { configured, live: VecDeque::new(), free_at: None }
+    /// `configured` is in points a second; `None`: the larger of 5,000 and ten times the live rate. By time, new ticks
+    /// wait behind the backlog, so it is at least twice the live rate.
+    pub(crate) const fn new(configured: Option<u32>, by_time: bool) -> Self {
+        Self { configured, least: if by_time { 2.0 } else { 0.0 }, live: VecDeque::new(), free_at: None }
     }
 
-    /// A live batch of this many points was sent.
+    /// So many points were collected.
     pub(crate) fn live(&mut self, points: u64, now: Instant) {
         while self.live.get(1).is_some_and(|(sent, _)| now.duration_since(*sent) >= MINUTE) {
             self.live.pop_front();
@@ -50,16 +53,14 @@ impl Rate {
     }
 
     fn points_a_second(&self) -> f64 {
-        if let Some(rate) = self.configured {
-            return f64::from(rate.max(1));
-        }
         let seconds = match (self.live.front(), self.live.back()) {
             (Some((first, _)), Some((last, _))) => last.duration_since(*first).as_secs_f64(),
             _ => 0.0,
         };
         let points: u64 = self.live.iter().skip(1).map(|(_, points)| points).sum();
         let live = if seconds > 0.0 { to_float(points) / seconds.max(1.0) } else { 0.0 };
-        LEAST.max(TIMES_LIVE * live)
+        self.configured
+            .map_or(LEAST.max(TIMES_LIVE * live), |rate| f64::from(rate.max(1)).max(self.least * live))
     }
 }
 
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn the_backlog_keeps_to_its_rate() {
         let start = Instant::now();
-        let mut rate = Rate::new(Some(1000));
+        let mut rate = Rate::new(Some(1000), false);
         assert_eq!(rate.wait(start), None);
         rate.spend(500, start);
         assert_eq!(rate.wait(start), Some(start + Duration::from_millis(500)));
@@ -86,7 +87,7 @@ mod tests {
     /// The rate after batches of (seconds since the start, points).
     fn after(batches: impl IntoIterator<Item = (f64, u64)>) -> f64 {
         let start = Instant::now();
-        let mut rate = Rate::new(None);
+        let mut rate = Rate::new(None, false);
         for (seconds, points) in batches {
             rate.live(points, start + Duration::from_secs_f64(seconds));
         }

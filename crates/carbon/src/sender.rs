@@ -37,6 +37,7 @@ struct SenderTask {
     draining: bool,
     /// Until when it sends what is on disk.
     drains_stored_until: Option<Instant>,
+    started: Instant,
     rate: Rate,
     budget: Budget,
     recording: Recording,
@@ -61,6 +62,8 @@ struct SenderTask {
     load_again: Option<Instant>,
     /// Since when the disk has returned nothing, and whether the log says so.
     refused: Option<(Instant, bool)>,
+    /// Since when this many unsent ticks wait, and whether the log says that they become more.
+    lag: Option<(Instant, u64, bool)>,
 }
 
 /// A running destination.
@@ -88,14 +91,15 @@ impl Sender {
         let (place, draining) = (queue.place(&destination.name), Arc::new(Notify::new()));
         place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
         place.count(|status| status.not_carbon = false);
+        place.ledger(|ledger| ledger.write_by_time(destination.by_time));
         let task = SenderTask {
-            rate: Rate::new(destination.replay_rate),
-            to: destination,
+            rate: Rate::new(destination.replay_rate, destination.by_time),
+            started: Instant::now(),
             place: place.clone(),
             drain: Arc::clone(&draining),
             draining: false,
             drains_stored_until: None,
-            budget: Budget::new(),
+            budget: Budget::new(destination.by_time),
             recording: Recording::default(),
             backoff: Backoff::default(),
             connections: 0,
@@ -110,6 +114,8 @@ impl Sender {
             gave_way: None,
             load_again: None,
             refused: None,
+            lag: None,
+            to: destination,
         };
         Self { place, draining, task: tokio::spawn(task.run::<C>()) }
     }

@@ -225,6 +225,7 @@ impl Config {
             let mut address = None;
             let mut name = None;
             let mut protocol = Protocol::default();
+            let mut by_time = false;
             let mut tags = false;
             let mut timeouts = Timeouts::default();
             let mut reconnect_every = None;
@@ -232,6 +233,7 @@ impl Config {
             carbon.set_some("name", destination_name, &mut name);
             let protocols = [("pickle", Protocol::Pickle), ("plaintext", Protocol::Plaintext)];
             carbon.set("protocol", one_of(protocols), &mut protocol);
+            carbon.set("order", one_of([("newest_first", false), ("by_time", true)]), &mut by_time);
             carbon.set_flag("tags", &mut tags);
             carbon.set("connect_timeout", between(SECOND / 10, MINUTE * 10), &mut timeouts.connect);
             // The connection is given up after 10 minutes.
@@ -265,6 +267,7 @@ impl Config {
                         timeouts,
                         tls,
                         replay_rate: None,
+                        by_time,
                         reconnect_every,
                     });
                 }

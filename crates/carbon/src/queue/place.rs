@@ -188,6 +188,11 @@ impl Place {
         self.shared.state().status.durable
     }
 
+    /// Whether the ticks of an earlier run are not included yet.
+    pub(crate) fn is_unopened(&self) -> bool {
+        self.shared.store.is_some() && !self.shared.state().restored
+    }
+
     /// The next batch to send. It is not older than `max_age` now.
     pub(crate) fn next(&self, which: Which) -> Option<Turn> {
         let (now, mut state) = (Moment::now(), self.shared.state());

@@ -152,6 +152,8 @@ impl QueueState {
             let age = in_words(Duration::from_secs(age.unwrap_or_default()));
             info!(ticks, age, "ticks of an earlier run are in the queue");
         }
+        // One that sends by time has waited for them.
+        self.destinations.values().for_each(|to| to.news.notify_one());
     }
 }
 

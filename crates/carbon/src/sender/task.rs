@@ -1,6 +1,6 @@
 //! A destination's task: it connects, writes what is due, renews its connection, and watches the old one until it ends.
 //!
-//! The newest tick is sent first, then the backlog. Only the program at the other end can close the old connection in
+//! The newest tick is sent first, then the backlog; or all by time. Only the program at the other end can close the old connection in
 //! answer to our half-close, so this is the only proof that it reads. ledger.rs has the rule that follows from this.
 //! `wait` only names what happened; each event is handled in one place.
 
@@ -18,6 +18,7 @@ use crate::budget::Budget;
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 use crate::duration::in_words;
+use crate::ledger::{Ledger, Ticks};
 use crate::queue::{Loaded, Turn, Which};
 use carbon_wire::Frame;
 
@@ -138,7 +139,8 @@ impl SenderTask {
         } else {
             debug!(destination = %self.to.name, "connected again");
         }
-        self.budget = Budget::new();
+        self.count_collected();
+        self.budget = Budget::new(self.to.by_time);
         let current = self.link(stream);
         let looked_up = current.since;
         Links {
@@ -253,6 +255,24 @@ impl SenderTask {
         }
     }
 
+    /// Says once that the receiver reads less than is collected.
+    fn note_lag(&mut self) {
+        let waits = self.place.status().unsent.ticks;
+        if waits < 2 || self.suspect {
+            self.lag = None;
+            return;
+        }
+        let (since, before, said) = self.lag.get_or_insert((Instant::now(), waits, false));
+        if since.elapsed() < self.to.timeouts.pause {
+            return;
+        }
+        if waits > *before && !mem::replace(said, true) {
+            warn!(destination = %self.to.name, unsent_ticks = waits, "reads less than is collected; ticks that have waited for queue.max_age \
+                                                                      will be lost");
+        }
+        (*since, *before) = (Instant::now(), waits);
+    }
+
     async fn wait<C: Stream>(
         &self,
         links: &mut Links<C>,
@@ -274,12 +294,30 @@ impl SenderTask {
         }
     }
 
+    /// Tells the throttles what was collected. Returns how many ticks.
+    fn count_collected(&mut self) -> u64 {
+        let Ticks { ticks, points } = self.place.ledger(Ledger::take_collected);
+        if ticks > 0 {
+            self.rate.live(points, Instant::now());
+            self.budget.collected(ticks);
+        }
+        ticks
+    }
+
     /// Writes what is due, as far as the peer and the rate allow. Returns until when to wait for the rate or the disk.
     ///
     /// A drain gives what is on disk a second at the rate, and the next run of the daemon sends the rest. What is only in
     /// memory is lost at the end, so it goes as fast as the peer reads.
     async fn write_some<C: Stream>(&mut self, links: &mut Links<C>) -> Result<Option<Instant>> {
         let mut has_written = false;
+        let by_time = self.to.by_time;
+        let collected = self.count_collected();
+        // What may not be Carbon gets the oldest ones, as slowly as new ones come.
+        let mut probes = if by_time { collected.max(links.delivered.is_none().into()) } else { 0 };
+        let opens_until = self.started + self.to.timeouts.pause;
+        if by_time && Instant::now() < opens_until && self.place.is_unopened() {
+            return Ok(Some(opens_until));
+        }
         loop {
             let now = Instant::now();
             let hangs_until = self.load_again.filter(|&again| again > now);
@@ -303,11 +341,16 @@ impl SenderTask {
             if turn.provisional && links.current.stream.unacked()? > 0 {
                 return Ok(Some(now + ACKNOWLEDGED_WITHIN));
             }
+            // A relay may read the new connection before what is left on the old one.
+            if by_time && links.half_closed.is_some() {
+                return Ok(None);
+            }
             if !turn.backlog {
                 self.idle_timer.stood(links.idle());
-                self.switch(links)?;
-                self.rate.live(turn.points, now);
-            } else if self.suspect {
+                if !by_time {
+                    self.switch(links)?;
+                }
+            } else if self.suspect && probes == 0 {
                 return Ok(None);
             } else if self.draining {
                 if turn.stored {
@@ -326,11 +369,13 @@ impl SenderTask {
                 }
                 self.rate.spend(turn.points, now);
                 self.budget.spend();
+                probes = probes.saturating_sub(1);
             }
             has_written = true;
             if self.write_tick(links, &turn).await? && turn.backlog {
                 self.recording.begin(&self.place, Instant::now());
             }
+            self.note_lag();
         }
     }
 

@@ -35,7 +35,7 @@ fn queue_in(dir: &Path) -> Queue {
 }
 
 /// A queue whose file's thread answers nothing.
-fn hung() -> (Queue, impl Sized) {
+pub(crate) fn hung() -> (Queue, impl Sized) {
     let (store, thread) = Store::hung();
     (with(store), thread)
 }

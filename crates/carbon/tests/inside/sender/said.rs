@@ -67,3 +67,22 @@ async fn a_disk_that_returns_nothing_is_said_once_and_so_is_its_return() {
     assert_eq!((world::stored().len(), said("does not return")), (40, 1));
     sender.stop();
 }
+
+/// Whichever comes first, what waits becomes more until it is lost.
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_reads_less_than_is_collected_is_said_once() {
+    for (by_time, reads, times) in [(false, 50.0, 1), (true, 50.0, 1), (false, 300.0, 0), (true, 300.0, 0)] {
+        let (written, _guard) = log();
+        let kind = ReceiverKind { reads, room: 2000.0, ..ReceiverKind::default() };
+        let _receiver = world::begin(&[kind]);
+        let queue = queue(WINDOW);
+        let sender = start_as(&queue, by_time);
+        for n in 1..=400 {
+            queue.push(&tick(n, 1000));
+            sleep(seconds(10)).await;
+        }
+        let said = lines(&written, "reads less than is collected");
+        assert_eq!(said.len(), times, "by time: {by_time}, {reads} a second: {said:?}");
+        sender.stop();
+    }
+}

@@ -30,7 +30,11 @@ fn queue(resend_window: Duration) -> Queue {
 }
 
 fn start(queue: &Queue) -> Sender {
-    Sender::start_on::<SimulatedStream>(destination(), queue)
+    start_as(queue, false)
+}
+
+fn start_as(queue: &Queue, by_time: bool) -> Sender {
+    Sender::start_on::<SimulatedStream>(Destination { by_time, ..destination() }, queue)
 }
 
 fn tick(timestamp: i64, points: u32) -> Batch {
@@ -47,11 +51,11 @@ async fn push_each(queue: &Queue, ticks: RangeInclusive<i64>, pause: Duration) {
 }
 
 /// Sends a backlog of 30 minutes, with live ticks every 30 s, until everything is stored. Returns how long that took.
-async fn drains(kind: ReceiverKind, live: u32) -> Duration {
-    let _receiver = world::begin(&[kind]);
+async fn drains(kind: ReceiverKind, live: u32, by_time: bool) -> Duration {
+    let _receiver = world::begin(&[ReceiverKind { strict: by_time, ..kind }]);
     let queue = queue(WINDOW);
     (1..=60).for_each(|n| queue.push(&tick(n, live * 30)));
-    let sender = start(&queue);
+    let sender = start_as(&queue, by_time);
     let began = Instant::now();
     for next in 61.. {
         queue.push(&tick(next, live * 30));
@@ -71,7 +75,9 @@ async fn drains(kind: ReceiverKind, live: u32) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn a_backlog_drains_into_a_receiver_that_stores_little_more_than_is_collected() {
-    for order in [Order::Oldest, Order::Shared] {
+    for (order, by_time) in
+        [(Order::Oldest, false), (Order::Shared, false), (Order::Oldest, true), (Order::Newest, true)]
+    {
         for (live, kind, most) in [
             (1000, ReceiverKind { reads: 2000.0, room: 100_000.0, order, ..ReceiverKind::default() }, 6000),
             (300, ReceiverKind { reads: 360.0, room: 12_500.0, order, ..ReceiverKind::default() }, 12_000),
@@ -88,8 +94,8 @@ async fn a_backlog_drains_into_a_receiver_that_stores_little_more_than_is_collec
                 6000,
             ),
         ] {
-            let after = drains(kind, live).await;
-            assert!(after < seconds(most), "{live} of {kind:?} in {after:?}");
+            let after = drains(kind, live, by_time).await;
+            assert!(after < seconds(most), "{live} of {kind:?} in {after:?}, by time: {by_time}");
         }
     }
 }
@@ -139,7 +145,7 @@ async fn killed(at: usize, after: Duration) {
 }
 
 /// One receiver or two, a configuration, and faults: all from one seed.
-async fn nothing_is_lost(seed: u64) {
+async fn nothing_is_lost(seed: u64, by_time: bool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let window = seconds(random.choice([20, 60, 600]).unwrap());
     let interval = seconds(random.choice([1, 10, 30, 120, 700]).unwrap());
@@ -149,12 +155,16 @@ async fn nothing_is_lost(seed: u64) {
         holds: between(&mut random, window / 2),
         // Less than a tick would need a step of the receiver for each part of it.
         room: f64::from(points).max(random.choice([1000.0, 12_500.0, 100_000.0]).unwrap()),
-        order: random.choice([Order::Oldest, Order::Shared]).unwrap(),
+        order: random.choice([Order::Oldest, Order::Shared, Order::Newest]).unwrap(),
         closes_idle_after: random.choice([None, None, Some(seconds(20)), Some(seconds(120))]).unwrap(),
         proxy_closes_after: random.choice([None, None, Some(seconds(35))]).unwrap(),
         most_connections: random.choice([usize::MAX, usize::MAX, usize::MAX, 1]).unwrap(),
+        strict: by_time,
         ..ReceiverKind::default()
     };
+    // After something that is not Carbon it is never cleared of that: no connection to it lasts.
+    let never_lasts = by_time && kind.most_connections == 1;
+    let kind = if never_lasts { ReceiverKind { closes_idle_after: None, ..kind } } else { kind };
     // A timer that would make an answer worthless; over TLS it causes no answer.
     let timer = random.choice([kind.proxy_closes_after, Some(seconds(2))]).unwrap();
     let kind =
@@ -193,7 +203,7 @@ async fn nothing_is_lost(seed: u64) {
             sleep(interval).await;
         }
     });
-    let mut sender = start(&queue);
+    let mut sender = start_as(&queue, by_time);
     let mut at = 0;
     for event in events {
         sleep(window + between(&mut random, window)).await;
@@ -214,12 +224,12 @@ async fn nothing_is_lost(seed: u64) {
             Fault::Restarted(after) => {
                 sender.stop();
                 sleep(after).await;
-                sender = start(&queue);
+                sender = start_as(&queue, by_time);
             }
             Fault::Ended => {
                 sender.drain(seconds(5)).await;
                 queue.place("a").lost();
-                sender = start(&queue);
+                sender = start_as(&queue, by_time);
             }
             Fault::Moved => {
                 world::set(at, ReceiverState::Down);
@@ -230,7 +240,7 @@ async fn nothing_is_lost(seed: u64) {
             Fault::RestartedThenKilled(after) => {
                 sender.drain(seconds(5)).await;
                 queue.place("a").lost();
-                sender = start(&queue);
+                sender = start_as(&queue, by_time);
                 sleep(after).await;
                 killed(at, seconds(3)).await;
             }
@@ -274,12 +284,24 @@ async fn nothing_is_lost(seed: u64) {
     sender.stop();
 }
 
-#[tokio::test(start_paused = true)]
-async fn nothing_is_lost_whatever_happens_in_whatever_order() {
+fn seeds() -> std::ops::Range<u64> {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
     let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    for seed in first..first + seeds {
-        nothing_is_lost(seed).await;
+    first..first + seeds
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_whatever_happens_in_whatever_order() {
+    for seed in seeds() {
+        nothing_is_lost(seed, false).await;
+    }
+}
+
+/// A store that refuses what is older than its newest point lost the whole backlog, without a sign.
+#[tokio::test(start_paused = true)]
+async fn by_time_a_store_that_refuses_older_points_gets_every_tick_whatever_happens() {
+    for seed in seeds() {
+        nothing_is_lost(seed, true).await;
     }
 }
 
@@ -319,36 +341,41 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
 /// It used to get four ticks of a backlog a minute, and all of them again every ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing() {
-    let _receiver = world::begin(&[ReceiverKind { most_connections: 1, ..ReceiverKind::default() }]);
-    let queue = queue(WINDOW);
-    (1..=3600).for_each(|n| queue.push(&tick(n, 137)));
-    let sender = start(&queue);
-    push_each(&queue, 3601..=3630, seconds(20)).await;
-    let stored = world::stored().len();
-    assert_eq!(stored, 3630, "an hour of ticks in ten minutes");
-    assert_eq!(sender.status().held, 3630, "no window has passed");
-    push_each(&queue, 3631..=3780, seconds(20)).await;
-    let status = sender.status();
-    assert_eq!((world::stored().len(), status.renewals, status.connects, status.due()), (3780, 0, 1, 0));
-    assert!(status.seen_to_run > 60, "{status:?}");
-    assert!(world::writes().values().all(|writes| *writes == 1), "sent again");
-    assert!((30..40).contains(&status.held) && status.unread == status.held, "{status:?}");
-    sender.stop();
+    for by_time in [false, true] {
+        let _receiver = world::begin(&[ReceiverKind { most_connections: 1, ..ReceiverKind::default() }]);
+        let queue = queue(WINDOW);
+        (1..=3600).for_each(|n| queue.push(&tick(n, 137)));
+        let sender = start_as(&queue, by_time);
+        push_each(&queue, 3601..=3630, seconds(20)).await;
+        let stored = world::stored().len();
+        assert_eq!(stored, 3630, "an hour of ticks in ten minutes");
+        assert_eq!(sender.status().held, 3630, "no window has passed");
+        push_each(&queue, 3631..=3780, seconds(20)).await;
+        let status = sender.status();
+        assert_eq!((world::stored().len(), status.renewals, status.connects, status.due()), (3780, 0, 1, 0));
+        assert!(status.seen_to_run > 60, "{status:?}");
+        assert!(world::writes().values().all(|writes| *writes == 1), "sent again");
+        assert!((30..40).contains(&status.held) && status.unread == status.held, "{status:?}");
+        sender.stop();
+    }
 }
 
 /// "Once, at replay_rate" would pour twelve hours of ticks into nothing in ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_proxy_with_a_dead_backend_gets_little_of_a_backlog_and_nothing_is_lost_in_it() {
-    for most_connections in [usize::MAX, 1] {
+    for (most_connections, by_time) in [(usize::MAX, false), (1, false), (usize::MAX, true), (1, true)] {
         let _receiver = world::begin(&[ReceiverKind { most_connections, ..ReceiverKind::default() }]);
         world::set(0, ReceiverState::DeadBackend);
         let queue = queue(WINDOW);
         (1..=1440).for_each(|n| queue.push(&tick(n, 137)));
-        let sender = start(&queue);
+        let sender = start_as(&queue, by_time);
         push_each(&queue, 1441..=1460, seconds(30)).await;
         let written: u32 = world::writes().values().sum();
         // One for each attempt at a second connection, and live ticks.
-        assert!(written < 400, "{written} ticks were written to nobody");
+        assert!(
+            written < 400,
+            "{written} ticks were written to nobody, by time: {by_time}, {most_connections}"
+        );
         world::set(0, ReceiverState::Down);
         world::set(0, ReceiverState::Runs);
         push_each(&queue, 1461..=1500, seconds(30)).await;
@@ -370,6 +397,56 @@ async fn a_disk_that_hangs_holds_back_only_what_is_on_it() {
     disk_answers(&queue, disk);
     push_each(&queue, 51..=70, seconds(1)).await;
     assert_eq!(world::stored(), (1..=70).collect());
+    sender.stop();
+}
+
+/// New ticks wait behind the backlog, so rounds that do for newest first let it grow.
+#[tokio::test(start_paused = true)]
+async fn by_time_a_backlog_shrinks_although_answers_take_long_or_the_receiver_has_hung() {
+    let late = ReceiverKind { strict: true, answers_after: seconds(5), ..ReceiverKind::default() };
+    let good = ReceiverKind { strict: true, ..ReceiverKind::default() };
+    for (kind, hangs) in [(late, 0), (good, 300)] {
+        let _receiver = world::begin(&[kind]);
+        let queue = queue(WINDOW);
+        (1..=60).for_each(|n| queue.push(&tick(n, 137)));
+        let sender = start_as(&queue, true);
+        world::set(0, ReceiverState::Hangs);
+        push_each(&queue, 61..=60 + hangs, seconds(1)).await;
+        world::set(0, ReceiverState::Runs);
+        push_each(&queue, 61 + hangs..=900, seconds(1)).await;
+        let (stored, unsent) = (world::stored(), sender.status().unsent.ticks);
+        assert!(unsent < 20 && stored.len() > 860, "{unsent} wait, {} are stored", stored.len());
+        sender.stop();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_time_nothing_goes_before_what_a_hung_disk_has() {
+    let _receiver = world::begin(&[ReceiverKind { strict: true, ..ReceiverKind::default() }]);
+    let queue = queue(WINDOW);
+    (1..=10).for_each(|n| queue.push(&tick(n, 137)));
+    let disk = disk_hangs(&queue);
+    let sender = start_as(&queue, true);
+    push_each(&queue, 11..=300, seconds(10)).await;
+    assert!(world::stored().is_empty() && sender.status().connected, "{:?}", world::stored());
+    disk_answers(&queue, disk);
+    push_each(&queue, 301..=310, seconds(10)).await;
+    assert_eq!(world::stored(), (1..=310).collect());
+    sender.stop();
+}
+
+/// A tick of this run would go before what an earlier run has left in the file.
+#[tokio::test(start_paused = true)]
+async fn by_time_nothing_is_sent_until_the_file_is_open_or_for_ten_minutes() {
+    let _receiver = world::begin(&[ReceiverKind::default()]);
+    let (queue, _thread) = crate::queue::tests::hung();
+    let sender = start_as(&queue, true);
+    queue.push(&tick(1, 137));
+    queue.publish();
+    sleep(seconds(599)).await;
+    assert!(world::stored().is_empty());
+    sleep(seconds(2)).await;
+    assert_eq!(world::stored(), [1].into());
     sender.stop();
 }
 
@@ -541,20 +618,22 @@ async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon()
 /// Calling it again at once, with the backlog, would be a flood into somebody else's service.
 #[tokio::test(start_paused = true)]
 async fn a_port_that_sends_data_is_called_once_a_minute_and_gets_no_backlog_until_a_window_without_it() {
-    let _receiver = world::begin(&[ReceiverKind::default()]);
-    world::set(0, ReceiverState::Talks);
-    let queue = queue(WINDOW);
-    (1..=20).for_each(|n| queue.push(&tick(n, 137)));
-    let sender = start(&queue);
-    push_each(&queue, 21..=80, seconds(10)).await;
-    assert!(sender.status().not_carbon && !sender.status().connected);
-    assert!((5..=11).contains(&world::connections()), "{} in ten minutes", world::connections());
-    assert!(world::writes().len() <= world::connections() + 1, "{:?}", world::writes());
-    world::set(0, ReceiverState::Down);
-    world::set(0, ReceiverState::Runs);
-    push_each(&queue, 81..=130, seconds(10)).await;
-    assert!(sender.status().not_carbon && world::stored().len() <= 50, "{:?}", sender.status());
-    push_each(&queue, 131..=200, seconds(10)).await;
-    assert_eq!((world::stored().len(), sender.status().not_carbon), (200, false));
-    sender.stop();
+    for by_time in [false, true] {
+        let _receiver = world::begin(&[ReceiverKind::default()]);
+        world::set(0, ReceiverState::Talks);
+        let queue = queue(WINDOW);
+        (1..=20).for_each(|n| queue.push(&tick(n, 137)));
+        let sender = start_as(&queue, by_time);
+        push_each(&queue, 21..=80, seconds(10)).await;
+        assert!(sender.status().not_carbon && !sender.status().connected);
+        assert!((5..=11).contains(&world::connections()), "{} in ten minutes", world::connections());
+        assert!(world::writes().len() <= world::connections() + 1, "{:?}", world::writes());
+        world::set(0, ReceiverState::Down);
+        world::set(0, ReceiverState::Runs);
+        push_each(&queue, 81..=130, seconds(10)).await;
+        assert!(sender.status().not_carbon && world::stored().len() <= 50, "{:?}", sender.status());
+        push_each(&queue, 131..=200, seconds(10)).await;
+        assert_eq!((world::stored().len(), sender.status().not_carbon), (200, false));
+        sender.stop();
+    }
 }

@@ -36,6 +36,8 @@ pub(super) const LOOKS: Duration = Duration::from_secs(3);
 pub(super) enum Order {
     /// The oldest connection is read first.
     Oldest,
+    /// The newest connection is read first, as a thread for each may do.
+    Newest,
     /// All connections are read in equal parts.
     Shared,
 }
@@ -65,6 +67,8 @@ pub(super) struct ReceiverKind {
     /// Whether it speaks TLS. Its close_notify comes only if everything was read: not from that proxy's timer, and not
     /// from a kernel whose program has died.
     pub(super) tls: bool,
+    /// Whether it refuses a tick older than the newest one that it has.
+    pub(super) strict: bool,
     /// Connections that it accepts at once.
     pub(super) most_connections: usize,
 }
@@ -83,6 +87,7 @@ impl Default for ReceiverKind {
             answers_after: Duration::ZERO,
             proxy_closes_after: None,
             tls: false,
+            strict: false,
             most_connections: usize::MAX,
         }
     }
@@ -318,6 +323,10 @@ impl Network {
                         readable.truncate(1);
                         left
                     }
+                    Order::Newest => {
+                        readable.drain(..readable.len().saturating_sub(1));
+                        left
+                    }
                 };
                 if readable.is_empty() || it.paused {
                     break;
@@ -364,7 +373,9 @@ impl Receiver {
             left -= some;
             self.held -= some;
             if *weight <= 1e-9 {
-                if *timestamp != PART {
+                let is_refused =
+                    self.kind.strict && self.stored.last().is_some_and(|last| *timestamp < *last);
+                if *timestamp != PART && !is_refused {
                     self.stored.insert(*timestamp);
                 }
                 self.memory.pop_front();
