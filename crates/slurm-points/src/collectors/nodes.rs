@@ -57,7 +57,7 @@ levels! {
     DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", [], OUT,
         "How long nodes that are not drained have been down, from the time of their reason.");
     NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", [Configured(65_536)], SHARES,
-        "Each node: `each = true`, off by default: with `node_state` 19 paths for each node.");
+        "Each node: `each = true`, off by default: with `node_state` that makes 19 paths for each node.");
     NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", [Configured(65_536)], ROW, "Further figures of each node.");
 }
 
