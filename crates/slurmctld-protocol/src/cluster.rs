@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tracing::warn;
-
 use crate::exchange::{CONF, Exchange, NAME, Reply, Share};
 use crate::hosts::Hosts;
 use crate::known_numbers::KnownNumbers;
@@ -28,8 +26,6 @@ const WAITING: Duration = Duration::from_secs(60);
 pub(crate) struct Cluster {
     /// With the path that was named, if one was.
     conf: Option<(Option<PathBuf>, Arc<SlurmConf>)>,
-    /// Files of slurm.conf that others may write to, as the log has them.
-    exposed: Vec<PathBuf>,
     hosts: Hosts,
     socket: LocalSocket,
     numbers: KnownNumbers,
@@ -113,10 +109,6 @@ impl Cluster {
         let read = move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read(&path));
         let late = |error| NativeProblem::new(Cause::Conf, format!("reading slurm.conf: {error}"));
         let conf = waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
-        for path in conf.exposed.iter().filter(|path| !self.exposed.contains(path)) {
-            warn!("{}: others than its owner may write to it", path.display());
-        }
-        self.exposed.clone_from(&conf.exposed);
         Ok(Arc::clone(&self.conf.insert((named, Arc::new(conf))).1))
     }
 

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Bytes of one file.
@@ -27,8 +27,6 @@ pub(crate) struct ConfFiles {
     files: usize,
     /// The lower-case ClusterName, for `%c`.
     cluster: Option<String>,
-    /// Files that group or others may write.
-    pub(crate) exposed: Vec<PathBuf>,
 }
 
 impl ConfFiles {
@@ -39,10 +37,7 @@ impl ConfFiles {
         if self.files > FILES {
             return Err(wrong("too many files include each other".to_owned()));
         }
-        let (text, is_exposed) = contents(path).map_err(|error| wrong(error.to_string()))?;
-        if is_exposed {
-            self.exposed.push(path.to_owned());
-        }
+        let text = contents(path).map_err(|error| wrong(error.to_string()))?;
         for line in lines(&text) {
             if let Some(name) = included(&line) {
                 let name = self.expanded(name).ok_or_else(|| {
@@ -71,8 +66,7 @@ impl ConfFiles {
     }
 }
 
-/// The text, and whether others than the owner may change it.
-fn contents(path: &Path) -> io::Result<(String, bool)> {
+fn contents(path: &Path) -> io::Result<String> {
     // A pipe in its place blocks nobody.
     let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
@@ -85,7 +79,7 @@ fn contents(path: &Path) -> io::Result<(String, bool)> {
     }
     let mut bytes = Vec::new();
     file.take(MOST).read_to_end(&mut bytes)?;
-    Ok((String::from_utf8_lossy(&bytes).into_owned(), metadata.mode() & 0o022 != 0))
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Whole lines: without comments, put together where a backslash continues them, without escapes.

@@ -55,7 +55,6 @@ pub(crate) struct SlurmConf {
     pub(crate) user: String,
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
-    pub(crate) exposed: Vec<PathBuf>,
 }
 
 /// What the file says, before it is understood.
@@ -83,21 +82,19 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
 /// # Errors
 /// slurm.conf, or a file that it includes, cannot be read.
 pub fn munge_socket(conf: &Path) -> Result<Option<PathBuf>, String> {
-    let (raw, _) = read_raw(conf).map_err(|error| error.to_string())?;
+    let raw = read_raw(conf).map_err(|error| error.to_string())?;
     Ok((raw.auth_type() == "munge").then(|| raw.munge().socket))
 }
 
 /// Reads slurm.conf.
 pub(crate) fn read(path: &Path) -> Result<SlurmConf, ConfError> {
-    let (raw, exposed) = read_raw(path)?;
-    raw.understood(exposed).map_err(|what| ConfError { path: path.to_owned(), what })
+    read_raw(path)?.understood().map_err(|what| ConfError { path: path.to_owned(), what })
 }
 
-/// With the files that others may write to.
-fn read_raw(path: &Path) -> Result<(Raw, Vec<PathBuf>), ConfError> {
-    let (mut raw, mut files) = (Raw::default(), ConfFiles::default());
-    files.read(path, &mut |key, value| raw.take(key, value))?;
-    Ok((raw, files.exposed))
+fn read_raw(path: &Path) -> Result<Raw, ConfError> {
+    let mut raw = Raw::default();
+    ConfFiles::default().read(path, &mut |key, value| raw.take(key, value))?;
+    Ok(raw)
 }
 
 impl Raw {
@@ -134,7 +131,7 @@ impl Raw {
         Munge { socket, ttl }
     }
 
-    fn understood(&self, exposed: Vec<PathBuf>) -> Result<SlurmConf, String> {
+    fn understood(&self) -> Result<SlurmConf, String> {
         if let Some(tls) = self.value("tlstype").filter(|tls| !matches!(plugin(tls, "tls"), "" | "none")) {
             return Err(format!(
                 "TLSType={tls}: this reader does not speak TLS. Use libslurm's reader, or slurmrestd"
@@ -164,7 +161,6 @@ impl Raw {
             user: self.value("slurmuser").unwrap_or("root").to_owned(),
             ipv4: !self.has("communicationparameters", "DisableIPv4"),
             ipv6: self.has("communicationparameters", "EnableIPv6"),
-            exposed,
         })
     }
 

@@ -71,18 +71,6 @@ fn what_it_cannot_do_is_said_with_what_helps() {
     assert!(find(Some(Path::new("/named"))).is_ok_and(|path| path == Path::new("/named")));
 }
 
-#[test]
-fn a_file_that_others_may_write_is_named() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("slurm.conf");
-    fs::write(&path, "SlurmctldHost=a\n").unwrap();
-    for (mode, expected) in [(0o644, 0), (0o664, 1), (0o646, 1)] {
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(read(&path).unwrap().exposed.len(), expected, "{mode:o}");
-    }
-}
-
 /// `check` knows where munged is also on a cluster that this crate cannot ask.
 #[test]
 fn munges_socket_is_found_in_an_included_file_and_beside_what_is_not_supported() {
