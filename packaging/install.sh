@@ -46,6 +46,10 @@ share=$prefix/share
 sysconf=${SYSCONFDIR:-$prefix/etc}
 [ "$prefix" != /usr ] || sysconf=${SYSCONFDIR:-/etc}
 configuration=$sysconf/slurm-graphite/slurm-graphite.toml
+case $prefix:$sysconf in
+    /*:/*) ;;
+    *) echo "install.sh: --prefix and SYSCONFDIR must begin with /" >&2; exit 64 ;;
+esac
 # They go into sed's expressions and into the unit.
 case $prefix$sysconf in
     *[!A-Za-z0-9/._+~@-]*)

@@ -30,7 +30,7 @@ spec=$out/rpmbuild/slurm-graphite.spec
 sed -e "s/@VERSION@/$version/g" -e "s/@SOURCE@/$source/g" -e "s/@MAINTAINER@/$maintainer/" \
     -e "s/@DATE@/$(LC_ALL=C date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')/" "$top/packaging/slurm-graphite.spec" > "$spec"
 cd "$top"
-{ git ls-files --cached --others --exclude-standard 2>/dev/null || find . -type f ! -path './target/*'; } |
+{ git ls-files --cached 2>/dev/null || find . -type f ! -path './target/*'; } |
     tar -czf "$out/rpmbuild/slurm-graphite-$source.tar.gz" --mtime="@$SOURCE_DATE_EPOCH" --transform "s|^|slurm-graphite-$source/|" -T -
 
 # --nodeps: where Debian's rpm runs, what the spec requires of EL is not in its database. The same bytes from the same

@@ -100,6 +100,10 @@ fn an_edited_configuration_stays_also_when_everything_else_is_removed() {
     assert_eq!(fs::read_to_string(&configuration).unwrap(), "interval = \"10s\"\n");
     script(&folder, &["--prefix", "/usr", "--uninstall"]).unwrap();
     assert_eq!(files(&root).unwrap(), [configuration]);
+    for relative in ["--prefix=../x", "--prefix="] {
+        let error = script(&folder, &[relative]).unwrap_err().to_string();
+        assert!(error.contains("must begin with /"), "{relative}: {error}");
+    }
     let error = script(&folder, &["--prefx=/usr"]).unwrap_err().to_string();
     assert!(error.contains("--prefx=/usr is no option"), "{error}");
 }

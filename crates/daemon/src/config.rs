@@ -147,8 +147,8 @@ impl Default for Config {
 impl Config {
     /// The configuration in `file`, with `flags` overriding it.
     pub(crate) fn load(file: ConfigFile, flags: &Flags) -> Result<Self, Problems> {
-        let ConfigFile { path, text } = file;
-        let mut problems = Problems { file: path.clone(), ..Problems::default() };
+        let ConfigFile { path, text, is_private } = file;
+        let mut problems = Problems { file: path.clone(), is_private, ..Problems::default() };
         let mut config = Self { file: path, ..Self::default() };
         let (table, errors) = toml::de::DeTable::parse_recoverable(&text);
         for error in errors {
@@ -177,7 +177,7 @@ impl Config {
 
     #[cfg(test)]
     fn parse(text: &str, flags: &Flags) -> Result<Self, Problems> {
-        Self::load(ConfigFile { path: None, text: text.to_owned() }, flags)
+        Self::load(ConfigFile { text: text.to_owned(), ..ConfigFile::default() }, flags)
     }
 
     /// The configuration in a text that is known to be valid.

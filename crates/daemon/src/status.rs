@@ -45,7 +45,7 @@ pub(crate) struct RefusedEntry {
 impl RefusedEntry {
     /// As many problems as fit into the buffer of `status`'s socket.
     pub(crate) fn new(problems: &Problems) -> Self {
-        let text = problems.to_string();
+        let text = problems.public();
         let lines: Vec<&str> = text.lines().collect();
         let (shown, others) = lines.split_at(lines.len().min(20));
         let more = others.len();

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
+use rustix::fs::{Mode, OFlags};
 use serde::Deserialize;
 use slurm_snapshot::Token;
 
@@ -73,8 +74,13 @@ fn folder_is_open(path: &Path) -> bool {
 }
 
 fn open(path: &Path) -> std::io::Result<(String, Metadata)> {
-    let file = fs::File::open(path)?;
+    // A pipe that nobody writes to does not hang.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text)?;
     Ok((text, metadata))
@@ -120,6 +126,18 @@ mod tests {
         for text in ["", "a.b.c", "opaque", "..", "a.!.c", "a.e30"] {
             assert!(super::claims(text).is_none_or(|claims| claims.exp.is_none()), "{text}");
         }
+    }
+
+    #[test]
+    fn a_pipe_is_refused_and_does_not_hang() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(
+            TokenFile::new(path.clone()).read().unwrap_err(),
+            format!("{}: not a regular file", path.display())
+        );
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `check` and usage: all problems are reported at once, and nothing is started.
 
-use sandbox::{Folder, Manner, Sink, printed, run};
+use std::path::Path;
+
+use sandbox::{Folder, Invocation, Manner, Sink, printed, run};
 use serde_json::Value;
 
 use super::SOON;
@@ -69,6 +71,9 @@ fn two_files_of_one_host_with_one_prefix_are_found() {
     let line = format!("✗ configuration: {beta} has the same prefix, one\n");
     assert!(connected.code == Some(1) && connected.stdout.contains(&line), "{}", connected.stdout);
     folder.write("beta.toml", "prefix = 3").unwrap();
+    // A pipe to which nobody writes must not prevent it either.
+    let pipe = folder.path().join("pipe.toml").display().to_string();
+    Invocation::of(&folder, Path::new("mkfifo"), &[&pipe]).unwrap().succeed().unwrap();
     let broken = check(&alpha);
     assert!(broken.code == Some(0) && broken.stdout.contains("is not compared"), "{}", broken.stdout);
 }

@@ -17,6 +17,7 @@ mod storage;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
@@ -107,9 +108,23 @@ async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &
     Ok(())
 }
 
+/// The mode of a file that can be looked at.
+fn rights(path: &Path) -> u32 {
+    path.metadata().map_or(0, |file| file.mode())
+}
+
 fn configuration(config: &Config) -> CheckLine {
     if let Some(file) = &config.file {
-        return CheckLine::good(format!("configuration: {}", file.display()));
+        let text = format!("configuration: {}", file.display());
+        return match rights(file) & 0o022 {
+            0 => CheckLine::good(text),
+            _ => CheckLine::costs(
+                format!(
+                    "{text}; others than its owner may write it, and so say which program the daemon starts"
+                ),
+                "Use `chmod go-w`.",
+            ),
+        };
     }
     let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
     let text = format!("configuration: flags and defaults only; there is no {}", missing.join(" or "));
@@ -232,4 +247,41 @@ fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
         batch.push(path.clone(), now);
     }
     Some(batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn files_with_which_others_could_become_the_daemon_are_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "").unwrap();
+        let config = Config { file: Some(path.clone()), ..Config::default() };
+        let toml = format!(
+            "[[carbon]]\naddress = \"a:1\"\ntls = true\ncert_file = \"/none\"\nkey_file = \"{}\"\n",
+            path.display()
+        );
+        for (mode, configuration_is_good, key_is_good) in [
+            (0o600, true, true),
+            (0o640, true, true),
+            (0o644, true, false),
+            (0o660, false, false),
+            (0o602, false, false),
+        ] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let line = configuration(&config);
+            assert_eq!(line.mark == Mark::Good, configuration_is_good, "{mode:o}: {}", line.text);
+            #[cfg(feature = "tls")]
+            {
+                let lines = tls::files(&Config::of(&toml), false);
+                let is_said = lines.iter().any(|line| line.text.contains("may write or read it"));
+                assert_eq!(is_said, !key_is_good, "{mode:o}");
+            }
+        }
+    }
 }

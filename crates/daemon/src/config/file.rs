@@ -1,6 +1,7 @@
 //! Which configuration file is read: the one that --config names, or else the default file, which may be missing.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::problem::Problems;
@@ -16,6 +17,8 @@ pub(crate) struct ConfigFile {
     /// `None`: there is no default file.
     pub(super) path: Option<PathBuf>,
     pub(super) text: String,
+    /// Not every user of this host may read it.
+    pub(super) is_private: bool,
 }
 
 /// A configuration file that is there and cannot be read, or one that --config names and that is not there.
@@ -31,7 +34,10 @@ impl ConfigFile {
     /// Reads `named`, or else the default file.
     pub(crate) fn read(named: Option<&Path>) -> Result<Self, Unreadable> {
         let read = |path: &Path| match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Self { path: Some(path.to_owned()), text }),
+            Ok(text) => {
+                let is_private = path.metadata().is_ok_and(|file| file.mode() & 0o004 == 0);
+                Ok(Self { path: Some(path.to_owned()), text, is_private })
+            }
             Err(source) => Err(Unreadable { path: path.to_owned(), source, is_default: named.is_none() }),
         };
         if let Some(path) = named {

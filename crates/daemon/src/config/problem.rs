@@ -9,6 +9,8 @@ use std::path::PathBuf;
 pub(crate) struct Problems {
     /// The file that the line numbers are of.
     pub(super) file: Option<PathBuf>,
+    /// Not every user of this host may read that file.
+    pub(super) is_private: bool,
     pub(super) list: Vec<Problem>,
     /// Of the keys that were read.
     pub(super) lines: BTreeMap<String, usize>,
@@ -36,6 +38,16 @@ impl Problems {
         self.list.push(Problem { line: None, key: key.into(), text: text.into() });
     }
 
+    /// What every user of this host may know: of a file that not everybody may read, no text, which may quote a value.
+    pub(crate) fn public(&self) -> String {
+        let lines = self.to_string();
+        if !self.is_private {
+            return lines;
+        }
+        let keys: Vec<&str> = self.list.iter().map(|problem| problem.key.as_str()).collect();
+        format!("problems in {}; the log says which", keys.join(", "))
+    }
+
     /// Gives a problem of several keys the line of the key that it names.
     pub(super) fn locate(mut self) -> Self {
         for problem in &mut self.list {
@@ -57,3 +69,27 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use crate::config::{Config, ConfigFile, Flags};
+
+    #[test]
+    fn a_value_of_a_file_that_not_everybody_may_read_is_not_told_to_everybody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        fs::write(&path, "[slurm]\nrest = \"http://me:secret@host\"\ninterval = 5\n").unwrap();
+        for (mode, is_public) in [(0o644, true), (0o640, false), (0o600, false)] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let file = ConfigFile::read(Some(&path)).unwrap();
+            let problems = Config::load(file, &Flags::default()).unwrap_err();
+            assert!(problems.to_string().contains("secret"), "{problems}");
+            let public = problems.public();
+            assert_eq!(public.contains("secret"), is_public, "{mode:o}: {public}");
+            assert!(public.contains("slurm.rest") && public.contains("slurm.interval"), "{public}");
+        }
+    }
+}

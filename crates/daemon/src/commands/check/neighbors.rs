@@ -31,7 +31,9 @@ pub(super) fn lines(config: &Config, connects: bool) -> Vec<CheckLine> {
     };
     // Every file that `slurm-graphite@NAME.service` could start.
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_other = |path: &PathBuf| path.extension().is_some_and(|end| end == "toml") && path != file;
+    // A pipe would hang.
+    let is_other =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "toml") && path != file && path.is_file();
     let others: BTreeSet<PathBuf> = entries.filter(is_other).collect();
     others.into_iter().filter_map(line).collect()
 }

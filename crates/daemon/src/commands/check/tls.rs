@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carbon::{Certificate, Destination, TlsConnection};
 
-use super::{CheckLine, title};
+use super::{CheckLine, rights, title};
 use crate::clock;
 use crate::config::Config;
 
@@ -26,7 +26,17 @@ pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
             // Next to it there may be its successor.
             lines.extend(file("ca_file", path, to, false).unwrap_or_else(|wrong| vec![wrong]));
         }
-        let Some((path, _)) = &settings.identity else { continue };
+        let Some((path, key_path)) = &settings.identity else { continue };
+        if rights(key_path) & 0o026 != 0 {
+            lines.push(CheckLine::costs(
+                format!(
+                    "{}: key_file {}; others than its owner may write or read it",
+                    title(to),
+                    key_path.display()
+                ),
+                "Use `chmod 600`, or 640 with the daemon's group.",
+            ));
+        }
         let key = || {
             tls.check_identity().err().map(|error| {
                 CheckLine::wrong(

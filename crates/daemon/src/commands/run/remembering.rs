@@ -4,7 +4,10 @@
 //! Without `queue.dir` they last as long as the process. Only the collector knows what the other lines mean, and ignores what
 //! it cannot read.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use carbon::Queue;
@@ -48,6 +51,14 @@ fn stored(queue: &Queue, collector: &str) -> Option<(String, String)> {
 /// The file in queue.dir with the reader that was used last. It is not in the log, whose first segment it would hold on a full disk.
 const READER: &str = "reader";
 
+/// Writes a new file, also where a link or a file of another mode was.
+#[expect(clippy::disallowed_methods, reason = "in the thread of its caller, which may wait")]
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let _ = fs::remove_file(path);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
 impl Daemon {
     /// Notes which reader is used, and warns where `auto` does not use libslurm's any more, or what is collected needs it.
     pub(super) fn note_reader(&mut self) {
@@ -65,7 +76,7 @@ impl Daemon {
             let before = path.as_deref().and_then(|path| fs::read_to_string(path).ok());
             let is_change = was_another || before.as_deref().is_some_and(|before| before != kind.name());
             if let Some(path) = path.filter(|_| before.as_deref() != Some(kind.name()))
-                && let Err(error) = fs::write(&path, kind.name())
+                && let Err(error) = replace(&path, kind.name())
             {
                 debug!(%error, path = %path.display(), "which reader is used cannot be written");
             }
@@ -111,9 +122,25 @@ impl Daemon {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use carbon::Limits;
 
     use super::*;
+
+    #[test]
+    fn a_link_in_the_queues_folder_does_not_lead_a_write_to_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["reader", "other"].map(|name| folder.path().join(name));
+        fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        for text in ["libslurm", "native"] {
+            replace(&path, text).unwrap();
+            let mode = path.symlink_metadata().unwrap().permissions().mode();
+            assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode & 0o7777), (text, 0o600));
+        }
+        assert_eq!(fs::read(&other).unwrap(), b"kept");
+    }
 
     /// A first line that is empty is of a cluster whose name was not known.
     #[test]
