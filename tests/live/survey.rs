@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use sandbox::proc::Signal;
-use sandbox::{Daemon, Folder, IN_USE, Imitation, Invocation, Recorded, Values, find_program, now, wait};
+use sandbox::{
+    Daemon, Folder, IN_USE, Imitation, Invocation, Recorded, Slurm, Values, find_program, now, proc, wait,
+};
 use slurm_snapshot::{Controller, JobStates, JobTally, Jobs, Reading, Reply, Statistics, Visibility};
 
 use super::SOON;
@@ -235,7 +237,7 @@ fn a_reload_of_one_collector_leaves_the_others_and_their_reader_alone() {
     always_up(&mut daemon);
     daemon.stop().unwrap();
     let asked = fs::read_to_string(log).unwrap();
-    assert_eq!(whole(&asked), 3, "a new collector would take the old starts for new ones: {asked}");
+    assert_eq!(whole(&asked), 3, "a new collector holds no reply: {asked}");
 }
 
 #[test]
@@ -282,6 +284,46 @@ fn a_memory_whose_disk_hangs_costs_no_tick() {
 }
 
 /// Changes the configuration, and waits until the change is in use.
+/// Those since the reading before were in no point.
+#[test]
+fn starts_are_as_many_as_sdiags_over_a_reader_that_hangs_and_a_reload() {
+    let folder = Folder::new().unwrap();
+    let slurm = Slurm::start(&folder).unwrap();
+    let timeout = format!("{}timeout = \"1s\"\n", slurm.toml());
+    let mut daemon = Daemon::start_surveying(&folder, &timeout, NO_CAP).unwrap();
+    let submit = |jobs: u32| {
+        for _ in 0..jobs {
+            slurm.submit(&["--wrap", "true"]).unwrap();
+        }
+    };
+    let started = |recorded: &Recorded| recorded.series(&format!("{JOBS}waiting.gauge-started"));
+    daemon.until("a first round", SOON, |recorded| (!started(recorded).is_empty()).then_some(())).unwrap();
+    let mut submitted = 0;
+    let mut until_started = |daemon: &mut Daemon, more: u32| {
+        submitted += more;
+        let is_all = |recorded: &Recorded| started(recorded).values().sum::<f64>() >= f64::from(submitted);
+        daemon.until("the starts", SOON, |recorded| is_all(recorded).then_some(())).unwrap();
+    };
+    submit(2);
+    until_started(&mut daemon, 2);
+    // Some of them start before it hangs, or while it does.
+    let reader = daemon.readers().into_iter().max().unwrap();
+    submit(1);
+    proc::signal(reader, Signal::STOP).unwrap();
+    submit(3);
+    daemon.said(0.0, "was killed", SOON).unwrap();
+    submit(1);
+    until_started(&mut daemon, 5);
+    submit(2);
+    reload(&folder, &mut daemon, "[collectors.jobs]\n", "[collectors.jobs]\nusers = 2\n");
+    submit(1);
+    until_started(&mut daemon, 3);
+    daemon.ticks(4).unwrap();
+    let all = started(daemon.recorded().unwrap()).values().sum::<f64>();
+    assert_eq!((slurm.sdiag().unwrap().get("", "Jobs started"), all), (Some(10), 10.0));
+    daemon.stop().unwrap();
+}
+
 fn reload(folder: &Folder, daemon: &mut Daemon, old: &str, new: &str) {
     let file = folder.path().join("daemon.toml");
     let text = fs::read_to_string(&file).unwrap();

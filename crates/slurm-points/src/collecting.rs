@@ -15,7 +15,8 @@ use crate::replies::{Needs, RoundResult};
 pub struct Collecting {
     ticks: Vec<Running<TickCollector>>,
     surveys: Vec<Running<SurveyCollector>>,
-    /// The jobs that started since then are not published yet. It outlives failures and reloads, which void the reply before.
+    /// The jobs that started since then are not published yet. It outlives failures and reloads, which void the
+    /// reply before.
     started_since: Option<i64>,
 }
 

@@ -110,7 +110,7 @@ impl Client {
         Self { libslurm, own, none_waits: false, is_reserved: false, limits: false }
     }
 
-    /// `None` if nothing has changed since the last reply, and nothing can have that is no change for slurmctld.
+    /// `None` if nothing has changed since the last reply, nor what is no change for slurmctld.
     fn jobs(&mut self, request: &Request) -> CallResult<Option<Reply>> {
         let asked = Instant::now();
         let since = request.since.filter(|_| self.none_waits).unwrap_or(0);

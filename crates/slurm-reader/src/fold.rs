@@ -218,8 +218,8 @@ impl NamedTable {
     }
 }
 
-/// Whether the start of an array's record is that of its next task. Up to 22.05 it is that of the last one that backfill has
-/// planned, up to bf_max_job_array_resv tasks later.
+/// Whether the start of an array's record is that of its next task. Up to 22.05 it is that of the last one that
+/// backfill has planned, up to bf_max_job_array_resv tasks later.
 fn sends_next_start() -> bool {
     version::built_for() >= Release::new(23, 2)
 }

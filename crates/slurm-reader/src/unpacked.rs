@@ -43,8 +43,8 @@ impl<T> Deref for Unpacked<'_, T> {
 /// - `list()`: NULL, or a list of such structs, whose type is in the header's comment.
 /// - `one()`: NULL, or such a struct.
 ///
-/// The comment above a row says why the count is right. A slurmctld may send another: no more is read than libslurm has allocated.
-/// Wherever a reply ends too early, libslurm frees it and reports an error.
+/// The comment above a row says why the count is right. A slurmctld may send another: no more is read than libslurm
+/// has allocated. Wherever a reply ends too early, libslurm frees it and reports an error.
 macro_rules! followed {
     ($($record:path { $($(#[$attribute:meta])* $kind:ident $count:tt $($member:ident $(: $of:ty)?),+;)+ })+) => {
         $($(
@@ -274,7 +274,8 @@ impl<'a> Unpacked<'a, c::partition_info_t> {
 /// The first `count` elements of a C array, at most `most` of them, and no more than it has; a NULL array is empty.
 ///
 /// # Safety
-/// `array` is NULL, or what libslurm's xmalloc has returned, and has been filled; nobody changes or frees it while the slice lives.
+/// `array` is NULL, or what libslurm's xmalloc has returned, and has been filled; nobody changes or frees it while
+/// the slice lives.
 unsafe fn slice<'a, T>(array: *const T, count: impl TryInto<usize>, most: usize) -> &'a [T] {
     let count = count.try_into().unwrap_or(0).min(most);
     if array.is_null() || count == 0 {

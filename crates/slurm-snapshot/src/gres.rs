@@ -49,8 +49,8 @@ pub fn gpus(text: &[u8]) -> Result<Option<GpuCount>, Unparsed> {
     Ok(sum)
 }
 
-/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed. A GPU of which a job has a
-/// shard or a part by MPS is in use: no job can get it whole.
+/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed. A GPU of
+/// which a job has a shard or a part by MPS is in use: no job can get it whole.
 pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Shares)>, u64) {
     let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
     let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
@@ -108,8 +108,8 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// How many GPUs of a type are in use by their shards or MPS, in an element of a node's GRES in use: `shard:a100:2(IDX:0-1)` names
-/// these GPUs, and from 23.11 on `shard:a100:3(1/4,2/4,0/4)` says of each how much of it is in use.
+/// How many GPUs of a type are in use by their shards or MPS, in an element of a node's GRES in use:
+/// `shard:a100:2(IDX:0-1)` names these GPUs, and from 23.11 on `shard:a100:3(1/4,2/4,0/4)` how much of each is in use.
 fn gpus_in_parts(element: &[u8]) -> Option<(&[u8], u64)> {
     let (text, parts) = element.split_at_checked(bare(element).len())?;
     let text = text.strip_prefix(b"shard:").or_else(|| text.strip_prefix(b"mps:"))?;

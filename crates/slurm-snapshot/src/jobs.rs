@@ -153,7 +153,7 @@ pub struct NamedRows {
     pub rest: JobStates,
 }
 
-/// What is published of jobs: accounts and QOS that have a row whatever their jobs do, and how far their starts are counted.
+/// What is published of jobs: accounts and QOS that have a row whatever their jobs do, and how far starts are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedJobs {
@@ -161,7 +161,7 @@ pub struct PublishedJobs {
     pub accounts: BTreeSet<String>,
     /// QOS.
     pub qos: BTreeSet<String>,
-    /// Jobs that started at this time or later are news: the `last_update` of the last reply whose starts were published.
+    /// Jobs that started then or later are news: the `last_update` of the last reply whose starts were published.
     pub started_since: Option<i64>,
 }
 
@@ -259,8 +259,8 @@ pub struct Expecting {
     pub jobs: u64,
 }
 
-/// When planned jobs will start, by record: Unix seconds on slurmctld's clock. Up to 22.05 without arrays of several tasks, because
-/// slurmctld sends the start of a later task.
+/// When planned jobs will start, by record: Unix seconds on slurmctld's clock. Up to 22.05 without arrays of several
+/// tasks, because slurmctld sends the start of a later task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Starts {

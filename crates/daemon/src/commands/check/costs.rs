@@ -43,13 +43,14 @@ async fn nodes(config: &Config) -> Option<(Box<Reading>, Box<Nodes>)> {
     (!reading.visibility.as_ref().is_some_and(is_hidden)).then_some((reading, nodes))
 }
 
-/// A slurmctld that sends CLOUD nodes which are powered down as empty records also hides those that it could not resume.
+/// A slurmctld that sends powered-down CLOUD nodes as empty records also hides those that it could not resume.
 fn hides_cloud_nodes(reading: &Reading, nodes: &Nodes) -> Option<CheckLine> {
     let sends_cloud = reading.visibility.as_ref()?.private.iter().any(|word| word == "cloud");
     (reading.release < SENDS_ALL_NODES && nodes.blank > 0 && !sends_cloud).then(|| {
         CheckLine::costs(
-            format!("nodes: slurmctld sends {} as empty records; CLOUD nodes that failed may be among them", nodes.blank),
-            "If there are CLOUD nodes, add `cloud` to PrivateData in slurm.conf; otherwise no figure and no alert shows their failure.",
+            format!("nodes: slurmctld sends {} as empty records, perhaps CLOUD nodes that failed", nodes.blank),
+            "If there are CLOUD nodes, add `cloud` to PrivateData in slurm.conf: no figure and no alert shows \
+             their failures without it.",
         )
     })
 }
