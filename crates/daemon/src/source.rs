@@ -27,7 +27,7 @@ use slurmctld_protocol::NativeReader;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-pub(crate) use self::locate::ReaderKind;
+pub(crate) use self::locate::{NoReader, ReaderKind};
 use self::process::ProcessError;
 use self::stderr::LastLines;
 use self::supervisor::ReaderSupervisor;

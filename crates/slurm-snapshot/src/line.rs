@@ -254,7 +254,8 @@ impl Request {
 impl Failure {
     fn words(&self) -> String {
         let Self { call, errno, text, .. } = self;
-        if *errno == 0 {
+        // The kernel's number is in it already.
+        if *errno == 0 || text.contains("(os error ") {
             return format!("{call}: {text}");
         }
         format!("{call}: {text} (errno {errno})")

@@ -190,7 +190,7 @@ fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
 
 fn paused(until: i64) -> NativeProblem {
     let minutes = until.saturating_sub(now()).max(0).saturating_div(60).saturating_add(1);
-    let text = format!("it refuses this host's requests; next attempt in {minutes} min");
+    let text = format!("it refuses this host's requests, and is not asked again for {minutes} min");
     NativeProblem::new(Cause::Refused(None), text)
 }
 

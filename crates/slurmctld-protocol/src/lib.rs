@@ -26,5 +26,6 @@ mod slurm_conf;
 mod statistics;
 mod timed;
 
+pub use self::problem::INSTALL_LIBSLURM;
 pub use self::reader::NativeReader;
 pub use self::slurm_conf::{MUNGE_SOCKET, USUAL_CONFS, munge_socket};

@@ -5,6 +5,10 @@
 
 use slurm_snapshot::Stage;
 
+/// What to do about a missing libslurm. Debian's and Ubuntu's slurm-client does not bring it.
+pub const INSTALL_LIBSLURM: &str = "Install libslurm, and the reader for it if that is missing. Debian, Ubuntu: apt-get install \
+     slurm-wlm-basic-plugins and what `apt-cache search --names-only '^libslurm[0-9]'` shows; RHEL, Rocky, Alma: dnf install slurm.";
+
 use crate::conf_lines::ConfError;
 use crate::number::Refusal;
 
@@ -90,9 +94,7 @@ impl NativeProblem {
     pub(crate) const fn advice(&self) -> &'static str {
         match self.cause {
             Cause::Conf => "Correct slurm.conf, name another with [slurm] conf, or use libslurm's reader.",
-            Cause::Unsupported => {
-                "Only libslurm's reader does this: install Slurm's client and the reader for it."
-            }
+            Cause::Unsupported => INSTALL_LIBSLURM,
             Cause::NoCredential => {
                 "Is munged running here (sackd, with AuthType=auth/slurm), and may the daemon's user connect to its socket? \
                  Try `munge -n | unmunge`."

@@ -49,7 +49,7 @@ impl NativeReader {
             ReplyKind::Statistics => return self.statistics(conf, request, timeout).await,
             kind => kind.name(),
         };
-        let text = format!("{unsupported} is not possible in slurmctld's own protocol");
+        let text = format!("{unsupported} is not possible in slurmctld's own protocol, only with libslurm");
         failure(request, NativeProblem::new(Cause::Unsupported, text))
     }
 

@@ -55,7 +55,7 @@ impl RestSettings {
         if has_conf {
             problems.add(
                 "slurm.rest",
-                "cannot be used with slurm.conf: one is for slurmrestd, the other for libslurm",
+                "cannot be used with [slurm] conf: one is for slurmrestd, the other for libslurm",
             );
         }
         if endpoint.is_exposed() && self.token_file.is_some() && !self.insecure {
@@ -89,7 +89,7 @@ mod tests {
             ("rest = \"http://h\"\ntoken_file = \"/t\"\ninsecure = true", ""),
             ("rest = \"http://h\"\ntoken_file = \"/t\"", "in the clear"),
             ("rest = \"h:6820\"", "line 2: slurm.rest: "),
-            ("rest = \"unix:/s\"\nconf = \"/c\"", "cannot be used with slurm.conf"),
+            ("rest = \"unix:/s\"\nconf = \"/c\"", "cannot be used with [slurm] conf"),
             ("rest = \"unix:/s\"\nfollow = \"slurmctld\"", "slurm.follow: cannot be used with slurm.rest"),
             ("follow = \"me\"", "line 2: slurm.follow: \"me\" is not \"slurmctld\""),
             ("rest = \"https://h\"", "slurm.token_file: is missing"),

@@ -22,6 +22,8 @@ pub(super) struct Section<'p, 't> {
     table: DeTable<'t>,
     text: &'t str,
     known: Vec<&'static str>,
+    /// The keys at the top of the file, if this is a table below it.
+    top: Vec<&'static str>,
     problems: &'p mut Problems,
 }
 
@@ -33,7 +35,15 @@ impl<'p, 't> Section<'p, 't> {
         problems: &'p mut Problems,
     ) -> Self {
         let line = line_of(text, table.span().start);
-        Self { name: name.to_owned(), line, table: table.into_inner(), text, known: Vec::new(), problems }
+        Self {
+            name: name.to_owned(),
+            line,
+            table: table.into_inner(),
+            text,
+            known: Vec::new(),
+            top: Vec::new(),
+            problems,
+        }
     }
 
     /// Reads a text into `target`, or leaves it as it is where the key is absent or wrong.
@@ -134,7 +144,9 @@ impl<'p, 't> Section<'p, 't> {
             self.problem_at(line_of(self.text, span.start), key, wrong.to_owned());
             return None;
         };
-        Some(Section::new(&self.full(key), Spanned::new(span, table), self.text, self.problems))
+        let top = if self.name.is_empty() { self.known.clone() } else { self.top.clone() };
+        let section = Section::new(&self.full(key), Spanned::new(span, table), self.text, self.problems);
+        Some(Section { top, ..section })
     }
 
     /// Reports that `key` is missing, unless it was there and wrong.
@@ -154,6 +166,14 @@ impl<'p, 't> Section<'p, 't> {
     pub(super) fn end(mut self) {
         for (key, _) in std::mem::take(&mut self.table) {
             let (line, key) = (line_of(self.text, key.span().start), key.get_ref());
+            if self.top.iter().any(|top| top == key) {
+                self.problem_at(
+                    line,
+                    key,
+                    format!("{key} belongs at the top of the file, above the first [table]"),
+                );
+                continue;
+            }
             let meant = similar(key, &self.known);
             let meant = meant.map_or_else(|| "the".to_owned(), |meant| format!("did you mean {meant}? The"));
             let text = format!("no such key; {meant} keys here are {}", self.known.join(", "));

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use slurmctld_protocol::INSTALL_LIBSLURM;
+
 use super::conf;
 use crate::config::{ReaderChoice, SlurmSettings};
 
@@ -90,11 +92,13 @@ pub(crate) enum NoReader {
     Unfit { tried: String, advice: String },
     /// Every reader is there, and what it needs is not.
     #[error(
-        "this host has no libslurm (Debian, Ubuntu: apt-get install slurm-wlm-basic-plugins and what `apt-cache search --names-only \
-         '^libslurm[0-9]'` shows; RHEL, Rocky, Alma: dnf install slurm). For the statistics alone, the cluster's slurm.conf in \
-         {} and munge are enough", conf::USUAL[0]
+        "this host has no libslurm. {INSTALL_LIBSLURM} For the statistics alone, the cluster's slurm.conf in {} and munge are enough",
+        conf::USUAL[0]
     )]
     NoLibrary,
+    /// Nor libslurm, so what is missing first is slurm.conf.
+    #[error("there is no {}; with it and munge the statistics can be read, also without libslurm", conf::USUAL.join(" or "))]
+    NoConf,
     #[error("looking for the installed readers: {0}")]
     Unsearched(io::Error),
 }
@@ -114,6 +118,9 @@ impl NoReader {
         match self {
             Self::NoLibrary => {
                 "If Slurm is in a directory of its own, name the one of its libslurm in LD_LIBRARY_PATH."
+            }
+            Self::NoConf => {
+                "Copy the cluster's slurm.conf to this host, or name its place with [slurm] conf."
             }
             Self::Unsearched(_) => {
                 "Does a file system hang that has Slurm's files or the readers, such as /etc/slurm or /opt/slurm?"
@@ -225,6 +232,10 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<(Vec<PathBuf>, bool), NoR
     if is_native || !found.is_empty() {
         return Ok((found, is_native));
     }
+    let could_be_native = slurm.reader == ReaderChoice::Auto && name == NAME && !needs_libslurm(slurm);
+    if could_be_native && installed_libraries().is_empty() {
+        return Err(NoReader::NoConf);
+    }
     let advice = match name {
         NAME => match &*installed_libraries() {
             [] => format!("this host has no libslurm either: install Slurm's, then {}", install(&[])),
@@ -236,14 +247,18 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<(Vec<PathBuf>, bool), NoR
     Err(NoReader::Nowhere { name, folders: folders.join(", "), advice })
 }
 
-/// Whether the native reader can take the place of libslurm's. Only libslurm's pings the other controllers, asks slurmctld for a
-/// slurm.conf that is not here, and takes a token from SLURM_JWT.
+/// Only libslurm's reader pings the other controllers, and takes a token from SLURM_JWT.
+fn needs_libslurm(slurm: &SlurmSettings) -> bool {
+    slurm.follow || std::env::var_os("SLURM_JWT").is_some()
+}
+
+/// Whether the native reader can take the place of libslurm's, which alone asks slurmctld for a slurm.conf that is not here.
 fn may_be_native(slurm: &SlurmSettings) -> bool {
     let has_conf = || {
         conf::named(slurm.conf.as_deref()).is_some()
             || conf::USUAL.iter().any(|path| Path::new(path).exists())
     };
-    !slurm.follow && std::env::var_os("SLURM_JWT").is_none() && has_conf()
+    !needs_libslurm(slurm) && has_conf()
 }
 
 /// Every reader that is installed: of libslurm, the newest first, and that of slurmrestd.
@@ -351,7 +366,7 @@ mod tests {
         assert_eq!(summary(&[said(38)]), said(38));
         // Nothing is said of the readers where no libslurm is installed, and they are not to be installed again.
         let none = NoReader::unfit(&[said(45), said(38)], &[]).to_string();
-        assert!(none.starts_with("this host has no libslurm (") && none.len() < 320, "{none}");
+        assert!(none.starts_with("this host has no libslurm. Install") && none.len() < 400, "{none}");
         assert!(!none.contains("slurm-graphite-reader"), "{none}");
         for (tried, sonames) in [(said(38), &[39][..]), (other.to_owned(), &[])] {
             assert!(matches!(NoReader::unfit(&[tried], sonames), NoReader::Unfit { .. }));

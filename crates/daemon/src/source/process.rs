@@ -55,8 +55,11 @@ pub(crate) enum ProcessError {
 
 impl ProcessError {
     /// What an administrator would look at first.
-    pub(crate) const fn advice(&self) -> &'static str {
+    pub(crate) fn advice(&self) -> &'static str {
         match self {
+            Self::NotInitialized { said, .. } if said.lines.iter().any(|line| line.contains("SlurmUser")) => {
+                "Create the user that SlurmUser in slurm.conf names on this host too, with the same number."
+            }
             Self::Start { .. } => {
                 "Does the program exist, may the daemon's user run it, and does its file system answer?"
             }

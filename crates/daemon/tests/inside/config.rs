@@ -273,3 +273,19 @@ fn a_survey_falls_on_ticks_whichever_of_file_and_flags_has_the_last_word() {
     let flags = Flags { paths, ..Flags::default() };
     assert!(Config::parse(text, &flags).is_ok());
 }
+
+#[test]
+fn a_key_of_the_top_below_a_table_is_not_called_unknown() {
+    for (table, line) in
+        [("[[carbon]]\naddress = \"a:1\"", 3), ("[collectors.jobs]\nenabled = true", 3), ("[log]", 2)]
+    {
+        let text = Config::parse(&format!("{table}\nprefix = \"hpc\"\n"), &Flags::default())
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains(&format!("line {line}: ")), "{text}");
+        assert!(
+            text.contains("prefix: prefix belongs at the top of the file") && !text.contains("no such key"),
+            "{text}"
+        );
+    }
+}

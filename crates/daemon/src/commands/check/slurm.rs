@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use slurm_snapshot::Reading;
-use slurmctld_protocol::{MUNGE_SOCKET, munge_socket};
+use slurmctld_protocol::{INSTALL_LIBSLURM, MUNGE_SOCKET, munge_socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -18,13 +18,18 @@ use crate::commands::once::Ticks;
 use crate::commands::{IMPATIENT, read_once};
 use crate::config::{Config, ReaderChoice};
 use crate::follow::{Follow, ahead_of};
-use crate::source::{ReaderKind, ReaderMemory, Source, SourceError, conf};
+use crate::source::{NoReader, ReaderKind, ReaderMemory, Source, SourceError, conf};
 
 /// munged itself gives a silent client two seconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// SLURM_PROTOCOL_AUTHENTICATION_ERROR
 const NO_CREDENTIAL: i32 = 1007;
 const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
+
+/// Where it is set, libslurm uses this token instead of munge.
+const TOKEN: &str = "SLURM_JWT";
+const TOKEN_ADVICE: &str = "SLURM_JWT is set in the environment, so libslurm sends this token instead of munge's credential. Unset it; or is \
+     auth/jwt in slurm.conf's AuthAltTypes, and has the token not expired?";
 
 /// What was read of slurm.conf.
 struct SlurmConf {
@@ -96,7 +101,7 @@ fn reader(kind: ReaderKind, reading: &Reading, config: &Config) -> CheckLine {
     match config.slurm.reader {
         _ if !lacking.is_empty() => CheckLine::wrong(
             format!("{text}; it cannot read {}", lacking.join(", ")),
-            "Install libslurm and its reader (`slurm-graphite --version` names it), use [slurm] rest, or switch the collectors off.",
+            format!("{INSTALL_LIBSLURM} Or use [slurm] rest, or switch the collectors off."),
         ),
         ReaderChoice::Auto => CheckLine::unknown(format!(
             "{text}, because this host has no libslurm with a matching reader; it reads only the statistics"
@@ -129,8 +134,14 @@ fn failed(error: &SourceError, kind: ReaderKind, conf: &SlurmConf, munge: &Munge
     let wrong = |what: &str| CheckLine::wrong(format!("{what}: {error}"), error.advice());
     let not_asked = |why: &str| CheckLine::unknown(format!("slurmctld: not asked, because {why}"));
     match error.root() {
+        SourceError::NoReader(NoReader::NoConf) => {
+            vec![wrong("slurm.conf"), not_asked("there is no slurm.conf")]
+        }
         SourceError::NoReader(_) => {
             vec![wrong("libslurm"), munge_alone(conf, munge), not_asked("there is no reader")]
+        }
+        SourceError::Refused(..) if kind == ReaderKind::Libslurm && std::env::var_os(TOKEN).is_some() => {
+            vec![CheckLine::wrong(format!("slurmctld: {error}"), TOKEN_ADVICE)]
         }
         // The native reader knows more causes of it.
         SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL && kind != ReaderKind::Native => {
@@ -163,6 +174,10 @@ fn munge_alone(conf: &SlurmConf, munge: &Munge) -> CheckLine {
         Some(Err(error)) if !conf.certain => CheckLine::unknown(format!(
             "munge: nothing answers at {socket} ({error}); slurm.conf may name another socket"
         )),
+        Some(Err(error)) if error.kind() == ErrorKind::PermissionDenied => CheckLine::wrong(
+            format!("munge: {socket}: {error}"),
+            "The daemon's user must be able to enter its directory: `chmod 755` for the directory.",
+        ),
         Some(Err(error)) => CheckLine::wrong(
             format!("munge: nothing answers at {socket}: {error}"),
             "Is munged running here? `systemctl status munge`; it needs the cluster's /etc/munge/munge.key.",
@@ -235,6 +250,19 @@ pub(super) fn milliseconds(elapsed: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_munge_whose_directory_is_closed_is_not_called_stopped() {
+        let conf = SlurmConf { munge: Some("/run/munge/socket".into()), certain: true };
+        let line = munge_alone(&conf, &Some(Err(ErrorKind::PermissionDenied.into())));
+        assert!(
+            line.mark == crate::commands::Mark::Wrong && line.text.contains("/run/munge/socket"),
+            "{}",
+            line.text
+        );
+        let advice = line.advice.unwrap();
+        assert!(advice.contains("chmod 755") && !advice.contains("systemctl"), "{advice}");
+    }
 
     #[test]
     fn milliseconds_have_a_tenth() {
