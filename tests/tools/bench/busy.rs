@@ -14,7 +14,6 @@ use crate::turns::{C_LOOP, floor, ours, ratio, table, wakes_and_calls};
 /// The targets, compared with the C loop.
 const MOST_NATIVE: f64 = 1.2;
 const MOST_NATIVE_DURABLE: f64 = 1.5;
-const MOST_LIBSLURM: f64 = 1.3;
 /// MB.
 const MOST_MEMORY: f64 = 7.5;
 
@@ -60,7 +59,6 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
             MOST_NATIVE,
         ),
         ("the same with the queue on disk", of_floor(&native_durable, Own), MOST_NATIVE_DURABLE),
-        ("that of the daemon and libslurm's reader", of_floor(&memory, Both), MOST_LIBSLURM),
         ("MB of memory with the native reader", Own.mb(&native), MOST_MEMORY),
     ]))
 }

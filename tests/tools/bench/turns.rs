@@ -44,6 +44,11 @@ impl Part {
         }
     }
 
+    /// The median turn's wake-ups.
+    pub(crate) fn wakes(self, costs: &Costs) -> f64 {
+        costs.median(|cost| self.of(cost.wakes))
+    }
+
     /// The median turn's memory.
     pub(crate) fn mb(self, costs: &Costs) -> f64 {
         costs.median(|cost| self.of(cost.kib)) * 1024.0 / 1e6
