@@ -60,7 +60,7 @@ pub enum Names {
     Configured(usize),
     /// The same in a reply that lacks a name while it is not used. Meanwhile its figures are 0.
     Used(usize),
-    /// A name that any user can invent: one with a job that has started, [`Points::give`].
+    /// A name that any user can invent: one with a job that has started, `Points::give`.
     Invented,
     /// A user: user_paths.rs.
     Ranked,
