@@ -1,7 +1,8 @@
 """What people run today: a loop in Python that asks libslurm once a second and sends a pickle to Carbon."""
 import ctypes, pickle, socket, struct, sys, time
 
-library, port = ctypes.CDLL(sys.argv[1]), int(sys.argv[2])
+# Plugins of libslurm find its symbols only so.
+library, port = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL), int(sys.argv[2])
 NAMES = """req_time req_time_start server_thread_count agent_queue_size agent_count agent_thread_count
 dbd_agent_queue_size jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending
 jobs_running main_max_cycle main_last_cycle cycle_sum main_total_cycles cycle_depth main_last_queue_length
