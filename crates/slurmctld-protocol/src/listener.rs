@@ -14,10 +14,6 @@ const LISTEN: &str = "0A";
 /// Not /proc/net, which is absent with `ProcSubset=pid`.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
-/// Bytes of a row. The kernel looks for as many rows as a read has room for, in a hash table of all connections if those that listen do not
-/// fill it, which costs more than all the rest of a reading.
-const ROW: usize = 150;
-
 /// Of a table: far more than all listening sockets of a host.
 const MOST: u64 = 1 << 20;
 
@@ -30,16 +26,23 @@ pub(crate) fn owner(near: SocketAddr, address: SocketAddr) -> Option<u32> {
 }
 
 fn rows(path: &str) -> impl Iterator<Item = Row> {
-    let lines = File::open(path).ok().map(|file| BufReader::with_capacity(ROW, file.take(MOST)).lines());
+    let lines = File::open(path).ok().map(|file| BufReader::with_capacity(4096, file.take(MOST)).lines());
     lines.into_iter().flatten().map_while(Result::ok).filter_map(|line| row(&line))
 }
 
-/// Listening sockets come first: the rest of a long table is not read. Two that share a port, one with the very address and one with any,
-/// are of one user (`SO_REUSEPORT`).
+/// Listening sockets come first: the rest of a long table is not read.
 fn find_listener(rows: impl Iterator<Item = Row>, address: SocketAddr) -> Option<u32> {
-    let is_any = |own: SocketAddr| own.port() == address.port() && own.ip().is_unspecified();
-    let mut listening = rows.take_while(|row| row.peer.is_none());
-    listening.find(|row| is_same(row.own, address) || is_any(row.own)).map(|row| row.uid)
+    let mut any = None;
+    for Row { own, uid, .. } in rows.take_while(|row| row.peer.is_none()) {
+        // One with the very address is asked before one with any.
+        if is_same(own, address) {
+            return Some(uid);
+        }
+        if own.port() == address.port() && own.ip().is_unspecified() {
+            any = Some(uid);
+        }
+    }
+    any
 }
 
 fn find_accepted(mut rows: impl Iterator<Item = Row>, near: SocketAddr, address: SocketAddr) -> Option<u32> {
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_no_listener_and_a_heading_no_row() {
+    fn the_very_address_counts_before_any_address() {
         // 127.0.0.1 in the byte order of this host.
         let loopback = format!("{:08X}:1AA1", u32::from_ne_bytes([127, 0, 0, 1]));
         let line = |address: &str, state: &str, uid: u32| {
@@ -123,13 +126,9 @@ mod tests {
             );
             row(&text).unwrap()
         };
+        let lines = [line("00000000:1AA1", LISTEN, 7), line(&loopback, LISTEN, 8), line(&loopback, "01", 9)];
         let address = "127.0.0.1:6817".parse().unwrap();
-        for listening in ["00000000:1AA1", &loopback] {
-            let lines =
-                [line("00000000:1AA2", LISTEN, 7), line(listening, LISTEN, 8), line(&loopback, "01", 9)];
-            assert_eq!(find_listener(lines.into_iter(), address), Some(8));
-        }
-        assert_eq!(find_listener([line(&loopback, "01", 9)].into_iter(), address), None);
+        assert_eq!(find_listener(lines.into_iter(), address), Some(8));
         let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
         assert!(row(head).is_none());
     }
