@@ -1,5 +1,5 @@
 //! A proxy between the daemon and Carbon: haproxy acknowledges, answers and closes by its own timers; nginx answers at
-//! once, unless it is told otherwise.
+//! once, unless its configuration has `proxy_half_close on`.
 
 use std::time::Duration;
 

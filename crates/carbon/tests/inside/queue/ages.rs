@@ -208,7 +208,7 @@ fn a_tick_of_a_clock_that_was_a_year_ahead_is_dropped_and_holds_nobody_up() {
     set_clock(None);
 }
 
-/// Without a network a host may run for long in 1970; twelve hours of ticks would be lost.
+/// A host without a network may show 1970 for hours. Twelve hours of ticks would be lost.
 #[test]
 fn a_clock_that_is_behind_nearly_all_ticks_is_not_trusted_until_they_are_too_old_for_certain() {
     let queue = after_a_reboot(&[NOW - 60, NOW - 30, 1000], 0);
