@@ -20,7 +20,7 @@ pub(crate) use self::version::version;
 
 use std::fmt::Display;
 use std::future::Future;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -53,7 +53,9 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options.all(), by, json),
         Command::Stats { options, json, reset, .. } => stats::stats(&options.all(), json, reset),
         Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
-        Command::Metrics { filter, format } => print(&metrics::text(filter.as_deref(), format)?),
+        Command::Metrics { filter, format } => {
+            print(&metrics::text(filter.as_deref(), format, std::io::stdout().is_terminal())?)
+        }
         Command::CarbonRules { options, write: Some(folder), dry_run, max_creates, .. } => {
             carbon_rules::write(&load(&options.all())?, &folder, dry_run, max_creates)
         }

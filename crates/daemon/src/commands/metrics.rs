@@ -25,8 +25,8 @@ struct MetricRow {
     meaning: Cow<'static, str>,
 }
 
-/// All metrics, or those with `filter` in their path or meaning.
-pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String> {
+/// All metrics, or those with `filter` in their path or meaning, which fit a terminal.
+pub(super) fn text(filter: Option<&str>, format: MetricsFormat, is_terminal: bool) -> Result<String> {
     if filter.is_none() && format == MetricsFormat::Markdown {
         return Ok(DOCUMENT.to_owned());
     }
@@ -39,6 +39,11 @@ pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String
     if format == MetricsFormat::Json {
         return Ok(serde_json::to_string(&rows)? + "\n");
     }
+    if is_terminal && format == MetricsFormat::Markdown {
+        let entry =
+            |row: &MetricRow| format!("{}{}", row.path, wrapped(&format!("{}; {}", row.unit, row.meaning)));
+        return Ok(rows.iter().map(entry).collect());
+    }
     let line = |[path, unit, rollup, meaning]: [&str; 4]| match format {
         MetricsFormat::Markdown => format!("| {path} | {unit} | {rollup} | {meaning} |\n"),
         _ => format!("{path}\t{unit}\t{rollup}\t{meaning}\n"),
@@ -47,6 +52,23 @@ pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String
     let head = line(["path", "unit", "roll-up", "meaning"]) + rule;
     let lines = rows.iter().map(|row| line([&row.path, row.unit, row.rollup.as_str(), &row.meaning]));
     Ok(std::iter::once(head).chain(lines).collect())
+}
+
+/// Indented lines of at most 80 columns.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut column: usize = 80;
+    for word in text.split_whitespace() {
+        let width = word.chars().count().saturating_add(1);
+        column = column.saturating_add(width);
+        if column > 80 {
+            lines.push_str("\n   ");
+            column = width.saturating_add(3);
+        }
+        lines.push(' ');
+        lines.push_str(word);
+    }
+    lines + "\n"
 }
 
 fn rows(level: &'static DocumentedLevel) -> impl Iterator<Item = MetricRow> {
@@ -63,14 +85,32 @@ mod tests {
 
     #[test]
     fn a_filter_finds_paths_and_meanings_and_says_so_where_there_are_none() {
-        let tsv = text(Some("BF_last_CYCLE"), MetricsFormat::Tsv).unwrap();
+        let tsv = text(Some("BF_last_CYCLE"), MetricsFormat::Tsv, false).unwrap();
         let lines: Vec<Vec<&str>> = tsv.lines().map(|line| line.split('\t').collect()).collect();
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() == 4), "{tsv}");
         assert!(lines.iter().any(|line| line[0] == "cluster.slurm_sched_stats.gauge-bf_last_cycle"), "{tsv}");
         let json: serde_json::Value =
-            serde_json::from_str(&text(None, MetricsFormat::Json).unwrap()).unwrap();
+            serde_json::from_str(&text(None, MetricsFormat::Json, false).unwrap()).unwrap();
         assert!(json.as_array().unwrap().len() > 300 && json[0]["rollup"].is_string(), "{json}");
-        assert!(text(Some("no such metric"), MetricsFormat::Markdown).is_err());
+        assert!(text(Some("no such metric"), MetricsFormat::Markdown, false).is_err());
+    }
+
+    #[test]
+    fn what_a_terminal_shows_has_no_line_that_it_breaks_and_no_word_less() {
+        let terminal = text(Some("a"), MetricsFormat::Markdown, true).unwrap();
+        let tsv = text(Some("a"), MetricsFormat::Tsv, false).unwrap();
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let expected: Vec<String> = tsv
+            .lines()
+            .skip(1)
+            .flat_map(|line| {
+                let cells: Vec<&str> = line.split('\t').collect();
+                words(&format!("{} {}; {}", cells[0], cells[1], cells[3]))
+            })
+            .collect();
+        assert_eq!(words(&terminal), expected);
+        let too_wide = |line: &&str| line.contains(' ') && line.chars().count() > 80;
+        assert_eq!(terminal.lines().find(too_wide), None);
     }
 
     #[test]
