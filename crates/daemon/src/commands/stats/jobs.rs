@@ -6,7 +6,7 @@ use slurm_points::derive::seconds_since;
 use slurm_snapshot::{JobStates, JobTally, Jobs, NamedRows, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::read_whole;
-use super::table::{Moment, Row, Table, duration, first_cell};
+use super::table::{Moment, Row, Table, duration};
 use crate::cli::{By, Options};
 
 pub(crate) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
@@ -74,30 +74,28 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
 }
 
 impl Row for JobsRow {
-    fn head(by: &str) -> String {
-        let both = "running/pending";
-        format!(
-            "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}\n{by:<20} {both:>15} {both:>17} {both:>13} {both:>15} {:>13}\n",
-            "", "jobs", "CPUs", "GPUs", "memory", "oldest wait", "",
-        )
-    }
+    const TITLE: &str = "running/pending";
+    const HEAD: &[&str] = &["jobs", "CPUs", "GPUs", "memory", "oldest wait"];
+    const NO_GPUS: &str = "0/0";
 
     fn weight(&self) -> (u64, u64) {
         let Self { running, pending, .. } = self;
         (running.cpus.saturating_add(pending.cpus), running.jobs.saturating_add(pending.jobs))
     }
 
-    fn line(&self) -> String {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn cells(&self) -> Vec<String> {
         let both = |of: fn(&JobsResources) -> String| format!("{}/{}", of(&self.running), of(&self.pending));
-        format!(
-            "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}\n",
-            first_cell(&self.name),
+        vec![
             both(|held| held.jobs.to_string()),
             both(|held| held.cpus.to_string()),
             both(|held| held.gpus.to_string()),
             both(|held| amount(held.memory)),
             self.oldest_wait.map(duration).unwrap_or_default(),
-        )
+        ]
     }
 }
 
@@ -169,9 +167,38 @@ mod tests {
         assert_eq!((table.rows[0].oldest_wait, table.rows[1].oldest_wait), (Some(93_784), None));
         let text = table.text();
         let row = text.lines().find(|line| line.starts_with("23 ")).unwrap();
-        let expected = ["23", "1/1", "23/1", "0/0", "2.5G/2.5G", "1-02:03:04"];
+        let expected = ["23", "1/1", "23/1", "2.5G/2.5G", "1-02:03:04"];
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), expected);
         assert!(text.ends_with("\nand 4 more\n"), "{text}");
+    }
+
+    #[test]
+    fn a_table_of_the_largest_cluster_fits_a_terminal() {
+        let tally = |jobs, cpus, gpus, memory| JobTally {
+            jobs,
+            cpus,
+            gpus,
+            memory,
+            oldest: Some(1000),
+            ..JobTally::default()
+        };
+        let mut states = JobStates::default();
+        let running = tally(12_345, 123_456, 12_345, 123 << 20);
+        states.unfinished.insert("running".to_owned(), running);
+        let pending = tally(123_456, 1_234_567, 123_456, 1234 << 20);
+        states.unfinished.insert("pending".to_owned(), pending);
+        let user = |id: u32| UserJobs {
+            id,
+            name: Some("somebody_with_a_long_name".to_owned()),
+            states: states.clone(),
+            ..UserJobs::default()
+        };
+        let last_update = 1000 + 93_784;
+        let jobs = Jobs { last_update, users: (0..3).map(user).collect(), ..Jobs::default() };
+        let text = table(By::User, &jobs).text();
+        assert!(text.contains("12345/123456 123456/1234567"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("GPUs") && text.contains("someb"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The tables of `stats --jobs`: the first rows by what they weigh, as text or as one line of JSON.
 
 use std::cmp::Reverse;
+use std::fmt::Write as _;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -12,13 +13,21 @@ use crate::printable::cell;
 
 /// Further rows are only counted.
 const MOST_ROWS: usize = 20;
+/// Of a terminal.
+const WIDTH: usize = 80;
 
 /// The jobs of one name.
 pub(super) trait Row: Serialize {
-    /// The headings, with what is counted by above the names.
-    fn head(by: &str) -> String;
+    /// What the table shows.
+    const TITLE: &str;
+    /// The headings of the columns after the name.
+    const HEAD: &[&str];
+    /// What a host without GPUs has in their column, which is then left out.
+    const NO_GPUS: &str;
     fn weight(&self) -> (u64, u64);
-    fn line(&self) -> String;
+    fn name(&self) -> &str;
+    /// A text for each heading.
+    fn cells(&self) -> Vec<String>;
 }
 
 /// What is printed.
@@ -56,18 +65,34 @@ impl<R: Row> Table<R> {
         if json { print_json(self) } else { print(&self.text()) }
     }
 
+    /// Each column as wide as it must be; the names get what is left.
     pub(super) fn text(&self) -> String {
-        let text = R::head(&self.by) + &self.rows.iter().map(R::line).collect::<String>();
+        let rows: Vec<Vec<String>> = self.rows.iter().map(R::cells).collect();
+        let mut lines = vec![String::new(); rows.len().saturating_add(1)];
+        for (column, head) in R::HEAD.iter().enumerate() {
+            let cells = || rows.iter().filter_map(|cells| cells.get(column)).map(String::as_str);
+            if head.starts_with("GPU") && cells().all(|cell| cell == R::NO_GPUS) {
+                continue;
+            }
+            let width = cells().chain([*head]).map(|cell| cell.chars().count()).max().unwrap_or(0);
+            for (line, cell) in lines.iter_mut().zip([*head].into_iter().chain(cells())) {
+                // Writing to a String cannot fail.
+                let _ = write!(line, " {cell:>width$}");
+            }
+        }
+        let taken = lines.first().map_or(0, |line| line.chars().count());
+        let width = WIDTH.saturating_sub(taken).clamp(8, 20);
+        let name = |row: &R| cell(if row.name().is_empty() { "(none)" } else { row.name() }, width);
+        let names = [self.by.clone()].into_iter().chain(self.rows.iter().map(name));
+        let mut text = format!("{}, by {}\n", R::TITLE, self.by);
+        for (name, line) in names.zip(lines) {
+            let _ = writeln!(text, "{name:<width$}{line}");
+        }
         match self.rows_in_all.saturating_sub(self.rows.len()) {
             0 => text,
             more => format!("{text}and {more} more\n"),
         }
     }
-}
-
-/// The first column.
-pub(super) fn first_cell(name: &str) -> String {
-    cell(if name.is_empty() { "(none)" } else { name }, 20)
 }
 
 /// As squeue prints times: `1-02:03:04`, `02:03:04`, `03:04`.
