@@ -9,6 +9,7 @@ import sys
 
 TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|\'(?:\\.[^\']*|[^\\\'\n])\'', re.DOTALL)
+TEST_FILE = re.compile(r'/tests(?:\.rs$|/)')
 TEST = re.compile(r'#\[cfg\((?:all\()?test\b[^\]]*\]')
 PROGRAM = re.compile(r'crates/([^/]+)/(?:src|build)/.*\.rs$|crates/([^/]+)/build\.rs$')
 
@@ -50,7 +51,7 @@ def count(commit):
     sums = collections.Counter()
     for path in listed.splitlines():
         found = PROGRAM.match(path)
-        if not found:
+        if not found or TEST_FILE.search(path):
             continue
         text = git('show', f'{commit}:{path}') if commit else open(path, encoding='utf-8').read()
         code = [line.strip() for line in without_tests(without_comments(text)).splitlines() if line.strip()]

@@ -101,5 +101,4 @@ impl Clock {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/clock.rs"]
 pub(crate) mod tests;

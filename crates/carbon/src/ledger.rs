@@ -555,5 +555,4 @@ impl Ledger {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/ledger.rs"]
 mod tests;

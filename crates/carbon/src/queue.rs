@@ -373,5 +373,4 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/queue/tests.rs"]
 pub(crate) mod tests;

@@ -149,5 +149,4 @@ impl Sender {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/sender/tests.rs"]
 mod tests;

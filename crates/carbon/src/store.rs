@@ -280,5 +280,4 @@ impl Store {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/store/tests.rs"]
 mod tests;

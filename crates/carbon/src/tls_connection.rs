@@ -289,5 +289,4 @@ impl Write for Kernel<'_> {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/tls.rs"]
 mod tests;

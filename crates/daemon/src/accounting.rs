@@ -422,13 +422,4 @@ fn next_piece(piece: i64, jobs: usize) -> i64 {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/accounting_model.rs"]
-mod model;
-
-#[cfg(test)]
-#[path = "../tests/inside/accounting_unproved.rs"]
-mod unproved;
-
-#[cfg(test)]
-#[path = "../tests/inside/accounting.rs"]
 mod tests;

@@ -397,5 +397,4 @@ async fn surveyed((role, survey): (&Role, &mut Survey)) -> ClusterEvent {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/cluster.rs"]
 mod tests;

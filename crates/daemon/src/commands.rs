@@ -1,8 +1,5 @@
 //! The commands: one file each, and what they share.
 
-#[cfg(test)]
-#[path = "../tests/inside/any_recording.rs"]
-mod any_recording;
 #[expect(clippy::disallowed_methods, reason = "a command that ends, on its own thread")]
 mod carbon_rules;
 #[expect(clippy::disallowed_methods, reason = "a command that ends, on its own thread")]
@@ -196,6 +193,8 @@ fn slot(seconds: f64, interval: u32) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    mod any_recording;
+
     use super::*;
 
     /// A recording may say any moment.

@@ -393,5 +393,4 @@ impl Config {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/config.rs"]
 mod tests;

@@ -130,5 +130,4 @@ impl Isolation {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/isolation.rs"]
 mod tests;

@@ -12,9 +12,6 @@ mod cluster;
 mod commands;
 mod config;
 mod follow;
-#[cfg(test)]
-#[path = "../tests/inside/golden.rs"]
-mod golden;
 mod grid;
 mod host;
 mod isolation;
@@ -27,6 +24,8 @@ mod status_socket;
 mod survey;
 mod tagged;
 mod telemetry;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 

@@ -290,5 +290,4 @@ impl SurveyRound {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/survey.rs"]
 mod tests;

@@ -16,5 +16,4 @@ pub(crate) fn every_level() -> impl Iterator<Item = &'static DocumentedLevel> {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/tagged.rs"]
 mod tests;

@@ -17,7 +17,6 @@ mod jobs;
 mod lists;
 mod nodes;
 #[cfg(test)]
-#[path = "../tests/inside/decode/tests.rs"]
 mod tests;
 
 use std::cell::Cell;

@@ -180,11 +180,9 @@ pub fn fits(documented: &str, level: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/ageing.rs"]
-mod ageing;
-
-#[cfg(test)]
 mod tests {
+    mod ageing;
+
     use super::*;
     use crate::collecting::Running;
     use crate::settings::Value;

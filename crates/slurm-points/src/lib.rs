@@ -12,17 +12,8 @@ pub mod metric;
 pub mod collecting;
 pub mod collectors;
 pub mod configured;
-#[cfg(test)]
-#[path = "../tests/inside/counter_model.rs"]
-mod counter_model;
 pub mod derive;
 pub mod finished;
-#[cfg(test)]
-#[path = "../tests/inside/finished_model.rs"]
-mod finished_model;
-#[cfg(test)]
-#[path = "../tests/inside/finished_rules.rs"]
-mod finished_rules;
 pub mod named_paths;
 mod node_events;
 mod node_metrics;
@@ -31,4 +22,6 @@ pub mod replies;
 mod rpc_metrics;
 pub mod settings;
 pub mod tagged;
+#[cfg(test)]
+mod tests;
 pub mod user_paths;

@@ -465,5 +465,4 @@ impl Leaves {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/named_paths.rs"]
 mod tests;

@@ -284,5 +284,4 @@ impl WatchedNode {
 }
 
 #[cfg(test)]
-#[path = "../tests/inside/node_events.rs"]
 mod tests;

@@ -5,7 +5,6 @@
 //! Graphite.
 
 #[cfg(test)]
-#[path = "../tests/inside/calls.rs"]
 pub(crate) mod tests;
 
 use std::ffi::{CStr, CString, c_int, c_void};

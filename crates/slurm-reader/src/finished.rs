@@ -3,7 +3,6 @@
 //! Makes no call: a row is read while the fold walks over it.
 
 #[cfg(test)]
-#[path = "../tests/inside/finished.rs"]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,6 @@
 //! the tables grow with the names, those of invented ones up to a bound, and the times by 24 bytes per pending record.
 
 #[cfg(test)]
-#[path = "../tests/inside/fold.rs"]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

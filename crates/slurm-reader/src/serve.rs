@@ -4,7 +4,6 @@
 //! KiB. Knows libslurm only as [`Rpcs`], so that tests need no cluster.
 
 #[cfg(test)]
-#[path = "../tests/inside/serve.rs"]
 mod tests;
 
 use std::io::{self, Read, Write};

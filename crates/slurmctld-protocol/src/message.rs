@@ -3,7 +3,6 @@
 //! The first half of a header's first number is the protocol number: N of the libslurm.so.N that speaks it.
 
 #[cfg(test)]
-#[path = "../tests/inside/message.rs"]
 mod tests;
 
 use k12::{CustomRefKt128, ExtendableOutput as _, Update as _};

@@ -6,7 +6,6 @@
 //! before others are: at once, and a minute later. No more than [`MOST`] refusals in an hour.
 
 #[cfg(test)]
-#[path = "../tests/inside/number.rs"]
 mod tests;
 
 use serde::{Deserialize, Serialize};

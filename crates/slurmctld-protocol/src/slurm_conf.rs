@@ -3,7 +3,6 @@
 //! What this reader cannot do (TLS, configless, another AuthType) is an error that says what helps.
 
 #[cfg(test)]
-#[path = "../tests/inside/slurm_conf.rs"]
 mod tests;
 
 use std::collections::HashMap;

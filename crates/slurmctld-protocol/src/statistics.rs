@@ -4,7 +4,6 @@
 //! garbage after a full table of users; what is beyond them is read over. Nothing may be missing at the end, or left.
 
 #[cfg(test)]
-#[path = "../tests/inside/statistics.rs"]
 mod tests;
 
 use slurm_snapshot::{DumpedRpcs, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};

@@ -6,10 +6,13 @@ use std::path::Path;
 use super::blocks::top;
 use super::promises::sections;
 
-/// All code of the programs, in which a text that was broken into lines is one line.
+/// All code of the programs without their tests, in which a text that was broken into lines is one line.
 fn code(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        if path.file_stem().is_some_and(|name| name == "tests") {
+            continue;
+        }
         if path.is_dir() {
             code(&path, text);
         } else if path.extension().is_some_and(|extension| extension == "rs") {

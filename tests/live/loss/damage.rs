@@ -1,7 +1,7 @@
 //! A segment of the queue is removed while the daemon is down. The next daemon starts, sends nothing that was not
 //! collected, and counts and reports exactly what is lost.
 //!
-//! crates/carbon/tests/inside/store flips bits and cuts at every byte.
+//! crates/carbon/src/store/tests.rs flips bits and cuts at every byte.
 
 use std::fs;
 

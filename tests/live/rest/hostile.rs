@@ -1,7 +1,7 @@
 //! A hostile slurmrestd: answers that would take hundreds of MiB. Each is refused by a line that says what was refused,
 //! the ticks go on, and the readers stay below 64 MiB and the daemon below 32 MiB.
 //!
-//! crates/rest-reader/tests/inside/decode/hostile.rs has names that are too long, alone and together.
+//! crates/rest-reader/src/decode/tests/hostile.rs has names that are too long, alone and together.
 
 use std::io::{self, BufWriter, Write};
 use std::net::TcpStream;

@@ -10,10 +10,6 @@ use slurm_points::metric::{Leaf, Rollup};
 use crate::cli::MetricsFormat;
 use crate::tagged::every_level;
 
-#[cfg(test)]
-#[path = "../../tests/inside/metrics/document.rs"]
-mod document;
-
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
 /// One metric, as `--format tsv` and `json` print it.
@@ -80,7 +76,9 @@ fn rows(level: &'static DocumentedLevel) -> impl Iterator<Item = MetricRow> {
 
 #[cfg(test)]
 mod tests {
-    use super::document::OVER_REST;
+    mod document;
+
+    use self::document::OVER_REST;
     use super::*;
 
     #[test]

@@ -151,7 +151,7 @@ mod tests {
             }
         }
         let made = paragraphs.join("\n\n") + "\n";
-        crate::golden::golden("../../config/slurm-graphite.toml", &made);
+        crate::tests::golden("../../config/slurm-graphite.toml", &made);
     }
 
     #[test]

@@ -330,5 +330,4 @@ fn sum(states: &JobTallies) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "../../tests/inside/collectors_jobs.rs"]
 mod tests;

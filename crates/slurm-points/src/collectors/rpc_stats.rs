@@ -3,7 +3,6 @@
 //! rpc_metrics.rs computes the figures of a row.
 
 #[cfg(test)]
-#[path = "../../tests/inside/rpc_stats/tests.rs"]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -145,5 +145,4 @@ fn lines(file: &[u8]) -> Result<Vec<Line<'_>>, BlockError> {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/inside/carbon_block.rs"]
 mod tests;

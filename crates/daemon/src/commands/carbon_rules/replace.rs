@@ -54,5 +54,4 @@ impl Drop for Staged<'_> {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/inside/carbon_replace.rs"]
 mod tests;

@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_shipped_file_is_what_this_prints_for_the_defaults() {
-        crate::golden::golden("../../config/carbon/storage-schemas.conf", &document(&Config::default()));
+        crate::tests::golden("../../config/carbon/storage-schemas.conf", &document(&Config::default()));
     }
 
     #[test]

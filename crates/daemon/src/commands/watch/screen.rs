@@ -252,5 +252,4 @@ fn percent(fraction: Option<f64>) -> String {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/inside/screen.rs"]
 mod tests;

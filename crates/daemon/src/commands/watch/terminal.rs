@@ -109,5 +109,4 @@ fn drawing(lines: &[ScreenLine]) -> String {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/inside/terminal.rs"]
 mod tests;

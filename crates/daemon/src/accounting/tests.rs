@@ -1,0 +1,142 @@
+//! When a round begins, and what a restart finds.
+
+mod model;
+mod unproved;
+
+use slurm_points::finished::Levels;
+use slurm_snapshot::{Finished, FinishedJob, Reading, Visibility};
+
+use super::*;
+use crate::config::{Config, ReaderChoice, SlurmSettings};
+use crate::source::ReaderMemory;
+use crate::survey::patient;
+
+const NOW: i64 = 1_700_000_000;
+
+/// An answer of slurmdbd, which hides nothing.
+pub(super) fn whole(finished: Finished) -> Box<Reading> {
+    Box::new(Reading {
+        cluster: Some("c".to_owned()),
+        reply: Some(Reply::Finished(Box::new(finished))),
+        visibility: Some(Visibility { private: Vec::new(), privileged: Some(true) }),
+        ..Reading::default()
+    })
+}
+
+/// A job that ended then, whose number is `id`.
+pub(super) fn job(id: u64, end: i64, submit: i64) -> FinishedJob {
+    FinishedJob { id, end, submit, state: 3, tasks: 1, wait: Some(1), ..FinishedJob::default() }
+}
+
+/// What the reader makes of slurmdbd's rows for a piece, of which some may have ended before it.
+pub(super) fn piece(mut rows: Vec<FinishedJob>, from: i64, to: i64, unproved: bool) -> Finished {
+    let before = rows.iter().map(|job| job.end).filter(|end| *end < from).max();
+    rows.retain(|job| (from..=to).contains(&job.end));
+    let empty_since = before.filter(|_| rows.is_empty()).map(|end| end + 1);
+    Finished { empty_since, jobs: rows, names: vec!["debug".to_owned()], unproved, ..Finished::default() }
+}
+
+/// The piece that a round asks for, if one is under way: from when to when, and where slurmdbd should have rows.
+pub(super) fn asked(daemon: &Accounting) -> Option<(i64, i64, Vec<i64>)> {
+    let Phase::Reading(work) = &daemon.phase else { return None };
+    let from = work.next_piece(daemon.piece).unwrap();
+    Some((from, work.to, known(work, from, daemon.ledger().unwrap(), daemon.whole)))
+}
+
+pub(super) fn plan() -> Plan {
+    let levels = Levels::default();
+    Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, efficiency: true, most_ids: 1000 }
+}
+
+pub(super) type Disk = BTreeMap<String, Arc<[u8]>>;
+
+/// An accounting that has read `disk`; what it keeps is there at once, but reported only by `commit`.
+pub(super) fn accounting(disk: &mut Disk, now: i64) -> Accounting {
+    let slurm =
+        SlurmSettings { reader: ReaderChoice::Program("/nonexistent".into()), ..Config::default().slurm };
+    let mut accounting =
+        Accounting::new(patient("test accounting", &slurm, &ReaderMemory::default()), plan(), false);
+    open(&mut accounting, disk, now);
+    accounting
+}
+
+fn open(accounting: &mut Accounting, disk: &mut Disk, now: i64) {
+    let found = disk.clone();
+    let keep = |records: Records| {
+        disk.extend(records);
+        1
+    };
+    accounting.open("c", now, || Some(found), keep);
+}
+
+fn is_reading(accounting: &Accounting) -> bool {
+    matches!(accounting.phase, Phase::Reading(_))
+}
+
+#[tokio::test]
+async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
+    let mut accounting = accounting(&mut Disk::new(), NOW + 1000);
+    assert!(!accounting.commit(), "there is no batch");
+    accounting.begin(NOW, NOW, true);
+    assert!(matches!(accounting.phase, Phase::Idle), "there is nothing to read before the floor");
+    accounting.begin(NOW + 1, NOW + 1000, true);
+    assert!(is_reading(&accounting));
+    assert_eq!(accounting.counters.skipped_round, 0);
+}
+
+/// Rows that may grow were held back for a day.
+#[tokio::test]
+async fn a_backlog_under_a_clock_that_was_a_day_ahead_does_not_last_for_a_day() {
+    let mut accounting = accounting(&mut Disk::new(), NOW);
+    accounting.commit();
+    accounting.note_statistics(1, 0, NOW + 24 * HOUR);
+    accounting.note_statistics(0, 0, NOW + 1);
+    accounting.begin(NOW + 2, NOW + 2, true);
+    let Phase::Reading(work) = &accounting.phase else { panic!("{:?}", accounting.phase) };
+    assert_eq!(work.round.busy, NOW + 2);
+}
+
+/// A restart before slurmdbd had answered once began to count from the restart on.
+#[tokio::test]
+async fn a_first_start_is_on_disk_before_slurmdbd_is_asked_and_a_restart_does_not_move_it() {
+    let mut disk = Disk::new();
+    let mut first = accounting(&mut disk, NOW);
+    first.begin(NOW, NOW, true);
+    assert!(!is_reading(&first) && first.ticket() == Some(1));
+    first.commit();
+    first.begin(NOW + 1, NOW + 1, true);
+    assert!(is_reading(&first));
+    let again = accounting(&mut disk, NOW + 500);
+    assert_eq!((again.ledger().unwrap().floor(), again.ticket()), (NOW, None));
+}
+
+#[tokio::test]
+async fn counts_that_a_disk_has_not_taken_yet_are_not_counted_on_by_a_collector_that_was_off() {
+    let first = FinishedLedger::first("c", NOW);
+    let round = FinishedRound::new(NOW, HOUR, Levels::default());
+    let span = RememberedSpan { seconds: 25 * HOUR, ids: 1000 };
+    let records = first.records(&first.next(round, NOW, span)).unwrap();
+    let mut accounting = accounting(&mut records.into_iter().collect(), NOW);
+    accounting.begin(NOW + 1, NOW + 1, true);
+    assert!(!is_reading(&accounting), "what the disk may lose is not counted as seen");
+    assert!(accounting.commit(), "its batch may be missing");
+    accounting.begin(NOW + 2, NOW + 2, true);
+    assert!(is_reading(&accounting));
+}
+
+#[test]
+fn a_busy_hour_is_read_in_pieces_and_a_quiet_one_at_once() {
+    let mut piece = HOUR;
+    let rate = 40_000;
+    for _ in 0..10 {
+        piece = next_piece(piece, usize::try_from(piece * rate / HOUR).unwrap());
+    }
+    let jobs = piece * rate / HOUR;
+    assert!((1000..=4000).contains(&jobs), "{jobs} at once");
+    for _ in 0..10 {
+        piece = next_piece(piece, 5);
+    }
+    assert_eq!(piece, HOUR);
+    let end_together = (0..20).fold(HOUR, |piece, _| next_piece(piece, 1_000_000));
+    assert_eq!(end_together, 1, "less than what ended in a second cannot be asked for");
+}
