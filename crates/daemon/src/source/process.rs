@@ -220,11 +220,12 @@ impl Process {
         self.line.clear();
         let mut stdout = (&mut self.stdout).take(LONGEST_LINE);
         let read = tokio::select! {
-            // An answer that is there counts, also from one that has ended since.
-            biased;
             read = stdout.read_until(b'\n', &mut self.line) => read,
             // Not the pipe's end alone: what libslurm forks while it fetches a configuration may hold it open.
-            _ = self.child.ended() => Ok(0),
+            // An answer that is in the pipe counts, also when its end is known first.
+            _ = self.child.ended() => {
+                timeout(SETTLE, stdout.read_until(b'\n', &mut self.line)).await.unwrap_or(Ok(0))
+            }
         };
         match read {
             Ok(_) if self.line.last() == Some(&b'\n') => {
