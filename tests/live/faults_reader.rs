@@ -84,8 +84,8 @@ fn a_reader_that_cannot_be_used_says_why_once_and_is_not_started_at_full_speed()
             )
         }),
         ("another version of the line format", || {
-            let hello = r#"{"hello":{"protocol":1,"release":"22.05"}}"#;
-            never_starts(&format!("echo '{hello}'; serve"), &format!("it uses line format 1, not {PROTOCOL}"))
+            let hello = r#"{"hello":{"protocol":0,"release":"22.05"}}"#;
+            never_starts(&format!("echo '{hello}'; serve"), &format!("it uses line format 0, not {PROTOCOL}"))
         }),
         ("an answer before hello", || never_starts("id=1; answer; serve", "a response before its hello")),
         ("a reader for another libslurm", || {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use slurm_points::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
 use slurm_points::replies::ReplyCounters;
-use slurm_snapshot::{DB_QUERY_TOO_WIDE, Reply, ReplyKind, one_more};
+use slurm_snapshot::{Reply, ReplyKind, errno, one_more};
 use tracing::{debug, error, warn};
 
 use self::phase::{Due, Ending, Phase, RoundUnderWay};
@@ -242,7 +242,7 @@ impl Accounting {
                 // The answer may have been too long, or may have taken too long.
                 SourceError::Reader(_) => self.piece = (self.piece / 2).max(1),
                 // As long as the reader's user may ask for, from then on.
-                SourceError::Refused(failure, _) if failure.errno == DB_QUERY_TOO_WIDE => {
+                SourceError::Refused(failure, _) if failure.errno == errno::DB_QUERY_TOO_WIDE => {
                     self.piece = (self.piece / 2).max(1);
                     self.longest_piece = self.piece;
                 }
@@ -399,7 +399,7 @@ impl Accounting {
 }
 
 fn is_too_wide(outcome: &Outcome) -> bool {
-    matches!(outcome, Err(SourceError::Refused(failure, _)) if failure.errno == DB_QUERY_TOO_WIDE)
+    matches!(outcome, Err(SourceError::Refused(failure, _)) if failure.errno == errno::DB_QUERY_TOO_WIDE)
 }
 
 /// Where slurmdbd should have a row, next to a piece that begins at `since`: what this round has read last, and what was counted before

@@ -1,9 +1,6 @@
 //! Why a request to slurmrestd gave no reading, and what to do about it.
 
-use slurm_snapshot::Stage;
-
-/// `ESLURM_DB_CONNECTION`.
-const NO_SLURMDBD: i32 = 7000;
+use slurm_snapshot::{Stage, errno};
 
 /// What failed, and how far the request came.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +44,7 @@ impl RestProblem {
                 "It has expired, is for another user or from another key, or AuthAltTypes=auth/jwt is missing in slurm.conf. Renew it: \
                  `scontrol token username=NAME lifespan=SECONDS`. On a socket, run the daemon as slurmrestd's user."
             }
-            Stage::Slurmctld if self.errno == NO_SLURMDBD => {
+            Stage::Slurmctld if self.errno == errno::DB_CONNECTION => {
                 "slurmrestd of 23.02 opens a connection to slurmdbd for each request, with the request's token. Is slurmdbd running, \
                  does slurmdbd.conf have slurm.conf's AuthAltTypes and AuthAltParameters, and is the token valid?"
             }

@@ -3,19 +3,13 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use slurm_snapshot::Stage;
+use slurm_snapshot::{Stage, errno as slurm};
 
 use crate::decode;
 use crate::problem::RestProblem;
 
 /// slurmrestd waits at least 9 s for a slurmctld that does not answer, but refuses a credential at once.
 const AT_ONCE: Duration = Duration::from_secs(3);
-
-/// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`
-const AUTHENTICATION: i32 = 1007;
-
-/// `SLURM_ERROR`: 22.05 gives it for any failure.
-const UNSPECIFIED: i32 = -1;
 
 /// What a status other than 200 and 404 means.
 pub(crate) fn refused(
@@ -36,8 +30,9 @@ pub(crate) fn refused(
         return RestProblem::new(Stage::Http, text);
     }
     // 22.05 gives the same answer for a refused credential and for a slurmctld that is down; only the time differs.
-    let is_unclear = number == 500 && matches!(errno, Some(0 | UNSPECIFIED)) && took < AT_ONCE;
-    let is_credential = matches!(number, 401 | 403 | 407 | 511) || errno == Some(AUTHENTICATION);
+    let is_unclear = number == 500 && matches!(errno, Some(0 | slurm::ERROR)) && took < AT_ONCE;
+    let is_credential =
+        matches!(number, 401 | 403 | 407 | 511) || errno == Some(slurm::PROTOCOL_AUTHENTICATION_ERROR);
     if is_credential || (is_unclear && has_token) || (number == 500 && contains(b"uthentication")) {
         let text = match (has_token, is_socket) {
             (true, _) => format!("{status_line}: it rejects the token"),
@@ -62,10 +57,12 @@ pub(crate) fn refused(
 
 /// Slurm's own error in an answer, in our words: what answers may be anything, and may repeat the request's token.
 pub(crate) fn explain(errno: i32, before: &str) -> RestProblem {
-    let stage = if errno == AUTHENTICATION { Stage::Token } else { Stage::Slurmctld };
+    let stage = if errno == slurm::PROTOCOL_AUTHENTICATION_ERROR { Stage::Token } else { Stage::Slurmctld };
     let text = match slurm_error(errno) {
         Some(meaning) => format!("{before}, Slurm's error {errno}: {meaning}"),
-        None if matches!(errno, 0 | UNSPECIFIED) => format!("{before}, an error that Slurm does not specify"),
+        None if matches!(errno, 0 | slurm::ERROR) => {
+            format!("{before}, an error that Slurm does not specify")
+        }
         None => format!("{before}, Slurm's error {errno}"),
     };
     RestProblem { stage, errno, text }
@@ -74,16 +71,18 @@ pub(crate) fn explain(errno: i32, before: &str) -> RestProblem {
 /// The errors of slurm_errno.h that slurmctld or slurmrestd may give to these requests.
 const fn slurm_error(errno: i32) -> Option<&'static str> {
     Some(match errno {
-        1001 | 1800 => "slurmrestd cannot connect to slurmctld",
+        1001 | slurm::CTLD_COMMUNICATIONS_CONNECTION_ERROR => "slurmrestd cannot connect to slurmctld",
         1002..=1004 | 1801..=1803 => "the connection from slurmrestd to slurmctld failed",
         1005 => "slurmctld does not speak slurmrestd's version of the protocol",
-        AUTHENTICATION => "authentication failed",
-        1804 | 1805 => "slurmctld is overloaded and refuses requests",
-        2002 => "slurmctld denies access to this user",
-        2027 => "this slurmctld is a backup on standby",
+        slurm::PROTOCOL_AUTHENTICATION_ERROR => "authentication failed",
+        slurm::CTLD_COMMUNICATIONS_BACKOFF | slurm::CTLD_COMMUNICATIONS_HARD_DROP => {
+            "slurmctld is overloaded and refuses requests"
+        }
+        slurm::ACCESS_DENIED => "slurmctld denies access to this user",
+        slurm::IN_STANDBY_MODE => "this slurmctld is a backup on standby",
         2036 | 2037 => "slurmctld does not support this request, or has it disabled",
-        5004 => "slurmctld did not answer slurmrestd in time",
-        7000 => "there is no connection to slurmdbd",
+        slurm::PROTOCOL_SOCKET_IMPL_TIMEOUT => "slurmctld did not answer slurmrestd in time",
+        slurm::DB_CONNECTION => "there is no connection to slurmdbd",
         9000 | 9001 | 9009 => "slurmrestd does not understand the request",
         9003 => "slurmrestd has no result",
         9008 => "slurmrestd rejects the credentials",

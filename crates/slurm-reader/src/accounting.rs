@@ -9,7 +9,7 @@ use std::iter;
 
 use nix::unistd::Uid;
 use reader_process::names;
-use slurm_snapshot::{DB_QUERY_TOO_WIDE, FINAL_STATES, Finished, RESIZING, Request, Used, Visibility};
+use slurm_snapshot::{FINAL_STATES, Finished, RESIZING, Request, Used, Visibility, errno};
 use slurm_sys::{SLURMDB_ADMIN_OPERATOR, slurmdb_job_rec_t};
 
 use crate::calls::{self, CallError, CallResult, DbdConnection, Libslurm};
@@ -129,7 +129,7 @@ fn jobs(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
             continue;
         }
         match add_rows(connection, cluster, statement, &mut fold) {
-            Err(error) if error.errno == DB_QUERY_TOO_WIDE => too_wide = width,
+            Err(error) if error.errno == errno::DB_QUERY_TOO_WIDE => too_wide = width,
             answer => answer?,
         }
     }

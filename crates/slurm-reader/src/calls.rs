@@ -14,6 +14,7 @@ use std::ptr::{self, NonNull};
 
 use nix::errno::Errno;
 use nix::libc;
+use slurm_snapshot::errno;
 use slurm_sys as c;
 #[cfg(slurm_ge_2605)]
 use slurm_sys::slurm_free_conf;
@@ -52,9 +53,6 @@ const USERS: u32 = 1 << 1;
 
 /// `SLURMDB_JOB_FLAG_NOTSET`: no condition on how a job was started.
 const ANY_START: u8 = 1;
-
-/// `SLURM_NO_CHANGE_IN_DATA`.
-const NO_CHANGE: i32 = 1900;
 
 /// `SLURM_SUCCESS`, as C functions return it.
 const SUCCESS: c_int = 0;
@@ -292,7 +290,7 @@ impl Freed for c::slurmdb_stats_rec_t {
 
 fn unchanged_since<T>(since: i64, reply: CallResult<T>) -> CallResult<Option<T>> {
     match reply {
-        Err(CallError { errno: NO_CHANGE, .. }) if since != 0 => Ok(None),
+        Err(CallError { errno: errno::NO_CHANGE_IN_DATA, .. }) if since != 0 => Ok(None),
         reply => reply.map(Some),
     }
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 
-use slurm_snapshot::{DbdRollup, DbdStatistics, RpcType, RpcUser};
+use slurm_snapshot::{DbdRollup, DbdStatistics, RpcType, RpcUser, errno};
 use slurm_sys::{SLURMDB_ADMIN_SUPER_USER, slurmdb_rollup_stats_t, slurmdb_rpc_obj_t, slurmdb_stats_rec_t};
 
 use crate::accounting::{accounting_conf, has_level};
@@ -14,9 +14,6 @@ use crate::values::moment;
 
 /// Indices of arrays: `DBD_ROLLUP_HOUR` and so on.
 const PERIODS: [&str; 3] = ["hour", "day", "month"];
-
-/// `ESLURM_ACCESS_DENIED`
-const ACCESS_DENIED: i32 = 2002;
 
 /// More users than ever ask one slurmdbd between two starts.
 const MOST_USERS: usize = 65_536;
@@ -28,7 +25,7 @@ pub(crate) fn load(libslurm: &mut Libslurm, users: bool) -> CallResult<DbdStatis
     // The refusal is not left to slurmdbd, because libslurm's plugin of 26.05 ends the process over it: it looks for a
     // function that libslurm does not export.
     if !has_level(&connection, &own, SLURMDB_ADMIN_SUPER_USER)? {
-        return Err(CallError::new("slurmdb_get_stats", ACCESS_DENIED));
+        return Err(CallError::new("slurmdb_get_stats", errno::ACCESS_DENIED));
     }
     Ok(from_reply(connection.statistics()?.get(), &own.cluster, users))
 }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
-use slurm_snapshot::{Ahead, Behind};
+use slurm_snapshot::{Ahead, Behind, errno};
 
 use crate::calls::{CallError, CallResult, Libslurm, ListedControllers};
 use crate::conf;
@@ -19,9 +19,6 @@ use crate::values::lossy;
 
 /// How long connecting to a controller's port may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// `SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR`.
-const CONNECTION_ERROR: i32 = 1800;
 
 /// SlurmctldHost, and everything else in libslurm's own configuration that leads to a controller.
 #[derive(Debug, Default)]
@@ -76,11 +73,14 @@ impl OwnHost {
         // libslurm retries a closed port for MessageTimeout, sleeping a second in between. The port is not checked
         // before each call, because slurmctld logs a line for a connection on which nothing arrives.
         if !self.has_answered && !connect(&address, port).any(|stream| stream.is_ok()) {
-            return Err(CallError::new("SlurmctldHost", CONNECTION_ERROR));
+            return Err(CallError::new("SlurmctldHost", errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR));
         }
         // Otherwise libslurm would ask every controller.
         let listed = libslurm.list_only(index);
-        self.listed = Some(listed.ok_or_else(|| CallError::new("SlurmctldHost", CONNECTION_ERROR))?);
+        self.listed =
+            Some(listed.ok_or_else(|| {
+                CallError::new("SlurmctldHost", errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR)
+            })?);
         Ok(())
     }
 

@@ -10,7 +10,9 @@ use std::io::{self, Read, Write};
 use std::time::Instant;
 
 use reader_process::{converse, log, micros, stamped};
-use slurm_snapshot::{Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Statistics};
+use slurm_snapshot::{
+    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Statistics, errno,
+};
 
 use crate::advice::advice;
 use crate::calls::CallError;
@@ -18,9 +20,6 @@ use crate::conf_cache::ConfCache;
 use crate::rpcs::Rpcs;
 use crate::version;
 use reader_process::names::{self, UserNames, rpc_user};
-
-/// `ESLURM_IN_STANDBY_MODE`
-const IN_STANDBY_MODE: i32 = 2027;
 
 /// Serves requests until `input` ends.
 ///
@@ -102,7 +101,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
                 reading.reply = Some(Reply::Associations(Box::default()));
             }
             _ => match self.rpcs.load(&Request { options, ..request.clone() }, &mut reading) {
-                Err(CallError { errno: IN_STANDBY_MODE, .. })
+                Err(CallError { errno: errno::IN_STANDBY_MODE, .. })
                     if options.follow && kind == ReplyKind::Statistics =>
                 {
                     reading.reply = Some(Reply::Standby);

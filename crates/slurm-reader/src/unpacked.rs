@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::iter;
 use std::ops::Deref;
 
+use slurm_snapshot::{MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS};
 use slurm_sys as c;
 
 use crate::long_double::LongDouble;
@@ -107,27 +108,25 @@ macro_rules! count {
 
 followed! {
     c::stats_info_response_msg_t {
-        /// slurmctld packs one number, and then the columns of one table up to that row (proc_req.c). It counts 100 types
-        /// of messages and 200 users. From 24.05 to 25.11.6 it sends garbage after a full table of users.
-        array(rpc_type_size, 100) rpc_type_id: u16, rpc_type_cnt: u32, rpc_type_time: u64;
+        /// slurmctld packs one number, and then the columns of one table up to that row (proc_req.c).
+        array(rpc_type_size, MOST_RPC_TYPES) rpc_type_id: u16, rpc_type_cnt: u32, rpc_type_time: u64;
         /// The same, if `rpc_queue_enabled`; otherwise they stay NULL.
         #[cfg(slurm_ge_2405)]
-        array(rpc_type_size, 100) rpc_type_queued: u16, rpc_type_dropped: u64, rpc_type_cycle_last: u16,
+        array(rpc_type_size, MOST_RPC_TYPES) rpc_type_queued: u16, rpc_type_dropped: u64, rpc_type_cycle_last: u16,
             rpc_type_cycle_max: u16;
         /// As for message types.
-        array(rpc_user_size, 200) rpc_user_id: u32, rpc_user_cnt: u32, rpc_user_time: u64;
-        /// Both are unpacked with a count, and libslurm refuses the reply if the counts differ. slurmctld packs at most
-        /// 100 of these (MAX_RPC_PACK_CNT), and 25 of the next (DUMP_RPC_COUNT).
-        array(rpc_queue_type_count, 100) rpc_queue_type_id: u32, rpc_queue_count: u32;
+        array(rpc_user_size, MOST_RPC_USERS) rpc_user_id: u32, rpc_user_cnt: u32, rpc_user_time: u64;
+        /// Both are unpacked with a count, and libslurm refuses the reply if the counts differ.
+        array(rpc_queue_type_count, MOST_PENDING_RPCS) rpc_queue_type_id: u32, rpc_queue_count: u32;
         /// The same.
-        array(rpc_dump_count, 100) rpc_dump_types: u32;
-        texts(rpc_dump_count, 100) rpc_dump_hostlist;
-        /// Unpacked together with its count: 6 in 26.05.
+        array(rpc_dump_count, MOST_PENDING_RPCS) rpc_dump_types: u32;
+        texts(rpc_dump_count, MOST_PENDING_RPCS) rpc_dump_hostlist;
+        /// Unpacked together with its count.
         #[cfg(slurm_ge_2311)]
-        array(schedule_exit_cnt, 100) schedule_exit: u32;
+        array(schedule_exit_cnt, slurm_snapshot::MOST_EXIT_REASONS) schedule_exit: u32;
         /// The same.
         #[cfg(slurm_ge_2311)]
-        array(bf_exit_cnt, 100) bf_exit: u32;
+        array(bf_exit_cnt, slurm_snapshot::MOST_EXIT_REASONS) bf_exit: u32;
     }
     c::slurm_conf_t {
         text() accounting_storage_type, cluster_name;

@@ -25,9 +25,6 @@ pub const FINAL_STATES: [(u32, &str); 10] = [
 /// The state of a part of a job that ended because the job changed its size: a row of its own, and no job.
 pub const RESIZING: u32 = 0x2000;
 
-/// `ESLURM_DB_QUERY_TOO_WIDE`: the requested time is longer than slurmdbd.conf's MaxQueryTimeRange, and the user is no operator.
-pub const DB_QUERY_TOO_WIDE: i32 = 7007;
-
 /// The jobs that ended in the requested time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

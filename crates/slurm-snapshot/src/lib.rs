@@ -34,6 +34,8 @@ mod associations;
 mod dbd_rpc;
 mod dbd_statistics;
 mod endpoint;
+#[expect(missing_docs, reason = "the names are those of slurm_errno.h")]
+pub mod errno;
 mod exit;
 mod finished;
 pub mod gres;

@@ -14,26 +14,9 @@ use crate::release::Release;
 use crate::replies::{Reply, ReplyKind, ReplyOptions};
 use crate::statistics::Statistics;
 
-/// The version of this line format. A daemon refuses a reader with another version. A recording has no version: a line with a
-/// member that this version does not have is refused.
-///
-/// 2: the requests for the cluster itself; readings with `uptime`, `reply` and `visibility`, and users with
-/// `looking_up`.
-/// 3: requests with `options` in a table.
-/// 4: finished jobs, with `until` in their request; slurmdbd's statistics.
-/// 5: the option `follow`, and its two replies.
-/// 6: submission times of finished jobs, the option `steps`, and requests for the CPU time of `jobs`.
-/// 7: requests for finished jobs with the end of a `known` row, and answers that are `unproved`.
-/// 8: jobs by account with `has_started`, users too; reservations that float.
-/// 9: several `known` rows, and answers with `empty_since`.
-/// 10: finished jobs and the figures of associations as arrays.
-/// 11: without `parts_packed`, `base_states`, `reason_time` of a row, `default` and `hidden` of a partition, and `parent`.
-/// 12: without jobs by flag, the number of reservations, the words and the reason of a node's row, a controller's host,
-/// `max_server_threads` and `api_version`; the shares of an association as a number; a QOS like an account, by its text in lower case.
-/// 13: jobs by account and QOS as rows with a rest, by the names that are `kept`.
-/// 14: jobs by state as those shown and those unfinished, and started since a time of their own; use that
-/// associations may lack.
-pub const PROTOCOL: u32 = 14;
+/// The version of this line format: one more in a release with another format than the last one. A daemon refuses a
+/// reader with another version. A recording has no version: a line with an unknown member is refused.
+pub const PROTOCOL: u32 = 1;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;

@@ -126,13 +126,22 @@ pub struct Means {
     pub bf_table_size: Option<u64>,
 }
 
+/// slurmctld counts this many types of messages.
+pub const MOST_RPC_TYPES: usize = 100;
+/// And this many users. From 24.05 to 25.11.6 it sends garbage after a full table of users.
+pub const MOST_RPC_USERS: usize = 200;
+/// It packs this many (MAX_RPC_PACK_CNT), and 25 with their nodes (DUMP_RPC_COUNT).
+pub const MOST_PENDING_RPCS: usize = 100;
+/// There are 6 in 26.05.
+pub const MOST_EXIT_REASONS: usize = 100;
+
 /// slurmctld's RPC tables. They are not reset at midnight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RpcTables {
-    /// By message type, at most 100, in slurmctld's order.
+    /// By message type, in slurmctld's order.
     pub types: Vec<RpcType>,
-    /// By user, at most 200, in slurmctld's order.
+    /// By user, in slurmctld's order.
     pub users: Vec<RpcUser>,
     /// Messages to nodes that wait for an agent, by message type; `None` if slurmrestd does not report them.
     pub pending: Option<Vec<PendingRpc>>,

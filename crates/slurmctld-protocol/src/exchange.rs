@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use slurm_snapshot::Statistics;
+use slurm_snapshot::{Statistics, errno};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -25,13 +25,6 @@ const CONNECT: u32 = 3;
 const REPLY: u32 = 10;
 const CHECK: u32 = 3;
 const ALL: u32 = 24;
-
-/// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`, `SLURMCTLD_COMMUNICATIONS_BACKOFF` and `_HARD_DROP`,
-/// `ESLURM_IN_STANDBY_MODE`.
-const AUTHENTICATION: u32 = 1007;
-const BACK_OFF: u32 = 1804;
-const HARD_DROP: u32 = 1805;
-const STANDBY: u32 = 2027;
 
 /// The time for a request to one controller.
 #[derive(Clone, Copy, Debug)]
@@ -205,13 +198,15 @@ fn refused(how: Refusal) -> NativeProblem {
 }
 
 fn of_code(code: u32) -> NativeProblem {
-    match code {
-        AUTHENTICATION => refused(Refusal::Code),
-        STANDBY => NativeProblem::new(Cause::Standby, "it is a backup controller that is not active"),
-        BACK_OFF | HARD_DROP => {
+    match i32::try_from(code).unwrap_or(errno::ERROR) {
+        errno::PROTOCOL_AUTHENTICATION_ERROR => refused(Refusal::Code),
+        errno::IN_STANDBY_MODE => {
+            NativeProblem::new(Cause::Standby, "it is a backup controller that is not active")
+        }
+        errno::CTLD_COMMUNICATIONS_BACKOFF | errno::CTLD_COMMUNICATIONS_HARD_DROP => {
             NativeProblem::new(Cause::Busy, "it answers that there are too many requests")
         }
         0 => NativeProblem::new(Cause::Reply, "it answers with success instead of statistics"),
-        code => NativeProblem::new(Cause::Code(code), "it answers with an error"),
+        _ => NativeProblem::new(Cause::Code(code), "it answers with an error"),
     }
 }

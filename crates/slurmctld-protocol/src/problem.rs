@@ -3,7 +3,7 @@
 //! Errors have the numbers that libslurm gives them, so that both readers' failures are understood alike. Nothing that a
 //! peer has sent is repeated, but numbers and munged's own texts.
 
-use slurm_snapshot::Stage;
+use slurm_snapshot::{Stage, errno};
 
 /// What to do about a missing libslurm. Debian's and Ubuntu's slurm-client does not bring it.
 pub const INSTALL_LIBSLURM: &str = "Install libslurm, and the reader for it if that is missing. Debian, Ubuntu: apt-get install \
@@ -67,18 +67,17 @@ impl NativeProblem {
     pub(crate) fn errno(&self) -> i32 {
         match self.cause {
             Cause::Conf | Cause::Unsupported => 0,
-            // SLURM_PROTOCOL_AUTHENTICATION_ERROR
-            Cause::NoCredential | Cause::CredentialTimeout | Cause::Refused(_) | Cause::Imposter => 1007,
-            // SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR
-            Cause::Name | Cause::Connect | Cause::ConnectTimeout => 1800,
-            // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
-            Cause::Silent => 5004,
-            Cause::Standby => 2027,
-            // SLURMCTLD_COMMUNICATIONS_BACKOFF
-            Cause::Busy => 1804,
-            Cause::Code(code) => i32::try_from(code).unwrap_or(-1),
-            // ESLURM_PROTOCOL_INCOMPLETE_PACKET
-            Cause::Reply => 5003,
+            Cause::NoCredential | Cause::CredentialTimeout | Cause::Refused(_) | Cause::Imposter => {
+                errno::PROTOCOL_AUTHENTICATION_ERROR
+            }
+            Cause::Name | Cause::Connect | Cause::ConnectTimeout => {
+                errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR
+            }
+            Cause::Silent => errno::PROTOCOL_SOCKET_IMPL_TIMEOUT,
+            Cause::Standby => errno::IN_STANDBY_MODE,
+            Cause::Busy => errno::CTLD_COMMUNICATIONS_BACKOFF,
+            Cause::Code(code) => i32::try_from(code).unwrap_or(errno::ERROR),
+            Cause::Reply => errno::PROTOCOL_INCOMPLETE_PACKET,
         }
     }
 

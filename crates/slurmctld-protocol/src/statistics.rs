@@ -1,12 +1,15 @@
 //! The statistics of every release, unpacked: one function with the three changes of their layout.
 //!
-//! Slurm's `_pack_stats_response_msg` is the authority. Tables have the limits of slurm-reader's, because 24.05 to 25.11.6 send
-//! garbage after a full table of users; what is beyond them is read over. Nothing may be missing at the end, or left.
+//! Slurm's `_pack_stats_response_msg` is the authority. What is beyond a table's limit is read over. Nothing may be missing
+//! at the end, or left.
 
 #[cfg(test)]
 mod tests;
 
-use slurm_snapshot::{DumpedRpcs, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};
+use slurm_snapshot::{
+    DumpedRpcs, MOST_EXIT_REASONS, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, PendingRpc, RpcQueue,
+    RpcTables, RpcType, RpcUser, Statistics,
+};
 
 use crate::pack::{Short, Unpack};
 
@@ -20,12 +23,6 @@ const WITH_EXITS: u16 = 40;
 const WITH_QUEUE: u16 = 41;
 /// 25.11: 64 bits for a sum, and no parts_packed.
 const WITH_WIDE_SUM: u16 = 44;
-
-/// As in slurm-reader's stats.rs and rpc.rs.
-const MAX_EXITS: usize = 100;
-const MAX_TYPES: usize = 100;
-const MAX_USERS: usize = 200;
-const MAX_PENDING: usize = 100;
 
 /// Unpacks a reply to a request with this number; its RPC tables only with `rpc`.
 pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, Short> {
@@ -95,11 +92,11 @@ fn moment(seconds: i64) -> Option<i64> {
 }
 
 fn exits(from: &mut Unpack<'_>, number: u16) -> Result<Option<Vec<u32>>, Short> {
-    (number >= WITH_EXITS).then(|| from.list(MAX_EXITS, Unpack::u32)).transpose()
+    (number >= WITH_EXITS).then(|| from.list(MOST_EXIT_REASONS, Unpack::u32)).transpose()
 }
 
 fn tables(from: &mut Unpack<'_>, number: u16) -> Result<(RpcTables, Option<bool>), Short> {
-    let size = limited(from.u32()?, MAX_TYPES);
+    let size = limited(from.u32()?, MOST_RPC_TYPES);
     let ids = from.list(size, Unpack::u16)?;
     let counts = from.list(size, Unpack::u32)?;
     let times = from.list(size, Unpack::u64)?;
@@ -108,7 +105,7 @@ fn tables(from: &mut Unpack<'_>, number: u16) -> Result<(RpcTables, Option<bool>
     let rows = ids.into_iter().zip(counts).zip(times);
     let types = rows.map(|((id, count), time)| RpcType { id, count, time, queue: queues.next() }).collect();
 
-    let size = limited(from.u32()?, MAX_USERS);
+    let size = limited(from.u32()?, MOST_RPC_USERS);
     let ids = from.list(size, Unpack::u32)?;
     let counts = from.list(size, Unpack::u32)?;
     let times = from.list(size, Unpack::u64)?;
@@ -126,7 +123,7 @@ fn pairs<'a, T, R>(
     each: fn(&mut Unpack<'a>) -> Result<T, Short>,
     row: fn((u32, T)) -> R,
 ) -> Result<Vec<R>, Short> {
-    let (ids, values) = (from.list(MAX_PENDING, Unpack::u32)?, from.list(MAX_PENDING, each)?);
+    let (ids, values) = (from.list(MOST_PENDING_RPCS, Unpack::u32)?, from.list(MOST_PENDING_RPCS, each)?);
     if ids.len() != values.len() {
         return Err(Short);
     }

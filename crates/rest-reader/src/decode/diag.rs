@@ -4,15 +4,13 @@
 //! slurmrestd's quotients are used only if their sum is absent. The mean table size is used only in v0.0.38, because after
 //! that it is the mean queue length.
 
-use slurm_snapshot::{DumpedRpcs, Means, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};
+use slurm_snapshot::{
+    DumpedRpcs, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, Means, PendingRpc, RpcQueue, RpcTables,
+    RpcType, RpcUser, Statistics,
+};
 
 use super::Payload;
 use super::item::Item;
-
-/// The most rows of slurmctld's tables, as in its own libslurm.
-const MAX_TYPES: usize = 100;
-const MAX_USERS: usize = 200;
-const MAX_PENDING: usize = 100;
 
 /// The last version in which `bf_table_size_mean` is a mean of table sizes.
 const LAST_TABLE_SIZE_MEAN: u32 = 38;
@@ -91,16 +89,16 @@ impl Payload for Diag {
         }
         let tables = &mut self.tables;
         match list {
-            TYPES => push(&mut tables.types, MAX_TYPES, rpc_type(item)?),
-            USERS => push(&mut tables.users, MAX_USERS, rpc_user(item, self.names)?),
+            TYPES => push(&mut tables.types, MOST_RPC_TYPES, rpc_type(item)?),
+            USERS => push(&mut tables.users, MOST_RPC_USERS, rpc_user(item, self.names)?),
             PENDING => {
                 push(
                     tables.pending.get_or_insert_default(),
-                    MAX_PENDING,
+                    MOST_PENDING_RPCS,
                     PendingRpc { id: item.needed("type_id")?, count: item.needed("count")? },
                 );
             }
-            DUMPED => push(&mut tables.dumped, MAX_PENDING, dumped(item)?),
+            DUMPED => push(&mut tables.dumped, MOST_PENDING_RPCS, dumped(item)?),
             _ => self.statistics = self.statistics_of(item)?,
         }
         Ok(())

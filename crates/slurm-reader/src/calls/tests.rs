@@ -114,14 +114,14 @@ fn a_hostile_reply_is_converted_and_freed_once() {
 fn unchanged_is_an_answer_only_where_a_moment_was_named() {
     let unchanged = |since| {
         let call = |_: &mut *mut StandIn<i32>| {
-            Errno::set_raw(NO_CHANGE);
+            Errno::set_raw(errno::NO_CHANGE_IN_DATA);
             -1
         };
         // SAFETY: leaves NULL.
         unchanged_since(since, unsafe { RawReply::receive("slurm_load_jobs", call) })
     };
     assert!(unchanged(5).unwrap().is_none());
-    assert_eq!(unchanged(0).map(drop).unwrap_err().errno, NO_CHANGE);
+    assert_eq!(unchanged(0).map(drop).unwrap_err().errno, errno::NO_CHANGE_IN_DATA);
 }
 
 #[test]

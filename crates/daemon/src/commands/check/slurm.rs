@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use slurm_snapshot::Reading;
+use slurm_snapshot::{Reading, errno};
 use slurmctld_protocol::{INSTALL_LIBSLURM, MUNGE_SOCKET, munge_socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -22,8 +22,6 @@ use crate::source::{NoReader, ReaderKind, ReaderMemory, Source, SourceError, con
 
 /// munged itself gives a silent client two seconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// SLURM_PROTOCOL_AUTHENTICATION_ERROR
-const NO_CREDENTIAL: i32 = 1007;
 const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
 
 /// Where it is set, libslurm uses this token instead of munge.
@@ -144,7 +142,9 @@ fn failed(error: &SourceError, kind: ReaderKind, conf: &SlurmConf, munge: &Munge
             vec![CheckLine::wrong(format!("slurmctld: {error}"), TOKEN_ADVICE)]
         }
         // The native reader knows more causes of it.
-        SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL && kind != ReaderKind::Native => {
+        SourceError::Refused(failure, _)
+            if failure.errno == errno::PROTOCOL_AUTHENTICATION_ERROR && kind != ReaderKind::Native =>
+        {
             let credentials = match munge {
                 Some(Ok(())) => CheckLine::wrong(
                     format!("munge: munged is running, but slurmctld rejects its credentials: {error}"),

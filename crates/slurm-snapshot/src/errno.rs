@@ -1,0 +1,16 @@
+//! Slurm's numbers of errors, by their names in slurm_errno.h without `SLURM` and `ESLURM`.
+
+/// Most often a reply that libslurm cannot unpack; slurmrestd of 22.05 gives it for any failure.
+pub const ERROR: i32 = -1;
+pub const PROTOCOL_AUTHENTICATION_ERROR: i32 = 1007;
+pub const CTLD_COMMUNICATIONS_CONNECTION_ERROR: i32 = 1800;
+pub const CTLD_COMMUNICATIONS_BACKOFF: i32 = 1804;
+pub const CTLD_COMMUNICATIONS_HARD_DROP: i32 = 1805;
+pub const NO_CHANGE_IN_DATA: i32 = 1900;
+pub const ACCESS_DENIED: i32 = 2002;
+pub const IN_STANDBY_MODE: i32 = 2027;
+pub const PROTOCOL_INCOMPLETE_PACKET: i32 = 5003;
+pub const PROTOCOL_SOCKET_IMPL_TIMEOUT: i32 = 5004;
+pub const DB_CONNECTION: i32 = 7000;
+/// The requested time is longer than slurmdbd.conf's MaxQueryTimeRange, and the user is no operator.
+pub const DB_QUERY_TOO_WIDE: i32 = 7007;
