@@ -23,6 +23,7 @@ loss::network::
 node_events::a_script
 one_thread::trace
 rest::figures::
+rest::inventive::
 status::ticks_that_carbon'
 
 AT_ONCE=${AT_ONCE:-8}

@@ -6,6 +6,7 @@ mod faults;
 mod figures;
 mod hostile;
 mod imitated;
+mod inventive;
 mod jobs;
 
 use std::io::{self, Read as _};
