@@ -1,4 +1,5 @@
-//! docs/development/promises.md: every promise of README.md, docs/losses.md and docs/operations.md has a guard, and every guard exists.
+//! promises.txt: every promise of README.md, docs/losses.md and docs/operations.md has a guard, and
+//! every guard exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +40,7 @@ struct Entry {
 }
 
 fn entries() -> Vec<Entry> {
-    let index = fs::read_to_string(top().join("docs/development/promises.md")).unwrap();
+    let index = fs::read_to_string(top().join("tests/live/documentation/promises.txt")).unwrap();
     let mut entries: Vec<Entry> = Vec::new();
     let mut section = String::new();
     for line in index.lines() {
@@ -49,6 +50,8 @@ fn entries() -> Vec<Entry> {
             entries.push(Entry { section: section.clone(), text: flat(text), guards: Vec::new() });
         } else if let Some(guard) = line.strip_prefix("  - ") {
             entries.last_mut().expect("a promise above its guard").guards.push(guard.to_owned());
+        } else {
+            assert!(line.is_empty() || line.starts_with("# "), "promises.txt: neither: {line:?}");
         }
     }
     entries
@@ -95,7 +98,7 @@ fn every_promise_has_a_guard_and_every_guard_exists() {
             if silent.contains(listed.as_str()) {
                 used.insert(listed);
             } else {
-                problems.push(format!("{place}: no promise in docs/development/promises.md for {what:?}"));
+                problems.push(format!("{place}: no promise in promises.txt for {what:?}"));
             }
         };
         for (heading, body) in sections(&text) {
