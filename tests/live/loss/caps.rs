@@ -2,8 +2,9 @@
 //! points.
 
 use std::collections::BTreeSet;
+use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::{Folder, Manner, Sink, Stage, destination};
 
@@ -17,6 +18,7 @@ fn an_outage_longer_than_the_caps() {
     side_by_side(&[
         ("max_bytes of the file", || full(true)),
         ("max_bytes in memory", || full(false)),
+        ("max_bytes, lowered by a reload", lowered),
         ("max_age", old),
         ("max_bytes, over two runs", full_and_killed),
         ("max_age and a recording of three days", recording_of_days),
@@ -26,6 +28,10 @@ fn an_outage_longer_than_the_caps() {
 /// A daemon without Carbon, with ticks of 130 KB, so that a file of the smallest size is full after 25: paths of the greatest legal
 /// length, and the figures of six more destinations, which accept everything.
 fn small(on_disk: bool) -> Result<(Stage, Vec<Sink>)> {
+    small_of(on_disk, "4MiB", 32)
+}
+
+fn small_of(on_disk: bool, max_bytes: &str, ticks: usize) -> Result<(Stage, Vec<Sink>)> {
     let mut stage = Stage::new(&Options::default())?;
     stage.carbon.process.stop()?;
     stage.plan.top = format!("prefix = \"{}\"\n", LONG.map(|word| word.repeat(47)).join("."));
@@ -33,16 +39,28 @@ fn small(on_disk: bool) -> Result<(Stage, Vec<Sink>)> {
     for (sink, name) in sinks.iter().zip(["u", "v", "w", "x", "y", "z"]) {
         stage.plan.destinations += &destination(name, &sink.address());
     }
-    stage.plan.queue = "max_bytes = \"4MiB\"\n".to_owned();
+    stage.plan.queue = format!("max_bytes = \"{max_bytes}\"\n");
     stage.plan.dir = stage.plan.dir.filter(|_| on_disk);
     stage.configure()?;
     stage.daemon.spawn()?;
-    stage.ticks(32)?;
+    stage.ticks(ticks)?;
     Ok((stage, sinks))
 }
 
 fn full(on_disk: bool) -> Result<String> {
     let (stage, _sinks) = small(on_disk)?;
+    oldest_are_missing(stage, "points_dropped_full", 0.0)
+}
+
+/// All of them went: the file's parts were as large as the lower limit.
+fn lowered() -> Result<String> {
+    let (mut stage, _sinks) = small_of(true, "64MiB", 36)?;
+    stage.plan.queue = "max_bytes = \"4MiB\"\n".to_owned();
+    stage.reload()?;
+    stage.ticks(2)?;
+    let kept = fs::read_dir(stage.plan.dir.clone().context("no folder")?)?;
+    let kept: u64 = kept.flatten().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+    ensure!(kept > 3 << 20, "{kept} bytes were kept");
     oldest_are_missing(stage, "points_dropped_full", 0.0)
 }
 

@@ -16,10 +16,12 @@ use super::folder::{self, Named};
 use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
 use crate::clock::Moment;
+use crate::queue::LEAST_FILE_BYTES;
 use carbon_wire::{Frame, points};
 
-/// The largest size of a segment, except for one with a single larger batch.
-const MOST_SEGMENT: u64 = 4 << 20;
+/// The largest size of a segment, except for one with a single larger batch. It fits every `max_bytes`: a lower one still
+/// removes whole segments.
+const MOST_SEGMENT: u64 = LEAST_FILE_BYTES / 8;
 
 #[derive(Clone, Debug)]
 pub(super) struct LogEntry {

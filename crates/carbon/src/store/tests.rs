@@ -341,6 +341,23 @@ fn max_bytes_takes_the_oldest_segment_and_its_batches_are_told() {
     assert!(restored.lost.is_empty(), "evicted, not damaged");
 }
 
+/// The segments were as large as the lower limit, and all of them went.
+#[test]
+fn a_lower_max_bytes_keeps_the_newest_that_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut log, _) = open_at(dir.path(), 256 << 20);
+    for id in 1..=1000 {
+        assert_eq!(log.commit(&large(id)).unwrap(), [0; 0]);
+    }
+    let (before, max_bytes) = (log.bytes(), 4 << 20);
+    assert!(before > 15 << 19, "{before}");
+    let gone = log.commit(&Changes { max_bytes: Some(max_bytes), ..large(1001) }).unwrap();
+    let bytes: u64 = segments(dir.path()).into_iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    assert!((max_bytes * 3 / 4..=max_bytes).contains(&bytes), "{bytes}");
+    let (_, restored) = open_at(dir.path(), max_bytes);
+    assert!(restored.batches.into_keys().eq(gone.len() as u64 + 1..=1001));
+}
+
 #[tokio::test]
 async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
     let (dir, max_bytes) = (tempfile::tempdir().unwrap(), 4 << 20);
