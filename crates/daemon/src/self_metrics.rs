@@ -197,14 +197,14 @@ impl SelfMetrics {
     ) {
         let mut paths = NamedPaths::default();
         let mut points = Points::new(prefix, batch, &mut paths);
-        let host = || Name::of(host);
+        let host = || Name::new(host);
         points.push(&DAEMON, [host()], self);
         points.push(&QUEUE, [host()], queue);
         for (name, health) in destinations {
-            points.push(&DESTINATION, [host(), Name::of(name)], health);
+            points.push(&DESTINATION, [host(), Name::new(name)], health);
         }
         for (kind, counters) in replies {
-            points.push(&REPLY, [host(), Name::of(kind.name())], &counters);
+            points.push(&REPLY, [host(), Name::new(kind.name())], &counters);
         }
     }
 }

@@ -201,7 +201,7 @@ impl Survey {
                     state.failure.as_ref().map(|failure| format!("no {}: {failure}", kind.name()))
                 };
                 let failures = self.states.iter().filter_map(failure).collect();
-                return (RoundResult { timestamp, ended: timestamp, asked: needs, replies }, failures);
+                return (RoundResult { timestamp, ended: timestamp, requested: needs, replies }, failures);
             }
             let outcome = self.source.outcome().await;
             done = self.answered(outcome, clock::now());
@@ -246,7 +246,7 @@ impl Survey {
             self.state(*kind).kept = Some(Arc::clone(reading));
         }
         let ended = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        RoundResult { timestamp: round.timestamp, ended, asked: self.needs.clone(), replies }
+        RoundResult { timestamp: round.timestamp, ended, requested: self.needs.clone(), replies }
     }
 
     fn state(&mut self, kind: ReplyKind) -> &mut ReplyState {

@@ -197,7 +197,7 @@ mod tests {
     }
 
     /// (name, still being looked up) of user `id` in the next reading.
-    fn read(names: &mut UserNames, id: u32, now: Instant) -> (Option<String>, bool) {
+    fn next_name(names: &mut UserNames, id: u32, now: Instant) -> (Option<String>, bool) {
         let mut users = [row(id)];
         names.give_names(users.iter_mut().map(rpc_user), now);
         let [user] = users;
@@ -210,7 +210,7 @@ mod tests {
         while begin.elapsed() < Duration::from_secs(10) {
             names.receive(Duration::ZERO, now);
             if names.pending == 0 {
-                return read(names, id, now).0;
+                return next_name(names, id, now).0;
             }
             thread::yield_now();
         }
@@ -243,7 +243,7 @@ mod tests {
         let now = Instant::now();
         let timed = |names: &mut UserNames, id| {
             let begin = Instant::now();
-            (read(names, id, now), begin.elapsed())
+            (next_name(names, id, now), begin.elapsed())
         };
         let (first, took) = timed(&mut names, 7);
         assert_eq!(first, (None, true), "not asked for long enough is not: no such user");
@@ -255,7 +255,7 @@ mod tests {
         }
         SLOW.let_go();
         assert_eq!(settled(&mut names, 7, now).as_deref(), Some("ann"));
-        assert_eq!(read(&mut names, 7, now), (Some("ann".into()), false));
+        assert_eq!(next_name(&mut names, 7, now), (Some("ann".into()), false));
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
         let mut now = Instant::now();
         let mut after = |names: &mut UserNames, more: Duration| {
             now += more;
-            read(names, 7, now);
+            next_name(names, 7, now);
             settled(names, 7, now)
         };
         assert_eq!(after(&mut names, Duration::ZERO), None);
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_user_of_whom_nobody_could_be_asked_is_not_one_without_a_name() {
         let mut names = UserNames::new(|_| Err(Errno::EAGAIN));
-        assert_eq!(read(&mut names, 7, Instant::now()), (None, true));
+        assert_eq!(next_name(&mut names, 7, Instant::now()), (None, true));
     }
 
     #[test]

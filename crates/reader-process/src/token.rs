@@ -42,7 +42,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// It cannot be read, or has no token.
-    pub fn read(&mut self) -> Result<bool, String> {
+    pub fn read_again(&mut self) -> Result<bool, String> {
         let wrong = |what: &dyn fmt::Display| format!("{}: {what}", self.path.display());
         let (text, metadata) = open(&self.path).map_err(|error| wrong(&error))?;
         let text = text.trim();
@@ -135,7 +135,7 @@ mod tests {
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert_eq!(
-            TokenFile::new(path.clone()).read().unwrap_err(),
+            TokenFile::new(path.clone()).read_again().unwrap_err(),
             format!("{}: not a regular file", path.display())
         );
     }
@@ -145,13 +145,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let mut file = TokenFile::new(path.clone());
-        let missing = file.read().unwrap_err();
+        let missing = file.read_again().unwrap_err();
         assert!(missing.starts_with(&path.display().to_string()), "{missing}");
         fs::write(&path, format!("SLURM_JWT={ALICE}\n")).unwrap();
-        file.read().unwrap();
+        file.read_again().unwrap();
         assert_eq!(file.secret(), Some(ALICE));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        file.read().unwrap();
+        file.read_again().unwrap();
         assert!(file.claims.exposed && !file.claims.writable && file.claims.user.as_deref() == Some("alice"));
         for (file_mode, folder_mode, writable) in [
             (0o600, 0o755, false),
@@ -162,20 +162,20 @@ mod tests {
         ] {
             fs::set_permissions(&path, fs::Permissions::from_mode(file_mode)).unwrap();
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(folder_mode)).unwrap();
-            file.read().unwrap();
+            file.read_again().unwrap();
             assert_eq!(file.claims.writable, writable, "{file_mode:o} {folder_mode:o}");
         }
         assert!(!format!("{file:?}").contains("eyJ"));
-        assert!(!file.read().unwrap(), "the same token");
+        assert!(!file.read_again().unwrap(), "the same token");
         let other = folder.path().join("other");
         fs::write(&other, "opaque").unwrap();
         fs::set_permissions(&other, fs::Permissions::from_mode(0o640)).unwrap();
         fs::rename(&other, &path).unwrap();
-        file.read().unwrap();
+        file.read_again().unwrap();
         assert_eq!((file.secret(), &file.claims), (Some("opaque"), &Token::default()));
         for text in ["", "\n", "two words", "a\nb"] {
             fs::write(&path, text).unwrap();
-            assert!(file.read().is_err(), "{text:?}");
+            assert!(file.read_again().is_err(), "{text:?}");
             assert_eq!(file.secret(), None);
         }
     }

@@ -91,7 +91,7 @@ impl Api {
 
     /// Reads the token, if there is one. Returns whether it is another than before.
     fn read_token(&mut self) -> Result<bool, RestProblem> {
-        let is_another = self.token.as_mut().map_or(Ok(false), TokenFile::read);
+        let is_another = self.token.as_mut().map_or(Ok(false), TokenFile::read_again);
         is_another.map_err(|text| RestProblem::new(Stage::TokenFile, text))
     }
 
@@ -135,7 +135,7 @@ impl Api {
         let result = {
             let mut answer = self.http.get(url, &headers, limit)?;
             match answer.status {
-                StatusCode::OK => match decode::read(&mut answer, payload) {
+                StatusCode::OK => match decode::read_answer(&mut answer, payload) {
                     Ok(Envelope { error: Some(errno), .. }) => Err(explain(errno, "slurmrestd answers 200")),
                     Ok(envelope) => Ok(Some(envelope)),
                     Err(error) => Err(answer.problem.take().unwrap_or_else(|| {

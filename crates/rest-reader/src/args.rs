@@ -69,17 +69,17 @@ fn user_name(text: &str) -> Result<String, &'static str> {
 mod tests {
     use super::*;
 
-    fn of(arguments: &[&str]) -> Result<ReaderMode<RestArguments>, String> {
+    fn parse_words(arguments: &[&str]) -> Result<ReaderMode<RestArguments>, String> {
         parse(Parser::from_args(arguments)).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_token_goes_to_another_host_in_the_clear_only_where_that_is_asked_for() {
         let exposed = ["--rest", "http://192.0.2.1", "--token-file", "/t"];
-        assert!(of(&exposed).unwrap_err().contains("in the clear"));
-        assert!(of(&[&exposed[..], &["--insecure"]].concat()).is_ok());
-        assert!(of(&["--rest", "http://127.0.0.1", "--token-file", "/t"]).is_ok());
-        assert!(of(&["--rest", "https://192.0.2.1", "--token-file", "/t"]).is_ok());
+        assert!(parse_words(&exposed).unwrap_err().contains("in the clear"));
+        assert!(parse_words(&[&exposed[..], &["--insecure"]].concat()).is_ok());
+        assert!(parse_words(&["--rest", "http://127.0.0.1", "--token-file", "/t"]).is_ok());
+        assert!(parse_words(&["--rest", "https://192.0.2.1", "--token-file", "/t"]).is_ok());
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
             (&["--timeout", "0"], "--timeout needs seconds"),
             (&["--user", "a\r\nb"], "--user needs"),
         ] {
-            let error = of(arguments).unwrap_err();
+            let error = parse_words(arguments).unwrap_err();
             assert!(error.contains(said), "{arguments:?}: {error}");
         }
     }

@@ -53,7 +53,7 @@ pub(crate) trait Payload {
 
     /// The end of an answer without errors. `last_update` is when slurmctld last changed the list, 0 if the answer does
     /// not say.
-    fn end(&mut self, _last_update: i64) -> Result<(), String> {
+    fn end_answer(&mut self, _last_update: i64) -> Result<(), String> {
         Ok(())
     }
 }
@@ -77,7 +77,7 @@ pub(crate) struct Meta {
 }
 
 /// Reads a whole answer.
-pub(crate) fn read<T: Payload>(body: impl Read, payload: T) -> serde_json::Result<Envelope<T>> {
+pub(crate) fn read_answer<T: Payload>(body: impl Read, payload: T) -> serde_json::Result<Envelope<T>> {
     let body = BufReader::with_capacity(8 << 10, Lossy::new(body));
     let mut json = serde_json::Deserializer::from_reader(body);
     let envelope = json.deserialize_map(Document(payload))?;
@@ -113,15 +113,15 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
                 return Err(Error::custom(format_args!("the response contains no {}", T::NAME)));
             }
             let last_update = head.moment("last_update").map_err(Error::custom)?.unwrap_or(0);
-            payload.end(last_update).map_err(Error::custom)?;
+            payload.end_answer(last_update).map_err(Error::custom)?;
         }
-        let meta = head.object("meta").and_then(Meta::read).map_err(Error::custom)?;
+        let meta = head.object("meta").and_then(Meta::from_item).map_err(Error::custom)?;
         Ok(Envelope { meta, error: errors.first, payload })
     }
 }
 
 impl Meta {
-    fn read(meta: Item<'_>) -> Result<Self, String> {
+    fn from_item(meta: Item<'_>) -> Result<Self, String> {
         // 22.05 writes it with a capital letter.
         let slurm = meta.object(if meta.has("slurm") { "slurm" } else { "Slurm" })?;
         Ok(Self {

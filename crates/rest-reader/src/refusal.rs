@@ -20,7 +20,7 @@ pub(crate) fn refused(
     is_socket: bool,
 ) -> RestProblem {
     let number = status.as_u16();
-    let errno = decode::read(body, ()).ok().and_then(|envelope| envelope.error);
+    let errno = decode::read_answer(body, ()).ok().and_then(|envelope| envelope.error);
     let contains = |word: &[u8]| body.windows(word.len()).any(|part| part == word);
     let status_line = format!("slurmrestd answers {number}");
     if status.is_redirection() {
@@ -131,7 +131,7 @@ mod tests {
                     let status = StatusCode::from_u16(status).unwrap();
                     texts.push(refused(status, body.as_bytes(), Duration::ZERO, true, false).text);
                 }
-                match decode::read(body.as_bytes(), decode::diag::Diag::new(42, true, true)) {
+                match decode::read_answer(body.as_bytes(), decode::diag::Diag::new(42, true, true)) {
                     Ok(Envelope { error: Some(errno), .. }) => texts.push(explain(errno, "").text),
                     Ok(_) => panic!("{body} is no reading"),
                     Err(error) => texts.push(decode::complaint(&error)),

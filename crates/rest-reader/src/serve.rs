@@ -38,7 +38,7 @@ pub(crate) fn serve(settings: RestArguments, input: impl Read, output: impl Writ
 
 fn answer(api: &mut Api, request: &Request) -> Answer {
     let mut reading = Reading { id: request.id, ..Reading::default() };
-    let read = read(api, request, &mut reading);
+    let read = read_reply(api, request, &mut reading);
     let rest = api.rest();
     match read {
         Ok(()) => Answer::Reading(Box::new(stamped(Reading { rest: Some(rest), ..reading }))),
@@ -63,7 +63,7 @@ fn call(request: &Request) -> &'static str {
     }
 }
 
-fn read(api: &mut Api, request: &Request, reading: &mut Reading) -> Result<(), RestProblem> {
+fn read_reply(api: &mut Api, request: &Request, reading: &mut Reading) -> Result<(), RestProblem> {
     let options = request.options;
     let reply = match request.reply {
         ReplyKind::Statistics => {

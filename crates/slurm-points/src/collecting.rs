@@ -93,7 +93,7 @@ impl Collecting {
     }
 
     /// The points of a survey's round, of the collectors that it was for and whose slot was not over when it ended:
-    /// not of one that a reload has made since, to which what was not asked for would look like nothing.
+    /// not of one that a reload has made since, to which what was not requested would look like nothing.
     pub fn collect_survey(
         &mut self,
         due: DueCollectors,
@@ -101,11 +101,11 @@ impl Collecting {
         prefix: &str,
         batch: &mut Batch,
     ) {
-        let RoundResult { timestamp, ended, asked, replies } = done;
+        let RoundResult { timestamp, ended, requested, replies } = done;
         for running in &mut self.surveys {
-            let was_asked = running.needs().and(asked) == *asked;
+            let was_requested = running.needs().and(requested) == *requested;
             let in_time = *ended < timestamp.saturating_add(running.every.into());
-            if due.includes(running.every) && was_asked && in_time {
+            if due.includes(running.every) && was_requested && in_time {
                 running.collect(*timestamp, replies, prefix, batch);
                 let jobs = replies.get(ReplyKind::Jobs).filter(|_| running.name == ReplyKind::Jobs.name());
                 self.started_since = jobs.and_then(Reply::last_update).or(self.started_since);
@@ -116,16 +116,16 @@ impl Collecting {
 
     /// What a survey of this role must request, with its collectors and the number of seconds after which each is due.
     pub fn survey(&self, role: Role, due: DueCollectors) -> Vec<(Needs, u32)> {
-        let due = self.of(role).filter(|running| due.includes(running.every));
+        let due = self.surveys_of_role(role).filter(|running| due.includes(running.every));
         due.map(|running| (running.needs(), running.every)).collect()
     }
 
     /// What all collectors together need from this role's surveys; `None` if none takes part.
     pub fn needs(&self, role: Role) -> Option<Needs> {
-        self.of(role).map(Running::needs).reduce(|all, needs| all.and(&needs))
+        self.surveys_of_role(role).map(Running::needs).reduce(|all, needs| all.and(&needs))
     }
 
-    fn of(&self, role: Role) -> impl Iterator<Item = &Running<SurveyCollector>> {
+    fn surveys_of_role(&self, role: Role) -> impl Iterator<Item = &Running<SurveyCollector>> {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
@@ -140,7 +140,7 @@ impl Collecting {
         self.started_since = None;
     }
 
-    /// What each has to remember, if that has changed since it was asked last, by name.
+    /// What each has to remember, if that has changed since this was called last, by name.
     pub fn changed_memories(&mut self) -> impl Iterator<Item = (String, String)> + '_ {
         let ticks = self.ticks.iter_mut().flat_map(Running::changed_memories);
         ticks.chain(self.surveys.iter_mut().flat_map(Running::changed_memories))
@@ -287,7 +287,7 @@ mod tests {
         };
         let partition = Partition { name: "debug".to_owned(), states: tallies(), ..Partition::default() };
         let row = NodeRow { name: "n1".to_owned(), ..NodeRow::default() };
-        let mut replies = SurveyReplies::of(
+        let mut replies = SurveyReplies::with_only(
             ReplyKind::Licenses,
             Reply::Licenses(Licenses {
                 licenses: vec![
@@ -326,8 +326,8 @@ mod tests {
         let controller = |index| Controller { index, ..Controller::default() };
         replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
         let mut batch = Batch::new(60);
-        let asked = collecting.needs(Role::Surveys).unwrap();
-        let done = RoundResult { timestamp: 60, ended: 60, asked, replies };
+        let requested = collecting.needs(Role::Surveys).unwrap();
+        let done = RoundResult { timestamp: 60, ended: 60, requested, replies };
         collecting.collect_survey(DueCollectors::All, &done, "c", &mut batch);
         assert!(batch.points().any(|point| point.path().contains("qos.no_qos")));
         assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
@@ -339,10 +339,10 @@ mod tests {
         let collectors = Collectors::default().with("jobs", &[("accounts", Value::Names(9))]);
         let mut collecting = Collecting::start(30, &collectors, |_| None);
         let needs = collecting.needs(Role::Surveys).unwrap();
-        let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));
-        let mut points = |asked| {
+        let replies = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::default()));
+        let mut points = |requested| {
             let mut batch = Batch::new(60);
-            let done = RoundResult { timestamp: 60, ended: 61, asked, replies: replies.clone() };
+            let done = RoundResult { timestamp: 60, ended: 61, requested, replies: replies.clone() };
             collecting.collect_survey(DueCollectors::At(60), &done, "c", &mut batch);
             batch.points().len()
         };

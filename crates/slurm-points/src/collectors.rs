@@ -230,7 +230,7 @@ mod tests {
 
     pub(super) fn has_all(points: &[String], expected: &[&str]) {
         for point in expected {
-            assert!(points.iter().any(|its| its == point), "{point} is not in {points:#?}");
+            assert!(points.iter().any(|other| other == point), "{point} is not in {points:#?}");
         }
     }
 

@@ -57,7 +57,7 @@ impl Collectors {
     pub fn finished(&self, tick: u32) -> Option<(u32, FinishedSettings)> {
         let is_it = |collector: &Collector| matches!(collector.start, Start::Finished);
         let (_, settings) = self.enabled().find(|(collector, _)| is_it(collector))?;
-        Some((settings.interval(tick), FinishedSettings::of(settings)))
+        Some((settings.interval(tick), FinishedSettings::from_settings(settings)))
     }
 
     /// Whether the collector `name` has the same settings in both.

@@ -21,22 +21,22 @@ pub fn mean(sum: u64, count: u32) -> Option<u64> {
 
 /// sdiag's means: from the sums, or if those are not known, as slurmrestd reports them.
 pub fn means(s: &Statistics) -> Means {
-    let told = s.means.unwrap_or_default();
+    let reported = s.means.unwrap_or_default();
     // slurmrestd writes 0 where nothing was counted.
-    let of = |sum: Option<u64>, count, told: Option<u64>| match sum {
+    let mean_or_reported = |sum: Option<u64>, count, reported: Option<u64>| match sum {
         Some(sum) => mean(sum, count),
-        None => told.filter(|_| count > 0),
+        None => reported.filter(|_| count > 0),
     };
-    let main = |sum, told| of(sum, s.schedule_cycle_counter, told);
-    let bf = |sum, told| of(sum, s.bf_cycle_counter, told);
+    let main = |sum, reported| mean_or_reported(sum, s.schedule_cycle_counter, reported);
+    let bf = |sum, reported| mean_or_reported(sum, s.bf_cycle_counter, reported);
     Means {
-        schedule_cycle: main(s.schedule_cycle_sum, told.schedule_cycle),
-        schedule_depth: main(s.schedule_cycle_depth.map(u64::from), told.schedule_depth),
-        bf_cycle: bf(s.bf_cycle_sum, told.bf_cycle),
-        bf_depth: bf(s.bf_depth_sum.map(u64::from), told.bf_depth),
-        bf_depth_try: bf(s.bf_depth_try_sum.map(u64::from), told.bf_depth_try),
-        bf_queue_len: bf(s.bf_queue_len_sum.map(u64::from), told.bf_queue_len),
-        bf_table_size: bf(s.bf_table_size_sum.map(u64::from), told.bf_table_size),
+        schedule_cycle: main(s.schedule_cycle_sum, reported.schedule_cycle),
+        schedule_depth: main(s.schedule_cycle_depth.map(u64::from), reported.schedule_depth),
+        bf_cycle: bf(s.bf_cycle_sum, reported.bf_cycle),
+        bf_depth: bf(s.bf_depth_sum.map(u64::from), reported.bf_depth),
+        bf_depth_try: bf(s.bf_depth_try_sum.map(u64::from), reported.bf_depth_try),
+        bf_queue_len: bf(s.bf_queue_len_sum.map(u64::from), reported.bf_queue_len),
+        bf_table_size: bf(s.bf_table_size_sum.map(u64::from), reported.bf_table_size),
     }
 }
 
@@ -114,10 +114,10 @@ mod tests {
 
     #[test]
     fn a_quotient_of_slurmrestd_is_no_mean_of_no_cycles_and_never_instead_of_a_sum() {
-        let told =
+        let reported =
             Means { schedule_cycle: Some(0), bf_cycle: Some(7), bf_table_size: Some(33), ..Means::default() };
         let mut statistics = Statistics {
-            means: Some(told),
+            means: Some(reported),
             bf_cycle_counter: 6,
             bf_table_size_sum: Some(132),
             ..Statistics::default()
@@ -146,14 +146,14 @@ mod tests {
 
     #[test]
     fn an_array_is_one_entry_of_the_queue_and_many_tries() {
-        let of = |tried, bf_queue_len, bf_active| {
+        let coverage = |tried, bf_queue_len, bf_active| {
             let bf_last_depth_try = Some(tried);
             bf_coverage(&Statistics { bf_last_depth_try, bf_queue_len, bf_active, ..Statistics::default() })
         };
         // An array of 30 tasks, and two jobs.
-        assert_eq!(of(24, 3, 0), Some(8.0), "not cut to 1");
-        assert_eq!(of(1, 4, 0), Some(0.25));
-        assert_eq!((of(1, 4, 1), of(0, 0, 0)), (None, None));
+        assert_eq!(coverage(24, 3, 0), Some(8.0), "not cut to 1");
+        assert_eq!(coverage(1, 4, 0), Some(0.25));
+        assert_eq!((coverage(1, 4, 1), coverage(0, 0, 0)), (None, None));
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl<'a> Name<'a> {
     pub(crate) const OTHER: Self = Self::component("");
 
     /// For any name.
-    pub const fn of(text: &'a str) -> Self {
+    pub const fn new(text: &'a str) -> Self {
         Self { text, is_component: false }
     }
 

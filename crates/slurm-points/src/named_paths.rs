@@ -313,7 +313,7 @@ impl Points<'_> {
         let all: BTreeMap<&str, &T> =
             always.chain(words.iter().map(|(word, of)| (word.as_str(), of))).collect();
         for (word, of) in all {
-            self.push_word(level, names, Name::of(word), of);
+            self.push_word(level, names, Name::new(word), of);
         }
     }
 
@@ -327,7 +327,7 @@ impl Points<'_> {
         add: fn(&mut T, T),
     ) {
         for (word, of) in words {
-            if !self.push_word(level, names, Name::of(word), of) {
+            if !self.push_word(level, names, Name::new(word), of) {
                 add(&mut other, *of);
             }
         }
@@ -387,7 +387,7 @@ impl Points<'_> {
 
     /// Ends a round of a collector whose replies have come: what it had before is 0, if it is a word, and if its name has left,
     /// for the last time.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end_round(&mut self) {
         let Self { prefix, batch, paths } = self;
         let (now, round) = (paths.now, paths.round);
         let here: Vec<bool> = paths.sets.values().map(|set| paths.is_here(set)).collect();

@@ -200,7 +200,7 @@ impl WatchedNode {
     /// Takes what a reply says about it, and counts what has happened.
     fn update(&mut self, mark: &NodeMark, passed: Passed, counts: &mut EventCounts) {
         if let Some(outage) = self.outage {
-            counts.of(outage.now).node_seconds = passed.known;
+            counts.class_counts(outage.now).node_seconds = passed.known;
         }
         self.start(mark, counts);
         let said = service(mark.state);
@@ -223,7 +223,7 @@ impl WatchedNode {
     fn enter(&mut self, passed: Passed, counts: &mut EventCounts) {
         self.is_undecided = false;
         let Some(outage) = self.outage.take() else { return };
-        let class = counts.of(outage.worst);
+        let class = counts.class_counts(outage.worst);
         class.ended = 1;
         let Some(since) = outage.since.filter(|_| !passed.is_gap) else { return };
         let Ok(seconds) = u64::try_from(passed.now.saturating_sub(since)) else { return };
@@ -238,7 +238,7 @@ impl WatchedNode {
                 outage.now = class;
                 if class > outage.worst {
                     outage.worst = class;
-                    counts.of(class).reached = 1;
+                    counts.class_counts(class).reached = 1;
                 }
             }
             // It was out when it was first seen.
@@ -247,7 +247,7 @@ impl WatchedNode {
                 let since = (!passed.is_gap).then_some(passed.now);
                 self.outage = Some(Outage { since, worst: class, now: class });
                 counts.begun = 1;
-                counts.of(class).reached = 1;
+                counts.class_counts(class).reached = 1;
             }
         }
     }

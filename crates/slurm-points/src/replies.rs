@@ -67,9 +67,9 @@ impl SurveyReplies {
         let Some(reading) = self.reading(kind) else { return here };
         let written = reading.reply.as_ref().and_then(Reply::last_update).filter(|written| *written > 0);
         let Some(written) = written else { return here };
-        let asked = reading.time - Duration::from_micros(reading.elapsed).as_secs_f64();
-        let [asked, arrived] = [asked, reading.time].map(whole_seconds);
-        here.saturating_add(written).saturating_sub(written.clamp(asked.min(arrived), arrived))
+        let sent = reading.time - Duration::from_micros(reading.elapsed).as_secs_f64();
+        let [sent, arrived] = [sent, reading.time].map(whole_seconds);
+        here.saturating_add(written).saturating_sub(written.clamp(sent.min(arrived), arrived))
     }
 
     /// Adds a reply.
@@ -90,14 +90,14 @@ impl SurveyReplies {
     /// Drops replies of other clusters: when slurm.conf was replaced, one reader notices it before the other.
     pub fn only_of(mut self, cluster: Option<&str>) -> Self {
         self.0.retain(|_, reading| {
-            cluster.zip(reading.cluster.as_deref()).is_none_or(|(cluster, its)| cluster == its)
+            cluster.zip(reading.cluster.as_deref()).is_none_or(|(cluster, answering)| cluster == answering)
         });
         self
     }
 
     /// One reply, as if a round had no other.
     #[cfg(test)]
-    pub(crate) fn of(kind: ReplyKind, reply: Reply) -> Self {
+    pub(crate) fn with_only(kind: ReplyKind, reply: Reply) -> Self {
         let mut replies = Self::default();
         replies.add(kind, reply);
         replies
@@ -119,7 +119,7 @@ pub struct RoundResult {
     /// When it ended, Unix seconds.
     pub ended: i64,
     /// What was requested: a reload may have changed that since for the next round.
-    pub asked: Needs,
+    pub requested: Needs,
     /// What slurmctld has answered.
     pub replies: SurveyReplies,
 }

@@ -24,7 +24,7 @@ pub(crate) struct Growth {
 
 impl Growth {
     /// The growth of one table: its rows, and an interval without any calls.
-    fn of<'a, K>(
+    fn between_rows<'a, K>(
         growth: Option<&'a Self>,
         table: impl Fn(&'a Tables) -> &'a BTreeMap<K, Calls>,
     ) -> Option<(&'a BTreeMap<K, Calls>, RowGrowth)> {
@@ -97,7 +97,7 @@ impl RpcHistory {
         if !self.has_users {
             return;
         }
-        let grown = Growth::of(growth, |tables| &tables.users);
+        let grown = Growth::between_rows(growth, |tables| &tables.users);
         let none = grown.map(|(_, none)| none);
         let users: BTreeMap<u32, &RpcUser> = rows.iter().map(|user| (user.id, user)).collect();
         let seconds = none.map(|none| none.seconds);
@@ -146,7 +146,7 @@ pub(crate) fn push_types(
     growth: Option<&Growth>,
     points: &mut Points<'_>,
 ) {
-    let grown = Growth::of(growth, |tables| &tables.types);
+    let grown = Growth::between_rows(growth, |tables| &tables.types);
     let mut rows: BTreeMap<&str, CallsRow> = BTreeMap::new();
     for (id, calls) in &tables.types {
         let interval = grown.map(|(_, none)| none);
@@ -157,7 +157,7 @@ pub(crate) fn push_types(
         }
     }
     for (name, row) in rows {
-        points.push(levels.type_, [Name::of(name)], &row);
+        points.push(levels.type_, [Name::new(name)], &row);
     }
     let row = CallsRow {
         calls: Calls::sum(tables.types.values()),

@@ -42,26 +42,26 @@ pub fn parse(mut parser: Parser) -> Result<ReaderMode<Option<CString>>, lexopt::
 mod tests {
     use super::*;
 
-    fn of(arguments: &[&str]) -> Option<ReaderMode<Option<CString>>> {
+    fn parse_words(arguments: &[&str]) -> Option<ReaderMode<Option<CString>>> {
         parse(Parser::from_args(arguments)).ok()
     }
 
     #[test]
     fn a_slurm_conf_may_be_named() {
         let conf = Some(ReaderMode::Serve(Some(c"/etc/slurm/slurm.conf".to_owned())));
-        assert_eq!(of(&[]), Some(ReaderMode::Serve(None)));
-        assert_eq!(of(&["--conf", "/etc/slurm/slurm.conf"]), conf);
-        assert_eq!(of(&["--conf=/etc/slurm/slurm.conf"]), conf);
-        assert_eq!(of(&["--conf", "x", "--version"]), Some(ReaderMode::Version));
+        assert_eq!(parse_words(&[]), Some(ReaderMode::Serve(None)));
+        assert_eq!(parse_words(&["--conf", "/etc/slurm/slurm.conf"]), conf);
+        assert_eq!(parse_words(&["--conf=/etc/slurm/slurm.conf"]), conf);
+        assert_eq!(parse_words(&["--conf", "x", "--version"]), Some(ReaderMode::Version));
     }
 
     #[test]
     fn everything_else_is_refused() {
         for arguments in [&["--conf"][..], &["--conf", ""], &["--conf="], &["--conf", "a\0b"]] {
-            assert_eq!(of(arguments), None, "{arguments:?}");
+            assert_eq!(parse_words(arguments), None, "{arguments:?}");
         }
         for argument in ["-c", "--config", "slurm.conf", ""] {
-            assert_eq!(of(&[argument]), None, "{argument:?}");
+            assert_eq!(parse_words(&[argument]), None, "{argument:?}");
         }
     }
 }

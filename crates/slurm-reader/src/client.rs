@@ -38,11 +38,11 @@ pub struct Client {
 
 impl Rpcs for Client {
     fn begin_own(&mut self) -> CallResult<()> {
-        self.own.begin(&mut self.libslurm)
+        self.own.begin_own(&mut self.libslurm)
     }
 
     fn end_own(&mut self, has_answered: bool) {
-        self.own.end(&mut self.libslurm, has_answered);
+        self.own.end_own(&mut self.libslurm, has_answered);
     }
 
     fn own_cluster(&mut self) -> Option<String> {
@@ -112,10 +112,10 @@ impl Client {
 
     /// `None` if nothing has changed since the last reply, nor what is no change for slurmctld.
     fn jobs(&mut self, request: &Request) -> CallResult<Option<Reply>> {
-        let asked = Instant::now();
+        let sent = Instant::now();
         let since = request.since.filter(|_| self.none_waits).unwrap_or(0);
         let Some(reply) = self.libslurm.jobs(since)? else { return Ok(None) };
-        let jobs = jobs::from_reply(reply.get(), asked.elapsed(), request.options, request.kept.clone());
+        let jobs = jobs::from_reply(reply.get(), sent.elapsed(), request.options, request.kept.clone());
         drop(reply);
         give_memory_back();
         self.none_waits = jobs.waiting.submitted.is_none();

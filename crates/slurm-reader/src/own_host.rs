@@ -57,12 +57,12 @@ impl OwnHost {
         Ahead { behind, hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
     }
 
-    /// Until [`OwnHost::end`], only this host's own slurmctld is asked. A backup in standby answers at once with
+    /// Until [`OwnHost::end_own`], only this host's own slurmctld is asked. A backup in standby answers at once with
     /// `ESLURM_IN_STANDBY_MODE`.
     ///
     /// # Errors
     /// Nobody listens there, or this host is not in SlurmctldHost.
-    pub(crate) fn begin(&mut self, libslurm: &mut Libslurm) -> CallResult<()> {
+    pub(crate) fn begin_own(&mut self, libslurm: &mut Libslurm) -> CallResult<()> {
         let Controllers { hosts, port, .. } = controllers(libslurm);
         let own = own_index(&hosts).and_then(|own| usize::try_from(own).ok());
         let found = own.and_then(|index| Some((index, hosts.into_iter().nth(index)?)));
@@ -85,7 +85,7 @@ impl OwnHost {
     }
 
     /// From now on every controller may be asked again.
-    pub(crate) fn end(&mut self, libslurm: &mut Libslurm, has_answered: bool) {
+    pub(crate) fn end_own(&mut self, libslurm: &mut Libslurm, has_answered: bool) {
         self.has_answered = has_answered;
         if let Some(listed) = self.listed.take() {
             libslurm.list_all(listed);

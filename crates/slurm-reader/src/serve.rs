@@ -73,15 +73,15 @@ impl<R: Rpcs> ReaderServer<'_, R> {
     /// controllers as needed.
     fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
         if !request.options.follow || request.reply == ReplyKind::Controllers {
-            return self.read(request);
+            return self.read_reply(request);
         }
         self.rpcs.begin_own()?;
-        let read = self.read(request);
+        let read = self.read_reply(request);
         self.rpcs.end_own(read.as_ref().is_ok_and(|reading| reading.reply != Some(Reply::Standby)));
         read
     }
 
-    fn read(&mut self, request: &Request) -> Result<Reading, CallError> {
+    fn read_reply(&mut self, request: &Request) -> Result<Reading, CallError> {
         let (kind, mut options) = (request.reply, request.options);
         let visibility = self.conf_cache.visibility(self.rpcs, request)?;
         let is_hidden = visibility.as_ref().is_some_and(|visibility| kind.row().is_hidden(visibility));

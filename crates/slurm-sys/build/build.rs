@@ -30,7 +30,7 @@ fn build() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo has set no OUT_DIR")?);
     let slurm = SlurmFiles::find()?;
     let bindings = bindings::generate(&slurm.include, &out)?;
-    let release = release::read(&bindings)
+    let release = release::read_release(&bindings)
         .map_err(|error| format!("the headers in {}: {error}", slurm.include.display()))?;
     if !release::is_known(release) {
         println!(

@@ -27,7 +27,7 @@ pub(crate) fn is_known(release: u32) -> bool {
 }
 
 /// Reads the release from what bindgen has made of `SLURM_VERSION_NUMBER`.
-pub(crate) fn read(bindings: &str) -> Result<u32, String> {
+pub(crate) fn read_release(bindings: &str) -> Result<u32, String> {
     let constant = bindings.split_once("SLURM_VERSION_NUMBER").and_then(|(_, rest)| rest.split(';').next());
     let number = constant.and_then(|constant| constant.rsplit('=').next()?.trim().parse::<u32>().ok());
     let [_, year, month, _] = number.ok_or("they have no SLURM_VERSION_NUMBER")?.to_be_bytes();

@@ -75,7 +75,7 @@ async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_nam
         let mut replies = SurveyReplies::default();
         replies.insert(ReplyKind::Nodes, Reading { reply, ..Reading::default() }.into());
         let mut batch = Batch::new(1_700_000_060);
-        let done = RoundResult { timestamp: 1_700_000_060, ended: 1_700_000_060, asked, replies };
+        let done = RoundResult { timestamp: 1_700_000_060, ended: 1_700_000_060, requested: asked, replies };
         cluster.collecting.collect_survey(DueCollectors::All, &done, "c", &mut batch);
         let mut points = batch.points();
         points

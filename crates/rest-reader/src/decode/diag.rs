@@ -104,7 +104,7 @@ impl Payload for Diag {
         Ok(())
     }
 
-    fn end(&mut self, _: i64) -> Result<(), String> {
+    fn end_answer(&mut self, _: i64) -> Result<(), String> {
         if self.statistics.is_some() { Ok(()) } else { Err("the response contains no statistics".to_owned()) }
     }
 }

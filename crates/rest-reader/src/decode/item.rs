@@ -83,7 +83,7 @@ impl<'a> Item<'a> {
     pub(super) fn text(self, name: &str) -> Option<Cow<'a, str>> {
         match self.get(name) {
             Value::String(text) => Some(text.into()),
-            value @ Value::Number(_) => match Number::read(value) {
+            value @ Value::Number(_) => match Number::from_value(value) {
                 Number::Is(number) => Some(number.to_string().into()),
                 _ => None,
             },
@@ -122,7 +122,7 @@ impl<'a> Item<'a> {
     }
 
     fn amount(self, name: &str) -> Number {
-        Number::read(self.get(name))
+        Number::from_value(self.get(name))
     }
 }
 
@@ -131,7 +131,7 @@ fn flag(value: &Value) -> Option<bool> {
         Value::Bool(flag) => Some(*flag),
         Value::String(text) if text.eq_ignore_ascii_case("true") => Some(true),
         Value::String(text) if text.eq_ignore_ascii_case("false") => Some(false),
-        Value::Number(_) => match Number::read(value) {
+        Value::Number(_) => match Number::from_value(value) {
             Number::Is(0) => Some(false),
             Number::Is(1) => Some(true),
             _ => None,
@@ -150,7 +150,7 @@ enum Number {
 }
 
 impl Number {
-    fn read(value: &Value) -> Self {
+    fn from_value(value: &Value) -> Self {
         match value {
             Value::Null => Self::None,
             Value::Bool(_) | Value::Array(_) => Self::Wrong,
@@ -166,7 +166,7 @@ impl Number {
             },
             Value::Object(members) => {
                 let flag = |name| members.get(name).and_then(flag);
-                match (flag("set"), flag("infinite"), members.get("number").map(Self::read)) {
+                match (flag("set"), flag("infinite"), members.get("number").map(Self::from_value)) {
                     (_, Some(true), _) | (Some(false), ..) => Self::None,
                     // No version writes none of them inside "number".
                     (.., None | Some(Self::None)) => Self::Wrong,

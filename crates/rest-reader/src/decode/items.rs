@@ -47,7 +47,7 @@ pub(super) fn members<'de, A: MapAccess<'de>>(
         let value = if list(&name, &mut map)? {
             Value::Null
         } else if needed.is_none_or(|needed| needed.contains(&name.as_str())) {
-            map.next_value_seed(Kept { room, needed: None })?
+            map.next_value_seed(NeededMembers { room, needed: None })?
         } else {
             map.next_value::<IgnoredAny>()?;
             continue;
@@ -62,12 +62,12 @@ pub(super) fn members<'de, A: MapAccess<'de>>(
 
 /// Reads a value, and of an object the members that are needed.
 #[derive(Clone, Copy)]
-struct Kept<'a> {
+struct NeededMembers<'a> {
     room: &'a Cell<usize>,
     needed: Option<&'static [&'static str]>,
 }
 
-impl<'de> DeserializeSeed<'de> for Kept<'_> {
+impl<'de> DeserializeSeed<'de> for NeededMembers<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -75,7 +75,7 @@ impl<'de> DeserializeSeed<'de> for Kept<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Kept<'_> {
+impl<'de> Visitor<'de> for NeededMembers<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,7 +109,7 @@ impl<'de> Visitor<'de> for Kept<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Kept { needed: None, ..self })? {
+        while let Some(item) = items.next_element_seed(NeededMembers { needed: None, ..self })? {
             take(self.room, ENTRY)?;
             list.push(item);
         }
@@ -163,7 +163,7 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
                 A::Error::custom(format_args!("{}, item {number}: {problem}", self.list))
             };
             let room = room();
-            let kept = Kept { room: &room, needed: Some(T::NEEDED) };
+            let kept = NeededMembers { room: &room, needed: Some(T::NEEDED) };
             let Some(item) = items.next_element_seed(kept).map_err(|error| wrong(&error))? else { break };
             if !matches!(item, Value::Object(_) | Value::Null) {
                 return Err(wrong(&"it is not an object"));

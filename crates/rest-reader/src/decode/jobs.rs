@@ -49,12 +49,12 @@ fn array_tasks(id: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read;
+    use super::super::read_answer;
     use super::*;
 
     fn counted(rows: &str) -> Result<Jobs, String> {
         let text = format!(r#"{{"jobs":[{rows}],"errors":[],"warnings":[]}}"#);
-        let envelope = read(text.as_bytes(), Jobs::default()).map_err(|error| error.to_string())?;
+        let envelope = read_answer(text.as_bytes(), Jobs::default()).map_err(|error| error.to_string())?;
         Ok(envelope.payload)
     }
 
@@ -85,7 +85,7 @@ mod tests {
     fn what_is_not_known_is_an_error_or_counted_as_not_understood() {
         assert!(counted(r#"{"job_id":"7","state":["NEWER"]}"#).is_err());
         assert!(counted(r#"{"job_id":"7"}"#).is_err());
-        assert!(read(&b"{}"[..], Jobs::default()).is_err());
+        assert!(read_answer(&b"{}"[..], Jobs::default()).is_err());
         let jobs = counted(r#"{"job_id":"7_[1,2,...]","state":["PENDING"]}"#).unwrap();
         assert_eq!((jobs.unparsed, jobs.states.shown["pending"].jobs), (1, 1));
         assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states.shown, [].into());

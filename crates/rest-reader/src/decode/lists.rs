@@ -36,7 +36,7 @@ impl Payload for Licenses {
         Ok(())
     }
 
-    fn end(&mut self, last_update: i64) -> Result<(), String> {
+    fn end_answer(&mut self, last_update: i64) -> Result<(), String> {
         self.last_update = last_update;
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Payload for Reservations {
         Ok(())
     }
 
-    fn end(&mut self, last_update: i64) -> Result<(), String> {
+    fn end_answer(&mut self, last_update: i64) -> Result<(), String> {
         self.last_update = last_update;
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Payload for Partitions {
         Ok(())
     }
 
-    fn end(&mut self, last_update: i64) -> Result<(), String> {
+    fn end_answer(&mut self, last_update: i64) -> Result<(), String> {
         self.last_update = last_update;
         Ok(())
     }

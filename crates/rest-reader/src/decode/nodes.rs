@@ -103,7 +103,7 @@ impl Payload for NodesAnswer {
         Ok(())
     }
 
-    fn end(&mut self, last_update: i64) -> Result<(), String> {
+    fn end_answer(&mut self, last_update: i64) -> Result<(), String> {
         self.nodes.last_update = last_update;
         self.nodes.sort_times();
         Ok(())

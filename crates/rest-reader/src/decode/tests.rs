@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use slurm_snapshot::{Controller, Licenses, Partitions, Release, ReplyOptions, Reservations, Statistics};
 
 use super::diag::Diag;
-use super::{NodesAnswer, read};
+use super::{NodesAnswer, read_answer};
 
 /// An answer of v0.0.42, shortened to one row of each table.
 fn diag() -> Value {
@@ -88,14 +88,15 @@ fn diag() -> Value {
 
 fn decoded(answer: &Value, version: u32) -> Result<Statistics, String> {
     let text = serde_json::to_vec(answer).unwrap();
-    let envelope = read(&text[..], Diag::new(version, true, true)).map_err(|error| error.to_string())?;
+    let envelope =
+        read_answer(&text[..], Diag::new(version, true, true)).map_err(|error| error.to_string())?;
     envelope.payload.statistics.ok_or_else(|| "no statistics".to_owned())
 }
 
 #[test]
 fn an_answer_of_24_11_is_read_whole() {
     let text = serde_json::to_vec(&diag()).unwrap();
-    let envelope = read(&text[..], Diag::new(42, true, true)).unwrap();
+    let envelope = read_answer(&text[..], Diag::new(42, true, true)).unwrap();
     assert_eq!(envelope.meta.release, Some(Release::new(24, 11)));
     assert_eq!(envelope.meta.cluster.as_deref(), Some("sandbox"));
     let s = envelope.payload.statistics.unwrap();
@@ -120,7 +121,7 @@ fn what_should_be_an_object_and_is_something_else_is_an_error() {
         }
     }
     let answer = json!({"partitions": [{"name": "p", "partition": ["UP"]}]}).to_string();
-    assert!(read(answer.as_bytes(), Partitions::default()).is_err());
+    assert!(read_answer(answer.as_bytes(), Partitions::default()).is_err());
 }
 
 #[test]
@@ -182,10 +183,10 @@ fn numbers_may_be_texts_or_objects_and_nothing_else() {
 #[test]
 fn what_was_refused_is_no_reading_whatever_else_it_holds() {
     let text = r#"{"errors":[{"error_number":1007,"error":"refused"}],"statistics":{"rpcs_by_user":[]}}"#;
-    let envelope = read(text.as_bytes(), Diag::new(38, true, true)).unwrap();
+    let envelope = read_answer(text.as_bytes(), Diag::new(38, true, true)).unwrap();
     assert_eq!(envelope.error, Some(1007));
     assert_eq!(envelope.payload.statistics, None);
-    assert!(read(&b"{\"errors\":[]}"[..], Diag::new(38, true, true)).is_err());
+    assert!(read_answer(&b"{\"errors\":[]}"[..], Diag::new(38, true, true)).is_err());
 }
 
 #[test]
@@ -202,7 +203,7 @@ fn a_release_is_read_of_its_text() {
         let mut answer = diag();
         answer["meta"] = meta;
         let text = serde_json::to_vec(&answer).unwrap();
-        assert_eq!(read(&text[..], Diag::new(42, false, false)).unwrap().meta.release, release);
+        assert_eq!(read_answer(&text[..], Diag::new(42, false, false)).unwrap().meta.release, release);
     }
 }
 
@@ -221,7 +222,8 @@ fn each() -> ReplyOptions {
 
 fn nodes_of(node: String) -> serde_json::Result<NodesAnswer> {
     let text = format!(r#"{{"nodes":[{node}],"last_update":7}}"#);
-    read(text.as_bytes(), NodesAnswer::new(Release::new(24, 11), each())).map(|envelope| envelope.payload)
+    read_answer(text.as_bytes(), NodesAnswer::new(Release::new(24, 11), each()))
+        .map(|envelope| envelope.payload)
 }
 
 /// Slurm keeps one time for both, that of the reason, which a drained node that goes down keeps.
@@ -305,7 +307,7 @@ fn only_a_remote_licence_has_a_server_that_counts() {
         {"LicenseName": "a@b", "Total": 20, "Used": 3, "Remote": true, "LastConsumed": 9, "LastDeficit": 4},
         {"LicenseName": "c", "Total": 20, "Used": 3, "Remote": false, "LastConsumed": 0, "LastDeficit": 0},
     ]});
-    let read = read(answer.to_string().as_bytes(), Licenses::default()).unwrap();
+    let read = read_answer(answer.to_string().as_bytes(), Licenses::default()).unwrap();
     let seen: Vec<_> =
         read.payload.licenses.iter().map(|one| (one.last_consumed, one.last_deficit)).collect();
     assert_eq!(seen, [(Some(9), Some(4)), (None, None)]);
@@ -318,7 +320,7 @@ fn a_licence_without_end_has_no_number_and_a_layer_its_nodes() {
         {"LicenseName": "flat", "Total": u32::MAX, "Free": 4, "Used": 2, "Nodes": "n[1-2]"},
         {"LicenseName": "matlab", "Total": 20, "Free": 0, "Used": 20, "Nodes": ""},
     ]});
-    let read = read(answer.to_string().as_bytes(), Licenses::default()).unwrap();
+    let read = read_answer(answer.to_string().as_bytes(), Licenses::default()).unwrap();
     let [flat, matlab] = &read.payload.licenses[..] else { panic!("not two") };
     assert_eq!((flat.total, flat.free, flat.used, flat.nodes.as_deref()), (None, None, 2, Some("n[1-2]")));
     assert_eq!((matlab.total, matlab.free, matlab.nodes.as_deref()), (Some(20), Some(0), None));
@@ -356,20 +358,20 @@ proptest! {
             let at = which.index(text.len());
             text[at] = byte;
         }
-        let _ = read(&text[..], Diag::new(42, true, true));
+        let _ = read_answer(&text[..], Diag::new(42, true, true));
         let end = cut.index(text.len());
-        prop_assert!(read(&text[..end], Diag::new(42, true, true)).is_err(), "half a response");
+        prop_assert!(read_answer(&text[..end], Diag::new(42, true, true)).is_err(), "half a response");
     }
 
     #[test]
     fn any_json_is_no_panic_for_any_answer(value in anything(), key in "nodes|partitions|licenses|reservations|pings|statistics") {
         let text = serde_json::to_vec(&json!({key: [value.clone(), {"name": value, "state": "UP"}]})).unwrap();
         let release = Release::new(24, 11);
-        let _ = read(&text[..], NodesAnswer::new(release, each()));
-        let _ = read(&text[..], Partitions::default());
-        let _ = read(&text[..], Licenses::default());
-        let _ = read(&text[..], Reservations::default());
-        let _ = read(&text[..], Vec::<Controller>::default());
-        let _ = read(&text[..], Diag::new(42, true, true));
+        let _ = read_answer(&text[..], NodesAnswer::new(release, each()));
+        let _ = read_answer(&text[..], Partitions::default());
+        let _ = read_answer(&text[..], Licenses::default());
+        let _ = read_answer(&text[..], Reservations::default());
+        let _ = read_answer(&text[..], Vec::<Controller>::default());
+        let _ = read_answer(&text[..], Diag::new(42, true, true));
     }
 }

@@ -155,25 +155,25 @@ impl Collect<SurveyReplies> for AssociationsCollector {
         let Some(Reply::Associations(all)) = replies.get(ReplyKind::Associations) else { return };
         points.push(&TOTAL, [], all);
         for association in all.associations.iter().filter(|association| association.user.is_none()) {
-            let (name, of) = (|| [Name::of(&association.account)], &association.use_and_limits);
+            let (name, of) = (|| [Name::new(&association.account)], &association.use_and_limits);
             points.push(&ACCOUNT, name(), association);
             points.push(&ACCOUNT_JOBS, name(), of);
             points.push_words(&ACCOUNT_TRES, name(), &[], &tres(of));
         }
         for qos in &all.qos {
-            let name = || Name::of(&qos.name);
+            let name = || Name::new(&qos.name);
             points.push(&QOS, [name()], qos);
             points.push(&QOS_JOBS, [name()], &qos.use_and_limits);
             let tres = tres(&qos.use_and_limits);
             points.push_words(&QOS_TRES, [name()], &[], &tres);
             for (word, tres) in &tres {
-                points.push(&QOS_TRES_LIMITS, [name(), Name::of(word)], tres);
+                points.push(&QOS_TRES_LIMITS, [name(), Name::new(word)], tres);
             }
         }
         if self.has_users {
             push_users(points, &all.associations);
         }
-        points.end();
+        points.end_round();
     }
 }
 
@@ -214,7 +214,7 @@ fn push_users(points: &mut Points<'_>, all: &[Association]) {
     for (candidate, (_, of)) in candidates.iter().zip(users.values()) {
         let Some(user) = points.user(candidate) else { continue };
         for association in of {
-            let name = || [Name::of(&association.account), Name::component(&user)];
+            let name = || [Name::new(&association.account), Name::component(&user)];
             let of = &association.use_and_limits;
             points.push(&USER, name(), association);
             points.push(&USER_JOBS, name(), of);
@@ -289,7 +289,7 @@ mod tests {
 
     fn reply(associations: Vec<Association>) -> SurveyReplies {
         let all = Associations { records: 9, associations, ..Associations::default() };
-        SurveyReplies::of(ReplyKind::Associations, Reply::Associations(Box::new(all)))
+        SurveyReplies::with_only(ReplyKind::Associations, Reply::Associations(Box::new(all)))
     }
 
     #[test]

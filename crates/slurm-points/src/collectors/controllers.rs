@@ -41,7 +41,7 @@ impl Collect<SurveyReplies> for ControllersCollector {
                 0 => "primary".to_owned(),
                 index => format!("backup{index}"),
             };
-            points.push(&CONTROLLER, [Name::of(&name)], controller);
+            points.push(&CONTROLLER, [Name::new(&name)], controller);
         }
     }
 }
@@ -58,8 +58,11 @@ mod tests {
         let of = |index, up, elapsed| Controller { index, up, elapsed: Some(elapsed) };
         let all = vec![of(0, true, 340), of(2, false, 10_000_000)];
         let mut collector = started(&COLLECTOR, &[]);
-        let points =
-            surveyed(&mut collector, 60, &SurveyReplies::of(ReplyKind::Controllers, Reply::Controllers(all)));
+        let points = surveyed(
+            &mut collector,
+            60,
+            &SurveyReplies::with_only(ReplyKind::Controllers, Reply::Controllers(all)),
+        );
         let expected = ["primary.gauge-up 1", "primary.gauge-answer_time 340", "backup2.gauge-up 0"];
         assert_eq!(points, expected.map(|point| format!("c.slurm_controllers.{point}")));
     }

@@ -133,7 +133,7 @@ pub struct FinishedSettings {
 }
 
 impl FinishedSettings {
-    pub(crate) fn of(settings: &Settings) -> Self {
+    pub(crate) fn from_settings(settings: &Settings) -> Self {
         let [accounts, qos, users] = [ACCOUNTS, QOS, USERS].map(|setting| settings.names(&setting));
         let [window, catch_up] = [WINDOW, CATCH_UP].map(|setting| settings.seconds(&setting));
         let efficiency = settings.flag(&EFFICIENCY);
@@ -155,7 +155,7 @@ pub fn batch(counts: &Counts, prefix: &str) -> Batch {
         let round = counts.round.get(level).copied().unwrap_or_default();
         let level = || Name::component(level);
         for (((_, state), round), total) in FINAL_STATES.iter().zip(round.sums.states).zip(total.states) {
-            points.push(&STATES, [level(), Name::of(state)], &(round, total));
+            points.push(&STATES, [level(), Name::new(state)], &(round, total));
         }
         let used = |tally: &Tally| counts.efficiency.then_some(tally.cpu_used);
         let used = (&used(&round.sums), &used(total));
@@ -301,7 +301,7 @@ mod tests {
             "c.slurm_jobs_finished.partition.debug.work.gauge-started_total 5 60",
             "c.slurm_jobs_finished.reading.gauge-late_jobs 0 60",
         ] {
-            assert!(lines.lines().any(|its| its == line), "{line}: {lines}");
+            assert!(lines.lines().any(|other| other == line), "{line}: {lines}");
         }
         assert!(
             !lines.contains("run_p50") && !lines.contains("ann.work.gauge-wait_p50"),
@@ -310,7 +310,10 @@ mod tests {
         for point in batch.points() {
             let (level, _) = point.path().rsplit_once(".gauge-").unwrap();
             let level = level.strip_prefix("c.").unwrap();
-            assert!(COLLECTOR.every_level().any(|its| super::super::fits(its.below, level)), "{level}");
+            assert!(
+                COLLECTOR.every_level().any(|declared| super::super::fits(declared.below, level)),
+                "{level}"
+            );
         }
     }
 }

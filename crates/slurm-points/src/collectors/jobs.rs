@@ -215,7 +215,7 @@ impl Collect<SurveyReplies> for JobsCollector {
         if jobs.states_only {
             points.push(&ONLY_TOTAL, [], jobs);
             points.push_words(&ONLY_STATE, [], ALWAYS, &jobs.states.shown);
-            return points.end();
+            return points.end_round();
         }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
         let now = replies.there(ReplyKind::Jobs, timestamp);
@@ -235,7 +235,7 @@ impl Collect<SurveyReplies> for JobsCollector {
         for (name, partition) in &jobs.partitions {
             let &PartitionJobs { ref states, ref pending_reasons, ref waiting, started, expected } =
                 partition;
-            let name = || [Name::of(name)];
+            let name = || [Name::new(name)];
             points.push_words(&PARTITION_STATE, name(), ALWAYS, &states.shown);
             points.push_words(&PARTITION_REASON, name(), &[], pending_reasons);
             points.push(&PARTITION_WAITING, name(), &waits(waiting, started));
@@ -249,7 +249,7 @@ impl Collect<SurveyReplies> for JobsCollector {
         if self.options.users {
             push_users(points, &jobs.users);
         }
-        points.end();
+        points.end_round();
     }
 
     fn published_jobs(&self, paths: &NamedPaths) -> Option<PublishedJobs> {
@@ -278,7 +278,7 @@ impl NamedLevels {
         points.push_words(self.others, [], ALWAYS, &others.shown);
         for name in own {
             let states = rows.names.get(&name).map(|jobs| &jobs.states.shown);
-            points.push_words(self.own, [Name::of(&name)], ALWAYS, states.unwrap_or(&JobTallies::new()));
+            points.push_words(self.own, [Name::new(&name)], ALWAYS, states.unwrap_or(&JobTallies::new()));
         }
     }
 }

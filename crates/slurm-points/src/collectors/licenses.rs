@@ -55,7 +55,7 @@ impl Collect<SurveyReplies> for LicensesCollector {
                 (None, _) => {}
             }
         }
-        points.end();
+        points.end_round();
     }
 }
 
@@ -64,7 +64,7 @@ impl Collect<SurveyReplies> for LicensesCollector {
 fn by_level(licenses: &[License]) -> BTreeMap<(Name<'_>, Option<Name<'_>>), Option<&License>> {
     let mut levels = BTreeMap::new();
     for license in licenses {
-        let level = (Name::of(&license.name), license.nodes.as_deref().map(Name::of));
+        let level = (Name::new(&license.name), license.nodes.as_deref().map(Name::new));
         levels.entry(level).and_modify(|one| *one = None).or_insert(Some(license));
     }
     levels
@@ -99,7 +99,7 @@ mod tests {
     fn points(licenses: Vec<License>) -> Vec<String> {
         let all = slurm_snapshot::Licenses { last_update: 1, licenses };
         let mut collector = started(&COLLECTOR, &[]);
-        surveyed(&mut collector, 60, &SurveyReplies::of(ReplyKind::Licenses, Reply::Licenses(all)))
+        surveyed(&mut collector, 60, &SurveyReplies::with_only(ReplyKind::Licenses, Reply::Licenses(all)))
     }
 
     fn layer(nodes: Option<&str>, total: Option<u32>, used: u32) -> License {

@@ -119,13 +119,13 @@ impl Collect<SurveyReplies> for NodesCollector {
         points.push(&DRAINED, [], &out(&nodes.drain_since));
         points.push(&DOWN, [], &out(&nodes.down_since));
         for row in nodes.rows.iter().filter(|_| self.each) {
-            points.push(&NODE, [Name::of(&row.name)], &row.tally);
-            points.push(&NODE_STATE, [Name::of(&row.name)], row);
+            points.push(&NODE, [Name::new(&row.name)], &row.tally);
+            points.push(&NODE_STATE, [Name::new(&row.name)], row);
         }
         if let Some(events) = &mut self.events {
             node_events::push(points, &events.round(timestamp, nodes));
         }
-        points.end();
+        points.end_round();
     }
 
     fn changed_memory(&mut self) -> Option<String> {
@@ -157,8 +157,11 @@ mod tests {
         };
         let nodes = Nodes { rows: vec![row], ..Nodes::default() };
         let mut collector = started(&COLLECTOR, &[(EACH.key, Value::Flag(true))]);
-        let points =
-            surveyed(&mut collector, 60, &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))));
+        let points = surveyed(
+            &mut collector,
+            60,
+            &SurveyReplies::with_only(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
+        );
         let of_it: Vec<&String> = points.iter().filter(|point| point.contains(".n1.")).collect();
         let about =
             COLLECTOR.every_level().find(|level| level.below == "slurm_nodes.node.<node>").unwrap().about;
@@ -182,7 +185,7 @@ mod tests {
         let points = surveyed(
             &mut collector,
             10 * DAY,
-            &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
+            &SurveyReplies::with_only(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
         );
         let expected = [
             "c.slurm_nodes.total.gauge-nodes_allocated 1",

@@ -63,7 +63,7 @@ impl Collect<SurveyReplies> for PartitionsCollector {
         let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
         let Some(partitions) = &nodes.partitions else { return };
         for partition in &partitions.partitions {
-            let name = || Name::of(&partition.name);
+            let name = || Name::new(&partition.name);
             points.push(&STATE, [name()], partition);
             points.push(&NODES, [name()], &partition.total);
             points.push_words(&NODE_STATE, [name()], &[], &partition.states);
@@ -79,7 +79,7 @@ impl Collect<SurveyReplies> for PartitionsCollector {
                 points.push(&JOBS, [name()], jobs.partitions.get(&partition.name).unwrap_or(&none));
             }
         }
-        points.end();
+        points.end_round();
     }
 }
 
@@ -124,7 +124,8 @@ mod tests {
         let states = JobStates { shown: shown.into(), unfinished: unfinished.into() };
         let queued = PartitionJobs { states, ..PartitionJobs::default() };
         let jobs = Jobs { partitions: [("gpu".to_owned(), queued)].into(), ..Jobs::default() };
-        let mut replies = SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "drain", total)]));
+        let mut replies =
+            SurveyReplies::with_only(ReplyKind::Nodes, nodes(vec![partition("gpu", "drain", total)]));
         replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
         let expected = [
             "up 0",
@@ -158,7 +159,7 @@ mod tests {
     fn each_state_is_told_apart_and_a_partition_without_jobs_has_none_of_them() {
         let named = |state| partition(state, state, NodeTally::default());
         let all = ["up", "down", "drain", "inactive"];
-        let mut replies = SurveyReplies::of(ReplyKind::Nodes, nodes(all.map(named).into()));
+        let mut replies = SurveyReplies::with_only(ReplyKind::Nodes, nodes(all.map(named).into()));
         let without = points(&replies);
         for state in all {
             for other in all {
@@ -173,8 +174,10 @@ mod tests {
 
     #[test]
     fn what_slurmrestd_does_not_tell_is_no_zero() {
-        let mut replies =
-            SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "", NodeTally::default())]));
+        let mut replies = SurveyReplies::with_only(
+            ReplyKind::Nodes,
+            nodes(vec![partition("gpu", "", NodeTally::default())]),
+        );
         let states = Jobs { states_only: true, ..Jobs::default() };
         replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(states)));
         let points = points(&replies);

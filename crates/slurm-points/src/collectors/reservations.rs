@@ -88,7 +88,7 @@ mod tests {
         let points = |reservations: Vec<Reservation>| {
             let all =
                 slurm_snapshot::Reservations { reservations, ..slurm_snapshot::Reservations::default() };
-            let replies = SurveyReplies::of(ReplyKind::Reservations, Reply::Reservations(all));
+            let replies = SurveyReplies::with_only(ReplyKind::Reservations, Reply::Reservations(all));
             surveyed(&mut started(&COLLECTOR, &[]), 1000, &replies)
         };
         let leaf = "c.slurm_reservations.all.gauge-seconds_to_start";
@@ -114,7 +114,7 @@ mod tests {
         let points = surveyed(
             &mut collector,
             1000,
-            &SurveyReplies::of(ReplyKind::Reservations, Reply::Reservations(all)),
+            &SurveyReplies::with_only(ReplyKind::Reservations, Reply::Reservations(all)),
         );
         let expected = [
             "c.slurm_reservations.all.gauge-count 3",

@@ -73,7 +73,7 @@ impl Collect<TickOutcome> for RpcStats {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         let Some((reading, statistics)) = outcome.statistics() else { return };
         let Some(rpc) = &statistics.rpc else { return };
-        let tables = Tables::of(&rpc.types, &rpc.users);
+        let tables = Tables::from_rows(&rpc.types, &rpc.users);
         let growth = self.history.growth(&tables, |before| {
             let span = derive::span(before, reading, self.interval)?;
             // Midnight does not touch these tables.
@@ -85,7 +85,7 @@ impl Collect<TickOutcome> for RpcStats {
         let queues: BTreeMap<&str, &RpcQueue> =
             rpc.types.iter().filter_map(|row| Some((name(row.id.into()), row.queue.as_ref()?))).collect();
         for (name, queue) in queues.into_iter().filter(|(name, _)| *name != OTHER) {
-            points.push(&TYPE_QUEUE, [Name::of(name)], queue);
+            points.push(&TYPE_QUEUE, [Name::new(name)], queue);
         }
         points.push(&TABLES, [], &(tables.types.len(), tables.users.len()));
         let users = (rpc.users.as_slice(), &tables);
@@ -94,7 +94,7 @@ impl Collect<TickOutcome> for RpcStats {
         self.history.keep(reading, tables);
         // Across a reset there is no interval in which a user who is absent did nothing.
         if growth.is_some() {
-            points.end();
+            points.end_round();
         }
     }
 }
@@ -107,7 +107,7 @@ fn push_pending(release: Release, rpc: &RpcTables, points: &mut Points<'_>) {
     }
     let count = sum_of(types.values().copied());
     for (name, count) in types {
-        points.push(&PENDING, [Name::of(name)], &count);
+        points.push(&PENDING, [Name::new(name)], &count);
     }
     points.push(&PENDING_TOTAL, [], &(count, rpc.dumped.len()));
 }

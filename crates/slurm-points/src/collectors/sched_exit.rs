@@ -72,7 +72,7 @@ impl Collect<TickOutcome> for SchedExit {
                 *grown = grown.zip(in_interval).map(|(grown, more)| grown.saturating_add(more));
             }
             for (reason, of) in ended {
-                points.push(level, [Name::of(reason)], &of);
+                points.push(level, [Name::new(reason)], &of);
             }
         }
     }

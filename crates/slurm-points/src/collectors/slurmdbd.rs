@@ -93,7 +93,7 @@ impl Collect<SurveyReplies> for Slurmdbd {
         let Some(reading) = replies.reading(ReplyKind::Slurmdbd) else { return };
         let Some(Reply::Slurmdbd(statistics)) = &reading.reply else { return };
         let DbdStatistics { since, types, users, rollups } = &**statistics;
-        let tables = Tables::of(types, users);
+        let tables = Tables::from_rows(types, users);
         let growth = self.history.growth(&tables, |before| {
             // Otherwise slurmdbd has reset its counters.
             let is_same = |reply: &Reply| matches!(reply, Reply::Slurmdbd(before) if before.since == *since);
@@ -105,12 +105,12 @@ impl Collect<SurveyReplies> for Slurmdbd {
         self.history.push_users(&RPC_LEVELS, users, growth.as_ref(), points);
         for (period, rollup) in rollups {
             let age = rollup.end.map(|end| seconds_since(end, whole_seconds(reading.time)));
-            points.push(&ROLLUP, [Name::of(period)], &(rollup.clone(), age));
+            points.push(&ROLLUP, [Name::new(period)], &(rollup.clone(), age));
         }
         self.history.keep(reading, tables);
         // Across a reset there is no interval in which a user who is absent did nothing.
         if growth.is_some() {
-            points.end();
+            points.end_round();
         }
     }
 }

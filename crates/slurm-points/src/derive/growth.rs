@@ -54,7 +54,7 @@ pub struct Tables {
 
 impl Tables {
     /// From the rows of a reply.
-    pub fn of(types: &[RpcType], users: &[RpcUser]) -> Self {
+    pub fn from_rows(types: &[RpcType], users: &[RpcUser]) -> Self {
         let types = types.iter().map(|row| (row.id, row.count, row.time));
         let users = users.iter().map(|row| (row.id, row.count, row.time));
         Self { types: table(types), users: table(users) }

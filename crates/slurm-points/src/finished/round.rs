@@ -176,7 +176,7 @@ impl FinishedRound {
             if self.until.is_some_and(|until| job.end > until) || is_begun_part(job) {
                 continue;
             }
-            let Some(mut tally) = Tally::of(job).filter(|_| job.end >= floor) else { continue };
+            let Some(mut tally) = Tally::from_job(job).filter(|_| job.end >= floor) else { continue };
             match ledger.look(job) {
                 Seen::Never => {}
                 Seen::Same => continue,
@@ -227,7 +227,7 @@ impl FinishedRound {
         let is_new = self.known.insert(job.id);
         if is_new {
             self.latest = self.latest.max(Some(job.end));
-            self.ids.entry(hour_of(job.end)).or_default().push((job.id, Mark::of(job)));
+            self.ids.entry(hour_of(job.end)).or_default().push((job.id, Mark::hash_job(job)));
         }
         is_new
     }
@@ -295,7 +295,7 @@ impl FinishedRound {
     /// What the round adds, by level.
     pub(super) fn figures(&mut self) -> BTreeMap<String, Figures> {
         let done = std::mem::take(&mut self.figures).into_iter().map(|(level, growing)| {
-            let (waits, runs) = (Spread::of(growing.waits), Spread::of(growing.runs));
+            let (waits, runs) = (Spread::from_values(growing.waits), Spread::from_values(growing.runs));
             (level, Figures { sums: growing.sums, waits, runs })
         });
         done.collect()

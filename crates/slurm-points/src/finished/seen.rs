@@ -25,7 +25,7 @@ pub const ID_BYTES: u64 = 12;
 pub(super) struct Mark(u32);
 
 impl Mark {
-    pub(super) fn of(job: &FinishedJob) -> Self {
+    pub(super) fn hash_job(job: &FinishedJob) -> Self {
         let wait = job.wait.map_or(0, |wait| wait.saturating_add(1));
         let (state, end) = (u64::from(job.state), job.end.cast_unsigned());
         let [cpus, gpus, nodes, billing] = [job.cpus, job.gpus, job.nodes, job.billing];
@@ -87,7 +87,7 @@ impl SeenIds {
     }
 
     pub(super) fn look(&self, job: &FinishedJob) -> Seen {
-        let (mark, own) = (Mark::of(job), hour_of(job.end));
+        let (mark, own) = (Mark::hash_job(job), hour_of(job.end));
         let found = |ids: &[SeenId]| {
             let at = ids.binary_search_by_key(&job.id, |(id, _)| *id).ok()?;
             ids.get(at).map(|(_, seen)| *seen).filter(|seen| seen.is_of_same_job(mark))
@@ -247,7 +247,7 @@ mod tests {
         };
         let mut seen = SeenIds::default();
         assert_eq!(seen.look(&job), Seen::Never);
-        seen.add(5, &[(3, Mark::of(&job))]);
+        seen.add(5, &[(3, Mark::hash_job(&job))]);
         assert_eq!(seen.look(&job), Seen::Same);
         for changed in [
             FinishedJob { state: 1024, ..job },
@@ -264,7 +264,7 @@ mod tests {
         ] {
             assert_eq!(seen.look(&changed), Seen::Changed, "{changed:?}");
             let mut seen = seen.clone();
-            seen.add(hour_of(changed.end), &[(3, Mark::of(&changed))]);
+            seen.add(hour_of(changed.end), &[(3, Mark::hash_job(&changed))]);
             assert_eq!(seen.look(&changed), Seen::Same, "it is said once");
         }
         for other in [FinishedJob { submit: 101, ..job }, FinishedJob { id: 4, ..job }] {
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn submissions_and_rows_have_marks_of_their_own() {
         let marks = |of: fn(i64) -> FinishedJob| -> usize {
-            (0..2000).map(|number| Mark::of(&of(number))).collect::<BTreeSet<_>>().len()
+            (0..2000).map(|number| Mark::hash_job(&of(number))).collect::<BTreeSet<_>>().len()
         };
         let submitted = |submit| FinishedJob { submit: 1_700_000_000 + submit, ..FinishedJob::default() };
         let ended = |end| FinishedJob { end: 1_700_000_000 + end, ..FinishedJob::default() };

@@ -36,7 +36,7 @@ const CANCELLED: u32 = 4;
 
 impl Tally {
     /// The tally of one job. `None` if it has not ended, or in an unknown state.
-    pub fn of(job: &FinishedJob) -> Option<Self> {
+    pub fn from_job(job: &FinishedJob) -> Option<Self> {
         let mut tally = Self::default();
         if job.state == RESIZING {
             // The last part is the job.
@@ -105,7 +105,7 @@ pub struct Spread {
 
 impl Spread {
     /// Of these values; `None` of none.
-    pub(crate) fn of(mut values: Vec<u64>) -> Option<Self> {
+    pub(crate) fn from_values(mut values: Vec<u64>) -> Option<Self> {
         values.sort_unstable();
         let count = values.len();
         let rank = |percent: usize| {
@@ -137,25 +137,25 @@ mod tests {
 
     #[test]
     fn a_job_is_what_it_used_and_what_it_had_asked_for() {
-        let tally = Tally::of(&job()).unwrap();
+        let tally = Tally::from_job(&job()).unwrap();
         assert_eq!((tally.cpu, tally.gpu, tally.node, tally.billing), (400, 100, 200, 500));
         assert_eq!((tally.limited, tally.limit, tally.limit_used, tally.short), (1, 3600, 100, 1));
         let (longer, unlimited) = (FinishedJob { run: 360, ..job() }, FinishedJob { limit: None, ..job() });
-        assert_eq!(Tally::of(&longer).unwrap().short, 0, "a tenth is not less than a tenth");
-        assert_eq!(Tally::of(&unlimited).unwrap().limited, 0);
+        assert_eq!(Tally::from_job(&longer).unwrap().short, 0, "a tenth is not less than a tenth");
+        assert_eq!(Tally::from_job(&unlimited).unwrap().limited, 0);
     }
 
     #[test]
     fn tasks_that_never_started_are_jobs_and_wait_for_nothing() {
         let rest = FinishedJob { state: 4, tasks: 36, wait: None, run: 0, ..job() };
-        let tally = Tally::of(&rest).unwrap();
+        let tally = Tally::from_job(&rest).unwrap();
         assert_eq!(
             (tally.jobs(), tally.cancelled_before_start, tally.started, tally.limited),
             (36, 36, 0, 0)
         );
-        let running = Tally::of(&FinishedJob { state: 4, ..job() }).unwrap();
+        let running = Tally::from_job(&FinishedJob { state: 4, ..job() }).unwrap();
         assert_eq!((running.jobs(), running.cancelled_before_start, running.started), (1, 0, 1));
-        let expired = Tally::of(&FinishedJob { state: 10, ..rest }).unwrap();
+        let expired = Tally::from_job(&FinishedJob { state: 10, ..rest }).unwrap();
         assert_eq!((expired.jobs(), expired.cancelled_before_start), (36, 0), "its deadline ended it");
     }
 
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_part_before_a_resize_is_no_job_and_its_seconds_are_the_jobs() {
         let part = FinishedJob { state: RESIZING, ..job() };
-        let tally = Tally::of(&part).unwrap();
+        let tally = Tally::from_job(&part).unwrap();
         assert_eq!((tally.jobs(), tally.started, tally.limited, tally.limit), (0, 0, 0, 0));
         assert_eq!((tally.wait, tally.run, tally.limit_used), (7, 100, 100));
         assert_eq!((tally.cpu, tally.gpu, tally.node, tally.billing), (400, 100, 200, 500));
@@ -171,13 +171,13 @@ mod tests {
 
     #[test]
     fn a_job_that_runs_is_none() {
-        assert_eq!(Tally::of(&FinishedJob { state: 1, ..job() }), None);
+        assert_eq!(Tally::from_job(&FinishedJob { state: 1, ..job() }), None);
     }
 
     #[test]
     fn a_sum_is_that_of_every_member() {
-        let mut twice = Tally::of(&job()).unwrap();
-        twice.add(&Tally::of(&job()).unwrap());
+        let mut twice = Tally::from_job(&job()).unwrap();
+        twice.add(&Tally::from_job(&job()).unwrap());
         let numbers = |tally: &Tally| -> Vec<u64> {
             let value = serde_json::to_value(tally).unwrap();
             let members = value.as_object().unwrap().values();
@@ -188,16 +188,16 @@ mod tests {
                 })
                 .collect()
         };
-        let once: Vec<u64> = numbers(&Tally::of(&job()).unwrap());
+        let once: Vec<u64> = numbers(&Tally::from_job(&job()).unwrap());
         assert_eq!(numbers(&twice), once.iter().map(|n| n * 2).collect::<Vec<_>>());
     }
 
     #[test]
     fn ranks_are_values_that_are_there() {
-        let of = |values: std::ops::RangeInclusive<u64>| Spread::of(values.rev().collect());
+        let of = |values: std::ops::RangeInclusive<u64>| Spread::from_values(values.rev().collect());
         assert_eq!(of(1..=100), Some(Spread { p50: 50, p90: 90, p99: 99, max: 100 }));
         assert_eq!(of(1..=1), Some(Spread { p50: 1, p90: 1, p99: 1, max: 1 }));
         assert_eq!(of(1..=3), Some(Spread { p50: 2, p90: 3, p99: 3, max: 3 }));
-        assert_eq!(Spread::of(Vec::new()), None);
+        assert_eq!(Spread::from_values(Vec::new()), None);
     }
 }

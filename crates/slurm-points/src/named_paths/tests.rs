@@ -69,8 +69,8 @@ fn words<const N: usize>(words: [(&str, u64); N]) -> BTreeMap<String, Pair> {
 /// These partitions, all that there are.
 fn partitions(paths: &mut NamedPaths, now: i64, names: &[&str]) -> Vec<(String, f64)> {
     let found = round(paths, now, |points| {
-        names.iter().for_each(|name| points.push(&PARTITION, [Name::of(name)], &pair(7)));
-        points.end();
+        names.iter().for_each(|name| points.push(&PARTITION, [Name::new(name)], &pair(7)));
+        points.end_round();
     });
     found.into_iter().collect()
 }
@@ -102,11 +102,15 @@ fn who_leaves_is_0_once_in_the_figures_that_it_had() {
     let mut paths = NamedPaths::default();
     let push = |points: &mut Points<'_>, names: &[&str]| {
         for name in names {
-            points.push(&PARTITION, [Name::of(name)], &Pair { plain: 1, limit: (*name == "b").then_some(5) });
-            points.push_words(&STATE, [Name::of(name)], &["idle"], &words([("down", 2)]));
-            points.push_summed(&TYPE, [Name::of(name)], &words([("a100", 4)]), pair(0), Pair::add);
+            points.push(
+                &PARTITION,
+                [Name::new(name)],
+                &Pair { plain: 1, limit: (*name == "b").then_some(5) },
+            );
+            points.push_words(&STATE, [Name::new(name)], &["idle"], &words([("down", 2)]));
+            points.push_summed(&TYPE, [Name::new(name)], &words([("a100", 4)]), pair(0), Pair::add);
         }
-        points.end();
+        points.end_round();
     };
     round(&mut paths, 0, |points| push(points, &["a", "b"]));
     let last = round(&mut paths, 60, |points| push(points, &["a"]));
@@ -136,9 +140,9 @@ fn a_word_never_leaves_and_one_that_is_not_used_is_0() {
         round(&mut paths, now, |points| {
             points.push_words(&REASON, [], &["always"], words);
             for name in used {
-                points.push_words(&QUEUE, [Name::of(name)], &[], &self::words([("pending", 3)]));
+                points.push_words(&QUEUE, [Name::new(name)], &[], &self::words([("pending", 3)]));
             }
-            points.end();
+            points.end_round();
         })
     };
     queue(0, &words([("Licenses", 3)]), &["debug"]);
@@ -159,8 +163,8 @@ fn other_is_a_sum_and_a_name_that_is_spelt_so_has_another_path() {
     let mut paths = NamedPaths::default();
     let mut types = |now, types: &BTreeMap<String, Pair>| {
         round(&mut paths, now, |points| {
-            points.push_summed(&TYPE, [Name::of("other")], types, pair(0), Pair::add);
-            points.end();
+            points.push_summed(&TYPE, [Name::new("other")], types, pair(0), Pair::add);
+            points.end_round();
         })
     };
     let marked = path::marked("other");
@@ -183,9 +187,9 @@ fn a_name_that_leaves_takes_the_slots_below_it_along() {
         let types = BTreeMap::from([(format!("t{minute}"), pair(1))]);
         let found = round(&mut paths, minute * 60, |points| {
             if minute % 2 == 0 {
-                points.push_summed(&TYPE, [Name::of("a")], &types, pair(0), Pair::add);
+                points.push_summed(&TYPE, [Name::new("a")], &types, pair(0), Pair::add);
             }
-            points.end();
+            points.end_round();
         });
         seen.extend(found.into_keys());
     }
@@ -195,7 +199,7 @@ fn a_name_that_leaves_takes_the_slots_below_it_along() {
 fn accounts(paths: &mut NamedPaths, now: i64, most: usize, started: &[(&str, u64)]) -> BTreeSet<String> {
     round(paths, now, |points| {
         points.give(&ACCOUNT, most, started.iter().copied().collect());
-        points.end();
+        points.end_round();
     });
     paths.started(&ACCOUNT)
 }
@@ -300,10 +304,10 @@ proptest! {
                 for (partition, types) in &reply {
                     let types = types.iter().map(|(kind, count)| (format!("t{kind}"), pair(*count))).collect();
                     let name = format!("p{partition}");
-                    points.push(&PARTITION, [Name::of(&name)], &pair(1));
-                    points.push_summed(&TYPE, [Name::of(&name)], &types, pair(0), Pair::add);
+                    points.push(&PARTITION, [Name::new(&name)], &pair(1));
+                    points.push_summed(&TYPE, [Name::new(&name)], &types, pair(0), Pair::add);
                 }
-                points.end();
+                points.end_round();
             });
             memory = paths.changed_memory().or(memory);
             for (partition, types) in &reply {

@@ -39,7 +39,7 @@ pub(crate) struct ClassCounts {
 }
 
 impl EventCounts {
-    pub(super) const fn of(&mut self, class: OutageClass) -> &mut ClassCounts {
+    pub(super) const fn class_counts(&mut self, class: OutageClass) -> &mut ClassCounts {
         let [drained, reboot, fail, down] = &mut self.classes;
         match class {
             OutageClass::Drained => drained,

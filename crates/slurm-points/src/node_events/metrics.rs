@@ -71,12 +71,12 @@ pub(crate) fn push(points: &mut Points<'_>, round: &EventsOfRound<'_>) {
     points.push(&TOTAL, [], (now, all));
     points.push(&WATCH, [], (now, all));
     for (class, (now, all)) in WORDS.into_iter().zip(now.classes.iter().zip(&all.classes)) {
-        points.push(&CLASS, [Name::of(class)], (now, (now, all)));
+        points.push(&CLASS, [Name::new(class)], (now, (now, all)));
     }
     for (partition, (now, all)) in &round.partitions {
-        points.push(&PARTITION, [Name::of(partition)], (now, all));
+        points.push(&PARTITION, [Name::new(partition)], (now, all));
         for (class, (now, all)) in WORDS.into_iter().zip(now.classes.iter().zip(&all.classes)) {
-            points.push(&PARTITION_CLASS, [Name::of(partition), Name::of(class)], (now, (now, all)));
+            points.push(&PARTITION_CLASS, [Name::new(partition), Name::new(class)], (now, (now, all)));
         }
     }
 }

@@ -63,9 +63,9 @@ struct FinishedModel {
     random: Random,
     now: i64,
     /// Jobs that slurmdbd has.
-    told: Vec<FinishedJob>,
-    /// Those that slurmctld has not told it yet.
-    untold: Vec<FinishedJob>,
+    reported: Vec<FinishedJob>,
+    /// Those that slurmctld has not sent to it yet.
+    unreported: Vec<FinishedJob>,
     /// Jobs that run after two resizes in one second, as they end.
     resized: Vec<FinishedJob>,
     next_id: u64,
@@ -80,14 +80,14 @@ impl FinishedModel {
     fn new(seed: u64) -> Self {
         // Both users have a level of their own from the start: a job of each has started.
         let of_user = |user| FinishedJob { user, partition: 0, account: 2, ..plain(u64::from(user), START) };
-        let (told, untold) = (vec![of_user(5), of_user(6)], Vec::new());
+        let (reported, unreported) = (vec![of_user(5), of_user(6)], Vec::new());
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (disk, sent, resized) = (Disk::new(), BTreeMap::new(), Vec::new());
         Self {
             random,
             now: START,
-            told,
-            untold,
+            reported,
+            unreported,
             resized,
             next_id: 1 << 62,
             disk,
@@ -134,16 +134,16 @@ impl FinishedModel {
             self.next_id = self.next_id.wrapping_add(self.random.below(1 << 40) + 1);
             let job = job(&mut self.random, self.next_id, end.max(START));
             if self.random.one_in(4) {
-                self.untold.push(job)
+                self.unreported.push(job)
             } else {
-                self.told.push(job)
+                self.reported.push(job)
             }
             if self.random.one_in(9) {
                 self.lose_two_nodes_at_once(job);
             }
         }
         if self.random.one_in(6) {
-            self.told.append(&mut self.untold);
+            self.reported.append(&mut self.unreported);
         }
     }
 
@@ -162,8 +162,8 @@ impl FinishedModel {
             ..like
         };
         let begun = FinishedJob { id: self.next_id, wait: Some(0), submit: at, run: 0, ..part };
-        self.told.push(FinishedJob { id: self.next_id.wrapping_sub(1), ..part });
-        self.told.push(begun);
+        self.reported.push(FinishedJob { id: self.next_id.wrapping_sub(1), ..part });
+        self.reported.push(begun);
         self.resized.push(FinishedJob { state: 3, ..begun });
     }
 
@@ -173,14 +173,14 @@ impl FinishedModel {
             let run = self.random.seconds(200);
             // It is not reported later than `catch_up`.
             let end = self.now.max(job.submit + run);
-            let row = self.told.iter_mut().find(|row| row.id == job.id).unwrap();
+            let row = self.reported.iter_mut().find(|row| row.id == job.id).unwrap();
             *row = FinishedJob { end, run: u64::try_from(end - job.submit).unwrap(), ..job };
         }
     }
 
-    fn read(&self, from: i64) -> Finished {
+    fn rows_since(&self, from: i64) -> Finished {
         let to = self.now + 300;
-        let in_time = self.told.iter().filter(|job| (from..=to).contains(&job.end));
+        let in_time = self.reported.iter().filter(|job| (from..=to).contains(&job.end));
         // slurmctld's word of a job's start may come behind that of its end.
         let is_incomplete = |job: &FinishedJob| job.id.is_multiple_of(7) && self.now < job.end + 200;
         let jobs = in_time.map(|job| match is_incomplete(job) {
@@ -195,10 +195,10 @@ impl FinishedModel {
         let Some(mut ledger) = self.daemon.take() else { return };
         self.catch_up |= ledger.has_gap(self.now, HOUR) || ledger.has_incomplete_before(self.now - HOUR);
         let mut round = FinishedRound::new(self.now, HOUR, LEVELS);
-        round.add(&self.read(ledger.floor().max(self.now - HOUR)), 1, &ledger);
+        round.add(&self.rows_since(ledger.floor().max(self.now - HOUR)), 1, &ledger);
         // The older pieces may fail: then what was read counts, and the catch-up is still due.
         if self.catch_up && !self.random.one_in(3) {
-            round.add(&self.read(ledger.unread_from(self.now)), 1, &ledger);
+            round.add(&self.rows_since(ledger.unread_from(self.now)), 1, &ledger);
             self.catch_up = false;
         }
         round.is_complete = !self.catch_up;
@@ -235,7 +235,7 @@ impl FinishedModel {
             match self.random.below(60) {
                 // A daemon that is off for days. slurmdbd may learn of a job later than `catch_up`; that job cannot be counted.
                 0 => {
-                    self.told.append(&mut self.untold);
+                    self.reported.append(&mut self.unreported);
                     self.now += self.random.seconds(72 * 3600);
                 }
                 _ => self.now += self.random.seconds(120),
@@ -252,14 +252,14 @@ impl FinishedModel {
 
     /// A whole round of a daemon that nobody kills.
     fn settle(&mut self) {
-        self.told.append(&mut self.untold);
+        self.reported.append(&mut self.unreported);
         while self.daemon.is_none() {
             self.start();
         }
         let Some(mut ledger) = self.daemon.take() else { return };
         self.send_surely(&ledger);
         let mut round = FinishedRound::new(self.now, HOUR, LEVELS);
-        round.add(&self.read(ledger.unread_from(self.now)), 1, &ledger);
+        round.add(&self.rows_since(ledger.unread_from(self.now)), 1, &ledger);
         round.is_complete = true;
         let next = ledger.next(round, ledger.slot(self.now, EVERY), SPAN);
         self.disk.extend(ledger.records(&next).unwrap());
@@ -278,14 +278,14 @@ impl FinishedModel {
     fn truth(&self) -> BTreeMap<String, Tally> {
         let all = finished(&[]);
         let mut truth: BTreeMap<String, Tally> = BTreeMap::new();
-        for job in &self.told {
+        for job in &self.reported {
             let levels = [
                 "total".to_owned(),
                 format!("partition.{}", all.name(job.partition)),
                 format!("user.{}", all.name(job.user)),
             ];
             for level in levels {
-                truth.entry(level).or_default().add(&Tally::of(job).unwrap());
+                truth.entry(level).or_default().add(&Tally::from_job(job).unwrap());
             }
         }
         truth
@@ -504,11 +504,11 @@ fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
 #[test]
 fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_publishes() {
     let mut ledger = FinishedLedger::first("c", START);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut round = |now: i64, jobs: u64, is_silent: bool| {
         for _ in 0..jobs {
-            let id = u64::try_from(told.len()).unwrap() + 1;
-            told.push(FinishedJob {
+            let id = u64::try_from(reported.len()).unwrap() + 1;
+            reported.push(FinishedJob {
                 id,
                 end: now - 1,
                 state: 3,
@@ -519,7 +519,7 @@ fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_pub
         }
         let mut round = FinishedRound::new(now, HOUR, Levels::default());
         (round.is_silent, round.is_complete) = (is_silent, true);
-        round.add(&finished(&told), 0, &ledger);
+        round.add(&finished(&reported), 0, &ledger);
         let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
         assert_eq!(next.is_silent, is_silent);
         ledger.adopt(next);

@@ -31,7 +31,7 @@ fn row() -> slurmdb_job_rec_t {
     }
 }
 
-fn of(row: &slurmdb_job_rec_t) -> (FinishedJob, Vec<String>, u64) {
+fn fold_row(row: &slurmdb_job_rec_t) -> (FinishedJob, Vec<String>, u64) {
     let mut fold = FinishedFold::new(false, |_| None, [0, i64::MAX]);
     fold.add(made(row));
     let gpus = [(1001, GpuTres::Gpus), (1002, GpuTres::Typed), (1003, GpuTres::Typed)];
@@ -42,17 +42,17 @@ fn of(row: &slurmdb_job_rec_t) -> (FinishedJob, Vec<String>, u64) {
 #[test]
 fn a_record_of_nothing_is_a_row_that_never_started_and_gpus_of_types_count_where_there_is_no_total() {
     let nothing = slurmdb_job_rec_t { state: 3, timelimit: u32::MAX, ..Default::default() };
-    let (job, ..) = of(&nothing);
+    let (job, ..) = fold_row(&nothing);
     assert_eq!((job.wait, job.run, job.limit, job.gpus), (None, 0, None, 0));
     for (tres, gpus) in [(c"1=2,1001=2,1002=2,1003=1", 2), (c"1=2,1002=2,1003=1", 3)] {
-        let (job, ..) = of(&slurmdb_job_rec_t { tres_alloc_str: text(tres), ..row() });
+        let (job, ..) = fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(tres), ..row() });
         assert_eq!(job.gpus, gpus, "{tres:?}");
     }
 }
 
 #[test]
 fn a_row_is_a_job() {
-    let (job, names, unparsed) = of(&row());
+    let (job, names, unparsed) = fold_row(&row());
     assert_eq!(names, [&NAMES[..], &["normal"]].concat());
     let expected = FinishedJob {
         id: 1 << 63,
@@ -80,15 +80,16 @@ fn tasks_that_never_started_are_counted_and_one_that_did_is_one_whatever_its_tex
     for (start, tasks, count) in
         [(0, c"0x7FF", 11), (NO_TIME, c"1-20%2", 20), (0, c"", 1), (1040, c"1-20", 1)]
     {
-        let (job, _, unparsed) = of(&slurmdb_job_rec_t { start, array_task_str: text(tasks), ..row() });
+        let (job, _, unparsed) = fold_row(&slurmdb_job_rec_t { start, array_task_str: text(tasks), ..row() });
         assert_eq!((job.tasks, unparsed, job.wait.is_some()), (count, 0, start == 1040), "{tasks:?}");
     }
     // slurmctld 22.05 leaves a cancelled held array like this: its start is its end.
     let held =
         slurmdb_job_rec_t { state: 4, start: 1100, array_task_str: text(c"0x7FE"), elapsed: 0, ..row() };
-    let (job, ..) = of(&slurmdb_job_rec_t { nodes: text(c""), tres_alloc_str: text(c""), ..held });
+    let (job, ..) = fold_row(&slurmdb_job_rec_t { nodes: text(c""), tres_alloc_str: text(c""), ..held });
     assert_eq!((job.tasks, job.wait), (10, None));
-    let (job, _, unparsed) = of(&slurmdb_job_rec_t { start: 0, array_task_str: text(c"1,3,..."), ..row() });
+    let (job, _, unparsed) =
+        fold_row(&slurmdb_job_rec_t { start: 0, array_task_str: text(c"1,3,..."), ..row() });
     assert_eq!((job.tasks, unparsed), (1, 1), "one at least, and it is said");
 }
 
@@ -115,7 +116,7 @@ fn a_text_of_tres_or_a_moment_is_no_start() {
     ] {
         let (nodes, tres_alloc_str, array_task_str) = (text(nodes), text(tres), text(c"0x7FE"));
         let (job, ..) =
-            of(&slurmdb_job_rec_t { state, start, nodes, tres_alloc_str, array_task_str, ..row() });
+            fold_row(&slurmdb_job_rec_t { state, start, nodes, tres_alloc_str, array_task_str, ..row() });
         assert_eq!((job.wait.is_some(), job.tasks), (started, if started { 1 } else { 10 }), "{what}");
     }
 }
@@ -154,10 +155,10 @@ fn a_row_before_the_time_shows_since_when_nothing_ended() {
 #[test]
 fn a_job_that_was_never_eligible_waited_since_it_was_submitted() {
     for eligible in [0, NO_TIME, NO_TIME + 1] {
-        assert_eq!(of(&slurmdb_job_rec_t { eligible, ..row() }).0.wait, Some(40));
+        assert_eq!(fold_row(&slurmdb_job_rec_t { eligible, ..row() }).0.wait, Some(40));
     }
     assert_eq!(
-        of(&slurmdb_job_rec_t { eligible: 2000, ..row() }).0.wait,
+        fold_row(&slurmdb_job_rec_t { eligible: 2000, ..row() }).0.wait,
         Some(0),
         "slurmctld's clock was set back"
     );
@@ -190,15 +191,18 @@ fn steps_are_summed_as_sacct_does_and_one_whose_use_is_not_known_is_said() {
 
 #[test]
 fn gpus_of_types_are_summed_where_nobody_counts_all() {
-    assert_eq!(of(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1"), ..row() }).0.gpus, 3);
-    assert_eq!(of(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1,1001=4"), ..row() }).0.gpus, 4);
-    assert_eq!(of(&slurmdb_job_rec_t { tres_alloc_str: text(c"1=x"), ..row() }).2, 1);
+    assert_eq!(fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1"), ..row() }).0.gpus, 3);
+    assert_eq!(
+        fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1,1001=4"), ..row() }).0.gpus,
+        4
+    );
+    assert_eq!(fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(c"1=x"), ..row() }).2, 1);
 }
 
 #[test]
 fn of_several_partitions_the_first_counts_and_a_user_without_a_name_is_his_number() {
     let (_, names, _) =
-        of(&slurmdb_job_rec_t { partition: text(c",debug,long"), user: text(c""), uid: 1234, ..row() });
+        fold_row(&slurmdb_job_rec_t { partition: text(c",debug,long"), user: text(c""), uid: 1234, ..row() });
     assert_eq!(names, ["debug", "physics", "1234", "normal"]);
 }
 

@@ -78,7 +78,7 @@ impl Served {
 }
 
 fn tables_of(rpc: &RpcTables) -> Tables {
-    Tables::of(&rpc.types, &rpc.users)
+    Tables::from_rows(&rpc.types, &rpc.users)
 }
 
 fn ranked<K: Copy + Into<u32>>(

@@ -48,7 +48,7 @@ struct FinishedRow {
 fn table(by: By, since: i64, finished: &Finished) -> Table<FinishedRow> {
     let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
     for job in &finished.jobs {
-        if let Some(tally) = Tally::of(job) {
+        if let Some(tally) = Tally::from_job(job) {
             tallies.entry(finished.name(by.number(job))).or_default().add(&tally);
         }
     }

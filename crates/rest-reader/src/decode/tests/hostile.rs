@@ -4,11 +4,11 @@ use serde_json::json;
 use slurm_snapshot::{LONGEST_NAME, Licenses, Partitions, Release, ReplyOptions, Reservations};
 
 use super::super::diag::Diag;
-use super::super::{NodesAnswer, Payload, complaint, read};
+use super::super::{NodesAnswer, Payload, complaint, read_answer};
 use super::diag;
 
 fn refused<T: Payload>(text: &str, payload: T) -> String {
-    match read(text.as_bytes(), payload) {
+    match read_answer(text.as_bytes(), payload) {
         Ok(_) => panic!("accepted: {}", text.get(..200).unwrap_or(text)),
         Err(error) => complaint(&error),
     }
@@ -34,7 +34,7 @@ fn as_many_nodes_as_slurm_can_have_fit_each_by_itself() {
     let all: Vec<String> = (0..65_536).map(node).collect();
     let options = ReplyOptions { rows: true, marks: true, ..ReplyOptions::default() };
     let text = format!(r#"{{"nodes":[{}],"last_update":1}}"#, all.join(","));
-    let answer = read(text.as_bytes(), NodesAnswer::new(Release::new(24, 11), options));
+    let answer = read_answer(text.as_bytes(), NodesAnswer::new(Release::new(24, 11), options));
     let answer = answer.unwrap_or_else(|error| panic!("{}", complaint(&error))).payload;
     assert_eq!((answer.nodes.records, answer.partitions.len()), (65_536, 1000));
 }
@@ -54,13 +54,13 @@ fn a_figure_that_occurs_twice_is_no_figure_at_whatever_depth() {
     ] {
         let changed = whole.replacen(once, twice, 1);
         assert_ne!(changed, whole, "{once}");
-        assert_eq!(read(whole.as_bytes(), Diag::new(42, true, true)).map(|_| ()).ok(), Some(()));
+        assert_eq!(read_answer(whole.as_bytes(), Diag::new(42, true, true)).map(|_| ()).ok(), Some(()));
         let problem = refused(&changed, Diag::new(42, true, true));
         assert!(problem.ends_with("an object has a member twice"), "{once}: {problem}");
     }
     // What nobody reads may occur as often as it likes.
     let changed = whole.replacen(r#""warnings":"#, r#""warnings":[],"warnings":"#, 1);
-    assert!(read(changed.as_bytes(), Diag::new(42, true, true)).is_ok());
+    assert!(read_answer(changed.as_bytes(), Diag::new(42, true, true)).is_ok());
 }
 
 /// Each member had 4 MiB of its own, and all of them are held until the object ends.
@@ -80,7 +80,7 @@ fn the_members_of_one_object_share_its_room() {
 #[test]
 fn errors_after_the_items_void_what_was_counted() {
     let text = format!(r#"{{"nodes":[{}],"errors":[{{"error_number":2002}},{{}}]}}"#, node("n1", ""));
-    let envelope = read(text.as_bytes(), nodes(false)).unwrap();
+    let envelope = read_answer(text.as_bytes(), nodes(false)).unwrap();
     assert_eq!(envelope.error, Some(2002));
     assert_eq!(envelope.payload.nodes.last_update, 0, "its end was not reached");
     refused(&text[..text.len() - 1], nodes(false));
@@ -93,7 +93,7 @@ fn a_name_of_any_length_is_cut_and_stays_its_own() {
     let nodes_of = |name: &str, partition: &str, kind: &str| {
         let more = format!(r#","partitions":["{partition}"],"gres":"gpu:{kind}:4""#);
         let text = format!(r#"{{"nodes":[{}]}}"#, node(name, &more));
-        read(text.as_bytes(), nodes(true)).unwrap().payload
+        read_answer(text.as_bytes(), nodes(true)).unwrap().payload
     };
     let found = nodes_of(&long("n"), &long("p"), &long("g"));
     let partition = found.partitions.keys().next().unwrap();
@@ -101,7 +101,7 @@ fn a_name_of_any_length_is_cut_and_stays_its_own() {
     assert!(names.iter().all(|name| name.len() == LONGEST_NAME), "{names:?}");
     assert!(names[0] != names[1] && names[1] != names[2]);
     let list = format!(r#"{{"partitions":[{{"name":"{}"}},{{"name":"{}"}}]}}"#, long("p"), long("q"));
-    let list = read(list.as_bytes(), Partitions::default()).unwrap().payload;
+    let list = read_answer(list.as_bytes(), Partitions::default()).unwrap().payload;
     let listed: Vec<&String> = list.partitions.iter().map(|partition| &partition.name).collect();
     assert!(listed[0] == partition && listed[1] != partition, "{listed:?}");
     let unknown = r#"{"nodes":[{"name":"the-token","state":["THE-TOKEN"],"cpus":8,"alloc_cpus":2}]}"#;
@@ -114,7 +114,7 @@ fn flags_that_nobody_knows_are_one_word() {
     let more = r#","state_flags":["DRAIN","OTHER","INVENTED_1","INVENTED_2"]"#;
     let text =
         format!(r#"{{"nodes":[{},{}]}}"#, node("n1", more), node("n2", r#","state_flags":["INVENTED_3"]"#));
-    let flags = read(text.as_bytes(), nodes(false)).unwrap().payload.nodes.flags;
+    let flags = read_answer(text.as_bytes(), nodes(false)).unwrap().payload.nodes.flags;
     let flags: Vec<_> = flags.iter().map(|(flag, tally)| (flag.as_str(), tally.nodes.total)).collect();
     assert_eq!(flags, [("drain", 1), ("other", 2)]);
 }
@@ -156,24 +156,24 @@ fn what_an_item_takes_in_memory_is_bounded_and_what_nobody_reads_is_not_counted(
                 refused(&text, nodes(false)),
                 "nodes, item 1: larger than anything that slurmrestd sends"
             ),
-            false => assert_eq!(read(text.as_bytes(), nodes(false)).unwrap().payload.nodes.records, 1),
+            false => assert_eq!(read_answer(text.as_bytes(), nodes(false)).unwrap().payload.nodes.records, 1),
         }
     }
     // A reservation of cores on 6,000 nodes.
     let cores = vec![json!({"node": "node01234", "core": "0-31"}); 6000];
     let text = json!({"reservations": [{"name": "r", "core_specializations": cores, "node_count": 6000}]});
     assert!(text.to_string().len() > 200_000);
-    let read = read(text.to_string().as_bytes(), Reservations::default()).unwrap();
+    let read = read_answer(text.to_string().as_bytes(), Reservations::default()).unwrap();
     assert_eq!(read.payload.reservations[0].nodes, 6000);
 }
 
 #[test]
 fn depth_and_long_texts_are_refused_where_nobody_reads_too() {
     let deep = |levels: usize| format!(r#"{{"x":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
-    assert!(read(deep(63).as_bytes(), ()).is_ok());
+    assert!(read_answer(deep(63).as_bytes(), ()).is_ok());
     assert_eq!(refused(&deep(64), ()), "the response is nested deeper than 64 levels");
     let text = |length: usize| format!(r#"{{"x":"\"[{}"}}"#, "[".repeat(length));
-    assert!(read(text((256 << 10) - 3).as_bytes(), ()).is_ok());
+    assert!(read_answer(text((256 << 10) - 3).as_bytes(), ()).is_ok());
     let problem = "the response contains a longer string than slurmrestd ever sends";
     assert_eq!(refused(&text(256 << 10), ()), problem);
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use slurm_snapshot::{Controller, Jobs, Licenses, Means, Partitions, Release, Reservations, Statistics};
 
 use super::super::diag::Diag;
-use super::super::{Envelope, NodesAnswer, Payload, read};
+use super::super::{Envelope, NodesAnswer, Payload, read_answer};
 
 const VERSIONS: std::ops::RangeInclusive<u32> = 38..=45;
 
@@ -49,8 +49,8 @@ fn wrapped(version: u32, name: &str, payload: &Value) -> String {
 
 fn decoded<T: Payload>(version: u32, name: &str, payload: &Value, into: T) -> T {
     let text = wrapped(version, name, payload);
-    let Envelope { meta, payload, error, .. } =
-        read(text.as_bytes(), into).unwrap_or_else(|error| panic!("v0.0.{version} {name}: {error}\n{text}"));
+    let Envelope { meta, payload, error, .. } = read_answer(text.as_bytes(), into)
+        .unwrap_or_else(|error| panic!("v0.0.{version} {name}: {error}\n{text}"));
     assert_eq!((meta.release, error), (Some(release(version)), None), "v0.0.{version}");
     assert_eq!(meta.cluster.as_deref(), (version >= 40).then_some("sandbox"));
     payload
@@ -127,7 +127,7 @@ fn diag_of_every_version_says_under_each_name_what_that_version_means() {
         let of = Diag::new(version, true, true);
         let s: Statistics = decoded(version, "statistics", &diag(version), of).statistics.unwrap();
         let since = |first: u32| version >= first;
-        let told = |first: u32, value: u32| since(first).then_some(value);
+        let reported = |first: u32, value: u32| since(first).then_some(value);
         assert_eq!((s.req_time, s.req_time_start), (1_700_000_600, 1_700_000_000), "v0.0.{version}");
         assert_eq!(
             (s.schedule_cycle_counter, s.schedule_queue_len, s.bf_queue_len, s.bf_active),
@@ -136,13 +136,13 @@ fn diag_of_every_version_says_under_each_name_what_that_version_means() {
         assert_eq!((s.job_states_ts, s.bf_when_last_cycle), (Some(1_700_000_590), None));
         assert_eq!(
             (s.schedule_cycle_sum, s.schedule_cycle_depth),
-            (told(41, 42).map(Into::into), told(41, 43))
+            (reported(41, 42).map(Into::into), reported(41, 43))
         );
         assert_eq!(s.bf_cycle_max, (version <= 38 || since(41)).then_some(33));
-        assert_eq!((s.bf_table_size, s.bf_table_size_sum), (told(38, 34), told(41, 44)));
-        assert_eq!((s.bf_cycle_sum, s.bf_depth_sum), (told(39, 36).map(Into::into), told(39, 37)));
-        assert_eq!((s.bf_depth_try_sum, s.bf_queue_len_sum), (told(39, 38), told(39, 39)));
-        assert_eq!((s.bf_last_depth, s.bf_last_depth_try), (told(39, 40), told(39, 41)));
+        assert_eq!((s.bf_table_size, s.bf_table_size_sum), (reported(38, 34), reported(41, 44)));
+        assert_eq!((s.bf_cycle_sum, s.bf_depth_sum), (reported(39, 36).map(Into::into), reported(39, 37)));
+        assert_eq!((s.bf_depth_try_sum, s.bf_queue_len_sum), (reported(39, 38), reported(39, 39)));
+        assert_eq!((s.bf_last_depth, s.bf_last_depth_try), (reported(39, 40), reported(39, 41)));
         let until = |last: u32, value: u64| (version <= last).then_some(value);
         let means = Means {
             schedule_cycle: until(40, 12),
@@ -161,7 +161,7 @@ fn diag_of_every_version_says_under_each_name_what_that_version_means() {
         if let Some(rpc) = s.rpc {
             assert_eq!((rpc.types[0].count, rpc.types[0].time), (2, 9_000_000_000));
             assert_eq!((rpc.users[0].count, rpc.users[0].name.as_deref()), (2, Some("root")));
-            assert_eq!(rpc.pending.map(|rows| rows[0].count), told(41, 3), "v0.0.{version}");
+            assert_eq!(rpc.pending.map(|rows| rows[0].count), reported(41, 3), "v0.0.{version}");
         }
     }
 }

@@ -59,7 +59,7 @@ fn where_states_alone_are_known_nothing_else_has_a_point() {
     let mut collector = started(&COLLECTOR, &[]);
     let of = |jobs: &[(&str, u64)]| {
         let jobs = Jobs { states: states(jobs), states_only: true, ..Jobs::default() };
-        SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
+        SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
     };
     let points = surveyed(&mut collector, 1000, &of(&[("pending", 3), ("completing", 1)]));
     let expected = [
@@ -77,8 +77,11 @@ fn where_states_alone_are_known_nothing_else_has_a_point() {
 #[test]
 fn a_queue_becomes_paths_by_state_reason_and_partition() {
     let mut collector = started(&COLLECTOR, &[]);
-    let points =
-        surveyed(&mut collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue()))));
+    let points = surveyed(
+        &mut collector,
+        1000,
+        &SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(queue()))),
+    );
     let expected = [
         "c.slurm_jobs.total.gauge-jobs 4",
         "c.slurm_jobs.state.completing.gauge-jobs 1",
@@ -129,7 +132,7 @@ fn a_user_whose_jobs_squeue_shows_under_another_word_gets_paths() {
         };
         let jobs = Jobs { users: vec![ann], ..Jobs::default() };
         let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(1))]);
-        let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
+        let replies = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
         let points = surveyed(&mut collector, 1000, &replies);
         has_all(&points, &[&format!("c.slurm_jobs.user.ann.state.{shown}.gauge-cpus 9")]);
     }
@@ -147,8 +150,11 @@ fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
     let users = vec![user(1, Some("ann"), 9), user(2, Some("bob"), 5), user(3, None, 700)];
     let jobs = Jobs { users, ..Jobs::default() };
     let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
-    let points =
-        surveyed(&mut collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs))));
+    let points = surveyed(
+        &mut collector,
+        1000,
+        &SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs))),
+    );
     let users: Vec<&String> =
         points.iter().filter(|p| p.contains(".user.") && p.contains("pending.gauge-cpus")).collect();
     assert_eq!(
@@ -158,7 +164,7 @@ fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
     );
     assert!(points.contains(&"c.slurm_jobs.others.state.pending.gauge-cpus 705".to_owned()), "{points:#?}");
     assert!(collector.paths.changed_memory().unwrap().contains("ann"));
-    let none = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));
+    let none = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::default()));
     let later = surveyed(&mut collector, 1060, &none);
     let of_users: Vec<&String> = later.iter().filter(|point| point.contains(".user.")).collect();
     assert!(of_users.iter().any(|point| point.ends_with("ann.state.pending.gauge-cpus 0")), "{later:#?}");
@@ -172,7 +178,7 @@ fn jobs_of(kind: &str, names: impl IntoIterator<Item = (String, bool)>) -> Surve
     let names = names.into_iter().map(named).collect();
     let (named, mut jobs) = (NamedRows { names, ..NamedRows::default() }, Jobs::default());
     *(if kind == "account" { &mut jobs.accounts } else { &mut jobs.qos }) = named;
-    SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
+    SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
 }
 
 /// `sbatch -H -A rnd$i` by anybody made 15 files each, and a zero in each of them in every round; from 24.11 on `sbatch -q rnd$i` too.
@@ -225,7 +231,7 @@ fn the_rest_of_the_rows_is_among_the_others() {
     });
     let qos = NamedRows { names: names.into(), rest: states(&[("pending", 40)]) };
     let jobs = Jobs { qos, ..Jobs::default() };
-    let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
+    let replies = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
     let points = surveyed(&mut collector, 0, &replies);
     let of = |point: &&String| point.contains("qos") && point.contains("pending.gauge-jobs");
     let mut seen: Vec<&str> = points.iter().filter(of).map(String::as_str).collect();
@@ -250,7 +256,7 @@ fn a_user_whose_jobs_never_started_gets_no_paths() {
     let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(1))]);
     let mut paths = |at, users: Vec<UserJobs>| {
         let jobs = Jobs { users, ..Jobs::default() };
-        let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
+        let replies = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
         let points = surveyed(&mut collector, at, &replies);
         points
             .into_iter()
@@ -269,7 +275,7 @@ fn a_user_whose_jobs_never_started_gets_no_paths() {
 #[test]
 fn the_same_reply_again_tells_of_no_start_and_of_longer_waits() {
     let mut collector = started(&COLLECTOR, &[]);
-    let findings = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue())));
+    let findings = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(queue())));
     surveyed(&mut collector, 1000, &findings);
     let again = surveyed(&mut collector, 1060, &findings);
     assert!(again.contains(&"c.slurm_jobs.waiting.gauge-wait_max 960".to_owned()), "{again:#?}");

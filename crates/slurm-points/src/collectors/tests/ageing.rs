@@ -28,7 +28,7 @@ fn replies() -> SurveyReplies {
     let starts = Some(Starts { p50: NOW + 500, p90: NOW + 900, p99: NOW + 990, max: NOW + 1000 });
     let expected = Expected { starts, ..Expected::default() };
     let partition = PartitionJobs { waiting: waiting.clone(), started, expected, ..PartitionJobs::default() };
-    let mut replies = SurveyReplies::of(
+    let mut replies = SurveyReplies::with_only(
         ReplyKind::Jobs,
         Reply::Jobs(Box::new(Jobs {
             waiting,

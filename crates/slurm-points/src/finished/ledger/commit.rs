@@ -39,13 +39,13 @@ impl FinishedLedger {
         let is_over = |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
         let emptied = self.written.iter().filter(is_over).copied().collect();
         let waiting =
-            self.incomplete.iter().map(|(id, its)| (*id, *its)).chain(std::mem::take(&mut round.incomplete));
-        let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !round.has_counted(*id));
+            self.incomplete.iter().map(|(id, job)| (*id, *job)).chain(std::mem::take(&mut round.incomplete));
+        let waiting = waiting.filter(|(id, job)| !job.is_over(round.moment) && !round.has_counted(*id));
         let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
         let latest = old.latest.max(round.latest);
         let mut floor = old.floor;
         if let (true, Some(latest)) = (round.is_complete, latest) {
-            let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
+            let first = incomplete.values().map(|job| job.end).min().unwrap_or(latest).min(latest);
             floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
         }
         let mut sizes = self.seen.sizes(&round.ids);

@@ -189,7 +189,7 @@ impl Books {
         self.backfilled = 0;
     }
 
-    fn read(&self, moment: i64) -> Reading {
+    fn reading_at(&self, moment: i64) -> Reading {
         let types = self.order.iter().map(|id| kind(*id, self.types[id].0, self.types[id].1)).collect();
         let users =
             self.users.iter().map(|(&id, row)| user(id, Some(&format!("u{id}")), row.0, row.1)).collect();
@@ -283,7 +283,7 @@ proptest! {
                 collect(&mut collector, now, None);
                 continue;
             }
-            let found = collect(&mut collector, now, Some(books.read(now)));
+            let found = collect(&mut collector, now, Some(books.reading_at(now)));
             books.compare(&found);
             books.grown_types.clear();
             books.grown_users.clear();
