@@ -1,8 +1,9 @@
-//! After how long a peer closes an idle connection, as far as its closes show. Pure: moments are arguments.
+//! After how long a peer closes an idle connection, as far as its closes show. Pure: moments are
+//! arguments.
 //!
-//! A quick restart of the receiver looks like an idle timer. So two closes after the same time are needed, and after an
-//! hour the belief is tested: connections are renewed as if there were no timer, and one more close at that time is enough
-//! to believe it again.
+//! A quick restart of the receiver looks like an idle timer. So two closes after the same time are
+//! needed, and after an hour the belief is tested: connections are renewed as if there were no
+//! timer, and one more close at that time is enough to believe it again.
 
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ const BELIEVED_FOR: Duration = Duration::from_secs(3600);
 /// The idle timer of a peer, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTimer {
+    /// How long the connection had been idle that the peer has just closed.
+    closed: Option<Duration>,
     /// After how long it last closed an idle connection.
     last: Option<Duration>,
     /// When it last did so after about the same time as before.
@@ -21,8 +24,15 @@ pub(crate) struct IdleTimer {
 }
 
 impl IdleTimer {
-    /// The peer closed a connection that had been idle for this long, and accepted the next one at once.
-    pub(crate) fn closed_after(&mut self, idle: Duration, now: Instant) {
+    /// The peer closed a connection that had been idle for this long.
+    pub(crate) const fn closed(&mut self, idle: Duration) {
+        self.closed = Some(idle);
+    }
+
+    /// The peer accepts the next connection, or not. Only a close after which it does so at once
+    /// shows a timer.
+    pub(crate) fn next_connection(&mut self, is_accepted: bool, now: Instant) {
+        let Some(idle) = self.closed.take().filter(|_| is_accepted) else { return };
         if self.last.is_some_and(|last| idle.abs_diff(last) <= last / 10) {
             self.confirmed = Some(now);
         }
@@ -49,21 +59,25 @@ mod tests {
     #[test]
     fn a_timer_is_believed_after_two_closes_that_agree_and_tested_after_an_hour() {
         let (mut timer, start, seconds) = (IdleTimer::default(), Instant::now(), Duration::from_secs);
-        timer.closed_after(seconds(20), start);
+        let close = |timer: &mut IdleTimer, after, now| {
+            timer.closed(seconds(after));
+            timer.next_connection(true, now);
+        };
+        close(&mut timer, 20, start);
         assert_eq!(timer.renew_at(start), None, "perhaps a restart");
-        timer.closed_after(seconds(24), start);
+        close(&mut timer, 24, start);
         assert_eq!(timer.renew_at(start), None, "two restarts");
-        timer.closed_after(seconds(23), start);
+        close(&mut timer, 23, start);
         assert_eq!(timer.renew_at(start), Some(seconds(23) / 2));
         let later = start + BELIEVED_FOR;
         assert_eq!(timer.renew_at(later), None, "tested");
-        timer.closed_after(seconds(23), later);
+        close(&mut timer, 23, later);
         assert_eq!(timer.renew_at(later), Some(seconds(23) / 2), "believed at once");
         timer.stood(seconds(25));
         assert_eq!(timer.renew_at(later), Some(seconds(23) / 2));
         timer.stood(seconds(26));
         assert_eq!(timer.renew_at(later), None, "it has none");
-        timer.closed_after(seconds(23), later);
+        close(&mut timer, 23, later);
         assert_eq!(timer.renew_at(later), None, "and the next close is the first");
     }
 }

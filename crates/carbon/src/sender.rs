@@ -1,14 +1,15 @@
 //! One destination: its settings, the handle of its task, and the task's status.
 //!
-//! A destination never delays another, because each has its own handle on the queue. The task is in task.rs, its
-//! connections are in renewal.rs.
+//! A destination never delays another, because each has its own handle on the queue. state.rs shows
+//! all states.
 
-mod recording;
+mod disk;
 mod renewal;
+mod said;
+mod state;
 mod task;
+mod writing;
 
-use std::collections::HashSet;
-use std::mem::Discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +17,12 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use self::recording::Recording;
+use self::disk::DiskWaits;
+use self::said::Said;
+use self::state::{Link, State};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::connection::{Connection, Stream};
-use crate::connection_error::ConnectionError;
 use crate::destination::Destination;
 use crate::idle::IdleTimer;
 use crate::queue::{Place, Queue, Status};
@@ -28,42 +30,50 @@ use crate::rate::Rate;
 #[cfg(feature = "tls")]
 use crate::tls_connection::TlsConnection;
 
-/// The state of one destination's task.
+/// One destination's task.
 struct SenderTask {
     to: Destination,
     place: Place,
-    drain: Arc<Notify>,
-    /// Ends the task when everything was read, or the connection is lost.
-    draining: bool,
-    /// Until when it sends what is on disk.
-    drains_stored_until: Option<Instant>,
-    started: Instant,
+    state: State,
+    /// What answered last was not Carbon.
+    suspect: bool,
+    drain: Drain,
     rate: Rate,
     budget: Budget,
-    recording: Recording,
-    backoff: Backoff,
-    connections: u64,
-    away_since: Option<Instant>,
-    /// The kinds of errors that the log has named since then.
-    said: HashSet<Discriminant<ConnectionError>>,
-    /// Points that were lost before `away_since`.
-    lost_before: u64,
-    doubt_since: Option<Instant>,
     idle_timer: IdleTimer,
+    disk: DiskWaits,
+    reconnects: Reconnects,
+    said: Said,
+}
+
+/// The end of the task: when everything was read, or the connection is lost.
+#[derive(Debug)]
+struct Drain {
+    requested: Arc<Notify>,
+    is_on: bool,
+    /// Until when it sends what is on disk.
+    stored_until: Option<Instant>,
+}
+
+/// What decides about the next connection.
+#[derive(Debug, Default)]
+struct Reconnects {
+    backoff: Backoff,
+    /// Connections that were opened.
+    opened: u64,
+    /// Connections in a row that were closed right after a write.
     closed_at_once: u32,
-    /// Half-closed connections in a row whose end proved nothing.
-    without_proof: u32,
-    /// Something that is not Carbon answered last. Until a connection has lasted, it gets no backlog.
-    suspect: bool,
+    /// Old connections in a row whose end proved nothing.
+    ends_without_proof: u32,
     /// When a connection was last closed to make room for the next one.
     gave_way: Option<Instant>,
-    /// Until when the backlog is not read from disk: otherwise each live tick would wait for a disk that does not
-    /// answer.
-    load_again: Option<Instant>,
-    /// Since when the disk has returned nothing, and whether the log says so.
-    refused: Option<(Instant, bool)>,
-    /// Since when this many unsent ticks wait, and whether the log says that they become more.
-    lag: Option<(Instant, u64, bool)>,
+}
+
+impl Reconnects {
+    fn number_link<C>(&mut self, stream: C) -> Link<C> {
+        self.opened += 1;
+        Link { stream, number: self.opened, since: Instant::now(), last_write: None }
+    }
 }
 
 /// A running destination.
@@ -88,33 +98,26 @@ impl Sender {
     }
 
     fn start_on<C: Stream>(destination: Destination, queue: &Queue) -> Self {
-        let (place, draining) = (queue.place(&destination.name), Arc::new(Notify::new()));
-        place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
-        place.count(|status| status.not_carbon = false);
+        let place = queue.place(&destination.name);
+        place.count(|status| {
+            status.connected = false;
+            status.in_doubt = false;
+            status.not_carbon = false;
+            status.unacked = 0;
+        });
         place.ledger(|ledger| ledger.write_by_time(destination.by_time));
+        let draining = Arc::new(Notify::new());
         let task = SenderTask {
-            rate: Rate::new(destination.replay_rate, destination.by_time),
-            started: Instant::now(),
             place: place.clone(),
-            drain: Arc::clone(&draining),
-            draining: false,
-            drains_stored_until: None,
-            budget: Budget::new(destination.by_time),
-            recording: Recording::default(),
-            backoff: Backoff::default(),
-            connections: 0,
-            away_since: None,
-            said: HashSet::new(),
-            lost_before: 0,
-            doubt_since: None,
-            idle_timer: IdleTimer::default(),
-            closed_at_once: 0,
-            without_proof: 0,
+            state: State::Connecting,
             suspect: false,
-            gave_way: None,
-            load_again: None,
-            refused: None,
-            lag: None,
+            drain: Drain { requested: Arc::clone(&draining), is_on: false, stored_until: None },
+            rate: Rate::new(destination.replay_rate, destination.by_time),
+            budget: Budget::new(destination.by_time),
+            idle_timer: IdleTimer::default(),
+            disk: DiskWaits::new(destination.timeouts.pause),
+            reconnects: Reconnects::default(),
+            said: Said::default(),
             to: destination,
         };
         Self { place, draining, task: tokio::spawn(task.run::<C>()) }
@@ -132,8 +135,9 @@ impl Sender {
         self.place.last_error()
     }
 
-    /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner if the
-    /// destination cannot be reached. Batches that were not read stay in the queue, and the next run sends them again.
+    /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or
+    /// sooner if the destination cannot be reached. Batches that were not read stay in the queue,
+    /// and the next run sends them again.
     pub async fn drain(mut self, deadline: Duration) -> Status {
         self.draining.notify_one();
         let _ = timeout(deadline, &mut self.task).await;

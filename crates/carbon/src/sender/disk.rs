@@ -1,0 +1,117 @@
+//! When a destination waits for the queue's disk.
+//!
+//! By time, nothing goes before what an earlier run has left, so the first tick waits until the
+//! file is open, or for `pause_timeout`. A disk that returns no ticks is asked again every ten
+//! seconds; live ticks continue meanwhile.
+//!
+//! With a window of zero nothing may be sent twice, so a tick of the backlog waits until it is on
+//! disk that the one before it is done. It waits for a second at most, and not at all while the
+//! disk fails: Carbon comes first.
+
+use std::mem;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::duration::in_words;
+use crate::queue::{COMMIT_PATIENCE, Place};
+use crate::store::StoreError;
+
+/// How long to wait before reading a batch again that the disk did not return.
+const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct DiskWaits {
+    /// Until when nothing is sent by time while the file is not open.
+    opens_until: Instant,
+    /// Until when the backlog is not read from disk: otherwise each live tick would wait for a disk
+    /// that does not answer.
+    pub(super) load_again: Option<Instant>,
+    /// Since when the disk has returned nothing, and whether the log says so.
+    refused: Option<(Instant, bool)>,
+    /// The ticket for what is not recorded yet, and until when the next tick waits.
+    unrecorded: Option<(u64, Instant)>,
+    /// The log says that the disk is too slow for it.
+    is_slow_said: bool,
+}
+
+impl DiskWaits {
+    pub(super) fn new(pause: Duration) -> Self {
+        let opens_until = Instant::now() + pause;
+        Self { opens_until, load_again: None, refused: None, unrecorded: None, is_slow_said: false }
+    }
+
+    /// Until when ticks of this run wait for those of an earlier one, by time.
+    pub(super) fn unopened_until(&self, place: &Place) -> Option<Instant> {
+        (Instant::now() < self.opens_until && place.is_unopened()).then_some(self.opens_until)
+    }
+
+    /// Until when nothing is read from disk.
+    pub(super) fn hangs_until(&self, now: Instant) -> Option<Instant> {
+        self.load_again.filter(|&again| again > now)
+    }
+
+    /// Whether the disk has returned nothing for so long that a tick it does not return is given
+    /// up.
+    pub(super) fn is_given_up(&self, pause: Duration) -> bool {
+        self.refused.is_some_and(|(since, _)| since.elapsed() >= pause)
+    }
+
+    /// A tick was not read at `now`; the error is `None` if it is lost.
+    pub(super) fn note_refused(
+        &mut self,
+        place: &Place,
+        error: Option<StoreError>,
+        now: Instant,
+        pause: Duration,
+    ) {
+        // The second time, because a disk may be slow once.
+        if let (Some(error), Some((_, said @ false))) = (error, &mut self.refused) {
+            *said = true;
+            let limit = in_words(pause);
+            warn!(
+                destination = place.name(),
+                %error,
+                "the queue's disk does not return ticks that wait; those that it cannot read for \
+                 {limit} are lost"
+            );
+        }
+        self.refused.get_or_insert((now, false));
+        self.load_again = Some(Instant::now() + LOAD_AGAIN_AFTER);
+    }
+
+    /// The disk has returned a tick.
+    pub(super) fn note_returned(&mut self, place: &Place) {
+        if self.refused.take().is_some_and(|(_, said)| said) {
+            info!(destination = place.name(), "the queue's disk returns ticks again");
+        }
+    }
+
+    /// A tick of the backlog was written at `now`, and must be recorded before the next one.
+    pub(super) fn begin_recording(&mut self, place: &Place, now: Instant) {
+        let until = self.unrecorded.map_or(now + COMMIT_PATIENCE, |(_, until)| until);
+        self.unrecorded = place.record_done().map(|ticket| (ticket, until));
+    }
+
+    /// Until when the next tick of the backlog waits for that.
+    pub(super) fn records_until(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+        let (ticket, until) = self.unrecorded?;
+        if place.is_recorded(ticket) {
+            self.unrecorded = None;
+            self.is_slow_said = false;
+            return None;
+        }
+        if now < until && place.is_durable() {
+            return Some(until);
+        }
+        if !mem::replace(&mut self.is_slow_said, true) {
+            warn!(
+                destination = place.name(),
+                "the queue's disk does not record what is sent; until it does, a SIGKILL of this \
+                 daemon may send more than one tick twice"
+            );
+        }
+        None
+    }
+}

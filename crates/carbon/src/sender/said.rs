@@ -1,0 +1,143 @@
+//! What a destination's task says in the log of an outage, of doubt and of a lag, and how often.
+
+use std::collections::HashSet;
+use std::mem::{self, Discriminant};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::SenderTask;
+use super::state::State;
+use crate::connection_error::ConnectionError;
+use crate::duration::in_words;
+use crate::queue::Status;
+
+/// What the log has said, or must say the end of.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    pub(super) outage: Option<Outage>,
+    lag: Option<Lag>,
+}
+
+/// An outage lasts until a connection has carried a tick for a second.
+#[derive(Debug)]
+pub(super) struct Outage {
+    since: Instant,
+    /// The kinds of errors that the log has named.
+    errors: HashSet<Discriminant<ConnectionError>>,
+    /// Points that were lost before it.
+    lost_before: u64,
+    /// What waits to be sent when a connection is opened.
+    pub(super) waits: Status,
+}
+
+/// Since when this many unsent ticks wait, and whether the log says that they become more.
+#[derive(Debug)]
+struct Lag {
+    since: Instant,
+    waits: u64,
+    is_said: bool,
+}
+
+impl SenderTask {
+    /// Says a change of the state.
+    pub(super) fn say_state(&self, before: State) {
+        let destination = &self.to.name;
+        let (since, waits) = match (before, self.state) {
+            (_, State::InDoubt(_)) => {
+                let stall = in_words(self.to.timeouts.stall);
+                warn!(
+                    %destination,
+                    "no sign for {stall} that it reads: does it hang, or is its cache full? New \
+                     ticks are sent, older ones wait"
+                );
+                return;
+            }
+            (State::InDoubt(since), State::Connecting) => {
+                let after = in_words(since.elapsed());
+                warn!(
+                    %destination,
+                    "closed the connection after {after} without a sign that the receiver reads; \
+                     what it may not have read is sent again"
+                );
+                return;
+            }
+            (State::InDoubt(since), State::Live) => (since, self.place.status()),
+            _ => return,
+        };
+        info!(%destination, unsent_ticks = waits.unsent.ticks, ticks_to_resend = waits.resends(),
+              "reads again after {}", in_words(since.elapsed()));
+    }
+
+    /// Begins an outage, unless one lasts.
+    pub(super) fn begin_outage(&mut self, since: Instant) {
+        let waits = self.place.status();
+        let errors = HashSet::new();
+        self.said.outage.get_or_insert(Outage { since, errors, lost_before: waits.lost(), waits });
+    }
+
+    /// Says why there is no connection, each kind of error once in an outage.
+    pub(super) fn say_not_connected(&mut self, error: &ConnectionError, hint: Option<&str>, delay: Duration) {
+        self.begin_outage(Instant::now());
+        let (destination, address, waits) = (&self.to.name, &self.to.address, self.place.status());
+        let (unsent_ticks, ticks_to_resend) = (waits.unsent.ticks, waits.resends());
+        let Some(outage) = &mut self.said.outage else { return };
+        let is_first = outage.errors.is_empty();
+        let is_new = outage.errors.insert(mem::discriminant(error));
+        if let Some(hint) = hint {
+            warn!(
+                %destination, %error, unsent_ticks, ticks_to_resend, hint,
+                "closes every connection right after a write"
+            );
+        } else if is_first {
+            let hint = error.advice();
+            warn!(%destination, %address, %error, hint, unsent_ticks, ticks_to_resend,
+                  "not connected; ticks are kept, trying again");
+        } else if is_new {
+            let hint = error.advice();
+            warn!(%destination, %address, %error, hint, "still not connected; trying again");
+        } else {
+            debug!(%destination, %error, "still not connected; trying again in {delay:.1?}");
+        }
+    }
+
+    /// Ends the outage, because the connection has lived.
+    pub(super) fn end_outage(&mut self) {
+        let Some(Outage { since, lost_before, waits, .. }) = self.said.outage.take() else { return };
+        self.place.note_error(None);
+        let lost = self.place.status().lost().saturating_sub(lost_before);
+        info!(
+            destination = %self.to.name,
+            unsent_ticks = waits.unsent.ticks,
+            ticks_to_resend = waits.resends(),
+            points = waits.unsent.points.saturating_add(waits.again.points),
+            points_lost = Some(lost).filter(|&lost| lost > 0),
+            "back after {}; sending what was kept",
+            in_words(since.elapsed())
+        );
+    }
+
+    /// Says once that the receiver reads less than is collected.
+    pub(super) fn say_lag(&mut self) {
+        let waits = self.place.status().unsent.ticks;
+        if waits < 2 || self.suspect {
+            self.said.lag = None;
+            return;
+        }
+        let now = Instant::now();
+        let lag = self.said.lag.get_or_insert(Lag { since: now, waits, is_said: false });
+        if now.duration_since(lag.since) < self.to.timeouts.pause {
+            return;
+        }
+        if waits > lag.waits && !mem::replace(&mut lag.is_said, true) {
+            warn!(
+                destination = %self.to.name,
+                unsent_ticks = waits,
+                "reads less than is collected; ticks that have waited for queue.max_age will be lost"
+            );
+        }
+        lag.since = now;
+        lag.waits = waits;
+    }
+}

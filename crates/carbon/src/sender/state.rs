@@ -1,0 +1,170 @@
+//! The states of a destination's connection and of its renewal. Every transition is on this page.
+//!
+//! # The connection
+//!
+//! - `Connecting`: there is none, at the start and after a loss.
+//!   Opened: `Live`.
+//! - `Live`: new ticks are written at once, the backlog in rounds. It is renewed every minute.
+//!   Silent: `InDoubt`. EndedUnproved: `Unproved`.
+//! - `Unproved`: the end of the last old connection proved nothing. Rounds begin with one tick.
+//!   Answered: `Live`. Silent: `InDoubt`.
+//! - `InDoubt`: for `stall_timeout` a frame was not taken, or an old connection has not answered.
+//!   Only new ticks are written.
+//!   ReadsAgain: `Live`. EndedUnproved: `Unproved`.
+//!
+//! Lost leads from every state to `Connecting`: the newest connection has ended, the old one has
+//! ended in a way that is neither an answer nor without proof, or `pause_timeout` is over.
+//!
+//! # Its renewal
+//!
+//! ```text
+//! Waits ── renew_at ──▶ Opening ── opened ──▶ Opened ── before a live tick, or ──▶ Asked
+//!   ▲                      │                    │       after half a period         │
+//!   ├──── not opened ──────┘                    │                                   │
+//!   ├──── it has ended already ─────────────────┘                                   │
+//!   └──── the old connection has ended: an answer, or an end without proof ─────────┘
+//! ```
+//!
+//! An old connection that does not answer for `stall_timeout` stays `Asked`, and is late.
+//!
+//! # What is true in several states
+//!
+//! - The receiver is *suspect*: what answered last was not Carbon. It gets no backlog (by time: one
+//!   tick of it for each new one) until a connection has lasted for `resend_window`, and at least a
+//!   minute.
+//! - The task *drains*: it writes everything due, renews at once, and ends when all of it was read,
+//!   or with the first loss.
+
+use std::pin::Pin;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::connection::Stream;
+use crate::connection_error::{ConnectionError, Result};
+use crate::destination::Timeouts;
+
+/// The state of a destination's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Connecting,
+    Live,
+    Unproved,
+    InDoubt(Instant),
+}
+
+/// What changes the state.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Opened,
+    /// No sign of reading for `stall_timeout`, at this time.
+    Silent(Instant),
+    /// The frame is written, or the late answer has come.
+    ReadsAgain,
+    /// The old connection answered in time.
+    Answered,
+    EndedUnproved,
+    Lost,
+}
+
+impl State {
+    pub(super) const fn after(self, event: Event) -> Self {
+        match (self, event) {
+            (_, Event::Lost) => Self::Connecting,
+            (Self::Connecting, Event::Opened)
+            | (Self::Unproved, Event::Answered)
+            | (Self::InDoubt(_), Event::ReadsAgain) => Self::Live,
+            (Self::Live | Self::Unproved, Event::Silent(since)) => Self::InDoubt(since),
+            (Self::Live | Self::InDoubt(_), Event::EndedUnproved) => Self::Unproved,
+            (unchanged, _) => unchanged,
+        }
+    }
+
+    pub(super) const fn doubted_since(self) -> Option<Instant> {
+        if let Self::InDoubt(since) = self { Some(since) } else { None }
+    }
+}
+
+/// A connection that is being written to, or one whose end is awaited.
+pub(super) struct Link<C> {
+    pub(super) stream: C,
+    /// Connections are numbered in the order in which they were opened.
+    pub(super) number: u64,
+    /// When it was opened, or half-closed.
+    pub(super) since: Instant,
+    pub(super) last_write: Option<Instant>,
+}
+
+/// How far the renewal of the connection is.
+pub(super) enum Renewal<C> {
+    Waits,
+    Opening(Pin<Box<dyn Future<Output = Result<C>> + Send>>),
+    /// The next connection, and when it was opened.
+    Opened(C, Instant),
+    /// The old connection is half-closed, and its end is awaited.
+    Asked {
+        old: Link<C>,
+        is_late: bool,
+    },
+}
+
+/// What ends a step of the renewal.
+pub(super) enum RenewalEvent<C> {
+    Opened(Result<C>),
+    /// The end of the old connection, or `None` if it did not come in time.
+    OldEnded(Option<ConnectionError>),
+}
+
+impl<C: Stream> Renewal<C> {
+    pub(super) const fn is_asked(&self) -> bool {
+        matches!(self, Self::Asked { .. })
+    }
+
+    pub(super) const fn is_late(&self) -> bool {
+        matches!(self, Self::Asked { is_late: true, .. })
+    }
+
+    /// Waits for the next connection, or for the end of the old one. Safe to cancel.
+    pub(super) async fn event(&mut self, timeouts: Timeouts) -> RenewalEvent<C> {
+        let Self::Opening(opening) = self else {
+            return RenewalEvent::OldEnded(self.old_end(timeouts).await);
+        };
+        let opened = opening.await;
+        *self = Self::Waits;
+        RenewalEvent::Opened(opened)
+    }
+
+    /// The end of the old connection, or `None` if it did not come in time.
+    pub(super) async fn old_end(&mut self, timeouts: Timeouts) -> Option<ConnectionError> {
+        let Self::Asked { old, is_late } = self else { return std::future::pending().await };
+        let patience = if *is_late { timeouts.pause } else { timeouts.stall };
+        tokio::select! {
+            biased;
+            end = old.stream.ended() => Some(end),
+            () = sleep_until(old.since + patience) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A doubt that ended with each written frame hid a receiver whose connections prove nothing.
+    #[tokio::test]
+    async fn only_an_answer_ends_unproved_and_only_a_connection_ends_connecting() {
+        let (away, live, unproved) = (State::Connecting, State::Live, State::Unproved);
+        let doubt = State::InDoubt(Instant::now());
+        let silent = Event::Silent(Instant::now());
+        let events = [silent, Event::ReadsAgain, Event::Answered, Event::EndedUnproved, Event::Opened];
+        let after = |state: State| events.map(|event| state.after(event));
+        assert_eq!(after(away), [away, away, away, away, live]);
+        assert!(matches!(after(live)[0], State::InDoubt(_)));
+        assert_eq!(after(live)[1..], [live, live, unproved, live]);
+        assert!(matches!(after(unproved)[0], State::InDoubt(_)));
+        assert_eq!(after(unproved)[1..], [unproved, live, unproved, unproved]);
+        assert_eq!(after(doubt), [doubt, live, doubt, unproved, doubt]);
+        for state in [away, live, unproved, doubt] {
+            assert_eq!(state.after(Event::Lost), away);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Writes what is due to the connection: which batch is next, whether it may be written now, and
+//! its frames.
+//!
+//! The newest tick goes first, then the backlog; or all by time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
+use tracing::error;
+
+use super::SenderTask;
+use super::renewal::Links;
+use super::state::Event;
+use crate::connection::Stream;
+use crate::connection_error::Result;
+use crate::queue::{Loaded, Turn, Which};
+use carbon_wire::Frame;
+
+/// For how long a drain sends what is on disk.
+const DRAINS_STORED_FOR: Duration = Duration::from_secs(1);
+/// When to look again whether the peer's kernel has acknowledged what was written.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(50);
+
+/// When the next batch may be written.
+enum Permit {
+    Now,
+    At(Instant),
+    /// With the next answer.
+    AfterAnswer,
+    /// With the next event.
+    Later,
+}
+
+impl SenderTask {
+    /// Writes what is due, as far as the peer and the rate allow. Returns until when to wait for
+    /// the rate or the disk.
+    pub(super) async fn write_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result<Option<Instant>> {
+        let collected = self.count_collected();
+        if self.to.by_time
+            && let Some(until) = self.disk.unopened_until(&self.place)
+        {
+            return Ok(Some(until));
+        }
+        // What may not be Carbon gets the oldest ones, as slowly as new ones come.
+        let mut probes = if self.to.by_time { collected.max(links.delivered.is_none().into()) } else { 0 };
+        while let Some(turn) = self.next_batch() {
+            match self.permit(links, &turn, probes)? {
+                Permit::Now => {}
+                Permit::At(until) if self.drain.is_on && turn.backlog => sleep_until(until).await,
+                Permit::At(until) => return Ok(Some(until)),
+                Permit::AfterAnswer => {
+                    self.request_answer(links);
+                    return Ok(None);
+                }
+                Permit::Later => return Ok(None),
+            }
+            if !turn.backlog {
+                self.idle_timer.stood(links.idle());
+                if !self.to.by_time {
+                    self.switch(links)?;
+                }
+            } else if !self.drain.is_on {
+                self.rate.spend(turn.points, Instant::now());
+                self.budget.spend();
+                probes = probes.saturating_sub(1);
+            } else if turn.stored {
+                self.rate.spend(turn.points, Instant::now());
+            }
+            if self.write_batch(links, &turn).await? && turn.backlog {
+                self.disk.begin_recording(&self.place, Instant::now());
+            }
+            self.say_lag();
+            // Neither the peer nor a rate may make the others wait. A live tick alone goes on at
+            // once: this costs three system calls.
+            if self.next_batch().is_some() {
+                yield_now().await;
+            }
+        }
+        Ok(self.disk.hangs_until(Instant::now()))
+    }
+
+    /// The next batch that is due, and not on a disk that hangs.
+    ///
+    /// A drain gives what is on disk a second at the rate, and the next run of the daemon sends the
+    /// rest. What is only in memory is lost at the end, so it goes as fast as the peer reads.
+    fn next_batch(&mut self) -> Option<Turn> {
+        let now = Instant::now();
+        let is_late = self.drain.is_on && {
+            let end = *self.drain.stored_until.get_or_insert(now + DRAINS_STORED_FOR);
+            self.rate.wait(now).unwrap_or(now) > end
+        };
+        self.place.next(match self.disk.hangs_until(now) {
+            _ if is_late => Which::Unstored,
+            Some(_) => Which::Loaded,
+            None => Which::All,
+        })
+    }
+
+    /// When this batch may be written.
+    fn permit<C: Stream>(&mut self, links: &Links<C>, turn: &Turn, probes: u64) -> Result<Permit> {
+        let now = Instant::now();
+        // What the peer's kernel has not acknowledged may still arrive when the network is back.
+        if turn.provisional && links.current.stream.unacked()? > 0 {
+            return Ok(Permit::At(now + ACKNOWLEDGED_WITHIN));
+        }
+        // A relay may read the new connection before what is left on the old one.
+        if self.to.by_time && links.renewal.is_asked() {
+            return Ok(Permit::Later);
+        }
+        if !turn.backlog {
+            return Ok(Permit::Now);
+        }
+        if self.suspect && probes == 0 {
+            return Ok(Permit::Later);
+        }
+        let rests_until = self.rate.wait(now);
+        if self.drain.is_on {
+            return Ok(rests_until.filter(|_| turn.stored).map_or(Permit::Now, Permit::At));
+        }
+        let waits_until = rests_until.or_else(|| self.disk.records_until(&self.place, now));
+        let is_allowed = !links.renewal.is_asked() && self.budget.allows();
+        Ok(match waits_until {
+            Some(until) => Permit::At(until),
+            None if is_allowed => Permit::Now,
+            None => Permit::AfterAnswer,
+        })
+    }
+
+    /// Writes a batch. Returns whether the disk has returned it.
+    async fn write_batch<C: Stream>(&mut self, links: &mut Links<C>, turn: &Turn) -> Result<bool> {
+        let now = Instant::now();
+        let pause = self.to.timeouts.pause;
+        let is_given_up = self.disk.is_given_up(pause);
+        let frames = match self.place.frames(turn, is_given_up).await {
+            Loaded::Frames(frames) => frames,
+            Loaded::Lost if !is_given_up => return Ok(false),
+            Loaded::Lost => {
+                self.disk.note_refused(&self.place, None, now, pause);
+                return Ok(false);
+            }
+            Loaded::NotNow(error) => {
+                self.disk.note_refused(&self.place, Some(error), now, pause);
+                return Ok(false);
+            }
+        };
+        if turn.frames.is_none() {
+            self.disk.note_returned(&self.place);
+        }
+        for frame in frames.iter().skip(turn.written) {
+            self.write_frame(links, frame).await?;
+            links.current.last_write = Some(Instant::now());
+            let (connection, points) = (links.current.number, frame.points.into());
+            self.place.ledger(|ledger| ledger.frame_written(turn.id, connection, points));
+        }
+        let again = self.place.ledger(|ledger| ledger.written(turn.id, links.current.number));
+        links.delivered.get_or_insert_with(Instant::now);
+        self.place.count(|status| {
+            if let Some(again) = again {
+                *(if again { &mut status.resent } else { &mut status.sent }) += turn.points;
+            }
+            status.last_delivery = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
+        });
+        Ok(true)
+    }
+
+    /// Writes a frame, and keeps watching the old connection meanwhile.
+    async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, frame: &Frame) -> Result {
+        let bytes = match frame.bytes(self.to.protocol, self.to.names) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                // If it stayed in the queue, it would be tried for ever.
+                error!(destination = %self.to.name, %error, "these points cannot be encoded and are dropped");
+                return Ok(());
+            }
+        };
+        let mut silent_at = Instant::now() + self.to.timeouts.stall;
+        let Links { current, renewal, .. } = links;
+        let mut writing = std::pin::pin!(current.stream.write(&bytes));
+        loop {
+            tokio::select! {
+                biased;
+                written = &mut writing => {
+                    written?;
+                    if !renewal.is_late() {
+                        self.change_state(Event::ReadsAgain);
+                    }
+                    return Ok(());
+                }
+                end = renewal.old_end(self.to.timeouts) => {
+                    let was_in_doubt = self.state.doubted_since().is_some();
+                    self.note_old_ended(current, renewal, end)?;
+                    if was_in_doubt && self.state.doubted_since().is_none() {
+                        silent_at = Instant::now() + self.to.timeouts.stall;
+                    }
+                }
+                () = sleep_until(silent_at), if self.state.doubted_since().is_none() => {
+                    self.change_state(Event::Silent(Instant::now()));
+                }
+            }
+        }
+    }
+}
