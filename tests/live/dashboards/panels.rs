@@ -185,13 +185,7 @@ fn every_panel_is_drawn_by_grafanas_own_components() {
 /// And the check works: it finds one broken panel of each kind, with its points and when they have stopped.
 fn breaks(panels: &Panels, worked: &Worked, pages: &[(Dashboard, Page)]) -> Result<()> {
     let broken = [
-        (
-            "timeseries",
-            "/fieldConfig/defaults/unit",
-            json!("suffix: parsec"),
-            false,
-            "is no number in one of",
-        ),
+        ("timeseries", "/fieldConfig/defaults/unit", json!("suffix:parsec"), false, "is no number in one of"),
         (
             "timeseries",
             "/fieldConfig/defaults/custom/hideFrom",

@@ -12,17 +12,18 @@ use serde_json::{Map, Value};
 use super::states::{JOBS, NODES, REASONS};
 
 /// Grafana's ids of the units that are used here; `make grafana` checks that @grafana/data has them.
-pub(crate) const UNITS: [&str; 11] = [
+pub(crate) const UNITS: [&str; 12] = [
     "bytes",
-    "dthms",
     "locale",
     "percent",
     "percentunit",
     "reqpm",
     "s",
     "short",
-    "suffix: /s",
-    "suffix: CPU-h",
+    "suffix:/s",
+    "suffix:CPU-h",
+    "suffix:h",
+    "suffix:min",
     "µs",
 ];
 

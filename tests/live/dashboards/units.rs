@@ -6,7 +6,7 @@ use sandbox::grafana::{Panel, list};
 
 use super::is_carbons;
 use super::paths::{Documented, paths};
-use super::structure::has_word;
+use super::structure::{UNITS, has_word};
 
 /// The units in docs/metrics.md, and Grafana's units for them. A figure that is 0 or 1 is shown as a word.
 const SHOWN: [(&str, &[&str]); 9] = [
@@ -19,27 +19,27 @@ const SHOWN: [(&str, &[&str]); 9] = [
     ("fraction", &["percentunit", "short"]),
     // It may be above 1.
     ("ratio", &["percentunit", "short"]),
-    ("s", &["s", "dthms"]),
+    ("s", &["s"]),
     ("µs", &["µs"]),
 ];
 /// Functions whose result has another unit than their input, with Grafana's unit for it.
-const CHANGING: [(&str, &str); 7] = [
+const CHANGING: [(&str, &str); 6] = [
     ("asPercent", "percent"),
     ("busy", "percentunit"),
     ("divideSeries", "percentunit"),
-    ("perSecond", "suffix: /s"),
-    // Seconds as CPU-hours.
-    ("scale", "suffix: CPU-h"),
+    ("perSecond", "suffix:/s"),
     // Per minute.
     ("scaleToSeconds", "short"),
     // A difference between times is an age.
     ("timeFunction", "s"),
 ];
+/// What seconds are scaled with, and the unit that they get.
+const SCALES: [(&str, &str); 2] = [(", 0.000277777778)", "h"), (", 0.0166666667)", "min")];
 /// Functions whose result has the same unit as their input.
 const KEEPING: &str = "\
     alias aliasByNode aliasSub consolidateBy diffSeries exclude group groupByNode highestAverage \
     highestCurrent highestMax keepLastValue limit maxSeries minSeries movingSum nonNegativeDerivative \
-    offset removeAboveValue removeBelowValue removeEmptySeries sortBy sortByName sumSeries summarize";
+    offset removeAboveValue removeBelowValue removeEmptySeries scale sortBy sortByName sumSeries summarize";
 /// Every curve of a panel that is shown in the wrong unit, as text.
 pub(crate) fn problems(panel: &Panel, documented: &Documented) -> Vec<String> {
     let mut found = Vec::new();
@@ -68,7 +68,7 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
     }
     // The mean of times.
     if target.contains("gauge-outage_seconds") && target.contains("gauge-ended_timed") {
-        return Ok(BTreeSet::from(["s", "dthms"]));
+        return Ok(BTreeSet::from([scaled(target).unwrap_or("s")]));
     }
     // The outermost function decides.
     let changed = functions.iter().find_map(|name| CHANGING.iter().find(|(changing, _)| changing == name));
@@ -79,6 +79,10 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
         return Ok(BTreeSet::from(["locale"]));
     }
     let units: BTreeSet<&str> = paths(target).iter().flat_map(|path| documented.units(path)).collect();
+    if let Some(unit) = scaled(target) {
+        let is_time = units == BTreeSet::from(["s"]);
+        return if is_time { Ok(BTreeSet::from([unit])) } else { Err(format!("{units:?} as {unit}")) };
+    }
     let [unit] = Vec::from_iter(&units)[..] else {
         return Err(format!("its paths have the units {units:?}"));
     };
@@ -87,6 +91,13 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
         .find(|(documented, _)| documented == unit)
         .map(|(_, shown)| shown.iter().copied().collect())
         .ok_or_else(|| format!("Grafana has nothing for {unit:?}"))
+}
+
+/// The unit of a target whose seconds are scaled.
+fn scaled(target: &str) -> Option<&'static str> {
+    let (_, unit) = SCALES.into_iter().find(|(factor, _)| target.contains(factor))?;
+    let of_cpus = target.contains("gauge-cpu_seconds");
+    UNITS.into_iter().find(|known| *known == format!("suffix:{}{unit}", if of_cpus { "CPU-" } else { "" }))
 }
 
 /// A target without the contents of isNonNull, which is 0 or 1 in any case, and without the lists that these divide.

@@ -9,17 +9,17 @@ use super::alerts::{Curve, always, curve, invent, recent};
 use super::dashboards;
 
 /// Dashboard, panel, curve, and the value that it must have now with these points.
-const CLAIMS: [(&str, &str, &str, f64); 27] = [
+const CLAIMS: [(&str, &str, &str, f64); 30] = [
     // 40 of 200 CPUs; three of four GPUs.
     ("overview", "CPUs in use", "cpus", 0.2),
     ("overview", "GPUs in use", "gpus", 0.75),
     // Of 50 nodes two are down and one is failing; five are drained and two draining.
     ("overview", "Nodes out", "down", 3.0),
-    ("overview", "Nodes out", "down, share", 0.06),
-    ("overview", "Nodes out", "drained, share", 0.14),
-    ("cluster", "Nodes out", "drained, share", 0.14),
+    ("overview", "Nodes out", "down %", 0.06),
+    ("overview", "Nodes out", "drained %", 0.14),
+    ("cluster", "Nodes out", "drained %", 0.14),
     ("cluster", "Out for a day", "drained", 4.0),
-    ("cluster", "Out for a day", "drained, share", 0.08),
+    ("cluster", "Out for a day", "drained %", 0.08),
     // In each round 2 of 10 jobs failed, and one ran out of memory.
     ("overview", "Jobs failing", "failed", 0.3),
     ("jobs", "Share of jobs that failed", "failed", 0.3),
@@ -35,6 +35,10 @@ const CLAIMS: [(&str, &str, &str, f64); 27] = [
     ("overview", "Users by CPUs", "alice", 16.0),
     ("overview", "RPC types by slurmctld's time", "REQUEST_JOB_INFO", 0.25),
     ("rpc", "RPC time by type, last interval", "REQUEST_JOB_INFO", 0.8),
+    ("rpc", "RPC time by type", "REQUEST_JOB_INFO", 0.25),
+    // 900 s; an hour and a half of two nodes each.
+    ("jobs", "Wait so far, pending jobs", "median", 15.0),
+    ("cluster", "Mean time to repair", "mean", 1.5),
     // physics: 8 of 10 jobs, 40 of 40 CPUs; biology has no limit; chemistry has 5 of 5 jobs, and nobody waits.
     ("usage", "Running jobs of GrpJobs", "physics", 80.0),
     ("usage", "TRES of GrpTRES", "physics.cpu", 100.0),
@@ -45,7 +49,7 @@ const CLAIMS: [(&str, &str, &str, f64); 27] = [
     ("usage", "Running jobs of a QOS's GrpJobs", "urgent", 100.0),
 ];
 
-const CONSTANT: [(&str, f64); 45] = [
+const CONSTANT: [(&str, f64); 48] = [
     ("slurm_nodes.total.gauge-cpus_allocated", 40.0),
     ("slurm_nodes.total.gauge-cpus_total", 200.0),
     ("slurm_nodes.total.gauge-gpus_allocated", 3.0),
@@ -58,6 +62,9 @@ const CONSTANT: [(&str, f64); 45] = [
     ("slurm_nodes.state.idle.gauge-nodes", 40.0),
     ("slurm_nodes.drained.gauge-over_1d", 4.0),
     ("slurm_nodes.down.gauge-over_1d", 1.0),
+    ("slurm_nodes.events.class.down.gauge-outage_seconds_total", 10_800.0),
+    ("slurm_nodes.events.class.down.gauge-ended_timed_total", 2.0),
+    ("slurm_jobs.waiting.gauge-wait_p50", 900.0),
     ("slurm_jobs_finished.total.state.failed.gauge-jobs", 2.0),
     ("slurm_jobs_finished.total.state.out_of_memory.gauge-jobs", 1.0),
     ("slurm_jobs_finished.total.state.completed.gauge-jobs", 7.0),

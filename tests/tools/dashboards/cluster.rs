@@ -3,7 +3,7 @@
 use crate::colours::NODES;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row};
 use crate::needs;
-use crate::overview::{age_of_data, nodes_out, pending_and_running};
+use crate::overview::{DOWN, DRAINED, age_of_data, nodes_out, pending_and_running};
 use crate::panel::{Panel, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -39,14 +39,23 @@ fn nodes() -> Row {
         };
         stat(title, description)
             .number("down", &number("down"))
-            .curve("down, share", &share("down"))
+            .curve("down %", &share("down"))
             .number("drained", &number("drained"))
-            .curve("drained, share", &share("drained"))
+            .curve("drained %", &share("drained"))
             .unit("percentunit")
             .decimals(1)
             .sized(5, 4)
             .worry(yellow, red)
     };
+    // What is broken is on top of the stack.
+    let state = |states: &str| format!("$prefix.slurm_nodes.state.{states}.gauge-nodes");
+    let last = ["idle", DRAINED, DOWN];
+    let by_state = format!(
+        "group(exclude({}, 'state[.]({})[.]'), {})",
+        state("*"),
+        last.join(",").replace(',', "|"),
+        last.map(|states| state(&format!("{{{states}}}"))).join(", "),
+    );
     closed("Nodes (collectors.nodes)").surveys(needs::NODES).with([
         age_of_data(),
         nodes_out().sized(5, 4),
@@ -72,7 +81,7 @@ fn nodes() -> Row {
             0.05,
         ),
         series("Nodes by state", "Each node is in exactly one state. Drained and down nodes run no jobs.")
-            .each("$prefix.slurm_nodes.state.*.gauge-nodes")
+            .each(&by_state)
             .stacked()
             .whole()
             .coloured(&NODES)
@@ -123,7 +132,7 @@ fn failures() -> Row {
         )
         .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
         .stacked()
-        .unit("dthms")
+        .hours()
         .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
         series(
             "Mean time to repair",
@@ -139,7 +148,7 @@ fn failures() -> Row {
                 of(failed, "ended_timed_total"),
             ),
         )
-        .unit("dthms"),
+        .hours(),
         series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
             .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
             .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))

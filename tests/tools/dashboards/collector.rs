@@ -96,7 +96,7 @@ fn work() -> Row {
             "orange",
             "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))",
         )
-        .unit("suffix: /s"),
+        .unit("suffix:/s"),
         series("Memory", "Resident memory, measured once a minute. It should stay level from day to day.")
             .curve("daemon", "sumSeries($prefix.slurm_graphite.$host.gauge-daemon_memory)")
             .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
@@ -182,7 +182,7 @@ fn sometimes() -> Row {
             "Remaining lifetime of the token. Only with [slurm] rest, and only if the token has an expiry time.",
         )
         .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
-        .unit("dthms")
+        .hours()
         .without_min(),
     ])
 }

@@ -128,12 +128,12 @@ fn work() -> Row {
              accounts in the collector.",
         )
         .nodes(&hours("account.$account.work.gauge-cpu_seconds_total"), -3)
-        .unit("suffix: CPU-h")
+        .unit("suffix:CPU-h")
         .columns()
         .leads_to("This account alone", "jobs", "account"),
         series("CPU-hours, by partition", "CPU-hours of the jobs that ended in each hour, by partition.")
             .nodes(&hours("partition.$partition.work.gauge-cpu_seconds_total"), -3)
-            .unit("suffix: CPU-h")
+            .unit("suffix:CPU-h")
             .columns()
             .leads_to("This partition alone", "jobs", "partition"),
         waits(
@@ -175,7 +175,7 @@ fn states() -> Row {
     let over = format!("state.{}", over.replace(' ', "|state."));
     let by_state = |title: &str, description: &str, leaf: &str| {
         let live = format!("exclude($prefix.slurm_jobs.state.*.gauge-{leaf}, '{over}')");
-        series(title, description).each(&live).stacked().whole().coloured(&JOBS)
+        series(title, description).each(&live).stacked().whole().coloured(&JOBS).sized(12, 9)
     };
     closed("States and reasons (collectors.jobs)").surveys(needs::JOBS).with([
         by_state("Jobs by state", "Jobs that have not finished, by state.", "jobs"),
@@ -189,8 +189,7 @@ fn states() -> Row {
         .colour_of_others("orange")
         .coloured(&REASONS)
         .whole(),
-        by_state("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.", "gpus")
-            .sized(12, 9),
+        by_state("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.", "gpus"),
         series(
             "Job records",
             "Jobs that slurmctld holds in its memory, also ended ones for MinJobAge; the waiting tasks of an array are one record. At \
@@ -221,7 +220,7 @@ fn waiting() -> Row {
             "Nine out of ten pending jobs in the partition have been waiting for less time than this.",
         )
         .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
-        .unit("dthms")
+        .minutes()
         .log()
         .leads_to("This partition alone", "jobs", "partition")
         .sized(24, 8),
@@ -235,8 +234,9 @@ fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)
         .line("median", "green", &path("p50"))
         .line("nine of ten", "orange", &path("p90"))
         .line(third, "red", &path(last))
-        .unit("dthms")
+        .minutes()
         .log()
+        .sized(12, 9)
 }
 
 fn starts() -> Row {
@@ -264,7 +264,7 @@ fn starts() -> Row {
             "Half of the partition's planned records start sooner.",
         )
         .nodes("$prefix.slurm_jobs.partition.$partition.expected_start.gauge-start_in_p50", -3)
-        .unit("dthms")
+        .minutes()
         .log()
         .leads_to("This partition alone", "jobs", "partition")
         .sized(24, 8),

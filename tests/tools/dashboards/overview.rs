@@ -114,6 +114,38 @@ fn now() -> Row {
         .curve("oldest tick", "maxSeries($prefix.slurm_graphite.*.carbon.*.gauge-queue_age)")
         .unit("s")
         .worry(60.0, 3600.0),
+        stat(
+            "Jobs not launched",
+            "Jobs per minute that slurmd could not start. The cause is a broken node or file system, not a failing program.",
+        )
+        .curve("a minute", "$prefix.slurm_sched_interval.gauge-jobs_failed_per_minute")
+        .unit("short")
+        .worry(0.5, 5.0)
+        .sized(7, 4),
+        stat("Messages for nodes", "Messages that are waiting to be sent to nodes. If there are hundreds and the number does not fall, \
+              nodes do not answer.")
+            .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+            .whole()
+            .max(500.0)
+            .worry(500.0, 2000.0)
+            .sized(7, 4),
+        stat("Messages for slurmdbd", "Messages that slurmctld has not yet been able to send to slurmdbd. When this queue is full, \
+              accounting records are lost.")
+            .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
+            .whole()
+            .max(100.0)
+            .worry(100.0, 2000.0)
+            .sized(7, 4),
+        stat(
+            "Last backfill",
+            "Time since the last backfill cycle began. slurmctld runs a cycle only if something has changed and a job that could start \
+             is waiting.",
+        )
+        .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
+        .unit("s")
+        .without_curve()
+        .neutral()
+        .sized(3, 4),
     ])
 }
 
@@ -124,9 +156,9 @@ pub(crate) fn nodes_out() -> Panel {
         "Nodes that are down, and that are drained or draining: their number, and their share of all nodes.",
     )
     .number("down", &number_in(DOWN))
-    .curve("down, share", &nodes_in(DOWN))
+    .curve("down %", &nodes_in(DOWN))
     .number("drained", &number_in(DRAINED))
-    .curve("drained, share", &nodes_in(DRAINED))
+    .curve("drained %", &nodes_in(DRAINED))
     .unit("percentunit")
     .decimals(1)
     .worry(0.02, 0.1)
@@ -203,44 +235,18 @@ fn lately() -> Row {
         .decimals(1)
         .leads_to("RPCs of this type", "rpc", "type")
         .sized(8, 8),
-        stat(
-            "Jobs not launched",
-            "Jobs per minute that slurmd could not start. The cause is a broken node or file system, not a failing program.",
-        )
-        .curve("a minute", &rate("failed"))
-        .unit("short")
-        .worry(0.5, 5.0)
-        .sized(6, 4),
-        stat(
-            "Time since last backfill",
-            "Time since the last backfill cycle began. slurmctld runs a cycle only if something has changed and a job that could start \
-             is waiting.",
-        )
-        .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
-        .unit("s")
-        .neutral()
-        .sized(6, 4),
-        stat("Messages for nodes", "Messages that are waiting to be sent to nodes. If there are hundreds and the number does not fall, \
-              nodes do not answer.")
-            .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
-            .whole()
-            .worry(500.0, 2000.0)
-            .sized(6, 4),
-        stat("Messages for slurmdbd", "Messages that slurmctld has not yet been able to send to slurmdbd. When this queue is full, \
-              accounting records are lost.")
-            .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
-            .whole()
-            .worry(100.0, 2000.0)
-            .sized(6, 4),
     ])
 }
 
-/// The ten types or users that take most of slurmctld's time: seconds of RPCs per second. A share of all RPCs would accuse a program that
-/// asks an idle slurmctld: often slurm-graphite itself.
+/// Seconds of RPCs per second, by type or user. A share of all RPCs would hide how much their load rises, and accuse a program that asks
+/// an idle slurmctld: often slurm-graphite itself.
+pub(crate) fn busy(level: &str) -> String {
+    format!("scale(perSecond($prefix.slurm_rpc_stats.{level}.gauge-total_time), 0.000001)")
+}
+
+/// The ten types or users that take most of slurmctld's time.
 fn busiest(what: &str) -> String {
-    format!(
-        "highestCurrent(scale(perSecond($prefix.slurm_rpc_stats.{what}.*.gauge-total_time), 0.000001), 10)"
-    )
+    format!("highestCurrent({}, 10)", busy(&format!("{what}.*")))
 }
 
 fn most(what: &str) -> String {

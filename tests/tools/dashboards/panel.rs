@@ -103,6 +103,23 @@ impl Panel {
         self.default("unit", json!(id))
     }
 
+    /// Shows its seconds in minutes: an axis of seconds has its marks at 16:40 and 02:46:40.
+    pub(crate) fn minutes(self) -> Self {
+        self.scaled("0.0166666667", "suffix:min")
+    }
+
+    /// Shows its seconds in hours.
+    pub(crate) fn hours(self) -> Self {
+        self.scaled("0.000277777778", "suffix:h")
+    }
+
+    fn scaled(mut self, factor: &str, unit: &str) -> Self {
+        for (target, _) in &mut self.targets {
+            *target = format!("scale({target}, {factor})");
+        }
+        self.unit(unit)
+    }
+
     /// Digits after the point.
     pub(crate) fn decimals(self, digits: u8) -> Self {
         self.default("decimals", json!(digits))
@@ -143,6 +160,10 @@ impl Panel {
     /// Width in 24ths of the page, height in lines of 30 pixels.
     pub(crate) fn sized(mut self, width: u32, height: u32) -> Self {
         self.size = (width, height);
+        // A graph as wide as the page has room for its whole legend beside it.
+        if let Some(place) = self.options.get_mut("legend").and_then(|legend| legend.get_mut("placement")) {
+            *place = json!(if width == 24 { "right" } else { "bottom" });
+        }
         self
     }
 
@@ -186,11 +207,17 @@ impl Panel {
         self.default("thresholds", json!({ "mode": "absolute", "steps": steps }))
     }
 
-    /// Shows 1 and 0 as words, green and red.
-    pub(crate) fn switch(mut self, one: &str, zero: &str) -> Self {
+    /// The value alone, without the curve of the last hour.
+    pub(crate) fn without_curve(mut self) -> Self {
         self.options.insert("graphMode".to_owned(), json!("none"));
-        self.options.insert("colorMode".to_owned(), json!("background"));
-        self.steps(&[("red", None), ("green", Some(1.0))]).default(
+        self
+    }
+
+    /// Shows 1 and 0 as words, green and red.
+    pub(crate) fn switch(self, one: &str, zero: &str) -> Self {
+        let mut panel = self.without_curve();
+        panel.options.insert("colorMode".to_owned(), json!("background"));
+        panel.steps(&[("red", None), ("green", Some(1.0))]).default(
             "mappings",
             json!([{ "type": "value", "options": {
                 "1": { "text": one, "color": "green", "index": 0 },
@@ -244,9 +271,8 @@ impl Panel {
     pub(crate) fn total(mut self) -> Self {
         let sum = json!({ "calcs": ["sum"], "fields": "", "values": false });
         self.options.insert("reduceOptions".to_owned(), sum);
-        self.options.insert("graphMode".to_owned(), json!("none"));
         self.is_now = false;
-        self
+        self.without_curve()
     }
 
     /// A fixed colour for one of its curves.

@@ -2,6 +2,7 @@
 
 use crate::grafana::{Dashboard, Row, choice, closed, query_variable, row, top};
 use crate::needs;
+use crate::overview::busy;
 use crate::panel::{bars, growth, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -24,7 +25,7 @@ fn totals() -> Row {
         stat("RPCs", "RPCs of all types that slurmctld served, per minute.")
             .curve("per minute", "$prefix.slurm_rpc_stats.total.gauge-calls_per_minute")
             .unit("reqpm")
-            .sized(6, 4)
+            .sized(5, 4)
             .neutral(),
         stat(
             "RPCs at a time",
@@ -34,38 +35,41 @@ fn totals() -> Row {
         .curve("at a time", "$prefix.slurm_rpc_stats.total.gauge-busy")
         .unit("short")
         .decimals(2)
-        .sized(6, 4)
+        .sized(5, 4)
         .neutral(),
         stat("Mean time", "Mean time of an RPC in the interval. It includes the time that the RPC waited for locks.")
             .curve("mean time", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
             .unit("µs")
-            .sized(6, 4)
+            .sized(5, 4)
             .worry(100_000.0, 1_000_000.0),
         stat("Threads", "RPCs being served right now, one thread each. Up to Slurm 24.05, new RPCs wait when there are 256 \
               (max_server_threads).")
             .curve("threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
             .whole()
-            .sized(6, 4)
+            .sized(5, 4)
             .worry(128.0, 230.0),
+        stat("Tables", "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; further types and users are not \
+              counted at all. That the table of users is full is normal where there are many: only sdiag --reset, which begins all \
+              counters again, or a restart of slurmctld empties it.")
+            .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
+            .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
+            .whole()
+            .neutral(),
     ])
 }
 
 fn types() -> Row {
+    let all = busy("type.$type");
+    let largest = format!("highestAverage({all}, $most)");
     row("By type").with([
         series(
             "RPC time by type",
-            "Each type's share of slurmctld's RPC time. \"others\" is the sum of the smaller types. If REQUEST_JOB_INFO or \
-             REQUEST_PARTITION_INFO has a large share, somebody is running squeue or sinfo in a loop.",
+            "What keeps slurmctld busy: 100% is one thread that does nothing else. \"others\" is the sum of the smaller types. If \
+             REQUEST_JOB_INFO or REQUEST_PARTITION_INFO is large, somebody is running squeue or sinfo in a loop.",
         )
-        .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
-        .line(
-            "others",
-            "text",
-            "diffSeries(sumSeries($prefix.slurm_rpc_stats.type.$type.gauge-time_share), \
-             sumSeries(highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)))",
-        )
+        .each(&largest)
+        .line("others", "text", &format!("diffSeries(sumSeries({all}), sumSeries({largest}))"))
         .unit("percentunit")
-        .max(1.0)
         .stacked()
         .leads_to("This type alone", "rpc", "type")
         .sized(14, 10),
@@ -84,13 +88,6 @@ fn types() -> Row {
             .unit("µs")
             .log()
             .worry(100_000.0, 1_000_000.0),
-        series("Tables", "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; further types and users are not \
-                counted at all. That the table of users is full is normal where there are many: only sdiag --reset, which begins all \
-                counters again, or a restart of slurmctld empties it.")
-            .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
-            .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
-            .whole()
-            .sized(24, 7),
     ])
 }
 
@@ -152,9 +149,9 @@ fn slurmdbd() -> Row {
              normally below one hour. Above two hours, slurmdbd or its database hangs.",
         )
         .each("$prefix.slurm_slurmdbd.rollup.*.gauge-age")
-        .unit("dthms")
+        .hours()
         .log()
-        .worry(7200.0, 86400.0),
+        .worry(2.0, 24.0),
         series("slurmdbd: time of an RPC", "Mean time of an RPC in the interval. It grows when the database is slow, for example \
                 because of its disk, a purge or a backup.")
             .curve("mean", "$prefix.slurm_slurmdbd.total.gauge-interval_mean_time")

@@ -9,6 +9,7 @@ import {
   cacheFieldDisplayNames,
   createTheme,
   dateTime,
+  getDisplayValueAlignmentFactors,
   getFieldDisplayValues,
   getValueFormat,
   identityOverrideProcessor,
@@ -80,11 +81,11 @@ function values(panel, frames) {
 
 function Numbers({ panel, frames, width, height }) {
   const { colorMode, graphMode, justifyMode, textMode, orientation } = panel.json.options;
-  const render = ({ value, width, height, count, orientation }) => (
-    <BigValue value={value.display} count={count} sparkline={value.sparkline} colorMode={colorMode} graphMode={graphMode} justifyMode={justifyMode} textMode={textMode} width={width} height={height} theme={theme} parentOrientation={orientation} />
+  const render = ({ value, width, height, count, orientation, alignmentFactors }) => (
+    <BigValue value={value.display} count={count} alignmentFactors={alignmentFactors} sparkline={value.sparkline} colorMode={colorMode} graphMode={graphMode} justifyMode={justifyMode} textMode={textMode} width={width} height={height} theme={theme} parentOrientation={orientation} />
   );
   return (
-    <VizRepeater getValues={() => values(panel, frames)} renderValue={render} width={width} height={height} source={frames} itemSpacing={3} renderCounter={1} autoGrid orientation={orientation} />
+    <VizRepeater getValues={() => values(panel, frames)} getAlignmentFactors={getDisplayValueAlignmentFactors} renderValue={render} width={width} height={height} source={frames} itemSpacing={3} renderCounter={1} autoGrid orientation={orientation} />
   );
 }
 

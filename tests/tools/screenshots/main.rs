@@ -28,8 +28,8 @@ const PICTURES: [(&str, &str); 6] = [
     ("overview", "Users (users = N in collectors.jobs and collectors.rpc_stats)"),
     ("scheduler", "slurmctld"),
     ("rpc", "Queued and pending RPCs (the queue: Slurm 24.05 and later, where enabled)"),
-    ("jobs", "By partition, account and user (collectors.jobs)"),
-    ("cluster", ""),
+    ("jobs", "When jobs will start (collectors.jobs)"),
+    ("cluster", "Reservations and upgrades (collectors.nodes)"),
     ("collector", "Surveys (collectors that are off by default)"),
 ];
 
@@ -66,7 +66,8 @@ fn three() -> i64 {
 
 fn documentation(panels: &Panels) -> Result<()> {
     let night = Night::of("flood", Incident::Flood, 420)?;
-    let until = three() + 15 * 60;
+    // The last label of an axis is cut at a quarter of an hour.
+    let until = three() + 13 * 60;
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images"));
     for (name, end) in PICTURES {
         let is_opened = |title: &str| {
