@@ -162,9 +162,9 @@ fn check_listener(slurmctld: &TcpStream, slurm_user: Option<u32>) -> Result<(), 
     let ends = slurmctld.local_addr().and_then(|near| Ok((near, slurmctld.peer_addr()?)));
     let (near, address) = ends.map_err(|error| of_transfer(&error))?;
     let is_local = address.ip().is_loopback() || near.ip() == address.ip();
-    let owner = if is_local { listener::owner(near, address) } else { None };
+    let owner = if is_local { listener::owner(near, address) } else { Ok(None) };
     match owner {
-        Some(uid) if uid != 0 && Some(uid) != slurm_user => {
+        Ok(Some(uid)) if uid != 0 && Some(uid) != slurm_user => {
             let text = format!(
                 "port {} of this host belongs to user {uid}, neither root nor SlurmUser{}",
                 address.port(),
@@ -172,7 +172,18 @@ fn check_listener(slurmctld: &TcpStream, slurm_user: Option<u32>) -> Result<(), 
             );
             Err(NativeProblem::new(Cause::Imposter, text))
         }
-        _ => Ok(()),
+        Ok(_) => Ok(()),
+        // The kernel shows no connection that was reset.
+        Err(error) if is_close(&error) || matches!(slurmctld.take_error(), Ok(Some(_))) => {
+            Err(refused(Refusal::Closed))
+        }
+        Err(error) => {
+            let text = format!(
+                "the kernel does not say who listens on port {}: {error}. Is its module tcp_diag loaded?",
+                address.port()
+            );
+            Err(NativeProblem::new(Cause::Unsupported, text))
+        }
     }
 }
 

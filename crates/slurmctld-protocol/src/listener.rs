@@ -1,135 +1,185 @@
-//! Whose program listens on a port of this host: net/tcp and net/tcp6 of /proc/self, which everybody may read, also where /proc has
-//! nothing but processes (`ProcSubset=pid`, as in the units).
+//! Whose program has the other end of a connection within this host. The kernel's NETLINK_SOCK_DIAG
+//! tells everybody, for the price of a look-up.
 //!
-//! From 23.02 on slurmctld signs no reply. Anyone may bind its port while it is down, so on the controller's own host the
-//! kernel is asked.
+//! From 23.02 on slurmctld signs no reply. Anyone may bind its port while it is down, so on the
+//! controller's own host the kernel is asked. /proc/net/tcp would take a walk over all connections,
+//! and may leave out some while others come and go.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::{Error, ErrorKind, Result};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 
-/// `TCP_LISTEN`, as it is written there.
-const LISTEN: &str = "0A";
+use nix::net::if_::if_nameindex;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
-/// Not /proc/net, which is absent with `ProcSubset=pid`.
-const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+/// `SOCK_DIAG_BY_FAMILY`, the type of a question and of its answer.
+const BY_FAMILY: u16 = 20;
 
-/// Of a table: far more than all listening sockets of a host.
-const MOST: u64 = 1 << 20;
+/// States of a socket: `TCP_ESTABLISHED`, `TCP_SYN_RECV`.
+const ESTABLISHED: u8 = 1;
+const SYN_RECV: u8 = 3;
 
-/// Whose program will accept, or has accepted, the connection from `near` to this address. `None`: none of this host, because
-/// packets are forwarded, or the kernel does not say.
-pub(crate) fn owner(near: SocketAddr, address: SocketAddr) -> Option<u32> {
-    let listening = TABLES.into_iter().find_map(|path| find_listener(rows(path), address));
-    // Its program may have closed the port since.
-    listening.or_else(|| TABLES.into_iter().find_map(|path| find_accepted(rows(path), near, address)))
-}
+/// The interface of packets within this host. It shows all sockets but those bound to another one.
+const LOOPBACK: u32 = 1;
 
-fn rows(path: &str) -> impl Iterator<Item = Row> {
-    let lines = File::open(path).ok().map(|file| BufReader::with_capacity(4096, file.take(MOST)).lines());
-    lines.into_iter().flatten().map_while(Result::ok).filter_map(|line| row(&line))
-}
-
-/// Listening sockets come first: the rest of a long table is not read.
-fn find_listener(rows: impl Iterator<Item = Row>, address: SocketAddr) -> Option<u32> {
-    let mut any = None;
-    for Row { own, uid, .. } in rows.take_while(|row| row.peer.is_none()) {
-        // One with the very address is asked before one with any.
-        if is_same(own, address) {
-            return Some(uid);
+/// Whose program has accepted, or will accept, the connection from `near` to this address. `None`:
+/// none of this host, because packets are forwarded.
+///
+/// # Errors
+///
+/// `ConnectionReset`: the other end is closed. Any other: the kernel does not say.
+pub(crate) fn owner(near: SocketAddr, address: SocketAddr) -> Result<Option<u32>> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let protocol = SockProtocol::NetlinkSockDiag;
+    let kernel = Kernel(socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?);
+    let mut owner = kernel.owner(near, address, LOOPBACK)?;
+    if owner.is_none() {
+        for interface in &if_nameindex()? {
+            owner = owner.or(kernel.owner(near, address, interface.index())?);
         }
-        if own.port() == address.port() && own.ip().is_unspecified() {
-            any = Some(uid);
-        }
+        // Without its module the kernel finds nothing at all.
+        kernel.socket(near, address, LOOPBACK)?.ok_or(ErrorKind::NotFound)?;
     }
-    any
+    Ok(owner)
 }
 
-fn find_accepted(mut rows: impl Iterator<Item = Row>, near: SocketAddr, address: SocketAddr) -> Option<u32> {
-    let is_it = |row: &Row| is_same(row.own, address) && row.peer.is_some_and(|peer| is_same(peer, near));
-    rows.find(is_it).map(|row| row.uid)
-}
+struct Kernel(OwnedFd);
 
-fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
-    one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
-}
-
-struct Row {
-    own: SocketAddr,
-    /// `None`: it listens.
-    peer: Option<SocketAddr>,
+struct Socket {
+    state: u8,
     uid: u32,
+    /// 0: no program has it.
+    inode: u32,
 }
 
-fn row(line: &str) -> Option<Row> {
-    let mut words = line.split_ascii_whitespace().skip(1);
-    let (own, peer, state) = (words.next()?, words.next()?, words.next()?);
-    let peer = if state == LISTEN { None } else { Some(parse(peer)?) };
-    Some(Row { own: parse(own)?, peer, uid: words.nth(3)?.parse().ok()? })
-}
-
-fn parse(text: &str) -> Option<SocketAddr> {
-    let (ip, port) = text.split_once(':')?;
-    Some(SocketAddr::new(parse_ip(ip)?, u16::from_str_radix(port, 16).ok()?))
-}
-
-/// Words of 32 bits, each in the byte order of the host.
-fn parse_ip(hex: &str) -> Option<IpAddr> {
-    let word = |part: &str| u32::from_str_radix(part, 16).ok().map(u32::to_ne_bytes);
-    if hex.len() == 8 {
-        return word(hex).map(|bytes| Ipv4Addr::from(bytes).into());
+impl Kernel {
+    fn owner(&self, near: SocketAddr, address: SocketAddr, interface: u32) -> Result<Option<u32>> {
+        let socket = match self.socket(address, near, interface)? {
+            // No program has it yet: the one that listens will accept it.
+            Some(Socket { state: ESTABLISHED | SYN_RECV, inode: 0, .. }) => {
+                self.socket(address, (Ipv4Addr::UNSPECIFIED, 0).into(), interface)?
+            }
+            socket => socket,
+        };
+        match socket {
+            // No program has it any more, and older kernels say that this is root.
+            Some(Socket { inode: 0, .. }) => Err(ErrorKind::ConnectionReset.into()),
+            socket => Ok(socket.map(|socket| socket.uid)),
+        }
     }
-    let mut bytes = [0; 16];
-    for (index, part) in bytes.chunks_exact_mut(4).enumerate() {
-        let from = index.checked_mul(8)?;
-        part.copy_from_slice(&word(hex.get(from..from.checked_add(8)?)?)?);
+
+    /// The socket that a packet from `peer` to `own` reaches: this connection's, or one that listens.
+    fn socket(&self, own: SocketAddr, peer: SocketAddr, interface: u32) -> Result<Option<Socket>> {
+        rustix::io::write(&self.0, &question(own, peer, interface))?;
+        // The kernel cuts off the fields after the last one that is needed.
+        let mut answer = [[0; 4]; 22];
+        rustix::io::read(&self.0, answer.as_flattened_mut())?;
+        let [_, [kind0, kind1, ..], _, _, first @ [_, state, ..], .., uid, inode] = answer;
+        if u16::from_ne_bytes([kind0, kind1]) == BY_FAMILY {
+            let [uid, inode] = [uid, inode].map(u32::from_ne_bytes);
+            return Ok(Some(Socket { state, uid, inode }));
+        }
+        let error = Error::from_raw_os_error(i32::from_ne_bytes(first).wrapping_neg());
+        if error.kind() == ErrorKind::NotFound { Ok(None) } else { Err(error) }
     }
-    Some(Ipv6Addr::from(bytes).into())
+}
+
+/// A `nlmsghdr` and an `inet_diag_req_v2` for TCP sockets in any state, with any cookie.
+fn question(own: SocketAddr, peer: SocketAddr, interface: u32) -> Vec<u8> {
+    let is_v4 = own.ip().to_canonical().is_ipv4();
+    let family = if is_v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let mut bytes = Vec::with_capacity(72);
+    bytes.extend(72_u32.to_ne_bytes());
+    bytes.extend([BY_FAMILY, 1, 0, 0, 0, 0].into_iter().flat_map(u16::to_ne_bytes));
+    bytes.extend([family as u8, 6, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    bytes.extend([own.port(), peer.port()].into_iter().flat_map(u16::to_be_bytes));
+    bytes.extend([own.ip(), peer.ip()].into_iter().flat_map(to_octets));
+    bytes.extend(interface.to_ne_bytes());
+    bytes.extend([0xff; 8]);
+    bytes
+}
+
+fn to_octets(ip: IpAddr) -> [u8; 16] {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()).rotate_left(96).to_be_bytes(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
+    use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
+
     use super::*;
 
     #[test]
-    fn a_port_of_this_process_is_its_users_also_when_it_was_closed_after_it_had_accepted() {
+    fn a_port_is_its_users_also_when_it_was_closed_after_it_had_accepted() {
         let me = nix::unistd::getuid().as_raw();
         for (bound, asked) in [
             ("127.0.0.1:0", "127.0.0.1"),
+            ("127.0.0.1:0", "::ffff:127.0.0.1"),
             ("0.0.0.0:0", "127.0.0.1"),
             ("[::1]:0", "::1"),
             ("[::]:0", "127.0.0.1"),
+            ("[::]:0", "::1"),
         ] {
             // A host may have no IPv6.
             let Ok(listener) = TcpListener::bind(bound) else { continue };
-            let address = SocketAddr::new(asked.parse().unwrap(), listener.local_addr().unwrap().port());
+            let port = listener.local_addr().unwrap().port();
+            let address = SocketAddr::new(asked.parse().unwrap(), port);
             let client = TcpStream::connect(address).unwrap();
-            let (near, accepted) = (client.local_addr().unwrap(), listener.accept().unwrap());
-            assert_eq!(owner(near, address), Some(me), "{bound}");
+            let near = client.local_addr().unwrap();
+            assert_eq!(owner(near, address).unwrap(), Some(me), "{bound}, not accepted");
+            let accepted = listener.accept().unwrap();
             drop(listener);
-            assert_eq!(find_listener(TABLES.into_iter().flat_map(rows), address), None, "{bound}");
-            assert_eq!(owner(near, address), Some(me), "{bound}");
-            drop((client, accepted));
-            assert_eq!(owner(SocketAddr::new(near.ip(), 1), address), None, "{bound}");
+            assert_eq!(owner(near, address).unwrap(), Some(me), "{bound}, accepted");
+            drop(accepted);
+            let closed = owner(near, address).unwrap_err();
+            assert_eq!(closed.kind(), ErrorKind::ConnectionReset, "{bound}");
         }
     }
 
+    /// Older kernels say that a connection without a program is root's.
     #[test]
-    fn the_very_address_counts_before_any_address() {
-        // 127.0.0.1 in the byte order of this host.
-        let loopback = format!("{:08X}:1AA1", u32::from_ne_bytes([127, 0, 0, 1]));
-        let line = |address: &str, state: &str, uid: u32| {
-            let text = format!(
-                "   0: {address} {loopback} {state} 00000000:00000000 00:00000000 00000000 {uid:5}        0 1 1"
-            );
-            row(&text).unwrap()
-        };
-        let lines = [line("00000000:1AA1", LISTEN, 7), line(&loopback, LISTEN, 8), line(&loopback, "01", 9)];
-        let address = "127.0.0.1:6817".parse().unwrap();
-        assert_eq!(find_listener(lines.into_iter(), address), Some(8));
-        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
-        assert!(row(head).is_none());
+    fn a_closed_connection_belongs_to_nobody_also_while_its_port_is_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        drop(listener.accept().unwrap());
+        let closed = owner(client.local_addr().unwrap(), address).unwrap_err();
+        assert_eq!(closed.kind(), ErrorKind::ConnectionReset);
+    }
+
+    /// As without the module tcp_diag, which is no reason to trust whoever answers.
+    #[test]
+    fn a_kernel_that_does_not_show_a_connection_does_not_say_that_it_is_forwarded() {
+        let one = "127.0.0.1:1".parse().unwrap();
+        let two = "127.0.0.1:2".parse().unwrap();
+        assert_eq!(owner(one, two).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    /// Everybody may bind a socket to an interface, and then it is shown there only.
+    #[test]
+    fn a_port_that_is_bound_to_an_interface_is_seen() {
+        let me = nix::unistd::getuid().as_raw();
+        for interface in nix::ifaddrs::getifaddrs().unwrap() {
+            let sockaddr = interface.address.and_then(|address| address.as_sockaddr_in().copied());
+            let Some(sockaddr) = sockaddr else { continue };
+            let tcp = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+            let name = interface.interface_name.into();
+            setsockopt(&tcp, sockopt::BindToDevice, &name).unwrap();
+            // Without an address it gets a free port of all addresses.
+            listen(&tcp, Backlog::new(1).unwrap()).unwrap();
+            let listener = TcpListener::from(tcp);
+            let port = listener.local_addr().unwrap().port();
+            let address = SocketAddr::new(sockaddr.ip().into(), port);
+            let client = TcpStream::connect(address).unwrap();
+            let near = client.local_addr().unwrap();
+            assert_eq!(owner(near, address).unwrap(), Some(me), "{name:?}, not accepted");
+            let _accepted = listener.accept().unwrap();
+            assert_eq!(owner(near, address).unwrap(), Some(me), "{name:?}, accepted");
+        }
     }
 }
