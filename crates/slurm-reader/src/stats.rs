@@ -3,26 +3,26 @@
 //! This file depends on the release: fields that the release lacks according to `slurm_ge_*` are `None`. The numbers
 //! are copied unchanged; sdiag's arithmetic is elsewhere. Makes no call.
 
-use slurm_snapshot::Statistics;
+use std::convert::identity as needed;
+
+use slurm_snapshot::{Statistics, numbers_of_statistics};
 use slurm_sys::stats_info_response_msg_t;
 
 use crate::rpc;
 use crate::unpacked::Unpacked;
 use crate::values::moment;
 
-/// All members: those that are copied, those that only readers of slurmrestd may lack, moments, and the others.
+/// A member that slurmrestd may lack. The width of one of them depends on the release.
+fn number<T, U: From<T>>(value: T) -> Option<U> {
+    Some(value.into())
+}
+
+/// The numbers, and the other members.
 macro_rules! statistics {
-    (
-        $reply:ident:
-        copied { $($copied:ident)+ }
-        known { $($known:ident)+ }
-        moments { $($moment:ident)+ }
-        $($other:ident: $value:expr,)+
-    ) => {
+    (($reply:ident, $($other:ident: $value:expr,)+)
+        $($read:ident { $($member:ident $(= $api:ident)?)+ })+) => {
         Statistics {
-            $($copied: $reply.$copied,)+
-            $($known: Some($reply.$known),)+
-            $($moment: moment($reply.$moment),)+
+            $($($member: $read($reply.$member),)+)+
             $($other: $value,)+
         }
     };
@@ -40,27 +40,16 @@ pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>, rpc: bo
     #[cfg(not(slurm_ge_2405))]
     let rpc_queue_enabled = None;
 
-    #[cfg(slurm_ge_2511)]
-    let schedule_cycle_sum = reply.schedule_cycle_sum;
-    #[cfg(not(slurm_ge_2511))]
-    let schedule_cycle_sum = reply.schedule_cycle_sum.into();
-
-    statistics! { reply:
-        copied { req_time req_time_start server_thread_count agent_queue_size agent_count agent_thread_count
-            dbd_agent_queue_size gettimeofday_latency schedule_cycle_max schedule_cycle_last schedule_cycle_counter
-            schedule_queue_len jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending
-            jobs_running bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter
-            bf_cycle_last bf_queue_len bf_active }
-        known { schedule_cycle_depth bf_cycle_sum bf_cycle_max bf_last_depth bf_last_depth_try bf_depth_sum
-            bf_depth_try_sum bf_queue_len_sum bf_table_size bf_table_size_sum }
-        moments { job_states_ts bf_when_last_cycle }
-        schedule_cycle_sum: Some(schedule_cycle_sum),
+    numbers_of_statistics! { statistics! (reply,
+        req_time: reply.req_time,
+        req_time_start: reply.req_time_start,
+        bf_active: reply.bf_active,
         schedule_exit: schedule_exit,
         bf_exit: bf_exit,
         rpc_queue_enabled: rpc_queue_enabled,
         means: None,
         rpc: rpc.then(|| rpc::from_reply(reply)),
-    }
+    ) }
 }
 
 #[cfg(test)]

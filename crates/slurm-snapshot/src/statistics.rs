@@ -5,6 +5,27 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Calls a macro with the members of [`Statistics`] that are one number, under libslurm's names, and slurmrestd's where
+/// that is another. `needed`: every version of slurmrestd's API has it, and an answer without it is no answer.
+#[macro_export]
+macro_rules! numbers_of_statistics {
+    ($macro:ident! $with:tt) => {
+        $macro! { $with
+            needed { server_thread_count agent_queue_size agent_count agent_thread_count
+                dbd_agent_queue_size gettimeofday_latency schedule_cycle_max schedule_cycle_last
+                schedule_cycle_counter = schedule_cycle_total
+                schedule_queue_len = schedule_queue_length
+                jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending
+                jobs_running bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs
+                bf_cycle_counter bf_cycle_last bf_queue_len }
+            number { schedule_cycle_sum schedule_cycle_depth bf_cycle_sum bf_cycle_max
+                bf_last_depth bf_last_depth_try bf_depth_sum bf_depth_try_sum bf_queue_len_sum
+                bf_table_size bf_table_size_sum }
+            moment { job_states_ts bf_when_last_cycle }
+        }
+    };
+}
+
 /// Everything slurmctld counts about itself and its schedulers.
 ///
 /// Sums and counters run since slurmctld's last reset: midnight UTC, `sdiag --reset` or its start.

@@ -1,12 +1,12 @@
 //! `diag`: what sdiag shows.
 //!
-//! One table has every member that is read, its name in the API, which is not always libslurm's, and its destination.
-//! slurmrestd's quotients are used only if their sum is absent. The mean table size is used only in v0.0.38, because after
-//! that it is the mean queue length.
+//! slurm-snapshot's table has the numbers, and their names in the API. slurmrestd's quotients are used
+//! only if their sum is absent. The mean table size is used only in v0.0.38, because after that it is
+//! the mean queue length.
 
 use slurm_snapshot::{
     DumpedRpcs, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, Means, PendingRpc, RpcQueue, RpcTables,
-    RpcType, RpcUser, Statistics,
+    RpcType, RpcUser, Statistics, numbers_of_statistics,
 };
 
 use super::Payload;
@@ -15,39 +15,36 @@ use super::item::Item;
 /// The last version in which `bf_table_size_mean` is a mean of table sizes.
 const LAST_TABLE_SIZE_MEAN: u32 = 38;
 
-/// The members by how they are read and what has them, with their names in the API, and libslurm's where that is another.
-/// `needed`: present in every version; an answer without it is not an answer to `diag`.
+/// How each member is read, and every member's name in the API.
 macro_rules! members {
-    (|$item:ident, $statistics:ident, $means:ident| $($read:ident $to:ident { $($name:ident $(-> $member:ident)?)+ })+) => {
+    ((|$item:ident, $statistics:ident, $means:ident| $($quotient:ident = $mean:ident)+)
+        $($read:ident { $($member:ident $(= $api:ident)?)+ })+) => {
         /// Of the object, and of its rows.
-        const MEMBERS: &[&str] = words![
-            req_time req_time_start bf_active schedule_exit bf_exit type_id user_id count total_time user queued dropped
-            cycle_last cycle_max $($($name)+)+
+        const MEMBERS: &[&str] = &[
+            $($(members!(@$member $($api)?),)+)+ $(stringify!($quotient),)+
+            "req_time", "req_time_start", "bf_active", "schedule_exit", "bf_exit", "type_id", "user_id", "count",
+            "total_time", "user", "queued", "dropped", "cycle_last", "cycle_max",
         ];
 
         fn read_members($item: Item<'_>, $statistics: &mut Statistics, $means: &mut Means) -> Result<(), String> {
-            $($(*members!(@$to $name $($member)?) = $item.$read(stringify!($name))?;)+)+
+            $($($statistics.$member = $item.$read(members!(@$member $($api)?))?;)+)+
+            $($means.$mean = $item.number(stringify!($quotient))?;)+
             Ok(())
         }
     };
-    (@$to:ident $name:ident) => { &mut $to.$name };
-    (@$to:ident $name:ident $member:ident) => { &mut $to.$member };
+    (@$member:ident) => { stringify!($member) };
+    (@$member:ident $api:ident) => { stringify!($api) };
 }
 
-members! { |item, statistics, means|
-    needed statistics { server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size
-        gettimeofday_latency schedule_cycle_max schedule_cycle_last
-        schedule_cycle_total -> schedule_cycle_counter schedule_queue_length -> schedule_queue_len
-        jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending jobs_running
-        bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter bf_cycle_last
-        bf_queue_len }
-    number statistics { schedule_cycle_depth bf_cycle_max bf_last_depth bf_last_depth_try bf_depth_sum
-        bf_depth_try_sum bf_queue_len_sum bf_table_size bf_table_size_sum schedule_cycle_sum bf_cycle_sum }
-    number means { schedule_cycle_mean -> schedule_cycle schedule_cycle_mean_depth -> schedule_depth
-        bf_cycle_mean -> bf_cycle bf_depth_mean -> bf_depth bf_depth_mean_try -> bf_depth_try
-        bf_queue_len_mean -> bf_queue_len bf_table_size_mean -> bf_table_size }
-    moment statistics { job_states_ts bf_when_last_cycle }
-}
+numbers_of_statistics! { members! (|item, statistics, means|
+    schedule_cycle_mean = schedule_cycle
+    schedule_cycle_mean_depth = schedule_depth
+    bf_cycle_mean = bf_cycle
+    bf_depth_mean = bf_depth
+    bf_depth_mean_try = bf_depth_try
+    bf_queue_len_mean = bf_queue_len
+    bf_table_size_mean = bf_table_size
+) }
 
 /// Why a scheduling cycle ended, in slurmctld's order.
 const SCHEDULE_EXITS: &[&str] =
