@@ -126,14 +126,12 @@ fn now() -> Row {
               nodes do not answer.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
             .whole()
-            .max(500.0)
             .worry(500.0, 2000.0)
             .sized(7, 4),
         stat("Messages for slurmdbd", "Messages that slurmctld has not yet been able to send to slurmdbd. When this queue is full, \
               accounting records are lost.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
             .whole()
-            .max(100.0)
             .worry(100.0, 2000.0)
             .sized(7, 4),
         stat(
