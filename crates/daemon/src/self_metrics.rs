@@ -26,8 +26,8 @@ levels! {
     QUEUE: Level<Table<QueueStatus>, 1> = ("slurm_graphite.<host>.queue", [Closed], QUEUE_METRICS,
         "The queue, which keeps ticks until every destination is done with them.");
     DESTINATION: Level<Table<DestinationMetrics>, 2> = ("slurm_graphite.<host>.carbon.<destination>", [Closed, Closed], DESTINATION_METRICS,
-        "One destination, under its `name` (`carbon` if it has none; those behind the first `--carbon`: \
-         their addresses).");
+        "One destination, under its `name` (`carbon` if it has none; after the first `--carbon` \
+         the address).");
     REPLY: Level<Table<ReplyCounters>, 2> = ("slurm_graphite.<host>.reply.<reply>", [Closed, Closed], REPLY_METRICS,
         "The expensive replies, by name: `jobs`, `nodes` and so on.");
 }
@@ -109,11 +109,11 @@ metrics! {
             "time until slurmrestd's token expires, negative after that; no point without `[slurm] rest` or \
              if it never expires. Alert: below 600"),
         average("standby", "0 or 1", |h| h.follow?.standby,
-            "0 if the active slurmctld runs on this host: its figures are published here. Only with \
-             `[slurm] follow`. Alert: not 0 on exactly one host"),
+            "0 on the active slurmctld's host, which publishes its figures. Only with `[slurm] \
+             follow`. Alert: not 0 on exactly one host"),
         max("handover", "0 or 1", |h| h.follow?.handover,
-            "1 in the slot in which this host began to publish; another host may have written it too. Only \
-             with `[slurm] follow`"),
+            "1 in the slot in which this host began to publish, perhaps not alone. Only with \
+             `[slurm] follow`"),
         average("daemon_memory", "bytes", |h| h.memory.daemon, "resident memory of the daemon, measured once a minute"),
         average("reader_memory", "bytes", |h| h.memory.reader,
             "resident memory of the reader, measured once a minute; the native one has no process"),
@@ -131,10 +131,10 @@ metrics! {
         last("points_dropped_age", "count", |d| d.status.dropped.age, "points lost because they had become too old (queue.max_age)"),
         last("points_dropped_damaged", "count", |d| d.status.dropped.damaged, "points lost because the queue's file was damaged"),
         last("points_superseded", "count", |d| d.status.dropped.withdrawn,
-            "points dropped unsent because another controller may have been active when they were collected \
-             (`[slurm] follow`)"),
+            "points dropped unsent because another controller may have been active (`[slurm] \
+             follow`)"),
         last("points_unproved", "count", |d| d.status.unproved,
-            "points that were sent but may not have been read, and are not sent again"),
+            "points that were sent but perhaps not read, and are not sent again"),
         average("in_doubt", "0 or 1", |d| d.status.in_doubt, "1 if there has been no sign for stall_timeout that the receiver reads"),
         average("unacked_bytes", "bytes", |d| d.status.unacked, "bytes sent that the other host's kernel had not acknowledged"),
         last("last_delivery", "Unix s", |d| d.status.last_delivery, "when a whole tick was last sent"),
@@ -144,12 +144,13 @@ metrics! {
             "ticks kept: those two, and those read less than queue.resend_window ago or perhaps not read"),
         average("queue_bytes", "bytes", |d| d.status.bytes, "size of those ticks, on disk or in memory"),
         average("queue_age", "s", |d| seconds_since(d.status.waits_since.unwrap_or(d.now), d.now),
-            "how long the oldest tick has waited: since its collection, or since the loss if it was sent \
-             before; 0 if none waits");
+            "time that the oldest tick has waited, since its collection or, if it was sent before, \
+             the loss; 0 if none waits");
     QUEUE_METRICS: QueueStatus =
         average(durable, "0 or 1", "whether ticks are being written to disk; 0 without queue.dir"),
         last(undurable, "count",
-            "ticks that were sent before they were on disk, because the disk was full, damaged or did not respond"),
+            "ticks that were sent before they were on disk: it was full, damaged or did not \
+             respond"),
         last("points_dropped_removed", "count", |q| q.dropped_removed,
             "points dropped unsent because their destination was removed from the configuration"),
         average(window_short, "0 or 1",
@@ -161,15 +162,15 @@ metrics! {
         last(readings_ok, "count", "readings that succeeded"),
         last(readings_failed, "count", "readings that failed"),
         last(readings_unchanged, "count",
-            "successful readings in which nothing had changed, which cost slurmctld almost nothing"),
+            "successful readings in which nothing had changed"),
         last(readings_late, "count", "readings that arrived after their slot and were discarded"),
         last("readings_skipped_duty", "count", |v| v.skipped_duty, "readings skipped because the last one took too long (`max_duty`)"),
         last("readings_skipped_busy", "count", |v| v.skipped_busy,
-            "readings skipped because slurmctld was serving more than `max_threads` RPCs, or did not answer"),
+            "readings skipped because slurmctld served more than `max_threads` RPCs, or did not \
+             answer"),
         last("readings_skipped_round", "count", |v| v.skipped_round, "readings skipped because the previous round was still running"),
         max(hidden, "0 or 1",
-            "whether PrivateData may hide part of the reply from the daemon's user; then none of it is \
-             published");
+            "whether PrivateData may hide part of the reply; then none of it is published");
 }
 
 impl SelfMetrics {

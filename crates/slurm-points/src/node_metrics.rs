@@ -9,8 +9,8 @@ metrics! {
     pub(crate) SHARES: NodeTally =
         average("nodes_allocated", "count", |t| t.nodes.allocated, "nodes that run a job"),
         average("nodes_idle", "count", |t| t.nodes.idle,
-            "nodes that are neither allocated nor other, as sinfo counts: also in maintenance, reserved, \
-             planned, failing or powered down, where no job may start"),
+            "nodes that are neither allocated nor other, as sinfo counts, even if reserved, in \
+             maintenance or powered down"),
         average("nodes_other", "count", |t| t.nodes.other, "nodes that are down or drained"),
         average("nodes_total", "count", |t| t.nodes.total, "all nodes (`sinfo -o %F`)"),
         average("cpus_allocated", "count", |t| t.cpus.allocated, "CPUs allocated to jobs"),

@@ -43,15 +43,14 @@ levels! {
         "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`. If PrivateData names \
          `usage` or `users`, the daemon's user must be an operator.");
     ACCOUNT: Level<Table<Association>, 1> = ("slurm_associations.account.<account>", [Configured(10_000)], SHARES,
-        "Shares and usage of an account, as `sshare -al` shows them. Its usage also counts for the accounts \
-         above it. No point where sshare prints nothing or `inf`.");
+        "Shares and usage of an account, with the accounts below it, as `sshare -al` shows them. \
+         No point where sshare prints nothing or `inf`.");
     ACCOUNT_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.account.<account>", [Configured(10_000)], JOBS,
-        "Its jobs next to its limits: if jobs wait while `jobs_running` has reached `grp_jobs`, or a TRES \
-         its limit, that limit is why. No point for a limit that is not set.");
+        "Its jobs next to its limits: if `jobs_running` has reached `grp_jobs`, or a TRES its \
+         limit, jobs wait for it. No point for a limit that is not set.");
     ACCOUNT_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.account.<account>.tres.<tres>", [Configured(10_000), Used(64)], TRES,
-        "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. \
-         From the first use on there is a point in every round. Minutes are TRES-minutes, for memory \
-         MiB-minutes.");
+        "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, \
+         `gres_gpu`. Minutes are TRES-minutes, for memory MiB-minutes.");
     QOS: Level<Table<QosUse>, 1> = ("slurm_associations.qos.<qos>", [Configured(MOST_NAMES)], OF_QOS,
         "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.");
     QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>", [Configured(MOST_NAMES)], JOBS, "All jobs of a QOS next to the limits for all of them.");
@@ -59,9 +58,9 @@ levels! {
     QOS_TRES_LIMITS: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", [Configured(MOST_NAMES), Used(64)], TRES_LIMITS,
         "What each user and each account may have of a TRES in this QOS.");
     USER: Level<Table<Association>, 2> = ("slurm_associations.user.<account>.<user>", [Configured(10_000), Ranked], SHARES,
-        "A user in an account, if `users` in `[collectors.associations]` is above 0: the top users by \
-         usage, in each of their accounts. A user's association with one partition has no path. A user with \
-         a `fairshare` near 0 waits for the jobs of others.");
+        "A user in an account, if `users` in `[collectors.associations]` is above 0: the top users \
+         by usage, in each of their accounts. A user's association with one partition has no \
+         path.");
     USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>", [Configured(10_000), Ranked], JOBS, "Of a user in an account.");
     USER_TRES: Level<Table<TresValues>, 3> = ("slurm_associations.user.<account>.<user>.tres.<tres>", [Configured(10_000), Ranked, Used(64)], TRES, "Of a user in an account.");
 }
@@ -75,7 +74,7 @@ metrics! {
         average(records, "count", "number of associations: accounts, and users in accounts");
     SHARES: Association =
         average(shares_raw, "count",
-            "RawShares: its shares, compared with those of its siblings; no point if it has its parent's"),
+            "RawShares, compared with those of its siblings; no point if it has its parent's"),
         average(shares_norm, "fraction", "NormShares: its share of the cluster"),
         average(usage_raw, "TRES-seconds",
             "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife"),
@@ -83,8 +82,8 @@ metrics! {
             "NormUsage: its share of the cluster's usage; compare it with `shares_norm`"),
         average(usage_efctv, "fraction", "EffectvUsage: the usage that counts against its share"),
         average(fairshare, "fraction",
-            "FairShare: the factor in a user's job priority, 1 for the user served first; no point for \
-             accounts, or without FAIR_TREE"),
+            "FairShare: the factor in a user's job priority, at best 1; no point for accounts, or \
+             without FAIR_TREE"),
         average(level_fs, "ratio",
             "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. \
              No point without usage");
@@ -92,8 +91,7 @@ metrics! {
         average(jobs_running, "count", "its running jobs; absent if AccountingStorageEnforce lacks `limits`"),
         average(grp_jobs, "count", "GrpJobs: maximum number of running jobs"),
         average(max_jobs, "count",
-            "MaxJobs: maximum number of running jobs of each user; for an account, of users without their \
-             own limit"),
+            "MaxJobs: maximum number of running jobs of each user, unless that user has another"),
         average("submit_jobs", "count", |u| u.jobs_submitted, "its running and pending jobs; like `jobs_running`"),
         average(grp_submit_jobs, "count",
             "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused"),

@@ -56,9 +56,9 @@ Finished jobs by final state, each counted once: slurm_jobs_finished. Read from 
 levels! {
     READINGS:
     READING: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", [], OF_READING,
-        "Finished jobs, from slurmdbd: `[collectors.finished]`. Every job is counted once, even through \
-         outages of slurmdbd and of this daemon, in the round in which it is first reported. A round that \
-         could not be read has no point; the next one counts its jobs.");
+        "Finished jobs, from slurmdbd: `[collectors.finished]`. Every job is counted once, in the \
+         round in which it is first reported. A round that could not be read has no point; the \
+         next one counts its jobs.");
     READING_UNPROVED: Level<Table<bool>, 0> = ("slurm_jobs_finished.reading", [], UNPROVED, "");
     READING_STEPS: Level<Table<Counts>, 0> = ("slurm_jobs_finished.reading", [], STEPS, "");
 }
@@ -96,12 +96,10 @@ macro_rules! levels_of_jobs {
 
 levels_of_jobs! {
     "total":
-        "By final state, in sacct's words in lower case. Each task that never started counts too, even if \
-         slurmdbd has one row for all. So does each run that ended because the job was requeued \
-         (`requeued`).",
-        "How long they waited and ran, and what they had allocated. Of a job that was resized slurmdbd has \
-         several rows, and the last usually begins with the job: the time before is then counted twice, as \
-         by `sacct -D`.";
+        "By final state, in sacct's words in lower case. Each task that never started counts too, \
+         and each run that ended by a requeue (`requeued`).",
+        "How long they waited and ran, and what they had allocated. Of a job that was resized, the \
+         time before is usually counted twice, as by `sacct -D`.";
     "partition.<partition>":
         "By partition; a job that never started, by the first that it asked for.", "By partition.";
     "no_partition": "Without a partition.", "Without a partition.";
@@ -184,29 +182,27 @@ pub fn paths(counts: &Counts, prefix: &str) -> Vec<String> {
 metrics! {
     OF_READING: Counts =
         average("late_jobs", "count", |c| c.reading.late_jobs,
-            "jobs of this round that ended before the previous round: slurmdbd learnt of them late"),
+            "jobs of this round that ended before the previous round"),
         last("late_jobs_total", "count", |c| c.late_total, "late_jobs since the first start"),
         max("oldest_late_seconds", "s", |c| c.reading.oldest_late,
             "time since the first of those ended; 0 if there is none. Jobs more than `catch_up` late are \
              not counted"),
         average("window_jobs", "count", |c| c.reading.window_jobs,
-            "rows of jobs that ended in the last `window`, counted now or before; no point if a part could \
-             not be read"),
+            "rows of jobs that ended in the last `window`; no point if a part could not be read"),
         average("changed", "count", |c| c.reading.changed,
-            "rows that changed after they were counted, as by a requeue of a finished job; they stay \
-             counted as they were"),
+            "rows that changed after they were counted, and stay counted as they were"),
         last(changed_total, "count", "changed since the first start"),
         average("unparsed", "count", |c| c.reading.unparsed,
             "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures"),
         average("round_time", "µs", |c| c.reading.elapsed, "how long slurmdbd took for all answers of the round");
     UNPROVED: bool =
         max("unproved", "0 or 1", |unproved| *unproved,
-            "1 if slurmdbd returned no job of some time, nor one near it: its database failed, or the \
+            "1 if slurmdbd returned no job of, or near, some time: its database failed, or the \
              cluster idles. Those jobs count later");
     STEPS: Counts =
         average("steps_unknown", "count", |c| c.efficiency.then_some(c.reading.steps_unknown),
-            "with `efficiency`: jobs counted without the CPU time of their steps, which slurmdbd did not \
-             return"),
+            "with `efficiency`: jobs whose steps slurmdbd did not return, counted without CPU \
+             time"),
         last("steps_unknown_total", "count", |c| c.efficiency.then_some(c.steps_unknown_total), "steps_unknown since the first start");
     STATE: (u64, u64) =
         average("jobs", "count", |(round, _)| *round, "jobs that this round has counted"),
@@ -235,7 +231,7 @@ metrics! {
 metrics! {
     USED: Option<u64> =
         average("cpu_used_seconds", "s", |ms| exact_f64((*ms)?) / 1000.0,
-            "with `efficiency`: user and system CPU time of all their steps, sacct's TotalCPU; divided by \
+            "with `efficiency`: CPU time of all their steps, sacct's TotalCPU; divided by \
              cpu_seconds it is their efficiency");
     SPREADS: Figures =
         average("wait_p50", "s", |f| f.waits?.p50,

@@ -21,8 +21,8 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     ALL: Level<Table<HealthValues>, 0> = ("slurm_health", [], METRICS,
-        "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a \
-         point at every tick: if there is none, the daemon or Carbon is down.");
+        "Figures for alerts, with thresholds. `up` and `seconds_since_reading` have a point at \
+         every tick: if there is none, the daemon or Carbon is down.");
 }
 
 struct Health {

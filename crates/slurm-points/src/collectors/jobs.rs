@@ -59,51 +59,48 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", [], ALL,
-        "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Ended \
-         jobs count for MinJobAge (300 s by default).");
+        "The queue: `[collectors.jobs]`. Ended jobs count for MinJobAge (300 s by default).");
     STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", [Closed], TALLY,
         "By state, in squeue's words (`squeue -o %T`) in lower case; `pending` and `running` always have a \
          point.");
     REASON: Level<Table<JobTally>, 1> = ("slurm_jobs.reason.<reason>", [Closed], TALLY,
         "Pending jobs by squeue's reason: Priority and Resources mean a busy cluster; Dependency, \
-         JobHeldUser and BeginTime are what users asked for; look at every other one.");
+         JobHeldUser and BeginTime are the users' wish; look at all others.");
     WAITING: Level<Table<LevelWaits>, 0> = ("slurm_jobs.waiting", [], WAITS,
         "How long pending jobs have been waiting, and how long those that started since the last round had \
          waited. A path without jobs has no point.");
     PARTITION_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.state.<state>", [Used(MOST_NAMES), Closed], TALLY, "By partition and state.");
     PARTITION_REASON: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.reason.<reason>", [Used(MOST_NAMES), Closed], TALLY,
-        "The pending jobs of one partition by reason. Resources and Priority while others have idle nodes \
-         show where nodes are missing; PartitionDown and ReqNodeNotAvail need an administrator. From the \
-         first job with a reason on there is a point in every round.");
+        "The pending jobs of one partition by reason. PartitionDown and ReqNodeNotAvail need an \
+         administrator.");
     PARTITION_WAITING: Level<Table<LevelWaits>, 1> = ("slurm_jobs.partition.<partition>.waiting", [Used(MOST_NAMES)], WAITS,
         "The waiting times of one partition.");
     EXPECTED_START: Level<Table<Expectations>, 0> = ("slurm_jobs.expected_start", [], EXPECTED,
-        "When pending jobs will start, by the plan that backfill makes again in every cycle. While a cycle \
-         is running, jobs that it has not reached have no plan; if bf_max_job_test is small, most never \
-         have one. The start of a job at a limit, or after the end of bf_window, is a rough guess. All \
-         waiting tasks of an array have one start, that of the next task, so they are one record. \
-         Percentiles are by record; up to 22.05 they leave arrays out, because Slurm then sends the start \
-         of a later task.");
+        "When pending jobs will start, by the plan that backfill makes again in every cycle. Jobs \
+         that the cycle has not reached have no plan; if bf_max_job_test is small, most never have \
+         one. The start of a job at a limit, or after bf_window, is a rough guess. All waiting \
+         tasks of an array are one record, with the start of the next task. Percentiles are by \
+         record; up to 22.05 without arrays.");
     PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", [Used(MOST_NAMES)], EXPECTED,
-        "The same for one partition. A job that waits in several has one plan, the earliest, which counts in each.");
+        "One partition. A job that waits in several has one plan, which counts in each.");
     QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", [Invented, Closed], TALLY,
-        "By QOS, in lower case, and state: `qos = true`, the default; at most 1,000. From 24.11 on a \
-         pending job has the QOS that its user has written: these may be several, and the job counts in \
-         each.");
+        "By QOS, in lower case, and state: `qos = true`, the default; at most 1,000. From 24.11 on \
+         a pending job may have several, and counts in each.");
     NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", [Closed], TALLY, "Jobs without a QOS, by state.");
     OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", [Closed], TALLY,
-        "Jobs with a QOS that has no paths. A job counts here once, and also in those of its QOS that have \
-         paths.");
+        "Jobs with a QOS that has no paths; each counts once, and also in those of its QOS that \
+         have paths.");
     ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>", [Invented, Closed], TALLY,
-        "By account and state: `accounts = N`, off by default. At first those with the most CPUs get paths.");
+        "By account and state: `accounts = N`, off by default; at first those with the most \
+         CPUs.");
     NO_ACCOUNT_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_account.state.<state>", [Closed], TALLY, "Jobs without an account, by state.");
     OTHER_ACCOUNTS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_accounts.state.<state>", [Closed], TALLY,
         "Jobs of all accounts without paths, by state.");
     USER_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.user.<user>.state.<state>", [Ranked, Closed], TALLY,
-        "By user and state, if `users` in `[collectors.jobs]` is above 0: the top users by CPUs, allocated \
-         and requested, from the first job on that has started. The busiest have a tenth of these CPUs. \
-         That makes 25 files for each state and each of `users` in 30 days. A user without jobs has no \
-         point.");
+        "By user and state, if `users` in `[collectors.jobs]` is above 0: the top users by CPUs, \
+         allocated and requested, from the first started job on. The busiest have a tenth of these \
+         CPUs. That makes 25 files for each state and each of `users` in 30 days. A user without \
+         jobs has no point.");
     OTHERS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.others.state.<state>", [Closed], TALLY,
         "Jobs of all users without paths: with the users' paths they are all jobs.");
 }
@@ -160,8 +157,7 @@ metrics! {
             "nodes allocated to or requested by these jobs; a shared node counts for each of its jobs"),
         average(gpus, "count", "GPUs allocated to or requested by these jobs"),
         average("memory", "bytes", |t| mebibytes(t.memory),
-            "memory allocated to or requested by these jobs (`mem=` in scontrol's AllocTRES and ReqTRES); 0 \
-             if Slurm does not allocate memory");
+            "memory allocated to or requested by these jobs; 0 if Slurm does not allocate memory");
     ALL: Jobs =
         average("jobs", "count", |j| sum(&j.states.shown), "all jobs that slurmctld knows"),
         average(unparsed, "count",
@@ -178,8 +174,8 @@ metrics! {
         average("eligible_wait_p90", "s", |w| w.since(w.eligible?.p90), "90th percentile of the same"),
         max("eligible_wait_max", "s", |w| w.since(w.eligible?.max), "longest time that an eligible job has waited"),
         average("started", "count", |w| w.started?.jobs,
-            "jobs that started since the last round, with all their nodes up; too low if the interval is \
-             longer than MinJobAge"),
+            "jobs that started since the last round, with all nodes up; too low if the interval \
+             exceeds MinJobAge"),
         average("started_wait_p50", "s", |w| w.some_started()?.p50, "median time that the started jobs had been eligible"),
         average("started_wait_p90", "s", |w| w.some_started()?.p90, "90th percentile of the same"),
         max("started_wait_max", "s", |w| w.some_started()?.max, "longest time that one of them had been eligible");
@@ -187,11 +183,11 @@ metrics! {
         average("planned", "count", |e| e.expected.planned.records, "records of pending jobs that have a plan"),
         average("planned_jobs", "count", |e| e.expected.planned.jobs, "jobs in these records; each task of an array counts"),
         average("overdue", "count", |e| e.expected.overdue.records,
-            "records whose planned start has passed; the next cycle starts them or makes another plan"),
+            "records whose planned start has passed"),
         average("overdue_jobs", "count", |e| e.expected.overdue.jobs, "jobs in these records"),
         average("unplanned", "count", |e| e.expected.unplanned.records,
-            "all other records of pending jobs: held, waiting for a job, a begin time or a burst buffer, or \
-             not reached by backfill"),
+            "all other records of pending jobs: held, waiting for something else, or not reached \
+             by backfill"),
         average("unplanned_jobs", "count", |e| e.expected.unplanned.jobs, "jobs in these records"),
         average("start_in_p50", "s", |e| e.until(e.expected.starts?.p50), "median time until the planned records start; absent if there is none"),
         average("start_in_p90", "s", |e| e.until(e.expected.starts?.p90), "90th percentile of the same"),

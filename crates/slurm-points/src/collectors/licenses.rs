@@ -25,8 +25,8 @@ levels! {
     LICENSE: Level<Table<License>, 1> = ("slurm_licenses.<license>", [Configured(MOST_NAMES)], METRICS,
         "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.");
     LAYER: Level<Table<License>, 2> = ("slurm_licenses.<license>.layer.<nodes>", [Configured(MOST_NAMES), Configured(MOST_NAMES)], METRICS,
-        "Each layer of a hierarchical resource (from 25.05 on), by its nodes. Layers may be nested: their \
-         sum has no meaning. With an older libslurm, a resource with several layers has no points.");
+        "Each layer of a hierarchical resource (from 25.05 on), by its nodes. Layers may be \
+         nested: do not add them. With an older libslurm, such a resource has no points.");
 }
 
 struct LicensesCollector;
@@ -38,11 +38,11 @@ metrics! {
         average(free, "count", "free licences; no point if there is no limit"),
         average(reserved, "count", "licences in reservations"),
         average(last_consumed, "count",
-            "licences of a remote resource in use at its last report (sacctmgr's `lastconsumed`), perhaps \
-             long ago; 0 if never set; from 23.02 on"),
+            "licences of a remote resource in use at its last report (sacctmgr's `lastconsumed`), \
+             0 without one; from 23.02 on"),
         average(last_deficit, "count",
-            "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares explain; \
-             slurmctld keeps as many free");
+            "those of `last_consumed` that neither this cluster's jobs nor other clusters' shares \
+             explain");
 }
 
 impl Collect<SurveyReplies> for LicensesCollector {

@@ -46,18 +46,18 @@ levels! {
     GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", [Configured(64)], GPUS, "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.");
     UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", [], GPUS, "GPUs without a type.");
     RESERVED: Level<Table<NodeTally>, 0> = ("slurm_nodes.reserved", [], SHARES,
-        "Nodes in active reservations that are not for maintenance. A reservation of some cores of a node \
-         has the whole node here.");
+        "Nodes in active reservations that are not for maintenance, whole nodes even if only some \
+         cores are reserved.");
     MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", [], SHARES, "Nodes in active reservations with the flag MAINT.");
     SLURMD: Level<Table<u64>, 1> = ("slurm_nodes.slurmd.<release>", [Configured(32)], SLURMDS,
-        "Nodes by the release of their slurmd when it registered last, with `_` for each point (`22_05_8`). \
-         `other` has texts that are no release; `unknown`: nodes that have not registered since slurmctld \
-         was started, or up to 22.05 since it was reconfigured.");
+        "Nodes by the release of their slurmd, with `_` for each point (`22_05_8`). `other`: texts \
+         that are no release; `unknown`: nodes that have not registered since slurmctld was \
+         started, or up to 22.05 since it was reconfigured.");
     DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", [], OUT, "How long nodes have been drained or draining.");
     DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", [], OUT,
         "How long nodes that are not drained have been down, from the time of their reason.");
     NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", [Configured(65_536)], SHARES,
-        "Each node: `each = true`, off by default: with `node_state` that makes 19 paths for each node.");
+        "Each node: `each = true`, off by default; with `node_state` it makes 19 paths.");
     NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", [Configured(65_536)], ROW, "Further figures of each node.");
 }
 
@@ -75,7 +75,8 @@ struct Out {
 metrics! {
     OF_RECORDS: Nodes =
         average(future, "count", "FUTURE nodes: configured, but not present yet"),
-        average(blank, "count", "records that slurmctld sent empty: up to 22.05 also powered-down CLOUD nodes, failed ones too, if PrivateData lacks `cloud`"),
+        average(blank, "count", "records that slurmctld sent empty: up to 22.05 also powered-down \
+             CLOUD nodes, if PrivateData lacks `cloud`"),
         average(unparsed, "count",
             "texts that could not be parsed; above 0, GPUs are missing from the other figures");
     SLURMDS: u64 =

@@ -24,8 +24,8 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     STATE: Level<Table<Partition>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], STATES,
-        "Each partition, hidden ones too: `[collectors.partitions]`. It uses the replies of `jobs` and \
-         `nodes`, and costs slurmctld both if those are off.");
+        "Each partition, hidden ones too: `[collectors.partitions]`. It costs slurmctld as much as \
+         `jobs` and `nodes` if those are off.");
     NODES: Level<Table<NodeTally>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], SHARES,
         "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.");
     NODE_STATE: Level<Table<NodeTally>, 2> = ("slurm_partitions.<partition>.state.<state>", [Configured(MOST_NAMES), Closed], TALLY,
@@ -49,7 +49,7 @@ metrics! {
     OF_JOBS: PartitionJobs =
         average("jobs_pending", "count", |p| p.states.pending().jobs, "jobs pending"),
         average("jobs_running", "count", |p| p.states.running().jobs,
-            "jobs running, and `configuring` ones, which hold nodes while these boot or a prolog runs"),
+            "jobs running, or `configuring` while nodes boot or a prolog runs"),
         average("jobs_cpus_pending", "count", |p| p.states.pending().cpus, "CPUs that pending jobs request"),
         average("jobs_cpus_running", "count", |p| p.states.running().cpus, "CPUs allocated to these jobs");
 }

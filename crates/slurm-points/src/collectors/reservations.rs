@@ -19,8 +19,7 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     ALL: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.all", [], METRICS,
-        "All reservations together: `[collectors.reservations]`. There is no path for each, because each \
-         new name would be a file that stays.");
+        "All reservations together: `[collectors.reservations]`.");
     MAINT: Level<Table<ReservationsNow>, 0> = ("slurm_reservations.maint", [], METRICS,
         "When the next reservation with the MAINT flag begins.");
 }
@@ -40,8 +39,8 @@ metrics! {
             "nodes in active reservations; a node in two of them counts twice"),
         average("cores", "count", |s| s.active().map(|r| u64::from(r.cores)).sum::<u64>(), "cores in active reservations"),
         average("seconds_to_start", "s", |s| s.to_soonest(s.planned().filter_map(|r| r.start_time)),
-            "time until the next reservation begins; no point if none is planned. Those with TIME_FLOAT \
-             never begin"),
+            "time until the next reservation begins; no point if none is planned, or only with \
+             TIME_FLOAT"),
         average("seconds_to_end", "s", |s| s.to_soonest(s.active().filter_map(|r| r.end_time)),
             "time until the next active reservation ends; no point if none is active");
 }

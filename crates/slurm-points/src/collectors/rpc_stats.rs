@@ -38,22 +38,21 @@ stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users.
 levels! {
     LEVELS:
     TYPE: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], CALLS,
-        "RPCs that slurmctld has served, by message type, for example `REQUEST_JOB_INFO`; types that this \
-         program does not know are one sum, `other`. slurmctld counts at most 100 types, since its start or \
-         `sdiag --reset`, not since midnight. Across a reset there are no figures of the interval.");
+        "RPCs that slurmctld has served, by message type, for example `REQUEST_JOB_INFO`; unknown \
+         types are one sum, `other`. slurmctld counts at most 100 types, since its start or `sdiag \
+         --reset`, not since midnight. Across a reset the interval has no figures.");
     TYPE_QUEUE: Level<Table<RpcQueue>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], QUEUE, "");
     ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", [], TOTAL, "All message types of that table together.");
     TABLES: Level<Table<(usize, usize)>, 0> = ("slurm_rpc_stats.total", [], ROWS, "");
     USER: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.user.<user>", [Ranked], CALLS,
-        "By user, if `users` in `[collectors.rpc_stats]` is above 0: the top users by RPC time. The busiest \
-         here keep slurmctld busy for a tenth of an interval; all others are in `others`. That makes (5 × \
-         `users` + 2) × 6 + 7 files in 30 days: 319 for 10 users. `slurm-graphite carbon-rules` keeps them \
-         for 30 days instead of three years.");
+        "By user, if `users` in `[collectors.rpc_stats]` is above 0: the top users by RPC time. \
+         The busiest keep slurmctld busy for a tenth of an interval. That makes (5 × `users` + 2) \
+         × 6 + 7 files in 30 days: 319 for 10 users. The shipped rules keep them for 30 days.");
     OTHERS: Level<OthersTables, 0> = ("slurm_rpc_stats.others", [], (CALLS, MEMBERS),
-        "All users without paths, including those whose names are not known yet. When a user gets or loses \
-         paths, the counts since the start move too; the figures of the interval do not jump.");
+        "All users without paths. When a user gets or loses paths, the counts since the start move \
+         too; the figures of the interval do not jump.");
     PENDING: Level<Table<u64>, 1> = ("slurm_rpc_stats.pending.<type>", [Closed], OF_PENDING,
-        "Messages to nodes that wait for an agent, by type. A type without such messages has no point.");
+        "Messages to nodes that wait for an agent, by type; no point without messages.");
     PENDING_TOTAL: Level<Table<(u64, usize)>, 0> = ("slurm_rpc_stats.pending_total", [], ALL_PENDING, "All of those messages.");
 }
 
@@ -125,7 +124,7 @@ rpc_metrics! {
 metrics! {
     QUEUE: RpcQueue =
         average(queued, "count",
-            "RPCs of this type in slurmctld's queue of RPCs; from 24.05 on with enable_rpc_queue, as the \
+            "RPCs of this type in slurmctld's queue; from 24.05 on with enable_rpc_queue, as the \
              next three"),
         last(dropped, "count", "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
         average(cycle_last, "count", "RPCs served in the last cycle of the queue"),

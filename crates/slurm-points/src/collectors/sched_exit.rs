@@ -25,11 +25,12 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     MAIN: Level<Table<Ended>, 1> = ("slurm_sched_exit.main.<reason>", [Closed], METRICS,
-        "Why the cycles of the main scheduler ended, from Slurm 23.11 on: `end` (the whole queue was done), \
-         `max_depth` (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), \
-         `lic` (licences), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), \
-         `other` (reasons of a newer slurmctld). Only `end` leaves no job unexamined: if more than a tenth \
-         end otherwise for hours, the limit is too low for the queue.");
+        "Why the cycles of the main scheduler ended, from Slurm 23.11 on: `end` (the whole queue \
+         was done), `max_depth` (default_queue_depth, partition_job_depth), `max_job_start` \
+         (sched_max_job_start), `lic` (licences), `rpc_cnt` (max_rpc_cnt: too many RPCs were \
+         waiting), `timeout` (max_sched_time), `other` (reasons of a newer slurmctld). Only `end` \
+         leaves no job unexamined; if others are often the reason, the limit is too low for the \
+         queue.");
     BACKFILL: Level<Table<Ended>, 1> = ("slurm_sched_exit.bf.<reason>", [Closed], METRICS,
         "Of backfill: `end`, `max_job_start` (bf_max_job_start), `max_job_test` (bf_max_job_test), \
          `state_changed` (jobs or nodes changed while it slept, see bf_continue), `table_limit` \

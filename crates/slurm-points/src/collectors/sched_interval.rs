@@ -23,10 +23,10 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     ALL: Level<Table<IntervalValues>, 0> = ("slurm_sched_interval", [], METRICS,
-        "What the schedulers did since the last reading, from the growth of slurmctld's counters: not \
-         truncated, and right even if a 32-bit sum wrapped. There is no point after a reset, after a clock \
-         was set, or over more than three ticks, and no mean without a cycle. A cycle counts where it ends, \
-         so one busy fraction may be above 1; the mean over time is right.");
+        "What the schedulers did since the last reading: not truncated, and right even if a 32-bit \
+         sum wrapped. There is no point after a reset, after a clock was set, or over more than \
+         three ticks, and no mean without a cycle. A cycle counts where it ends, so one busy \
+         fraction may be above 1.");
 }
 
 #[derive(Default)]
@@ -104,8 +104,8 @@ metrics! {
         average("main_mean_cycle", "µs", |k| k.interval?.main.mean_time(),
             "mean time of those cycles; sustained values above 1,000,000 make users wait for squeue and sbatch"),
         average("main_mean_depth", "count", |k| k.interval?.main.mean_depth(),
-            "mean number of jobs examined per cycle; wrong if a cycle ran at either reading, because its \
-             jobs count before it does"),
+            "mean number of jobs examined per cycle; wrong if a cycle was running at either \
+             reading"),
         average("main_cycles_per_minute", "1/min", |k| rate(k, |i| i.main.count),
             "main cycles a minute; 0 while jobs wait means that the scheduler is stuck"),
         average("main_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
@@ -134,11 +134,11 @@ metrics! {
         last("resets_midnight", "count", |k| k.resets.midnight,
             "resets at midnight UTC since the daemon's start"),
         last("resets_command", "count", |k| k.resets.command,
-            "intervals with a run of sdiag --reset since the daemon's start; a collector that resets at every \
-             reading spoils everybody's figures"),
+            "intervals with a run of sdiag --reset since the daemon's start; it spoils everybody's \
+             figures"),
         last("resets_restart", "count", |k| k.resets.restart,
-            "intervals with a start of slurmctld (from 23.11 on also by scontrol reconfigure) or a take-over \
-             by another controller, since the daemon's start");
+            "intervals with a start of slurmctld (from 23.11 on also by scontrol reconfigure) or a \
+             take-over, since the daemon's start");
 }
 
 fn rate(known: &IntervalValues, of: fn(&Interval) -> u32) -> Option<f64> {

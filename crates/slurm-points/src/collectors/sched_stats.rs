@@ -21,8 +21,8 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     ALL: Level<Table<Statistics>, 0> = ("slurm_sched_stats", [], METRICS,
-        "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
-         print has no point, such as a mean without a cycle.");
+        "What `sdiag` prints of slurmctld and its schedulers, digit for digit. What it does not \
+         print, such as a mean without a cycle, has no point.");
 }
 
 struct SchedStats;
@@ -53,13 +53,13 @@ metrics! {
         last(jobs_submitted, "count", "jobs submitted since the last reset"),
         last(jobs_started, "count", "jobs started since the last reset"),
         last(jobs_completed, "count",
-            "jobs since the last reset whose script, salloc or srun reported the end, with any exit code; \
-             not a running job that was cancelled"),
+            "jobs since the last reset whose script, salloc or srun reported the end, with any \
+             exit code; not a running job that was cancelled"),
         last(jobs_canceled, "count",
             "successful scancel requests since the last reset, with any signal; one for a whole array"),
         last(jobs_failed, "count",
-            "jobs since the last reset that slurmd could not start, which drains the node; a job that exits \
-             with an error is completed"),
+            "jobs since the last reset that slurmd could not start, which drains the node; not \
+             jobs that exit with an error"),
         average(jobs_pending, "count", "jobs pending at job_states_ts"),
         average(jobs_running, "count", "jobs running at job_states_ts"),
         last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
@@ -76,8 +76,8 @@ metrics! {
         average("main_cycles_per_minute", "1/min", |s| derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start),
             "main cycles per whole minute since the last reset; from its second minute on"),
         average("main_last_queue_length", "count", |s| s.schedule_queue_len,
-            "entries in the queue of the last main cycle: one for each partition of a pending job, one for \
-             an array"),
+            "entries in the last main cycle's queue: one for each partition of a pending job, one \
+             for an array"),
         last("bf_total_jobs_since_slurm_start", "count", |s| s.bf_backfilled_jobs, "jobs started by backfill since slurmctld's start"),
         last("bf_total_jobs_since_cycle_start", "count", |s| s.bf_last_backfilled_jobs,
             "jobs started by backfill since the last reset"),
@@ -104,8 +104,8 @@ metrics! {
         average("bf_depth_mean_try", "count", |s| derive::means(s).bf_depth_try,
             "mean number of jobs that a backfill cycle tried to start since the last reset"),
         average("bf_queue_length", "count", |s| s.bf_queue_len,
-            "entries in the queue of the last backfill cycle with jobs, counted as in \
-             `main_last_queue_length`; not 0 when the queue is empty"),
+            "entries in the queue of the last backfill cycle with jobs, as in \
+             `main_last_queue_length`; stays when the queue empties"),
         last("bf_queue_length_sum", "count", |s| s.bf_queue_len_sum,
             "sum of the queue lengths of all backfill cycles since the last reset"),
         average("bf_queue_length_mean", "count", |s| derive::means(s).bf_queue_len,

@@ -33,23 +33,22 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
 levels! {
     LEVELS:
     TYPE: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.type.<type>", [Closed], CALLS,
-        "RPCs that slurmdbd has served for all its clusters, by message type, as `sacctmgr show stats` has \
-         them: `[collectors.slurmdbd]`. Types that this program does not know are one sum, `other`; the \
-         reader's own are `DBD_GET_STATS`. slurmdbd gives them only to SlurmUser, root and users with \
-         `AdminLevel=Admin`. Across its restart or `sacctmgr clear stats` there are no figures of the \
-         interval. If the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, \
-         look at the database: its disk, `innodb_buffer_pool_size`, a purge or a backup.");
+        "RPCs that slurmdbd has served for all its clusters, by message type, as `sacctmgr show \
+         stats` has them: `[collectors.slurmdbd]`. Unknown types are one sum, `other`; the \
+         reader's own are `DBD_GET_STATS`. slurmdbd gives them only to administrators. Across its \
+         restart or `sacctmgr clear stats` the interval has no figures. If the mean of \
+         `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the \
+         database.");
     ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_slurmdbd.total", [], TOTAL, "All message types together.");
     USER: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.user.<user>", [Ranked], CALLS,
         "By user, if `users` in `[collectors.slurmdbd]` is above 0, limited as in \
-         `slurm_rpc_stats.user.<user>`: who runs `sacct` or `sreport` too often.");
+         `slurm_rpc_stats.user.<user>`.");
     OTHERS: Level<OthersTables, 0> = ("slurm_slurmdbd.others", [], (CALLS, MEMBERS),
         "All users without paths.");
     ROLLUP: Level<Table<Period>, 1> = ("slurm_slurmdbd.rollup.<period>", [Closed], OF_ROLLUP,
-        "The roll-ups of this cluster, by `hour`, `day` and `month`: once an hour slurmdbd adds up the \
-         usage of the period that is over, for `sreport`. Since its start or `sacctmgr clear stats`; a \
-         period that was not rolled up since then has only `age`. slurmdbd counts a failed roll-up too: its \
-         log has the error.");
+        "The roll-ups of this cluster, by `hour`, `day` and `month`, since slurmdbd's start or \
+         `sacctmgr clear stats`; a period that was not rolled up since then has only `age`. \
+         slurmdbd counts a failed roll-up too: its log has the error.");
 }
 
 const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
@@ -77,8 +76,7 @@ metrics! {
             "sacctmgr's mean, truncated: `total_time` divided by `total_cycles`"),
         last("total_time", "µs", |(rollup, _)| rollup.total, "total time of all of them"),
         last("total_cycles", "count", |(rollup, _)| Some(rollup.count).filter(|cycles| *cycles > 0),
-            "roll-ups; no point before the second: slurmdbd does not count the first, although `total_time` \
-             has it"),
+            "roll-ups without the first; no point before the second"),
         max("age", "s", |(_, age)| *age,
             "time since the end of the last period that was rolled up; for `hour` above two hours, slurmdbd \
              or its database hangs");

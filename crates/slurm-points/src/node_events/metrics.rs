@@ -17,17 +17,18 @@ type OfClass = (Table<ClassCounts>, Sums<ClassCounts>);
 levels! {
     pub(crate) LEVELS:
     TOTAL: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", [], (EVENTS, MetricTotals(EVENTS)),
-        "Outages, reboots and restarts of slurmd: `events = true` in `[collectors.nodes]`. An outage lasts from the first round in which \
-         a node is out of service to the first in which it is back; what is over within two rounds may be missed. Maintenance, power \
-         saving and draining with jobs are no outages. An outage that was there at the first start counts only when it \
-         ends, and without its time. docs/development/node-events.md has every rule.");
+        "Outages, reboots and restarts of slurmd: `events = true` in `[collectors.nodes]`. An \
+         outage lasts from the first round in which a node is out of service to the first in which \
+         it is back; one of less than two rounds may be missed. Maintenance, power saving and \
+         draining with jobs are no outages. docs/development/node-events.md has every rule.");
     WATCH: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", [], (WATCHED, MetricTotals(WATCHED)), "");
     CLASS: Level<OfClass, 1> = ("slurm_nodes.events.class.<class>", [Closed], CLASSES,
-        "Outages by class: `down`; `fail` (set by an administrator, and no job left); `reboot` (by `scontrol reboot`); `drained` (and no \
-         job left). An outage belongs to the worst class that it came to, in this order. `outage_seconds` divided by \
-         `ended_timed` is the mean time to repair; `drained` is a decision, and belongs to no such mean.");
+        "Outages by class, the worst first: `down`; `fail` (set by an administrator, and no job \
+         left); `reboot` (by `scontrol reboot`); `drained` (and no job left). An outage belongs to \
+         the worst class that it came to. `outage_seconds` divided by `ended_timed` is the mean \
+         time to repair, except of `drained`.");
     PARTITION: Level<Sums<EventCounts>, 1> = ("slurm_nodes.events.partition.<partition>.total", [Configured(MOST_NAMES)], (EVENTS, MetricTotals(EVENTS)),
-        "The same of the nodes that are in one partition when it happens. A node in two partitions counts in each.");
+        "The same of the nodes of one partition. A node in two partitions counts in each.");
     PARTITION_CLASS: Level<OfClass, 2> = ("slurm_nodes.events.partition.<partition>.class.<class>", [Configured(MOST_NAMES), Closed], CLASSES, "By partition and class.");
 }
 
@@ -39,25 +40,25 @@ metrics! {
         average(begun, "count", "outages that began since the last round"),
         average("ended", "count", |e| e.ended(), "outages that ended with the node's return"),
         average(reboots, "count",
-            "nodes that were booted again, on request or not; not a first boot, nor one by power saving"),
+            "nodes that were booted again; not a first boot, nor one by power saving"),
         average(slurmd_restarts, "count",
-            "nodes whose slurmd was started again, also by reboots and, from 23.11 on, by `scontrol \
+            "nodes whose slurmd was started again, also by a reboot or, from 23.11 on, `scontrol \
              reconfigure`");
     WATCHED: EventCounts =
         average(removed, "count",
-            "nodes that vanished from slurmctld's list while they were out of service; their outages do not end"),
+            "nodes that left slurmctld's list during an outage, which does not end"),
         average(unknown_seconds, "s",
-            "time since the last round, if longer than two rounds; what happened in up to ten minutes \
-             counts when seen, without its time, else nothing");
+            "time since the last round, if longer than two rounds; what happened counts without \
+             its time, after ten minutes not at all");
     OF_CLASS: ClassCounts =
         average(reached, "count",
-            "outages that came to this class; one that gets worse counts again, in the worse class"),
+            "outages that came to this class; one that gets worse counts in both"),
         average(ended, "count", "outages that ended and had no worse class"),
         average("ended_timed", "count", |c| c.timed, "those of them whose beginning and end were both seen"),
         average("outage_seconds", "s", |c| c.seconds, "how long these `ended_timed` lasted together"),
         average(node_seconds, "s",
-            "time that nodes spent in this class since the last round, also in outages that last; all \
-             classes together are the lost capacity");
+            "time that nodes spent in this class since the last round; all classes together are \
+             the lost capacity");
     LONGEST: ClassCounts =
         max("outage_seconds_max", "s", |c| (c.timed > 0).then_some(c.longest),
             "the longest of the `ended_timed`; no point if there are none");
