@@ -6,7 +6,9 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale scale-out soak loss-long finished-long ha-long golden dashboards grafana screenshots audit install clean
+.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases
+.PHONY: bench bench-scale scale-out soak loss-long finished-long ha-long golden dashboards grafana
+.PHONY: screenshots audit install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -33,7 +35,7 @@ rpm: ## the same as RPMs
 	@$(MAKE) --no-print-directory build
 	@sh packaging/rpm.sh $(BUILT) $(TARGET)/rpm
 
-dist: ## a tarball, a .deb and an .rpm for every distribution, with readers for all releases of Slurm: Debian's, and those of SLURM_HEADERS=DIR
+dist: ## packages for every distribution, with all readers: Debian's, and SLURM_HEADERS=DIR
 	@sh tests/packages.sh dist
 	@sh packaging/dist.sh
 
@@ -44,7 +46,7 @@ packages-test: packages deb rpm ## the packages, installed, upgraded and removed
 	cargo test --locked -p live-tests -- packages_chroot:: --ignored --test-threads=1 --skip dist::
 
 # The same; the other way round too: from the packages of single readers to the one, and back.
-dist-test: packages dist deb rpm ## what `make dist` made, in clean chroots of Debian 11, 12, 13 and sid, with the Slurm of each
+dist-test: packages dist deb rpm ## `make dist` in clean chroots of Debian 11, 12, 13 and sid
 	@sh tests/packages.sh chroot
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- packages_chroot::dist:: --ignored --test-threads=1
@@ -58,14 +60,14 @@ demo: ## half a minute of a real cluster and a real Carbon, which is killed in b
 test: packages ## everything CI runs: format, lints, unit and live tests, documentation
 	@sh tests/stages.sh
 
-headers: ## the reader compiled against the headers of every Slurm release: Debian's, which are fetched once, and SLURM_HEADERS=DIR
+headers: ## the reader with the headers of every release: Debian's, and SLURM_HEADERS=DIR
 	@sh tests/releases/headers.sh
 
-releases: ## the reader of every Slurm release against its slurmctld: Debian's in chroots (root, network, 20 minutes), and those of the clone SLURM_GIT=DIR
+releases: ## every reader against its slurmctld: Debian's (20 minutes), and SLURM_GIT=DIR
 	@sh tests/packages.sh releases
 	@sh tests/releases/run.sh
 
-bench: packages ## CPU and memory of a reading, compared with a bare C loop and a forked sdiag (25 minutes), then delivery
+bench: packages ## CPU and memory of a reading next to a bare C loop and a forked sdiag (25 minutes)
 	cargo build --release --locked --workspace
 	cargo build --release --locked -p slurm-graphite --features fast-clock --target-dir $(TARGET)/fast
 	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
@@ -73,11 +75,11 @@ bench: packages ## CPU and memory of a reading, compared with a bare C loop and 
 		cargo run --quiet --release --locked -p tools --bin bench_delivery && exit $$tick
 
 # Not in a folder on a disk: slurmctld writes a file for each job.
-bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs, and for a million finished jobs (20 minutes; SCALE_SECONDS=, SCALE=surveys or accounting alone)
+bench-scale: packages ## the same for 100,000 jobs (20 minutes; SCALE_SECONDS=, SCALE=surveys|accounting)
 	cargo build --release --locked --workspace
 	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p tools --bin bench_scale $(SCALE)
 
-soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest, SOAK_ONLY= a part of their names, SOAK_TLS=1 over TLS
+soak: packages ## random faults for half an hour; SOAK_FAULTS=, _SEED=, _LONGEST=1, _ONLY=, _TLS=1
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin soak
 
@@ -85,11 +87,11 @@ loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- loss:: --ignored
 
-finished-long: packages ## every finished job is counted once, while slurmctld, slurmdbd, MariaDB, Carbon and the daemon end and hang, also for minutes, and queries fail (SOAK_SEED= to repeat one)
+finished-long: packages ## every finished job is counted once while all parts end and hang (SOAK_SEED=)
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- finished:: --ignored --nocapture
 
-ha-long: packages ## two controllers: a cable that is pulled, 20 kills, stops, freezes, planned takeovers and returns: no slot twice, none missing (20 minutes, root; SOAK_SEED=)
+ha-long: packages ## two controllers through cables, kills, freezes, takeovers (20 minutes, root; SOAK_SEED=)
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- follow:: --ignored --nocapture
 
@@ -103,25 +105,29 @@ golden: ## write the golden files, docs/metrics.md and THIRD-PARTY-NOTICES again
 dashboards: ## write config/grafana again: the dashboards and the alert rules
 	cargo run --quiet --locked -p tools --bin dashboards -- config/grafana
 
-grafana: ## every panel of every dashboard, drawn by Grafana's own components from a real cluster's points, and the files against Grafana's types, 10 to 13: needs Node.js 20
+grafana: ## every panel drawn by Grafana's own components, and Grafana's types (Node.js 20)
 	@sh tests/packages.sh grafana
 	@sh tests/tools/grafana/build.sh $(TARGET)/grafana/panels
 	@node tests/live/dashboards/types.mjs config/grafana $(TARGET)/grafana
 	cargo build --locked --workspace
-	GRAFANA_PANELS=$(abspath $(TARGET))/grafana/panels cargo test --locked -p live-tests -- dashboards::panels:: --ignored --nocapture
+	GRAFANA_PANELS=$(abspath $(TARGET))/grafana/panels \
+		cargo test --locked -p live-tests -- dashboards::panels:: --ignored --nocapture
 
-scale-out: packages ## 100,000 points a tick through relays and vmagent over three stores, of which one is stopped and one killed; targets on VictoriaMetrics (needs a mirror of Debian)
+scale-out: packages ## 100,000 points a tick over three stores, one stopped, one killed (Debian's mirror)
 	sh tests/scale_out/run.sh
 
-screenshots: ## draw docs/images again, with Grafana's own components from a simulated night; INCIDENTS=DIR draws what three incidents look like instead
+screenshots: ## draw docs/images again; INCIDENTS=DIR draws what three incidents look like instead
 	@sh tests/packages.sh grafana
 	@sh tests/tools/grafana/build.sh $(TARGET)/grafana/panels
 	cargo build --locked --workspace
 	@GRAFANA_PANELS=$(abspath $(TARGET))/grafana/panels cargo run --quiet --locked -p tools --bin screenshots
 
 audit: ## known vulnerabilities of the dependencies: needs cargo-audit, and RustSec's database in ADVISORIES=DIR
-	@command -v cargo-audit >/dev/null || { echo 'audit: cargo-audit is missing: cargo install --locked cargo-audit' >&2; exit 1; }
-	@[ -d '$(ADVISORIES)/crates' ] || { echo 'audit: the database is missing: git clone https://github.com/RustSec/advisory-db, then make audit ADVISORIES=advisory-db' >&2; exit 1; }
+	@command -v cargo-audit >/dev/null || \
+		{ echo 'audit: cargo-audit is missing: cargo install --locked cargo-audit' >&2; exit 1; }
+	@[ -d '$(ADVISORIES)/crates' ] || \
+		{ echo 'audit: the database is missing: git clone https://github.com/RustSec/advisory-db,' \
+			'then make audit ADVISORIES=advisory-db' >&2; exit 1; }
 	cargo audit --no-fetch --deny warnings --db '$(ADVISORIES)'
 
 install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=, SYSCONFDIR=, UNITS=, ZSH=

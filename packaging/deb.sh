@@ -1,9 +1,10 @@
 #!/bin/sh
-# Makes Debian packages: deb.sh BUILT OUT, both folders. Of what `make build` built: the daemon, the reader of this host's
-# libslurm and that of slurmrestd, each in a package of its own. Of what `make dist` built: one package with all readers.
+# Makes Debian packages: deb.sh BUILT OUT, both folders. Of what `make build` built: the daemon, the
+# reader of this host's libslurm and that of slurmrestd, each in a package of its own. Of what `make
+# dist` built: one package with all readers.
 #
-# debhelper does what Debian's policy asks of a package (units, conffiles, checksums, dependencies on libraries); this
-# only fills in what the build knows, and starts it.
+# debhelper does what Debian's policy asks of a package (units, conffiles, checksums, dependencies
+# on libraries); this only fills in what the build knows, and starts it.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,23 +28,30 @@ substvars=$work/readers.substvars
 LIBSLURM=
 if [ -e "$built/slurm-graphite-reader" ]; then
     LIBSLURM=$(objdump -p "$built/slurm-graphite-reader" | sed -n 's/^ *NEEDED *libslurm\.so\.\([0-9]*\)$/\1/p')
-    [ -n "$LIBSLURM" ] || { echo "deb: $built/slurm-graphite-reader is not linked against a libslurm.so.N" >&2; exit 1; }
+    [ -n "$LIBSLURM" ] || {
+        echo "deb: $built/slurm-graphite-reader is not linked against a libslurm.so.N" >&2
+        exit 1
+    }
     cat debian/control.readers >>debian/control
     for package in "reader-$LIBSLURM" rest-reader; do
         cp debian/slurm-graphite.lintian-overrides "debian/slurm-graphite-$package.lintian-overrides"
     done
     cat >"$substvars" <<END
 readers:Recommends=ca-certificates, slurm-graphite-reader (= $version)
-readers:Description=It reads the statistics without libslurm. What reads jobs, nodes and accounting\${Newline}is in a package of its own for each libslurm.
+readers:Description=It reads the statistics without libslurm. What reads jobs and nodes\${Newline}is another package.
 END
 else
-    readers=slurm-graphite-rest-reader provides="slurm-graphite-reader (= $version), slurm-graphite-rest-reader (= $version)"
+    readers=slurm-graphite-rest-reader
+    provides="slurm-graphite-reader (= $version), slurm-graphite-rest-reader (= $version)"
     numbers= libraries=
     for reader in "$built"/slurm-graphite-reader-*; do
-        readers="$readers, ${reader##*/}" provides="$provides, ${reader##*/} (= $version)" numbers="$numbers ${reader##*-}"
+        readers="$readers, ${reader##*/}"
+        provides="$provides, ${reader##*/} (= $version)"
+        numbers="$numbers ${reader##*-}"
         libraries="libslurm${reader##*-} | $libraries"
     done
-    text="It has a reader for each of these: libslurm.so.N with N =$numbers, one that needs no libslurm, and one for slurmrestd. The one that fits the host is started."
+    text="It has a reader for each of these: libslurm.so.N with N =$numbers, and one for slurmrestd."
+    text="$text The one that fits the host is started."
     cat >"$substvars" <<END
 shlibs:Depends=libc6 (>= ${GLIBC:?the oldest that its programs run with})
 readers:Recommends=ca-certificates, munge

@@ -1,11 +1,12 @@
 #!/bin/sh
-# `make dist`: what is downloaded, in target/dist: a tarball, a .deb and an .rpm for every distribution, each with a reader
-# for every Slurm release whose headers are at hand, their checksums, and what the programs are made of (CycloneDX). The
-# programs run from glibc 2.28 on: EL 8, Debian 11, Ubuntu 20.04. A second tarball, for aarch64, has the programs that need no
-# libslurm.
+# `make dist`: what is downloaded, in target/dist: a tarball, a .deb and an .rpm for every
+# distribution, each with a reader for every Slurm release whose headers are at hand, their
+# checksums, and what the programs are made of (CycloneDX). The programs run from glibc 2.28 on: EL
+# 8, Debian 11, Ubuntu 20.04. A second tarball, for aarch64, has the programs that need no libslurm.
 #
-# zig's compiler driver, from PyPI, links against that old a glibc on any host. Nothing of Slurm is linked: a library
-# without code stands in for each release's libslurm, and the host's own one is loaded at run time.
+# zig's compiler driver, from PyPI, links against that old a glibc on any host. Nothing of Slurm is
+# linked: a library without code stands in for each release's libslurm, and the host's own one is
+# loaded at run time.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -47,7 +48,8 @@ compiler "$machine"
 # The same programs from the same sources: no path of this machine, and the time of the last commit.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
 export SOURCE_DATE_EPOCH
-export RUSTFLAGS="--remap-path-prefix=$top=. --remap-path-prefix=$target=target --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
+remap=--remap-path-prefix
+export RUSTFLAGS="$remap=$top=. $remap=$target=target $remap=${CARGO_HOME:-$HOME/.cargo}=cargo"
 build() { cargo build --quiet --release --locked --target "$triple" --target-dir "$dist/build" "$@"; }
 out=$dist/build/$triple/release
 
@@ -58,10 +60,12 @@ build -p slurm-graphite -p rest-reader -p manual-pages
 cp "$out/slurm-graphite" "$out/slurm-graphite-rest-reader" "$tree/bin"
 
 releases=
-# stub SONAME: every function that the reader may call, empty; and everything else that is named like one.
+# stub SONAME: every function that the reader may call, empty; and everything else that is named
+# like one.
 stub() {
     mkdir -p "$dist/stub-$1"
-    grep -oh 'slurm[a-z]*_[a-z_]*' crates/slurm-reader/src/*.rs | sort -u | sed 's/.*/void &(void) {}/' >"$dist/stub-$1/stub.c"
+    grep -oh 'slurm[a-z]*_[a-z_]*' crates/slurm-reader/src/*.rs | sort -u |
+        sed 's/.*/void &(void) {}/' >"$dist/stub-$1/stub.c"
     "$dist/cc-$machine" -shared -Wl,-soname,libslurm.so."$1" -o "$dist/stub-$1/libslurm.so" "$dist/stub-$1/stub.c"
 }
 sh tests/releases/include.sh >"$dist/headers"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# install.sh: puts slurm-graphite where it belongs; the same script serves `make install`, the packages and the tarball.
+# install.sh: puts slurm-graphite where it belongs; the same script serves `make install`, the
+# packages and the tarball.
 #
 # Running it again replaces the programs and leaves an edited configuration as it is.
 set -eu
@@ -70,9 +71,11 @@ copy() {
 name() { echo "$root$3"; }
 remove() { rm -f "$root$3"; }
 
-# What is written for a package under /usr and /etc, for another prefix; manual pages have a backslash before a hyphen.
+# What is written for a package under /usr and /etc, for another prefix; manual pages have a
+# backslash before a hyphen.
 adapt() {
-    sed -i -e "s|/usr/bin/slurm\\\\*-graphite|$bin/slurm-graphite|g" -e "s|/usr/libexec/slurm\\\\*-graphite|$libexec|g" \
+    sed -i -e "s|/usr/bin/slurm\\\\*-graphite|$bin/slurm-graphite|g" \
+        -e "s|/usr/libexec/slurm\\\\*-graphite|$libexec|g" \
         -e "s|/usr/share/slurm\\\\*-graphite|$share/slurm-graphite|g" \
         -e "s|/usr/share/%i/|$share/%i/|g" -e "s|/etc/slurm\\\\*-graphite|$sysconf/slurm-graphite|g" "$1"
 }
@@ -80,7 +83,8 @@ adapt() {
 # Documents are in one folder here, without pictures and without those for developers.
 links() {
     sed -i -e '/](docs\/images\//d' -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
-        -e 's|](\(\.\./\)*config/slurm-graphite\.toml)|](slurm-graphite.toml)|g' -e 's|](\(\.\./\)*config/|](../../slurm-graphite/|g' \
+        -e 's|](\(\.\./\)*config/slurm-graphite\.toml)|](slurm-graphite.toml)|g' \
+        -e 's|](\(\.\./\)*config/|](../../slurm-graphite/|g' \
         -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|development/[^)]*\|images/[^)]*\))#\1#g' "$1"
 }
 
@@ -106,7 +110,8 @@ $action 644 "$built/manual/_slurm-graphite" "${ZSH:-$share/zsh/site-functions}/_
 find -H "$top/config" -mindepth 2 -type f | while read -r file; do
     $action 644 "$file" "$share/slurm-graphite/${file#"$top/config/"}"
 done
-for file in "$top"/config/slurm-graphite.toml "$top"/README.md "$top"/CHANGELOG.md "$top"/SECURITY.md "$top"/LICENSE "$top"/THIRD-PARTY-NOTICES \
+for file in "$top"/config/slurm-graphite.toml "$top"/README.md "$top"/CHANGELOG.md \
+    "$top"/SECURITY.md "$top"/LICENSE "$top"/THIRD-PARTY-NOTICES \
     "$top"/docs/*.md; do
     $action 644 "$file" "$share/doc/slurm-graphite/${file##*/}"
 done

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the licences of everything that is linked into the programs: names, versions, and the texts that must go with them.
+"""Prints the licences of everything that is linked into the programs: names, versions, texts.
 
-`make golden` writes THIRD-PARTY-NOTICES with it, which every package has. Of a choice of licences the first of CHOICE is taken.
+`make golden` writes THIRD-PARTY-NOTICES with it, which every package has. Of a choice of licences
+the first of CHOICE is taken.
 """
 import itertools
 import json
@@ -23,7 +24,8 @@ def linked():
     """Name and version of each part."""
     parts = set()
     for program, target in itertools.product(PROGRAMS, TARGETS):
-        tree = cargo("tree", "--package", program, "--edges", "normal", "--target", target, "--prefix", "none", "--no-dedupe")
+        tree = cargo("tree", "--package", program, "--edges", "normal", "--target", target,
+                     "--prefix", "none", "--no-dedupe")
         for line in filter(None, tree.splitlines()):
             name, version = line.split()[:2]
             # Our own crates have a path.
@@ -45,10 +47,12 @@ def needed(expression):
 
 def texts(folder, licences):
     """The texts of these licences in a crate's folder, and every notice."""
-    names = sorted(name for name in os.listdir(folder) if re.match(r"(?i)(licen[sc]e|copying|copyright|notice|unlicense)", name))
+    names = sorted(name for name in os.listdir(folder)
+                   if re.match(r"(?i)(licen[sc]e|copying|copyright|notice|unlicense)", name))
     files = [name for name in names if os.path.isfile(os.path.join(folder, name))]
     words = [licence.split("-")[0].lower() for licence in licences]
-    named = [name for name in files if any(word in name.lower() for word in words) or re.match(r"(?i)(notice|copyright)", name)]
+    named = [name for name in files
+             if any(word in name.lower() for word in words) or re.match(r"(?i)(notice|copyright)", name)]
     # A file without a licence in its name has all of them.
     chosen = named if any(not re.match(r"(?i)(notice|copyright)", name) for name in named) else files
     return [open(os.path.join(folder, name), encoding="utf-8").read().strip() for name in chosen]
@@ -74,7 +78,8 @@ def main():
             by_text.setdefault(re.sub(r"[ \t]+$", "", text.replace("\r\n", "\n"), flags=re.M), []).append(title)
     if missing:
         sys.exit("no licence's text: " + ", ".join(missing))
-    print("The programs of slurm-graphite contain these parts by others. Their licences require that these texts go with them.")
+    print("The programs of slurm-graphite contain these parts by others. "
+          "Their licences require that these texts go with them.")
     for text, titles in by_text.items():
         print("\n" + "=" * 100 + "\n" + "\n".join(titles) + "\n" + "-" * 100 + f"\n\n{text}")
 

@@ -1,12 +1,17 @@
 #!/bin/sh
-# Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
-# `packages.sh build` is for building only, `packages.sh demo` for `make demo`, `packages.sh debian`, `packages.sh rpm` and
-# `packages.sh dist` for making packages, `packages.sh chroot` for testing them. `packages.sh releases` adds what other releases
-# of Slurm need, `packages.sh grafana` what draws panels.
+# Installs the packages that building and the live tests need, as root on Debian; otherwise says
+# what to install. `packages.sh build` is for building only, `packages.sh demo` for `make demo`,
+# `packages.sh debian`, `packages.sh rpm` and `packages.sh dist` for making packages, `packages.sh
+# chroot` for testing them. `packages.sh releases` adds what other releases of Slurm need,
+# `packages.sh grafana` what draws panels.
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
-tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin slurmdbd mariadb-server-core mariadb-client-core stunnel4 openssl faketime munge graphite-carbon graphite-web victoria-metrics influxdb carbon-c-relay haproxy nginx-light libnginx-mod-stream iproute2 python3-whisper python3-setuptools python3-yaml supervisor systemd e2fsprogs valgrind man-db curl strace bindfs'
+tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin slurmdbd
+    mariadb-server-core mariadb-client-core stunnel4 openssl faketime munge graphite-carbon
+    graphite-web victoria-metrics influxdb carbon-c-relay haproxy nginx-light libnginx-mod-stream
+    iproute2 python3-whisper python3-setuptools python3-yaml supervisor systemd e2fsprogs valgrind
+    man-db curl strace bindfs'
 programs='gcc sdiag slurmctld slurmd slurmdbd mariadbd munged carbon-cache supervisord'
 
 # Whether one of these packages is installed.
@@ -39,7 +44,9 @@ wanted() {
 
 case ${1-} in
 build) build=$(wanted) tests= programs=gcc ;;
-demo) build="$(wanted)" tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon' programs='gcc sdiag slurmctld slurmd munged carbon-cache' ;;
+demo) build="$(wanted)"
+    tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon'
+    programs='gcc sdiag slurmctld slurmd munged carbon-cache' ;;
 debian) build="$(wanted) debhelper pkgconf systemd" tests= ;;
 dist)
     build="$(compilers) debhelper pkgconf systemd rpm" tests= programs='gcc python3'
@@ -49,7 +56,8 @@ rpm) build="$(wanted) rpm" tests= programs='gcc rpmbuild' ;;
 chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
 grafana) tests="$tests chromium" ;;
 # Without the last three a Slurm that is built has no slurmrestd.
-releases) tests="$tests debootstrap make liblua5.3-dev libmariadb-dev libmunge-dev pkgconf libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
+releases) tests="$tests debootstrap make liblua5.3-dev libmariadb-dev libmunge-dev pkgconf"
+    tests="$tests libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
 esac
 
 if ! command -v cargo >/dev/null; then
@@ -67,7 +75,8 @@ if ! command -v dpkg-query >/dev/null; then
     [ -n "$missing" ] || exit 0
     cat >&2 <<END
 packages: missing here:$missing. On RHEL, Rocky and Alma, with EPEL and CRB enabled, as root:
-    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd slurm-slurmdbd mariadb-server munge python3-carbon python3-whisper supervisor strace
+    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd \
+        slurm-slurmdbd mariadb-server munge python3-carbon python3-whisper supervisor strace
 Where EPEL has no python3-carbon, install carbon and whisper with pip, and graphite-web for the tests of the dashboards.
 END
     exit 1

@@ -1,12 +1,14 @@
 #!/bin/sh
-# `make test`: everything that CI runs, in stages. Each says how long it took, a failure hides none of the others, and the
-# end of a stage's output is shown where it failed; the whole is in target/test either way.
+# `make test`: everything that CI runs, in stages. Each says how long it took, a failure hides none
+# of the others, and the end of a stage's output is shown where it failed; the whole is in
+# target/test either way.
 #
-# The live tests wait most of the time, so many run at once (AT_ONCE=, and three of LONG), and what computes runs beside them at the lowest
-# priority; the unit tests, some of which have time-outs, at a higher one. LONG are those that would begin late by their names and
-# that everything would wait for at the end; they begin with the first. ALONE are those that keep the cores busy themselves, or measure
-# what others would spoil; they come last. Before them come the PAIRED,
-# which many others would spoil, but which do not spoil each other.
+# The live tests wait most of the time, so many run at once (AT_ONCE=, and three of LONG), and what
+# computes runs beside them at the lowest priority; the unit tests, some of which have time-outs, at
+# a higher one. LONG are those that would begin late by their names and that everything would wait
+# for at the end; they begin with the first. ALONE are those that keep the cores busy themselves, or
+# measure what others would spoil; they come last. Before them come the PAIRED, which many others
+# would spoil, but which do not spoil each other.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -74,6 +76,13 @@ these() (
     done
 )
 
+# Generated files, regular expressions of Carbon's and macros of RPM are as wide as they are.
+format() {
+    cargo fmt --all --check && ! git ls-files '*.rs' '*.sh' '*.py' '*.c' '*.mjs' '*.jsx' '*.toml' \
+        Makefile Dockerfile systemd config/carbon packaging/debian |
+        xargs grep -nE '^.{121,}' | grep -v ':pattern = '
+}
+
 build() {
     # Cargo builds no programs of other packages for a test.
     cargo build --locked --workspace --all-targets && cargo test --locked --workspace --no-run
@@ -82,7 +91,7 @@ build() {
 # What runs in the background does not hear of Ctrl-C by itself.
 trap 'trap - INT TERM; kill 0' INT TERM
 
-stage format cargo fmt --all --check
+stage format format
 stage build build
 ! grep -q 'build *FAILED' "$logs/table" || exit 1
 {

@@ -1,6 +1,7 @@
 #!/bin/sh
-# headers-from-git.sh CLONE DIR: the headers of every release in the table, from the release branches of a git clone of
-# Slurm, as `make headers SLURM_HEADERS=DIR` takes them: DIR/25.11/slurm/slurm.h and so on. Nothing is built.
+# headers-from-git.sh CLONE DIR: the headers of every release in the table, from the release
+# branches of a git clone of Slurm, as `make headers SLURM_HEADERS=DIR` takes them:
+# DIR/25.11/slurm/slurm.h and so on. Nothing is built.
 set -eu
 . "$(dirname "$0")/common.sh"
 
@@ -19,10 +20,12 @@ all | (
         git -C "$clone" archive "$commit" slurm | tar -x -C "$folder/$release"
         # configure writes the number, from META: into slurm_version.h, up to 20.11 into slurm.h.
         number=$(version "$clone" "$commit" %02x)
-        # Before the release structs may change under the same number of libslurm: `make dist` leaves it out.
+        # Before the release structs may change under the same number of libslurm: `make dist`
+        # leaves it out.
         ! git -C "$clone" show "$commit:META" | grep -q '^ *Release:.*rc' || : >"$folder/$release/prerelease"
         for template in "$folder/$release"/slurm/*.h.in; do
-            sed "s/^#undef *SLURM_VERSION_NUMBER.*/#define SLURM_VERSION_NUMBER 0x$number/" "$template" >"${template%.in}"
+            sed "s/^#undef *SLURM_VERSION_NUMBER.*/#define SLURM_VERSION_NUMBER 0x$number/" \
+                "$template" >"${template%.in}"
             rm "$template"
         done
     done

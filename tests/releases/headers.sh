@@ -1,6 +1,6 @@
 #!/bin/sh
-# `make headers`: slurm-sys and the reader, with their tests, compiled and linted against the headers of every release that
-# include.sh finds.
+# `make headers`: slurm-sys and the reader, with their tests, compiled and linted against the
+# headers of every release that include.sh finds.
 set -eu
 . "$(dirname "$0")/common.sh"
 

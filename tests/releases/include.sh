@@ -1,10 +1,11 @@
 #!/bin/sh
-# include.sh: a line for each Slurm release whose headers are at hand: the release, the number in its libslurm's name, and the
-# folder that has slurm/slurm.h.
+# include.sh: a line for each Slurm release whose headers are at hand: the release, the number in
+# its libslurm's name, and the folder that has slurm/slurm.h.
 #
-# The headers are those of the folder that SLURM_HEADERS names, with one folder a release (25.11/slurm/slurm.h), which
-# headers-from-git.sh makes; or else those of the suite's libslurm-dev, fetched once and unpacked below target/releases: no
-# root, nothing is installed. A release that has neither is skipped, loudly: a machine without a network is no failure.
+# The headers are those of the folder that SLURM_HEADERS names, with one folder a release
+# (25.11/slurm/slurm.h), which headers-from-git.sh makes; or else those of the suite's libslurm-dev,
+# fetched once and unpacked below target/releases: no root, nothing is installed. A release that has
+# neither is skipped, loudly: a machine without a network is no failure.
 set -eu
 . "$(dirname "$0")/common.sh"
 
@@ -24,11 +25,13 @@ all | (
             include=$releases/$suite/headers/usr/include
             if [ ! -e "$releases/$suite/headers.done" ]; then
                 if [ -z "$mirror" ]; then
-                    skip "Slurm $release: no Debian mirror in the apt sources here, or DEBIAN_MIRROR, to fetch libslurm-dev from"
+                    skip "Slurm $release: no Debian mirror in the apt sources here, or DEBIAN_MIRROR," \
+                        "to fetch libslurm-dev from"
                     continue
                 fi
                 if ! reason=$(fetch "$suite" libslurm-dev "$releases/$suite/headers" 2>&1); then
-                    skip "Slurm $release: libslurm-dev of $suite cannot be fetched: $(echo "$reason" | grep -m 1 '^[EW]:')"
+                    skip "Slurm $release: libslurm-dev of $suite cannot be fetched:" \
+                        "$(echo "$reason" | grep -m 1 '^[EW]:')"
                     continue
                 fi
                 : >"$releases/$suite/headers.done"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds the reader for each release. All of them go where packages would put them in each chroot, and for each chroot
-# there is a folder bin/ with the daemon of this machine and, under the readers' names, scripts that enter the chroot:
-# the daemon finds a reader for every release, of which one loads. readers/ has the same without any chroot. What
-# roots.sh has not made is left out. PROGRAMS names a folder of programs to take instead: bin/ of the tarball.
+# Builds the reader for each release. All of them go where packages would put them in each chroot,
+# and for each chroot there is a folder bin/ with the daemon of this machine and, under the readers'
+# names, scripts that enter the chroot: the daemon finds a reader for every release, of which one
+# loads. readers/ has the same without any chroot. What roots.sh has not made is left out. PROGRAMS
+# names a folder of programs to take instead: bin/ of the tarball.
 set -eu
 . "$(dirname "$0")/common.sh"
 

@@ -1,10 +1,11 @@
 #!/bin/sh
-# roots.sh [SUITE...]: makes a Debian of each suite, or of these, with its Slurm below target/releases, by debootstrap, as
-# root. One that is there with the same packages stays.
+# roots.sh [SUITE...]: makes a Debian of each suite, or of these, with its Slurm below
+# target/releases, by debootstrap, as root. One that is there with the same packages stays.
 set -eu
 . "$(dirname "$0")/common.sh"
 
-# libc6-dev: a reader is linked against the libc of its suite, so that it runs there. slurmdbd's database is this machine's.
+# libc6-dev: a reader is linked against the libc of its suite, so that it runs there. slurmdbd's
+# database is this machine's.
 packages=libslurm-dev,slurmctld,slurmd,slurmdbd,slurm-client,slurm-wlm-basic-plugins,munge,libc6-dev
 
 [ "$(id -u)" -eq 0 ] || { say 'chroots are made, and entered, as root'; exit 1; }

@@ -1,8 +1,9 @@
 #!/bin/sh
-# `make releases`: the reader of every release against a slurmctld of that release, and of the next, below target/releases:
-# Debian's in chroots, the others built from the git clone of Slurm that SLURM_GIT names. Arguments are the suites or
-# branches to run instead of all. RECORD=1 keeps what was read as the recordings of crates/daemon/tests. PROGRAMS=DIR takes
-# the programs in DIR, such as bin/ of the tarball, for Debian's releases.
+# `make releases`: the reader of every release against a slurmctld of that release, and of the next,
+# below target/releases: Debian's in chroots, the others built from the git clone of Slurm that
+# SLURM_GIT names. Arguments are the suites or branches to run instead of all. RECORD=1 keeps what
+# was read as the recordings of crates/daemon/tests. PROGRAMS=DIR takes the programs in DIR, such as
+# bin/ of the tarball, for Debian's releases.
 set -eu
 . "$(dirname "$0")/common.sh"
 
@@ -49,7 +50,8 @@ attempt() {
     printf '%-62s %s, %s tests, %s s\n' "$what" "$result" "$tests" $(($(date +%s) - begin)) >>"$outcome"
 }
 
-# live CONTROLLER READER ARGUMENT...: the tests with these names on the Slurm of one suite, read by the reader of another.
+# live CONTROLLER READER ARGUMENT...: the tests with these names on the Slurm of one suite, read by
+# the reader of another.
 live() (
     root=$releases/$1/root bin=$releases/$2/bin
     reader=slurm-graphite-reader-$(all | awk -v suite="$2" '$1 == suite { print $3 }')
@@ -94,15 +96,16 @@ for suite in $wanted; do
         live "$suite" "$suite" native::figures --test-threads=2
     attempt "Slurm $release: node events and expected starts, live" "$logs/events.log" \
         live "$suite" "$suite" node_events:: expected_start:: --test-threads=2
-    # What needs a slurmdbd: of these only that of 23.02 needs to have a database, which takes libmariadb-dev to build.
+    # What needs a slurmdbd: of these only that of 23.02 needs to have a database, which takes
+    # libmariadb-dev to build.
     case $suite in slurm-*) skip='--skip associations::shares' ;; *) skip= ;; esac
     # shellcheck disable=SC2086
     attempt "Slurm $release: jobs, nodes, all of the cluster, live" "$logs/cluster.log" \
         live "$suite" "$suite" cluster:: --test-threads=2 $skip
     [ -n "$skip" ] || attempt "Slurm $release: finished jobs, each counted once" "$logs/finished.log" \
         live "$suite" "$suite" finished:: --test-threads=2
-    # slurmrestd of 20.11 and 21.08 is not supported; that of 23.02 answers only while slurmdbd does, so that its clusters have one. Imitated
-    # ones are the same for all.
+    # slurmrestd of 20.11 and 21.08 is not supported; that of 23.02 answers only while slurmdbd
+    # does, so that its clusters have one. Imitated ones are the same for all.
     case $release in
     20.11 | 21.08) ;;
     *) attempt "Slurm $release: the same figures over REST" "$logs/rest.log" \
@@ -119,7 +122,8 @@ for suite in $wanted; do
 done
 [ $# -eq 0 ] || { cat "$outcome"; ! grep -q FAILED "$outcome"; exit; }
 
-# A rolling upgrade begins with the controller. Slurm lets the older side lag by two releases, from 24.11 on by three.
+# A rolling upgrade begins with the controller. Slurm lets the older side lag by two releases, from
+# 24.11 on by three.
 attempt 'reader of 20.11, slurmctld of 22.05: every figure' "$releases/bullseye/rolling.log" \
     live bookworm bullseye figures::after_work::every_figure_of_sdiag_after_work
 attempt 'reader of 24.11, slurmctld of 26.05: every figure' "$releases/trixie/rolling.log" \
@@ -136,8 +140,10 @@ attempt 'slurmrestd of 24.11 replaced by that of 26.05 under a running reader' "
     older replaced_by_that_of_26_05
 attempt 'without libslurm: slurmctld of 24.11 and of 26.05 by turns, and a pair' "$releases/forky/turns.log" \
     older native::turns
-attempt 'without libslurm: AuthType=auth/slurm of 24.11' "$releases/trixie/sack.log" live trixie trixie --ignored auth_slurm
-attempt 'without libslurm: AuthType=auth/slurm of 26.05' "$releases/forky/sack.log" live forky forky --ignored auth_slurm
+attempt 'without libslurm: AuthType=auth/slurm of 24.11' \
+    "$releases/trixie/sack.log" live trixie trixie --ignored auth_slurm
+attempt 'without libslurm: AuthType=auth/slurm of 26.05' \
+    "$releases/forky/sack.log" live forky forky --ignored auth_slurm
 attempt 'on this machine: readers side by side, wrong libraries' "$releases/here.log" \
     env SLURM_GRAPHITE_BIN="$releases/readers/slurm-graphite" \
     cargo test --quiet --locked -p live-tests -- releases:: --ignored --skip too_old_for_its_controller

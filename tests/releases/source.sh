@@ -1,7 +1,9 @@
 #!/bin/sh
-# source.sh BRANCH...: Slurm of these branches (slurm-25.11), built from the git clone that SLURM_GIT names and installed
-# below target/releases, and the reader for each, which knows where its libslurm is: alone with this machine's daemon and its
-# reader of slurmrestd in the branch's bin/. A Slurm that is there stays while its branch is where it was. MAKEFLAGS=-j8 builds it with eight cores.
+# source.sh BRANCH...: Slurm of these branches (slurm-25.11), built from the git clone that
+# SLURM_GIT names and installed below target/releases, and the reader for each, which knows where
+# its libslurm is: alone with this machine's daemon and its reader of slurmrestd in the branch's
+# bin/. A Slurm that is there stays while its branch is where it was. MAKEFLAGS=-j8 builds it with
+# eight cores.
 set -eu
 . "$(dirname "$0")/common.sh"
 

@@ -1,7 +1,8 @@
-# The guard of one sandbox: ends whatever the sandbox started once its owner is gone, and removes its folder.
+# The guard of one sandbox: ends whatever the sandbox started once its owner is gone, and removes
+# its folder.
 #
-# The owner writes the sandbox's mark and its folder, and then holds the pipe open. However the owner ends, by
-# return, panic, abort, Ctrl-C or SIGKILL, the kernel closes the pipe.
+# The owner writes the sandbox's mark and its folder, and then holds the pipe open. However the
+# owner ends, by return, panic, abort, Ctrl-C or SIGKILL, the kernel closes the pipe.
 
 IFS= read -r mark || exit 0
 IFS= read -r folder || exit 0
@@ -13,8 +14,8 @@ marked() {
     printf '%s\n' "$mark" | grep -s -l -F -f - /proc/[0-9]*/environ | cut -d / -f 3
 }
 
-# What runs in a chroot has the folder mounted, and may have lost its mark: of a variable's place there is no knowing. Were it
-# mounted here too, that would be said of everybody.
+# What runs in a chroot has the folder mounted, and may have lost its mark: of a variable's place
+# there is no knowing. Were it mounted here too, that would be said of everybody.
 mounted() {
     grep -q -s -F "$folder" /proc/self/mountinfo || grep -s -l -F "$folder" /proc/[0-9]*/mountinfo | cut -d / -f 3
 }

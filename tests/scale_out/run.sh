@@ -1,8 +1,9 @@
 #!/bin/sh
-# `make scale-out`: 100,000 points a tick through relays and vmagent over three stores each; see tests/tools/scale_out.
+# `make scale-out`: 100,000 points a tick through relays and vmagent over three stores each; see
+# tests/tools/scale_out.
 #
-# All programs are Debian's. VictoriaMetrics is that of the suite in VICTORIA_SUITE, unpacked below target/scale-out, because
-# bookworm's does not answer Graphite's /render.
+# All programs are Debian's. VictoriaMetrics is that of the suite in VICTORIA_SUITE, unpacked below
+# target/scale-out, because bookworm's does not answer Graphite's /render.
 set -eu
 . "$(dirname "$0")/../releases/common.sh"
 

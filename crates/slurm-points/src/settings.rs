@@ -17,9 +17,10 @@ pub const STATES_ONLY: Setting = Setting {
     key: "states_only",
     default: Value::Flag(false),
     comment: "\
-Required with [slurm] rest: only how many jobs are in each state, because a full list of 5,000 jobs makes slurmrestd grow by up
-to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 53 MB); each task of an array counts as a job for
-that. accounts, qos and users have no effect then. Needs Slurm 24.05 or newer.",
+Required with [slurm] rest: only how many jobs are in each state, because a full list of 5,000
+jobs makes slurmrestd grow by up to 2 GB. Their states make it grow by up to 180 MB (24.11;
+26.05: 53 MB); each task of an array counts as a job for that. accounts, qos and users have no
+effect then. Needs Slurm 24.05 or newer.",
 };
 
 /// Of jobs: which QOS have paths is remembered.
@@ -27,8 +28,8 @@ pub const QOS: Setting = Setting {
     key: "qos",
     default: Value::Flag(true),
     comment: "\
-By QOS too: at most 1000 have paths of their own. A QOS gets them when one of its jobs has started, and loses them after 30 days
-without one. All others are in other_qos.",
+By QOS too: at most 1000 have paths of their own. A QOS gets them when one of its jobs has
+started, and loses them after 30 days without one. All others are in other_qos.",
 };
 
 /// Of nodes: counted from one reply to the next, and remembered.
@@ -36,8 +37,8 @@ pub const EVENTS: Setting = Setting {
     key: "events",
     default: Value::Flag(false),
     comment: "\
-Also outages and repairs, reboots, and restarts of slurmd, in total and by partition: slurm_nodes.events. About fifty paths for each
-partition. Their sums are remembered in queue.dir.",
+Also outages and repairs, reboots, and restarts of slurmd, in total and by partition:
+slurm_nodes.events. About fifty paths for each partition. Their sums are remembered in queue.dir.",
 };
 
 /// The value of a setting.

@@ -9,14 +9,24 @@ import { join, relative, resolve } from 'node:path';
 
 const RELEASES = ['10.4', '11.6', '12.4', '13.2'];
 // An alert list has none in @grafana/schema.
-const TYPED = { timeseries: ['options', 'custom'], stat: ['options'], bargauge: ['options'], text: ['options'], table: ['options', 'custom'] };
+const TYPED = {
+  timeseries: ['options', 'custom'],
+  stat: ['options'],
+  bargauge: ['options'],
+  text: ['options'],
+  table: ['options', 'custom'],
+};
 // Of the export, or looked at one by one.
 const UNTYPED = ['__requires', 'panels'];
 
 const [dashboards, work] = process.argv.slice(2).map((path) => resolve(path));
 
 function npm(folder, ...args) {
-  return execFileSync('npm', args, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+  return execFileSync('npm', args, {
+    cwd: folder,
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
 }
 
 // Installs a package, of which `file` is a part, in a folder of its own.
@@ -35,10 +45,15 @@ function units() {
   const file = join(folder, 'package/dist/esm/valueFormats/categories.mjs');
   if (!existsSync(file)) {
     mkdirSync(folder, { recursive: true });
-    const packed = npm(folder, 'pack', '--silent', '@grafana/data@~13.2.0').trim().split('\n').pop();
+    const packed = npm(folder, 'pack', '--silent', '@grafana/data@~13.2.0')
+      .trim()
+      .split('\n')
+      .pop();
     execFileSync('tar', ['xzf', packed], { cwd: folder });
   }
-  const ids = [...readFileSync(file, 'utf8').matchAll(/\bid: ("[^"]+")/g)].map(([, id]) => JSON.parse(id.replace(/\\x(..)/g, '\\u00$1')));
+  const ids = [...readFileSync(file, 'utf8').matchAll(/\bid: ("[^"]+")/g)].map(([, id]) =>
+    JSON.parse(id.replace(/\\x(..)/g, '\\u00$1')),
+  );
   if (ids.length < 200) throw new Error(`only ${ids.length} units found in @grafana/data`);
   return new Set(ids);
 }
@@ -46,7 +61,9 @@ function units() {
 // A file of the schema's: their places have changed over the releases.
 function types(folder, kind) {
   const root = join(folder, 'node_modules/@grafana/schema/dist');
-  const all = readdirSync(root, { recursive: true }).filter((path) => path.includes(`composable/${kind}/panelcfg/`) && path.endsWith('.gen.d.ts'));
+  const all = readdirSync(root, { recursive: true }).filter(
+    (path) => path.includes(`composable/${kind}/panelcfg/`) && path.endsWith('.gen.d.ts'),
+  );
   if (all.length === 0) throw new Error(`no types for ${kind} in ${root}`);
   return './' + relative(folder, join(root, all[0])).replace(/\.d\.ts$/, '');
 }
@@ -68,12 +85,24 @@ function source(folder, all) {
   let number = 0;
   const literal = (type, value, comment) => {
     number += 1;
-    lines.push(`// ${comment}`, `export const v${number}: Plain<${type}> = ${JSON.stringify(value)};`);
+    lines.push(
+      `// ${comment}`,
+      `export const v${number}: Plain<${type}> = ${JSON.stringify(value)};`,
+    );
   };
   const panel = (name, value) => {
     const comment = `${name}: ${value.title}`;
     const { options, fieldConfig, ...rest } = value;
-    literal('Panel', fieldConfig ? { ...rest, fieldConfig: { ...fieldConfig, defaults: { ...fieldConfig.defaults, custom: {} } } } : rest, comment);
+    literal(
+      'Panel',
+      fieldConfig
+        ? {
+            ...rest,
+            fieldConfig: { ...fieldConfig, defaults: { ...fieldConfig.defaults, custom: {} } },
+          }
+        : rest,
+      comment,
+    );
     const typed = TYPED[value.type] ?? [];
     if (typed.includes('options')) {
       literal(`${value.type}.Options`, options, `${comment}, options`);
@@ -83,7 +112,9 @@ function source(folder, all) {
     }
   };
   for (const [name, dashboard] of all) {
-    const rest = Object.fromEntries(Object.entries(dashboard).filter(([key]) => !UNTYPED.includes(key)));
+    const rest = Object.fromEntries(
+      Object.entries(dashboard).filter(([key]) => !UNTYPED.includes(key)),
+    );
     // An annotation's target is its data source's business.
     const list = rest.annotations.list.map(({ target, ...annotation }) => annotation);
     literal('Dashboard', { ...rest, annotations: { list } }, name);
@@ -106,7 +137,10 @@ function source(folder, all) {
     ['Dashboard', { refresh: '1m', timeZone: 'browser' }],
   ]) {
     number += 1;
-    lines.push('// @ts-expect-error', `export const v${number}: Plain<${type}> = ${JSON.stringify(bad)};`);
+    lines.push(
+      '// @ts-expect-error',
+      `export const v${number}: Plain<${type}> = ${JSON.stringify(bad)};`,
+    );
   }
   return { text: lines.join('\n') + '\n', number };
 }
@@ -116,12 +150,25 @@ const all = readdirSync(dashboards)
   .map((file) => [file, JSON.parse(readFileSync(join(dashboards, file), 'utf8'))]);
 if (all.length === 0) throw new Error(`no dashboards in ${dashboards}`);
 
-const tsc = join(install('typescript', 'typescript@~5.9.0', 'typescript/bin/tsc'), 'node_modules/typescript/bin/tsc');
+const tsc = join(
+  install('typescript', 'typescript@~5.9.0', 'typescript/bin/tsc'),
+  'node_modules/typescript/bin/tsc',
+);
 for (const release of RELEASES) {
   const folder = install(release, `@grafana/schema@~${release}.0`, '@grafana/schema/package.json');
   const { text, number } = source(folder, all);
   writeFileSync(join(folder, 'dashboards.ts'), text);
-  const options = ['--noEmit', '--strict', '--skipLibCheck', '--target', 'es2022', '--module', 'esnext', '--moduleResolution', 'bundler'];
+  const options = [
+    '--noEmit',
+    '--strict',
+    '--skipLibCheck',
+    '--target',
+    'es2022',
+    '--module',
+    'esnext',
+    '--moduleResolution',
+    'bundler',
+  ];
   try {
     execFileSync('node', [tsc, ...options, 'dashboards.ts'], { cwd: folder, encoding: 'utf8' });
   } catch (error) {
@@ -132,9 +179,15 @@ for (const release of RELEASES) {
 }
 
 const known = units();
-const used = new Set(JSON.stringify(all).match(/"(?:unit"|id":"unit","value"):"[^"]*"/g).map((pair) => pair.split(':"').pop().slice(0, -1)));
+const used = new Set(
+  JSON.stringify(all)
+    .match(/"(?:unit"|id":"unit","value"):"[^"]*"/g)
+    .map((pair) => pair.split(':"').pop().slice(0, -1)),
+);
 // Grafana makes a unit of any words behind one of these.
-const unknown = [...used].filter((unit) => !known.has(unit) && !/^(prefix|suffix|time|si|count|currency|bool):/.test(unit));
+const unknown = [...used].filter(
+  (unit) => !known.has(unit) && !/^(prefix|suffix|time|si|count|currency|bool):/.test(unit),
+);
 if (unknown.length > 0) {
   console.error(`units that @grafana/data does not have: ${unknown.join(', ')}`);
   process.exit(1);

@@ -1,4 +1,5 @@
-/* The floor: what one slurm_get_statistics a second costs from bare C. It wakes on the whole second, as the daemon does. */
+/* The floor: what one slurm_get_statistics a second costs from bare C. It wakes on the whole
+ * second, as the daemon does. */
 #include <slurm/slurm.h>
 #include <time.h>
 

@@ -1,6 +1,7 @@
-/* The floor of what the reader asks: the same calls, whose replies are freed. `surveys ROUNDS`: what a full survey asks for, with the
- * same flags; `jobs ROUNDS CLUSTER SINCE UNTIL`: jobs that ended; `associations ROUNDS`: all associations and QOS. Prints CPU and
- * wall in µs, and the most memory in KiB. */
+/* The floor of what the reader asks: the same calls, whose replies are freed. `surveys ROUNDS`:
+ * what a full survey asks for, with the same flags; `jobs ROUNDS CLUSTER SINCE UNTIL`: jobs that
+ * ended; `associations ROUNDS`: all associations and QOS. Prints CPU and wall in µs, and the
+ * most memory in KiB. */
 #include <slurm/slurm.h>
 #include <slurm/slurmdb.h>
 #include <stdio.h>

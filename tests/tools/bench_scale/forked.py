@@ -1,5 +1,6 @@
-"""Runs commands, a line each, a few times, one after the other, and takes each line of their output apart. Prints in us the
-CPU of the commands, that of this program, both with the reading, and the wall time; the most memory of a command in KiB."""
+"""Runs commands, a line each, a few times, one after the other, and takes each line of their
+output apart. Prints in us the CPU of the commands, that of this program, both with the reading,
+and the wall time; the most memory of a command in KiB."""
 import json
 import resource
 import shlex

@@ -1,6 +1,6 @@
 #!/bin/sh
-# build.sh WORK: makes page.js and page.css in WORK, from page.jsx and Grafana's libraries in the versions and with the hashes of
-# package-lock.json. Needs node and npm.
+# build.sh WORK: makes page.js and page.css in WORK, from page.jsx and Grafana's libraries in the
+# versions and with the hashes of package-lock.json. Needs node and npm.
 set -eu
 command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later' >&2; exit 1; }
 mkdir -p "$1"

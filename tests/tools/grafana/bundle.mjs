@@ -20,7 +20,9 @@ await build({
           kind === 'import-statement' ? { path: resolveDir, namespace: 'scrollbars' } : undefined,
         );
         build.onLoad({ filter: /.*/, namespace: 'scrollbars' }, ({ path }) => ({
-          contents: "const all = require('react-custom-scrollbars-2'); export const Scrollbars = all.Scrollbars; export default all.Scrollbars;",
+          contents:
+            "const all = require('react-custom-scrollbars-2');" +
+            'export const Scrollbars = all.Scrollbars; export default all.Scrollbars;',
           resolveDir: path,
         }));
       },

@@ -1,6 +1,7 @@
 // One dashboard as a page: the panels of window.PAGE, drawn by Grafana's component library.
 //
-// What Grafana's server and its panel plugins add is not here: a choice of variables, links, annotations, the list of alerts.
+// What Grafana's server and its panel plugins add is not here: a choice of variables, links,
+// annotations, the list of alerts.
 // PAGE has the dashboard's panels with the series that graphite-web returned for each; report() says what was drawn.
 
 import {
@@ -19,7 +20,15 @@ import {
   toDataFrame,
   transformDataFrame,
 } from '@grafana/data';
-import { BarGauge, BigValue, GlobalStyles, PanelChrome, ThemeContext, TimeSeries, VizRepeater } from '@grafana/ui';
+import {
+  BarGauge,
+  BigValue,
+  GlobalStyles,
+  PanelChrome,
+  ThemeContext,
+  TimeSeries,
+  VizRepeater,
+} from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 import React from 'react';
 import { createRoot } from 'react-dom/client';
@@ -31,35 +40,94 @@ const { title, from, to, width, panels } = window.PAGE;
 const theme = createTheme({ colors: { mode: 'dark' } });
 const CELL = { width: width / 24, height: 38, gap: 8 };
 const replaceVariables = (text) => text;
-const range = (from, to) => ({ from: dateTime(from), to: dateTime(to), raw: { from: dateTime(from), to: dateTime(to) } });
+const range = (from, to) => ({
+  from: dateTime(from),
+  to: dateTime(to),
+  raw: { from: dateTime(from), to: dateTime(to) },
+});
 
 // The properties that a panel of Grafana's may have: standard ones, and those of its own editor.
-const STANDARD = ['unit', 'min', 'max', 'decimals', 'displayName', 'noValue', 'thresholds', 'mappings', 'color', 'links', 'custom'];
+const STANDARD = [
+  'unit',
+  'min',
+  'max',
+  'decimals',
+  'displayName',
+  'noValue',
+  'thresholds',
+  'mappings',
+  'color',
+  'links',
+  'custom',
+];
 const CUSTOM = [
-  'axisPlacement', 'axisLabel', 'drawStyle', 'fillOpacity', 'gradientMode', 'lineInterpolation', 'lineStyle', 'lineWidth', 'pointSize',
-  'scaleDistribution', 'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle', 'align', 'cellOptions', 'inspect', 'width', 'minWidth', 'hideFrom',
+  'axisPlacement',
+  'axisLabel',
+  'drawStyle',
+  'fillOpacity',
+  'gradientMode',
+  'lineInterpolation',
+  'lineStyle',
+  'lineWidth',
+  'pointSize',
+  'scaleDistribution',
+  'showPoints',
+  'spanNulls',
+  'stacking',
+  'thresholdsStyle',
+  'align',
+  'cellOptions',
+  'inspect',
+  'width',
+  'minWidth',
+  'hideFrom',
 ];
 const option = (path, isCustom) => ({
-  id: isCustom ? `custom.${path}` : path, path, isCustom, name: path, process: identityOverrideProcessor, shouldApply: () => true,
+  id: isCustom ? `custom.${path}` : path,
+  path,
+  isCustom,
+  name: path,
+  process: identityOverrideProcessor,
+  shouldApply: () => true,
 });
 const registry = new FieldConfigOptionsRegistry();
-STANDARD.filter((path) => path !== 'custom').forEach((path) => registry.register(option(path, false)));
+STANDARD.filter((path) => path !== 'custom').forEach((path) =>
+  registry.register(option(path, false)),
+);
 CUSTOM.forEach((path) => registry.register(option(path, true)));
 
 standardTransformersRegistry.setInit(() =>
-  ['reduce', 'organize'].map((id) => Object.values(standardTransformers).find((transformer) => transformer.id === id)).map((transformer) => ({
-    id: transformer.id, name: transformer.name, aliasIds: [], editor: () => null, transformation: () => Promise.resolve(transformer),
-  })),
+  ['reduce', 'organize']
+    .map((id) => Object.values(standardTransformers).find((transformer) => transformer.id === id))
+    .map((transformer) => ({
+      id: transformer.id,
+      name: transformer.name,
+      aliasIds: [],
+      editor: () => null,
+      transformation: () => Promise.resolve(transformer),
+    })),
 );
 
 // The panel's series as Grafana's data source of Graphite makes them, with the panel's configuration applied.
 async function data(panel) {
-  let frames = panel.series.map(({ name, points }) => toDataFrame({ target: name, datapoints: points.map(([value, second]) => [value, second * 1000]) }));
+  let frames = panel.series.map(({ name, points }) =>
+    toDataFrame({
+      target: name,
+      datapoints: points.map(([value, second]) => [value, second * 1000]),
+    }),
+  );
   if (panel.json.transformations?.length) {
     frames = await firstValueFrom(transformDataFrame(panel.json.transformations, frames));
   }
   const fieldConfig = panel.json.fieldConfig ?? { defaults: {}, overrides: [] };
-  frames = applyFieldOverrides({ data: frames, fieldConfig, fieldConfigRegistry: registry, replaceVariables, theme, timeZone: 'browser' });
+  frames = applyFieldOverrides({
+    data: frames,
+    fieldConfig,
+    fieldConfigRegistry: registry,
+    replaceVariables,
+    theme,
+    timeZone: 'browser',
+  });
   cacheFieldDisplayNames(frames);
   return frames;
 }
@@ -70,34 +138,108 @@ function Curves({ panel, frames, width, height }) {
   if (frames.length === 0) return <NoData />;
   const options = panel.json.options;
   return (
-    <TimeSeries frames={frames} structureRev={1} width={width} height={height} timeRange={range(panel.from, panel.to)} timeZone="browser" legend={options.legend} options={options} />
+    <TimeSeries
+      frames={frames}
+      structureRev={1}
+      width={width}
+      height={height}
+      timeRange={range(panel.from, panel.to)}
+      timeZone="browser"
+      legend={options.legend}
+      options={options}
+    />
   );
 }
 
 function values(panel, frames) {
   const fieldConfig = panel.json.fieldConfig;
-  return getFieldDisplayValues({ fieldConfig, reduceOptions: panel.json.options.reduceOptions, replaceVariables, theme, data: frames, sparkline: panel.json.options.graphMode === 'area', timeZone: 'browser' });
+  return getFieldDisplayValues({
+    fieldConfig,
+    reduceOptions: panel.json.options.reduceOptions,
+    replaceVariables,
+    theme,
+    data: frames,
+    sparkline: panel.json.options.graphMode === 'area',
+    timeZone: 'browser',
+  });
 }
 
 function Numbers({ panel, frames, width, height }) {
   const { colorMode, graphMode, justifyMode, textMode, orientation } = panel.json.options;
   const render = ({ value, width, height, count, orientation, alignmentFactors }) => (
-    <BigValue value={value.display} count={count} alignmentFactors={alignmentFactors} sparkline={value.sparkline} colorMode={colorMode} graphMode={graphMode} justifyMode={justifyMode} textMode={textMode} width={width} height={height} theme={theme} parentOrientation={orientation} />
+    <BigValue
+      value={value.display}
+      count={count}
+      alignmentFactors={alignmentFactors}
+      sparkline={value.sparkline}
+      colorMode={colorMode}
+      graphMode={graphMode}
+      justifyMode={justifyMode}
+      textMode={textMode}
+      width={width}
+      height={height}
+      theme={theme}
+      parentOrientation={orientation}
+    />
   );
   return (
-    <VizRepeater getValues={() => values(panel, frames)} getAlignmentFactors={getDisplayValueAlignmentFactors} renderValue={render} width={width} height={height} source={frames} itemSpacing={3} renderCounter={1} autoGrid orientation={orientation} />
+    <VizRepeater
+      getValues={() => values(panel, frames)}
+      getAlignmentFactors={getDisplayValueAlignmentFactors}
+      renderValue={render}
+      width={width}
+      height={height}
+      source={frames}
+      itemSpacing={3}
+      renderCounter={1}
+      autoGrid
+      orientation={orientation}
+    />
   );
 }
 
 function Bars({ panel, frames, width, height }) {
   const { displayMode, orientation, showUnfilled, valueMode } = panel.json.options;
   const all = values(panel, frames);
-  const names = { text: all.reduce((longest, one) => ((one.display.title ?? '').length > longest.length ? one.display.title : longest), ''), numeric: 0 };
+  const names = {
+    text: all.reduce(
+      (longest, one) =>
+        (one.display.title ?? '').length > longest.length ? one.display.title : longest,
+      '',
+    ),
+    numeric: 0,
+  };
   const render = ({ value, width, height, alignmentFactors }) => (
-    <BarGauge value={value.display} width={width} height={height} orientation={orientation} field={value.field} theme={theme} display={value.view?.getFieldDisplayProcessor(value.colIndex ?? 0)} displayMode={displayMode} showUnfilled={showUnfilled} valueDisplayMode={valueMode} alignmentFactors={alignmentFactors} itemSpacing={10} lcdCellWidth={12} />
+    <BarGauge
+      value={value.display}
+      width={width}
+      height={height}
+      orientation={orientation}
+      field={value.field}
+      theme={theme}
+      display={value.view?.getFieldDisplayProcessor(value.colIndex ?? 0)}
+      displayMode={displayMode}
+      showUnfilled={showUnfilled}
+      valueDisplayMode={valueMode}
+      alignmentFactors={alignmentFactors}
+      itemSpacing={10}
+      lcdCellWidth={12}
+    />
   );
   return (
-    <VizRepeater getValues={() => all} getAlignmentFactors={() => ({ ...names, title: names.text })} renderValue={render} width={width} height={height} source={frames} itemSpacing={10} renderCounter={1} orientation={orientation} minVizHeight={16} minVizWidth={8} />
+    <VizRepeater
+      getValues={() => all}
+      getAlignmentFactors={() => ({ ...names, title: names.text })}
+      renderValue={render}
+      width={width}
+      height={height}
+      source={frames}
+      itemSpacing={10}
+      renderCounter={1}
+      orientation={orientation}
+      minVizHeight={16}
+      minVizWidth={8}
+    />
   );
 }
 
@@ -105,13 +247,32 @@ function Rows({ panel, frames, width, height }) {
   if (frames.length === 0 || frames[0].length === 0) return <NoData />;
   const { sortBy, showHeader, cellHeight } = panel.json.options;
   return (
-    <TableNG data={frames[0]} width={width} height={height} noHeader={!showHeader} showTypeIcons={false} resizable={false} initialSortBy={sortBy} cellHeight={cellHeight} fieldConfig={panel.json.fieldConfig} structureRev={1} timeRange={range(panel.from, panel.to)} timeZone="browser" />
+    <TableNG
+      data={frames[0]}
+      width={width}
+      height={height}
+      noHeader={!showHeader}
+      showTypeIcons={false}
+      resizable={false}
+      initialSortBy={sortBy}
+      cellHeight={cellHeight}
+      fieldConfig={panel.json.fieldConfig}
+      structureRev={1}
+      timeRange={range(panel.from, panel.to)}
+      timeZone="browser"
+    />
   );
 }
 
 function Words({ panel }) {
-  if (panel.json.type === 'alertlist') return <div className="words">Grafana lists here the alerts that fire.</div>;
-  return <div className="markdown-html" dangerouslySetInnerHTML={{ __html: renderTextPanelMarkdown(panel.json.options.content) }} />;
+  if (panel.json.type === 'alertlist')
+    return <div className="words">Grafana lists here the alerts that fire.</div>;
+  return (
+    <div
+      className="markdown-html"
+      dangerouslySetInnerHTML={{ __html: renderTextPanelMarkdown(panel.json.options.content) }}
+    />
+  );
 }
 
 const KINDS = { timeseries: Curves, stat: Numbers, bargauge: Bars, table: Rows };
@@ -119,18 +280,36 @@ const KINDS = { timeseries: Curves, stat: Numbers, bargauge: Bars, table: Rows }
 function Place({ panel, children }) {
   const { x, y, w, h } = panel.json.gridPos;
   const style = {
-    position: 'absolute', left: x * CELL.width, top: 40 + y * CELL.height, width: w * CELL.width - CELL.gap, height: h * CELL.height - CELL.gap,
+    position: 'absolute',
+    left: x * CELL.width,
+    top: 40 + y * CELL.height,
+    width: w * CELL.width - CELL.gap,
+    height: h * CELL.height - CELL.gap,
   };
-  return <div style={style} data-panel={panel.json.id}>{children(style)}</div>;
+  return (
+    <div style={style} data-panel={panel.json.id}>
+      {children(style)}
+    </div>
+  );
 }
 
 function Panel({ panel, frames }) {
-  if (panel.json.type === 'row') return <Place panel={panel}>{() => <div className="row">{(panel.json.collapsed ? '▸ ' : '▾ ') + panel.json.title}</div>}</Place>;
+  if (panel.json.type === 'row')
+    return (
+      <Place panel={panel}>
+        {() => <div className="row">{(panel.json.collapsed ? '▸ ' : '▾ ') + panel.json.title}</div>}
+      </Place>
+    );
   const Kind = KINDS[panel.json.type] ?? Words;
   return (
     <Place panel={panel}>
       {({ width, height }) => (
-        <PanelChrome title={panel.json.title} width={width} height={height} displayMode={panel.json.transparent ? 'transparent' : 'default'}>
+        <PanelChrome
+          title={panel.json.title}
+          width={width}
+          height={height}
+          displayMode={panel.json.transparent ? 'transparent' : 'default'}
+        >
           {(width, height) => <Kind panel={panel} frames={frames} width={width} height={height} />}
         </PanelChrome>
       )}
@@ -145,19 +324,33 @@ class Guard extends React.Component {
     return { error };
   }
   render() {
-    return this.state.error ? <div className="failed">{`failed: ${this.state.error.message}`}</div> : this.props.children;
+    return this.state.error ? (
+      <div className="failed">{`failed: ${this.state.error.message}`}</div>
+    ) : (
+      this.props.children
+    );
   }
 }
 
 function Page({ all }) {
-  const bottom = Math.max(...panels.map(({ json: { gridPos: { y, h } } }) => y + h));
+  const bottom = Math.max(
+    ...panels.map(
+      ({
+        json: {
+          gridPos: { y, h },
+        },
+      }) => y + h,
+    ),
+  );
   return (
     <ThemeContext.Provider value={theme}>
       <GlobalStyles />
       <div id="page" style={{ position: 'relative', width, height: 48 + bottom * CELL.height }}>
         <h1>{title}</h1>
         {all.map(({ panel, frames }) => (
-          <Guard key={panel.json.id ?? panel.json.title}><Panel panel={panel} frames={frames} /></Guard>
+          <Guard key={panel.json.id ?? panel.json.title}>
+            <Panel panel={panel} frames={frames} />
+          </Guard>
         ))}
       </div>
     </ThemeContext.Provider>
@@ -166,34 +359,59 @@ function Page({ all }) {
 
 // What a unit may write before and after a number.
 function suffixes({ defaults, overrides }) {
-  const own = overrides.flatMap(({ properties }) => properties).filter(({ id }) => id === 'unit').map(({ value }) => value);
+  const own = overrides
+    .flatMap(({ properties }) => properties)
+    .filter(({ id }) => id === 'unit')
+    .map(({ value }) => value);
   const powers = Array.from({ length: 30 }, (_, power) => 10 ** (power - 9));
-  const all = [defaults.unit, ...own].filter(Boolean).flatMap((unit) => powers.map((value) => getValueFormat(unit)(value)));
-  return [...new Set(['', ...all.flatMap(({ prefix, suffix }) => [(prefix ?? '').trim(), (suffix ?? '').trim()])])];
+  const all = [defaults.unit, ...own]
+    .filter(Boolean)
+    .flatMap((unit) => powers.map((value) => getValueFormat(unit)(value)));
+  return [
+    ...new Set([
+      '',
+      ...all.flatMap(({ prefix, suffix }) => [(prefix ?? '').trim(), (suffix ?? '').trim()]),
+    ]),
+  ];
 }
 
 // What each panel shows: its texts, what was drawn on its canvases, and the series that it got.
 function report(all) {
-  return all.filter(({ panel }) => KINDS[panel.json.type]).map(({ panel: { json, series, config } }) => {
-    const place = document.querySelector(`[data-panel="${json.id}"]`);
-    const grid = place?.querySelector('[role="grid"]');
-    const lines = [...(grid?.querySelectorAll('[role="row"]') ?? [])];
-    return {
-      title: json.title,
-      kind: json.type,
-      calc: json.options.reduceOptions?.calcs[0] ?? '',
-      text: place?.innerText ?? '',
-      cells: lines.map((line) => [...line.querySelectorAll('[role="gridcell"], [role="columnheader"]')].map((cell) => cell.innerText.trim())),
-      is_cut: grid ? grid.scrollWidth > grid.clientWidth : false,
-      canvases: [...(place?.querySelectorAll('canvas') ?? [])].map(drawn),
-      suffixes: suffixes(config),
-      series: series.map(({ name, points }) => ({ name, points: points.filter(([value]) => value !== null).length, last: points.at(-1)?.[0] ?? null })),
-    };
-  });
+  return all
+    .filter(({ panel }) => KINDS[panel.json.type])
+    .map(({ panel: { json, series, config } }) => {
+      const place = document.querySelector(`[data-panel="${json.id}"]`);
+      const grid = place?.querySelector('[role="grid"]');
+      const lines = [...(grid?.querySelectorAll('[role="row"]') ?? [])];
+      return {
+        title: json.title,
+        kind: json.type,
+        calc: json.options.reduceOptions?.calcs[0] ?? '',
+        text: place?.innerText ?? '',
+        cells: lines.map((line) =>
+          [...line.querySelectorAll('[role="gridcell"], [role="columnheader"]')].map((cell) =>
+            cell.innerText.trim(),
+          ),
+        ),
+        is_cut: grid ? grid.scrollWidth > grid.clientWidth : false,
+        canvases: [...(place?.querySelectorAll('canvas') ?? [])].map(drawn),
+        suffixes: suffixes(config),
+        series: series.map(({ name, points }) => ({
+          name,
+          points: points.filter(([value]) => value !== null).length,
+          last: points.at(-1)?.[0] ?? null,
+        })),
+      };
+    });
 }
 
 async function main() {
-  const all = await Promise.all(panels.map(async (panel) => ({ panel, frames: KINDS[panel.json.type] ? await data(panel) : [] })));
+  const all = await Promise.all(
+    panels.map(async (panel) => ({
+      panel,
+      frames: KINDS[panel.json.type] ? await data(panel) : [],
+    })),
+  );
   createRoot(document.getElementById('root')).render(<Page all={all} />);
   // Grafana's panels measure texts and draw in several steps.
   setTimeout(() => {

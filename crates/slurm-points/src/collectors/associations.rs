@@ -22,8 +22,9 @@ const USERS: Setting = Setting {
     key: "users",
     default: Value::Users(0),
     comment: "\
-By user and account too: publish the top N users by usage; 0 for none, at most 200. Bounded like those of rpc_stats:
-within 30 days 5 * users of them, each with 25 files or more for each account that the user may use.",
+By user and account too: publish the top N users by usage; 0 for none, at most 200. Bounded like
+those of rpc_stats: within 30 days 5 * users of them, each with 25 files or more for each account
+that the user may use.",
 };
 
 pub(super) const COLLECTOR: Collector = Collector {

@@ -23,15 +23,17 @@ const CATCH_UP: Setting = Setting {
     key: "catch_up",
     default: Value::Seconds(86_400),
     comment: "\
-How late slurmdbd may learn of a job's end: longer than slurmctld may ever wait for slurmdbd. The numbers of jobs are kept in
-queue.dir for this time: 12 bytes a job, at most an eighth of queue.max_bytes.",
+How late slurmdbd may learn of a job's end: longer than slurmctld may ever wait for slurmdbd. The
+numbers of jobs are kept in queue.dir for this time: 12 bytes a job, at most an eighth of
+queue.max_bytes.",
 };
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
     default: Value::Names(0),
     comment: "\
-By account, QOS and user too: publish the first N with a job that started; all others share one level. A name
-without such a job for 30 days makes room for another. 0 for none, at most 1000; each takes 54 files, and 56 with efficiency.",
+By account, QOS and user too: publish the first N with a job that started; all others share one
+level. A name without such a job for 30 days makes room for another. 0 for none, at most 1000;
+each takes 54 files, and 56 with efficiency.",
 };
 const QOS: Setting = Setting { key: "qos", default: Value::Names(0), comment: "" };
 const USERS: Setting = Setting { key: "users", default: Value::Names(0), comment: "" };
@@ -39,14 +41,16 @@ const EFFICIENCY: Setting = Setting {
     key: "efficiency",
     default: Value::Flag(false),
     comment: "\
-The CPU time that finished jobs have used too, from their steps: a query to slurmdbd's database for each job, once. Needs
-slurmdbd and JobAcctGatherType. A job counts when its steps have ended too, at the latest 3 minutes after it is first seen.",
+The CPU time that finished jobs have used too, from their steps: a query to slurmdbd's database
+for each job, once. Needs slurmdbd and JobAcctGatherType. A job counts when its steps have ended
+too, at the latest 3 minutes after it is first seen.",
 };
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "finished",
     comment: "\
-Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd. Needs queue.dir.",
+Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd. Needs
+queue.dir.",
     settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS, EFFICIENCY],
     levels: &[READINGS, LEVELS],
     replies: &[ReplyKind::Finished],

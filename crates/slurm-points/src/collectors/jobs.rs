@@ -22,16 +22,18 @@ const ACCOUNTS: Setting = Setting {
     key: "accounts",
     default: Value::Names(0),
     comment: "\
-By account too: how many accounts have paths of their own; 0 for none, at most 1000. An account gets them when one of its
-jobs has started, and loses them after 30 days without one. All others are in other_accounts. Five paths for each account
-and each state that its jobs have ever been in, usually 25 to 35.",
+By account too: how many accounts have paths of their own; 0 for none, at most 1000. An account
+gets them when one of its jobs has started, and loses them after 30 days without one. All others
+are in other_accounts. Five paths for each account and each state that its jobs have ever been
+in, usually 25 to 35.",
 };
 const USERS: Setting = Setting {
     key: "users",
     default: Value::Users(0),
     comment: "\
-By user too: publish the top N users by CPUs, and root and slurm; 0 for none, at most 200. Bounded like those of rpc_stats:
-within 30 days 5 * users of them, each with five files for each state of the user's jobs.",
+By user too: publish the top N users by CPUs, and root and slurm; 0 for none, at most 200.
+Bounded like those of rpc_stats: within 30 days 5 * users of them, each with five files for each
+state of the user's jobs.",
 };
 
 /// States that always have points, even if the queue is empty.

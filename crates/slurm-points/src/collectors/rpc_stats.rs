@@ -24,9 +24,10 @@ pub(super) const COLLECTOR: Collector = Collector {
         key: "users",
         default: Value::Users(0),
         comment: "\
-Publish the top N users by RPC time, and root and slurm; 0 for none, at most 200. In Graphite every path is a file that
-stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users. Put the rules of
-`slurm-graphite carbon-rules` in place first, and set queue.dir, where their names are remembered.",
+Publish the top N users by RPC time, and root and slurm; 0 for none, at most 200. In Graphite
+every path is a file that stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for
+10 users. Put the rules of `slurm-graphite carbon-rules` in place first, and set queue.dir, where
+their names are remembered.",
     }],
     levels: &[LEVELS],
     replies: &[ReplyKind::Statistics],

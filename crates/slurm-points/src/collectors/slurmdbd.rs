@@ -15,8 +15,9 @@ use crate::settings::{Setting, Value};
 pub(super) const COLLECTOR: Collector = Collector {
     name: "slurmdbd",
     comment: "\
-slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd gives them only to administrators:
-`sacctmgr modify user NAME set adminlevel=admin`, or run the daemon as SlurmUser.",
+slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd gives them only
+to administrators: `sacctmgr modify user NAME set adminlevel=admin`, or run the daemon as
+SlurmUser.",
     settings: &[Setting {
         key: "users",
         default: Value::Users(0),
