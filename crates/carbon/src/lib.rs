@@ -39,8 +39,9 @@ pub use connection_error::ConnectionError;
 pub use destination::{Destination, Timeouts};
 pub use duration::in_words;
 pub use ledger::Ticks;
-pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus, Status};
+pub use queue::{Dropped, Limits, Queue, QueueLocked, QueueStatus, Status};
 pub use sender::Sender;
+pub use store::LEAST_FILE_BYTES;
 pub use tls::Tls;
 #[cfg(feature = "tls")]
 pub use tls::{Certificate, TlsNameError, TlsSettings, certificates};

@@ -36,11 +36,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(6);
 /// How long the disk may take for the last commit.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The smallest useful `max_bytes` with a folder. An eighth of it stays free for the next commit, and another eighth is
-/// removed when it is full. The rest holds more than an hour of ticks of 18 KB at 30 s. A single tick of 80,000 points would
-/// exceed this bound.
-pub const LEAST_FILE_BYTES: u64 = 4 << 20;
-
 /// The bounds of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {

@@ -39,6 +39,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use tokio::sync::{mpsc, oneshot};
 
 use self::keeper::Keeper;
+pub use self::log::LEAST_FILE_BYTES;
 pub(crate) use self::log::segment_bytes;
 use crate::clock::Moment;
 use carbon_wire::Frame;

@@ -16,9 +16,12 @@ use super::folder::{self, Named};
 use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
 use crate::clock::Moment;
-use crate::queue::LEAST_FILE_BYTES;
 use carbon_wire::{Frame, points};
 
+/// The smallest useful `max_bytes` with a folder. An eighth of it stays free for the next commit, and another eighth is
+/// removed when it is full. The rest holds more than an hour of ticks of 18 KB at 30 s. A single tick of 80,000 points would
+/// exceed this bound.
+pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 /// The largest size of a segment, except for one with a single larger batch. It fits every `max_bytes`: a lower one still
 /// removes whole segments.
 const MOST_SEGMENT: u64 = LEAST_FILE_BYTES / 8;
