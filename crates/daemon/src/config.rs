@@ -250,12 +250,25 @@ impl Config {
                 Some(address) => {
                     // Two unnamed ones are a problem of its own.
                     let unnamed = || if count > 1 { address.to_string() } else { ONLY_NAME.to_owned() };
+                    let is_named = name.is_some();
                     let name = name.unwrap_or_else(unnamed);
-                    if destinations.iter().any(|other| other.name == name) {
+                    if is_named && destinations.iter().any(|other| other.name == name) {
                         carbon.problem(
                             "name",
                             format!(
                                 "there are two destinations with the name {name}; give one of them another"
+                            ),
+                        );
+                    }
+                    let sends_the_same = |other: &Destination| {
+                        other.address == address && (other.names != MetricNames::Paths) == tags
+                    };
+                    if destinations.iter().any(sends_the_same) {
+                        carbon.problem(
+                            "address",
+                            format!(
+                                "another [[carbon]] sends the same paths to {address}; remove one of the two, or set \
+                                 `tags = true` in one of them"
                             ),
                         );
                     }

@@ -176,6 +176,30 @@ fn flags_go_over_the_file() {
 }
 
 #[test]
+fn two_destinations_with_one_address_are_refused_unless_one_alone_sends_tags() {
+    let problems = |first: &str, second: &str| {
+        problems(&format!(
+            "[[carbon]]\nname = \"a\"\naddress = \"h:2004\"\n{first}\n[[carbon]]\nname = \"b\"\naddress = \"h:2004\"\n{second}"
+        ))
+    };
+    let tags = "tags = true";
+    for (first, second, is_refused) in
+        [("", "", true), (tags, tags, true), (tags, "", false), ("", tags, false), ("tags = false", "", true)]
+    {
+        let found = problems(first, second);
+        assert_eq!(found.len(), usize::from(is_refused), "{first:?} {second:?}: {found:?}");
+        assert!(
+            found.iter().all(|text| {
+                text.starts_with(
+                    "line 5: carbon.address: another [[carbon]] sends the same paths to h:2004; remove one",
+                )
+            }),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
 fn the_same_carbon_flag_twice_would_share_one_place_and_is_refused() {
     let carbon = CarbonFlags { carbon: vec!["a:2004".into(), "a:2004".into()] };
     let flags = Flags { carbon, ..Flags::default() };
