@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sandbox::{Invocation, NOBODY, Sandbox, free_port, is_root, printed, run, section, unix_seconds, wait};
 
+use super::Terminal;
+
 #[test]
 fn once_prints_legal_lines_of_its_slot_says_who_has_read_them_and_a_reset_is_for_operators() {
     let mut sandbox = Sandbox::start().unwrap();
@@ -28,6 +30,12 @@ fn once_prints_legal_lines_of_its_slot_says_who_has_read_them_and_a_reset_is_for
         let family = format!("cluster.slurm_{family}.");
         assert!(paths.iter().any(|path| path.starts_with(&family)), "{family} is not in {paths:?}");
     }
+
+    let on_a_terminal = Invocation::new(&sandbox.folder, &["once", "--slurm-conf", &conf]).unwrap();
+    let shown = Terminal::open().unwrap().output(on_a_terminal).unwrap();
+    let points = shown.lines().filter(|line| line.starts_with("cluster.")).count();
+    let said = format!("slurm-graphite: {points} points; a first reading lacks the daemon's own figures");
+    assert!(shown.contains(&said), "{said}: {shown}");
 
     let args = ["once", "--slurm-conf", &conf, "--prefix", "hpc.{cluster}"];
     let named = printed(&sandbox.folder, &args).unwrap();

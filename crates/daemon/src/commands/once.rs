@@ -1,6 +1,7 @@
 //! `once`: prints one tick as plaintext lines. With `--send` also sends it, and waits until Carbon has read it.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +18,10 @@ use crate::config::Config;
 use crate::host::host;
 use crate::source::{ReaderMemory, recording};
 use crate::survey::{Survey, patient};
+
+/// Why this command, `check` and a daemon that has run for a day count differently; README has the same words.
+pub(super) const MORE_LATER: &str = "a first reading lacks the daemon's own figures and those of an interval, and \
+     what was not seen yet adds series later";
 
 pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Result<()> {
     let mut config = load_quietly(options)?;
@@ -40,6 +45,9 @@ pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Res
             note(
                 "finished jobs are counted by the daemon alone; `stats --jobs --finished` has those of the last hour",
             );
+        }
+        if std::io::stdout().is_terminal() {
+            note(&format!("{} points; {MORE_LATER}", batch.points().len()));
         }
         if !sends && !options.flags.carbon.carbon.is_empty() {
             note("printed, not sent; to send it, add --send");

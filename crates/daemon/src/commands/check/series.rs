@@ -13,7 +13,7 @@ use slurm_snapshot::{Finished, Reading, ReplyKind, Role};
 
 use super::{CheckLine, Report};
 use crate::accounting::Plan;
-use crate::commands::once::Ticks;
+use crate::commands::once::{MORE_LATER, Ticks};
 use crate::commands::read_once;
 use crate::config::Config;
 use crate::host::host;
@@ -27,6 +27,8 @@ pub(super) struct Series {
     prefix: String,
     /// The paths without the prefix.
     below: BTreeSet<String>,
+    /// Nothing that is enabled could not be read.
+    is_complete: bool,
 }
 
 impl Series {
@@ -88,7 +90,7 @@ async fn count(
         let of_jobs = paths_of(plan, finished, tick.timestamp(), &prefix);
         paths.extend(of_jobs.iter().filter_map(|path| below(path)));
     }
-    Ok(Series { prefix, below: paths })
+    Ok(Series { prefix, below: paths, is_complete: missing.is_empty() })
 }
 
 /// The paths of finished jobs, if there were no others than those that ended in the last `window`. A new level comes with its first job.
@@ -145,7 +147,8 @@ fn line(series: &Series) -> CheckLine {
     }
     let families: Vec<String> = families.iter().map(|(family, count)| format!("{count} {family}")).collect();
     CheckLine::good(format!(
-        "series: {} now, in each Carbon: {}; new states, users and partitions will add more",
+        "series: {}{} now, in each Carbon: {}; {MORE_LATER}",
+        if series.is_complete { "" } else { "at least " },
         series.len(),
         families.join(", ")
     ))
@@ -159,6 +162,17 @@ mod tests {
         let mut paths = paths.iter().map(|path| (*path).to_owned()).collect();
         complete(&Config::of(toml), &mut paths);
         paths
+    }
+
+    #[test]
+    fn what_could_not_be_read_makes_the_count_no_more_than_a_least_one() {
+        let text = |is_complete| {
+            line(&Series { prefix: "p".to_owned(), below: ["a.b".to_owned()].into(), is_complete }).text
+        };
+        assert!(text(true).starts_with("series: 1 now, "), "{}", text(true));
+        assert!(text(false).starts_with("series: at least 1 now, "), "{}", text(false));
+        let readme = include_str!("../../../../../README.md").split_whitespace().collect::<Vec<_>>();
+        assert!(readme.join(" ").contains(MORE_LATER), "README has other words");
     }
 
     #[test]
