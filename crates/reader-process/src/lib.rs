@@ -11,19 +11,32 @@ pub mod start;
 mod token;
 
 use std::fmt::Display;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use slurm_snapshot::Reading;
 
 pub use self::conversation::converse;
 pub use self::token::TokenFile;
+
+/// Opens a file in whose place somebody may have put a pipe, which would hang.
+///
+/// # Errors
+/// It cannot be opened, or is not a regular file.
+pub fn open_regular_file(path: &Path) -> io::Result<(File, Metadata)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if metadata.is_file() { Ok((file, metadata)) } else { Err(io::Error::other("not a regular file")) }
+}
 
 /// The file to read requests from. From now on this process is killed when the program that started it ends, even if it
 /// is stuck in a call. `None`: that program has already ended.

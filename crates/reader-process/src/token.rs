@@ -10,9 +10,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use rustix::fs::{Mode, OFlags};
 use serde::Deserialize;
 use slurm_snapshot::Token;
+
+use crate::open_regular_file;
 
 /// Much longer than any token.
 const MOST: u64 = 64 * 1024;
@@ -44,7 +45,7 @@ impl TokenFile {
     /// It cannot be read, or has no token.
     pub fn read_again(&mut self) -> Result<bool, String> {
         let wrong = |what: &dyn fmt::Display| format!("{}: {what}", self.path.display());
-        let (text, metadata) = open(&self.path).map_err(|error| wrong(&error))?;
+        let (text, metadata) = read(&self.path).map_err(|error| wrong(&error))?;
         let text = text.trim();
         // The form that `scontrol token` prints.
         let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
@@ -73,14 +74,8 @@ fn folder_is_open(path: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|folder| folder.mode() & 0o022 != 0 && folder.mode() & 0o1000 == 0)
 }
 
-fn open(path: &Path) -> std::io::Result<(String, Metadata)> {
-    // A pipe that nobody writes to does not hang.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(std::io::Error::other("not a regular file"));
-    }
+fn read(path: &Path) -> std::io::Result<(String, Metadata)> {
+    let (file, metadata) = open_regular_file(path)?;
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text)?;
     Ok((text, metadata))
@@ -132,7 +127,7 @@ mod tests {
     fn a_pipe_is_refused_and_does_not_hang() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let mode = Mode::RUSR | Mode::WUSR;
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert_eq!(
             TokenFile::new(path.clone()).read_again().unwrap_err(),

@@ -2,10 +2,10 @@
 //!
 //! Only regular files, of limited size, number and depth.
 
-use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use reader_process::open_regular_file;
 
 /// Bytes of one file.
 const MOST: u64 = 1 << 20;
@@ -67,13 +67,7 @@ impl ConfFiles {
 }
 
 fn contents(path: &Path) -> io::Result<String> {
-    // A pipe in its place blocks nobody.
-    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
+    let (file, metadata) = open_regular_file(path)?;
     if metadata.len() > MOST {
         return Err(io::Error::other("longer than 1 MiB"));
     }
@@ -141,6 +135,8 @@ fn pair(line: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn pairs(path: &Path) -> Result<Vec<(String, String)>, ConfError> {

@@ -1,5 +1,7 @@
 //! `check` and usage: all problems are reported at once, and nothing is started.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use sandbox::{Folder, Invocation, Manner, Sink, printed, run};
@@ -89,8 +91,15 @@ fn what_a_check_without_connection_can_know_is_a_note() {
     };
     let conf = check("[slurm]\nconf = \"/nowhere/slurm.conf\"\n");
     assert!(conf.contains("\n– slurm.conf: there is no /nowhere/slurm.conf, which [slurm] conf"), "{conf}");
+    for (protocol, port) in [("pickle", 2003), ("plaintext", 2004)] {
+        let text = format!("[[carbon]]\naddress = \"192.0.2.1:{port}\"\nprotocol = \"{protocol}\"\n");
+        let file = folder.write("noted.toml", &text).unwrap();
+        let checked = printed(&folder, &["check", "--config", &file]).unwrap();
+        let line = format!("\n– carbon 192.0.2.1:{port}: port {port} usually reads ");
+        assert!(checked.contains(&line), "{checked}");
+    }
     let queue = check("[queue]\nmax_age = \"15d\"\n");
-    let line = "\n– queue: max_age is 15days; Carbon must keep the finest points as long";
+    let line = "\n– queue: max_age is 15d; Carbon must keep the finest points as long";
     assert!(queue.contains(line), "{queue}");
     assert_eq!(check("[queue]\nmax_age = \"14d\"\n").lines().count(), 1);
     // The default file's name is given, and there is no such file.
@@ -100,6 +109,55 @@ fn what_a_check_without_connection_can_know_is_a_note() {
         "– configuration: flags and defaults only; there is no {expected}, which SLURM_GRAPHITE_CONFIG names"
     );
     assert!(absent.starts_with(&line), "{absent}");
+}
+
+/// A rename may put a pipe in the place of each file that is somebody else's.
+#[test]
+fn a_pipe_in_the_place_of_a_file_hangs_no_check() {
+    let folder = Folder::new().unwrap();
+    let pipe = folder.path().join("pipe").display().to_string();
+    Invocation::of(&folder, Path::new("mkfifo"), &[&pipe]).unwrap().succeed().unwrap();
+    let carbon = "[[carbon]]\naddress = \"192.0.2.1:2004\"\nconnect_timeout = \"100ms\"\n";
+    let tls = format!("{carbon}tls = true\n");
+    for (text, wrong) in [
+        (format!("{carbon}[slurm]\nconf = \"{pipe}\"\n"), format!("slurm.conf: {pipe}: not a regular file")),
+        (format!("{tls}ca_file = \"{pipe}\"\n"), format!("ca_file: {pipe}: not a regular file")),
+        (
+            format!("{tls}cert_file = \"{pipe}\"\nkey_file = \"{pipe}\"\n"),
+            format!("cert_file: {pipe}: not a regular file"),
+        ),
+        (
+            format!("{carbon}[slurm]\nrest = \"https://h\"\ntoken_file = \"{pipe}\"\n"),
+            format!("{pipe}: not a regular file"),
+        ),
+    ] {
+        let file = folder.write("pipe.toml", &text).unwrap();
+        let checked = run(&folder, &["check", "--connect", "--config", &file]).unwrap();
+        assert!(checked.stdout.contains(&wrong), "{wrong}: {checked:?}");
+        assert!(checked.took < SOON, "{checked:?}");
+    }
+}
+
+#[test]
+fn a_token_file_is_read_without_a_connection_as_a_ca_file_is() {
+    let folder = Folder::new().unwrap();
+    let token = folder.path().join("token").display().to_string();
+    let text = format!(
+        "[slurm]\nrest = \"https://h\"\ntoken_file = {token:?}\n[[carbon]]\naddress = \"192.0.2.1:2004\"\n"
+    );
+    let file = folder.write("token.toml", &text).unwrap();
+    let check = || run(&folder, &["check", "--config", &file]).unwrap();
+    let missing = check();
+    let line = format!("✗ token_file: {token}: No such file");
+    assert!(missing.code == Some(1) && missing.stdout.contains(&line), "{missing:?}");
+    // A mode is no reason to refuse a reload.
+    for (mode, mark) in [(0o600, "✓"), (0o644, "–")] {
+        folder.write("token", "SLURM_JWT=opaque\n").unwrap();
+        fs::set_permissions(&token, fs::Permissions::from_mode(mode)).unwrap();
+        let found = check();
+        let line = format!("\n{mark} token: for user (unknown), does not expire");
+        assert!(found.code == Some(0) && found.stdout.contains(&line), "{found:?}");
+    }
 }
 
 /// A script that parses the output must not fail on an empty one.

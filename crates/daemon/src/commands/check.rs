@@ -17,11 +17,13 @@ mod storage;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use carbon::{Batch, Destination};
+use reader_process::open_regular_file;
 use serde::Serialize;
 use slurm_snapshot::Reading;
 
@@ -57,9 +59,14 @@ fn without_connection(options: &Options, report: &mut Report) -> Result<()> {
             "carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004",
         ));
     }
+    report.add_all(config.carbon.iter().filter_map(|to| {
+        let doubt = to.protocol.unusual_port(to.address.port)?;
+        Some(CheckLine::unknown(format!("{}: {doubt}", title(to))))
+    }));
     report.add_all(neighbors::lines(&config, false));
     report.add_all(absent_slurm_conf(&config));
     report.add_all(storage::long_queue(&config));
+    report.add_all(rest::token_file(&config));
     #[cfg(feature = "tls")]
     report.add_all(tls::files(&config, false));
     Ok(())
@@ -106,6 +113,11 @@ async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &
     }
     delivery::check(&config, canary(&config, reading.as_ref()).as_ref(), report).await;
     Ok(())
+}
+
+/// The text of a file of somebody else.
+fn read_text(path: &Path) -> io::Result<String> {
+    io::read_to_string(open_regular_file(path)?.0)
 }
 
 /// The mode of a file that can be looked at.

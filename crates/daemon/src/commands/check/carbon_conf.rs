@@ -12,6 +12,7 @@ use carbon::{Destination, Protocol};
 use tokio::time::timeout;
 
 use super::ini::{IniSection, caches};
+use super::read_text;
 use crate::config::Config;
 
 /// Debian's place, and that of everybody else.
@@ -39,18 +40,26 @@ pub(super) async fn find(config: &Config, named: Option<&Path>) -> Result<Option
             continue;
         }
         for folder in USUAL.map(Path::new) {
-            let Ok(text) = std::fs::read_to_string(folder.join("carbon.conf")) else { continue };
+            let Ok(text) = read_text(&folder.join("carbon.conf")) else { continue };
             if ports(&text, to.protocol).contains(&to.address.port) {
                 return Ok(Some(CarbonConf {
                     schemas: folder.join("storage-schemas.conf"),
                     is_carbons: true,
                 }));
             }
-            others = Some(format!(
-                "the Carbon of {} does not listen on port {}; give --storage-schemas FILE",
-                folder.display(),
-                to.address.port
-            ));
+            let (folder, port) = (folder.display(), to.address.port);
+            let (protocol, other) = match to.protocol {
+                Protocol::Pickle => ("pickle", Protocol::Plaintext),
+                Protocol::Plaintext => ("plaintext", Protocol::Pickle),
+            };
+            others = Some(match ports(&text, other).contains(&port) {
+                true => format!(
+                    "the Carbon of {folder} does not read {protocol} on port {port}; change `protocol` or the port"
+                ),
+                false => format!(
+                    "the Carbon of {folder} does not listen on port {port}; give --storage-schemas FILE"
+                ),
+            });
         }
         others.get_or_insert_with(|| format!("not in {}; give --storage-schemas FILE", USUAL.join(" or ")));
     }

@@ -52,6 +52,8 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         Ok(()) => return read(to, canary),
         Err(error) => error,
     };
+    let unusual = to.protocol.unusual_port(to.address.port);
+    let unusual = unusual.map(|doubt| format!("Change the port or `protocol`: {doubt}."));
     let advice = match (&error, error.advice()) {
         (ConnectionError::Tls(_) | ConnectionError::NoHandshake(_), _) => {
             "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates."
@@ -68,9 +70,9 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         ) => advice,
         _ if speaks_tls(to).await => return plain_to_tls(to),
         (_, Some(advice)) => advice,
-        _ => {
-            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?"
-        }
+        _ => unusual.as_deref().unwrap_or(
+            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
+        ),
     };
     let text = match &error {
         ConnectionError::Unread(_) => "accepts connections, but does not read".to_owned(),

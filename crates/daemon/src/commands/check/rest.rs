@@ -1,13 +1,14 @@
 //! slurmrestd: the token, the connection, TLS, the version of its API, and slurmctld behind it, in the order in which each
 //! needs the one before.
 
+use reader_process::TokenFile;
 use slurm_snapshot::{Endpoint, Failure, Reading, Rest, Stage};
 
 use super::slurm::milliseconds;
 use super::{CheckLine, Report};
 use crate::clock::unix_now;
 use crate::commands::once::Ticks;
-use crate::commands::read_once;
+use crate::commands::{Mark, read_once};
 use crate::config::Config;
 use crate::source::SourceError;
 
@@ -43,6 +44,20 @@ pub(super) async fn check(config: &Config, endpoint: &Endpoint, report: &mut Rep
         report.add(CheckLine::unknown("slurmctld: not reached"));
     }
     outcome.ok().map(|reading| *reading)
+}
+
+/// Whether the file has a token; what is wrong with its mode is only a problem where it is connected.
+pub(super) fn token_file(config: &Config) -> Option<CheckLine> {
+    let mut file = TokenFile::new(config.slurm.rest.token_file.clone()?);
+    if let Err(error) = file.read_again() {
+        return Some(CheckLine::wrong(
+            format!("token_file: {error}"),
+            "It must have the output of `scontrol token username=NAME lifespan=SECONDS`; run this check as the daemon's user.",
+        ));
+    }
+    let line = token(&Rest { token: Some(file.claims), ..Rest::default() });
+    let mark = if line.mark == Mark::Wrong { Mark::Note } else { line.mark };
+    Some(CheckLine { mark, ..line })
 }
 
 /// What has failed at this stage.

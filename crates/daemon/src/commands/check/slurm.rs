@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use reader_process::open_regular_file;
 use slurm_snapshot::{Reading, errno};
 use slurmctld_protocol::{INSTALL_LIBSLURM, MUNGE_SOCKET, munge_socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -222,7 +223,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
 /// It may be on a file system that hangs.
 async fn read(path: &Path) -> Result<SlurmConf> {
     let (path, question) = (path.to_owned(), path.to_string_lossy());
-    let work = move || std::fs::read(&path).map(|_| SlurmConf::of(munge_socket(&path)));
+    let work = move || open_regular_file(&path).map(|_| SlurmConf::of(munge_socket(&path)));
     waiting_threads::ask("a slurm.conf", &question, PATIENCE, work).await?
 }
 

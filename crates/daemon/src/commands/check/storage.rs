@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
-use std::time::Duration;
 
 use slurm_points::levels::DocumentedLevel;
 use slurm_points::metric::{Leaf, Rollup};
@@ -11,8 +10,9 @@ use slurm_points::metric::{Leaf, Rollup};
 use super::carbon_conf::CarbonConf;
 use super::rules::{self, Rule, RuleError};
 use super::series::Series;
-use super::{CheckLine, ini};
+use super::{CheckLine, ini, read_text};
 use crate::commands::carbon_rules::{self, AGGREGATION, Block, SCHEMAS};
+use crate::config::retentions::in_carbons_words;
 use crate::config::{Config, default_paths};
 use crate::host::host;
 use crate::self_metrics;
@@ -32,7 +32,7 @@ pub(super) fn long_queue(config: &Config) -> Option<CheckLine> {
     let (key, needed) = longest(config);
     (needed > config.retentions.finest).then(|| {
         CheckLine::costs(
-            format!("queue: {key} is {}; Carbon must keep the finest points as long", span(needed)),
+            format!("queue: {key} is {}; Carbon must keep the finest points as long", in_carbons_words(needed)),
             "`slurm-graphite carbon-rules` prints such rules; whisper files that exist already keep their archives until \
              whisper-auto-resize.",
         )
@@ -69,7 +69,7 @@ pub(super) fn lines(
 
 /// What a line about one of Carbon's files begins with, and its text.
 fn read(name: &str, path: &Path) -> (String, std::io::Result<String>) {
-    (format!("{name} ({})", path.display()), std::fs::read_to_string(path))
+    (format!("{name} ({})", path.display()), read_text(path))
 }
 
 /// A note if the file has a block of `carbon-rules` that is not the one that this configuration needs.
@@ -134,9 +134,10 @@ fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Result<Ve
     let block = carbon_rules::schemas(config);
     let mut lines: Vec<CheckLine> = misfits.iter().map(|(text, advice)| wrong(text, advice)).collect();
     if lines.is_empty() {
-        let fitting = fitting
-            .iter()
-            .map(|(every, rules)| format!("{} fits an interval of {every} s", rules.join(" and ")));
+        let fitting = fitting.iter().map(|(every, rules)| {
+            let fit = if rules.len() == 1 { "fits" } else { "fit" };
+            format!("{} {fit} an interval of {every} s", rules.join(" and "))
+        });
         let fitting = fitting.collect::<Vec<_>>().join(", ");
         // Rules that fit are the site's to choose.
         let edited = match block.is_outdated_in(text.as_bytes()) {
@@ -203,7 +204,7 @@ fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(Strin
         let what = format!("it keeps one point every {step} s, so an interval of {interval} s leaves holes");
         Some((what, format!("{above} Or set interval to {step} s.")))
     } else if kept < needed {
-        let (kept, needed) = (span(kept), span(needed));
+        let (kept, needed) = (in_carbons_words(kept), in_carbons_words(needed));
         Some((
             format!("it keeps its finest points for {kept}, less than queue.{key} ({needed})"),
             format!(
@@ -213,10 +214,6 @@ fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(Strin
     } else {
         None
     }
-}
-
-fn span(seconds: u64) -> String {
-    humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
 
 /// The same of storage-aggregation.conf.
@@ -294,6 +291,8 @@ fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

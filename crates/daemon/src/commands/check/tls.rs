@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use carbon::{Certificate, Destination, TlsConnection};
 
+use reader_process::open_regular_file;
+
 use super::{CheckLine, rights, title};
 use crate::clock;
 use crate::config::Config;
@@ -38,7 +40,9 @@ pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
             ));
         }
         let key = || {
-            tls.check_identity().err().map(|error| {
+            let wrong = open_regular_file(key_path).err();
+            let wrong = wrong.map(|error| format!("{}: {error}", key_path.display()));
+            wrong.or_else(|| tls.check_identity().err()).map(|error| {
                 CheckLine::wrong(
                     format!("{}: key_file: {error}", title(to)),
                     "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
@@ -56,7 +60,11 @@ pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
 /// The lines about a file's certificates; the error is the line of a file that cannot be read.
 fn file(key: &str, path: &Path, to: &Destination, is_needed: bool) -> Result<Vec<CheckLine>, CheckLine> {
     let name = format!("{}: {key} {}", title(to), path.display());
-    match carbon::certificates(path) {
+    let found = match open_regular_file(path) {
+        Ok(_) => carbon::certificates(path),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    };
+    match found {
         Ok(found) if !is_needed && found.len() > MOST_NAMED => {
             Ok(vec![CheckLine::good(format!("{name}: {} certificates", found.len()))])
         }
