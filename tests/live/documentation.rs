@@ -125,6 +125,9 @@ fn every_configuration_is_one_carbons_files_are_written_by_carbons_user_and_no_l
         match language.as_str() {
             "sh" => {}
             "toml" => {
+                // `check` reads a token file.
+                let token = folder.write("token", "opaque").unwrap();
+                let text = text.replace("/etc/slurm-graphite/token", &token);
                 let file = folder.write("documented.toml", &text).unwrap();
                 // Some configurations do not mention Carbon.
                 printed(&folder, &["check", "--config", &file, "--carbon", "127.0.0.1:2004"]).expect(&place);
