@@ -1,5 +1,5 @@
-//! Tells the program which commit it was built from: `SLURM_GRAPHITE_COMMIT` if it is set, as in a build from a
-//! tarball, or git's. Without either, the program knows only its version.
+//! Tells the program which commit it was built from: `SLURM_GRAPHITE_COMMIT` if it is set, as in a
+//! build from a tarball, or git's. Without either, the program knows only its version.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,14 @@ fn main() {
     println!("cargo::rerun-if-env-changed=SLURM_GRAPHITE_COMMIT");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let told = env::var("SLURM_GRAPHITE_COMMIT").ok().filter(|commit| !commit.is_empty());
-    let long = told.or_else(of_git).map_or(version.clone(), |commit| format!("{version}, commit {commit}"));
+    let long = told
+        .or_else(of_git)
+        .map_or(version.clone(), |commit| format!("{version}, commit {commit}"));
     println!("cargo::rustc-env=SLURM_GRAPHITE_VERSION={long}");
 }
 
-/// The commit of the repository that this file is in, and not of one that a source tree was unpacked into.
+/// The commit of the repository that this file is in, and not of one that a source tree was
+/// unpacked into.
 #[expect(clippy::disallowed_methods, reason = "a program of its own")]
 fn of_git() -> Option<String> {
     let top = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?).join("../..");

@@ -1,7 +1,8 @@
 //! slurm-graphite.toml(5): the shipped file, each key before its comment.
 //!
-//! A comment belongs to the key or table head that follows it. After an empty line it is a paragraph of its own.
-//! What precedes the first empty line is about the file. `#key = …`, without a space, is a key without a default.
+//! A comment belongs to the key or table head that follows it. After an empty line it is a
+//! paragraph of its own. What precedes the first empty line is about the file. `#key = …`, without
+//! a space, is a key without a default.
 
 use crate::page::ManualPage;
 
@@ -40,7 +41,8 @@ mod tests {
     #[test]
     fn no_line_of_the_shipped_file_is_left_out() {
         let plain = |text: &str| text.replace("\\fB", "").replace("\\fR", "").replace('`', "");
-        let page = plain(&page(crate::SHIPPED)).replace("\\-", "-").replace("\\&", "").replace('\n', " ");
+        let page =
+            plain(&page(crate::SHIPPED)).replace("\\-", "-").replace("\\&", "").replace('\n', " ");
         let mut lines = 0;
         for line in crate::SHIPPED.lines().filter(|line| !line.is_empty()) {
             let line = plain(line.trim_start_matches("# "));
@@ -52,16 +54,23 @@ mod tests {
 
     #[test]
     fn a_comment_before_an_empty_line_stays_with_what_comes_next() {
-        let page = page("# File.\n\n# A.\na = \"1\"\n\n# Of all.\n\n# Of t.\n[t]\n# B.\nb = true\n");
+        let page =
+            page("# File.\n\n# A.\na = \"1\"\n\n# Of all.\n\n# Of t.\n[t]\n# B.\nb = true\n");
         let (before, t) = page.split_once(".SH \"[t]\"\n").unwrap();
-        assert!(before.contains("File.\n.SH \"TOP\\-LEVEL KEYS\"") && before.ends_with("\nA.\n"), "{before}");
+        assert!(
+            before.contains("File.\n.SH \"TOP\\-LEVEL KEYS\"") && before.ends_with("\nA.\n"),
+            "{before}"
+        );
         assert!(t.starts_with("Of all.\n.PP\nOf t.\n.TP\n\\fBb = true\\fR\nB.\n"), "{t}");
     }
 
     #[test]
     fn a_comment_that_looks_like_a_key_is_a_comment() {
         let page = page("# File.\n\n# key = \"x\"\n#key = \"x\"\n#[collectors.rpc]\n[[carbon]]\n");
-        assert!(page.contains("\\fB#key = \"x\"\\fR\nkey = \"x\"\n.SH \"#[collectors.rpc]\"\n"), "{page}");
+        assert!(
+            page.contains("\\fB#key = \"x\"\\fR\nkey = \"x\"\n.SH \"#[collectors.rpc]\"\n"),
+            "{page}"
+        );
         assert!(page.contains(".SH \"[[carbon]]\"\n"), "{page}");
     }
 }

@@ -1,7 +1,8 @@
-//! `manual-pages FOLDER` writes the manual pages and the shells' completions, for packages and `make install`.
+//! `manual-pages FOLDER` writes the manual pages and the shells' completions, for packages and
+//! `make install`.
 //!
-//! Nothing is written twice: commands and options come from the daemon's own description of its command line, and the keys
-//! of the configuration from the comments in the shipped file.
+//! Nothing is written twice: commands and options come from the daemon's own description of its
+//! command line, and the keys of the configuration from the comments in the shipped file.
 
 #[path = "../../crates/daemon/src/cli.rs"]
 #[expect(dead_code, reason = "only what it says of itself is used")]
@@ -21,7 +22,8 @@ use clap_mangen::Man;
 use crate::cli::{Cli, Options};
 use crate::page::ManualPage;
 
-/// What cli.rs takes from the daemon: its flags, and parsers of values, of which there are none here.
+/// What cli.rs takes from the daemon: its flags, and parsers of values, of which there are none
+/// here.
 mod config {
     pub(crate) use crate::flags::{Flags, OnceFlags, PathFlags, StatsFlags};
 
@@ -55,7 +57,8 @@ fn main() -> Result<()> {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut command(), NAME, &mut script);
         // A program with a hyphen in its name gets two names in bash's script: clap-rs/clap#6421.
-        let script = String::from_utf8_lossy(&script).replace("slurm__subcmd__graphite", "slurm__graphite");
+        let script =
+            String::from_utf8_lossy(&script).replace("slurm__subcmd__graphite", "slurm__graphite");
         write(&shell.file_name(NAME), script)?;
     }
     Ok(())
@@ -69,7 +72,8 @@ fn command() -> Command {
 fn program() -> Result<String> {
     let command = command();
     let shared = <Options>::augment_args(Command::new(NAME));
-    let is_shared = |arg: &clap::Arg| shared.get_arguments().any(|other| other.get_id() == arg.get_id());
+    let is_shared =
+        |arg: &clap::Arg| shared.get_arguments().any(|other| other.get_id() == arg.get_id());
 
     let mut page = ManualPage::new(NAME, 1, &about(&command));
     page.section("SYNOPSIS");
@@ -111,7 +115,11 @@ fn options(command: Command) -> Result<String> {
     let man = Man::new(command.disable_help_flag(true));
     man.render_options_section(&mut bytes).context("writing to memory")?;
     let text = String::from_utf8_lossy(&bytes);
-    Ok(text.lines().skip_while(|line| !line.starts_with(".TP")).map(|line| format!("{line}\n")).collect())
+    Ok(text
+        .lines()
+        .skip_while(|line| !line.starts_with(".TP"))
+        .map(|line| format!("{line}\n"))
+        .collect())
 }
 
 fn about(command: &Command) -> String {
@@ -128,12 +136,16 @@ mod tests {
         let page = program().unwrap();
         let mut options = std::collections::BTreeSet::new();
         for command in Cli::command().get_subcommands() {
-            let heading = format!(".SS \"slurm\\-graphite {}\"\n", command.get_name().replace('-', "\\-"));
+            let heading =
+                format!(".SS \"slurm\\-graphite {}\"\n", command.get_name().replace('-', "\\-"));
             assert_eq!(page.matches(&heading).count(), 1, "{heading}{page}");
-            options.extend(command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)));
+            options.extend(
+                command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)),
+            );
         }
         for shared in <Options>::augment_args(Command::new(NAME)).get_arguments() {
-            let long = format!("\n\\fB\\-\\-{}\\fR", shared.get_long().unwrap().replace('-', "\\-"));
+            let long =
+                format!("\n\\fB\\-\\-{}\\fR", shared.get_long().unwrap().replace('-', "\\-"));
             assert_eq!(page.matches(&long).count(), 1, "{long}");
         }
         for long in options {

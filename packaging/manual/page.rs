@@ -25,7 +25,8 @@ impl ManualPage {
         self.control("SS", &[heading]);
     }
 
-    /// Paragraphs, with empty lines between them; with one before the first too it is a further one.
+    /// Paragraphs, with empty lines between them; with one before the first too it is a further
+    /// one.
     pub(crate) fn text(&mut self, text: &str) {
         for (index, paragraph) in text.split("\n\n").enumerate() {
             // In one line: what stands in backticks may have been wrapped.
@@ -107,6 +108,9 @@ mod tests {
         let mut page = ManualPage::new("x", 1, "y");
         page.text(".SH is no heading\n'nor this");
         let page = page.finish();
-        assert!(!page.lines().any(|line| line.starts_with(".SH is") || line.starts_with('\'')), "{page}");
+        assert!(
+            !page.lines().any(|line| line.starts_with(".SH is") || line.starts_with('\'')),
+            "{page}"
+        );
     }
 }

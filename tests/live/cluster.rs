@@ -1,5 +1,5 @@
-//! The reader's counts of jobs, nodes, partitions, licences, reservations and controllers, and the daemon's figures,
-//! equal what squeue, sinfo and scontrol show at the same moment.
+//! The reader's counts of jobs, nodes, partitions, licences, reservations and controllers, and the
+//! daemon's figures, equal what squeue, sinfo and scontrol show at the same moment.
 
 mod associations;
 mod cast;
@@ -25,7 +25,12 @@ use self::cast::Cast;
 pub(crate) use self::oracle::value;
 
 /// The answers to these request lines from a reader that `program` starts.
-fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -> Result<Vec<Answer>> {
+fn answers(
+    folder: &Folder,
+    mut program: Command,
+    conf: &Path,
+    requests: &str,
+) -> Result<Vec<Answer>> {
     let file = folder.write("requests", requests)?;
     let output = program.arg("--conf").arg(conf).stdin(Stdio::from(File::open(file)?)).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -34,7 +39,12 @@ fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -
 }
 
 /// The reader's only answer about this cluster, if it runs as this user.
-pub(crate) fn reading(folder: &Folder, slurm: &Slurm, user: Option<u32>, request: &str) -> Result<Reading> {
+pub(crate) fn reading(
+    folder: &Folder,
+    slurm: &Slurm,
+    user: Option<u32>,
+    request: &str,
+) -> Result<Reading> {
     match answers(folder, slurm.reader(user)?, slurm.conf(), request)?.as_slice() {
         [Answer::Reading(reading)] => Ok((**reading).clone()),
         other => bail!("{other:?}"),

@@ -1,5 +1,5 @@
-//! The files in config/grafana are generated, valid, and show what slurm-graphite sends: every target is tested with
-//! real data.
+//! The files in config/grafana are generated, valid, and show what slurm-graphite sends: every
+//! target is tested with real data.
 
 mod alerts;
 mod days;
@@ -54,7 +54,8 @@ fn the_repository_has_what_is_made() {
     files.push(RULES.to_owned());
     assert_eq!(files.len(), 9);
     for file in files {
-        let (here, there) = (fs::read(shipped().join(&file)).unwrap(), fs::read(made.join(&file)).unwrap());
+        let (here, there) =
+            (fs::read(shipped().join(&file)).unwrap(), fs::read(made.join(&file)).unwrap());
         assert!(here == there, "{file} is not what is made: run `make dashboards`");
     }
 }
@@ -75,8 +76,15 @@ fn the_provider_is_one_that_grafana_reads() {
     let provider = alerts::json(&folder, &text).unwrap();
     assert_eq!(provider["apiVersion"], 1);
     let provider = provider["providers"][0].as_object().unwrap();
-    let known =
-        ["allowUiUpdates", "disableDeletion", "folder", "name", "options", "type", "updateIntervalSeconds"];
+    let known = [
+        "allowUiUpdates",
+        "disableDeletion",
+        "folder",
+        "name",
+        "options",
+        "type",
+        "updateIntervalSeconds",
+    ];
     assert_eq!(Vec::from_iter(provider.keys()), known);
     assert_eq!(provider["options"], json!({ "path": "/usr/share/slurm-graphite/grafana" }));
     let text = fs::read_to_string(shipped().join("provisioning/datasources.yaml")).unwrap();
@@ -84,7 +92,11 @@ fn the_provider_is_one_that_grafana_reads() {
     assert_eq!(sources["apiVersion"], 1);
     let source = sources["datasources"][0].as_object().unwrap();
     assert_eq!(Vec::from_iter(source.keys()), ["access", "jsonData", "name", "type", "uid", "url"]);
-    assert_eq!([&source["type"], &source["uid"]], ["graphite", "graphite"], "the alert rules name it");
+    assert_eq!(
+        [&source["type"], &source["uid"]],
+        ["graphite", "graphite"],
+        "the alert rules name it"
+    );
 }
 
 /// A check that finds nothing is worse than none: it must find each of these mistakes.
@@ -97,7 +109,11 @@ fn one_wrong_letter_is_seen() {
     let needs = format!("/panels/{closed}/panels/0/options/content");
     let mutations: [(String, Value, &str); 19] = [
         (needs, json!("Controllers."), "does not say what it needs"),
-        ("/panels/0/options/reduceOptions/calcs/0".to_owned(), json!("lastNotNull"), "an old value"),
+        (
+            "/panels/0/options/reduceOptions/calcs/0".to_owned(),
+            json!("lastNotNull"),
+            "an old value",
+        ),
         (
             "/panels/0/targets/0/target".to_owned(),
             json!("alias($prefix.x, 'y')"),
@@ -106,11 +122,19 @@ fn one_wrong_letter_is_seen() {
         ("/panels/0/fieldConfig/defaults/mappings".to_owned(), json!([]), "does not tell no data"),
         (at("fieldConfig/defaults/custom/spanNulls"), json!(300_000), "a line through outages"),
         (at("fieldConfig/defaults/custom/thresholdsStyle"), json!({ "mode": "off" }), "not drawn"),
-        (at("fieldConfig/defaults/links"), json!([{ "url": "/d/slurm-graphite-rpc" }]), "forgets something"),
+        (
+            at("fieldConfig/defaults/links"),
+            json!([{ "url": "/d/slurm-graphite-rpc" }]),
+            "forgets something",
+        ),
         (at("fieldConfig/defaults/unit"), json!("µsec"), "no unit \"µsec\""),
         (at("fieldConfig/defaults/custom"), json!({ "lineWith": 1 }), "no key \"lineWith\""),
         (at("fieldConfig/defaults/thresholds/steps"), json!([]), "thresholds"),
-        (at("fieldConfig/overrides/0/matcher/options"), json!("last cycel"), "no curve \"last cycel\""),
+        (
+            at("fieldConfig/overrides/0/matcher/options"),
+            json!("last cycel"),
+            "no curve \"last cycel\"",
+        ),
         (at("options"), json!({ "legends": {} }), "no key \"legends\""),
         (at("type"), json!("graph"), "no built-in panel \"graph\""),
         (at("id"), json!(1), "the id 1"),
@@ -124,7 +148,10 @@ fn one_wrong_letter_is_seen() {
         let mut bad = good.clone();
         set(&mut bad.json, &pointer, value);
         let seen = problems(&bad).join("\n");
-        assert!(seen.contains(expected), "{pointer}: {expected:?} is not in what was seen:\n{seen}");
+        assert!(
+            seen.contains(expected),
+            "{pointer}: {expected:?} is not in what was seen:\n{seen}"
+        );
     }
 }
 
@@ -195,13 +222,20 @@ fn every_path_is_one_that_is_sent() {
             let paths = paths(&target);
             assert!(!paths.is_empty() || is_carbons(&target), "{target} names no path");
             for path in paths {
-                assert!(documented.has(&path), "{}: {path} is not in docs/metrics.md", dashboard.name);
+                assert!(
+                    documented.has(&path),
+                    "{}: {path} is not in docs/metrics.md",
+                    dashboard.name
+                );
                 seen += 1;
             }
         }
     }
     assert!(seen > 120, "only {seen} paths");
-    assert!(!documented.has("slurm_health.gauge-upp") && !documented.has("slurm_graphite.gauge-durable"));
+    assert!(
+        !documented.has("slurm_health.gauge-upp")
+            && !documented.has("slurm_graphite.gauge-durable")
+    );
 }
 
 #[test]

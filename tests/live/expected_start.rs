@@ -29,7 +29,9 @@ fn rows(slurm: &Slurm) -> Result<Vec<Row>> {
     text.lines()
         .map(|line| {
             let cells: Vec<&str> = line.split_whitespace().collect();
-            let [id, partitions, start, eligible, priority] = cells[..] else { anyhow::bail!("{line}") };
+            let [id, partitions, start, eligible, priority] = cells[..] else {
+                anyhow::bail!("{line}")
+            };
             Ok(Row {
                 tasks: tasks(id).context("the tasks of an array")?,
                 partitions: partitions.split(',').map(str::to_owned).collect(),
@@ -41,7 +43,8 @@ fn rows(slurm: &Slurm) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// What these rows say at `now`. Up to 22.05 an array's start is that of a later task than the next.
+/// What these rows say at `now`. Up to 22.05 an array's start is that of a later task than the
+/// next.
 fn expected<'a>(rows: impl Iterator<Item = &'a Row>, now: i64, release: &str) -> Expected {
     let mut expected = Expected::default();
     let mut starts = Vec::new();
@@ -58,10 +61,16 @@ fn expected<'a>(rows: impl Iterator<Item = &'a Row>, now: i64, release: &str) ->
         *class = Expecting { records: class.records + 1, jobs: class.jobs + row.tasks };
     }
     starts.sort_unstable();
-    let rank = |percent: usize| starts.get((starts.len() * percent).div_ceil(100).saturating_sub(1)).copied();
+    let rank = |percent: usize| {
+        starts.get((starts.len() * percent).div_ceil(100).saturating_sub(1)).copied()
+    };
     let [p50, p90, p99, max] = [50, 90, 99, 100].map(rank);
-    expected.starts =
-        p50.zip(p90).zip(p99).zip(max).map(|(((p50, p90), p99), max)| Starts { p50, p90, p99, max });
+    expected.starts = p50.zip(p90).zip(p99).zip(max).map(|(((p50, p90), p99), max)| Starts {
+        p50,
+        p90,
+        p99,
+        max,
+    });
     expected
 }
 
@@ -87,8 +96,8 @@ fn busy(folder: &Folder, more: &str) -> Result<Slurm> {
     Ok(slurm)
 }
 
-/// 200 records: single jobs, arrays, jobs that wait in two partitions, held ones, ones that may not begin for hours, and
-/// ones that wait for another job.
+/// 200 records: single jobs, arrays, jobs that wait in two partitions, held ones, ones that may not
+/// begin for hours, and ones that wait for another job.
 fn fill(slurm: &Slurm) -> Result<()> {
     let first = slurm.submit(&["-H", "--time=1", "--wrap", "true"])?;
     for number in 1..PENDING {
@@ -109,38 +118,51 @@ fn fill(slurm: &Slurm) -> Result<()> {
     Ok(())
 }
 
-/// squeue's columns have what slurmctld sends: a user's `--begin` as a start too, and a plan that has passed as now.
+/// squeue's columns have what slurmctld sends: a user's `--begin` as a start too, and a plan that
+/// has passed as now.
 #[test]
-fn expected_starts_are_squeues_also_of_jobs_called_unchanged_and_a_begin_that_a_user_chose_is_no_plan() {
+fn expected_starts_are_squeues_also_of_jobs_called_unchanged_and_a_begin_that_a_user_chose_is_no_plan()
+ {
     let folder = Folder::new().unwrap();
-    let slurm = busy(&folder, "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n").unwrap();
+    let slurm =
+        busy(&folder, "PartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n").unwrap();
     let mut reader = Reader::of(&slurm).unwrap();
     a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(&slurm, &mut reader);
     fill(&slurm).unwrap();
-    let (rows, jobs) = wait::until_some("a reading between two equal lists of squeue", wait::LIMIT, || {
-        let (before, jobs, after) =
-            (rows(&slurm).unwrap(), jobs(&mut reader).unwrap(), rows(&slurm).unwrap());
-        (before == after && jobs.expected.planned.records > 100).then_some((before, jobs))
-    })
-    .unwrap();
+    let (rows, jobs) =
+        wait::until_some("a reading between two equal lists of squeue", wait::LIMIT, || {
+            let (before, jobs, after) =
+                (rows(&slurm).unwrap(), jobs(&mut reader).unwrap(), rows(&slurm).unwrap());
+            (before == after && jobs.expected.planned.records > 100).then_some((before, jobs))
+        })
+        .unwrap();
     assert_eq!(rows.len(), FIRST + PENDING);
-    let begins = rows.iter().filter(|row| !row.held && row.start.is_some() && row.start == row.eligible);
+    let begins =
+        rows.iter().filter(|row| !row.held && row.start.is_some() && row.start == row.eligible);
     assert_eq!(begins.count(), 20, "slurmctld sends the begin of each as its start");
     let (now, release) = (jobs.last_update, slurm.release().unwrap());
     let total = expected(rows.iter(), now, &release);
     assert_eq!(jobs.expected, total);
-    assert!(total.unplanned.records >= 60 && total.planned.jobs > total.planned.records, "{total:?}");
+    assert!(
+        total.unplanned.records >= 60 && total.planned.jobs > total.planned.records,
+        "{total:?}"
+    );
     let mut partitions: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in &rows {
         row.partitions.iter().for_each(|name| partitions.entry(name).or_default().push(row));
     }
     assert_eq!(partitions.len(), 2);
     for (name, rows) in partitions {
-        assert_eq!(jobs.partitions[name].expected, expected(rows.into_iter(), now, &release), "{name}");
+        assert_eq!(
+            jobs.partitions[name].expected,
+            expected(rows.into_iter(), now, &release),
+            "{name}"
+        );
     }
 }
 
-/// For slurmctld, a plan is no change of a job: without any other change the first plan was never seen.
+/// For slurmctld, a plan is no change of a job: without any other change the first plan was never
+/// seen.
 fn a_plan_is_seen_although_slurmctld_calls_the_jobs_unchanged(slurm: &Slurm, reader: &mut Reader) {
     for _ in 0..FIRST {
         slurm.submit(&["--time=1", "--wrap", "true"]).unwrap();

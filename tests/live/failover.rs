@@ -1,6 +1,9 @@
-//! The backup controller takes over, and the primary comes back: readings continue, no figure mixes the two, and the
-//! controller that answers is the one that `scontrol ping` shows.
-#![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
+//! The backup controller takes over, and the primary comes back: readings continue, no figure mixes
+//! the two, and the controller that answers is the one that `scontrol ping` shows.
+#![expect(
+    clippy::print_stdout,
+    reason = "the harness captures it, and a test that cannot go on fails"
+)]
 
 use sandbox::daemon::surveys;
 use sandbox::pair::{Pair, SLURMCTLD_TIMEOUT};
@@ -12,7 +15,9 @@ const ABSURD: f64 = 1e8;
 /// Two controllers with munged; none of them runs. `None` if separate host names are not allowed.
 pub(crate) fn pair(folder: &Folder) -> Option<Pair> {
     let Some(mut pair) = Pair::new(folder).unwrap() else {
-        println!("SKIPPED: two controllers on one host need a host name each: root, or user namespaces");
+        println!(
+            "SKIPPED: two controllers on one host need a host name each: root, or user namespaces"
+        );
         return None;
     };
     pair.slurm.munged.start().unwrap();
@@ -43,7 +48,8 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
 
     let before = pair.primary.lines().len();
     pair.primary.start().unwrap();
-    // A backup of 24.05.8, the last of its branch, never gives control back, however often the primary asks, and goes on.
+    // A backup of 24.05.8, the last of its branch, never gives control back, however often the
+    // primary asks, and goes on.
     let stays = pair.slurm.release().unwrap().starts_with("24.05");
     // How long it takes is slurmctld's own: in 24.11 half a minute.
     let line = if stays {
@@ -96,7 +102,8 @@ fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
     let published = ["primary", "backup1"].map(|name| {
         let limit = wait::LIMIT;
         let (at, up) = daemon.until(name, limit, |recorded| next(recorded, name, "up")).unwrap();
-        let time = next(daemon.recorded().unwrap(), name, "answer_time").filter(|(time, _)| *time == at);
+        let time =
+            next(daemon.recorded().unwrap(), name, "answer_time").filter(|(time, _)| *time == at);
         assert_eq!(time.is_some(), up > 0.5, "{name} at {at}");
         up > 0.5
     });
@@ -104,11 +111,13 @@ fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
     up
 }
 
-/// No figure is negative or absurd, or comes from a controller that has not started scheduling; so many controllers were read.
+/// No figure is negative or absurd, or comes from a controller that has not started scheduling; so
+/// many controllers were read.
 fn check_values(recorded: &Recorded, controllers: usize) {
     for (path, values) in recorded.slurm() {
         let leaf = path.rsplit("gauge-").next().unwrap();
-        let is_time = ["req_time", "req_time_start", "job_states_ts", "bf_last_cycle_when"].contains(&leaf);
+        let is_time =
+            ["req_time", "req_time_start", "job_states_ts", "bf_last_cycle_when"].contains(&leaf);
         let sane = |value: f64| if is_time { value > 1e9 } else { (0.0..ABSURD).contains(&value) };
         let wrong: Vec<_> = values.iter().filter(|(_, value)| !sane(**value)).collect();
         assert!(wrong.is_empty(), "{path}: {wrong:?}");

@@ -1,7 +1,8 @@
-//! Readers that crash, hang, print garbage or never start: another is started after a backoff, and the ticks continue.
-//! No reader outlives its daemon.
+//! Readers that crash, hang, print garbage or never start: another is started after a backoff, and
+//! the ticks continue. No reader outlives its daemon.
 //!
-//! Most readers are imitated, which needs no Slurm. [`Daemon::check_ticks`] checks what must be true in every test.
+//! Most readers are imitated, which needs no Slurm. [`Daemon::check_ticks`] checks what must be
+//! true in every test.
 
 use std::fs;
 use std::time::Duration;
@@ -28,7 +29,9 @@ fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks()
         misbehaves(bad, words, &[ENDED])
     }
     side_by_side(&[
-        ("garbage", || lost("ask; echo 'munge: error: no socket'; serve", "unexpected output of the reader")),
+        ("garbage", || {
+            lost("ask; echo 'munge: error: no socket'; serve", "unexpected output of the reader")
+        }),
         ("half a line and then nothing", || {
             lost("ask; printf '{\"reading\":{'; sleep 60", "gave no response within 2 s")
         }),
@@ -43,17 +46,22 @@ fn a_reader_that_misbehaves_once_is_replaced_once_and_costs_at_most_four_ticks()
         ("a second hello", || lost("ask; hello; serve", "a second hello")),
         ("a crash over a request", || lost("ask; kill -SEGV $$", "signal: 11")),
         // The next request would take it for its answer.
-        ("a line that nobody asked for", || replaced("id=3; answer; serve", "a line without a request")),
+        ("a line that nobody asked for", || {
+            replaced("id=3; answer; serve", "a line without a request")
+        }),
         ("an end between two ticks", || replaced("exit 0", "the reader ended")),
         // Just before the next tick, whose request finds the pipes closed.
-        ("a life without pipes", || lost("sleep 0.5; exec <&- >&- 2>&-; sleep 60", "its pipes are closed")),
+        ("a life without pipes", || {
+            lost("sleep 0.5; exec <&- >&- 2>&-; sleep 60", "its pipes are closed")
+        }),
     ]);
 }
 
 /// This keeps a core busy, and its 64 MiB must be read before the deadline.
 #[test]
 fn a_line_without_end() {
-    misbehaves("ask; head -c 70000000 /dev/zero; sleep 60", "a line without end", &[DOWN, UP]).unwrap();
+    misbehaves("ask; head -c 70000000 /dev/zero; sleep 60", "a line without end", &[DOWN, UP])
+        .unwrap();
 }
 
 /// Its answer is good, but its tick is over: it is discarded, and the reader is not replaced.
@@ -67,7 +75,11 @@ fn an_answer_after_the_next_tick() {
     assert!(!daemon.news(0.0).unwrap().iter().any(|news| news == DOWN));
     let recorded = well_ended(&folder, daemon);
     let missed = recorded.own("slurmctld_up").into_values().filter(|&up| up < 0.5).count();
-    assert_eq!((missed, recorded.last("ticks_skipped")), (2, 1.0), "the slow tick, and the one it ran into");
+    assert_eq!(
+        (missed, recorded.last("ticks_skipped")),
+        (2, 1.0),
+        "the slow tick, and the one it ran into"
+    );
     // The imitated reader puts the number of its answers there: the third was the late one.
     let answers: Vec<f64> = recorded.statistics("jobs_submitted").into_values().take(4).collect();
     assert_eq!(answers, [1.0, 2.0, 4.0, 5.0]);
@@ -85,9 +97,14 @@ fn a_reader_that_cannot_be_used_says_why_once_and_is_not_started_at_full_speed()
         }),
         ("another version of the line format", || {
             let hello = r#"{"hello":{"protocol":0,"release":"22.05"}}"#;
-            never_starts(&format!("echo '{hello}'; serve"), &format!("it uses line format 0, not {PROTOCOL}"))
+            never_starts(
+                &format!("echo '{hello}'; serve"),
+                &format!("it uses line format 0, not {PROTOCOL}"),
+            )
         }),
-        ("an answer before hello", || never_starts("id=1; answer; serve", "a response before its hello")),
+        ("an answer before hello", || {
+            never_starts("id=1; answer; serve", "a response before its hello")
+        }),
         ("a reader for another libslurm", || {
             let loader = "libslurm.so.38: cannot open shared object file";
             never_starts(&format!("echo 'error: {loader}' >&2; exit 127"), loader)
@@ -122,14 +139,17 @@ fn a_prefix_that_cannot_be_filled_is_said_once_and_when_it_can_be() {
     let mut process = spawn_daemon(&folder, "daemon", &toml).unwrap();
     log::said(&process, 0.0, "the cluster's name is known", SOON).unwrap();
     let entries = log::entries(&process).into_iter();
-    let said: Vec<_> = entries.filter(|entry| entry.message.contains("the cluster's name")).collect();
+    let said: Vec<_> =
+        entries.filter(|entry| entry.message.contains("the cluster's name")).collect();
     assert_eq!(
         said.iter().map(|entry| entry.level.as_str()).collect::<Vec<_>>(),
         ["WARN", "INFO"],
         "{said:#?}"
     );
-    wait::until("points", SOON, || String::from_utf8_lossy(&sink.bytes()).contains("hpc.imitation."))
-        .unwrap();
+    wait::until("points", SOON, || {
+        String::from_utf8_lossy(&sink.bytes()).contains("hpc.imitation.")
+    })
+    .unwrap();
     process.stop().unwrap();
 }
 
@@ -169,8 +189,8 @@ fn no_reader_outlives_a_daemon_that_is_killed() {
     assert!(!proc::alive(reader));
 }
 
-/// A reader that gives two good answers and then does `bad`, at its first start only. The log must contain `words`, and
-/// the lines that a person sees must be exactly `news`.
+/// A reader that gives two good answers and then does `bad`, at its first start only. The log must
+/// contain `words`, and the lines that a person sees must be exactly `news`.
 fn misbehaves(bad: &str, words: &str, news: &[&str]) -> Result<String> {
     let (folder, reader, mut daemon) = with_a_reader(bad);
     let lost = daemon.said(0.0, words, SOON).unwrap();
@@ -184,7 +204,8 @@ fn misbehaves(bad: &str, words: &str, news: &[&str]) -> Result<String> {
     Ok(format!("{missed} ticks without a reading"))
 }
 
-/// A reader that does `bad` at every start until its file exists. The log must contain `words` once.
+/// A reader that does `bad` at every start until its file exists. The log must contain `words`
+/// once.
 fn never_starts(bad: &str, words: &str) -> Result<String> {
     let folder = Folder::new().unwrap();
     let body = format!("if [ -e good ]; then hello; serve; fi\n{bad}");
@@ -193,12 +214,14 @@ fn never_starts(bad: &str, words: &str) -> Result<String> {
     let lost = daemon.said(0.0, words, SOON).unwrap();
     daemon.ticks(3).unwrap();
     let starts = reader.starts().len();
-    // The delays are below 0.5, 1, 2, 4, 8, 16, 30 … s: nine starts within 4 s have a probability of one in a million.
+    // The delays are below 0.5, 1, 2, 4, 8, 16, 30 … s: nine starts within 4 s have a probability
+    // of one in a million.
     assert!((2..10).contains(&starts), "{starts} starts in 4 s");
     fs::write(folder.path().join("good"), "").unwrap();
     let doublings = i32::try_from(reader.starts().len()).unwrap() - 1;
     daemon.recovery(now(), (BACKOFF * 2.0_f64.powi(doublings)).min(30.0)).unwrap();
-    let news: Vec<String> = daemon.news(lost.at).unwrap().into_iter().filter(|n| n != "connected").collect();
+    let news: Vec<String> =
+        daemon.news(lost.at).unwrap().into_iter().filter(|n| n != "connected").collect();
     assert_eq!(news, [DOWN, "reader started for Slurm 22.05", UP]);
     well_ended(&folder, daemon);
     Ok(format!("{starts} starts in 4 s"))

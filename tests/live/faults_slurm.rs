@@ -1,7 +1,8 @@
-//! slurmctld and munged killed, frozen, late and moved: the ticks continue, and the readings come back at once.
+//! slurmctld and munged killed, frozen, late and moved: the ticks continue, and the readings come
+//! back at once.
 //!
-//! [`Daemon::check_ticks`] checks what must be true in every test: no second without points, no tick with another
-//! tick's statistics, no call made twice.
+//! [`Daemon::check_ticks`] checks what must be true in every test: no second without points, no
+//! tick with another tick's statistics, no call made twice.
 
 use std::fs;
 use std::path::Path;
@@ -28,14 +29,22 @@ fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
     daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(killed).unwrap(), [DOWN, UP]);
     let down = daemon.said(killed, DOWN, SOON).unwrap();
-    assert!(down.line.contains("\"hint\":") && down.line.contains("scontrol ping"), "{}", down.line);
+    assert!(
+        down.line.contains("\"hint\":") && down.line.contains("scontrol ping"),
+        "{}",
+        down.line
+    );
     let up = daemon.said(killed, UP, SOON).unwrap();
     let cost = up.message.strip_prefix("slurmctld answers again after ").unwrap_or_default();
     let (seconds, ticks) = cost.split_once(" s; ").unwrap_or_else(|| panic!("{}", up.message));
     let ticks = ticks.split(' ').next().unwrap_or_default();
     let [seconds, ticks] = [seconds, ticks].map(|number| number.parse::<f64>().unwrap());
     assert!(seconds >= 7.0 && ticks >= 7.0 && (seconds - ticks).abs() < 4.0, "{}", up.message);
-    assert_eq!(daemon.reader().unwrap(), reader, "libslurm gives up by itself: no reason for another reader");
+    assert_eq!(
+        daemon.reader().unwrap(),
+        reader,
+        "libslurm gives up by itself: no reason for another reader"
+    );
     let recorded = ended(daemon);
     assert!(recorded.last("ticks_skipped") >= 7.0, "a call that takes 9 s");
     assert!(recorded.last("readings_failed") >= 1.0);
@@ -62,7 +71,8 @@ fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
     daemon.ticks(1).unwrap();
     assert!(daemon.news(frozen).unwrap().is_empty(), "a late answer is a response");
     assert_eq!(daemon.recorded().unwrap().last("ticks_late"), late + 1.0);
-    // check_ticks makes sure that the late answer left no points, neither at its own tick nor at another.
+    // check_ticks makes sure that the late answer left no points, neither at its own tick nor at
+    // another.
     let recorded = ended(daemon);
     let slots = recorded.own("slurmctld_up");
     let missed = slots.iter().filter(|&(&at, &up)| at as f64 > frozen && up < 0.5).count();
@@ -88,7 +98,8 @@ fn slurmctld_started_after_the_daemon_is_found() {
     ended(daemon);
 }
 
-/// If munged is gone with its socket, a call takes 2 s; if it was killed and the socket is still there, 49 s.
+/// If munged is gone with its socket, a call takes 2 s; if it was killed and the socket is still
+/// there, 49 s.
 #[test]
 fn munged_away_and_back_needs_no_other_reader() {
     let (_folder, mut slurm, mut daemon) = read("30s");
@@ -132,7 +143,11 @@ fn munged_frozen_costs_readers_and_never_a_tick() {
     daemon.recovery(now(), 4.0 * BACKOFF).unwrap();
     assert_eq!(daemon.news(frozen).unwrap(), [DOWN, UP], "not every reader");
     let recorded = ended(daemon);
-    assert!((1.0..=3.0).contains(&recorded.last("reader_restarts")), "{}", recorded.last("reader_restarts"));
+    assert!(
+        (1.0..=3.0).contains(&recorded.last("reader_restarts")),
+        "{}",
+        recorded.last("reader_restarts")
+    );
 }
 
 #[test]
@@ -164,12 +179,16 @@ fn a_slurmctld_that_moved_is_followed() {
     slurm.slurmctld.stop().unwrap();
     // A call is under way: it keeps trying the old port for a few seconds.
     daemon
-        .until("a skipped tick", SOON, |recorded| (recorded.last("ticks_skipped") > skipped).then_some(()))
+        .until("a skipped tick", SOON, |recorded| {
+            (recorded.last("ticks_skipped") > skipped).then_some(())
+        })
         .unwrap();
     with_port(&slurm, "slurm.conf", free_port().unwrap());
     slurm.slurmctld.spawn().unwrap();
-    wait::until("slurmctld at its new port", wait::LIMIT, || slurm.run("scontrol", &["ping"]).is_ok())
-        .unwrap();
+    wait::until("slurmctld at its new port", wait::LIMIT, || {
+        slurm.run("scontrol", &["ping"]).is_ok()
+    })
+    .unwrap();
     daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(moved).unwrap(), [DOWN, CHANGED, &started, UP]);
 
@@ -199,7 +218,8 @@ fn read(timeout: &str) -> (Folder, Slurm, Daemon) {
 }
 
 fn start(folder: &Folder, conf: &Path, timeout: &str) -> Daemon {
-    Daemon::start(folder, &format!("conf = \"{}\"\ntimeout = \"{timeout}\"", conf.display())).unwrap()
+    Daemon::start(folder, &format!("conf = \"{}\"\ntimeout = \"{timeout}\"", conf.display()))
+        .unwrap()
 }
 
 /// The release of a version, such as `22.05` for 22.05.8.

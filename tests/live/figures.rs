@@ -1,7 +1,7 @@
 //! whisper contains what sdiag printed, digit for digit, at every tick, with one RPC for each tick.
 
-// libtest runs modules in alphabetical order: this one waits for a minute and then keeps the cores busy for two
-// minutes, during which tests that depend on time would take longer.
+// libtest runs modules in alphabetical order: this one waits for a minute and then keeps the cores
+// busy for two minutes, during which tests that depend on time would take longer.
 pub(crate) mod after_work;
 mod clock;
 mod interval;
@@ -20,10 +20,12 @@ use sandbox::{Sandbox, Sdiag, Slurm, section, unix_seconds, wait};
 use self::observation::{Observation, observe, path};
 use super::SOON;
 
-/// sdiag prints "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
+/// sdiag prints "Cycles per minute" from its second minute on, and slurmctld counts its jobs every
+/// half minute.
 const LONG_ENOUGH: Duration = wait::LIMIT.saturating_mul(2);
 
-/// They change within a tick and change back, so two runs of sdiag may both miss what was between them.
+/// They change within a tick and change back, so two runs of sdiag may both miss what was between
+/// them.
 const MOMENTARY: &str =
     "server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size";
 
@@ -33,14 +35,15 @@ const OWN_TYPE: &str = "REQUEST_STATS_INFO";
 /// It is measured again for every caller.
 const LATENCY: &str = "gettimeofday_latency";
 
-/// Figures that these jobs may not change: there is no slurmdbd, no het job and no message that waits for an agent,
-/// slurmctld counts as failed only what slurmd could not run, and a mean of less than one is 0.
-const MAYBE_ZERO: &str = "agent_queue_size dbd_agent_queue_size bf_total_het_jobs_since_cycle_start jobs_failed \
-    main_mean_depth_cycle";
+/// Figures that these jobs may not change: there is no slurmdbd, no het job and no message that
+/// waits for an agent, slurmctld counts as failed only what slurmd could not run, and a mean of
+/// less than one is 0.
+const MAYBE_ZERO: &str = "agent_queue_size dbd_agent_queue_size \
+    bf_total_het_jobs_since_cycle_start jobs_failed main_mean_depth_cycle";
 
 /// Figures that sdiag omits if there is nothing to divide by.
-const CONDITIONAL: &str = "main_mean_cycle main_mean_depth_cycle main_cycles_per_minute bf_mean_cycle bf_depth_mean \
-    bf_depth_mean_try bf_queue_length_mean bf_table_size_mean";
+const CONDITIONAL: &str = "main_mean_cycle main_mean_depth_cycle main_cycles_per_minute \
+    bf_mean_cycle bf_depth_mean bf_depth_mean_try bf_queue_length_mean bf_table_size_mean";
 
 fn is_of(words: &str, leaf: &str) -> bool {
     words.split(' ').any(|word| word == leaf)
@@ -63,7 +66,11 @@ fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
     stats::compare(&sandbox);
     let start = Instant::now();
     while !missing(&seen).is_empty() {
-        assert!(start.elapsed() < LONG_ENOUGH, "never stood still between two sdiags: {:?}", missing(&seen));
+        assert!(
+            start.elapsed() < LONG_ENOUGH,
+            "never stood still between two sdiags: {:?}",
+            missing(&seen)
+        );
         seen.push(observe(&sandbox).unwrap());
     }
     // By now it prints that line.
@@ -126,7 +133,8 @@ pub(crate) fn work(slurm: &Slurm) {
         let has = |section, label| sdiag.get(section, label).is_some();
         has(section::MAIN, "Cycles per minute") && has(section::BACKFILL, "Mean cycle")
     };
-    wait::until("cycles of both schedulers", SOON * 4, || slurm.sdiag().is_ok_and(has_cycles)).unwrap();
+    wait::until("cycles of both schedulers", SOON * 4, || slurm.sdiag().is_ok_and(has_cycles))
+        .unwrap();
 }
 
 fn ended(slurm: &Slurm, label: &str, count: i64) -> Result<()> {
@@ -151,9 +159,12 @@ fn agreed(seen: &[Observation], leaf: &str, wanted: impl Fn(Option<i64>) -> bool
 fn compare(sandbox: &Sandbox, seen: &[Observation]) -> Result<()> {
     let last = seen.last().context("no observation")?;
     wait::until("the last tick in whisper, whole", SOON, || {
-        let stored =
-            |leaf| sandbox.carbon.series(&path(leaf)).is_ok_and(|series| series.at(last.tick).is_some());
-        FIGURES.iter().all(|figure| matches!(last.agreed(figure), None | Some(None)) || stored(figure.leaf))
+        let stored = |leaf| {
+            sandbox.carbon.series(&path(leaf)).is_ok_and(|series| series.at(last.tick).is_some())
+        };
+        FIGURES
+            .iter()
+            .all(|figure| matches!(last.agreed(figure), None | Some(None)) || stored(figure.leaf))
     })?;
     let mut compared: BTreeMap<&str, usize> = BTreeMap::new();
     for figure in &FIGURES {
@@ -163,7 +174,10 @@ fn compare(sandbox: &Sandbox, seen: &[Observation]) -> Result<()> {
             let stored = series.at(observation.tick);
             let same = stored == printed.map(exact);
             if figure.leaf == LATENCY {
-                ensure!(stored.is_some_and(|us| (1.0..100_000.0).contains(&us)), "{stored:?} as {LATENCY}");
+                ensure!(
+                    stored.is_some_and(|us| (1.0..100_000.0).contains(&us)),
+                    "{stored:?} as {LATENCY}"
+                );
             } else if !is_of(MOMENTARY, figure.leaf) {
                 let (leaf, tick) = (figure.leaf, observation.tick);
                 ensure!(same, "{leaf}: sdiag {printed:?}, whisper {stored:?} at {tick}");

@@ -1,7 +1,12 @@
-//! Each finished job is counted once, whichever program ends or hangs: slurmdbd, MariaDB or the daemon itself.
+//! Each finished job is counted once, whichever program ends or hangs: slurmdbd, MariaDB or the
+//! daemon itself.
 //!
-//! The expected values come from sacct, from the database, from slurmctld's log and from what was submitted.
-#![expect(clippy::print_stdout, reason = "the harness captures it, and make finished-long shows it")]
+//! The expected values come from sacct, from the database, from slurmctld's log and from what was
+//! submitted.
+#![expect(
+    clippy::print_stdout,
+    reason = "the harness captures it, and make finished-long shows it"
+)]
 
 mod efficiency;
 mod faults;
@@ -19,7 +24,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sandbox::accounting::{NODES, QOS};
-use sandbox::{Accounting, Carbon, Folder, Manner, Process, Sink, Slurm, carbon, is_root, now, run, wait};
+use sandbox::{
+    Accounting, Carbon, Folder, Manner, Process, Sink, Slurm, carbon, is_root, now, run, wait,
+};
 
 use self::sent::Sent;
 use self::truth::Truth;
@@ -42,13 +49,19 @@ struct Stage {
 /// The collector's table in the configuration, and the queue that it needs.
 fn collector(folder: &Folder) -> String {
     format!(
-        "[queue]\ndir = \"{}\"\n[collectors.finished]\nenabled = true\ninterval = \"1s\"\naccounts = 5\nqos = 5\nusers = 5\n",
+        "[queue]\ndir = \"{}\"\n[collectors.finished]\nenabled = true\ninterval = \"1s\"\naccounts \
+            = 5\nqos = 5\nusers = 5\n",
         folder.path().join("queue").display()
     )
 }
 
 fn toml(folder: &Folder, slurm: &Slurm, sink: &Sink) -> String {
-    format!("[slurm]\n{}timeout = \"2s\"\n{}{}", slurm.toml(), sink.destination("sink"), collector(folder))
+    format!(
+        "[slurm]\n{}timeout = \"2s\"\n{}{}",
+        slurm.toml(),
+        sink.destination("sink"),
+        collector(folder)
+    )
 }
 
 impl Stage {
@@ -56,8 +69,8 @@ impl Stage {
         Self::start_with("", "")
     }
 
-    /// Starts it with these additional tables of the configuration, or settings of the collector, and lines of
-    /// slurm.conf.
+    /// Starts it with these additional tables of the configuration, or settings of the collector,
+    /// and lines of slurm.conf.
     fn start_with(settings: &str, slurm_conf: &str) -> Result<Self> {
         Self::of(Folder::new()?, None, settings, slurm_conf)
     }
@@ -67,8 +80,14 @@ impl Stage {
         let folder = Folder::new()?;
         let carbon = Carbon::start(&folder, "carbon", &carbon::Options::default())?;
         // Carbon's kernel loses what a killed Carbon has not read.
-        let settings = format!("[[carbon]]\nname = \"carbon\"\naddress = \"{}\"\n", carbon.address());
-        let stage = Self::of(folder, Some(carbon), &settings, "PreemptType=preempt/qos\nPreemptMode=CANCEL")?;
+        let settings =
+            format!("[[carbon]]\nname = \"carbon\"\naddress = \"{}\"\n", carbon.address());
+        let stage = Self::of(
+            folder,
+            Some(carbon),
+            &settings,
+            "PreemptType=preempt/qos\nPreemptMode=CANCEL",
+        )?;
         let run = |line: &str| stage.accounting.slurm.call(&format!("sacctmgr -i {line}"));
         run(&format!("modify qos {QOS} set preempt=normal"))?;
         run(&format!("add account {}", jobs::DOTTED))?;
@@ -78,14 +97,21 @@ impl Stage {
         Ok(stage)
     }
 
-    fn of(folder: Folder, carbon: Option<Carbon>, settings: &str, slurm_conf: &str) -> Result<Self> {
+    fn of(
+        folder: Folder,
+        carbon: Option<Carbon>,
+        settings: &str,
+        slurm_conf: &str,
+    ) -> Result<Self> {
         let accounting = Accounting::start_with(&folder, slurm_conf, "")?;
         versions::record(&accounting)?;
         let sink = Sink::start(Manner::Record)?;
         let toml = toml(&folder, &accounting.slurm, &sink) + settings;
         let daemon = sandbox::daemon::spawn_daemon(&folder, "daemon", &toml)?;
         let stage = Self { daemon, sink, carbon, accounting, _folder: folder };
-        wait::until("the first round", MINUTE, || stage.sent().is_ok_and(|sent| sent.rounds() > 0))?;
+        wait::until("the first round", MINUTE, || {
+            stage.sent().is_ok_and(|sent| sent.rounds() > 0)
+        })?;
         Ok(stage)
     }
 
@@ -95,10 +121,15 @@ impl Stage {
 
     /// slurmdbd 22.05 may end when it loses its database.
     fn revive(&mut self) -> Result<()> {
-        if self.accounting.slurmdbd.pid().is_none() { self.accounting.slurmdbd.start() } else { Ok(()) }
+        if self.accounting.slurmdbd.pid().is_none() {
+            self.accounting.slurmdbd.start()
+        } else {
+            Ok(())
+        }
     }
 
-    /// Waits until slurmdbd knows the end of all jobs, and every figure is as expected, or is not in time.
+    /// Waits until slurmdbd knows the end of all jobs, and every figure is as expected, or is not
+    /// in time.
     fn settle(&self) -> Result<(Truth, Expected, Sent)> {
         let truth = ended(&self.accounting)?;
         let expected = Expected::of(&self.accounting, &truth)?;
@@ -119,43 +150,53 @@ impl Stage {
         wait::until("two more rounds", MINUTE, more).map(drop)
     }
 
-    /// Compares all figures with what is expected. Returns how many jobs there were, and what was compared.
+    /// Compares all figures with what is expected. Returns how many jobs there were, and what was
+    /// compared.
     fn check(&mut self) -> Result<(Truth, String)> {
         let (truth, expected, sent) = self.settle()?;
         let figures = sent.compare(&expected);
         let figures = match sent.no_false_zero(&versions::moved_ends(&self.accounting)?) {
-            Ok(()) => figures
-                .with_context(|| format!("nodes listed and counted differ in {:#?}", truth.unlike()))?,
+            Ok(()) => figures.with_context(|| {
+                format!("nodes listed and counted differ in {:#?}", truth.unlike())
+            })?,
             Err(zeros) => bail!("{zeros}; {figures:?}"),
         };
         if let Some(carbon) = &mut self.carbon {
             // Carbon may have to be sent something again.
-            let has_all = || Sent::of_whisper(carbon).is_ok_and(|stored| stored.compare(&expected).is_ok());
+            let has_all =
+                || Sent::of_whisper(carbon).is_ok_and(|stored| stored.compare(&expected).is_ok());
             let _missing = wait::until("everything in whisper", MINUTE * 2, has_all);
             Sent::of_whisper(carbon)?.compare(&expected).context("in whisper")?;
         }
-        let (changed, most) = (sent.last("reading.gauge-changed_total").unwrap_or(0), expected.changes);
-        ensure!(changed <= most, "{changed} changes are published, slurmdbd's table had {most} at most");
+        let (changed, most) =
+            (sent.last("reading.gauge-changed_total").unwrap_or(0), expected.changes);
+        ensure!(
+            changed <= most,
+            "{changed} changes are published, slurmdbd's table had {most} at most"
+        );
         let (rows, unlike) = (expected.changed, truth.unlike().len());
         // Only a job that was resized can have that.
         ensure!(unlike <= 6, "nodes listed and counted differ in {:#?}", truth.unlike());
         let compared = format!(
-            "{figures} figures, {unlike} rows with fewer nodes in their TRES, {rows} rows that changed after their end, {changed} times published"
+            "{figures} figures, {unlike} rows with fewer nodes in their TRES, {rows} rows that \
+                changed after their end, {changed} times published"
         );
         Ok((truth, compared))
     }
 }
 
-/// slurmctld drains a node that has a job with a number that it gives again, after it was killed and has forgotten it.
+/// slurmctld drains a node that has a job with a number that it gives again, after it was killed
+/// and has forgotten it.
 fn resume_nodes(accounting: &Accounting) {
     for node in NODES {
-        let _not_drained = accounting.slurm.call(&format!("scontrol update nodename={node} state=resume"));
+        let _not_drained =
+            accounting.slurm.call(&format!("scontrol update nodename={node} state=resume"));
     }
 }
 
 fn ended(accounting: &Accounting) -> Result<Truth> {
-    // A requeued job starts again after two minutes, and may then run until its time limit. A slurmctld that was killed
-    // may not hear of the end of a job.
+    // A requeued job starts again after two minutes, and may then run until its time limit. A
+    // slurmctld that was killed may not hear of the end of a job.
     let (start, mut polls) = (Instant::now(), 0_u32);
     wait::until("the end of all jobs", MINUTE * 6, || {
         polls += 1;
@@ -164,10 +205,11 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
         }
         let left = accounting.slurm.run("squeue", &["-h", "-a", "-t", "all", "-o", "%T %r %F_%K"]);
         left.is_ok_and(|left| {
-            // slurmctld may hold a job that was requeued just when it was about to start. One that was killed may not
-            // find a task by its own number.
+            // slurmctld may hold a job that was requeued just when it was about to start. One that
+            // was killed may not find a task by its own number.
             let left = left.replace("_N/A", "");
-            let held = |line: &&str| line.contains(" JobHeldAdmin ") || line.contains(" requeued held ");
+            let held =
+                |line: &&str| line.contains(" JobHeldAdmin ") || line.contains(" requeued held ");
             for line in left.lines().filter(|line| line.starts_with("PENDING")).filter(held) {
                 let _cancelled_meanwhile =
                     accounting.slurm.run("scancel", &[line.rsplit(' ').next().unwrap_or_default()]);
@@ -184,7 +226,9 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
         })
     })
     .with_context(|| accounting.slurm.call("squeue -a").unwrap_or_default())?;
-    let told = || accounting.slurm.call("sdiag").is_ok_and(|text| text.contains("DBD Agent queue size: 0"));
+    let told = || {
+        accounting.slurm.call("sdiag").is_ok_and(|text| text.contains("DBD Agent queue size: 0"))
+    };
     let left = || accounting.sql(truth::UNFINISHED).is_ok_and(|count| count.trim() != "0");
     let all = || told() && !left();
     if wait::until("slurmctld's news in slurmdbd", MINUTE, all).is_err() {
@@ -199,7 +243,10 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
 }
 
 fn seed() -> u64 {
-    std::env::var("SOAK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..))
+    std::env::var("SOAK_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(..))
 }
 
 #[test]
@@ -221,7 +268,10 @@ fn without_slurmdbd_or_a_folder_finished_jobs_are_refused_in_one_line_and_the_re
     let run = |args: &[&str]| run(&folder, &[args, &["--config", &file]].concat()).unwrap();
     let checked = run(&["check", "--connect"]);
     let line = checked.stdout.lines().find(|line| line.starts_with("✗ slurmdbd: finished jobs: "));
-    assert!(line.is_some_and(|line| line.contains(refusal)) && checked.code == Some(1), "{checked:?}");
+    assert!(
+        line.is_some_and(|line| line.contains(refusal)) && checked.code == Some(1),
+        "{checked:?}"
+    );
     let refused = run(&["stats", "--jobs", "--finished"]);
     assert!(refused.stderr.contains(refusal), "{refused:?}");
 
@@ -230,7 +280,11 @@ fn without_slurmdbd_or_a_folder_finished_jobs_are_refused_in_one_line_and_the_re
     let file = folder.write("homeless.toml", toml).unwrap();
     let finished = sandbox::run(&folder, &["run", "--config", &file]).unwrap();
     assert_eq!(finished.code, Some(78), "{}", finished.stderr);
-    assert!(finished.stderr.contains("collectors.finished: needs [queue] dir"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("collectors.finished: needs [queue] dir"),
+        "{}",
+        finished.stderr
+    );
 }
 
 /// An ordinary user then sees only their own jobs, and a part must not look like the whole.
@@ -245,7 +299,8 @@ fn what_private_data_hides_or_has_no_qos_that_slurmdbd_could_read_is_not_counted
     let (_, mail) = sandbox::accounting::USERS[1];
     let (since, until) = (now() - 1000.0, now() + 1000.0);
     let request = format!(
-        "{{\"finished\":{{\"id\":1,\"since\":{since:.0},\"until\":{until:.0},\"options\":{{\"qos\":true}}}}}}\n"
+        "{{\"finished\":{{\"id\":1,\"since\":{since:.0},\
+            \"until\":{until:.0},\"options\":{{\"qos\":true}}}}}}\n"
     );
     let ask = |user| {
         let (finished, visibility) = jobs::ask(&folder, &accounting, user, &request).unwrap();
@@ -260,13 +315,14 @@ fn what_private_data_hides_or_has_no_qos_that_slurmdbd_could_read_is_not_counted
     assert_eq!((jobs.len(), visibility.may_hide("jobs")), (1, false), "operators do too");
     let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
     assert_eq!((job.state, job.tasks, job.cpus, job.nodes), (3, 1, 1, 1));
-    // Without a cluster in the condition, slurmdbd would return the other cluster's jobs too, which have the same
-    // numbers.
-    let copy = "insert into slurm_acct_db.other_job_table select * from slurm_acct_db.sandbox_job_table";
+    // Without a cluster in the condition, slurmdbd would return the other cluster's jobs too, which
+    // have the same numbers.
+    let copy =
+        "insert into slurm_acct_db.other_job_table select * from slurm_acct_db.sandbox_job_table";
     accounting.sql(copy).unwrap();
     assert_eq!(ask(None).0.len(), 1, "the other cluster's jobs are none of ours");
-    // A job whose QOS was not found counted as one without a QOS: slurmdbd answers a query for all QOS that has failed in its database
-    // with an empty list too.
+    // A job whose QOS was not found counted as one without a QOS: slurmdbd answers a query for all
+    // QOS that has failed in its database with an empty list too.
     let ask = || jobs::ask(&folder, &accounting, None, &request);
     let qos = || ask().map(|(finished, _)| finished.name(finished.jobs[0].qos).to_owned());
     assert_eq!(qos().unwrap(), "normal");

@@ -1,5 +1,5 @@
-//! `[slurm] follow`: a daemon on the host of each of two controllers. Only the one next to the active slurmctld
-//! publishes.
+//! `[slurm] follow`: a daemon on the host of each of two controllers. Only the one next to the
+//! active slurmctld publishes.
 #![expect(clippy::print_stdout, reason = "the harness captures it")]
 
 mod accounting;
@@ -18,7 +18,8 @@ use sandbox::{Folder, FollowingDaemon, IN_USE, now, wait};
 use super::SOON;
 use super::failover::pair;
 
-/// Two slurmctlds with a daemon each; only munged is started. `None` if separate host names are not allowed.
+/// Two slurmctlds with a daemon each; only munged is started. `None` if separate host names are not
+/// allowed.
 fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
     let Some(pair) = pair(folder) else { return Ok(None) };
     // Surveys follow too.
@@ -71,7 +72,10 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     assert!(refused <= 2, "{refused} lines in the log of a backup that need not be asked");
 
     let said = FollowingDaemon::doctor(&folder, "ctl2").unwrap();
-    assert!(said.contains("✓ follow: this host is ctl2; ctl1 comes before it in SlurmctldHost"), "{said}");
+    assert!(
+        said.contains("✓ follow: this host is ctl2; ctl1 comes before it in SlurmctldHost"),
+        "{said}"
+    );
     // Its kernel accepts pings, but none is answered.
     let frozen = now();
     pair.primary.freeze().unwrap();
@@ -109,8 +113,9 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     assert!(again <= up + slack, "{:.1} s after the return", again - up);
     let published: BTreeSet<u64> = one.slots().union(&other.slots()).copied().collect();
     let last = *published.last().unwrap();
-    let missing =
-        (*published.first().unwrap()..last).filter(|at| !published.contains(at)).map(|at| at as f64);
+    let missing = (*published.first().unwrap()..last)
+        .filter(|at| !published.contains(at))
+        .map(|at| at as f64);
     for at in missing {
         let is_slurms = (frozen - 1.0..first).contains(&at) || (back - 1.0..again).contains(&at);
         assert!(is_slurms, "{at}: frozen {frozen}, first {first}, back {back}, again {again}");
@@ -126,8 +131,8 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     pair.backup.stop().unwrap();
 }
 
-/// A closed port is an answer: no backup can take over. What waited for Carbon, also over a restart of the daemon, used to
-/// be dropped as soon as the backup's slurmctld was started.
+/// A closed port is an answer: no backup can take over. What waited for Carbon, also over a restart
+/// of the daemon, used to be dropped as soon as the backup's slurmctld was started.
 #[test]
 fn nothing_is_superseded_if_only_the_backups_slurmctld_was_stopped() {
     let folder = Folder::new().unwrap();
@@ -153,7 +158,8 @@ fn nothing_is_missing(daemon: &mut FollowingDaemon, since: f64) {
     let leaf = |leaf: &str| format!("cluster.slurm_graphite.ctl1.carbon.sink.gauge-{leaf}");
     wait::until("an empty queue", SOON, || {
         let recorded = daemon.recorded();
-        let [unsent, again] = ["queue_ticks", "queue_resend"].map(|name| recorded.series(&leaf(name)));
+        let [unsent, again] =
+            ["queue_ticks", "queue_resend"].map(|name| recorded.series(&leaf(name)));
         let is_empty = |at, ticks| ticks < 0.5 && again.get(at).is_some_and(|again| *again < 0.5);
         unsent.iter().any(|(at, ticks)| *at as f64 > since && is_empty(at, *ticks))
     })
@@ -200,7 +206,8 @@ fn a_host_that_is_none_of_slurmctldhost_ends_with_78_and_what_to_write() {
         assert_eq!(ended.status.code(), Some(78));
         let said = daemon.process.lines().join("\n");
         assert!(
-            said.contains("slurm.follow: this host, ctl1, is none of SlurmctldHost") && said.contains(words),
+            said.contains("slurm.follow: this host, ctl1, is none of SlurmctldHost")
+                && said.contains(words),
             "{said}"
         );
     }

@@ -1,5 +1,5 @@
-//! `make install` puts everything where the unit expects it, and never overwrites a configuration. The manual pages and
-//! completions that it installs work.
+//! `make install` puts everything where the unit expects it, and never overwrites a configuration.
+//! The manual pages and completions that it installs work.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use sandbox::{Finished, Folder, Invocation, find_program, output, slurm_graphite};
 
-const PROGRAMS: [&str; 3] = ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-rest-reader"];
+const PROGRAMS: [&str; 3] =
+    ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-rest-reader"];
 
 #[test]
 fn under_a_prefix_of_its_own() {
@@ -17,15 +18,20 @@ fn under_a_prefix_of_its_own() {
     let programs = "bin/slurm-graphite libexec/slurm-graphite/slurm-graphite-reader \
         libexec/slurm-graphite/slurm-graphite-rest-reader";
     let others = "etc/slurm-graphite/slurm-graphite.toml lib/systemd/system/slurm-graphite.service \
-        lib/systemd/system/slurm-graphite@.service lib/sysusers.d/slurm-graphite.conf lib/tmpfiles.d/slurm-graphite.conf \
-        share/man/man1/slurm-graphite.1 share/man/man5/slurm-graphite.toml.5 \
-        share/bash-completion/completions/slurm-graphite share/fish/vendor_completions.d/slurm-graphite.fish \
-        share/zsh/site-functions/_slurm-graphite share/doc/slurm-graphite/README.md share/doc/slurm-graphite/metrics.md \
-        share/doc/slurm-graphite/THIRD-PARTY-NOTICES share/doc/slurm-graphite/slurm-graphite.toml \
-        share/slurm-graphite/supervisor/slurm-graphite.conf share/slurm-graphite/carbon/storage-schemas.conf \
+        lib/systemd/system/slurm-graphite@.service lib/sysusers.d/slurm-graphite.conf \
+        lib/tmpfiles.d/slurm-graphite.conf share/man/man1/slurm-graphite.1 \
+        share/man/man5/slurm-graphite.toml.5 share/bash-completion/completions/slurm-graphite \
+        share/fish/vendor_completions.d/slurm-graphite.fish \
+        share/zsh/site-functions/_slurm-graphite share/doc/slurm-graphite/README.md \
+        share/doc/slurm-graphite/metrics.md share/doc/slurm-graphite/THIRD-PARTY-NOTICES \
+        share/doc/slurm-graphite/slurm-graphite.toml \
+        share/slurm-graphite/supervisor/slurm-graphite.conf \
+        share/slurm-graphite/carbon/storage-schemas.conf \
         share/slurm-graphite/carbon/storage-aggregation.conf";
-    let installed =
-        programs.split(' ').map(|file| (file, 0o755)).chain(others.split(' ').map(|file| (file, 0o644)));
+    let installed = programs
+        .split(' ')
+        .map(|file| (file, 0o755))
+        .chain(others.split(' ').map(|file| (file, 0o644)));
     for (file, mode) in installed {
         let found = fs::metadata(root.join("opt/graphite").join(file))
             .unwrap_or_else(|error| panic!("{file}: {error}"));
@@ -42,10 +48,16 @@ fn under_a_prefix_of_its_own() {
     }
     for file in files(&root).unwrap() {
         let text = fs::read_to_string(&file).unwrap().replace("/opt/graphite/", "");
-        for elsewhere in ["bin", "libexec", "share"].map(|folder| format!("/usr/{folder}/slurm-graphite")) {
+        for elsewhere in
+            ["bin", "libexec", "share"].map(|folder| format!("/usr/{folder}/slurm-graphite"))
+        {
             assert!(!text.contains(&elsewhere), "{} names {elsewhere}", file.display());
         }
-        assert!(!text.contains("/etc/slurm-graphite"), "{} names /etc/slurm-graphite", file.display());
+        assert!(
+            !text.contains("/etc/slurm-graphite"),
+            "{} names /etc/slurm-graphite",
+            file.display()
+        );
     }
 }
 
@@ -124,7 +136,8 @@ fn manual_pages_render_without_a_warning() {
         assert!(stdout.len() > 5000, "{page}: {stdout}");
     }
     // And the check works: it would report something.
-    let wrong = folder.write("wrong.1", ".TH wrong 1\n.SH NAME\nwrong \\- \\*[undefined]\n").unwrap();
+    let wrong =
+        folder.write("wrong.1", ".TH wrong 1\n.SH NAME\nwrong \\- \\*[undefined]\n").unwrap();
     assert!(render(wrong.as_ref()).stderr.contains("undefined"));
 }
 
@@ -134,12 +147,13 @@ fn bash_completes_commands_and_their_options() {
     let file = manual(&folder).unwrap().join("slurm-graphite.bash").display().to_string();
     let complete = |words: &str, last: &str| {
         let script = format!(
-            "source {file}; COMP_WORDS=(slurm-graphite {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
-             set -- $(complete -p slurm-graphite); while [ \"$1\" != -F ]; do shift; done\n\
+            "source {file}; COMP_WORDS=(slurm-graphite {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} \
+             - 1))\nset -- $(complete -p slurm-graphite); while [ \"$1\" != -F ]; do shift; done\n\
              \"$2\" slurm-graphite {last} slurm-graphite; echo ${{COMPREPLY[@]}}"
         );
         let bash = find_program("bash").unwrap();
-        let finished = Invocation::of(&folder, &bash, &["--norc", "-c", &script]).unwrap().finish().unwrap();
+        let finished =
+            Invocation::of(&folder, &bash, &["--norc", "-c", &script]).unwrap().finish().unwrap();
         assert_eq!(finished.stderr, "");
         finished.stdout.trim().to_owned()
     };
@@ -152,7 +166,8 @@ fn bash_completes_commands_and_their_options() {
 #[test]
 fn nothing_built_is_said() {
     let folder = Folder::new().unwrap();
-    let error = make(&folder, &["install", "BUILT=/nowhere", "DESTDIR=/nowhere"]).unwrap_err().to_string();
+    let error =
+        make(&folder, &["install", "BUILT=/nowhere", "DESTDIR=/nowhere"]).unwrap_err().to_string();
     assert!(error.contains("make build"), "{error}");
 }
 
@@ -182,7 +197,9 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
         ("dist", "gcc libc6-dev libclang-dev debhelper pkgconf systemd rpm python3-venv\n"),
     ] {
         let mut command = sandbox::command(folder.path(), &find_program("make").unwrap());
-        command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), target]).env("PATH", &bin);
+        command
+            .args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), target])
+            .env("PATH", &bin);
         for variable in ["LIBCLANG_PATH", "SLURM_INCLUDE_DIR", "SLURM_LIB_DIR"] {
             command.env_remove(variable);
         }
@@ -208,7 +225,8 @@ fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
         folder.script(&format!("built/{program}"), "")?;
     }
     manual(folder)?;
-    let [built, destination] = [format!("BUILT={}", built.display()), format!("DESTDIR={}", root.display())];
+    let [built, destination] =
+        [format!("BUILT={}", built.display()), format!("DESTDIR={}", root.display())];
     make(folder, &["install", &built, &destination, &format!("PREFIX={prefix}")])?;
     Ok(root)
 }
@@ -227,13 +245,14 @@ fn make(folder: &Folder, args: &[&str]) -> Result<()> {
     output(command, args).map(drop)
 }
 
-/// Every path of ours in the units must have been installed. For an instance of the template, some paths must not exist
-/// under the instance's name but must exist under the unit's.
+/// Every path of ours in the units must have been installed. For an instance of the template, some
+/// paths must not exist under the instance's name but must exist under the unit's.
 fn named_paths_exist(root: &Path, prefix: &str) -> Result<()> {
     for name in ["slurm-graphite.service", "slurm-graphite@.service"] {
         let units = root.join(prefix.trim_start_matches('/')).join("lib/systemd/system");
         let unit = fs::read_to_string(units.join(name))?.replace("%i", "slurm-graphite");
-        let paths = unit.lines().filter(|line| line.starts_with("Exec") || line.starts_with("AssertPath"));
+        let paths =
+            unit.lines().filter(|line| line.starts_with("Exec") || line.starts_with("AssertPath"));
         let words = paths.flat_map(|line| line.split(['=', ' ', '!']));
         let ours: Vec<&str> =
             words.filter(|word| word.starts_with('/') && word.contains("slurm-graphite")).collect();
@@ -258,7 +277,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
     names.sort();
     names
 }

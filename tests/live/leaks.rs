@@ -14,7 +14,8 @@ fn nothing_that_libslurm_gives_is_kept() {
     slurm.submit(&["--array=1-50", "--wrap", "exec sleep 600"]).unwrap();
     let kinds = [
         "{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true,\"users\":true}}}\n",
-        "{\"jobs\":{\"id\":2,\"since\":1,\"options\":{\"accounts\":true,\"qos\":true,\"users\":true}}}\n",
+        "{\"jobs\":{\"id\":2,\"since\":1,\"options\":{\"accounts\":true,\
+            \"qos\":true,\"users\":true}}}\n",
         "{\"nodes\":{\"id\":3,\"options\":{\"partitions\":true,\"rows\":true}}}\n",
         "{\"licenses\":{\"id\":4}}\n{\"reservations\":{\"id\":5}}\n{\"controllers\":{\"id\":6}}\n",
     ];
@@ -32,6 +33,10 @@ fn nothing_that_libslurm_gives_is_kept() {
     let report = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{report}");
     let answers = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(answers.lines().filter(|line| line.starts_with("{\"reading\":")).count(), CALLS, "{report}");
+    assert_eq!(
+        answers.lines().filter(|line| line.starts_with("{\"reading\":")).count(),
+        CALLS,
+        "{report}"
+    );
     assert!(report.contains("definitely lost: 0 bytes"), "{report}");
 }

@@ -1,7 +1,8 @@
-//! The live tests: the program against a real slurmctld and a real Carbon, each test in a separate sandbox.
+//! The live tests: the program against a real slurmctld and a real Carbon, each test in a separate
+//! sandbox.
 //!
-//! They spend most of their time waiting, so `make test` runs many at once. Tests that measure time or keep the cores
-//! busy run afterwards, two at once or alone (tests/stages.sh lists them).
+//! They spend most of their time waiting, so `make test` runs many at once. Tests that measure time
+//! or keep the cores busy run afterwards, two at once or alone (tests/stages.sh lists them).
 
 #![cfg(test)]
 
@@ -54,7 +55,8 @@ fn side_by_side(scenarios: &[Scenario]) {
     };
     let failures: Vec<String> = std::thread::scope(|scope| {
         let run = &run;
-        let running: Vec<_> = scenarios.iter().map(|scenario| scope.spawn(move || run(scenario))).collect();
+        let running: Vec<_> =
+            scenarios.iter().map(|scenario| scope.spawn(move || run(scenario))).collect();
         let ended = running.into_iter().zip(scenarios);
         ended
             .filter_map(|(running, (name, _))| match running.join() {

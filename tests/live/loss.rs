@@ -1,8 +1,9 @@
-//! Nothing is lost between the daemon and Carbon: whatever happens, whisper afterwards has every datapoint that the
-//! daemon collected, with its value in its slot, and nothing else.
+//! Nothing is lost between the daemon and Carbon: whatever happens, whisper afterwards has every
+//! datapoint that the daemon collected, with its value in its slot, and nothing else.
 //!
-//! The readings are imitated; Carbon, its relays, the networks and the disks are real. Scenarios of one kind run in
-//! parallel, each with its own Carbon, because they spend nearly all of their time waiting.
+//! The readings are imitated; Carbon, its relays, the networks and the disks are real. Scenarios of
+//! one kind run in parallel, each with its own Carbon, because they spend nearly all of their time
+//! waiting.
 
 mod age;
 mod cache;
@@ -52,8 +53,14 @@ fn dies(stage: &mut Stage, program: &mut Process) -> Result<()> {
     stage.ticks(2)
 }
 
-/// Replays a recording whose readings have these times, and their numbers in `jobs_submitted`, with this configuration.
-fn replay(folder: &Folder, toml: &str, times: impl Iterator<Item = f64>, more: &[&str]) -> Result<()> {
+/// Replays a recording whose readings have these times, and their numbers in `jobs_submitted`, with
+/// this configuration.
+fn replay(
+    folder: &Folder,
+    toml: &str,
+    times: impl Iterator<Item = f64>,
+    more: &[&str],
+) -> Result<()> {
     let readings = (0..).zip(times).map(|(number, time)| Reading {
         id: u64::from(number),
         time,

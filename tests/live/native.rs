@@ -1,6 +1,6 @@
-//! The reader that speaks slurmctld's own protocol: by itself, and in the daemon. The figures are sdiag's and those of
-//! libslurm's reader, and whatever is stopped, cut or wrong is one answer within the deadline, with the advice that
-//! helps.
+//! The reader that speaks slurmctld's own protocol: by itself, and in the daemon. The figures are
+//! sdiag's and those of libslurm's reader, and whatever is stopped, cut or wrong is one answer
+//! within the deadline, with the advice that helps.
 
 mod faults;
 mod figures;
@@ -43,7 +43,12 @@ impl Reader {
     fn knowing(numbers: Option<&Path>, conf: &Path, seconds: u64) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let native = Box::new(NativeReader::new(numbers.map(Path::to_owned), true));
-        Self::Native { runtime, native, conf: conf.to_owned(), timeout: Duration::from_secs(seconds) }
+        Self::Native {
+            runtime,
+            native,
+            conf: conf.to_owned(),
+            timeout: Duration::from_secs(seconds),
+        }
     }
 
     /// The answer, and how long it took.
@@ -70,19 +75,23 @@ impl Reader {
         self.ask().0.unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
-    /// Reads until slurmctld says since when it counts, which it does not for a moment after its start: then a higher number is
-    /// tried once more, and after that none.
+    /// Reads until slurmctld says since when it counts, which it does not for a moment after its
+    /// start: then a higher number is tried once more, and after that none.
     fn settle(&mut self) {
         let is_counting =
             |reading: Reading| reading.statistics.is_some_and(|found| found.req_time_start != 0);
-        wait::until("since when slurmctld counts", wait::LIMIT, || self.ask().0.is_ok_and(is_counting))
-            .unwrap();
+        wait::until("since when slurmctld counts", wait::LIMIT, || {
+            self.ask().0.is_ok_and(is_counting)
+        })
+        .unwrap();
     }
 
-    /// A failure with this number and these words in its text and advice, within the seconds of a busy machine.
+    /// A failure with this number and these words in its text and advice, within the seconds of a
+    /// busy machine.
     fn fails(&mut self, errno: i32, words: &[&str]) {
         let (answer, took) = self.ask();
-        let failure = answer.map(|reading| panic!("{reading:?}")).unwrap_or_else(|failure: Failure| failure);
+        let failure =
+            answer.map(|reading| panic!("{reading:?}")).unwrap_or_else(|failure: Failure| failure);
         assert!(took < Duration::from_secs(40), "{took:?}: {failure:?}");
         assert_eq!(failure.errno, errno, "{failure:?}");
         let said = format!("{}\n{}", failure.text, failure.advice.as_deref().unwrap());
@@ -105,8 +114,12 @@ fn stats(folder: &Folder, conf: &Path) -> Invocation {
 
 /// The lines that tell of refused requests in slurmctld's log.
 fn refusals(slurmctld: &Process) -> usize {
-    let refused =
-        ["Invalid Protocol Version", "authentication error", "Munge decode failed", "Invalid HTTP method"];
+    let refused = [
+        "Invalid Protocol Version",
+        "authentication error",
+        "Munge decode failed",
+        "Invalid HTTP method",
+    ];
     let lines = slurmctld.lines();
     lines.iter().filter(|line| refused.iter().any(|text| line.contains(text))).count()
 }

@@ -1,5 +1,6 @@
-//! `slurm_nodes.events`: a script of outages on 20 nodes, counted by a daemon with a round every second, and by this test from
-//! `scontrol show nodes` ten times a second. Each phase of the script lasts longer than two rounds.
+//! `slurm_nodes.events`: a script of outages on 20 nodes, counted by a daemon with a round every
+//! second, and by this test from `scontrol show nodes` ten times a second. Each phase of the script
+//! lasts longer than two rounds.
 
 mod count;
 
@@ -20,7 +21,8 @@ const NODES: usize = 20;
 /// Longer than two rounds, also of a busy machine.
 const PHASE: Duration = Duration::from_secs(4);
 
-/// slurmd started again counts as a reboot only if the machine was booted more than a minute after its last boot.
+/// slurmd started again counts as a reboot only if the machine was booted more than a minute after
+/// its last boot.
 const REBOOTABLE: Duration = Duration::from_secs(70);
 
 const EVENTS: &str = "cluster.slurm_nodes.events";
@@ -43,7 +45,8 @@ impl Play {
         let slurmds = (1..=NODES).map(|node| {
             // With -b a machine is booted whenever its slurmd starts.
             let flags: &[&str] = if node <= 11 { &["-b"] } else { &[] };
-            let mut slurmd = slurm.slurmd_process(&folder, &format!("n{node}"))?.args(flags.iter().copied());
+            let mut slurmd =
+                slurm.slurmd_process(&folder, &format!("n{node}"))?.args(flags.iter().copied());
             slurmd.spawn()?;
             Ok(slurmd)
         });
@@ -57,7 +60,9 @@ impl Play {
     }
 
     fn set(&self, node: usize, state: &str) -> Result<()> {
-        self.slurm.call(&format!("scontrol update nodename=n{node} state={state} reason=test")).map(drop)
+        self.slurm
+            .call(&format!("scontrol update nodename=n{node} state={state} reason=test"))
+            .map(drop)
     }
 
     fn slurmd(&mut self, node: usize) -> Result<&mut Process> {
@@ -89,8 +94,8 @@ impl Play {
         })
     }
 
-    /// What has happened before this is remembered only if it still lasts, because the memory is stored once a minute.
-    /// Returns the moment of the end.
+    /// What has happened before this is remembered only if it still lasts, because the memory is
+    /// stored once a minute. Returns the moment of the end.
     fn kill_daemon(&mut self) -> Result<f64> {
         self.daemon.process.kill()?;
         let killed = now();
@@ -133,8 +138,10 @@ impl Play {
         self.is(9, "MIXED")?;
         self.set(9, "drain")?;
         self.is(9, "MIXED DRAIN")?;
-        let maintenance = "starttime=now duration=600 user=root nodes=n7,n8 flags=maint,ignore_jobs";
-        self.slurm.call(&format!("scontrol create reservation reservationname=upkeep {maintenance}"))?;
+        let maintenance =
+            "starttime=now duration=600 user=root nodes=n7,n8 flags=maint,ignore_jobs";
+        self.slurm
+            .call(&format!("scontrol create reservation reservationname=upkeep {maintenance}"))?;
         self.set(8, "drain")?;
         self.is(7, "IDLE MAINTENANCE")?;
         self.slurm.call(&format!("scancel {job}"))?;
@@ -171,7 +178,10 @@ impl Play {
         self.set(6, "resume")?;
         wait::pause(REBOOTABLE.saturating_sub(self.began.elapsed()));
         self.slurm.call("scontrol reboot n11")?;
-        self.is(11, if self.slurm.release()?.starts_with("20.11") { "DOWN" } else { "DOWN REBOOT_ISSUED" })?;
+        self.is(
+            11,
+            if self.slurm.release()?.starts_with("20.11") { "DOWN" } else { "DOWN REBOOT_ISSUED" },
+        )?;
         self.start_slurmd_again(11)?;
         self.start_slurmd_again(12)?;
         self.is(11, "IDLE")?;
@@ -213,7 +223,9 @@ fn a_script_of_outages_is_counted_as_scontrol_showed_it() {
     let rounds = Rounds::of(&play.rounds().unwrap(), killed);
     let recorded = play.daemon.recorded().unwrap();
     let is_in = |range: std::ops::RangeInclusive<usize>| {
-        move |node: &str| node.trim_start_matches('n').parse().is_ok_and(|node| range.contains(&node))
+        move |node: &str| {
+            node.trim_start_matches('n').parse().is_ok_and(|node| range.contains(&node))
+        }
     };
     let all = Count::of(&looks, &rounds, is_in(1..=NODES));
     all.shows_the_script().unwrap();
@@ -232,7 +244,8 @@ fn until_idle(slurm: &Slurm, count: usize) -> Result<()> {
     wait::until("idle nodes", wait::LIMIT, || {
         let states = slurm.call("sinfo -h -N -p all -o %T");
         states.is_ok_and(|states| {
-            states.lines().filter(|state| state.trim().trim_end_matches('~') == "idle").count() == count
+            states.lines().filter(|state| state.trim().trim_end_matches('~') == "idle").count()
+                == count
         })
     })
     .with_context(|| slurm.call("sinfo -a -N -l").unwrap_or_default())
@@ -258,7 +271,8 @@ PartitionName=high Nodes=n[5-20]
     for node in 1..=NODES {
         let port = free_port()?;
         text += &format!(
-            "NodeName=n{node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=2000 State=UNKNOWN\n"
+            "NodeName=n{node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 \
+                RealMemory=2000 State=UNKNOWN\n"
         );
     }
     slurm.replace(&["NodeName=", "PartitionName="], &text)

@@ -1,4 +1,5 @@
-//! One thread serves every peer: whatever one of them sends, or does not read, another destination gets each tick.
+//! One thread serves every peer: whatever one of them sends, or does not read, another destination
+//! gets each tick.
 
 mod hangs;
 pub(crate) mod trace;
@@ -45,15 +46,21 @@ impl Rig {
 
     /// The timestamps that the healthy destination has.
     fn ticks(&self) -> BTreeSet<i64> {
-        let (bytes, is_tick) = (self.healthy.bytes(), |line: &&str| line.contains(".gauge-ticks_run "));
+        let (bytes, is_tick) =
+            (self.healthy.bytes(), |line: &&str| line.contains(".gauge-ticks_run "));
         let text = String::from_utf8_lossy(&bytes);
-        text.lines().filter(is_tick).filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect()
+        text.lines()
+            .filter(is_tick)
+            .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+            .collect()
     }
 
     /// Waits for that many ticks; none between the first and the last is missing.
     fn each_tick_arrives(&self, daemon: &mut Process) -> Result<()> {
         let after = self.ticks().len();
-        wait::until("ticks at the healthy destination", wait::LIMIT, || self.ticks().len() >= after + TICKS)?;
+        wait::until("ticks at the healthy destination", wait::LIMIT, || {
+            self.ticks().len() >= after + TICKS
+        })?;
         let ticks = self.ticks();
         let holes: Vec<_> =
             ticks.iter().zip(ticks.iter().skip(1)).filter(|(a, b)| *b - *a != self.every).collect();
@@ -78,11 +85,17 @@ fn a_receiver_that_sends_without_end_costs_the_others_no_tick_and_is_left_alone(
     rig.each_tick_arrives(&mut daemon).unwrap();
     let status = status(&rig.folder, &[]).unwrap().stdout;
     for name in ["plain", "tls"] {
-        let line = status.lines().find(|line| line.starts_with(&format!("✗ {name}"))).unwrap_or_default();
+        let line =
+            status.lines().find(|line| line.starts_with(&format!("✗ {name}"))).unwrap_or_default();
         assert!(line.contains("what answers is not Carbon"), "{name}: {status}");
     }
     // Twenty seconds, a call a minute.
-    assert!(plain.accepted() <= 2 && behind.accepted() <= 2, "{} {}", plain.accepted(), behind.accepted());
+    assert!(
+        plain.accepted() <= 2 && behind.accepted() <= 2,
+        "{} {}",
+        plain.accepted(),
+        behind.accepted()
+    );
     assert!(daemon.stop().unwrap().status.success());
 }
 
@@ -107,7 +120,8 @@ fn clients_of_the_status_socket_that_read_nothing_or_connect_without_end_cost_no
     let (ends, asked) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         // They stay, and never read.
-        let deaf: Vec<UnixStream> = (0..200).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
+        let deaf: Vec<UnixStream> =
+            (0..200).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
         assert!(deaf.len() > 100, "{}", deaf.len());
         for reads in [false, true] {
             let (socket, ends, asked) = (&socket, &ends, &asked);

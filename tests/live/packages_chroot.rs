@@ -1,8 +1,8 @@
-//! The packages in a clean Debian: installed, started, upgraded, removed, purged. `make packages-test` runs it as root,
-//! after `make deb` and `make rpm`.
+//! The packages in a clean Debian: installed, started, upgraded, removed, purged. `make
+//! packages-test` runs it as root, after `make deb` and `make rpm`.
 //!
-//! systemd does not run in a chroot, so `systemctl` lines are not tested here. The unit's command is started by hand as
-//! the unit's user.
+//! systemd does not run in a chroot, so `systemctl` lines are not tested here. The unit's command
+//! is started by hand as the unit's user.
 
 mod chroot;
 mod dist;
@@ -46,7 +46,9 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     chroot.write("/etc/slurm/slurm.conf", &fs::read_to_string(slurm.conf()).unwrap()).unwrap();
     let carbon = carbon(&folder, &chroot).unwrap();
     let address = carbon.address();
-    chroot.run(&format!("sed -i -e 's/^address = .*/address = \"{address}\"/' {CONFIGURATION}")).unwrap();
+    chroot
+        .run(&format!("sed -i -e 's/^address = .*/address = \"{address}\"/' {CONFIGURATION}"))
+        .unwrap();
     let edited = chroot.read(CONFIGURATION).unwrap();
 
     the_unit_s_command_sends(&folder, &chroot, &carbon).unwrap();
@@ -56,7 +58,8 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     install(&chroot, &next, "").unwrap();
     assert!(version(&chroot).unwrap().ends_with("-2"));
     assert_eq!(chroot.read(CONFIGURATION).unwrap(), edited);
-    // A new release documents a new key: an administrator who has edited the file is asked, and may keep it.
+    // A new release documents a new key: an administrator who has edited the file is asked, and may
+    // keep it.
     let next = repacked(&folder, &packages, "3", "# a new key\n").unwrap();
     install(&chroot, &next, "-o Dpkg::Options::=--force-confold").unwrap();
     assert!(version(&chroot).unwrap().ends_with("-3"));
@@ -64,7 +67,9 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     assert!(chroot.read(&format!("{CONFIGURATION}.dpkg-dist")).unwrap().ends_with("# a new key\n"));
 
     chroot.apt("remove slurm-graphite").unwrap();
-    for gone in ["/usr/bin/slurm-graphite", "/usr/libexec/slurm-graphite", "/usr/share/slurm-graphite"] {
+    for gone in
+        ["/usr/bin/slurm-graphite", "/usr/libexec/slurm-graphite", "/usr/share/slurm-graphite"]
+    {
         assert!(!chroot.path(gone).exists(), "{gone}");
     }
     assert_eq!(chroot.read(CONFIGURATION).unwrap(), edited);
@@ -118,8 +123,8 @@ fn target() -> Result<PathBuf> {
 /// The packages of one kind: the daemon's first, then the readers', with slurmrestd's last.
 fn packages(kind: &str) -> Result<Vec<PathBuf>> {
     let folder = target()?.join(kind);
-    let entries =
-        fs::read_dir(&folder).with_context(|| format!("{}: run `make {kind}`", folder.display()))?;
+    let entries = fs::read_dir(&folder)
+        .with_context(|| format!("{}: run `make {kind}`", folder.display()))?;
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     found.retain(|path| {
         let name = path.display().to_string();
@@ -135,7 +140,8 @@ fn packages(kind: &str) -> Result<Vec<PathBuf>> {
 
 /// Installs them with the command from the documentation: `apt install ./…deb ./…deb`.
 fn install(chroot: &Chroot<'_>, packages: &[PathBuf], options: &str) -> Result<()> {
-    let files: Vec<String> = packages.iter().map(|file| chroot.take(file)).collect::<Result<_>>()?;
+    let files: Vec<String> =
+        packages.iter().map(|file| chroot.take(file)).collect::<Result<_>>()?;
     chroot.apt(&format!("install {options} {}", files.join(" ")))?;
     let wrong = chroot.run("dpkg --verify")?;
     let wrong: Vec<&str> = wrong.lines().filter(|line| !line.ends_with(CONFIGURATION)).collect();
@@ -148,15 +154,20 @@ fn version(chroot: &Chroot<'_>) -> Result<String> {
 }
 
 /// The same packages with a higher version, and with `more` added to the configuration.
-fn repacked(folder: &Folder, packages: &[PathBuf], revision: &str, more: &str) -> Result<Vec<PathBuf>> {
+fn repacked(
+    folder: &Folder,
+    packages: &[PathBuf],
+    revision: &str,
+    more: &str,
+) -> Result<Vec<PathBuf>> {
     let repack = |package: &PathBuf| {
         let name = package.file_name().context("no file")?.to_string_lossy();
         let name = name.replace("-1_", &format!("-{revision}_"));
         let (content, next) = (folder.path().join("content"), folder.path().join(name));
         let script = format!(
-            "rm -rf {content}; dpkg-deb --raw-extract {package} {content}\n\
-             sed -i -e '/^Version/s/-1$/-{revision}/' -e 's/-1)/-{revision})/g' {content}/DEBIAN/control\n\
-             ! test -e {content}{CONFIGURATION} || printf %s '{more}' >> {content}{CONFIGURATION}\n\
+            "rm -rf {content}; dpkg-deb --raw-extract {package} {content}\nsed -i -e \
+             '/^Version/s/-1$/-{revision}/' -e 's/-1)/-{revision})/g' {content}/DEBIAN/control\n! \
+             test -e {content}{CONFIGURATION} || printf %s '{more}' >> {content}{CONFIGURATION}\n\
              dpkg-deb --root-owner-group --build {content} {next}",
             content = content.display(),
             package = package.display(),
@@ -176,7 +187,9 @@ fn systemd_likes_the_unit(chroot: &Chroot<'_>) -> Result<()> {
         ensure!(said.is_empty(), "{said}");
     }
     // The threshold is in tenths: an exposure of 2.0 at most.
-    chroot.run("systemd-analyze security --no-pager --offline=yes --threshold=20 slurm-graphite.service")?;
+    chroot.run(
+        "systemd-analyze security --no-pager --offline=yes --threshold=20 slurm-graphite.service",
+    )?;
     Ok(())
 }
 
@@ -198,7 +211,8 @@ fn the_unit_s_command_sends(folder: &Folder, chroot: &Chroot<'_>, carbon: &Carbo
     let command: Vec<&str> = value("ExecStart")?.split(' ').collect();
     let mut systemd = Notify::listen(folder)?;
     chroot.run(&format!("chmod 777 {}", systemd.path.display()))?;
-    let mut daemon = chroot.process("daemon", value("User")?, &command)?.env("NOTIFY_SOCKET", &systemd.path);
+    let mut daemon =
+        chroot.process("daemon", value("User")?, &command)?.env("NOTIFY_SOCKET", &systemd.path);
     let start = Instant::now();
     daemon.spawn()?;
     systemd.message("READY=1", SOON)?;
@@ -215,13 +229,18 @@ fn the_unit_s_command_sends(folder: &Folder, chroot: &Chroot<'_>, carbon: &Carbo
 /// supervisord with our file, with the user and the paths in it.
 fn supervisord_runs_it_too(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     chroot.apt("install --no-install-recommends supervisor")?;
-    chroot.run("cp /usr/share/slurm-graphite/supervisor/slurm-graphite.conf /etc/supervisor/conf.d/")?;
+    chroot.run(
+        "cp /usr/share/slurm-graphite/supervisor/slurm-graphite.conf /etc/supervisor/conf.d/",
+    )?;
     let before = carbon.series(FIGURE)?.last();
     let command = ["/usr/bin/supervisord", "-n", "-c", "/etc/supervisor/supervisord.conf"];
     let mut supervisord = chroot.process("supervisord", "root", &command)?;
     supervisord.start()?;
     supervisord.line("success: slurm-graphite entered RUNNING state", SOON)?;
-    let child = supervisord.pid().and_then(|pid| proc::children(pid).first().copied()).context("no child")?;
+    let child = supervisord
+        .pid()
+        .and_then(|pid| proc::children(pid).first().copied())
+        .context("no child")?;
     let user = chroot.run(&format!("stat -c %U /proc/{child}"))?;
     ensure!(user == "slurm-graphite\n", "it runs as {user}");
     wait::until("a point more", INTERVAL * 2, || {

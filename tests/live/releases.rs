@@ -1,5 +1,6 @@
-//! Tests that need readers of several releases: `make releases` builds them and runs these tests on this machine. Tests
-//! for a single release are in `figures`, which `make releases` runs in each release's chroot.
+//! Tests that need readers of several releases: `make releases` builds them and runs these tests on
+//! this machine. Tests for a single release are in `figures`, which `make releases` runs in each
+//! release's chroot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,12 +56,15 @@ fn with_readers_for_other_libraries_alone_it_says_which_package_is_missing() {
         sandbox::copy_program(&built.join(&name), &folder.path().join(&name)).unwrap();
     }
     let unfit = run();
-    assert!(unfit.contains("no reader fits this host's libslurm") && unfit.contains(&advice), "{unfit}");
+    assert!(
+        unfit.contains("no reader fits this host's libslurm") && unfit.contains(&advice),
+        "{unfit}"
+    );
     assert!(unfit.contains("finds no libslurm.so.45, 42, 36"), "{unfit}");
 }
 
-/// If a struct of one release is read with another's layout, the numbers are shifted and there is no error. So nothing
-/// may be read at all.
+/// If a struct of one release is read with another's layout, the numbers are shifted and there is
+/// no error. So nothing may be read at all.
 #[test]
 #[ignore = "make releases builds the readers that it wants"]
 fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
@@ -74,10 +78,16 @@ fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
             let real = lib.path().join(format!("libslurm.so.{library}"));
             real.exists().then(|| Path::new("/").join(real.strip_prefix(&root).unwrap()))
         });
-        std::os::unix::fs::symlink(real.unwrap(), folder.path().join(format!("libslurm.so.{older}")))
-            .unwrap();
-        fs::write(folder.path().join("slurm.conf"), "ClusterName=x\nSlurmctldHost=localhost\nNodeName=n1\n")
-            .unwrap();
+        std::os::unix::fs::symlink(
+            real.unwrap(),
+            folder.path().join(format!("libslurm.so.{older}")),
+        )
+        .unwrap();
+        fs::write(
+            folder.path().join("slurm.conf"),
+            "ClusterName=x\nSlurmctldHost=localhost\nNodeName=n1\n",
+        )
+        .unwrap();
         let path = folder.path().display().to_string();
         let enter = concat!(env!("CARGO_MANIFEST_DIR"), "/../releases/enter.sh");
         let reader = format!("/usr/libexec/slurm-graphite/{READER}-{older}");
@@ -88,7 +98,8 @@ fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
         assert_ne!(run.code, Some(0));
         assert_eq!(run.stdout, "", "it must not even say hello");
         let ours = format!("the loaded libslurm is libslurm.so.{library} of Slurm");
-        // From 24.11 on libslurm lacks a function that the older readers call, so that the loader refuses first.
+        // From 24.11 on libslurm lacks a function that the older readers call, so that the loader
+        // refuses first.
         let expected = if library < 42 { ours.as_str() } else { "undefined symbol" };
         assert!(run.stderr.contains(expected), "{older} {library}: {}", run.stderr);
     }

@@ -1,6 +1,9 @@
-//! slurmrestd instead of libslurm: the same figures, distinct messages for its failures, expiring tokens, and a reader
-//! that stays small.
-#![expect(clippy::print_stdout, reason = "the harness captures it: what differs, if the two never agree")]
+//! slurmrestd instead of libslurm: the same figures, distinct messages for its failures, expiring
+//! tokens, and a reader that stays small.
+#![expect(
+    clippy::print_stdout,
+    reason = "the harness captures it: what differs, if the two never agree"
+)]
 
 mod faults;
 mod figures;
@@ -30,7 +33,8 @@ fn serve(answer: impl Fn(TcpStream, &str) -> io::Result<()> + Clone + Send + 'st
             thread::spawn(move || {
                 let mut request = [0; 4096];
                 let length = stream.read(&mut request).unwrap_or(0);
-                let request = String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned();
+                let request =
+                    String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned();
                 let _ = answer(stream, &request);
             });
         }
@@ -63,7 +67,8 @@ pub(crate) fn served(slurm: &Slurm, name: &str) -> u64 {
     count(&slurm.sdiag().unwrap(), name)
 }
 
-/// A cluster that creates tokens, with more lines in slurm.conf, and its slurmrestd, with a token for this many seconds.
+/// A cluster that creates tokens, with more lines in slurm.conf, and its slurmrestd, with a token
+/// for this many seconds.
 fn cluster(way: Way, seconds: u32, conf: &str) -> (Folder, Slurm, Slurmrestd) {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();

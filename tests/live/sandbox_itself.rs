@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sandbox::proc;
-use sandbox::{Accounting, Carbon, Folder, Sandbox, Series, Slurm, Space, carbon, find_program, wait};
+use sandbox::{
+    Accounting, Carbon, Folder, Sandbox, Series, Slurm, Space, carbon, find_program, wait,
+};
 
 use super::SOON;
 
@@ -21,7 +23,10 @@ fn all_is_on_the_loopback_address() {
     job_runs(&sandbox.folder, "sleep").unwrap();
     for (folder, least) in [(&sandbox.folder, 5), (&folder, 4)] {
         let sockets: Vec<_> = folder.processes().into_iter().flat_map(bound_sockets).collect();
-        assert!(sockets.len() >= least, "three of carbon, those of Slurm and its database: {sockets:?}");
+        assert!(
+            sockets.len() >= least,
+            "three of carbon, those of Slurm and its database: {sockets:?}"
+        );
         for (pid, address) in sockets {
             // 127.0.0.1 in the format of the kernel's tables.
             assert!(address.starts_with("0100007F:"), "process {pid} has a socket on {address}");
@@ -49,7 +54,10 @@ fn nothing_is_left_after_a_panic() {
         let job = job_runs(&sandbox.folder, "sleep").unwrap();
         let step = job_runs(&sandbox.folder, "slurmstepd").unwrap();
         let processes = sandbox.folder.processes();
-        assert!(processes.contains(&job) && processes.contains(&step), "{job} and {step}: {processes:?}");
+        assert!(
+            processes.contains(&job) && processes.contains(&step),
+            "{job} and {step}: {processes:?}"
+        );
         send.send((sandbox.folder.path().to_owned(), processes)).unwrap();
         panic!("and drops the sandbox");
     });
@@ -92,7 +100,8 @@ fn an_owner_that_is_killed() {
     sandbox.slurm.submit(&["--wrap", "sleep 100"]).unwrap();
     job_runs(&sandbox.folder, "sleep").unwrap();
     let processes: Vec<String> = sandbox.folder.processes().iter().map(u32::to_string).collect();
-    fs::write(note, format!("{} {}\n", sandbox.folder.path().display(), processes.join(" "))).unwrap();
+    fs::write(note, format!("{} {}\n", sandbox.folder.path().display(), processes.join(" ")))
+        .unwrap();
     wait::pause(Duration::from_secs(60));
 }
 
@@ -115,7 +124,9 @@ fn whisper_is_read_as_python_reads_it() {
     let now = sandbox::unix_seconds() / 2 * 2;
     let mut stream = TcpStream::connect(("127.0.0.1", carbon.line_port)).unwrap();
     // With holes, with two points in one slot, and with points that are only in the coarse archive.
-    for (age, value) in [(60, 1.5), (13, 9.0), (12, -2.25), (8, 1e18), (7, 1e-18), (4, 7.0), (3, 8.0)] {
+    for (age, value) in
+        [(60, 1.5), (13, 9.0), (12, -2.25), (8, 1e18), (7, 1e-18), (4, 7.0), (3, 8.0)]
+    {
         writeln!(stream, "a.b.c {value} {}", now - age).unwrap();
     }
     drop(stream);
@@ -144,7 +155,8 @@ fn whisper_is_read_as_python_reads_it() {
 /// `from step value…` of the finest archive, as read by Debian's whisper.
 fn python(folder: &Folder, file: &Path, now: u64) -> Result<String> {
     let script = format!(
-        "import whisper\n(f, u, s), v = whisper.fetch('{}', {now} - 19, {now} + 1, {now})\nprint(f, s, *v)",
+        "import whisper\n(f, u, s), v = whisper.fetch('{}', {now} - 19, {now} + 1, {now})\n\
+            print(f, s, *v)",
         file.display()
     );
     let python = Path::new("/usr/bin/python3");
@@ -156,7 +168,9 @@ fn job_runs(folder: &Folder, name: &str) -> Result<u32> {
     let named = |pid: &u32| {
         fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(name))
     };
-    wait::until_some(&format!("a job's {name}"), SOON, || folder.processes().into_iter().find(named))
+    wait::until_some(&format!("a job's {name}"), SOON, || {
+        folder.processes().into_iter().find(named)
+    })
 }
 
 fn nothing_is_left(folder: &Path, processes: &[u32]) -> Result<()> {
@@ -168,20 +182,29 @@ fn nothing_is_left(folder: &Path, processes: &[u32]) -> Result<()> {
     for entry in fs::read_dir("/proc")?.flatten() {
         for file in ["cmdline", "environ", "mountinfo"] {
             let text = fs::read(entry.path().join(file)).unwrap_or_default();
-            ensure!(!text.windows(name.len()).any(|part| part == name), "{} is left", entry.path().display());
+            ensure!(
+                !text.windows(name.len()).any(|part| part == name),
+                "{} is left",
+                entry.path().display()
+            );
         }
     }
     Ok(())
 }
 
-/// The local addresses of a process's listening TCP and bound UDP sockets, in the kernel's hexadecimal form.
+/// The local addresses of a process's listening TCP and bound UDP sockets, in the kernel's
+/// hexadecimal form.
 fn bound_sockets(pid: u32) -> Vec<(u32, String)> {
     let sockets = proc::links(pid);
     let mut found = Vec::new();
     for table in ["tcp", "tcp6", "udp", "udp6"] {
-        for line in fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default().lines().skip(1) {
+        for line in
+            fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default().lines().skip(1)
+        {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let [_, local, _, state, _, _, _, _, _, inode, ..] = fields.as_slice() else { continue };
+            let [_, local, _, state, _, _, _, _, _, inode, ..] = fields.as_slice() else {
+                continue;
+            };
             let bound = table.starts_with("udp") || *state == "0A";
             if bound && sockets.contains(&format!("socket:[{inode}]")) {
                 found.push((pid, (*local).to_owned()));

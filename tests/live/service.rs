@@ -1,4 +1,5 @@
-//! The daemon as a service: what it reports to systemd, what a signal does, what it logs, and the units that start it.
+//! The daemon as a service: what it reports to systemd, what a signal does, what it logs, and the
+//! units that start it.
 
 mod logs;
 mod notifications;
@@ -21,8 +22,9 @@ fn daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
 fn toml(interval: &str, conf: &Path, carbon: &[(&str, &str)]) -> String {
     let mut text = format!("interval = \"{interval}\"\n[slurm]\nconf = \"{}\"\n", conf.display());
     for (name, address) in carbon {
-        text +=
-            &format!("[[carbon]]\nname = \"{name}\"\naddress = \"{address}\"\nprotocol = \"plaintext\"\n");
+        text += &format!(
+            "[[carbon]]\nname = \"{name}\"\naddress = \"{address}\"\nprotocol = \"plaintext\"\n"
+        );
     }
     text
 }

@@ -1,4 +1,5 @@
-//! `status`: its output for a healthy daemon, one that waits for slurmctld or Carbon, one that hangs, and none.
+//! `status`: its output for a healthy daemon, one that waits for slurmctld or Carbon, one that
+//! hangs, and none.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use sandbox::{
-    Finished, Folder, Invocation, Manner, NOBODY, Process, Sandbox, Sink, find_program, log, now, proc,
-    slurm_graphite, wait,
+    Finished, Folder, Invocation, Manner, NOBODY, Process, Sandbox, Sink, find_program, log, now,
+    proc, slurm_graphite, wait,
 };
 use serde_json::Value;
 
@@ -24,7 +25,8 @@ pub(crate) fn runtime(folder: &Folder) -> PathBuf {
     folder.path().join("run")
 }
 
-/// A daemon that ticks every second, with this additional configuration, at the place where `status` looks for it.
+/// A daemon that ticks every second, with this additional configuration, at the place where
+/// `status` looks for it.
 fn daemon(folder: &Folder, toml: &str) -> Result<Process> {
     daemon_every("1s", folder, toml, &[])
 }
@@ -84,7 +86,9 @@ fn until(folder: &Folder, what: &str, condition: impl Fn(&Value) -> bool) -> Val
 fn to_main(sandbox: &Sandbox, more: &str) -> String {
     let conf = sandbox.slurm.conf().display();
     let address = sandbox.carbon.address();
-    format!("{more}[slurm]\nconf = \"{conf}\"\n[[carbon]]\nname = \"main\"\naddress = \"{address}\"\n")
+    format!(
+        "{more}[slurm]\nconf = \"{conf}\"\n[[carbon]]\nname = \"main\"\naddress = \"{address}\"\n"
+    )
 }
 
 /// The mark at the beginning of the line about a subject, and the rest of the line.
@@ -100,7 +104,8 @@ fn line(said: &str, subject: &str) -> (char, String) {
 fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
     let sandbox = Sandbox::start().unwrap();
     let queue = sandbox.path("queue");
-    let more = format!("[queue]\ndir = \"{}\"\n[collectors.jobs]\nenabled = true\n", queue.display());
+    let more =
+        format!("[queue]\ndir = \"{}\"\n[collectors.jobs]\nenabled = true\n", queue.display());
     let mut daemon = daemon(&sandbox.folder, &to_main(&sandbox, &more)).unwrap();
     let told = until(&sandbox.folder, "a tick that was sent", |told| {
         told["destinations"][0]["last_delivery"].is_u64()
@@ -114,10 +119,14 @@ fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
     assert!(told["now"].as_i64().unwrap() - told["last_tick"].as_i64().unwrap() <= 5, "{told}");
     let (slurmctld, main) = (&told["slurmctld"], &told["destinations"][0]);
     assert!(slurmctld["answers"] == true && slurmctld["cluster"] == "sandbox", "{told}");
-    assert!(main["name"] == "main" && main["connected"] == true && main["in_doubt"] == false, "{told}");
+    assert!(
+        main["name"] == "main" && main["connected"] == true && main["in_doubt"] == false,
+        "{told}"
+    );
     assert_eq!(told["queue"]["dir"], queue.display().to_string());
     let readers = sandbox::proc::children(daemon.pid().unwrap());
-    for (reader, role) in told["readers"].as_array().unwrap().iter().zip(["statistics", "surveys"]) {
+    for (reader, role) in told["readers"].as_array().unwrap().iter().zip(["statistics", "surveys"])
+    {
         assert_eq!((&reader["role"], &reader["restarts"]), (&role.into(), &0.into()));
         assert!(reader["release"].as_str().is_some_and(|release| release.len() == 5), "{reader}");
         assert!(readers.iter().any(|pid| reader["pid"] == *pid), "{reader}: {readers:?}");
@@ -153,7 +162,9 @@ fn a_slurmctld_that_is_away_is_a_problem_after_max_age_and_not_before() {
     let _daemon = daemon(&sandbox.folder, &to_main(&sandbox, "")).unwrap();
     until(&sandbox.folder, "a reading", |told| told["slurmctld"]["answers"] == true);
     sandbox.slurm.slurmctld.stop().unwrap();
-    let told = until(&sandbox.folder, "a reading that failed", |told| told["slurmctld"]["answers"] == false);
+    let told = until(&sandbox.folder, "a reading that failed", |told| {
+        told["slurmctld"]["answers"] == false
+    });
     assert!(told["slurmctld"]["error"].as_str().unwrap().len() > 10, "{told}");
     let patient = status(&sandbox.folder, &["--max-age", "1h"]).unwrap();
     let (mark, text) = line(&patient.stdout, "slurmctld");
@@ -194,11 +205,16 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     let said = status(&sandbox.folder, &["--max-age", "2s"]).unwrap();
     let (mark, text) = line(&said.stdout, "main");
     assert_eq!((said.code, mark), (Some(1), '✗'), "{}", said.stdout);
-    for words in ["not connected since 20", " ticks not sent yet (", " points), the oldest from 20"] {
+    for words in ["not connected since 20", " ticks not sent yet (", " points), the oldest from 20"]
+    {
         assert!(text.contains(words), "{words}: {text}");
     }
     let told = document(&sandbox.folder, &["--max-age", "2s"]).unwrap();
-    assert_eq!((&told["ok"], told["problems"].as_array().unwrap().len()), (&false.into(), 1), "{told}");
+    assert_eq!(
+        (&told["ok"], told["problems"].as_array().unwrap().len()),
+        (&false.into(), 1),
+        "{told}"
+    );
     sandbox.carbon.process.start().unwrap();
     let told = until(&sandbox.folder, "Carbon again", |told| {
         let main = &told["destinations"][0];
@@ -207,24 +223,28 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     assert!(told["destinations"][0]["since"].as_i64().unwrap() > since, "{told}");
 }
 
-/// The documents said 6 KB, which was a tick without the default collectors: `max_bytes` held half as long as promised.
+/// The documents said 6 KB, which was a tick without the default collectors: `max_bytes` held half
+/// as long as promised.
 fn assert_documented_size(folder: &Folder, queue: &Path, points: u64) {
-    let (operations, shipped) =
-        (include_str!("../../docs/operations.md"), include_str!("../../config/slurm-graphite.toml"));
+    let (operations, shipped) = (
+        include_str!("../../docs/operations.md"),
+        include_str!("../../config/slurm-graphite.toml"),
+    );
     assert!(operations.contains("(220 points) takes 18 KB") && shipped.contains("takes 18 KB"));
     let told = until(folder, "twenty ticks in the queue", |told| {
         told["destinations"][0]["ticks_held"].as_u64() >= Some(20)
     });
     let files = fs::read_dir(queue).unwrap().flatten();
-    let logs = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
+    let logs =
+        files.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
     let bytes: u64 = logs.map(|file| file.metadata().unwrap().len()).sum();
     let tick = bytes / told["destinations"][0]["ticks_held"].as_u64().unwrap();
     let usual = tick * 220 / points;
     assert!((13_500..22_500).contains(&usual), "{tick} bytes for {points} points: {told}");
 }
 
-/// Forty ticks that Carbon has read are still kept for resend_window when it is restarted. Once they were counted as unsent, so
-/// that status failed in the third second of any restart.
+/// Forty ticks that Carbon has read are still kept for resend_window when it is restarted. Once
+/// they were counted as unsent, so that status failed in the third second of any restart.
 #[test]
 fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
     const READ: u64 = 40;
@@ -251,20 +271,26 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
         last = told["now"].as_u64().unwrap();
         let away = last - stopped;
         assert!(main["ticks_unsent"].as_u64().unwrap() <= away + 2, "{away} s: {told}");
-        assert!(main["oldest_unsent"].as_u64().is_none_or(|oldest| oldest >= stopped - 1), "{told}");
+        assert!(
+            main["oldest_unsent"].as_u64().is_none_or(|oldest| oldest >= stopped - 1),
+            "{told}"
+        );
         assert!(main["waits_since"].as_u64().is_none_or(|since| since >= stopped - 1), "{told}");
         let text = status(&sandbox.folder, &patience).unwrap();
         assert!(matches!(line(&text.stdout, "main").0, '✓' | '–'), "{}", text.stdout);
         if main["ticks_unsent"].as_u64() >= Some(5) {
             let text = line(&text.stdout, "main").1;
-            let again = text.split("; ").find_map(|part| part.strip_suffix(" ticks to be sent again"));
+            let again =
+                text.split("; ").find_map(|part| part.strip_suffix(" ticks to be sent again"));
             assert!(again.is_some_and(|ticks| ticks.parse::<u64>().unwrap() >= READ - 5), "{text}");
         }
         wait::pause(Duration::from_millis(500));
     }
     let waits = status(&sandbox.folder, &["--max-age", "10s"]).unwrap();
     assert_eq!((waits.code, line(&waits.stdout, "main").0), (Some(1), '✗'), "{}", waits.stdout);
-    let log = |line: &str| log::entries(&daemon).into_iter().find(|entry| entry.message.starts_with(line));
+    let log = |line: &str| {
+        log::entries(&daemon).into_iter().find(|entry| entry.message.starts_with(line))
+    };
     let number = |line: &str, field: &str| -> u64 {
         let value: Value = serde_json::from_str(line).unwrap();
         value[field].as_u64().unwrap_or_else(|| panic!("no {field}: {line}"))
@@ -272,7 +298,11 @@ fn ticks_that_carbon_had_read_are_no_unsent_ticks_when_it_stops() {
     let lost = log("not connected; ticks are kept").unwrap();
     let (unsent, after) = (number(&lost.line, "unsent_ticks"), lost.at - now_at_stop);
     let unsent = unsent as f64;
-    assert!(unsent <= after + 2.0 && number(&lost.line, "ticks_to_resend") >= READ - 5, "{}", lost.line);
+    assert!(
+        unsent <= after + 2.0 && number(&lost.line, "ticks_to_resend") >= READ - 5,
+        "{}",
+        lost.line
+    );
 
     sandbox.carbon.process.start().unwrap();
     let back = wait::until_some("Carbon again", SOON * 3, || log("back after ")).unwrap().line;
@@ -322,7 +352,9 @@ fn ticks_that_have_ended_are_a_problem_although_the_daemon_answers() {
     let _daemon = daemon_every("5s", &folder, NO_CARBON, &[]).unwrap();
     until(&folder, "a tick", |told| told["last_tick"].is_i64());
     let late = wait::until_some("an old tick", SOON, || {
-        status(&folder, &["--max-age", "2s"]).ok().filter(|said| line(&said.stdout, "last tick").0 == '✗')
+        status(&folder, &["--max-age", "2s"])
+            .ok()
+            .filter(|said| line(&said.stdout, "last tick").0 == '✗')
     });
     assert_eq!(late.unwrap().code, Some(1));
     // Three intervals by default, or more.
@@ -335,9 +367,12 @@ fn without_a_daemon_it_says_where_it_has_looked_and_what_to_do() {
     let folder = Folder::new().unwrap();
     let none = status(&folder, &[]).unwrap();
     assert_eq!((none.code, none.stdout.as_str()), (NO_DAEMON, ""));
-    for words in
-        ["no daemon answers at ", "/run/status.sock: ", "No such file", "systemctl status slurm-graphite"]
-    {
+    for words in [
+        "no daemon answers at ",
+        "/run/status.sock: ",
+        "No such file",
+        "systemctl status slurm-graphite",
+    ] {
         assert_eq!(none.stderr.matches(words).count(), 1, "{words}: {}", none.stderr);
     }
     let socket = folder.path().join("other").display().to_string();
@@ -358,13 +393,18 @@ fn without_a_daemon_it_says_where_it_has_looked_and_what_to_do() {
 
 /// SIGKILL leaves the socket behind.
 #[test]
-fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemon_takes_its_place() {
+fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemon_takes_its_place()
+{
     let folder = Folder::new().unwrap();
     let mut daemon = daemon(&folder, NO_CARBON).unwrap();
     until(&folder, "a response", |told| told["pid"].is_u64());
     daemon.kill().unwrap();
     let killed = status(&folder, &[]).unwrap();
-    assert!(killed.code == NO_DAEMON && killed.stderr.contains("Connection refused"), "{}", killed.stderr);
+    assert!(
+        killed.code == NO_DAEMON && killed.stderr.contains("Connection refused"),
+        "{}",
+        killed.stderr
+    );
     daemon.start().unwrap();
     let pid = daemon.pid().unwrap();
     until(&folder, "the next daemon", |told| told["pid"] == pid);
@@ -376,7 +416,8 @@ fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemo
     assert!(daemon.stop().unwrap().status.success());
 }
 
-/// Two daemons on one host, for example for two clusters: a memory queue has no lock that would prevent that.
+/// Two daemons on one host, for example for two clusters: a memory queue has no lock that would
+/// prevent that.
 #[test]
 fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
     let folder = Folder::new().unwrap();
@@ -405,13 +446,18 @@ fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
     if !rustix::process::getuid().is_root() {
         return;
     }
-    let nobody =
-        || Invocation::by(NOBODY, &folder, &["status", "--socket", &socket]).unwrap().finish().unwrap();
+    let nobody = || {
+        Invocation::by(NOBODY, &folder, &["status", "--socket", &socket]).unwrap().finish().unwrap()
+    };
     let asked = nobody();
     assert!(asked.stdout.contains("last tick") && asked.code != NO_DAEMON, "{}", asked.stderr);
     fs::set_permissions(runtime(&folder), fs::Permissions::from_mode(0o700)).unwrap();
     let refused = nobody();
-    assert!(refused.code == NO_DAEMON && refused.stderr.contains("Permission denied"), "{}", refused.stderr);
+    assert!(
+        refused.code == NO_DAEMON && refused.stderr.contains("Permission denied"),
+        "{}",
+        refused.stderr
+    );
 }
 
 /// Sets the soft limit of the daemon.
@@ -429,7 +475,8 @@ fn a_limit_of_file_sizes_is_a_disk_that_cannot_be_used() {
     let mut daemon = daemon(&folder, &toml).unwrap();
     daemon.line("slurm-graphite has started", SOON).unwrap();
     limit(&folder, &mut daemon, "fsize", 4096);
-    let is_in_memory = || status(&folder, &[]).is_ok_and(|status| status.stdout.contains("File too large"));
+    let is_in_memory =
+        || status(&folder, &[]).is_ok_and(|status| status.stdout.contains("File too large"));
     wait::until("a queue in memory", SOON, is_in_memory).unwrap();
     assert!(daemon.stop().unwrap().status.success());
 }

@@ -1,5 +1,6 @@
-//! The expensive replies, from imitated readers: slurmctlds that are slow, overloaded or hide something. Whatever
-//! happens, the statistics have a point in every second ([`Daemon::check_ticks`]).
+//! The expensive replies, from imitated readers: slurmctlds that are slow, overloaded or hide
+//! something. Whatever happens, the statistics have a point in every second
+//! ([`Daemon::check_ticks`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,9 +8,12 @@ use std::path::Path;
 
 use sandbox::proc::Signal;
 use sandbox::{
-    Daemon, Folder, IN_USE, Imitation, Invocation, Recorded, Slurm, Values, find_program, now, proc, wait,
+    Daemon, Folder, IN_USE, Imitation, Invocation, Recorded, Slurm, Values, find_program, now,
+    proc, wait,
 };
-use slurm_snapshot::{Controller, JobStates, JobTally, Jobs, Reading, Reply, Statistics, Visibility};
+use slurm_snapshot::{
+    Controller, JobStates, JobTally, Jobs, Reading, Reply, Statistics, Visibility,
+};
 
 use super::SOON;
 
@@ -26,7 +30,11 @@ fn queue() -> Reading {
     let states = JobStates { shown, ..JobStates::default() };
     let jobs = Jobs { last_update: 1_700_000_000, states, ..Jobs::default() };
     let visibility = Visibility { private: Vec::new(), privileged: Some(false) };
-    Reading { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(visibility), ..Imitation::reading() }
+    Reading {
+        reply: Some(Reply::Jobs(Box::new(jobs))),
+        visibility: Some(visibility),
+        ..Imitation::reading()
+    }
 }
 
 fn controller(index: u32, elapsed: u64) -> String {
@@ -38,7 +46,8 @@ fn answer(reading: Reading) -> String {
     Imitation::answer(reading).unwrap()
 }
 
-/// A daemon whose reader answers requests of these kinds with these shell commands, and others with `others`.
+/// A daemon whose reader answers requests of these kinds with these shell commands, and others with
+/// `others`.
 fn daemon(folder: &Folder, collectors: &str, kinds: &[(&str, &str)], others: &str) -> Daemon {
     let reader = Imitation::new(folder, "reader", &Imitation::serving(kinds, others)).unwrap();
     Daemon::start_surveying(folder, &reader.toml(), collectors).unwrap()
@@ -79,7 +88,9 @@ fn rounds(daemon: &mut Daemon, count: f64) {
 
 /// Waits for so many points of a series.
 fn points(daemon: &mut Daemon, path: &str, count: usize) -> Values {
-    daemon.until("points", SOON, |all| Some(all.series(path)).filter(|all| all.len() >= count)).unwrap()
+    daemon
+        .until("points", SOON, |all| Some(all.series(path)).filter(|all| all.len() >= count))
+        .unwrap()
 }
 
 fn always_up(daemon: &mut Daemon) {
@@ -128,10 +139,13 @@ fn the_queue_comes_under_the_tick_that_asked_and_again_when_nothing_has_changed(
     daemon.stop().unwrap();
 }
 
-/// A daemon that has published nothing about jobs, and has missed nothing else, after this figure about their replies has become so large.
+/// A daemon that has published nothing about jobs, and has missed nothing else, after this figure
+/// about their replies has become so large.
 fn unpublished(folder: &Folder, jobs: &str, others: &str, leaf: &str, least: f64) -> Daemon {
     let mut daemon = daemon(folder, NO_CAP, &[("jobs", jobs)], others);
-    let enough = |all: &Recorded| all.reply("jobs", leaf).values().any(|&value| value >= least).then_some(());
+    let enough = |all: &Recorded| {
+        all.reply("jobs", leaf).values().any(|&value| value >= least).then_some(())
+    };
     daemon.until(leaf, SOON, enough).unwrap();
     daemon.ticks(4).unwrap();
     assert_eq!(daemon.recorded().unwrap().below(JOBS), [""; 0]);
@@ -145,8 +159,13 @@ fn what_private_data_hides_is_not_published_as_a_part() {
     let visibility = Visibility { private: vec!["jobs".to_owned()], privileged: None };
     let hidden = answer(Reading { visibility: Some(visibility), ..queue() });
     let daemon = unpublished(&folder, &hidden, "answer", "hidden", 1.0);
-    let is_said = |entry: &sandbox::Entry| entry.message.contains("PrivateData may hide part of this");
-    assert_eq!(daemon.entries().into_iter().filter(is_said).count(), 1, "said once, not every round");
+    let is_said =
+        |entry: &sandbox::Entry| entry.message.contains("PrivateData may hide part of this");
+    assert_eq!(
+        daemon.entries().into_iter().filter(is_said).count(),
+        1,
+        "said once, not every round"
+    );
     daemon.stop().unwrap();
 }
 
@@ -182,8 +201,7 @@ fn another_clusters_queue_is_not_published_under_this_ones_name() {
 #[test]
 fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
     let folder = Folder::new().unwrap();
-    let failure =
-        r#"echo '{"failure":{"id":'"$id"',"call":"slurm_get_statistics","errno":1800,"text":"away"}}'"#;
+    let failure = r#"echo '{"failure":{"id":'"$id"',"call":"slurm_get_statistics","errno":1800,"text":"away"}}'"#;
     let mut daemon = daemon(&folder, CONTROLLERS, &[("controllers", &controller(0, 9))], failure);
     let points = points(&mut daemon, "cluster.slurm_controllers.primary.gauge-up", 2);
     assert!(points.values().all(|&up| up == 0.0), "{points:?}");
@@ -210,7 +228,8 @@ fn a_reply_is_asked_for_with_all_that_any_collector_wants_and_held_against_the_l
     let folder = Folder::new().unwrap();
     let log = folder.path().join("asked");
     let licenses = "[collectors.licenses]\nenabled = true\ninterval = \"4s\"\n";
-    let mut daemon = with_jobs(&folder, &format!("{NO_CAP}users = 3\n{licenses}"), &unchanging(&log));
+    let mut daemon =
+        with_jobs(&folder, &format!("{NO_CAP}users = 3\n{licenses}"), &unchanging(&log));
     rounds(&mut daemon, 4.0);
     daemon.stop().unwrap();
     let asked = fs::read_to_string(log).unwrap();
@@ -269,10 +288,13 @@ fn a_memory_whose_disk_hangs_costs_no_tick() {
     let memory = queue.join("queue-00000000000000000001.log");
     let mkfifo = find_program("mkfifo").unwrap();
     Invocation::of(&folder, &mkfifo, &[&memory.display().to_string()]).unwrap().finish().unwrap();
-    let more = format!("[queue]\ndir = \"{}\"\n[collectors.rpc_stats]\nusers = 3\n", queue.display());
+    let more =
+        format!("[queue]\ndir = \"{}\"\n[collectors.rpc_stats]\nusers = 3\n", queue.display());
     let reader = Imitation::good(&folder).unwrap();
     let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), &more).unwrap();
-    daemon.said(0.0, "the queue's files cannot be read yet, so what collectors remember", SOON).unwrap();
+    daemon
+        .said(0.0, "the queue's files cannot be read yet, so what collectors remember", SOON)
+        .unwrap();
     daemon.ticks(2).unwrap();
     let (since, from) = (now(), daemon.recorded().unwrap().own("ticks_run").len());
     reload(&folder, &mut daemon, "users = 3", "users = 4");
@@ -297,11 +319,14 @@ fn starts_are_as_many_as_sdiags_over_a_reader_that_hangs_and_a_reload() {
         }
     };
     let started = |recorded: &Recorded| recorded.series(&format!("{JOBS}waiting.gauge-started"));
-    daemon.until("a first round", SOON, |recorded| (!started(recorded).is_empty()).then_some(())).unwrap();
+    daemon
+        .until("a first round", SOON, |recorded| (!started(recorded).is_empty()).then_some(()))
+        .unwrap();
     let mut submitted = 0;
     let mut until_started = |daemon: &mut Daemon, more: u32| {
         submitted += more;
-        let is_all = |recorded: &Recorded| started(recorded).values().sum::<f64>() >= f64::from(submitted);
+        let is_all =
+            |recorded: &Recorded| started(recorded).values().sum::<f64>() >= f64::from(submitted);
         daemon.until("the starts", SOON, |recorded| is_all(recorded).then_some(())).unwrap();
     };
     submit(2);

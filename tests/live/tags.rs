@@ -1,5 +1,6 @@
-//! Every point is stored under its path in one Carbon, and under its name with tags in another Carbon and in
-//! VictoriaMetrics. All three have the same points, with the names from docs/metrics.md.
+//! Every point is stored under its path in one Carbon, and under its name with tags in another
+//! Carbon and in VictoriaMetrics. All three have the same points, with the names from
+//! docs/metrics.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::{
-    Carbon, Folder, GraphiteWeb, Rendered, Sandbox, VictoriaMetrics, daemon, destination, free_port, run,
-    wait,
+    Carbon, Folder, GraphiteWeb, Rendered, Sandbox, VictoriaMetrics, daemon, destination,
+    free_port, run, wait,
 };
 
 /// Longer than anything here should take on a busy machine.
@@ -63,7 +64,8 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
         let files = sandbox.carbon.paths().into_keys();
         files.map(|path| Ok((names.of(&path)?, sandbox.carbon.series(&path)?.points))).collect()
     };
-    // The daemon has ended and every tick was read; the receivers will soon have stored what they have not stored yet.
+    // The daemon has ended and every tick was read; the receivers will soon have stored what they
+    // have not stored yet.
     let mut seen = (BTreeMap::new(), BTreeMap::new());
     let is_same = || {
         seen = (expected().unwrap(), rendered(&web));
@@ -74,25 +76,33 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
     let exported = victoria.export("{__name__=~\"slurm_.*\"}").unwrap();
     assert!(is_equal(&seen.0, &exported), "{}", difference(&seen.0, &exported));
 
-    let families: BTreeSet<&str> = seen.0.keys().filter_map(|name| name.split('.').next()).collect();
+    let families: BTreeSet<&str> =
+        seen.0.keys().filter_map(|name| name.split('.').next()).collect();
     assert!(families.len() >= 8 && seen.0.len() > 300, "{} of {families:?}", seen.0.len());
     let selected = |tags: &str| web.render(&format!("seriesByTag({tags})"), "-5min").unwrap().len();
     assert_eq!(selected("'name=slurm_jobs.state.jobs','cluster=sandbox','state=running'"), 1);
-    let by_label = "{__name__=\"slurm_jobs.partition.state.jobs\", cluster=\"sandbox\", state=\"running\"}";
+    let by_label =
+        "{__name__=\"slurm_jobs.partition.state.jobs\", cluster=\"sandbox\", state=\"running\"}";
     assert_eq!(victoria.export(by_label).unwrap().len(), 1);
     assert_eq!(selected("'name=slurm_partitions.state.nodes','partition=~.*','state=idle'"), 1);
 
     let (folder, conf) = (&sandbox.folder, sandbox.slurm.conf().display().to_string());
-    let toml =
-        folder.write("check.toml", &(destination("tags", &carbon.address()) + "tags = true\n")).unwrap();
+    let toml = folder
+        .write("check.toml", &(destination("tags", &carbon.address()) + "tags = true\n"))
+        .unwrap();
     let args = ["check", "--connect", "--slurm-conf", &conf, "--config", &toml];
     let checked = run(folder, &args).unwrap();
-    assert!(checked.stdout.contains("read the test point, slurm_graphite.check;"), "{}", checked.stdout);
-    wait::until("the point of check", PATIENCE, || selected("'name=slurm_graphite.check'") == 1).unwrap();
+    assert!(
+        checked.stdout.contains("read the test point, slurm_graphite.check;"),
+        "{}",
+        checked.stdout
+    );
+    wait::until("the point of check", PATIENCE, || selected("'name=slurm_graphite.check'") == 1)
+        .unwrap();
 }
 
-/// Runs for a few ticks, until graphite-web knows all series. When the daemon ends, it must report that each of the
-/// three has read everything.
+/// Runs for a few ticks, until graphite-web knows all series. When the daemon ends, it must report
+/// that each of the three has read everything.
 fn collect(
     sandbox: &Sandbox,
     carbon: &Carbon,
@@ -106,10 +116,14 @@ fn collect(
         destination("victoria", &victoria.address()) + "tags = true\nprotocol = \"plaintext\"\n",
     ];
     let (slurm, destinations) = (sandbox.slurm.toml(), destinations.concat());
-    let toml = format!("prefix = \"cluster.{{cluster}}\"\n[slurm]\n{slurm}{destinations}{COLLECTORS}");
+    let toml =
+        format!("prefix = \"cluster.{{cluster}}\"\n[slurm]\n{slurm}{destinations}{COLLECTORS}");
     let mut daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
     let points = |below: &str| {
-        sandbox.carbon.series(&format!("cluster.sandbox.{below}")).map_or(0, |series| series.points.len())
+        sandbox
+            .carbon
+            .series(&format!("cluster.sandbox.{below}"))
+            .map_or(0, |series| series.points.len())
     };
     wait::until("ticks with a job that has ended", PATIENCE, || {
         points("slurm_jobs.state.completed.gauge-jobs") > 0
@@ -118,14 +132,19 @@ fn collect(
     wait::until("every series in graphite-web's database", PATIENCE, known)?;
     daemon.stop()?;
     let log = fs::read_to_string(daemon.log())?;
-    ensure!(log.matches(sandbox::ALL_READ).count() == 3, "not every destination has read everything: {log}");
+    ensure!(
+        log.matches(sandbox::ALL_READ).count() == 3,
+        "not every destination has read everything: {log}"
+    );
     Ok(())
 }
 
-/// Our own rules with shorter retention. A series that matches none of them gets Carbon's default, one point a minute.
+/// Our own rules with shorter retention. A series that matches none of them gets Carbon's default,
+/// one point a minute.
 fn schemas(folder: &Folder) -> Result<String> {
     let printed =
-        run(folder, &["carbon-rules", "--file", "schemas", "--prefix", "cluster.{cluster}"])?.stdout;
+        run(folder, &["carbon-rules", "--file", "schemas", "--prefix", "cluster.{cluster}"])?
+            .stdout;
     let lines = printed.lines().map(|line| match line.split_once('=') {
         Some(("retentions ", _)) => "retentions = 1s:1h\n".to_owned(),
         _ => format!("{line}\n"),
@@ -150,11 +169,13 @@ fn is_equal(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Points
 
 fn are_equal(one: &Points, other: &Points) -> bool {
     let mut values = one.values().zip(other.values());
-    one.keys().eq(other.keys()) && values.all(|(one, other)| (one - other).abs() <= one.abs() * 1e-9)
+    one.keys().eq(other.keys())
+        && values.all(|(one, other)| (one - other).abs() <= one.abs() * 1e-9)
 }
 
 fn difference(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Points>) -> String {
-    let missing: Vec<_> = expected.keys().filter(|name| !found.contains_key(*name)).take(5).collect();
+    let missing: Vec<_> =
+        expected.keys().filter(|name| !found.contains_key(*name)).take(5).collect();
     let more: Vec<_> = found.keys().filter(|name| !expected.contains_key(*name)).take(5).collect();
     let pairs = expected.iter().filter_map(|(name, points)| Some((name, points, found.get(name)?)));
     let other = pairs.into_iter().find(|(_, points, found)| !are_equal(points, found));
@@ -162,13 +183,15 @@ fn difference(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Poin
     format!("of {all} series missing {missing:#?}, not expected {more:#?}, other points {other:#?}")
 }
 
-/// The documented paths, with placeholders in angle brackets, and the rule of docs/metrics.md for their names.
+/// The documented paths, with placeholders in angle brackets, and the rule of docs/metrics.md for
+/// their names.
 struct Names(Vec<Vec<String>>);
 
 impl Names {
     fn documented(folder: &Folder) -> Result<Self> {
         let printed = run(folder, &["metrics", "--format", "tsv"])?.stdout;
-        let paths = printed.lines().filter_map(|line| line.strip_prefix("cluster.")?.split('\t').next());
+        let paths =
+            printed.lines().filter_map(|line| line.strip_prefix("cluster.")?.split('\t').next());
         Ok(Self(paths.map(|path| path.split('.').map(str::to_owned).collect()).collect()))
     }
 
@@ -181,7 +204,8 @@ impl Names {
             documented.len() == given.len()
                 && pairs.all(|(word, given)| word.starts_with('<') || word == given)
         };
-        let documented = self.0.iter().find(fits).with_context(|| format!("{path} is not documented"))?;
+        let documented =
+            self.0.iter().find(fits).with_context(|| format!("{path} is not documented"))?;
         let mut tags = BTreeMap::from([("cluster", "sandbox")]);
         let mut name = Vec::new();
         for (word, given) in documented.iter().zip(given) {

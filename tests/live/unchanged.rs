@@ -1,4 +1,5 @@
-//! What slurmctld calls unchanged is believed only where its rule covers every figure, and only against its own clock.
+//! What slurmctld calls unchanged is believed only where its rule covers every figure, and only
+//! against its own clock.
 
 pub(crate) mod clock;
 mod licences;
@@ -16,13 +17,19 @@ const COMPARED: u32 = 10;
 
 /// A reply with everything that any collector needs of it.
 pub(crate) fn ask(reader: &mut Reader, kind: ReplyKind, since: Option<i64>) -> Result<Reply> {
-    let all =
-        ReplyOptions { users: true, accounts: true, qos: true, partitions: true, ..ReplyOptions::default() };
+    let all = ReplyOptions {
+        users: true,
+        accounts: true,
+        qos: true,
+        partitions: true,
+        ..ReplyOptions::default()
+    };
     let options = ReplyOptions { rows: true, ..all };
     reader.reading(&Request { since, ..Request::new(kind, options) })?.reply.context("a reply")
 }
 
-/// A reply without what belongs to one moment: when it was written, and what depends on the time that has passed.
+/// A reply without what belongs to one moment: when it was written, and what depends on the time
+/// that has passed.
 fn lasting(reply: &Reply) -> Result<Value> {
     let mut value = serde_json::to_value(reply)?;
     strip(&mut value, &["last_update", "started", "eligible"]);
@@ -50,8 +57,8 @@ struct Kept {
 }
 
 impl Kept {
-    /// Asks whole, with `since`, and whole again. Where both wholes agree and the answer was "unchanged", what is kept
-    /// must equal them.
+    /// Asks whole, with `since`, and whole again. Where both wholes agree and the answer was
+    /// "unchanged", what is kept must equal them.
     fn compare(&mut self, reader: &mut Reader) -> Result<()> {
         let before = ask(reader, self.kind, None)?;
         let since = self.reply.as_ref().and_then(Reply::last_update);
@@ -75,8 +82,8 @@ impl Kept {
     }
 }
 
-/// What a busy cluster does in one step: jobs of every kind, drained nodes, partitions that close, reservations of
-/// nodes and of licences that begin, end and are deleted.
+/// What a busy cluster does in one step: jobs of every kind, drained nodes, partitions that close,
+/// reservations of nodes and of licences that begin, end and are deleted.
 fn step(slurm: &Slurm, step: u32) -> Result<()> {
     let control = |words: &str| slurm.call(&format!("scontrol {words}")).map(drop);
     let reserve = |words: &str| control(&format!("create reservation users=root {words}"));
@@ -92,7 +99,8 @@ fn step(slurm: &Slurm, step: u32) -> Result<()> {
             control(&format!("release {first}"))
         }
         3 => reserve(&format!(
-            "reservationname=lic{step} starttime=now+2 endtime=now+9 licenses=foo:3 flags=any_nodes nodecnt=0"
+            "reservationname=lic{step} starttime=now+2 endtime=now+9 licenses=foo:3 \
+                flags=any_nodes nodecnt=0"
         )),
         4 => submit("-n1 --begin=now+5", "true").map(drop),
         5 => control("update nodename=localhost state=drain reason=test"),
@@ -100,7 +108,8 @@ fn step(slurm: &Slurm, step: u32) -> Result<()> {
         7 => control("update partitionname=debug state=down"),
         8 => control("update partitionname=debug state=up"),
         9 => reserve(&format!(
-            "reservationname=nodes{step} starttime=now endtime=now+5 nodes=ALL flags=maint,ignore_jobs"
+            "reservationname=nodes{step} starttime=now endtime=now+5 nodes=ALL \
+                flags=maint,ignore_jobs"
         )),
         10 => {
             let held = submit("-H -A nobodys", "true")?;
@@ -109,7 +118,9 @@ fn step(slurm: &Slurm, step: u32) -> Result<()> {
         // At its end flags of nodes are taken away.
         _ => {
             let name = format!("reservationname=plain{step}");
-            reserve(&format!("{name} starttime=now duration=1 nodes=ALL flags=overlap,ignore_jobs"))?;
+            reserve(&format!(
+                "{name} starttime=now duration=1 nodes=ALL flags=overlap,ignore_jobs"
+            ))?;
             control(&format!("update {name} endtime=now+3"))
         }
     }
@@ -118,7 +129,8 @@ fn step(slurm: &Slurm, step: u32) -> Result<()> {
 #[test]
 fn what_slurmctld_calls_unchanged_is_what_it_would_send() {
     let folder = Folder::new().unwrap();
-    let more = "Licenses=foo:10,bar:4\nPartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n";
+    let more =
+        "Licenses=foo:10,bar:4\nPartitionName=other Nodes=localhost MaxTime=INFINITE State=UP\n";
     let slurm = Slurm::start_with(&folder, more).unwrap();
     let mut reader = Reader::of(&slurm).unwrap();
     let rows = REPLIES.iter().filter(|row| row.unchanged && row.role == Role::Surveys);
@@ -137,12 +149,16 @@ fn what_slurmctld_calls_unchanged_is_what_it_would_send() {
             compare(&mut all);
         }
     }
-    // While a job waits, jobs are read whole, and on a busy host one waits nearly always: until the last ones have run.
+    // While a job waits, jobs are read whole, and on a busy host one waits nearly always: until the
+    // last ones have run.
     let latest = Instant::now() + Duration::from_secs(60);
     while all.iter().any(|kept| kept.compared < COMPARED) && Instant::now() < latest {
         compare(&mut all);
     }
     for Kept { kind, compared, changed, .. } in all {
-        assert!(compared >= COMPARED && changed >= 5, "{kind:?}: {compared} compared, {changed} changes");
+        assert!(
+            compared >= COMPARED && changed >= 5,
+            "{kind:?}: {compared} compared, {changed} changes"
+        );
     }
 }

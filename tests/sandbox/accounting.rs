@@ -1,8 +1,8 @@
-//! A Slurm cluster with accounting: slurmdbd, a MariaDB that listens only on a socket in the folder, accounts, users,
-//! and a second node.
+//! A Slurm cluster with accounting: slurmdbd, a MariaDB that listens only on a socket in the
+//! folder, accounts, users, and a second node.
 //!
-//! slurmdbd knows a second cluster, [`OTHER`], which has no running programs: a test fills its tables with
-//! [`Accounting::sql`].
+//! slurmdbd knows a second cluster, [`OTHER`], which has no running programs: a test fills its
+//! tables with [`Accounting::sql`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,15 +26,15 @@ pub const ACCOUNTS: [&str; 2] = ["physics", "chemistry"];
 /// A QOS in addition to `normal`; every user may use it.
 pub const QOS: &str = "urgent";
 
-/// Users of every Debian, with their ids, who may submit jobs if the sandbox runs as root ([`Slurm::run_as`]). The user
-/// who runs the sandbox may too.
+/// Users of every Debian, with their ids, who may submit jobs if the sandbox runs as root
+/// ([`Slurm::run_as`]). The user who runs the sandbox may too.
 pub const USERS: [(&str, u32); 2] = [("games", 5), ("mail", 8)];
 
 /// The nodes. Each has [`crate::CPUS`] CPUs and two GPUs.
 pub const NODES: [&str; 2] = ["c1", "c2"];
 
-/// The cluster, its slurmdbd and its database. Each program can be stopped, killed, frozen and started again on its
-/// own.
+/// The cluster, its slurmdbd and its database. Each program can be stopped, killed, frozen and
+/// started again on its own.
 #[derive(Debug)]
 pub struct Accounting {
     /// munged, slurmctld and the slurmd of the first node.
@@ -65,7 +65,8 @@ impl Accounting {
         let [first, second] = NODES;
         slurm.slurmd = slurm.slurmd_of(folder, first)?;
         let second_slurmd = slurm.slurmd_of(folder, second)?;
-        let mut accounting = Self { slurm, second_slurmd, slurmdbd, mariadbd, folder: path.to_owned() };
+        let mut accounting =
+            Self { slurm, second_slurmd, slurmdbd, mariadbd, folder: path.to_owned() };
         accounting.start_all()?;
         Ok(accounting)
     }
@@ -102,15 +103,16 @@ impl Accounting {
         Ok(())
     }
 
-    /// Executes these statements in MariaDB as the database's root. Returns a line for each row, with columns separated
-    /// by tabs and no heading. slurmdbd's tables are in `slurm_acct_db`.
+    /// Executes these statements in MariaDB as the database's root. Returns a line for each row,
+    /// with columns separated by tabs and no heading. slurmdbd's tables are in `slurm_acct_db`.
     pub fn sql(&self, statements: &str) -> Result<String> {
         sql(&self.folder, statements)
     }
 }
 
-pub(crate) const EMPTY_DATABASE: &str = "create database slurm_acct_db; create user slurm@localhost identified by 'x'; \
-                                         grant all on slurm_acct_db.* to slurm@localhost";
+pub(crate) const EMPTY_DATABASE: &str = "create database slurm_acct_db; create user \
+                                         slurm@localhost identified by 'x'; grant all on \
+                                         slurm_acct_db.* to slurm@localhost";
 
 pub(crate) fn sql(folder: &Path, statements: &str) -> Result<String> {
     let mut command = limited(folder)?;
@@ -136,8 +138,8 @@ fn socket(folder: &Path) -> PathBuf {
     folder.join("db/sock")
 }
 
-/// Nothing is synced to disk: commits survive a SIGKILL of MariaDB, and nobody cuts the power. Otherwise the start
-/// would take ten times as long.
+/// Nothing is synced to disk: commits survive a SIGKILL of MariaDB, and nobody cuts the power.
+/// Otherwise the start would take ten times as long.
 const SMALL: [&str; 5] = [
     "--innodb-flush-method=nosync",
     "--innodb-doublewrite=0",
@@ -155,7 +157,8 @@ pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
     // MariaDB refuses to run as root without --user=root.
     let user = is_root().then_some("--user=root");
     let install = crate::command(folder.path(), &find_program("mariadb-install-db")?);
-    let flags = ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"];
+    let flags =
+        ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"];
     output(install, flags.into_iter().chain(SMALL).chain(user))?;
     let at = socket(folder.path());
     let args = [
@@ -177,7 +180,13 @@ pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
 }
 
 /// Adds accounting and the nodes to the sandbox's slurm.conf.
-fn configure(folder: &Path, slurm: &Slurm, dbd_port: u16, node_ports: [u16; 2], more: &str) -> Result<()> {
+fn configure(
+    folder: &Path,
+    slurm: &Slurm,
+    dbd_port: u16,
+    node_ports: [u16; 2],
+    more: &str,
+) -> Result<()> {
     let path = folder.display();
     let mut text = format!(
         "\
@@ -197,11 +206,14 @@ PartitionName=long Nodes=ALL MaxTime=INFINITE State=UP
     );
     for (name, port) in NODES.into_iter().zip(node_ports) {
         text += &format!(
-            "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=2000 \
-             Gres=gpu:2 State=UNKNOWN\n"
+            "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} \
+             RealMemory=2000 Gres=gpu:2 State=UNKNOWN\n"
         );
     }
-    slurm.replace(&["AccountingStorageType=", "JobAcctGatherType=", "NodeName=", "PartitionName="], &text)?;
+    slurm.replace(
+        &["AccountingStorageType=", "JobAcctGatherType=", "NodeName=", "PartitionName="],
+        &text,
+    )?;
     for gpu in ["gpu0", "gpu1"] {
         fs::write(folder.join(gpu), "")?;
     }

@@ -22,7 +22,8 @@ impl Ahead {
         let [library, file] = ["ahead.so", "ahead"].map(|name| folder.path().join(name));
         let source = folder.write("ahead.c", include_str!("ahead.c"))?;
         fs::write(&file, "0\n")?;
-        let args = ["-shared", "-fPIC", "-O2", "-pthread", "-o", &library.display().to_string(), &source];
+        let args =
+            ["-shared", "-fPIC", "-O2", "-pthread", "-o", &library.display().to_string(), &source];
         Invocation::of(folder, &find_program("cc")?, &args)?.succeed()?;
         Ok(Self { library, file })
     }

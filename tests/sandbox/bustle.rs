@@ -1,5 +1,5 @@
-//! A small cluster's working day in minutes: waves of jobs, some that fail, some that are cancelled, wide ones for
-//! backfill, and users who run squeue too often. Every curve moves.
+//! A small cluster's working day in minutes: waves of jobs, some that fail, some that are
+//! cancelled, wide ones for backfill, and users who run squeue too often. Every curve moves.
 
 use std::f64::consts::TAU;
 
@@ -30,9 +30,13 @@ impl Bustle {
         }
         match second % 20 {
             1 => drop(slurm.submit(&["--array=1-6", "--time=1", "--wrap", "sleep 2"])?),
-            4 | 11 => {
-                self.wide.push(slurm.submit(&["-n", &CPUS.to_string(), "--time=2", "--wrap", "sleep 3"])?)
-            }
+            4 | 11 => self.wide.push(slurm.submit(&[
+                "-n",
+                &CPUS.to_string(),
+                "--time=2",
+                "--wrap",
+                "sleep 3",
+            ])?),
             7 => drop(slurm.submit(&["--wrap", "exit 3"])?),
             13 => {
                 // It may have started or ended by now, which does not matter.
@@ -40,8 +44,11 @@ impl Bustle {
             }
             _ => {}
         }
-        let questions =
-            if second % 60 >= 35 && second % 60 < 50 { 6 } else { u32::from(second.is_multiple_of(3)) };
+        let questions = if second % 60 >= 35 && second % 60 < 50 {
+            6
+        } else {
+            u32::from(second.is_multiple_of(3))
+        };
         for question in 0..questions {
             ask(slurm, second / 60 + question % 2, "squeue")?;
         }
@@ -57,7 +64,10 @@ fn ask(slurm: &Slurm, who: u32, command: &str) -> Result<()> {
     const USERS: [&str; 4] = ["games", "news", "backup", "nobody"];
     let user = USERS.iter().cycle().nth(usize::try_from(who)?).copied().unwrap_or_default();
     if is_root() {
-        slurm.run("setpriv", &["--reuid", user, "--clear-groups", "--inh-caps=-all", command, "-h"])?;
+        slurm.run(
+            "setpriv",
+            &["--reuid", user, "--clear-groups", "--inh-caps=-all", command, "-h"],
+        )?;
     } else {
         slurm.run(command, &["-h"])?;
     }

@@ -1,5 +1,5 @@
-//! Two hosts with a network namespace each, joined to a third, the hub, by cables that can be pulled. In the hub are
-//! Carbon and a recorder for each host.
+//! Two hosts with a network namespace each, joined to a third, the hub, by cables that can be
+//! pulled. In the hub are Carbon and a recorder for each host.
 
 use std::fs;
 use std::path::PathBuf;
@@ -56,7 +56,9 @@ impl Cables {
         let hosts = [Space::network(folder, "0")?, Space::network(folder, "1")?];
         hub.run(
             folder,
-            &format!("ip link add br0 type bridge; ip addr add {HUB}/24 dev br0; ip link set br0 up"),
+            &format!(
+                "ip link add br0 type bridge; ip addr add {HUB}/24 dev br0; ip link set br0 up"
+            ),
         )?;
         for (index, (host, address)) in hosts.iter().zip(ADDRESSES).enumerate() {
             let cable = format!("ip link add v{index} type veth peer name eth0 netns {}", host.pid);
@@ -66,7 +68,8 @@ impl Cables {
         let recorder = hub.process(folder, "recorder", &find_program("python3")?, true)?;
         let log = recorder.log().to_owned();
         let listen = move || fs::read_to_string(&log).is_ok_and(|text| text.lines().count() == 2);
-        let recorder = recorder.args(["-c", RECORDER, HUB]).args(PORTS.map(|port| port.to_string()));
+        let recorder =
+            recorder.args(["-c", RECORDER, HUB]).args(PORTS.map(|port| port.to_string()));
         let mut recorder = recorder.ready(listen);
         recorder.start()?;
         let carbon = Carbon::within(&hub, folder, HUB, &Options::default())?;

@@ -19,8 +19,8 @@ pub enum Limits {
     Tight,
     /// One series a second: points stay in memory.
     Slow,
-    /// A cache of 30,000 points, written at 4 series a second, with flow control: it stops reading before it would have
-    /// to discard points.
+    /// A cache of 30,000 points, written at 4 series a second, with flow control: it stops reading
+    /// before it would have to discard points.
     Full,
 }
 
@@ -100,10 +100,16 @@ impl Carbon {
     }
 
     /// Starts one in a separate network, at this address, on Carbon's usual ports.
-    pub fn within(space: &Space, folder: &Folder, address: &'static str, options: &Options) -> Result<Self> {
+    pub fn within(
+        space: &Space,
+        folder: &Folder,
+        address: &'static str,
+        options: &Options,
+    ) -> Result<Self> {
         let process = space.process(folder, "carbon", &find_program("carbon-cache")?, true)?;
         let ports = [2003, 2004, 7002];
-        let mut carbon = Self::from(folder, "carbon", options, process, address, ports, space.listening())?;
+        let mut carbon =
+            Self::from(folder, "carbon", options, process, address, ports, space.listening())?;
         carbon.process.start()?;
         Ok(carbon)
     }
@@ -126,7 +132,8 @@ impl Carbon {
             .ready(move || ports.into_iter().all(&listening));
         let [line_port, pickle_port, query_port] = ports;
         let graphite_web = options.graphite_web;
-        let carbon = Self { process, address, line_port, pickle_port, query_port, graphite_web, whisper };
+        let carbon =
+            Self { process, address, line_port, pickle_port, query_port, graphite_web, whisper };
         carbon.configure(options.limits, options.own_figures)?;
         Ok(carbon)
     }
@@ -159,11 +166,16 @@ impl Carbon {
             Limits::Slow => ("inf", "1", "inf"),
             Limits::Full => ("inf", "4", "30000"),
         };
-        // Otherwise tags would be sent to a graphite-web on port 80. After 5 s it gives a request up and announces the series again
-        // with a later point.
+        // Otherwise tags would be sent to a graphite-web on port 80. After 5 s it gives a request
+        // up and announces the series again with a later point.
         let tags = self.graphite_web.map_or_else(
             || "ENABLE_TAGS = False".to_owned(),
-            |port| format!("ENABLE_TAGS = True\nGRAPHITE_URL = http://127.0.0.1:{port}\nTAG_BATCH_SIZE = 20\nTAG_UPDATE_INTERVAL = 11"),
+            |port| {
+                format!(
+                    "ENABLE_TAGS = True\nGRAPHITE_URL = http://127.0.0.1:{port}\n\
+                TAG_BATCH_SIZE = 20\nTAG_UPDATE_INTERVAL = 11"
+                )
+            },
         );
         let home = self.whisper.parent().context("a whisper tree without a folder")?;
         // Otherwise its own metrics would be among those of a test.

@@ -1,5 +1,5 @@
-//! carbonapi over go-carbon, for the whisper files of a [`Carbon`]: other programs that answer Grafana, in which Graphite's
-//! functions are written again.
+//! carbonapi over go-carbon, for the whisper files of a [`Carbon`]: other programs that answer
+//! Grafana, in which Graphite's functions are written again.
 //!
 //! Debian has neither, so `CARBONAPI` names a folder with both programs.
 
@@ -20,18 +20,23 @@ pub struct Carbonapi {
 impl Carbonapi {
     /// Starts both, if `CARBONAPI` is set, and waits for them.
     pub fn over(folder: &Folder, carbon: &Carbon) -> Result<Option<Self>> {
-        let Some(programs) = std::env::var_os("CARBONAPI").map(PathBuf::from) else { return Ok(None) };
+        let Some(programs) = std::env::var_os("CARBONAPI").map(PathBuf::from) else {
+            return Ok(None);
+        };
         let (port, files_port) = (free_port()?, free_port()?);
         // It reads retentions from the files, but does not start without rules.
-        let schemas = folder.write("go-carbon-schemas.conf", "[all]\npattern = .*\nretentions = 1s:1h\n")?;
-        let files = folder.write("go-carbon.conf", &go_carbon_conf(carbon, &schemas, files_port))?;
+        let schemas =
+            folder.write("go-carbon-schemas.conf", "[all]\npattern = .*\nretentions = 1s:1h\n")?;
+        let files =
+            folder.write("go-carbon.conf", &go_carbon_conf(carbon, &schemas, files_port))?;
         let api = folder.write("carbonapi.yaml", &carbonapi_conf(port, files_port))?;
-        let mut processes =
-            [("go-carbon", files, files_port), ("carbonapi", api, port)].map(|(program, conf, port)| {
+        let mut processes = [("go-carbon", files, files_port), ("carbonapi", api, port)].map(
+            |(program, conf, port)| {
                 Process::new(folder, program, programs.join(program))
                     .args(["-config".to_owned(), conf])
                     .ready(move || proc::listening(port))
-            });
+            },
+        );
         for process in &mut processes {
             process.start()?;
         }

@@ -1,8 +1,9 @@
 //! What a daemon collected according to its own record, compared with whisper.
 //!
-//! The record is the daemon's log at level trace, in JSON: "tick collected" with all points of a tick before they enter
-//! the queue, and "tick kept" when they are safe there. A datapoint counts only if both lines are there, because a
-//! SIGKILL between them may lose it. Nothing here knows how the queue works.
+//! The record is the daemon's log at level trace, in JSON: "tick collected" with all points of a
+//! tick before they enter the queue, and "tick kept" when they are safe there. A datapoint counts
+//! only if both lines are there, because a SIGKILL between them may lose it. Nothing here knows how
+//! the queue works.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +26,8 @@ pub struct Collected {
     log: PathBuf,
     offset: u64,
     ticks: BTreeMap<u64, Tick>,
-    /// The timestamp that was collected last. It may not be the highest, because the clock may have been set back.
+    /// The timestamp that was collected last. It may not be the highest, because the clock may have
+    /// been set back.
     newest: Option<u64>,
     entries: Vec<Entry>,
 }
@@ -56,7 +58,13 @@ pub struct Findings {
 impl Collected {
     /// Reads this log, which need not exist yet.
     pub fn new(log: &Path) -> Self {
-        Self { log: log.to_owned(), offset: 0, ticks: BTreeMap::new(), newest: None, entries: Vec::new() }
+        Self {
+            log: log.to_owned(),
+            offset: 0,
+            ticks: BTreeMap::new(),
+            newest: None,
+            entries: Vec::new(),
+        }
     }
 
     /// Reads what has been added to the log.
@@ -76,9 +84,12 @@ impl Collected {
     }
 
     fn line(&mut self, line: &str) -> Result<()> {
-        let (collected, kept) = (line.contains("\"tick collected\""), line.contains("\"tick kept\""));
+        let (collected, kept) =
+            (line.contains("\"tick collected\""), line.contains("\"tick kept\""));
         if !collected && !kept {
-            if let Some(mut entry) = Entry::parse(line.to_owned()).filter(|entry| entry.level != "TRACE") {
+            if let Some(mut entry) =
+                Entry::parse(line.to_owned()).filter(|entry| entry.level != "TRACE")
+            {
                 // The daemon's clock may have been ahead.
                 entry.at = entry.at.min(now());
                 self.entries.push(entry);
@@ -88,12 +99,14 @@ impl Collected {
         // Cut off by a SIGKILL, so it says nothing.
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Ok(()) };
         // The entry has two timestamps: its own and, last, the tick's.
-        let timestamp = value.get("tick").and_then(Value::as_u64).context("a tick without its timestamp")?;
+        let timestamp =
+            value.get("tick").and_then(Value::as_u64).context("a tick without its timestamp")?;
         if kept {
             self.ticks.entry(timestamp).or_default().kept += 1;
             return Ok(());
         }
-        let lines = value.get("lines").and_then(Value::as_str).context("a tick without its points")?;
+        let lines =
+            value.get("lines").and_then(Value::as_str).context("a tick without its points")?;
         let tick = self.ticks.entry(timestamp).or_default();
         for line in lines.lines() {
             let (path, value, _) = point(line).context("a point that is none")?;
@@ -109,7 +122,8 @@ impl Collected {
 
     /// The ticks that count, with their points.
     pub fn counted(&self) -> impl Iterator<Item = (u64, &Points)> {
-        let counted = self.ticks.iter().filter(|(_, tick)| tick.collected > 0 && tick.kept >= tick.collected);
+        let counted =
+            self.ticks.iter().filter(|(_, tick)| tick.collected > 0 && tick.kept >= tick.collected);
         counted.map(|(&at, tick)| (at, &tick.points))
     }
 
@@ -151,9 +165,9 @@ impl Collected {
         self.entries.iter().any(|entry| entry.at > since && entry.line.contains(words))
     }
 
-    /// Compares everything that was collected with what these Carbons have together. The daemon may keep running: every
-    /// point that the record had before the files were read must be in them, and every point in the files must be in
-    /// the record afterwards.
+    /// Compares everything that was collected with what these Carbons have together. The daemon may
+    /// keep running: every point that the record had before the files were read must be in them,
+    /// and every point in the files must be in the record afterwards.
     pub fn compare(&mut self, carbons: &[&Carbon]) -> Result<Findings> {
         let due: Vec<u64> = self.counted().map(|(at, _)| at).collect();
         let span = due.first().copied().zip(due.last().copied());
@@ -180,7 +194,8 @@ impl Collected {
             let Some(Tick { points, .. }) = self.ticks.get(&at) else { continue };
             findings.ticks += 1;
             findings.checked += points.len() as u64;
-            let missing = |path: &&String| stored.get(*path).and_then(|series| series.at(at)).is_none();
+            let missing =
+                |path: &&String| stored.get(*path).and_then(|series| series.at(at)).is_none();
             let missing: Vec<String> = points.keys().filter(missing).cloned().collect();
             if !missing.is_empty() {
                 findings.lost.insert(at, missing);

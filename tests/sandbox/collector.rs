@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-/// The path of `slurm-graphite`: `SLURM_GRAPHITE_BIN`, or the one built with the same cargo profile.
+/// The path of `slurm-graphite`: `SLURM_GRAPHITE_BIN`, or the one built with the same cargo
+/// profile.
 ///
-/// The reader is next to it. Cargo does not build the binaries of other packages for a test: `make test` does.
+/// The reader is next to it. Cargo does not build the binaries of other packages for a test: `make
+/// test` does.
 pub fn slurm_graphite() -> Result<PathBuf> {
     let path = match std::env::var_os("SLURM_GRAPHITE_BIN") {
         Some(path) => PathBuf::from(path),

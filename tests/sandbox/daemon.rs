@@ -1,5 +1,5 @@
-//! A daemon under observation: it ticks once a second, everything that it sends is recorded, and its log is read entry
-//! by entry.
+//! A daemon under observation: it ticks once a second, everything that it sends is recorded, and
+//! its log is read entry by entry.
 //!
 //! [`Daemon::check_ticks`] checks what must be true whatever happens around the daemon.
 
@@ -23,7 +23,8 @@ pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Starts `slurm-graphite run` at one tick a second with this configuration, and with a log for [`log::entries`].
+/// Starts `slurm-graphite run` at one tick a second with this configuration, and with a log for
+/// [`log::entries`].
 pub fn spawn_daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
     let file = folder.write(&format!("{name}.toml"), toml)?;
     let flags = ["--interval", "1s", "--log-level", "debug", "--log-format", "json"];
@@ -35,7 +36,9 @@ pub fn spawn_daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> 
 
 /// The `[collectors]` tables that enable these, each every two seconds, however long they take.
 pub fn surveys(names: &[&str]) -> String {
-    let tables = names.iter().map(|name| format!("[collectors.{name}]\nenabled = true\ninterval = \"2s\"\n"));
+    let tables = names
+        .iter()
+        .map(|name| format!("[collectors.{name}]\nenabled = true\ninterval = \"2s\"\n"));
     "[collectors]\nmax_duty = \"100%\"\n".to_owned() + &tables.collect::<String>()
 }
 
@@ -57,13 +60,18 @@ impl Daemon {
         Self::start_with(folder, slurm, "", 1)
     }
 
-    /// Starts one that collects more: `collectors` are the `[collectors]` tables of its configuration, for which it has
-    /// a second reader.
+    /// Starts one that collects more: `collectors` are the `[collectors]` tables of its
+    /// configuration, for which it has a second reader.
     pub fn start_surveying(folder: &Folder, slurm: &str, collectors: &str) -> Result<Self> {
         Self::start_with(folder, slurm, collectors, 2)
     }
 
-    fn start_with(folder: &Folder, slurm: &str, collectors: &str, most_readers: usize) -> Result<Self> {
+    fn start_with(
+        folder: &Folder,
+        slurm: &str,
+        collectors: &str,
+        most_readers: usize,
+    ) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
         let toml = format!("[slurm]\n{slurm}\n{}{collectors}", sink.destination("sink"));
         let process = spawn_daemon(folder, "daemon", &toml)?;
@@ -84,7 +92,10 @@ impl Daemon {
             );
             // So may a connection that was just replaced.
             let connections = || readers.iter().copied().map(proc::connections).max().unwrap_or(0);
-            ensure!(connections() < 2 || connections() < 2, "two calls of one reader are under way at once");
+            ensure!(
+                connections() < 2 || connections() < 2,
+                "two calls of one reader are under way at once"
+            );
             self.looked = Some(Instant::now());
         }
         self.sink.read(|bytes| self.recorded.take(bytes));
@@ -108,7 +119,9 @@ impl Daemon {
     /// Waits until the newest value of the path is this one.
     pub fn until_is(&mut self, path: &str, value: f64) -> Result<()> {
         let what = format!("{path} {value}");
-        self.until(&what, wait::LIMIT, |recorded| (recorded.newest(path) == Some(value)).then_some(()))
+        self.until(&what, wait::LIMIT, |recorded| {
+            (recorded.newest(path) == Some(value)).then_some(())
+        })
     }
 
     /// Waits until `count` more ticks have been sent.
@@ -120,8 +133,8 @@ impl Daemon {
         })
     }
 
-    /// Waits for the first tick after the moment `since` whose reading succeeded (or, with `up` false, failed) and
-    /// returns its timestamp.
+    /// Waits for the first tick after the moment `since` whose reading succeeded (or, with `up`
+    /// false, failed) and returns its timestamp.
     pub fn tick_with(&mut self, up: bool, since: f64, limit: Duration) -> Result<u64> {
         self.until(&format!("a tick with slurmctld_up {up}"), limit, |recorded| {
             let mut ticks = recorded.own("slurmctld_up").into_iter();
@@ -129,16 +142,19 @@ impl Daemon {
         })
     }
 
-    /// Waits for the first reading after `back`, the time when the fault was repaired. It must come within an interval
-    /// plus `backoff` seconds, counted from the end of the call that was under way at that time. Returns how many
-    /// seconds it took.
+    /// Waits for the first reading after `back`, the time when the fault was repaired. It must come
+    /// within an interval plus `backoff` seconds, counted from the end of the call that was under
+    /// way at that time. Returns how many seconds it took.
     pub fn recovery(&mut self, back: f64, backoff: f64) -> Result<f64> {
         let up = self.tick_with(true, back, wait::LIMIT)?;
         let mut entries =
             self.entries().into_iter().filter(|entry| entry.at > back && entry.at < seconds(up));
         let from = entries.find(ends_a_call).map_or(back, |entry| entry.at);
         let took = seconds(up) - from;
-        ensure!(took < 1.0 + backoff + SLACK, "the first reading came {took:.1} s after the last call");
+        ensure!(
+            took < 1.0 + backoff + SLACK,
+            "the first reading came {took:.1} s after the last call"
+        );
         Ok(took)
     }
 
@@ -162,23 +178,29 @@ impl Daemon {
         log::said(&self.process, since, words, limit)
     }
 
-    /// The log lines after `since` that a person sees by default, in order, without the duration of outages and without
-    /// libslurm's own lines.
-    /// One of libslurm's that is there twice is an error.
+    /// The log lines after `since` that a person sees by default, in order, without the duration of
+    /// outages and without libslurm's own lines. One of libslurm's that is there twice is an error.
     pub fn news(&self, since: f64) -> Result<Vec<String>> {
-        let entries = self.entries().into_iter().filter(|entry| entry.at > since && entry.is_news());
-        let (libslurm, own): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.target == "libslurm");
+        let entries =
+            self.entries().into_iter().filter(|entry| entry.at > since && entry.is_news());
+        let (libslurm, own): (Vec<_>, Vec<_>) =
+            entries.partition(|entry| entry.target == "libslurm");
         let mut seen = BTreeSet::new();
         for entry in libslurm {
-            ensure!(seen.insert(entry.message.clone()), "libslurm is quoted twice: {}", entry.message);
+            ensure!(
+                seen.insert(entry.message.clone()),
+                "libslurm is quoted twice: {}",
+                entry.message
+            );
         }
-        let what = |message: &str| message.split(" again after ").next().unwrap_or_default().to_owned();
+        let what =
+            |message: &str| message.split(" again after ").next().unwrap_or_default().to_owned();
         Ok(own.into_iter().map(|entry| what(&entry.message)).collect())
     }
 
-    /// Checks every second from the first tick to the newest: each has its points exactly once, a tick has statistics
-    /// if and only if its reading succeeded, and every tick either made one request or was skipped because a call was
-    /// under way.
+    /// Checks every second from the first tick to the newest: each has its points exactly once, a
+    /// tick has statistics if and only if its reading succeeded, and every tick either made one
+    /// request or was skipped because a call was under way.
     pub fn check_ticks(&mut self) -> Result<()> {
         // If two ticks are made at once, the newer one is sent first.
         let ticks = self.until("ticks without a hole", wait::LIMIT, |recorded| {
@@ -189,16 +211,28 @@ impl Daemon {
         let recorded = self.recorded()?;
         let first = ticks.keys().next().copied().context("no tick at all")?;
         ensure!(recorded.twice().is_empty(), "points that were sent twice: {:?}", recorded.twice());
-        let counters = ["readings_ok", "readings_failed", "ticks_skipped"].map(|leaf| recorded.own(leaf));
-        let (up, statistics) = (recorded.own("slurmctld_up"), recorded.statistics("jobs_submitted"));
+        let counters =
+            ["readings_ok", "readings_failed", "ticks_skipped"].map(|leaf| recorded.own(leaf));
+        let (up, statistics) =
+            (recorded.own("slurmctld_up"), recorded.statistics("jobs_submitted"));
         let newest = ticks.keys().last().copied().unwrap_or(first);
         for (run, at) in (1..).zip(first..=newest) {
-            ensure!(ticks.get(&at) == Some(&seconds(run)), "tick {run} at {at}: {:?}", ticks.get(&at));
+            ensure!(
+                ticks.get(&at) == Some(&seconds(run)),
+                "tick {run} at {at}: {:?}",
+                ticks.get(&at)
+            );
             let up = up.get(&at).copied().with_context(|| format!("a hole at {at}"))?;
-            ensure!((up > 0.5) == statistics.contains_key(&at), "up is {up} at {at}, the statistics differ");
+            ensure!(
+                (up > 0.5) == statistics.contains_key(&at),
+                "up is {up} at {at}, the statistics differ"
+            );
             let counted: f64 = counters.iter().filter_map(|counter| counter.get(&at)).sum();
             let under_way = seconds(run) - counted;
-            ensure!(under_way == 0.0 || under_way == 1.0 - up, "{under_way} calls are under way at {at}");
+            ensure!(
+                under_way == 0.0 || under_way == 1.0 - up,
+                "{under_way} calls are under way at {at}"
+            );
         }
         Ok(())
     }

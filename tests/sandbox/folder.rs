@@ -1,10 +1,12 @@
-//! The temporary folder of one sandbox, the folders and secrets in it, and the guard that ends every process which belongs to it.
+//! The temporary folder of one sandbox, the folders and secrets in it, and the guard that ends
+//! every process which belongs to it.
 //!
-//! Every process is started with an environment variable that names the folder. Its children inherit the variable,
-//! including those in other sessions (slurmstepd, jobs). The guard, a small shell script, waits for the end of its
-//! input and then ends every process with this mark, by process id. So dropping the folder and the sudden death of its
-//! owner have the same effect. `PR_SET_PDEATHSIG` would not do: it fires when a *thread* ends, and slurmstepd does not
-//! inherit it.
+//! Every process is started with an environment variable that names the folder. Its children
+//! inherit the variable, including those in other sessions (slurmstepd, jobs). The guard, a small
+//! shell script, waits for the end of its input and then ends every process with this mark, by
+//! process id. So dropping the folder and the sudden death of its owner have the same effect.
+//! `PR_SET_PDEATHSIG` would not do: it fires when a *thread* ends, and slurmstepd does not inherit
+//! it.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -20,8 +22,8 @@ use crate::proc;
 /// The environment variable that marks every process of a sandbox; its value is the folder.
 pub(crate) const MARK: &str = "SLURM_GRAPHITE_SANDBOX";
 
-/// A temporary folder, and the owner of every process started in it. If `SANDBOX_KEEP` is set in the environment, the
-/// folder and its logs are kept.
+/// A temporary folder, and the owner of every process started in it. If `SANDBOX_KEEP` is set in
+/// the environment, the folder and its logs are kept.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -83,15 +85,18 @@ impl Drop for Folder {
     }
 }
 
-/// Makes a folder that every user may enter: with a umask of 077, jobs of other users could not reach munged's socket.
+/// Makes a folder that every user may enter: with a umask of 077, jobs of other users could not
+/// reach munged's socket.
 pub(crate) fn make_open(folder: &Path) -> Result<()> {
     fs::create_dir(folder).with_context(|| folder.display().to_string())?;
     Ok(fs::set_permissions(folder, Permissions::from_mode(0o755))?)
 }
 
-/// Makes a file with this content that nobody else may read from the beginning on: some programs refuse any other.
+/// Makes a file with this content that nobody else may read from the beginning on: some programs
+/// refuse any other.
 pub(crate) fn secret(path: &Path, content: &[u8]) -> Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content).with_context(|| path.display().to_string())
 }
 
@@ -102,8 +107,12 @@ pub(crate) fn key<const N: usize>() -> Result<[u8; N]> {
     Ok(key)
 }
 
-/// The guard has its own process group, so that Ctrl-C on the terminal does not end it before its work is done.
-#[expect(clippy::disallowed_methods, reason = "the guard must not carry the mark that it looks for")]
+/// The guard has its own process group, so that Ctrl-C on the terminal does not end it before its
+/// work is done.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the guard must not carry the mark that it looks for"
+)]
 fn start_guard() -> Result<Child> {
     Command::new(crate::find_program("sh")?)
         .args(["-c", include_str!("guard.sh"), "sandbox-guard"])

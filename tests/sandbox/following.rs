@@ -1,4 +1,5 @@
-//! A daemon on the host of each of two controllers, with one tick a second; everything that each sends is recorded.
+//! A daemon on the host of each of two controllers, with one tick a second; everything that each
+//! sends is recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,23 +31,32 @@ pub struct FollowingDaemon {
 }
 
 impl FollowingDaemon {
-    /// The daemon on the host of the controller `index`, not started yet. `more` is appended to the configuration.
+    /// The daemon on the host of the controller `index`, not started yet. `more` is appended to the
+    /// configuration.
     pub fn new(folder: &Folder, index: usize, more: &str) -> Result<Self> {
         Self::on(folder, NAMES.get(index).copied().unwrap_or_default(), "slurm.conf", more)
     }
 
-    /// The daemon on the host with this name, with another slurm.conf in the folder, which has its own `hosts` and a
-    /// folder `run`.
+    /// The daemon on the host with this name, with another slurm.conf in the folder, which has its
+    /// own `hosts` and a folder `run`.
     pub fn on(folder: &Folder, host: &str, conf: &str, more: &str) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
-        Self::with(folder, host, conf, &(sink.destination("sink") + more), Received::Sink(sink), None)
+        Self::with(
+            folder,
+            host,
+            conf,
+            &(sink.destination("sink") + more),
+            Received::Sink(sink),
+            None,
+        )
     }
 
-    /// The daemon on the host of the controller `index`, with a network that can be cut, which sends to its recorder and
-    /// to Carbon.
+    /// The daemon on the host of the controller `index`, with a network that can be cut, which
+    /// sends to its recorder and to Carbon.
     pub fn cabled(folder: &Folder, cables: &Cables, index: usize, more: &str) -> Result<Self> {
         let host = NAMES.get(index).copied().unwrap_or_default();
-        let (more, received) = (cables.destinations(index) + more, Received::File(cables.recorded(index)));
+        let (more, received) =
+            (cables.destinations(index) + more, Received::File(cables.recorded(index)));
         Self::with(folder, host, "slurm.conf", &more, received, Some(cables.network(index)))
     }
 
@@ -61,8 +71,8 @@ impl FollowingDaemon {
         let name = format!("daemon-{host}");
         let home = folder.path().display();
         let toml = format!(
-            "interval = \"1s\"\n[slurm]\nconf = \"{home}/{conf}\"\nfollow = \"slurmctld\"\n[log]\nlevel = \"debug\"\n\
-             [queue]\ndir = \"{home}/queue-{host}\"\n{more}"
+            "interval = \"1s\"\n[slurm]\nconf = \"{home}/{conf}\"\nfollow = \"slurmctld\"\n[log]\n\
+             level = \"debug\"\n[queue]\ndir = \"{home}/queue-{host}\"\n{more}"
         );
         let file = format!("{name}.toml");
         folder.write(&file, &toml)?;
@@ -83,7 +93,8 @@ impl FollowingDaemon {
         Ok(())
     }
 
-    /// What `check --connect` says on the host with this name, with the configuration of its daemon.
+    /// What `check --connect` says on the host with this name, with the configuration of its
+    /// daemon.
     pub fn doctor(folder: &Folder, host: &str) -> Result<String> {
         let mut doctor = graphite(folder, "doctor", host, None, &["check", "--connect"])?;
         doctor.spawn()?;
@@ -108,14 +119,23 @@ impl FollowingDaemon {
         }
     }
 
-    /// Waits for `ticks` of its own ticks after `since` in which it was, or was not, the daemon that publishes. Returns
-    /// the timestamp of the first.
-    pub fn is(&mut self, publishes: bool, ticks: usize, since: f64, limit: Duration) -> Result<u64> {
+    /// Waits for `ticks` of its own ticks after `since` in which it was, or was not, the daemon
+    /// that publishes. Returns the timestamp of the first.
+    pub fn is(
+        &mut self,
+        publishes: bool,
+        ticks: usize,
+        since: f64,
+        limit: Duration,
+    ) -> Result<u64> {
         let what = format!("{ticks} ticks that are published: {publishes}");
         wait::until_some(&what, limit, || {
-            let standby = self.recorded().own("standby").into_iter().filter(|(at, _)| *at as f64 > since);
-            let such: Vec<u64> =
-                standby.filter(|(_, value)| (*value < 0.5) == publishes).map(|(at, _)| at).collect();
+            let standby =
+                self.recorded().own("standby").into_iter().filter(|(at, _)| *at as f64 > since);
+            let such: Vec<u64> = standby
+                .filter(|(_, value)| (*value < 0.5) == publishes)
+                .map(|(at, _)| at)
+                .collect();
             such.first().copied().filter(|_| such.len() >= ticks)
         })
     }
@@ -135,8 +155,9 @@ impl FollowingDaemon {
             .collect()
     }
 
-    /// Checks that figures of the cluster are in the slots that it reports as its own, and in no others. Returns the slots
-    /// without them: the daemon must have counted at least as many points in `points_superseded`.
+    /// Checks that figures of the cluster are in the slots that it reports as its own, and in no
+    /// others. Returns the slots without them: the daemon must have counted at least as many points
+    /// in `points_superseded`.
     pub fn check(&mut self) -> Result<BTreeSet<u64>> {
         let recorded = self.recorded();
         let standby = recorded.own("standby");
@@ -147,7 +168,8 @@ impl FollowingDaemon {
             for at in values.range(..newest).map(|(at, _)| *at) {
                 let value = standby.get(&at);
                 ensure!(value.is_some_and(|value| *value < 0.5), "{path} at {at}: {value:?}");
-                *points.entry(at).or_default() += u64::from(path.starts_with("cluster.slurm_sched_stats."));
+                *points.entry(at).or_default() +=
+                    u64::from(path.starts_with("cluster.slurm_sched_stats."));
             }
         }
         let slots = recorded.statistics("jobs_submitted");
@@ -167,8 +189,15 @@ impl FollowingDaemon {
     }
 }
 
-/// `slurm-graphite` with these words, on the host with this name, with the configuration of its daemon.
-fn graphite(folder: &Folder, log: &str, host: &str, network: Option<u32>, words: &[&str]) -> Result<Process> {
+/// `slurm-graphite` with these words, on the host with this name, with the configuration of its
+/// daemon.
+fn graphite(
+    folder: &Folder,
+    log: &str,
+    host: &str,
+    network: Option<u32>,
+    words: &[&str],
+) -> Result<Process> {
     let file = folder.path().join(format!("daemon-{host}.toml"));
     let process = on_host(folder, log, host, network)?.args([slurm_graphite()?]);
     Ok(process.args(words.iter().copied()).args(["--config"]).args([file]))

@@ -67,7 +67,8 @@ fn join(
     holds: &Arc<AtomicBool>,
     connections: &Arc<Connections>,
 ) -> std::io::Result<()> {
-    for (from, to) in [(near.try_clone()?, far.try_clone()?), (far.try_clone()?, near.try_clone()?)] {
+    for (from, to) in [(near.try_clone()?, far.try_clone()?), (far.try_clone()?, near.try_clone()?)]
+    {
         let (holds, connections) = (Arc::clone(holds), Arc::clone(connections));
         thread::spawn(move || pump(from, to, &holds, &connections));
     }

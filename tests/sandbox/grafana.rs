@@ -1,9 +1,9 @@
-//! A dashboard as Grafana reads it: panels, including those in collapsed rows, and targets with their variables
-//! replaced.
+//! A dashboard as Grafana reads it: panels, including those in collapsed rows, and targets with
+//! their variables replaced.
 //!
-//! Grafana itself does not run here. Variables are handled as its documentation says: the values of a query variable
-//! are what /metrics/find returns; "All" is the variable's `allValue`, or all its values as `{a,b}`; and `$name`,
-//! `${name}` and `[[name]]` are replaced everywhere.
+//! Grafana itself does not run here. Variables are handled as its documentation says: the values of
+//! a query variable are what /metrics/find returns; "All" is the variable's `allValue`, or all its
+//! values as `{a,b}`; and `$name`, `${name}` and `[[name]]` are replaced everywhere.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +52,8 @@ impl Dashboard {
             let file = entry?.path();
             if file.extension().is_some_and(|extension| extension == "json") {
                 let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                let json = serde_json::from_slice(&fs::read(&file)?).with_context(|| name.clone())?;
+                let json =
+                    serde_json::from_slice(&fs::read(&file)?).with_context(|| name.clone())?;
                 all.push(Self { name, json });
             }
         }
@@ -81,7 +82,8 @@ impl Dashboard {
         all.filter_map(target).collect()
     }
 
-    /// The values of its variables when it is opened over a graphite-web, except for those in `given`.
+    /// The values of its variables when it is opened over a graphite-web, except for those in
+    /// `given`.
     pub fn opened(&self, web: &GraphiteWeb, given: &[(&str, &str)]) -> Result<Variables> {
         self.variables(&variables(given), |query| web.find(query))
     }
@@ -100,7 +102,8 @@ impl Dashboard {
                 (Some(value), _) => value.clone(),
                 (None, "datasource") => continue,
                 (None, "custom") => {
-                    let current = variable.get("current").and_then(|current| text(current, "value"));
+                    let current =
+                        variable.get("current").and_then(|current| text(current, "value"));
                     current.with_context(|| format!("{name} has no value"))?
                 }
                 (None, "query") if text(variable, "allValue").is_some() => {
@@ -111,7 +114,11 @@ impl Dashboard {
                     let mut values = find(&query)?;
                     values.sort();
                     values.dedup();
-                    if values.len() == 1 { values.concat() } else { format!("{{{}}}", values.join(",")) }
+                    if values.len() == 1 {
+                        values.concat()
+                    } else {
+                        format!("{{{}}}", values.join(","))
+                    }
                 }
                 (None, other) => bail!("{name}: variables of type {other} are not known here"),
             };
@@ -147,8 +154,9 @@ pub fn replaced(target: &str, variables: &Variables) -> Result<String> {
     let mut parts = result.split('$');
     let mut result = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let end =
-            part.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(part.len());
+        let end = part
+            .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+            .unwrap_or(part.len());
         let (name, rest) = part.split_at(end);
         let value = variables
             .get(name)

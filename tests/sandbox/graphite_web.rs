@@ -66,9 +66,12 @@ impl GraphiteWeb {
 
     /// Starts one that has no files and asks others (CLUSTER_SERVERS).
     pub fn over(folder: &Folder, name: &str, others: &[&Self]) -> Result<Self> {
-        let others: Vec<String> = others.iter().map(|other| format!("'127.0.0.1:{}'", other.port)).collect();
-        let reads =
-            format!("STANDARD_DIRS = []\nCARBONLINK_HOSTS = []\nCLUSTER_SERVERS = [{}]\n", others.join(", "));
+        let others: Vec<String> =
+            others.iter().map(|other| format!("'127.0.0.1:{}'", other.port)).collect();
+        let reads = format!(
+            "STANDARD_DIRS = []\nCARBONLINK_HOSTS = []\nCLUSTER_SERVERS = [{}]\n",
+            others.join(", ")
+        );
         Self::reading(folder, name, free_port()?, &reads)
     }
 
@@ -76,7 +79,8 @@ impl GraphiteWeb {
         find_program("graphite-manage")?;
         let home = folder.path().join(name);
         folder.write(&format!("{name}/sandbox_settings.py"), &settings(&home, reads))?;
-        let script = folder.write(&format!("{name}/graphite_web.py"), include_str!("graphite_web.py"))?;
+        let script =
+            folder.write(&format!("{name}/graphite_web.py"), include_str!("graphite_web.py"))?;
         let mut process = Process::new(folder, name, PathBuf::from(PYTHON))
             .args([script, port.to_string()])
             .env("DJANGO_SETTINGS_MODULE", "graphite.settings")
@@ -99,12 +103,14 @@ impl GraphiteWeb {
         Ok(serde_json::from_value(http::json(self.port, "GET", &query, "")?)?)
     }
 
-    /// The series of a target, requested as Grafana does: `from` is in graphite-web's format for times.
+    /// The series of a target, requested as Grafana does: `from` is in graphite-web's format for
+    /// times.
     pub fn render(&self, target: &str, from: &str) -> Result<Vec<Rendered>> {
         render(self.port, target, &format!("from={}&until=now&maxDataPoints=1000", encoded(from)))
     }
 
-    /// The same between two moments, with at most this many points for each series, as for a panel of so many pixels.
+    /// The same between two moments, with at most this many points for each series, as for a panel
+    /// of so many pixels.
     pub fn render_between(
         &self,
         target: &str,
@@ -115,7 +121,8 @@ impl GraphiteWeb {
     }
 }
 
-/// The series of a target from any server with Graphite's /render on this port; `more` is the rest of the query.
+/// The series of a target from any server with Graphite's /render on this port; `more` is the rest
+/// of the query.
 pub fn render(port: u16, target: &str, more: &str) -> Result<Vec<Rendered>> {
     let body = format!("target={}&format=json&{more}", encoded(target));
     let found = http::json(port, "POST", "/render", &body)?;
@@ -135,7 +142,9 @@ pub fn render(port: u16, target: &str, more: &str) -> Result<Vec<Rendered>> {
 pub fn find(port: u16, query: &str) -> Result<Vec<String>> {
     let found = http::json(port, "GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
     let found = found.as_array().context("no list")?.iter();
-    found.map(|node| Ok(node.get("text").and_then(Value::as_str).context("no text")?.to_owned())).collect()
+    found
+        .map(|node| Ok(node.get("text").and_then(Value::as_str).context("no text")?.to_owned()))
+        .collect()
 }
 
 /// Without events, which nobody sends here and which would only cost time.

@@ -16,8 +16,8 @@ pub fn ask(port: u16, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
-        "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\
-         Content-Length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Type: \
+         application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )?;
     let mut answer = Vec::new();

@@ -17,14 +17,15 @@ pub struct Imitation {
 }
 
 impl Imitation {
-    /// Writes a script. `body` is shell: `hello` sends the hello, `ask` waits for a request (`$line`), and `answer`
-    /// answers it (its id is `$id`, and also the `jobs_submitted` of the answer). `serve` does both for ever. `$start`
-    /// is 1 at the first start, then 2 and so on.
+    /// Writes a script. `body` is shell: `hello` sends the hello, `ask` waits for a request
+    /// (`$line`), and `answer` answers it (its id is `$id`, and also the `jobs_submitted` of the
+    /// answer). `serve` does both for ever. `$start` is 1 at the first start, then 2 and so on.
     pub fn new(folder: &Folder, name: &str, body: &str) -> Result<Self> {
         let release = Release::new(22, 5);
         let hello = Answer::Hello(Hello { protocol: PROTOCOL, release: Some(release) });
         // A slurmctld whose clock is that of its replies.
-        let statistics = Statistics { jobs_submitted: ID, req_time: 1_700_000_000, ..Statistics::default() };
+        let statistics =
+            Statistics { jobs_submitted: ID, req_time: 1_700_000_000, ..Statistics::default() };
         let hello = serde_json::to_string(&hello)?;
         let answer = Self::answer(Reading { statistics: Some(statistics), ..Self::reading() })?;
         let text = format!(
@@ -68,7 +69,8 @@ serve() {{ while ask; do answer; done; }}
         Ok(format!("printf '%s\\n' '{}'", line.replace(&ID.to_string(), "'\"$id\"'")))
     }
 
-    /// The body of one that answers requests of these kinds with these commands, and all others with `others`.
+    /// The body of one that answers requests of these kinds with these commands, and all others
+    /// with `others`.
     pub fn serving(kinds: &[(&str, &str)], others: &str) -> String {
         let case = |(kind, command): &(&str, &str)| format!("*'\"{kind}\"'*) {command} ;; ");
         let cases: String = kinds.iter().map(case).collect();

@@ -57,8 +57,15 @@ batch-timeout = \"3s\"
     /// The points of a series, oldest first: Unix seconds and value.
     pub fn series(&self, path: &str) -> Result<Vec<(u64, f64)>> {
         let query = encoded(&format!("SELECT value FROM \"{path}\""));
-        let found = http::json(self.http_port, "GET", &format!("/query?db=graphite&epoch=s&q={query}"), "")?;
-        let Some(points) = found.pointer("/results/0/series/0/values") else { return Ok(Vec::new()) };
+        let found = http::json(
+            self.http_port,
+            "GET",
+            &format!("/query?db=graphite&epoch=s&q={query}"),
+            "",
+        )?;
+        let Some(points) = found.pointer("/results/0/series/0/values") else {
+            return Ok(Vec::new());
+        };
         let points = points.as_array().context("no list")?.iter();
         points
             .map(|point| Some((point.get(0)?.as_u64()?, point.get(1)?.as_f64()?)))

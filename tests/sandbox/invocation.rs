@@ -46,8 +46,8 @@ impl Invocation {
         Self::of(folder, &slurm_graphite()?, args)
     }
 
-    /// The same as another user, which only root can do. Where it was built, others may have no access, so both programs are
-    /// copied.
+    /// The same as another user, which only root can do. Where it was built, others may have no
+    /// access, so both programs are copied.
     pub fn by(user: u32, folder: &Folder, args: &[&str]) -> Result<Self> {
         let here = slurm_graphite()?;
         for name in ["slurm-graphite", "slurm-graphite-reader"] {

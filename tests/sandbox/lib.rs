@@ -1,9 +1,12 @@
-//! A throw-away Slurm cluster and Carbon in a temporary folder, for the live tests, the demo and the benchmarks.
+//! A throw-away Slurm cluster and Carbon in a temporary folder, for the live tests, the demo and
+//! the benchmarks.
 //!
-//! Everything listens on 127.0.0.1 on ports that were free a moment before, writes only below its [`Folder`], and runs
-//! as root or as an ordinary user. Nothing outlives the folder; [`Folder`] says how.
+//! Everything listens on 127.0.0.1 on ports that were free a moment before, writes only below its
+//! [`Folder`], and runs as root or as an ordinary user. Nothing outlives the folder; [`Folder`]
+//! says how.
 //!
-//! About `slurm-graphite` it knows only how to start it, and which line of sdiag each of its metrics equals.
+//! About `slurm-graphite` it knows only how to start it, and which line of sdiag each of its
+//! metrics equals.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -97,7 +100,8 @@ pub use tls::TlsProxy;
 pub use victoria_metrics::VictoriaMetrics;
 pub use whisper::Series;
 
-/// A cluster of one node, a Carbon, and the folder they use. Dropping it ends and removes everything.
+/// A cluster of one node, a Carbon, and the folder they use. Dropping it ends and removes
+/// everything.
 #[derive(Debug)]
 pub struct Sandbox {
     /// munged, slurmctld and slurmd.
@@ -109,7 +113,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Starts everything, with one point a second for an hour in Carbon, and returns when all programs answer.
+    /// Starts everything, with one point a second for an hour in Carbon, and returns when all
+    /// programs answer.
     pub fn start() -> Result<Self> {
         Self::with(&carbon::Options::default())
     }
@@ -124,7 +129,8 @@ impl Sandbox {
         Ok(Self { slurm, carbon, folder })
     }
 
-    /// Starts `slurm-graphite run` against this cluster and this Carbon; `more` are additional flags.
+    /// Starts `slurm-graphite run` against this cluster and this Carbon; `more` are additional
+    /// flags.
     ///
     /// This does not wait for it: use [`Process::line`].
     pub fn collector(&self, more: &[&str]) -> Result<Process> {
@@ -142,7 +148,8 @@ impl Sandbox {
         Ok(process)
     }
 
-    /// Waits until Carbon has written `path`'s value for the second `timestamp` to disk, and returns it.
+    /// Waits until Carbon has written `path`'s value for the second `timestamp` to disk, and
+    /// returns it.
     pub fn value_at(&self, path: &str, timestamp: u64, limit: Duration) -> Result<f64> {
         let what = format!("{path} at {timestamp} in whisper");
         wait::until_some(&what, limit, || self.carbon.series(path).ok()?.at(timestamp))

@@ -54,9 +54,21 @@ pub const FIGURES: [Figure; 38] = [
     seed("main_mean_depth_cycle", MAIN, "Mean depth cycle"),
     seed("main_cycles_per_minute", MAIN, "Cycles per minute"),
     seed("main_last_queue_length", MAIN, "Last queue length"),
-    seed("bf_total_jobs_since_slurm_start", BACKFILL, "Total backfilled jobs (since last slurm start)"),
-    seed("bf_total_jobs_since_cycle_start", BACKFILL, "Total backfilled jobs (since last stats cycle start)"),
-    more("bf_total_het_jobs_since_cycle_start", BACKFILL, "Total backfilled heterogeneous job components"),
+    seed(
+        "bf_total_jobs_since_slurm_start",
+        BACKFILL,
+        "Total backfilled jobs (since last slurm start)",
+    ),
+    seed(
+        "bf_total_jobs_since_cycle_start",
+        BACKFILL,
+        "Total backfilled jobs (since last stats cycle start)",
+    ),
+    more(
+        "bf_total_het_jobs_since_cycle_start",
+        BACKFILL,
+        "Total backfilled heterogeneous job components",
+    ),
     seed("bf_total_cycles", BACKFILL, "Total cycles"),
     seed("bf_last_cycle", BACKFILL, "Last cycle"),
     seed("bf_max_cycle", BACKFILL, "Max cycle"),
@@ -73,7 +85,8 @@ pub const FIGURES: [Figure; 38] = [
 ];
 
 impl Figure {
-    /// Its value in sdiag's text; `None` if sdiag prints no such line, so that the metric must have no point.
+    /// Its value in sdiag's text; `None` if sdiag prints no such line, so that the metric must have
+    /// no point.
     pub fn in_sdiag(&self, sdiag: &Sdiag) -> Option<i64> {
         sdiag.get(self.section, self.label).filter(|&value| !(self.time && value == 0))
     }
@@ -93,9 +106,16 @@ mod tests {
     #[test]
     fn every_name_stands_once() {
         assert_eq!(FIGURES.iter().filter(|figure| figure.seed).count(), 26);
-        assert_eq!(FIGURES.iter().map(|figure| figure.leaf).collect::<BTreeSet<_>>().len(), FIGURES.len());
         assert_eq!(
-            FIGURES.iter().map(|figure| (figure.section, figure.label)).collect::<BTreeSet<_>>().len(),
+            FIGURES.iter().map(|figure| figure.leaf).collect::<BTreeSet<_>>().len(),
+            FIGURES.len()
+        );
+        assert_eq!(
+            FIGURES
+                .iter()
+                .map(|figure| (figure.section, figure.label))
+                .collect::<BTreeSet<_>>()
+                .len(),
             FIGURES.len()
         );
     }

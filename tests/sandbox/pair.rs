@@ -1,5 +1,5 @@
-//! A cluster with two controllers on one host. Each slurmctld has its own host name and run folder, and they share the
-//! state. There is no node, so jobs wait.
+//! A cluster with two controllers on one host. Each slurmctld has its own host name and run folder,
+//! and they share the state. There is no node, so jobs wait.
 
 use std::fs;
 
@@ -8,13 +8,15 @@ use anyhow::{Context, Result};
 use crate::cables::ADDRESSES;
 use crate::{Cables, Folder, Invocation, Process, Slurm, find_program, is_root};
 
-/// Seconds until the backup takes over: the smallest value with which it does not take over in a short pause.
+/// Seconds until the backup takes over: the smallest value with which it does not take over in a
+/// short pause.
 pub const SLURMCTLD_TIMEOUT: u64 = 10;
 
 /// The hosts of the primary and of the backup.
 pub const NAMES: [&str; 2] = ["ctl1", "ctl2"];
 
-/// unshare(1) with a separate host name and separate mounts; the first flag is for users other than root.
+/// unshare(1) with a separate host name and separate mounts; the first flag is for users other than
+/// root.
 const OWN_NAME: &[&str] = &["--map-root-user", "--uts", "--mount", "--propagation", "private"];
 
 /// munged and two slurmctlds.
@@ -41,7 +43,11 @@ impl Pair {
         Self::at(folder, ADDRESSES, [0, 1].map(|index| Some(cables.network(index))))
     }
 
-    fn at(folder: &Folder, [one, other]: [&str; 2], networks: [Option<u32>; 2]) -> Result<Option<Self>> {
+    fn at(
+        folder: &Folder,
+        [one, other]: [&str; 2],
+        networks: [Option<u32>; 2],
+    ) -> Result<Option<Self>> {
         if !has_own_names(folder)? {
             return Ok(None);
         }
@@ -105,11 +111,19 @@ pub fn has_own_names(folder: &Folder) -> Result<bool> {
 }
 
 /// A program on the host of a controller; `log` names its log.
-pub(crate) fn on_host(folder: &Folder, log: &str, host: &str, network: Option<u32>) -> Result<Process> {
-    let script =
-        "hostname \"$0\"; mount --bind \"$1\" /etc/hosts; mount -t tmpfs tmpfs \"$2\"; shift 2; exec \"$@\"";
-    let flags =
-        if is_root() { OWN_NAME.split_first().map_or(OWN_NAME, |(_, flags)| flags) } else { OWN_NAME };
+pub(crate) fn on_host(
+    folder: &Folder,
+    log: &str,
+    host: &str,
+    network: Option<u32>,
+) -> Result<Process> {
+    let script = "hostname \"$0\"; mount --bind \"$1\" /etc/hosts; mount -t tmpfs tmpfs \"$2\"; \
+        shift 2; exec \"$@\"";
+    let flags = if is_root() {
+        OWN_NAME.split_first().map_or(OWN_NAME, |(_, flags)| flags)
+    } else {
+        OWN_NAME
+    };
     Ok(Process::new(folder, log, find_program("env")?)
         .args(inside(network, &["unshare"]))
         .args(flags.iter().copied())
@@ -118,7 +132,12 @@ pub(crate) fn on_host(folder: &Folder, log: &str, host: &str, network: Option<u3
         .args(as_oneself()))
 }
 
-fn controller(folder: &Folder, slurm: &Slurm, name: &'static str, network: Option<u32>) -> Result<Process> {
+fn controller(
+    folder: &Folder,
+    slurm: &Slurm,
+    name: &'static str,
+    network: Option<u32>,
+) -> Result<Process> {
     let up = slurm.question(inside(network, &["scontrol", "ping"]));
     Ok(on_host(folder, name, name, network)?
         .args(slurm.words("slurmctld")?)
@@ -138,7 +157,11 @@ fn inside(network: Option<u32>, words: &[&str]) -> Vec<String> {
 /// A user who had to become root in the namespace is not root for slurmctld.
 fn as_oneself() -> Vec<String> {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let words =
-        ["unshare".into(), "--user".into(), format!("--map-user={user}"), format!("--map-group={group}")];
+    let words = [
+        "unshare".into(),
+        "--user".into(),
+        format!("--map-user={user}"),
+        format!("--map-group={group}"),
+    ];
     if is_root() { Vec::new() } else { words.to_vec() }
 }

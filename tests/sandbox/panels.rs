@@ -1,7 +1,8 @@
-//! Dashboards drawn by Grafana's component library in a headless Chromium (tests/tools/grafana), from graphite-web's series.
+//! Dashboards drawn by Grafana's component library in a headless Chromium (tests/tools/grafana),
+//! from graphite-web's series.
 //!
-//! It is not Grafana: a variable has its first value, a click does nothing, and the list of alerts is empty. tests/tools/grafana/build.sh
-//! installs the library and makes page.js.
+//! It is not Grafana: a variable has its first value, a click does nothing, and the list of alerts
+//! is empty. tests/tools/grafana/build.sh installs the library and makes page.js.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +34,8 @@ pub struct Drawn {
     pub title: String,
     /// `timeseries`, `stat` …
     pub kind: String,
-    /// How a single figure is made of a series, such as `last` or `sum`; empty for curves and tables.
+    /// How a single figure is made of a series, such as `last` or `sum`; empty for curves and
+    /// tables.
     pub calc: String,
     /// All its text, except that on canvases.
     pub text: String,
@@ -94,8 +96,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// Requests the series of the panels between two moments: of all that are in open rows, and of the collapsed rows whose titles
-    /// `is_opened` chooses.
+    /// Requests the series of the panels between two moments: of all that are in open rows, and of
+    /// the collapsed rows whose titles `is_opened` chooses.
     pub fn of(
         dashboard: &Dashboard,
         web: &GraphiteWeb,
@@ -134,7 +136,10 @@ impl Page {
     /// Only the parts above this heading.
     #[must_use]
     pub fn above(mut self, heading: &str) -> Self {
-        let end = self.parts.iter().position(|part| part.panel.kind == "row" && part.panel.title == heading);
+        let end = self
+            .parts
+            .iter()
+            .position(|part| part.panel.kind == "row" && part.panel.title == heading);
         self.parts.truncate(end.unwrap_or(self.parts.len()));
         self
     }
@@ -143,7 +148,8 @@ impl Page {
     fn json(&self) -> (Value, u64) {
         let bottom = self.parts.iter().map(|part| part.y + number(&part.panel.json, "h")).max();
         let page = json!({
-            "title": self.title, "from": self.seconds.0 * 1000, "to": self.seconds.1 * 1000, "width": WIDTH,
+            "title": self.title, "from": self.seconds.0 * 1000, "to": self.seconds.1 * 1000,
+                "width": WIDTH,
             "panels": self.parts.iter().map(Part::json).collect::<Vec<_>>(),
         });
         (page, HEADING + bottom.unwrap_or(0) * LINE)
@@ -181,18 +187,24 @@ impl Part {
             .iter()
             .flatten()
             .map(|one| {
-                let points: Vec<Value> = one.points.iter().map(|(at, value)| json!([value, at])).collect();
+                let points: Vec<Value> =
+                    one.points.iter().map(|(at, value)| json!([value, at])).collect();
                 json!({ "name": one.name, "points": points })
             })
             .collect();
-        json!({ "json": json, "series": series, "config": self.config, "from": self.seconds.0 * 1000, "to": self.seconds.1 * 1000 })
+        json!({ "json": json, "series": series, "config": self.config,
+            "from": self.seconds.0 * 1000, "to": self.seconds.1 * 1000 })
     }
 }
 
 impl Panels {
     /// The library as build.sh has made it in this folder.
     pub fn find(library: &Path) -> Result<Self> {
-        ensure!(library.join("page.js").exists(), "{} has no page.js: run `make grafana`", library.display());
+        ensure!(
+            library.join("page.js").exists(),
+            "{} has no page.js: run `make grafana`",
+            library.display()
+        );
         Ok(Self { library: library.to_owned(), chromium: find_program("chromium")? })
     }
 
@@ -203,9 +215,10 @@ impl Panels {
         let html = folder.write(
             "page.html",
             &format!(
-                "<!doctype html><meta charset=utf-8><link rel=stylesheet href='file://{library}/page.css'>\
-                 <style>{STYLE}</style><body><div id=root></div><script>window.PAGE={}</script>\
-                 <script src='file://{library}/page.js'></script>",
+                "<!doctype html><meta charset=utf-8><link rel=stylesheet \
+                 href='file://{library}/page.css'><style>{STYLE}</style><body><div \
+                 id=root></div><script>window.PAGE={}</script><script \
+                 src='file://{library}/page.js'></script>",
                 json.to_string().replace('<', "\\u003c")
             ),
         )?;
@@ -218,15 +231,16 @@ impl Panels {
         }
         let output = chromium.arg(format!("file://{html}")).output()?;
         let dom = String::from_utf8_lossy(&output.stdout);
-        let report = dom.split_once("id=\"report\">").and_then(|(_, rest)| rest.split_once("</script>"));
-        let (report, _) =
-            report.with_context(|| format!("no report: {}", String::from_utf8_lossy(&output.stderr)))?;
+        let report =
+            dom.split_once("id=\"report\">").and_then(|(_, rest)| rest.split_once("</script>"));
+        let (report, _) = report
+            .with_context(|| format!("no report: {}", String::from_utf8_lossy(&output.stderr)))?;
         Ok(serde_json::from_str(report)?)
     }
 }
 
-const STYLE: &str = "body{margin:0;padding:0 8px;background:#111217;overflow:hidden}h1{margin:0;line-height:40px;font-size:20px}\
-    .row{padding:6px 12px;font-size:16px}.no-data{text-align:center;padding-top:2em;opacity:.6}.words{padding:1em;opacity:.6}";
+const STYLE: &str = "body{margin:0;padding:0 \
+    8px;background:#111217;overflow:hidden}h1{margin:0;line-height:40px;font-size:20px}.row{padding:6px 12px;font-size:16px}.no-data{text-align:center;padding-top:2em;opacity:.6}.words{padding:1em;opacity:.6}";
 
 const FLAGS: [&str; 11] = [
     "--headless",

@@ -61,7 +61,13 @@ pub fn peak_kib(pid: u32) -> Option<u64> {
 
 fn memory_kib(pid: u32, line: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|text| text.strip_prefix(line))?.trim().strip_suffix(" kB")?.parse().ok()
+    status
+        .lines()
+        .find_map(|text| text.strip_prefix(line))?
+        .trim()
+        .strip_suffix(" kB")?
+        .parse()
+        .ok()
 }
 
 /// What the descriptors of a process lead to, such as `socket:[INODE]`.
@@ -71,8 +77,8 @@ pub fn links(pid: u32) -> Vec<String> {
     links.map(|link| link.to_string_lossy().into_owned()).collect()
 }
 
-/// How many TCP connections of a process are being made or are open at both ends. The kernel may list one several times, if others come
-/// while its table is read.
+/// How many TCP connections of a process are being made or are open at both ends. The kernel may
+/// list one several times, if others come while its table is read.
 pub fn connections(pid: u32) -> usize {
     let sockets: HashSet<String> = links(pid).into_iter().collect();
     let inode = |line: &str| {
@@ -84,11 +90,13 @@ pub fn connections(pid: u32) -> usize {
     sockets.intersection(&open).count()
 }
 
-/// Whether something listens on this TCP port. It is read from the kernel, so the program's log shows nothing.
+/// Whether something listens on this TCP port. It is read from the kernel, so the program's log
+/// shows nothing.
 #[must_use]
 pub fn listening(port: u16) -> bool {
     let end = format!(":{port:04X}");
-    // Sockets that listen come first. What follows may be thousands of closed ones, and takes milliseconds.
+    // Sockets that listen come first. What follows may be thousands of closed ones, and takes
+    // milliseconds.
     let is_it = |line: String| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         (*fields.get(3)? == "0A").then(|| fields.get(1).is_some_and(|local| local.ends_with(&end)))
@@ -98,7 +106,8 @@ pub fn listening(port: u16) -> bool {
 
 /// The lines of the tables of IPv4 and of IPv6.
 fn tcp_tables() -> impl Iterator<Item = impl Iterator<Item = String>> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|table| File::open(table).ok());
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|table| File::open(table).ok());
     tables.map(|table| BufReader::new(table).lines().map_while(Result::ok).skip(1))
 }
 
@@ -125,7 +134,8 @@ pub(crate) fn unix_sockets(folder: &Path) -> Vec<String> {
     table.lines().filter_map(inode).collect()
 }
 
-/// Whether the process has one of these sockets: slurmstepd of 24.11 wipes its whole environment, and listens on one.
+/// Whether the process has one of these sockets: slurmstepd of 24.11 wipes its whole environment,
+/// and listens on one.
 pub(crate) fn has_socket(pid: u32, sockets: &[String]) -> bool {
     !sockets.is_empty() && links(pid).iter().any(|link| sockets.contains(link))
 }

@@ -1,4 +1,5 @@
-//! One program of the sandbox: it is started, stopped, killed, frozen and thawed by its id, and its output is in a log.
+//! One program of the sandbox: it is started, stopped, killed, frozen and thawed by its id, and its
+//! output is in a log.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -155,7 +156,9 @@ impl Process {
 
     /// Sends it any signal.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
-        let pid = self.pid().with_context(|| format!("{} does not run:\n{}", self.name, self.log_end()))?;
+        let pid = self
+            .pid()
+            .with_context(|| format!("{} does not run:\n{}", self.name, self.log_end()))?;
         proc::signal(pid, signal)
     }
 
@@ -188,8 +191,8 @@ impl Process {
         self.line_after(0, needle, limit)
     }
 
-    /// Waits for a line that contains `needle`, ignoring the first `skip` lines: the number of [`Process::lines`]
-    /// before an event.
+    /// Waits for a line that contains `needle`, ignoring the first `skip` lines: the number of
+    /// [`Process::lines`] before an event.
     pub fn line_after(&self, skip: usize, needle: &str, limit: Duration) -> Result<String> {
         let what = format!("{needle:?} in the log of {}", self.name);
         wait::until_some(&what, limit, || {
@@ -219,7 +222,8 @@ impl Process {
 impl Drop for Process {
     #[expect(clippy::print_stderr, reason = "the test harness captures it")]
     fn drop(&mut self) {
-        // A failed test shows what its programs wrote last, because the folder is gone when a person looks.
+        // A failed test shows what its programs wrote last, because the folder is gone when a
+        // person looks.
         if std::thread::panicking() {
             eprint!("{}", self.log_end());
         }

@@ -10,8 +10,9 @@ use crate::folder::MARK;
 
 pub(crate) const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// slurmstepd and slurmscriptd write their title over the first 2 KiB of their environment, where the sandbox's mark
-/// would be. Variables are passed in alphabetical order, so this one is overwritten instead.
+/// slurmstepd and slurmscriptd write their title over the first 2 KiB of their environment, where
+/// the sandbox's mark would be. Variables are passed in alphabetical order, so this one is
+/// overwritten instead.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
 /// The variable that names the file `slurm-graphite` reads without --config.
@@ -27,8 +28,8 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
         .with_context(|| format!("{name} is not installed: run `make packages`"))
 }
 
-/// A command that runs in the folder of a sandbox. Its environment does not depend on the caller's shell and has the
-/// folder's mark.
+/// A command that runs in the folder of a sandbox. Its environment does not depend on the caller's
+/// shell and has the folder's mark.
 #[expect(clippy::disallowed_methods, reason = "a sandbox is made of programs")]
 pub fn command(folder: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
@@ -46,8 +47,9 @@ pub fn command(folder: &Path, program: &Path) -> Command {
     command
 }
 
-/// Copies a program to a place where every user may run it. Another process does the copying: if this process had the
-/// file open for writing, a child forked by another thread would have it open too, and then nobody could run it.
+/// Copies a program to a place where every user may run it. Another process does the copying: if
+/// this process had the file open for writing, a child forked by another thread would have it open
+/// too, and then nobody could run it.
 pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
     let folder = to.parent().context("a program is in a folder")?;
     let install = command(folder, &find_program("install")?);
@@ -62,7 +64,10 @@ pub(crate) fn limited(folder: &Path) -> Result<Command> {
 }
 
 /// Runs a short command, which must succeed, to its end and returns what it printed on stdout.
-pub fn output<S: AsRef<OsStr>>(mut command: Command, args: impl IntoIterator<Item = S>) -> Result<String> {
+pub fn output<S: AsRef<OsStr>>(
+    mut command: Command,
+    args: impl IntoIterator<Item = S>,
+) -> Result<String> {
     command.args(args);
     let output = command.output().with_context(|| format!("{command:?}"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -80,8 +80,9 @@ impl Recorded {
         let of_sink = |path: &str| path.ends_with(".carbon.sink.gauge-points_superseded");
         let found = self.series.iter().find(|(path, _)| of_sink(path));
         let values = found.into_iter().flat_map(|(_, values)| values.values().copied());
-        let (sum, last) = values
-            .fold((0.0, 0.0), |(sum, last), value| (if value < last { sum + last } else { sum }, value));
+        let (sum, last) = values.fold((0.0, 0.0), |(sum, last), value| {
+            (if value < last { sum + last } else { sum }, value)
+        });
         sum + last
     }
 

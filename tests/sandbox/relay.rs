@@ -1,5 +1,5 @@
-//! Programs between the daemon and the stores: carbon-relay and carbon-c-relay, which distribute points over caches by
-//! consistent hashing, vmagent, haproxy and stunnel.
+//! Programs between the daemon and the stores: carbon-relay and carbon-c-relay, which distribute
+//! points over caches by consistent hashing, vmagent, haproxy and stunnel.
 
 use std::path::Path;
 
@@ -12,7 +12,8 @@ use crate::{Carbon, Folder, Process, VictoriaMetrics, find_program, free_port, p
 /// Points that a relay keeps for each cache; its default is far below the size of a large tick.
 const QUEUE: u32 = 1_000_000;
 
-/// A program that passes on what it gets: carbon-relay reads pickle, carbon-c-relay and vmagent read lines.
+/// A program that passes on what it gets: carbon-relay reads pickle, carbon-c-relay and vmagent
+/// read lines.
 #[derive(Debug)]
 pub struct Relay {
     /// The program.
@@ -32,8 +33,11 @@ impl Relay {
     pub fn carbon(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
         let home = folder.path().join("relay");
         let (port, line) = (free_port()?, free_port()?);
-        let to: Vec<String> =
-            caches.iter().zip('a'..).map(|(cache, name)| format!("{}:{name}", cache.address())).collect();
+        let to: Vec<String> = caches
+            .iter()
+            .zip('a'..)
+            .map(|(cache, name)| format!("{}:{name}", cache.address()))
+            .collect();
         let text = format!(
             "\
 {}\
@@ -65,11 +69,14 @@ MAX_QUEUE_SIZE = {QUEUE}
     /// Starts carbon-c-relay; `transport` is the transport in its configuration.
     pub fn c_over(folder: &Folder, caches: &[&Carbon], transport: &str) -> Result<Self> {
         let port = free_port()?;
-        let to =
-            caches.iter().zip('a'..).map(|(cache, name)| format!("127.0.0.1:{}={name}", cache.line_port));
+        let to = caches
+            .iter()
+            .zip('a'..)
+            .map(|(cache, name)| format!("127.0.0.1:{}={name}", cache.line_port));
         let text = format!(
-            "cluster ring carbon_ch replication 1 {} ;\nmatch * send to ring stop ;\nlisten type linemode {transport} 127.0.0.1:{port} proto tcp ;\n\
-             statistics submit every 3600 seconds prefix with relays ;\n",
+            "cluster ring carbon_ch replication 1 {} ;\nmatch * send to ring stop ;\nlisten type \
+             linemode {transport} 127.0.0.1:{port} proto tcp ;\nstatistics submit every 3600 \
+             seconds prefix with relays ;\n",
             to.collect::<Vec<_>>().join(" ")
         );
         let conf = folder.write("c-relay.conf", &text)?;
@@ -80,9 +87,9 @@ MAX_QUEUE_SIZE = {QUEUE}
     /// Starts vmagent, with a queue in the folder for each store.
     pub fn vmagent(folder: &Folder, program: &Path, stores: &[VictoriaMetrics]) -> Result<Self> {
         let (port, http_port) = (free_port()?, free_port()?);
-        let urls = stores
-            .iter()
-            .map(|store| format!("-remoteWrite.url=http://127.0.0.1:{}/api/v1/write", store.http_port));
+        let urls = stores.iter().map(|store| {
+            format!("-remoteWrite.url=http://127.0.0.1:{}/api/v1/write", store.http_port)
+        });
         let process = Process::new(folder, "vmagent", program.to_owned())
             .args([
                 format!("-httpListenAddr=127.0.0.1:{http_port}"),
@@ -94,8 +101,9 @@ MAX_QUEUE_SIZE = {QUEUE}
         Self::start(port, process)
     }
 
-    /// Starts haproxy, which forwards to the port `to`. It closes a connection after `idle` without a byte, and a
-    /// half-closed one after `half`, whatever the other side does. Both are in haproxy's format, such as `5s`.
+    /// Starts haproxy, which forwards to the port `to`. It closes a connection after `idle` without
+    /// a byte, and a half-closed one after `half`, whatever the other side does. Both are in
+    /// haproxy's format, such as `5s`.
     pub fn haproxy(folder: &Folder, to: u16, idle: &str, half: &str) -> Result<Self> {
         let port = free_port()?;
         let text = format!(
@@ -144,10 +152,17 @@ stream {{
     }
 
     /// Starts stunnel in front of the port `to`; `more` are additional lines for its service.
-    pub fn stunnel(folder: &Folder, name: &str, to: u16, server: &Identity, more: &str) -> Result<Self> {
+    pub fn stunnel(
+        folder: &Folder,
+        name: &str,
+        to: u16,
+        server: &Identity,
+        more: &str,
+    ) -> Result<Self> {
         let port = free_port()?;
         let text = format!(
-            "foreground = yes\npid =\n[tls]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{to}\ncert = {}\nkey = {}\n{more}",
+            "foreground = yes\npid =\n[tls]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{to}\n\
+                cert = {}\nkey = {}\n{more}",
             server.certificate.display(),
             server.key.display()
         );

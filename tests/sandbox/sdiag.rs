@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 /// The figures of one run of sdiag.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sdiag {
-    /// Figures by section and label, in sdiag's words without units and colons. Lines above the first section have the
-    /// section "". A time is in seconds since the epoch.
+    /// Figures by section and label, in sdiag's words without units and colons. Lines above the
+    /// first section have the section "". A time is in seconds since the epoch.
     pub figures: BTreeMap<(String, String), i64>,
     /// "Remote Procedure Call statistics by message type".
     pub by_type: Vec<RpcRow>,
@@ -102,7 +102,10 @@ fn figure(line: &str) -> Option<(&str, i64)> {
     {
         let heads = ["sdiag output at", "Data since"];
         let head = heads.into_iter().find(|head| words.starts_with(head));
-        return Some((head.or_else(|| words.split_once(": ").map(|split| split.0.trim()))?, seconds));
+        return Some((
+            head.or_else(|| words.split_once(": ").map(|split| split.0.trim()))?,
+            seconds,
+        ));
     }
     let (label, value) = line.rsplit_once(':')?;
     Some((label.trim(), value.split_whitespace().next()?.parse().ok()?))

@@ -11,7 +11,8 @@ use anyhow::Result;
 
 use crate::server::{Connections, Server, listen};
 
-/// What a [`Sink`] does with a new connection. For a port that refuses connections, use [`crate::free_port`].
+/// What a [`Sink`] does with a new connection. For a port that refuses connections, use
+/// [`crate::free_port`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// Accepts and closes.
@@ -61,7 +62,8 @@ impl Sink {
             bytes: Mutex::default(),
         });
         let sink = Arc::clone(&shared);
-        let server = Server::start(listener, move |stream, connections| sink.accept(stream, connections))?;
+        let server =
+            Server::start(listener, move |stream, connections| sink.accept(stream, connections))?;
         Ok(Self { port, shared, server })
     }
 
@@ -73,7 +75,9 @@ impl Sink {
     /// Its `[[carbon]]` table, for lines; more keys may follow.
     pub fn destination(&self, name: &str) -> String {
         let address = self.address();
-        format!("[[carbon]]\nname = \"{name}\"\nprotocol = \"plaintext\"\naddress = \"{address}\"\n")
+        format!(
+            "[[carbon]]\nname = \"{name}\"\nprotocol = \"plaintext\"\naddress = \"{address}\"\n"
+        )
     }
 
     /// Changes how later connections are treated.
@@ -131,7 +135,8 @@ impl Shared {
                 Ok(0) => break,
                 Ok(read) if keeps => lock(&self.bytes).extend(buffer.iter().take(read)),
                 Ok(_) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(_) => break,
             }
         }
@@ -146,7 +151,9 @@ fn talk(mut stream: TcpStream, connections: &Connections) {
     let words = [b'x'; 1 << 20];
     while !connections.is_ending() {
         match stream.write(&words) {
-            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                break;
+            }
             _ => {}
         }
     }

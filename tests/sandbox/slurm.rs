@@ -1,4 +1,5 @@
-//! A Slurm cluster of one node: munged with its own key and socket, slurmctld, and a slurmd that really runs jobs.
+//! A Slurm cluster of one node: munged with its own key and socket, slurmctld, and a slurmd that
+//! really runs jobs.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -110,7 +111,9 @@ impl Slurm {
             .args([&conf])
             .env("SLURM_CONF", &conf)
             // A client that finds the port closed retries for 10 s, so the port is checked first.
-            .ready(move || proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok());
+            .ready(move || {
+                proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok()
+            });
         let asked = client.clone();
         let slurmd = client
             .slurmd(folder, "slurmd", "localhost")?
@@ -180,8 +183,8 @@ impl Slurm {
         Ok(self.client.slurmd(folder, node, node)?.ready(move || client.is_usable(node)))
     }
 
-    /// slurmctld of another release, in the Debian at `root`, on this port, with the same key and states of its own; not started
-    /// yet.
+    /// slurmctld of another release, in the Debian at `root`, on this port, with the same key and
+    /// states of its own; not started yet.
     pub fn controller_of(&self, folder: &Folder, root: &Path, port: u16) -> Result<Process> {
         let path = folder.path();
         fs::create_dir(path.join("other-state"))?;
@@ -193,10 +196,13 @@ impl Slurm {
         let words = root.start(path, "slurmctld")?;
         let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
         let slurmctld = Process::of(folder, "other", words).args(["-D", "-f"]).args([&conf]);
-        Ok(slurmctld.env("SLURM_CONF", &conf).ready(move || client.run("scontrol", &["ping"]).is_ok()))
+        Ok(slurmctld
+            .env("SLURM_CONF", &conf)
+            .ready(move || client.run("scontrol", &["ping"]).is_ok()))
     }
 
-    /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after 60 s.
+    /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after
+    /// 60 s.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         self.client.run(program, args)
     }
@@ -215,9 +221,9 @@ impl Slurm {
         self.run(&setpriv, &[&flags[..], &[program], args].concat())
     }
 
-    /// The reader for this Slurm's libslurm, as any user. `SLURM_GRAPHITE_READER` names one to use instead of the one
-    /// next to `slurm-graphite`. It is copied into the folder, because other users or a chroot may have no access to
-    /// where it was built.
+    /// The reader for this Slurm's libslurm, as any user. `SLURM_GRAPHITE_READER` names one to use
+    /// instead of the one next to `slurm-graphite`. It is copied into the folder, because other
+    /// users or a chroot may have no access to where it was built.
     pub fn reader(&self, user: Option<u32>) -> Result<Command> {
         let copy = self.client.folder.join("reader");
         if !copy.exists() {
@@ -230,7 +236,8 @@ impl Slurm {
         let user = user.map(as_user).into_iter().flatten();
         let mut words = user.chain([copy.display().to_string()]);
         let mut start = self.words(&words.next().unwrap_or_default())?.into_iter();
-        let mut command = crate::command(&self.client.folder, Path::new(&start.next().unwrap_or_default()));
+        let mut command =
+            crate::command(&self.client.folder, Path::new(&start.next().unwrap_or_default()));
         command.args(start).args(words);
         Ok(command)
     }
@@ -241,7 +248,10 @@ impl Slurm {
     }
 
     /// One of Slurm's commands, to be run in a readiness check, or by another thread.
-    pub fn question(&self, words: Vec<String>) -> impl Fn() -> Result<String> + Send + Sync + 'static {
+    pub fn question(
+        &self,
+        words: Vec<String>,
+    ) -> impl Fn() -> Result<String> + Send + Sync + 'static {
         let client = self.client.clone();
         move || {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -332,8 +342,8 @@ fn munged(folder: &Folder, root: &Root, name: &str) -> Result<Process> {
         .ready(move || std::os::unix::net::UnixStream::connect(&socket).is_ok()))
 }
 
-/// The same text works for every Slurm from 20.11 to 26.11. Scheduling cycles run every two seconds so that figures
-/// change.
+/// The same text works for every Slurm from 20.11 to 26.11. Scheduling cycles run every two seconds
+/// so that figures change.
 fn slurm_conf(path: &Path, slurmctld_port: u16, slurmd_port: u16) -> String {
     let user = rustix::process::getuid().as_raw();
     let path = path.display();

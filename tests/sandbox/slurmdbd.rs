@@ -1,5 +1,5 @@
-//! A slurmdbd for a cluster that enforces none of its limits: slurmrestd 23.02 opens a connection to it with each
-//! request.
+//! A slurmdbd for a cluster that enforces none of its limits: slurmrestd 23.02 opens a connection
+//! to it with each request.
 
 use std::fs;
 
@@ -26,11 +26,18 @@ impl Slurmdbd {
              AccountingStoragePort={port}\nAccountingStoragePass={}/munge/sock",
             folder.path().display()
         );
-        fs::write(slurm.conf(), conf.replace("AccountingStorageType=accounting_storage/none", &storage))?;
+        fs::write(
+            slurm.conf(),
+            conf.replace("AccountingStorageType=accounting_storage/none", &storage),
+        )?;
         // A user who authenticates to slurmrestd with a token uses it for slurmdbd too.
-        let tokens: String =
-            conf.lines().filter(|line| line.starts_with("AuthAlt")).map(|line| format!("\n{line}")).collect();
-        let (mut slurmdbd, mut mariadbd) = (slurmdbd(folder, slurm, port, &tokens)?, mariadbd(folder)?);
+        let tokens: String = conf
+            .lines()
+            .filter(|line| line.starts_with("AuthAlt"))
+            .map(|line| format!("\n{line}"))
+            .collect();
+        let (mut slurmdbd, mut mariadbd) =
+            (slurmdbd(folder, slurm, port, &tokens)?, mariadbd(folder)?);
         slurm.munged.start()?;
         mariadbd.start()?;
         sql(folder.path(), crate::accounting::EMPTY_DATABASE)?;

@@ -40,7 +40,10 @@ impl Slurmrestd {
     pub fn allow_tokens(folder: &Folder, slurm: &Slurm) -> Result<()> {
         let path = folder.path().join("jwt.key");
         secret(&path, &key::<32>()?)?;
-        slurm.configure(&format!("AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={}\n", path.display()))
+        slurm.configure(&format!(
+            "AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={}\n",
+            path.display()
+        ))
     }
 
     /// slurmrestd of this cluster's Slurm, not started yet.
@@ -48,10 +51,19 @@ impl Slurmrestd {
         Self::on(folder, slurm, way, free_port()?)
     }
 
-    /// slurmrestd of the release in the Debian at `root`, on this port with tokens, for this cluster's slurmctld.
-    pub fn of_release(folder: &Folder, slurm: &Slurm, root: &Path, release: &str, port: u16) -> Result<Self> {
+    /// slurmrestd of the release in the Debian at `root`, on this port with tokens, for this
+    /// cluster's slurmctld.
+    pub fn of_release(
+        folder: &Folder,
+        slurm: &Slurm,
+        root: &Path,
+        release: &str,
+        port: u16,
+    ) -> Result<Self> {
         let root = Root::Chroot(root.to_owned());
-        Self::build(folder, slurm, Way::Token, port, release, &|program| root.start(folder.path(), program))
+        Self::build(folder, slurm, Way::Token, port, release, &|program| {
+            root.start(folder.path(), program)
+        })
     }
 
     /// The same, on this port if it uses one.
@@ -81,7 +93,10 @@ impl Slurmrestd {
         };
         let words = if is_root {
             let [setpriv, flags @ ..] = as_user(NOBODY);
-            words(&setpriv)?.into_iter().chain(flags.into_iter().chain([program]).map(Into::into)).collect()
+            words(&setpriv)?
+                .into_iter()
+                .chain(flags.into_iter().chain([program]).map(Into::into))
+                .collect()
         } else {
             words(&program)?
         };
@@ -93,7 +108,9 @@ impl Slurmrestd {
         };
         let socket = run.join("sock");
         let (name, url, how) = match way {
-            Way::Socket => ("slurmrestd-socket", format!("unix:{}", socket.display()), "rest_auth/local"),
+            Way::Socket => {
+                ("slurmrestd-socket", format!("unix:{}", socket.display()), "rest_auth/local")
+            }
             Way::Token => ("slurmrestd", format!("http://127.0.0.1:{port}"), "rest_auth/jwt"),
         };
         let process = Process::of(folder, name, words)

@@ -1,5 +1,6 @@
-//! Separate namespaces, held by a sleeping process, in which other processes are started: a network that can be cut, a
-//! small disk, another /etc/hosts. Root is not needed for most if the kernel allows user namespaces for everybody.
+//! Separate namespaces, held by a sleeping process, in which other processes are started: a network
+//! that can be cut, a small disk, another /etc/hosts. Root is not needed for most if the kernel
+//! allows user namespaces for everybody.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,12 +31,14 @@ impl Space {
         Self::hold(folder, "", "-rnm", flags, &format!("ip link set lo up && {script}")).map(Some)
     }
 
-    /// Creates only a mount namespace, in which `script` makes mounts, including those of devices, which only the
-    /// host's root may do. `None` if that is not allowed or there are no loop devices.
+    /// Creates only a mount namespace, in which `script` makes mounts, including those of devices,
+    /// which only the host's root may do. `None` if that is not allowed or there are no loop
+    /// devices.
     pub fn of_root(folder: &Folder, script: &str) -> Result<Option<Self>> {
         let file = folder.path().join("probe");
         fs::write(&file, [0; 4096])?;
-        let attach = format!("device=$(losetup --find --show {}); losetup --detach $device", file.display());
+        let attach =
+            format!("device=$(losetup --find --show {}); losetup --detach $device", file.display());
         if !is_allowed(folder, "-m", &attach)? {
             return Ok(None);
         }
@@ -55,10 +58,12 @@ impl Space {
         script: &str,
     ) -> Result<Self> {
         let script = format!("{script} && echo made && exec sleep 100000");
-        let holder = Process::new(folder, &format!("space{namespaces}{name}"), find_program("unshare")?);
+        let holder =
+            Process::new(folder, &format!("space{namespaces}{name}"), find_program("unshare")?);
         let log = holder.log().to_owned();
-        let is_made =
-            move || fs::read_to_string(&log).is_ok_and(|text| text.lines().any(|line| line == "made"));
+        let is_made = move || {
+            fs::read_to_string(&log).is_ok_and(|text| text.lines().any(|line| line == "made"))
+        };
         let mut holder = holder.args([namespaces, "sh", "-ec", &script]).ready(is_made);
         holder.start()?;
         let pid = holder.pid().context("the holder has ended")?;
@@ -66,7 +71,13 @@ impl Space {
     }
 
     /// A program that will run in the mount namespace and, if `net`, in the network namespace.
-    pub fn process(&self, folder: &Folder, name: &str, program: &Path, net: bool) -> Result<Process> {
+    pub fn process(
+        &self,
+        folder: &Folder,
+        name: &str,
+        program: &Path,
+        net: bool,
+    ) -> Result<Process> {
         let process = Process::new(folder, name, find_program("nsenter")?).args(self.flags(net));
         Ok(process.args([program]))
     }
@@ -108,7 +119,7 @@ impl Space {
 }
 
 fn is_allowed(folder: &Folder, flags: &str, probe: &str) -> Result<bool> {
-    let finished =
-        Invocation::of(folder, &find_program("unshare")?, &[flags, "sh", "-ec", probe])?.finish()?;
+    let finished = Invocation::of(folder, &find_program("unshare")?, &[flags, "sh", "-ec", probe])?
+        .finish()?;
     Ok(finished.code == Some(0))
 }

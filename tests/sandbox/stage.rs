@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::proc::Signal;
 use crate::{
-    Ahead, Carbon, Collected, Ended, Entry, Findings, Folder, Imitation, Points, Process, Space, carbon, now,
-    proc, slurm_graphite, wait,
+    Ahead, Carbon, Collected, Ended, Entry, Findings, Folder, Imitation, Points, Process, Space,
+    carbon, now, proc, slurm_graphite, wait,
 };
 
 /// Longer than anything should take on a busy machine.
@@ -49,7 +49,8 @@ pub fn destination(name: &str, address: &str) -> String {
 /// The daemon, the Carbon, and the record of what was collected.
 #[derive(Debug)]
 pub struct Stage {
-    /// `slurm-graphite run` with an imitated reader, one tick a second unless the plan has another interval.
+    /// `slurm-graphite run` with an imitated reader, one tick a second unless the plan has another
+    /// interval.
     pub daemon: Process,
     /// Its configuration, from [`Stage::configure`] on.
     pub plan: Plan,
@@ -152,15 +153,18 @@ impl Stage {
     /// Writes the daemon's configuration, for its next start.
     pub fn configure(&self) -> Result<()> {
         let Plan { interval, drain, top, slurm, dir, queue, destinations } = &self.plan;
-        let reader = slurm.clone().map_or_else(|| Ok(Imitation::good(&self.folder)?.toml()), anyhow::Ok)?;
+        let reader =
+            slurm.clone().map_or_else(|| Ok(Imitation::good(&self.folder)?.toml()), anyhow::Ok)?;
         let dir = dir.as_ref().map(|dir| format!("dir = {dir:?}\n")).unwrap_or_default();
         let text = format!(
-            "interval = \"{interval}\"\ndrain_timeout = \"{drain}\"\n{top}[slurm]\n{reader}[queue]\n{dir}{queue}{destinations}"
+            "interval = \"{interval}\"\ndrain_timeout = \"{drain}\"\n{top}[slurm]\n\
+                {reader}[queue]\n{dir}{queue}{destinations}"
         );
         Ok(fs::write(self.file(), text)?)
     }
 
-    /// The same for a daemon that runs, with SIGHUP; returns the time of that, when the configuration is in use.
+    /// The same for a daemon that runs, with SIGHUP; returns the time of that, when the
+    /// configuration is in use.
     pub fn reload(&mut self) -> Result<f64> {
         self.configure()?;
         let since = now();
@@ -176,7 +180,8 @@ impl Stage {
         Ok(ended)
     }
 
-    /// Ends the daemon with SIGTERM or SIGKILL, and starts it again; everything that it had collected must still be there.
+    /// Ends the daemon with SIGTERM or SIGKILL, and starts it again; everything that it had
+    /// collected must still be there.
     pub fn restart(&mut self, kill: bool) -> Result<()> {
         if kill { self.daemon.kill() } else { self.daemon.stop() }?;
         self.collected.look()?;
@@ -204,14 +209,18 @@ impl Stage {
         self.carbon_back()
     }
 
-    /// Waits until Carbon has three ticks of every series on disk. A Carbon that is killed while it creates a file
-    /// leaves it broken for ever, and one with the shipped limits creates few files: both would look like our losses.
+    /// Waits until Carbon has three ticks of every series on disk. A Carbon that is killed while it
+    /// creates a file leaves it broken for ever, and one with the shipped limits creates few files:
+    /// both would look like our losses.
     pub fn steady(&mut self) -> Result<()> {
         self.ticks(3)?;
         let ticks = self.collected.counted();
-        let series: BTreeSet<String> = ticks.flat_map(|(_, points)| points.keys().cloned()).collect();
+        let series: BTreeSet<String> =
+            ticks.flat_map(|(_, points)| points.keys().cloned()).collect();
         wait::until("points of every series in whisper", PATIENCE, || {
-            series.iter().all(|path| self.carbon.series(path).is_ok_and(|series| !series.points.is_empty()))
+            series
+                .iter()
+                .all(|path| self.carbon.series(path).is_ok_and(|series| !series.points.is_empty()))
         })
         .map(drop)
     }
@@ -226,11 +235,18 @@ impl Stage {
         self.collected.look()?;
         let before = self.collected.counted().count();
         let limit = Duration::from_secs(count as u64) + PATIENCE;
-        self.seen("ticks", limit, |collected| (collected.counted().count() >= before + count).then_some(()))
+        self.seen("ticks", limit, |collected| {
+            (collected.counted().count() >= before + count).then_some(())
+        })
     }
 
     /// Looks into the record again and again until it has something.
-    fn seen<T>(&mut self, what: &str, limit: Duration, probe: impl Fn(&Collected) -> Option<T>) -> Result<T> {
+    fn seen<T>(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        probe: impl Fn(&Collected) -> Option<T>,
+    ) -> Result<T> {
         let collected = &mut self.collected;
         wait::until_some(what, limit, || match collected.look() {
             Ok(()) => probe(collected).map(Ok),
@@ -241,7 +257,11 @@ impl Stage {
     /// Waits for the first entry of the daemon's log after `since` with these words.
     pub fn said(&mut self, since: f64, words: &str) -> Result<Entry> {
         self.seen(&format!("{words:?} in the log"), PATIENCE, |collected| {
-            collected.entries().iter().find(|entry| entry.at > since && entry.line.contains(words)).cloned()
+            collected
+                .entries()
+                .iter()
+                .find(|entry| entry.at > since && entry.line.contains(words))
+                .cloned()
         })
     }
 
@@ -250,7 +270,8 @@ impl Stage {
         self.said(since, "\"connected").map(drop)
     }
 
-    /// Sends SIGTERM to a daemon that has sent everything, and requires that it says so. Returns what Carbon has.
+    /// Sends SIGTERM to a daemon that has sent everything, and requires that it says so. Returns
+    /// what Carbon has.
     pub fn finish(&mut self) -> Result<Findings> {
         // A stop leaves on disk what the backlog's rate does not let through.
         self.tick()?;
@@ -258,19 +279,29 @@ impl Stage {
             path.contains(".carbon.")
                 && (path.ends_with(".gauge-queue_ticks") || path.ends_with(".gauge-queue_resend"))
         };
-        let is_empty = |points: &Points| points.iter().all(|(path, &ticks)| !waits(path) || ticks == 0.0);
+        let is_empty =
+            |points: &Points| points.iter().all(|(path, &ticks)| !waits(path) || ticks == 0.0);
         self.seen("an empty queue", 5 * PATIENCE, |collected| {
             collected.last_points().filter(|points| is_empty(points)).map(drop)
         })?;
         let since = now();
         self.stop()?;
         let drained = |entry: &&Entry| {
-            entry.at > since && entry.line.contains(" not sent, ") || entry.line.contains("panicked")
+            entry.at > since && entry.line.contains(" not sent, ")
+                || entry.line.contains("panicked")
         };
-        let left: Vec<&str> =
-            self.collected.entries().iter().filter(drained).map(|entry| entry.line.as_str()).collect();
+        let left: Vec<&str> = self
+            .collected
+            .entries()
+            .iter()
+            .filter(drained)
+            .map(|entry| entry.line.as_str())
+            .collect();
         ensure!(left.is_empty(), "something is left: {left:?}");
-        ensure!(self.collected.said(since, ALL_READ), "the end does not say that everything was read");
+        ensure!(
+            self.collected.said(since, ALL_READ),
+            "the end does not say that everything was read"
+        );
         self.settled()
     }
 
@@ -279,7 +310,8 @@ impl Stage {
         Ok(self.finish()?.clean()?.to_string())
     }
 
-    /// What Carbon has when nothing more is added: for a few seconds no point came and Carbon was idle.
+    /// What Carbon has when nothing more is added: for a few seconds no point came and Carbon was
+    /// idle.
     pub fn settled(&mut self) -> Result<Findings> {
         self.collected.look()?;
         let (start, mut since, mut before) = (Instant::now(), Instant::now(), (usize::MAX, 0));
@@ -292,7 +324,10 @@ impl Stage {
             if state.0 != before.0 || state.1 > before.1 + 50 {
                 (since, before) = (Instant::now(), state);
             }
-            if before.0 == 0 || since.elapsed() > Duration::from_secs(8) || start.elapsed() > 5 * PATIENCE {
+            if before.0 == 0
+                || since.elapsed() > Duration::from_secs(8)
+                || start.elapsed() > 5 * PATIENCE
+            {
                 return Ok(findings);
             }
             // Looking into thousands of files again and again would keep Carbon from writing them.
@@ -313,14 +348,16 @@ impl Stage {
 
     /// Waits until `is` is true for one of the daemon's own figures in the newest tick.
     pub fn until(&mut self, end: &str, is: impl Fn(f64) -> bool) -> Result<f64> {
-        let found = self.seen(end, PATIENCE, |collected| collected.last(end).filter(|&value| is(value)));
+        let found =
+            self.seen(end, PATIENCE, |collected| collected.last(end).filter(|&value| is(value)));
         found.with_context(|| format!("it is {:?}", self.collected.last(end)))
     }
 
     /// Waits until no tick waits for this destination, neither for the first time nor again.
     pub fn nothing_waits(&mut self, destination: &str) -> Result<()> {
         ["queue_ticks", "queue_resend"].into_iter().try_for_each(|leaf| {
-            self.until(&format!(".carbon.{destination}.gauge-{leaf}"), |ticks| ticks == 0.0).map(drop)
+            self.until(&format!(".carbon.{destination}.gauge-{leaf}"), |ticks| ticks == 0.0)
+                .map(drop)
         })
     }
 

@@ -35,8 +35,15 @@ impl Authority {
         Ok(Self { ca: path("pem"), key: path("key") })
     }
 
-    /// Issues a certificate for a subject's name, such as `DNS:localhost`; one that is not `good` expired in 2020.
-    pub fn issue(&self, folder: &Folder, name: &str, subject: &str, good: bool) -> Result<Identity> {
+    /// Issues a certificate for a subject's name, such as `DNS:localhost`; one that is not `good`
+    /// expired in 2020.
+    pub fn issue(
+        &self,
+        folder: &Folder,
+        name: &str,
+        subject: &str,
+        good: bool,
+    ) -> Result<Identity> {
         let path = |end: &str| folder.path().join(format!("{name}.{end}"));
         let identity = Identity { certificate: path("pem"), key: path("key") };
         fs::write(path("ext"), format!("subjectAltName={subject}\n"))?;
@@ -44,8 +51,8 @@ impl Authority {
         fs::write(
             path("cnf"),
             format!(
-                "[ca]\ndefault_ca=it\n[it]\ndatabase={}\nnew_certs_dir={}\ndefault_md=sha256\nrand_serial=yes\npolicy=any\n\
-                 [any]\ncommonName=supplied\n",
+                "[ca]\ndefault_ca=it\n[it]\ndatabase={}\nnew_certs_dir={}\ndefault_md=sha256\n\
+                 rand_serial=yes\npolicy=any\n[any]\ncommonName=supplied\n",
                 path("index").display(),
                 folder.path().display()
             ),
@@ -100,18 +107,22 @@ impl TlsProxy {
         Self::with(folder, "tls", to, "localhost", "")
     }
 
-    /// The same with a certificate for this host and additional lines for its service; `name` begins the names of its files.
+    /// The same with a certificate for this host and additional lines for its service; `name`
+    /// begins the names of its files.
     pub fn with(folder: &Folder, name: &str, to: u16, host: &str, more: &str) -> Result<Self> {
         let authority = Authority::new(folder, &format!("{name}-ca"))?;
-        let server = authority.issue(folder, &format!("{name}-server"), &format!("DNS:{host}"), true)?;
+        let server =
+            authority.issue(folder, &format!("{name}-server"), &format!("DNS:{host}"), true)?;
         let Relay { process, port } = Relay::stunnel(folder, name, to, &server, more)?;
         Ok(Self { process, port, authority })
     }
 }
 
 fn openssl(folder: &Folder, args: &[&str], files: &[(&str, &Path)]) -> Result<()> {
-    let files: Vec<String> =
-        files.iter().flat_map(|(flag, path)| [(*flag).to_owned(), path.display().to_string()]).collect();
+    let files: Vec<String> = files
+        .iter()
+        .flat_map(|(flag, path)| [(*flag).to_owned(), path.display().to_string()])
+        .collect();
     let args: Vec<&str> = args.iter().copied().chain(files.iter().map(String::as_str)).collect();
     Invocation::of(folder, &find_program("openssl")?, &args)?.succeed().map(drop)
 }

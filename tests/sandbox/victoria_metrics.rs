@@ -51,13 +51,17 @@ impl VictoriaMetrics {
         format!("127.0.0.1:{}", self.line_port)
     }
 
-    /// The points of the series that `selector` selects. Names are in Graphite's format, with tags in alphabetical
-    /// order.
+    /// The points of the series that `selector` selects. Names are in Graphite's format, with tags
+    /// in alphabetical order.
     pub fn export(&self, selector: &str) -> Result<BTreeMap<String, PointsBySecond>> {
         // Queries do not see what was received just now.
         http::ask(self.http_port, "GET", "/internal/force_flush", "")?;
-        let lines =
-            http::ask(self.http_port, "GET", &format!("/api/v1/export?match[]={}", encoded(selector)), "")?;
+        let lines = http::ask(
+            self.http_port,
+            "GET",
+            &format!("/api/v1/export?match[]={}", encoded(selector)),
+            "",
+        )?;
         let lines = String::from_utf8(lines)?;
         let mut all = BTreeMap::new();
         for line in lines.lines() {

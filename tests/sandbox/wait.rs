@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long a test waits for what must happen. It is no promise: only a test that fails waits so long. On an idle machine nothing
-/// takes a tenth of it.
+/// How long a test waits for what must happen. It is no promise: only a test that fails waits so
+/// long. On an idle machine nothing takes a tenth of it.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
 const POLL: Duration = Duration::from_millis(20);
@@ -18,7 +18,11 @@ pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -
 }
 
 /// Waits until `probe` returns something.
-pub fn until_some<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Result<T> {
+pub fn until_some<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl FnMut() -> Option<T>,
+) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
         if let Some(found) = probe() {

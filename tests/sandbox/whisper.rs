@@ -1,8 +1,9 @@
 //! Reads whisper's files: one archive, usually the finest, which has the newest points.
 //!
-//! A file is, big-endian: aggregation type u32, longest retention u32, xFilesFactor f32, number of archives u32; for
-//! each archive offset u32, seconds a point u32, points u32; then the archives, rings of points (timestamp u32, value
-//! f64) in which an unused or outdated slot still has timestamp 0 or that of an earlier round.
+//! A file is, big-endian: aggregation type u32, longest retention u32, xFilesFactor f32, number of
+//! archives u32; for each archive offset u32, seconds a point u32, points u32; then the archives,
+//! rings of points (timestamp u32, value f64) in which an unused or outdated slot still has
+//! timestamp 0 or that of an earlier round.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +29,8 @@ impl Series {
     /// Reads an archive of a file; the finest is 0.
     pub fn read_archive(file: &Path, archive: usize) -> Result<Self> {
         let bytes = fs::read(file).with_context(|| file.display().to_string())?;
-        Self::parse(&bytes, archive).with_context(|| format!("{} is not a whisper file", file.display()))
+        Self::parse(&bytes, archive)
+            .with_context(|| format!("{} is not a whisper file", file.display()))
     }
 
     fn parse(bytes: &[u8], archive: usize) -> Option<Self> {

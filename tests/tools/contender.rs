@@ -1,8 +1,8 @@
 //! Contenders run alternately, each alone, and the median turn counts.
 //!
-//! If contenders ran in the same second, they would share caches: the first one warms slurmctld, munged and libslurm
-//! for the others. CPU is the clock of each process (`clock_getcpuclockid`): user and system time, in nanoseconds, of
-//! all its threads and of those that have ended.
+//! If contenders ran in the same second, they would share caches: the first one warms slurmctld,
+//! munged and libslurm for the others. CPU is the clock of each process (`clock_getcpuclockid`):
+//! user and system time, in nanoseconds, of all its threads and of those that have ended.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,7 +60,8 @@ pub fn cpu(pid: u32) -> Result<Duration> {
     Ok(clock_gettime(clock)?.into())
 }
 
-/// The program, or library if its name ends in `.so`, made of this source in C, linked against libslurm; compiled once in a folder.
+/// The program, or library if its name ends in `.so`, made of this source in C, linked against
+/// libslurm; compiled once in a folder.
 pub fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
     let program = folder.path().join(name);
     if program.exists() {
@@ -76,7 +77,8 @@ pub fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
     if program.extension().is_some() {
         gcc.args(["-shared", "-fPIC"]);
     }
-    let slurm = sandbox::prefix().map(of_prefix).into_iter().flatten().chain(["-lslurm".to_owned()]);
+    let slurm =
+        sandbox::prefix().map(of_prefix).into_iter().flatten().chain(["-lslurm".to_owned()]);
     sandbox::output(gcc, slurm)?;
     Ok(program)
 }

@@ -1,4 +1,5 @@
-//! What Carbon reads: legal paths, batches of points, and their bytes. Nothing here waits, reads or writes.
+//! What Carbon reads: legal paths, batches of points, and their bytes. Nothing here waits, reads or
+//! writes.
 
 #![forbid(unsafe_code)]
 
@@ -8,5 +9,6 @@ mod wire;
 
 pub use point::{Batch, Point};
 pub use wire::{
-    Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Protocol, WireError, frames, lines, points,
+    Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Protocol, WireError, frames, lines,
+    points,
 };

@@ -1,8 +1,9 @@
 //! Metric paths that every Carbon accepts unchanged.
 //!
-//! Carbon checks nothing: `..` leaves its folder, an empty component or a space makes odd files, and a component of
-//! more than 255 bytes loses the point. A legal path therefore consists of non-empty components of `[A-Za-z0-9_-]`,
-//! each of at most [`MAX_COMPONENT`] bytes, and has at most [`MAX_PATH`] bytes.
+//! Carbon checks nothing: `..` leaves its folder, an empty component or a space makes odd files,
+//! and a component of more than 255 bytes loses the point. A legal path therefore consists of
+//! non-empty components of `[A-Za-z0-9_-]`, each of at most [`MAX_COMPONENT`] bytes, and has at
+//! most [`MAX_PATH`] bytes.
 
 use std::borrow::Cow;
 
@@ -74,7 +75,8 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// Accepts almost every path without a branch for each byte: the full check took half of a tick's instructions.
+/// Accepts almost every path without a branch for each byte: the full check took half of a tick's
+/// instructions.
 fn is_short_and_legal(path: &[u8]) -> bool {
     let step = |(problems, before), byte: u8| {
         let kind = KINDS.get(usize::from(byte)).copied().unwrap_or(UNSAFE);
@@ -83,39 +85,49 @@ fn is_short_and_legal(path: &[u8]) -> bool {
     // Four in a turn of the loop: it takes two thirds of the instructions.
     let (fours, rest) = path.as_chunks();
     // No component may be empty: the start counts as a dot.
-    let fours = fours.iter().fold((0, DOT), |all, &[a, b, c, d]| step(step(step(step(all, a), b), c), d));
+    let fours =
+        fours.iter().fold((0, DOT), |all, &[a, b, c, d]| step(step(step(step(all, a), b), c), d));
     let (problems, last) = rest.iter().fold(fours, |all, &byte| step(all, byte));
     problems == 0 && last != DOT && path.len() <= MAX_COMPONENT
 }
 
 /// `name` as one legal component, so that distinct names stay distinct.
 ///
-/// A name that had to be changed gets `-` and six hexadecimal digits of its hash. So does a legal name that already
-/// ends like that, because it could be the component of another name. The result depends only on the name.
+/// A name that had to be changed gets `-` and six hexadecimal digits of its hash. So does a legal
+/// name that already ends like that, because it could be the component of another name. The result
+/// depends only on the name.
 #[must_use]
 pub fn component(name: &str) -> Cow<'_, str> {
     let legal = !name.is_empty() && name.len() <= MAX_COMPONENT && name.chars().all(is_safe);
     if legal && !ends_like_a_hash(name) { Cow::Borrowed(name) } else { Cow::Owned(marked(name)) }
 }
 
-/// `name` with the hash suffix of [`component`], for a legal name that would otherwise be mistaken for something else.
+/// `name` with the hash suffix of [`component`], for a legal name that would otherwise be mistaken
+/// for something else.
 #[must_use]
 pub fn marked(name: &str) -> String {
-    let kept: String =
-        name.chars().map(|c| if is_safe(c) { c } else { '_' }).take(MAX_COMPONENT - HASH_SUFFIX).collect();
+    let kept: String = name
+        .chars()
+        .map(|c| if is_safe(c) { c } else { '_' })
+        .take(MAX_COMPONENT - HASH_SUFFIX)
+        .collect();
     let kept = if kept.is_empty() { "_" } else { &kept };
     format!("{kept}-{:06x}", hash(name) & 0x00ff_ffff)
 }
 
-/// `text`, shortened to `most` bytes if it is longer: its beginning, `-` and six hexadecimal digits of its hash.
+/// `text`, shortened to `most` bytes if it is longer: its beginning, `-` and six hexadecimal digits
+/// of its hash.
 #[must_use]
 pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
     }
     let room = most.saturating_sub(HASH_SUFFIX);
-    let kept: String =
-        text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= room).map(|(_, c)| c).collect();
+    let kept: String = text
+        .char_indices()
+        .take_while(|(at, c)| at + c.len_utf8() <= room)
+        .map(|(_, c)| c)
+        .collect();
     Cow::Owned(format!("{kept}-{:06x}", hash(text) & 0x00ff_ffff))
 }
 
@@ -128,7 +140,8 @@ const fn is_safe(c: char) -> bool {
 
 fn ends_like_a_hash(name: &str) -> bool {
     name.rsplit_once('-').is_some_and(|(_, tail)| {
-        tail.len() == HASH_SUFFIX - 1 && tail.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        tail.len() == HASH_SUFFIX - 1
+            && tail.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
@@ -193,9 +206,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_look_finds_what_the_close_one_finds(path in "([ab][ab._-]{0,9}[é/.]?|[a.]{195,205})") {
+        fn the_short_look_finds_what_the_close_one_finds(path in "([ab][ab._-]{0,9}[é/.]?|[a.]{195,\
+            205})") {
             let legal = look_closely(&path).is_ok();
-            prop_assert_eq!(is_short_and_legal(path.as_bytes()), legal && path.len() <= MAX_COMPONENT);
+            prop_assert_eq!(is_short_and_legal(path.as_bytes()), legal
+                && path.len() <= MAX_COMPONENT);
         }
 
         #[test]
@@ -205,7 +220,8 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shortened_has_its_length_and_stays_distinct(a in "[aé.]{0,9}", b in "[aé.]{0,9}") {
+        fn what_is_shortened_has_its_length_and_stays_distinct(a in "[aé.]{0,9}",
+            b in "[aé.]{0,9}") {
             prop_assert!(shortened(&a, 9).len() <= 9);
             prop_assert_eq!(a == b, shortened(&a, 9) == shortened(&b, 9));
         }

@@ -1,7 +1,7 @@
 //! Datapoints, and the batch that holds those of one tick under one timestamp.
 //!
-//! One item that Carbon cannot read costs the whole frame and the connection. So a batch accepts only legal paths and
-//! finite values, and counts what it refuses.
+//! One item that Carbon cannot read costs the whole frame and the connection. So a batch accepts
+//! only legal paths and finite values, and counts what it refuses.
 
 use crate::path;
 
@@ -44,15 +44,16 @@ impl Batch {
         Self { timestamp, paths: String::new(), points: Vec::new(), refused: 0 }
     }
 
-    /// Empties it for another tick. It keeps its memory: a batch that grows from nothing uses three times as much.
+    /// Empties it for another tick. It keeps its memory: a batch that grows from nothing uses three
+    /// times as much.
     pub fn restart(&mut self, timestamp: i64) {
         (self.timestamp, self.refused) = (timestamp, 0);
         self.paths.clear();
         self.points.clear();
     }
 
-    /// Adds a point. It is refused and counted if its path is not legal, its value is NaN or infinite, or the batch's
-    /// time is before 1970 or after 2106, which receivers cannot read.
+    /// Adds a point. It is refused and counted if its path is not legal, its value is NaN or
+    /// infinite, or the batch's time is before 1970 or after 2106, which receivers cannot read.
     pub fn push(&mut self, path: String, value: f64) {
         self.push_joined(&[&path], value);
     }
@@ -108,7 +109,8 @@ mod tests {
             for (path, value) in points {
                 batch.push(path, value);
             }
-            prop_assert!(batch.points().all(|p| p.value().is_finite() && path::check(p.path()).is_ok()));
+            prop_assert!(batch.points().all(|p| p.value().is_finite()
+                && path::check(p.path()).is_ok()));
             prop_assert_eq!(batch.points().len() as u64 + batch.refused(), offered as u64);
         }
     }

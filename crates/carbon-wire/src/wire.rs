@@ -1,8 +1,9 @@
 //! The bytes that Carbon reads: length-prefixed pickles, or lines of text.
 //!
-//! Values are always sent as floats, because go-carbon reads pickle's small integers as unsigned. The pickle is
-//! protocol 2, which Python 2 and 3, go-carbon, carbon-clickhouse and carbon-relay-ng can read. A frame is made once,
-//! as a pickle, whatever its destinations read. It has the same form on disk.
+//! Values are always sent as floats, because go-carbon reads pickle's small integers as unsigned.
+//! The pickle is protocol 2, which Python 2 and 3, go-carbon, carbon-clickhouse and carbon-relay-ng
+//! can read. A frame is made once, as a pickle, whatever its destinations read. It has the same
+//! form on disk.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,11 +15,12 @@ use crate::point::{Batch, Point};
 
 /// The most points in a frame.
 pub const MAX_FRAME_POINTS: usize = 500;
-/// The most bytes in a frame. Carbon silently closes the connection over a frame of more than 1 MiB.
+/// The most bytes in a frame. Carbon silently closes the connection over a frame of more than 1
+/// MiB.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 
-/// The most bytes of lines that are written at once: as many as a TLS record holds, and far fewer than our kernel has
-/// room for when it asks for more.
+/// The most bytes of lines that are written at once: as many as a TLS record holds, and far fewer
+/// than our kernel has room for when it asks for more.
 const MAX_LINES: usize = 16 * 1024;
 
 /// The format that a destination reads.
@@ -27,24 +29,29 @@ pub enum Protocol {
     /// Carbon's pickle receiver, port 2004.
     #[default]
     Pickle,
-    /// `path value timestamp` lines, port 2003, as carbon-c-relay, `VictoriaMetrics` and others read them.
+    /// `path value timestamp` lines, port 2003, as carbon-c-relay, `VictoriaMetrics` and others
+    /// read them.
     Plaintext,
 }
 
 impl Protocol {
-    /// A warning for a `port` that usually reads the other protocol: not every receiver closes the connection over the
-    /// wrong one.
+    /// A warning for a `port` that usually reads the other protocol: not every receiver closes the
+    /// connection over the wrong one.
     #[must_use]
     pub fn unusual_port(self, port: u16) -> Option<&'static str> {
         match (self, port) {
-            (Self::Pickle, 2003) => Some("port 2003 usually reads plaintext, and `protocol` is pickle"),
-            (Self::Plaintext, 2004) => Some("port 2004 usually reads pickle, and `protocol` is plaintext"),
+            (Self::Pickle, 2003) => {
+                Some("port 2003 usually reads plaintext, and `protocol` is pickle")
+            }
+            (Self::Plaintext, 2004) => {
+                Some("port 2004 usually reads pickle, and `protocol` is plaintext")
+            }
             _ => None,
         }
     }
 
-    /// The beginning of these bytes that is written at once. After a pickle that was cut short, its length tells the
-    /// receiver so; lines have no length, so they are written whole.
+    /// The beginning of these bytes that is written at once. After a pickle that was cut short, its
+    /// length tells the receiver so; lines have no length, so they are written whole.
     #[must_use]
     pub fn piece(self, bytes: &[u8]) -> &[u8] {
         let most = bytes.get(..MAX_LINES).filter(|_| self == Self::Plaintext);
@@ -86,7 +93,8 @@ pub struct Frame {
     pub body: Vec<u8>,
 }
 
-/// Pickle's bytes for one point in addition to its path, and for the list around the points with the length in front.
+/// Pickle's bytes for one point in addition to its path, and for the list around the points with
+/// the length in front.
 const POINT_OVERHEAD: usize = 23;
 const LIST_OVERHEAD: usize = 10;
 
@@ -132,7 +140,9 @@ impl<'a, I: Iterator<Item = Item<&'a str>> + Clone> Serialize for Items<I> {
 }
 
 impl Frame {
-    fn pickle<'a>(items: impl ExactSizeIterator<Item = Item<&'a str>> + Clone) -> Result<Self, WireError> {
+    fn pickle<'a>(
+        items: impl ExactSizeIterator<Item = Item<&'a str>> + Clone,
+    ) -> Result<Self, WireError> {
         let points = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let size: usize = items.clone().map(|(path, _)| path.len() + POINT_OVERHEAD).sum();
         let mut body = Vec::with_capacity(size + LIST_OVERHEAD);
@@ -150,12 +160,16 @@ impl Frame {
         Ok(serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())?)
     }
 
-    /// The bytes for a destination that reads `protocol` and uses `names`. Because tagged names are longer, a pickle
-    /// may exceed [`MAX_FRAME_BYTES`]; Carbon's own bound is four times that.
+    /// The bytes for a destination that reads `protocol` and uses `names`. Because tagged names are
+    /// longer, a pickle may exceed [`MAX_FRAME_BYTES`]; Carbon's own bound is four times that.
     ///
     /// # Errors
     /// The frame cannot be read back, because [`frames`] did not make it.
-    pub fn bytes(&self, protocol: Protocol, names: MetricNames) -> Result<Cow<'_, [u8]>, WireError> {
+    pub fn bytes(
+        &self,
+        protocol: Protocol,
+        names: MetricNames,
+    ) -> Result<Cow<'_, [u8]>, WireError> {
         if (protocol, names) == (Protocol::Pickle, MetricNames::Paths) {
             return Ok(Cow::Borrowed(&self.body));
         }
@@ -164,7 +178,9 @@ impl Frame {
             items.iter_mut().for_each(|(path, _)| *path = tagged(path));
         }
         let bytes = match protocol {
-            Protocol::Pickle => Self::pickle(items.iter().map(|(path, rest)| (path.as_str(), *rest)))?.body,
+            Protocol::Pickle => {
+                Self::pickle(items.iter().map(|(path, rest)| (path.as_str(), *rest)))?.body
+            }
             Protocol::Plaintext => {
                 let mut lines = String::new();
                 for (path, (timestamp, value)) in items {
@@ -211,8 +227,9 @@ mod tests {
     fn one_point_is_byte_for_byte_what_carbon_expects() {
         let frames = frames(&batch(&[("a.b", -1.0)])).unwrap();
         let golden = [
-            &[0, 0, 0, 32][..],                                                    // length, big-endian
-            b"\x80\x02]((X\x03\0\0\0a.b(J\0\xf1\x53\x65G\xbf\xf0\0\0\0\0\0\0tte.", // protocol 2, a list
+            &[0, 0, 0, 32][..], // length, big-endian
+            b"\x80\x02]((X\x03\0\0\0a.b(J\0\xf1\x53\x65G\xbf\xf0\0\0\0\0\0\0tte.",
+            // protocol 2, a list
         ];
         assert_eq!(frames, [Frame { points: 1, body: golden.concat() }]);
     }
@@ -236,7 +253,10 @@ mod tests {
         let tagged = MetricNames::Tagged(|path| format!("{path};x=y"));
         let bytes = |protocol, names| frames[0].bytes(protocol, names).unwrap();
         assert_eq!(*bytes(Protocol::Plaintext, tagged), *b"a.b;x=y 1.5 1700000000\n");
-        assert!(matches!(bytes(Protocol::Pickle, MetricNames::Paths), Cow::Borrowed(_)), "not encoded again");
+        assert!(
+            matches!(bytes(Protocol::Pickle, MetricNames::Paths), Cow::Borrowed(_)),
+            "not encoded again"
+        );
         let pickled = bytes(Protocol::Pickle, tagged);
         let length = u32::from_be_bytes(*pickled.first_chunk().unwrap()) as usize;
         assert_eq!(length, pickled.len() - 4);
@@ -295,13 +315,15 @@ mod tests {
             let mut read = Vec::new();
             for frame in frames(&batch).unwrap() {
                 let (length, body) = frame.body.split_at(4);
-                prop_assert_eq!(u32::from_be_bytes(length.try_into().unwrap()) as usize, body.len());
+                prop_assert_eq!(u32::from_be_bytes(length.try_into().unwrap()) as usize,
+                    body.len());
                 let list: Vec<(String, (i64, f64))> =
                     serde_pickle::from_slice(body, serde_pickle::DeOptions::new()).unwrap();
                 prop_assert!(list.len() <= MAX_FRAME_POINTS);
                 read.extend(list);
             }
-            prop_assert_eq!(read, values.into_iter().map(|v| ("cluster.x".to_owned(), (timestamp, v))).collect::<Vec<_>>());
+            prop_assert_eq!(read, values.into_iter().map(|v| ("cluster.x".to_owned(), (timestamp,
+                v))).collect::<Vec<_>>());
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Python's own pickle reads our frames, with an unpickler that accepts only plain values, as Carbon's does.
+//! Python's own pickle reads our frames, with an unpickler that accepts only plain values, as
+//! Carbon's does.
 #![expect(clippy::disallowed_methods, reason = "a test starts python3")]
 
 use std::io::Write;

@@ -7,7 +7,8 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_secs(30);
 
-/// Delays between 0 and a ceiling, which starts at 0.5 s and doubles with every failure, up to 30 s.
+/// Delays between 0 and a ceiling, which starts at 0.5 s and doubles with every failure, up to 30
+/// s.
 #[derive(Clone, Debug, Default)]
 pub struct Backoff {
     failures: u32,
@@ -61,7 +62,8 @@ mod tests {
 
     #[test]
     fn delays_are_spread_over_the_whole_range() {
-        let delays: Vec<f64> = (0..1000).map(|_| Backoff::default().next_delay().as_secs_f64()).collect();
+        let delays: Vec<f64> =
+            (0..1000).map(|_| Backoff::default().next_delay().as_secs_f64()).collect();
         assert!(delays.iter().any(|&d| d < 0.05) && delays.iter().any(|&d| d > 0.45));
     }
 }

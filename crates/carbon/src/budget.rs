@@ -1,23 +1,24 @@
-//! How many ticks of the backlog are written before the next answer of the peer, in the manner of TCP's congestion
-//! window.
+//! How many ticks of the backlog are written before the next answer of the peer, in the manner of
+//! TCP's congestion window.
 //!
-//! Only its answers show whether a receiver reads. So the backlog is sent in rounds: some ticks, a renewal of the
-//! connection, the answer. A quick answer doubles the next round, and the next answer is requested at once. A slow
-//! answer means that the peer had fallen behind: the next round is skipped, and the one after it is half as large.
-//! After a peer has failed to answer in time, rounds begin again with one tick, grow by one, and every second one is
-//! skipped, so that the peer is not overloaded again.
+//! Only its answers show whether a receiver reads. So the backlog is sent in rounds: some ticks, a
+//! renewal of the connection, the answer. A quick answer doubles the next round, and the next
+//! answer is requested at once. A slow answer means that the peer had fallen behind: the next round
+//! is skipped, and the one after it is half as large. After a peer has failed to answer in time,
+//! rounds begin again with one tick, grow by one, and every second one is skipped, so that the peer
+//! is not overloaded again.
 //!
-//! By time, new ticks wait behind the backlog. So no round is skipped, and each has half as many ticks more than were
-//! collected since the last: then the backlog shrinks. Twice as many would be too much for a peer that reads little
-//! more than is collected: in the simulation it does not answer in time, and gets all of them again.
-//! Pure: it has no clock.
+//! By time, new ticks wait behind the backlog. So no round is skipped, and each has half as many
+//! ticks more than were collected since the last: then the backlog shrinks. Twice as many would be
+//! too much for a peer that reads little more than is collected: in the simulation it does not
+//! answer in time, and gets all of them again. Pure: it has no clock.
 
 use std::time::Duration;
 
 /// An answer that took at most this share of `stall_timeout` is quick.
 const QUICK: u32 = 10;
-/// After so many quick answers, a peer that hung is treated like any other. With half as many, the simulation writes
-/// some ticks a third time.
+/// After so many quick answers, a peer that hung is treated like any other. With half as many, the
+/// simulation writes some ticks a third time.
 const PATIENCE: u32 = 40;
 
 /// Ticks of the backlog for each round.
@@ -29,7 +30,8 @@ pub(crate) struct Budget {
     left: u32,
     /// Whether this round is skipped.
     rests: bool,
-    /// Quick answers still needed before the budget forgets that the peer once did not answer in time.
+    /// Quick answers still needed before the budget forgets that the peer once did not answer in
+    /// time.
     patience: u32,
     /// How long the last answer took.
     last: Duration,
@@ -41,7 +43,15 @@ pub(crate) struct Budget {
 impl Budget {
     /// A budget of one tick, for a new connection.
     pub(crate) const fn new(by_time: bool) -> Self {
-        Self { round: 1, left: 1, rests: false, patience: 0, last: Duration::MAX, by_time, collected: 0 }
+        Self {
+            round: 1,
+            left: 1,
+            rests: false,
+            patience: 0,
+            last: Duration::MAX,
+            by_time,
+            collected: 0,
+        }
     }
 
     /// Whether another tick of the backlog may be written.
@@ -80,8 +90,8 @@ impl Budget {
         };
     }
 
-    /// Called when no answer can be requested. If the receiver's program runs, that it has kept the connection counts as
-    /// a quick answer: a loss would begin again with one tick.
+    /// Called when no answer can be requested. If the receiver's program runs, that it has kept the
+    /// connection counts as a quick answer: a loss would begin again with one tick.
     pub(crate) fn unasked(&mut self, runs: bool) {
         if runs && !self.is_patient() {
             let doubled = self.round.saturating_mul(2);
@@ -94,8 +104,8 @@ impl Budget {
     /// The peer answered in time; `after` is the time since our half-close.
     pub(crate) fn answered(&mut self, after: Duration, stall_timeout: Duration) {
         let before = std::mem::replace(&mut self.last, after);
-        // If skipping rounds makes the answers no quicker, the delay comes from the network and not from bytes that
-        // wait to be read.
+        // If skipping rounds makes the answers no quicker, the delay comes from the network and not
+        // from bytes that wait to be read.
         let is_own_delay = self.rests && after.saturating_mul(20) >= before.saturating_mul(19);
         if after > stall_timeout / QUICK && !is_own_delay {
             self.round = (self.round / 2).max(1);

@@ -1,10 +1,11 @@
 //! How old batches are, by a clock that does not jump.
 //!
-//! While the host is up, age is the CLOCK_BOOTTIME since the push. That clock says nothing of a batch from before the
-//! host's last start, and too little if the wall clock has moved against it since the push, as when a virtual machine
-//! is paused. Then the timestamp decides, but only while the wall clock is trusted: not earlier than the newest
-//! timestamp from before the start, and without a step of more than a minute relative to CLOCK_BOOTTIME in the last ten
-//! minutes of this run. Until then the age is unknown.
+//! While the host is up, age is the CLOCK_BOOTTIME since the push. That clock says nothing of a
+//! batch from before the host's last start, and too little if the wall clock has moved against it
+//! since the push, as when a virtual machine is paused. Then the timestamp decides, but only while
+//! the wall clock is trusted: not earlier than the newest timestamp from before the start, and
+//! without a step of more than a minute relative to CLOCK_BOOTTIME in the last ten minutes of this
+//! run. Until then the age is unknown.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -35,7 +36,8 @@ impl Moment {
         Self { boot, wall: wall.as_secs().cast_signed() }
     }
 
-    /// The Unix time of an earlier moment on CLOCK_BOOTTIME, however the wall clock was set in between.
+    /// The Unix time of an earlier moment on CLOCK_BOOTTIME, however the wall clock was set in
+    /// between.
     pub(crate) fn unix(self, boot: Duration) -> i64 {
         self.wall.saturating_sub(self.boot.saturating_sub(boot).as_secs().cast_signed())
     }
@@ -51,7 +53,8 @@ impl Moment {
 pub(crate) struct Clock {
     /// The first look of this run, by CLOCK_BOOTTIME.
     started: Option<Duration>,
-    /// How many seconds it was ahead of CLOCK_BOOTTIME at the last look, and since when it has made no step.
+    /// How many seconds it was ahead of CLOCK_BOOTTIME at the last look, and since when it has made
+    /// no step.
     steady: Option<(i64, Duration)>,
     /// The newest timestamp from before the host's last boot that it must have reached.
     newest: Option<i64>,
@@ -59,11 +62,17 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Takes the timestamps from before the host's last boot. If fewer than half are ahead by more than `max_age`, those
-    /// came from a wrong clock; otherwise the present clock may be wrong.
-    pub(crate) fn expect(&mut self, timestamps: impl Iterator<Item = i64>, now: Moment, max_age: Duration) {
+    /// Takes the timestamps from before the host's last boot. If fewer than half are ahead by more
+    /// than `max_age`, those came from a wrong clock; otherwise the present clock may be wrong.
+    pub(crate) fn expect(
+        &mut self,
+        timestamps: impl Iterator<Item = i64>,
+        now: Moment,
+        max_age: Duration,
+    ) {
         let latest = now.wall.saturating_add_unsigned(max_age.as_secs());
-        let (ahead, others): (Vec<_>, Vec<_>) = timestamps.partition(|&timestamp| timestamp > latest);
+        let (ahead, others): (Vec<_>, Vec<_>) =
+            timestamps.partition(|&timestamp| timestamp > latest);
         let believed = if ahead.len() < others.len() { others } else { ahead };
         self.newest = believed.into_iter().max();
     }
@@ -81,8 +90,9 @@ impl Clock {
         self.is_trusted = is_steady && self.newest.is_none_or(|newest| now.wall >= newest);
     }
 
-    /// Whether a batch with this timestamp is older than `max_age`, or its timestamp as far ahead; `None`: unknown.
-    /// `pushed` is `None` for a batch from before the host's last boot. At the time of the last look.
+    /// Whether a batch with this timestamp is older than `max_age`, or its timestamp as far ahead;
+    /// `None`: unknown. `pushed` is `None` for a batch from before the host's last boot. At the
+    /// time of the last look.
     pub(crate) fn is_too_old(
         &self,
         timestamp: i64,
@@ -92,7 +102,8 @@ impl Clock {
     ) -> Option<bool> {
         let since = pushed.map(|pushed| pushed.boot).or(self.started);
         let is_certain = now.boot.saturating_sub(since.unwrap_or(now.boot)) > max_age;
-        let no_step = |pushed: Moment| now.ahead().abs_diff(pushed.ahead()) <= NO_STEP.unsigned_abs();
+        let no_step =
+            |pushed: Moment| now.ahead().abs_diff(pushed.ahead()) <= NO_STEP.unsigned_abs();
         if is_certain || pushed.is_some_and(no_step) {
             return Some(is_certain);
         }

@@ -1,11 +1,14 @@
-//! One TCP connection to Carbon: connecting, writing, watching for its end, and what that end proves.
+//! One TCP connection to Carbon: connecting, writing, watching for its end, and what that end
+//! proves.
 //!
-//! Carbon never sends anything except an end of file or an error. What sends more than [`MOST_RECEIVED`] is not Carbon,
-//! and the end of a connection on which anything came proves nothing. After a write that was cut short, the stream is
-//! out of step: it is reset and never used again, because a receiver could take half a line for a whole one. If this
-//! process is killed, it is not reset; so lines are given to our kernel only when it has room for all of them.
+//! Carbon never sends anything except an end of file or an error. What sends more than
+//! [`MOST_RECEIVED`] is not Carbon, and the end of a connection on which anything came proves
+//! nothing. After a write that was cut short, the stream is out of step: it is reset and never used
+//! again, because a receiver could take half a line for a whole one. If this process is killed, it
+//! is not reset; so lines are given to our kernel only when it has room for all of them.
 //!
-//! The daemon has one thread: each loop that a peer can keep going yields in every turn, or has an end.
+//! The daemon has one thread: each loop that a peer can keep going yields in every turn, or has an
+//! end.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -59,9 +62,10 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// The socket's.
     fn half_close(&self) -> Result;
 
-    /// Waits for the end of the connection, which is the only thing that Carbon ever says. The result is
-    /// [`ConnectionError::Closed`] if the peer has read every byte: an end of file came, nothing before it, no error
-    /// followed it (unread bytes would cause one), and everything was acknowledged, including our own end.
+    /// Waits for the end of the connection, which is the only thing that Carbon ever says. The
+    /// result is [`ConnectionError::Closed`] if the peer has read every byte: an end of file came,
+    /// nothing before it, no error followed it (unread bytes would cause one), and everything was
+    /// acknowledged, including our own end.
     fn ended(&self) -> impl Future<Output = ConnectionError> + Send;
 
     /// The end of the connection, if it has come.
@@ -119,8 +123,8 @@ pub async fn speaks_tls(to: &Destination) -> bool {
 /// Calls `open` for each address of the name, in the resolver's order, until one succeeds.
 ///
 /// # Errors
-/// The name cannot be looked up, or no address succeeds. An address that accepted the connection and then failed gives
-/// the error; otherwise the last one does.
+/// The name cannot be looked up, or no address succeeds. An address that accepted the connection
+/// and then failed gives the error; otherwise the last one does.
 pub(crate) async fn open_first<C, F: Future<Output = Result<C>>>(
     to: &Destination,
     open: impl Fn(SocketAddr) -> F,
@@ -139,7 +143,10 @@ async fn first_of<C, F: Future<Output = Result<C>>>(
         match open(peer).await {
             Ok(connection) => return Some(Ok(connection)),
             // That error is more useful than a refused connection at another address.
-            Err(_) if told.as_ref().is_some_and(|told| !matches!(told, ConnectionError::Connect(..))) => {}
+            Err(_)
+                if told
+                    .as_ref()
+                    .is_some_and(|told| !matches!(told, ConnectionError::Connect(..))) => {}
             Err(error) => told = Some(error),
         }
     }
@@ -147,7 +154,11 @@ async fn first_of<C, F: Future<Output = Result<C>>>(
 }
 
 impl Connection {
-    pub(crate) async fn to(peer: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Result<Self> {
+    pub(crate) async fn to(
+        peer: SocketAddr,
+        protocol: Protocol,
+        timeouts: Timeouts,
+    ) -> Result<Self> {
         let stream = timeout(timeouts.connect, TcpStream::connect(peer))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -176,7 +187,12 @@ impl Connection {
         match self.stream.try_read(&mut ignored) {
             Ok(0) => Err(self.end(own)),
             Ok(read) => self.received(read),
-            Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
                 Err(error.into())
             }
             Err(_) => Ok(()),
@@ -189,7 +205,11 @@ impl Connection {
     /// [`ConnectionError::NotCarbon`] if there are too many.
     pub(crate) fn received(&self, bytes: usize) -> Result {
         let before = self.received.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > MOST_RECEIVED { Err(ConnectionError::NotCarbon) } else { Ok(()) }
+        if before.saturating_add(bytes) > MOST_RECEIVED {
+            Err(ConnectionError::NotCarbon)
+        } else {
+            Ok(())
+        }
     }
 
     /// The peer has closed the connection.
@@ -203,7 +223,8 @@ impl Connection {
         match (self.unacked(), self.stream.take_error()) {
             (Err(error), _) => error,
             (Ok(bytes), _) if bytes > own => {
-                io::Error::other("the peer closed the connection before it had read everything").into()
+                io::Error::other("the peer closed the connection before it had read everything")
+                    .into()
             }
             (_, Ok(None)) => self.closed(),
             (_, Ok(Some(error)) | Err(error)) => error.into(),
@@ -223,7 +244,8 @@ impl Connection {
         timeout(pause, progress).await.unwrap_or(Err(ConnectionError::Unread(pause)))
     }
 
-    /// Whether a third of the send buffer is free, which Linux takes for writable. A write alone takes what there is room for.
+    /// Whether a third of the send buffer is free, which Linux takes for writable. A write alone
+    /// takes what there is room for.
     fn has_room(&self) -> io::Result<()> {
         let mut socket = [PollFd::new(&self.stream, PollFlags::OUT)];
         let ready = poll(&mut socket, Some(&Timespec::default()))?;
@@ -276,8 +298,11 @@ impl Stream for Connection {
         self.begin_frame();
         while !rest.is_empty() {
             let is_empty = self.acknowledged.swap(false, Ordering::Relaxed);
-            let room =
-                if is_empty { Ok(()) } else { self.stream.try_io(Interest::WRITABLE, || self.has_room()) };
+            let room = if is_empty {
+                Ok(())
+            } else {
+                self.stream.try_io(Interest::WRITABLE, || self.has_room())
+            };
             match room.and_then(|()| self.stream.try_write(self.protocol.piece(rest))) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -311,15 +336,23 @@ impl Stream for Connection {
         self.try_read().err()
     }
 
-    #[expect(unsafe_code, reason = "no crate that is kept asks for SIOCOUTQ; docs/development/decisions.md")]
+    #[expect(
+        unsafe_code,
+        reason = "no crate that is kept asks for SIOCOUTQ; docs/development/decisions.md"
+    )]
     fn unacked(&self) -> Result<u64> {
         let mut bytes: libc::c_int = 0;
-        // SAFETY: the descriptor is open while it is borrowed. For a connected socket SIOCOUTQ, which tcp(7) documents
-        // as TIOCOUTQ, writes one int.
-        let failed =
-            unsafe { libc::ioctl(self.stream.as_fd().as_raw_fd(), libc::TIOCOUTQ, from_mut(&mut bytes)) };
+        // SAFETY: the descriptor is open while it is borrowed. For a connected socket SIOCOUTQ,
+        // which tcp(7) documents as TIOCOUTQ, writes one int.
+        let failed = unsafe {
+            libc::ioctl(self.stream.as_fd().as_raw_fd(), libc::TIOCOUTQ, from_mut(&mut bytes))
+        };
         self.acknowledged.store(failed == 0 && bytes == 0, Ordering::Relaxed);
-        if failed == 0 { Ok(bytes.unsigned_abs().into()) } else { Err(io::Error::last_os_error().into()) }
+        if failed == 0 {
+            Ok(bytes.unsigned_abs().into())
+        } else {
+            Err(io::Error::last_os_error().into())
+        }
     }
 
     #[cfg(feature = "tls")]
@@ -332,7 +365,8 @@ impl Stream for Connection {
 }
 
 impl Drop for Connection {
-    /// A plaintext receiver may take an unfinished last line for a whole one (`VictoriaMetrics` does), unless it sees a reset.
+    /// A plaintext receiver may take an unfinished last line for a whole one (`VictoriaMetrics`
+    /// does), unless it sees a reset.
     fn drop(&mut self) {
         if self.is_within_a_frame() {
             let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
@@ -424,13 +458,16 @@ mod tests {
         assert_eq!(read, b"frame");
     }
 
-    /// On the daemon's only thread: as long as bytes came as fast as they were read, nothing else ran.
+    /// On the daemon's only thread: as long as bytes came as fast as they were read, nothing else
+    /// ran.
     #[tokio::test]
     async fn a_peer_that_sends_without_end_is_not_carbon_and_does_not_hold_the_thread() {
         let (connection, peer) = pair().await;
         let peer = peer.into_std().unwrap();
         peer.set_nonblocking(false).unwrap();
-        std::thread::spawn(move || while std::io::Write::write(&mut &peer, &[b'x'; 1 << 20]).is_ok() {});
+        std::thread::spawn(
+            move || while std::io::Write::write(&mut &peer, &[b'x'; 1 << 20]).is_ok() {},
+        );
         let error = timeout(Duration::from_secs(20), connection.ended()).await.unwrap();
         assert!(matches!(error, ConnectionError::NotCarbon), "{error}");
         assert!(matches!(connection.has_ended(), Some(ConnectionError::NotCarbon)));
@@ -455,14 +492,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_several_addresses_the_first_that_is_of_use_is_taken_and_else_what_one_said_that_listens() {
+    async fn of_several_addresses_the_first_that_is_of_use_is_taken_and_else_what_one_said_that_listens()
+     {
         let peers: Vec<SocketAddr> = (1..4).map(|port| ([127, 0, 0, 1], port).into()).collect();
         let open = |good: u16| {
             let one = move |peer: SocketAddr| async move {
                 match peer.port() {
                     port if port == good => Ok(port),
                     2 => Err(ConnectionError::Tls("another name".into())),
-                    _ => Err(ConnectionError::Connect(peer, io::ErrorKind::ConnectionRefused.into())),
+                    _ => {
+                        Err(ConnectionError::Connect(peer, io::ErrorKind::ConnectionRefused.into()))
+                    }
                 }
             };
             first_of(peers.clone(), one)

@@ -26,14 +26,15 @@ pub enum ConnectionError {
     /// TLS was refused or has failed; the text says what to check.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The peer accepted the connection, and then was silent or closed it before TLS was agreed on; the text says what
-    /// to check.
+    /// The peer accepted the connection, and then was silent or closed it before TLS was agreed on;
+    /// the text says what to check.
     #[error("TLS: {0}")]
     NoHandshake(String),
     /// The peer closed the connection without TLS's close_notify, which proves nothing.
     #[error("the peer closed the connection without TLS's close_notify")]
     Truncated,
-    /// No second connection could be made for a long time, so this one was closed to make room for the next.
+    /// No second connection could be made for a long time, so this one was closed to make room for
+    /// the next.
     #[error("no second connection could be made: {0}")]
     Alone(String),
     /// The peer sends and sends, which Carbon never does.
@@ -48,20 +49,27 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// What an administrator should check first; `None` if a restart of the receiver is the usual reason.
+    /// What an administrator should check first; `None` if a restart of the receiver is the usual
+    /// reason.
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             error if error.is_lack() => Some(
-                "This host has no file descriptor or no port left: see LimitNOFILE of the unit, and net.ipv4.ip_local_port_range.",
+                "This host has no file descriptor or no port left: see LimitNOFILE of the unit, \
+                    and net.ipv4.ip_local_port_range.",
             ),
-            Self::Lookup(..) => Some("Does the name resolve on this host? Try `getent hosts` with it."),
+            Self::Lookup(..) => {
+                Some("Does the name resolve on this host? Try `getent hosts` with it.")
+            }
             Self::Connect(..) => {
                 Some("Is carbon-cache running, and is its PICKLE_RECEIVER_PORT open to this host?")
             }
-            Self::Unread(_) => Some("Is carbon-cache stopped, or is its cache full (USE_FLOW_CONTROL)?"),
+            Self::Unread(_) => {
+                Some("Is carbon-cache stopped, or is its cache full (USE_FLOW_CONTROL)?")
+            }
             Self::Alone(_) => Some(
-                "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the next is opened before the last is closed.",
+                "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the \
+                    next is opened before the last is closed.",
             ),
             Self::NotCarbon | Self::Talked => {
                 Some("Is this the address and the port of Carbon? Carbon never sends data.")
@@ -72,12 +80,19 @@ impl ConnectionError {
 }
 
 impl ConnectionError {
-    /// Whether this host could not open a connection, because it lacks file descriptors, ports or memory. That says
-    /// nothing about the other host.
+    /// Whether this host could not open a connection, because it lacks file descriptors, ports or
+    /// memory. That says nothing about the other host.
     pub(crate) fn is_lack(&self) -> bool {
-        let lacks =
-            [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EAGAIN];
-        matches!(self, Self::Connect(_, source) if source.raw_os_error().is_some_and(|code| lacks.contains(&code)))
+        let lacks = [
+            libc::EMFILE,
+            libc::ENFILE,
+            libc::ENOBUFS,
+            libc::ENOMEM,
+            libc::EADDRNOTAVAIL,
+            libc::EAGAIN,
+        ];
+        matches!(self, Self::Connect(_, source) if source.raw_os_error().is_some_and(|code|
+            lacks.contains(&code)))
     }
 }
 

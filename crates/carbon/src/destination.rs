@@ -21,12 +21,14 @@ pub struct Destination {
     pub timeouts: Timeouts,
     /// `None`: plain TCP.
     pub tls: Option<Tls>,
-    /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.
+    /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times
+    /// the live rate.
     pub replay_rate: Option<u32>,
-    /// Whether ticks are written strictly by their timestamps, for a store that refuses a point older than the newest
-    /// one of its series. If not, the newest tick goes first.
+    /// Whether ticks are written strictly by their timestamps, for a store that refuses a point
+    /// older than the newest one of its series. If not, the newest tick goes first.
     pub by_time: bool,
-    /// After this time the name is looked up again, for load balancers; `None`: only after a failed connection.
+    /// After this time the name is looked up again, for load balancers; `None`: only after a failed
+    /// connection.
     pub reconnect_every: Option<Duration>,
 }
 
@@ -55,7 +57,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// How soon the peer must answer a half-close.
     pub stall: Duration,
-    /// After how long without a sign of reading, or without an answer to a half-close, a connection is closed.
+    /// After how long without a sign of reading, or without an answer to a half-close, a connection
+    /// is closed.
     pub pause: Duration,
 }
 

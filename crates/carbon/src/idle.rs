@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn a_timer_is_believed_after_two_closes_that_agree_and_tested_after_an_hour() {
-        let (mut timer, start, seconds) = (IdleTimer::default(), Instant::now(), Duration::from_secs);
+        let (mut timer, start, seconds) =
+            (IdleTimer::default(), Instant::now(), Duration::from_secs);
         let close = |timer: &mut IdleTimer, after, now| {
             timer.closed(seconds(after));
             timer.next_connection(true, now);

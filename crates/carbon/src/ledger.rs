@@ -1,17 +1,20 @@
 //! The delivery rule: what still has to be sent to one destination, and when a tick is done.
 //!
-//! A tick is **read** when the connection that carried its last write answers our half-close. It is **done** when another
-//! connection, which carried bytes written at least `resend_window` after that, answers as well, with no loss in between. A
-//! **loss** makes every tick due that is not done. Connections are numbered in the order in which they were opened.
+//! A tick is **read** when the connection that carried its last write answers our half-close. It is
+//! **done** when another connection, which carried bytes written at least `resend_window` after
+//! that, answers as well, with no loss in between. A **loss** makes every tick due that is not
+//! done. Connections are numbered in the order in which they were opened.
 //!
-//! If `resend_window` is zero, a tick is done when its last frame is written, and nothing is written twice. Points that
-//! were written, but not proved to be read before a loss, are counted as unproved.
+//! If `resend_window` is zero, a tick is done when its last frame is written, and nothing is
+//! written twice. Points that were written, but not proved to be read before a loss, are counted as
+//! unproved.
 //!
-//! A **provisional** tick may have to be taken back. It is written while none has a later timestamp; after that it waits
-//! until it is confirmed or withdrawn, and it does not count as due. Nor does a tick of **unknown age**, which is never
-//! written.
+//! A **provisional** tick may have to be taken back. It is written while none has a later
+//! timestamp; after that it waits until it is confirmed or withdrawn, and it does not count as due.
+//! Nor does a tick of **unknown age**, which is never written.
 //!
-//! This module knows neither the network, the disk, a tick's points nor a clock. Moments are arguments.
+//! This module knows neither the network, the disk, a tick's points nor a clock. Moments are
+//! arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,8 +28,8 @@ use crate::clock::Moment;
 enum DeliveryStage {
     /// Not written yet, or to be written again.
     Due,
-    /// Written as a whole, on the connection of this number. Where nothing can be proved: since when that connection has
-    /// been seen to stand, and its program to run.
+    /// Written as a whole, on the connection of this number. Where nothing can be proved: since
+    /// when that connection has been seen to stand, and its program to run.
     Written(u64, Option<Instant>),
     /// The connection of its last write answered at this time.
     Read(Instant),
@@ -52,7 +55,8 @@ struct LedgerEntry {
     sent: bool,
     /// Whether an earlier run of the daemon has written it, or may have.
     earlier: bool,
-    /// With a window of zero: how many frames of a due tick are already written and are not written again.
+    /// With a window of zero: how many frames of a due tick are already written and are not written
+    /// again.
     frames: usize,
     /// It left the queue after it was written, so its points can only be counted.
     evicted: bool,
@@ -73,7 +77,11 @@ impl LedgerEntry {
 
     /// Its place among the due ticks.
     fn due_key(&self, batch: u64, by_time: bool) -> (Hold, i64, u64) {
-        if by_time { (Hold::Not, self.timestamp, batch) } else { (self.hold(), self.sent.into(), batch) }
+        if by_time {
+            (Hold::Not, self.timestamp, batch)
+        } else {
+            (self.hold(), self.sent.into(), batch)
+        }
     }
 }
 
@@ -150,7 +158,11 @@ impl Sums {
     }
 
     /// Changes an entry, and the sums with it.
-    fn change<T>(&mut self, entry: &mut LedgerEntry, change: impl FnOnce(&mut LedgerEntry) -> T) -> T {
+    fn change<T>(
+        &mut self,
+        entry: &mut LedgerEntry,
+        change: impl FnOnce(&mut LedgerEntry) -> T,
+    ) -> T {
         self.subtract(entry);
         let changed = change(entry);
         self.add(entry);
@@ -167,15 +179,17 @@ pub(crate) struct Ledger {
     /// The newest tick of all, which may be done, and the latest timestamp of a fresh one.
     newest: u64,
     latest: i64,
-    /// Of those that are not held back, and then of the others by reason: ticks never written as a whole, and (after
-    /// those) ticks to be written again. By time: all of them by their timestamps.
+    /// Of those that are not held back, and then of the others by reason: ticks never written as a
+    /// whole, and (after those) ticks to be written again. By time: all of them by their
+    /// timestamps.
     due: BTreeSet<(Hold, i64, u64)>,
     by_time: bool,
     /// Fresh ticks since the last look.
     collected: Ticks,
     sums: Sums,
-    /// The loss since which ticks wait to be written again, by CLOCK_BOOTTIME. A later loss does not change it unless the receiver
-    /// has answered, and nothing waited, in between: a proxy without a backend loses each connection.
+    /// The loss since which ticks wait to be written again, by CLOCK_BOOTTIME. A later loss does
+    /// not change it unless the receiver has answered, and nothing waited, in between: a proxy
+    /// without a backend loses each connection.
     lost_at: Option<Duration>,
     /// Whether the receiver has answered since then.
     answered: bool,
@@ -191,9 +205,11 @@ pub(crate) struct Ledger {
 /// A tick that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removed {
-    /// It was written and is not done: it is counted as unproved if a loss comes before it would have been done.
+    /// It was written and is not done: it is counted as unproved if a loss comes before it would
+    /// have been done.
     Written,
-    /// It was written and became due again after a loss or a restart; it is already counted as unproved.
+    /// It was written and became due again after a loss or a restart; it is already counted as
+    /// unproved.
     Counted,
     /// It was never written as a whole; the number is that of its unwritten points.
     Unwritten(u64),
@@ -204,9 +220,16 @@ impl Ledger {
         Self { resend_window, ..Self::default() }
     }
 
-    /// Inserts a tick. `fresh`: it was just collected; otherwise it is from an earlier run of the daemon, which may
-    /// have written it already.
-    pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, bytes: u64, fresh: bool) {
+    /// Inserts a tick. `fresh`: it was just collected; otherwise it is from an earlier run of the
+    /// daemon, which may have written it already.
+    pub(crate) fn insert(
+        &mut self,
+        batch: u64,
+        timestamp: i64,
+        points: u64,
+        bytes: u64,
+        fresh: bool,
+    ) {
         self.newest = self.newest.max(batch);
         if fresh {
             self.latest = self.latest.max(timestamp);
@@ -246,7 +269,8 @@ impl Ledger {
         std::mem::take(&mut self.collected)
     }
 
-    /// An earlier run has written a tick that was just inserted, or may have: it is never counted as not sent.
+    /// An earlier run has written a tick that was just inserted, or may have: it is never counted
+    /// as not sent.
     pub(crate) fn written_earlier(&mut self, batch: u64) {
         if let Some(entry) = self.entries.get_mut(&batch) {
             entry.earlier = true;
@@ -292,20 +316,24 @@ impl Ledger {
         self.in_order().next()
     }
 
-    /// The ticks to write, in order, and whether each belongs to the backlog. The newest tick comes first if it was never
-    /// written, then provisional ones with the latest timestamp, then the oldest that was never written, then the oldest
-    /// that is due again. By time it is the one with the earliest timestamp, and no other: what holds it back holds
-    /// back all.
+    /// The ticks to write, in order, and whether each belongs to the backlog. The newest tick comes
+    /// first if it was never written, then provisional ones with the latest timestamp, then the
+    /// oldest that was never written, then the oldest that is due again. By time it is the one with
+    /// the earliest timestamp, and no other: what holds it back holds back all.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u64, bool)> {
-        let unsent = |batch: u64| self.entries.get(&batch).filter(|entry| entry.fresh && !entry.sent);
-        let newest = unsent(self.newest).filter(|entry| entry.hold() == Hold::Not).map(|_| self.newest);
+        let unsent =
+            |batch: u64| self.entries.get(&batch).filter(|entry| entry.fresh && !entry.sent);
+        let newest =
+            unsent(self.newest).filter(|entry| entry.hold() == Hold::Not).map(|_| self.newest);
         let provisional = (Hold::Provisional, 0, 0)..(Hold::Provisional, 1, 0);
         let provisional = self.due.range(provisional).rev().map(|&(.., batch)| batch);
-        let is_live = move |&batch: &u64| unsent(batch).is_some_and(|entry| entry.timestamp >= self.latest);
+        let is_live =
+            move |&batch: &u64| unsent(batch).is_some_and(|entry| entry.timestamp >= self.latest);
         let live = newest.into_iter().chain(provisional.take_while(is_live));
         let others = self.due.range(..(Hold::Provisional, 0, 0)).map(|&(.., batch)| batch);
         let others = others.filter(move |&batch| newest != Some(batch));
-        let newest_first = live.map(|batch| (batch, false)).chain(others.map(|batch| (batch, true)));
+        let newest_first =
+            live.map(|batch| (batch, false)).chain(others.map(|batch| (batch, true)));
         let by_time = if self.by_time { self.first_by_time() } else { None };
         by_time.into_iter().chain(newest_first.take_while(|_| !self.by_time))
     }
@@ -316,12 +344,15 @@ impl Ledger {
         let is_unsent = entry.fresh && !entry.sent;
         match entry.hold() {
             Hold::Not => Some((batch, !is_unsent || batch != self.newest)),
-            Hold::Provisional if is_unsent && entry.timestamp >= self.latest => Some((batch, false)),
+            Hold::Provisional if is_unsent && entry.timestamp >= self.latest => {
+                Some((batch, false))
+            }
             Hold::Provisional | Hold::UnknownAge => None,
         }
     }
 
-    /// How many frames of a due tick are already written: with a window of zero nothing is written twice.
+    /// How many frames of a due tick are already written: with a window of zero nothing is written
+    /// twice.
     pub(crate) fn frames_written(&self, batch: u64) -> usize {
         self.entries.get(&batch).map_or(0, |entry| entry.frames)
     }
@@ -339,8 +370,8 @@ impl Ledger {
         }
     }
 
-    /// The last frame of `batch` has been written. Returns whether it had been written before; `None` if it was removed
-    /// meanwhile, and counted then.
+    /// The last frame of `batch` has been written. Returns whether it had been written before;
+    /// `None` if it was removed meanwhile, and counted then.
     pub(crate) fn written(&mut self, batch: u64, connection: u64) -> Option<bool> {
         let entry = self.entries.get_mut(&batch)?;
         self.due.remove(&entry.due_key(batch, self.by_time));
@@ -366,7 +397,8 @@ impl Ledger {
         }
     }
 
-    /// `connection` answered at `now`, `after` our half-close. `last_write` is when the last bytes were written on it.
+    /// `connection` answered at `now`, `after` our half-close. `last_write` is when the last bytes
+    /// were written on it.
     pub(crate) fn answered(
         &mut self,
         connection: u64,
@@ -387,23 +419,28 @@ impl Ledger {
                 DeliveryStage::Written(on, _) if *on == connection => {
                     self.sums.change(entry, |entry| entry.stage = DeliveryStage::Read(now));
                 }
-                // The receiver may have done nothing until it answered, so that time does not count towards the window.
+                // The receiver may have done nothing until it answered, so that time does not count
+                // towards the window.
                 DeliveryStage::Read(read) => *read += after,
                 _ => {}
             }
         }
     }
 
-    /// `connection` ended too late to prove anything, and no loss is known. What it carried is due again, or done if it
-    /// cannot be written again. `now` is by CLOCK_BOOTTIME.
+    /// `connection` ended too late to prove anything, and no loss is known. What it carried is due
+    /// again, or done if it cannot be written again. `now` is by CLOCK_BOOTTIME.
     pub(crate) fn answered_too_late(&mut self, connection: u64, now: Duration) {
         let handed_over = self.handed_over.remove(&connection);
         self.count_unproved(handed_over.unwrap_or(0));
-        self.unprove(|stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection), now);
+        self.unprove(
+            |stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection),
+            now,
+        );
     }
 
-    /// Nothing can be proved, because the receiver accepts no second connection; but at `now` its program was seen to run,
-    /// and `connection`, which it has acknowledged as a whole, stands. What was written on it a window before is done.
+    /// Nothing can be proved, because the receiver accepts no second connection; but at `now` its
+    /// program was seen to run, and `connection`, which it has acknowledged as a whole, stands.
+    /// What was written on it a window before is done.
     pub(crate) fn stands(&mut self, connection: u64, now: Instant) {
         self.answered = true;
         self.recover();
@@ -423,22 +460,26 @@ impl Ledger {
         }
     }
 
-    /// The program did not read for a while, until `now`. That time does not count towards the window.
+    /// The program did not read for a while, until `now`. That time does not count towards the
+    /// window.
     pub(crate) fn doubt_ended(&mut self, now: Instant) {
-        for entry in self.entries.values_mut().filter(|entry| matches!(entry.stage, DeliveryStage::Read(_))) {
+        for entry in
+            self.entries.values_mut().filter(|entry| matches!(entry.stage, DeliveryStage::Read(_)))
+        {
             entry.stage = DeliveryStage::Read(now);
         }
     }
 
-    /// A loss: every tick that is not done becomes due again. With a window of zero every tick is done, so none becomes
-    /// due. `now` is by CLOCK_BOOTTIME.
+    /// A loss: every tick that is not done becomes due again. With a window of zero every tick is
+    /// done, so none becomes due. `now` is by CLOCK_BOOTTIME.
     pub(crate) fn lost(&mut self, now: Duration) {
         let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
         self.count_unproved(handed_over);
         self.unprove(|stage| stage != DeliveryStage::Due, now);
     }
 
-    /// Ticks at one of these stages become due again; those that cannot be written again are done, and counted.
+    /// Ticks at one of these stages become due again; those that cannot be written again are done,
+    /// and counted.
     fn unprove(&mut self, which: impl Fn(DeliveryStage) -> bool, now: Duration) {
         if self.lost_at.is_none() {
             (self.lost_at, self.answered) = (Some(now), false);
@@ -446,8 +487,9 @@ impl Ledger {
         let once = self.resend_window.is_zero();
         let gone = |entry: &LedgerEntry| which(entry.stage) && (entry.evicted || once);
         // With a window of zero, a tick that was read is proved.
-        let counted =
-            |entry: &&LedgerEntry| gone(entry) && !(once && matches!(entry.stage, DeliveryStage::Read(_)));
+        let counted = |entry: &&LedgerEntry| {
+            gone(entry) && !(once && matches!(entry.stage, DeliveryStage::Read(_)))
+        };
         let points: u64 = self.entries.values().filter(counted).map(|entry| entry.points).sum();
         self.count_unproved(points);
         self.finish(gone);
@@ -481,7 +523,8 @@ impl Ledger {
         self.sums
     }
 
-    /// Counts points that were written, can no longer be proved to be read, and cannot be written again.
+    /// Counts points that were written, can no longer be proved to be read, and cannot be written
+    /// again.
     pub(crate) const fn count_unproved(&mut self, points: u64) {
         self.unproved = self.unproved.saturating_add(points);
     }
@@ -516,11 +559,12 @@ impl Ledger {
         self.entries.get(&batch).is_some_and(|entry| entry.stage == DeliveryStage::Due)
     }
 
-    /// Since when the tick that has waited longest has waited, Unix seconds: one that was never written since its timestamp,
-    /// one that is to be written again since the loss.
+    /// Since when the tick that has waited longest has waited, Unix seconds: one that was never
+    /// written since its timestamp, one that is to be written again since the loss.
     pub(crate) fn waits_since(&self, now: Moment) -> Option<i64> {
         let [_, provisional] = self.sums.provisional;
-        let lost_at = self.lost_at.filter(|_| self.sums.again.ticks.saturating_add(provisional.ticks) > 0);
+        let lost_at =
+            self.lost_at.filter(|_| self.sums.again.ticks.saturating_add(provisional.ticks) > 0);
         [self.oldest_unsent(), lost_at.map(|at| now.unix(at))].into_iter().flatten().min()
     }
 
@@ -528,7 +572,8 @@ impl Ledger {
         self.entries.get(&batch).is_some_and(|entry| !entry.evicted)
     }
 
-    /// Ticks that were written and, as far as is known, not read; with a window of zero, connections with such ticks.
+    /// Ticks that were written and, as far as is known, not read; with a window of zero,
+    /// connections with such ticks.
     pub(crate) fn unread(&self) -> u64 {
         let handed_over = self.handed_over.values().filter(|points| **points > 0);
         handed_over.fold(self.sums.written, |unread, _| unread.saturating_add(1))

@@ -1,7 +1,9 @@
-//! Sends datapoints to Carbon without loss: the queue, the sender. The points and their bytes are in carbon-wire.
+//! Sends datapoints to Carbon without loss: the queue, the sender. The points and their bytes are
+//! in carbon-wire.
 //!
-//! Carbon acknowledges nothing. The only sign of life from its program is that it closes a connection after it has read
-//! everything on it. The rule that follows from this is in ledger.rs. Nothing here knows Slurm.
+//! Carbon acknowledges nothing. The only sign of life from its program is that it closes a
+//! connection after it has read everything on it. The rule that follows from this is in ledger.rs.
+//! Nothing here knows Slurm.
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests may wait"))]
@@ -26,8 +28,8 @@ mod tls;
 mod tls_connection;
 
 pub use carbon_wire::{
-    Batch, Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Point, Protocol, WireError, frames, lines,
-    path,
+    Batch, Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Point, Protocol, WireError,
+    frames, lines, path,
 };
 
 pub use address::{Address, AddressError};

@@ -1,10 +1,10 @@
-//! The queue between the ticks and Carbon: every batch enters it before anything is sent, and stays until every
-//! destination is done with it.
+//! The queue between the ticks and Carbon: every batch enters it before anything is sent, and stays
+//! until every destination is done with it.
 //!
-//! With a folder, the batches outlive this process. A batch is given to the senders when it is committed. If it is not
-//! committed within a second, it is sent from memory and counted as undurable. Without a folder the queue is the same,
-//! but only in memory. What a destination still needs is in its ledger, batches and counts are in state.rs, and the
-//! store owns the file.
+//! With a folder, the batches outlive this process. A batch is given to the senders when it is
+//! committed. If it is not committed within a second, it is sent from memory and counted as
+//! undurable. Without a folder the queue is the same, but only in memory. What a destination still
+//! needs is in its ledger, batches and counts are in state.rs, and the store owns the file.
 
 mod leaving;
 mod place;
@@ -39,11 +39,13 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// The bounds of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of the file in bytes, or of memory if there is no file; beyond it the oldest batch is removed.
+    /// Size of the file in bytes, or of memory if there is no file; beyond it the oldest batch is
+    /// removed.
     pub max_bytes: u64,
     /// Maximum age of a batch. An older one would overwrite what Carbon has already rolled up.
     pub max_age: Duration,
-    /// How long after a batch was read the receiver must be seen to read again; zero: writing is enough.
+    /// How long after a batch was read the receiver must be seen to read again; zero: writing is
+    /// enough.
     pub resend_window: Duration,
 }
 
@@ -103,8 +105,8 @@ struct SharedQueue {
 }
 
 impl Queue {
-    /// Opens the queue for these destinations, in `dir` if there is one. It can be used at once; the batches of an
-    /// earlier run are added when the file has been read.
+    /// Opens the queue for these destinations, in `dir` if there is one. It can be used at once;
+    /// the batches of an earlier run are added when the file has been read.
     ///
     /// Must be called within a tokio runtime.
     #[must_use]
@@ -115,15 +117,21 @@ impl Queue {
             None => (None, None, None),
         };
         let (state, lock) = (Mutex::new(QueueState::new(limits, destinations)), Mutex::new(lock));
-        let shared =
-            Arc::new(SharedQueue { state, store, lock, appended: Notify::new(), opened: Notify::new() });
+        let shared = Arc::new(SharedQueue {
+            state,
+            store,
+            lock,
+            appended: Notify::new(),
+            opened: Notify::new(),
+        });
         if let Some(events) = events {
             tokio::spawn(follow(Arc::clone(&shared), events));
         }
         Self { shared }
     }
 
-    /// Waits until only this process uses the folder. Returns without waiting if the disk does not answer.
+    /// Waits until only this process uses the folder. Returns without waiting if the disk does not
+    /// answer.
     ///
     /// # Errors
     /// Another process has used it for 5 s.
@@ -141,14 +149,15 @@ impl Queue {
         self.push_as(batch, [], false);
     }
 
-    /// The same for a batch that may have to be taken back. It is sent while it is the newest, over a connection on which
-    /// everything was acknowledged; otherwise it waits for [`Queue::confirm`] or [`Queue::withdraw`], also after a restart.
+    /// The same for a batch that may have to be taken back. It is sent while it is the newest, over
+    /// a connection on which everything was acknowledged; otherwise it waits for [`Queue::confirm`]
+    /// or [`Queue::withdraw`], also after a restart.
     pub fn push_provisional(&self, batch: &Batch) {
         self.push_as(batch, [], true);
     }
 
-    /// The same, and stores bytes by name with the batch: they reach the disk together with it, never before it. The
-    /// newest bytes of each name are kept.
+    /// The same, and stores bytes by name with the batch: they reach the disk together with it,
+    /// never before it. The newest bytes of each name are kept.
     pub fn push_with(&self, batch: &Batch, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) {
         self.push_as(batch, states, false);
     }
@@ -213,8 +222,8 @@ impl Queue {
         state.trim();
     }
 
-    /// Stores bytes by name without a batch. Returns a ticket: [`Queue::kept`] waits with it until they are on disk. If
-    /// the disk refuses them, the next commit tries again.
+    /// Stores bytes by name without a batch. Returns a ticket: [`Queue::kept`] waits with it until
+    /// they are on disk. If the disk refuses them, the next commit tries again.
     pub fn keep(&self, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) -> u64 {
         let states: BTreeMap<_, _> = states.into_iter().collect();
         let mut state = self.shared.state();
@@ -231,7 +240,8 @@ impl Queue {
         ticket
     }
 
-    /// Waits until the states of this ticket, or newer ones with the same names, are on disk. Safe to cancel.
+    /// Waits until the states of this ticket, or newer ones with the same names, are on disk. Safe
+    /// to cancel.
     pub async fn kept(&self, ticket: u64) {
         let mut kept = self.shared.state().kept.subscribe();
         // The other end belongs to the queue, and this handle keeps the queue alive.
@@ -273,8 +283,8 @@ impl Queue {
         QueueStatus { durable_since, ..state.status.clone() }
     }
 
-    /// Applies new bounds and destinations. A new destination gets batches from now on. The batches of a removed one
-    /// are kept for it until `max_age`.
+    /// Applies new bounds and destinations. A new destination gets batches from now on. The batches
+    /// of a removed one are kept for it until `max_age`.
     pub fn reconfigure(&self, limits: Limits, destinations: &[String]) {
         let mut state = self.shared.state();
         // The commits under way name the old destinations.
@@ -299,17 +309,19 @@ impl Queue {
         self.shared.state().publish_all();
     }
 
-    /// Writes everything that is not on disk yet, and closes the file. Gives up if the disk takes too long. Returns how
-    /// many batches are known to be in the file.
+    /// Writes everything that is not on disk yet, and closes the file. Gives up if the disk takes
+    /// too long. Returns how many batches are known to be in the file.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
-        // If the file was removed, this is the time to find that, and to write what is in memory to a new one.
+        // If the file was removed, this is the time to find that, and to write what is in memory to
+        // a new one.
         let until = Instant::now() + CLOSE_PATIENCE;
         if self.status().durable {
             let ticket = self.keep([]);
             let _ = timeout_at(until, self.kept(ticket)).await;
         }
-        let changes = Changes { writing: Some(Vec::new()), ..std::mem::take(&mut self.shared.state().told) };
+        let changes =
+            Changes { writing: Some(Vec::new()), ..std::mem::take(&mut self.shared.state().told) };
         let closed = timeout_at(until, store.close(changes)).await;
         let state = self.shared.state();
         let batches = &state.batches;
@@ -323,7 +335,8 @@ impl Queue {
         warn!(
             unsent,
             sent,
-            "the queue's disk has not written these ticks: the unsent ones are lost when the process ends, and those that were sent cannot be sent again"
+            "the queue's disk has not written these ticks: the unsent ones are lost when the \
+                process ends, and those that were sent cannot be sent again"
         );
         kept
     }
@@ -337,7 +350,8 @@ impl Queue {
 
 impl SharedQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        // No change under this lock can fail half-way, so a poisoned lock still guards a consistent state.
+        // No change under this lock can fail half-way, so a poisoned lock still guards a consistent
+        // state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -349,7 +363,8 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
         tokio::select! {
             // Without the file's thread the queue continues in memory.
             Some(event) = events.recv() => {
-                let (is_removed, is_opened) = (matches!(event, Event::Removed), matches!(event, Event::Opened(_)));
+                let (is_removed, is_opened) = (matches!(event, Event::Removed), matches!(event,
+                    Event::Opened(_)));
                 let mut state = shared.state();
                 state.apply(event);
                 if let Some(store) = shared.store.as_ref().filter(|_| is_removed) {

@@ -1,5 +1,5 @@
-//! How fast the backlog is sent. A flood of resent points after an outage has brought Carbon servers down. Pure:
-//! moments are arguments.
+//! How fast the backlog is sent. A flood of resent points after an outage has brought Carbon
+//! servers down. Pure: moments are arguments.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,10 +25,15 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// `configured` is in points a second; `None`: the larger of 5,000 and ten times the live rate. By time, new ticks
-    /// wait behind the backlog, so it is at least twice the live rate.
+    /// `configured` is in points a second; `None`: the larger of 5,000 and ten times the live rate.
+    /// By time, new ticks wait behind the backlog, so it is at least twice the live rate.
     pub(crate) const fn new(configured: Option<u32>, by_time: bool) -> Self {
-        Self { configured, least: if by_time { 2.0 } else { 0.0 }, live: VecDeque::new(), free_at: None }
+        Self {
+            configured,
+            least: if by_time { 2.0 } else { 0.0 },
+            live: VecDeque::new(),
+            free_at: None,
+        }
     }
 
     /// So many points were collected.
@@ -59,8 +64,9 @@ impl Rate {
         };
         let points: u64 = self.live.iter().skip(1).map(|(_, points)| points).sum();
         let live = if seconds > 0.0 { to_float(points) / seconds.max(1.0) } else { 0.0 };
-        self.configured
-            .map_or(LEAST.max(TIMES_LIVE * live), |rate| f64::from(rate.max(1)).max(self.least * live))
+        self.configured.map_or(LEAST.max(TIMES_LIVE * live), |rate| {
+            f64::from(rate.max(1)).max(self.least * live)
+        })
     }
 }
 
@@ -81,7 +87,10 @@ mod tests {
         assert_eq!(rate.wait(start), Some(start + Duration::from_millis(500)));
         assert_eq!(rate.wait(start + Duration::from_secs(10)), None, "and nothing is saved up");
         rate.spend(500, start + Duration::from_secs(10));
-        assert_eq!(rate.wait(start + Duration::from_secs(10)), Some(start + Duration::from_millis(10_500)));
+        assert_eq!(
+            rate.wait(start + Duration::from_secs(10)),
+            Some(start + Duration::from_millis(10_500))
+        );
     }
 
     /// The rate after batches of (seconds since the start, points).

@@ -1,21 +1,26 @@
-//! The queue's file: batches that outlive this process, in a log of segments with a separate thread.
+//! The queue's file: batches that outlive this process, in a log of segments with a separate
+//! thread.
 //!
-//! The thread executes commands in sequence and reports the results. Other threads wait for it only when they must. If
-//! the disk is full or gone, the batches stay in memory. store/record.rs has the format of the log. Its promises are:
+//! The thread executes commands in sequence and reports the results. Other threads wait for it only
+//! when they must. If the disk is full or gone, the batches stay in memory. store/record.rs has the
+//! format of the log. Its promises are:
 //!
-//! 1. Only the newest segment is written. A commit costs one write and one sync of the data; a new segment's name is synced
-//!    before its first record counts.
-//! 2. After an error nothing more is written to that segment; what it lacks is written to a new one, from memory. Only
-//!    where a write was refused, its torn end is cut off, and the segment is written on.
-//! 3. Each record is independent: damage costs only the damaged record, and is counted by the numbers and totals of the
-//!    others.
-//! 4. Segments are removed whole, from the front: when nothing in them is due, or at `max_bytes` even if something is.
-//! 5. Before a segment is removed, its newest states and its list of evicted batches are copied to the newest segment.
-//!    If the disk is full, segments that have neither are removed before anything is written.
-//! 6. Before each commit the folder and the newest segment are looked at: if they were removed, moved away or hidden by a
-//!    mount, the next commit goes to a new log.
-//! 7. Not promised: damage to the very last record, and files that are removed or cut while no daemon runs, look like a power
-//!    cut if no later record shows otherwise.
+//! 1. Only the newest segment is written. A commit costs one write and one sync of the data; a new
+//!    segment's name is synced before its first record counts.
+//! 2. After an error nothing more is written to that segment; what it lacks is written to a new
+//!    one, from memory. Only where a write was refused, its torn end is cut off, and the segment is
+//!    written on.
+//! 3. Each record is independent: damage costs only the damaged record, and is counted by the
+//!    numbers and totals of the others.
+//! 4. Segments are removed whole, from the front: when nothing in them is due, or at `max_bytes`
+//!    even if something is.
+//! 5. Before a segment is removed, its newest states and its list of evicted batches are copied to
+//!    the newest segment. If the disk is full, segments that have neither are removed before
+//!    anything is written.
+//! 6. Before each commit the folder and the newest segment are looked at: if they were removed,
+//!    moved away or hidden by a mount, the next commit goes to a new log.
+//! 7. Not promised: damage to the very last record, and files that are removed or cut while no
+//!    daemon runs, look like a power cut if no later record shows otherwise.
 
 #[expect(clippy::disallowed_methods, reason = "only the queue's thread calls it")]
 mod disk;
@@ -69,7 +74,8 @@ pub(crate) struct Changes {
     pub(crate) done: Vec<(Arc<str>, u64)>,
     /// Batches that nobody needs any more.
     pub(crate) forget: Vec<u64>,
-    /// (destination, batch, points): removed before it was proved that the destination has read them.
+    /// (destination, batch, points): removed before it was proved that the destination has read
+    /// them.
     pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
     /// (destination, batch): written for the first time.
     pub(crate) written: Vec<(Arc<str>, u64)>,
@@ -82,14 +88,16 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Splits the changes into commits that each fit into a segment, or have one batch, because a segment is removed as
-    /// a whole. The limit is in the first commit, and what is done of earlier batches, which makes room on a full disk;
-    /// other outcomes are in the last. States are in a commit of their own after that of the batches: any record of a
-    /// torn commit may be missing, and a state may say that a batch is there.
+    /// Splits the changes into commits that each fit into a segment, or have one batch, because a
+    /// segment is removed as a whole. The limit is in the first commit, and what is done of earlier
+    /// batches, which makes room on a full disk; other outcomes are in the last. States are in a
+    /// commit of their own after that of the batches: any record of a torn commit may be missing,
+    /// and a state may say that a batch is there.
     fn pieces(mut self, max_bytes: u64) -> Vec<Self> {
         let most = usize::try_from(segment_bytes(max_bytes)).unwrap_or(usize::MAX);
         let appended = self.append.iter().map(|kept| kept.id);
-        let later: BTreeSet<u64> = appended.chain(self.evicted.iter().map(|(_, id, _)| *id)).collect();
+        let later: BTreeSet<u64> =
+            appended.chain(self.evicted.iter().map(|(_, id, _)| *id)).collect();
         let first = Self {
             max_bytes: self.max_bytes.take(),
             done: self.done.extract_if(.., |(_, id)| !later.contains(id)).collect(),
@@ -120,7 +128,8 @@ impl Changes {
     fn and(mut self, later: Self) -> Self {
         self.max_bytes = later.max_bytes.or(self.max_bytes);
         for kept in &mut self.append {
-            let is_done = |to: &Arc<str>| later.done.iter().any(|(name, id)| name == to && *id == kept.id);
+            let is_done =
+                |to: &Arc<str>| later.done.iter().any(|(name, id)| name == to && *id == kept.id);
             kept.due.retain(|to| !later.forget.contains(&kept.id) && !is_done(to));
         }
         self.append.retain(|kept| !kept.due.is_empty());
@@ -140,9 +149,11 @@ impl Changes {
 pub(crate) enum Event {
     /// The log is open, with what an earlier run had stored.
     Opened(Restored),
-    /// The files of the log were removed or moved away. A new log is opened, which has none of the batches.
+    /// The files of the log were removed or moved away. A new log is opened, which has none of the
+    /// batches.
     Removed,
-    /// The batches are on disk, and the states up to the ticket. The batches in `dropped` were removed to make room.
+    /// The batches are on disk, and the states up to the ticket. The batches in `dropped` were
+    /// removed to make room.
     Committed { appended: Vec<u64>, ticket: u64, dropped: Vec<u64>, file_bytes: u64 },
     /// The log cannot be used now, and the batches are not on disk. The next commit includes them.
     Failed { appended: Vec<u64>, error: StoreError },
@@ -161,8 +172,8 @@ pub(crate) struct Restored {
     pub(crate) lost: BTreeMap<Arc<str>, u64>,
     /// How many records are damaged or missing.
     pub(crate) damaged: u64,
-    /// Points of each destination that were removed before it was proved that it had read them; it can no longer be
-    /// proved.
+    /// Points of each destination that were removed before it was proved that it had read them; it
+    /// can no longer be proved.
     pub(crate) unproved: BTreeMap<Arc<str>, u64>,
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
 }
@@ -183,14 +194,15 @@ pub(crate) struct Summary {
 pub(crate) enum StoreError {
     /// Another process uses its folder.
     #[error(
-        "{}: process {} uses this directory; stop it, or give each daemon a queue.dir of its own", .dir.display(),
+        "{}: process {} uses this directory; stop it, or give each daemon a queue.dir of its own",
+            .dir.display(),
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
     )]
     Locked { dir: PathBuf, pid: Option<u32> },
     /// Another version of this program wrote it.
     #[error(
-        "{}: its format is version {version}, and this program's is {}; install the program that wrote it, or move the \
-         queue-*.log files out of the directory to begin without them", .path.display(), record::VERSION
+        "{}: its format is version {version}, and this program's is {}; install the program that \
+         wrote it, or move the queue-*.log files out of the directory to begin without them", .path.display(), record::VERSION
     )]
     OtherVersion { path: PathBuf, version: u8 },
     /// The contents are not what was written.
@@ -236,8 +248,12 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Starts the thread, which immediately locks `dir` and opens the log in it. Its results come from the receivers.
-    pub(crate) fn start(dir: PathBuf, max_bytes: u64) -> (Self, Lock, mpsc::UnboundedReceiver<Event>) {
+    /// Starts the thread, which immediately locks `dir` and opens the log in it. Its results come
+    /// from the receivers.
+    pub(crate) fn start(
+        dir: PathBuf,
+        max_bytes: u64,
+    ) -> (Self, Lock, mpsc::UnboundedReceiver<Event>) {
         let (commands, received) = sync_channel(MOST_UNANSWERED);
         let (said, events) = mpsc::unbounded_channel();
         let (locked, lock) = oneshot::channel();
@@ -250,8 +266,8 @@ impl Store {
         (Self { commands }, lock, events)
     }
 
-    /// Hands changes over; an event reports the result. Returns the changes that cannot be handed over because the disk
-    /// does not answer.
+    /// Hands changes over; an event reports the result. Returns the changes that cannot be handed
+    /// over because the disk does not answer.
     pub(crate) fn apply(&self, changes: Changes) -> Changes {
         match self.commands.try_send(StoreCommand::Apply(changes)) {
             Err(TrySendError::Full(StoreCommand::Apply(changes))) => changes,
@@ -267,8 +283,8 @@ impl Store {
         frames.await.unwrap_or(Err(StoreError::Gone))
     }
 
-    /// Makes the last changes and closes the file. Returns the batches that were removed to make room; `None` if the
-    /// changes are not on disk.
+    /// Makes the last changes and closes the file. Returns the batches that were removed to make
+    /// room; `None` if the changes are not on disk.
     pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
         let (closed, done) = oneshot::channel();
         let mut command = StoreCommand::Close { changes, closed };

@@ -1,7 +1,9 @@
-//! TLS to a destination: its settings, and the contents of the files that they name. A file that changes is read again
-//! before the next connection. If it cannot be used, the last good files stay in use.
+//! TLS to a destination: its settings, and the contents of the files that they name. A file that
+//! changes is read again before the next connection. If it cannot be used, the last good files stay
+//! in use.
 //!
-//! Knows nothing of ticks. Files are read by a thread of their own, because their file system may hang.
+//! Knows nothing of ticks. Files are read by a thread of their own, because their file system may
+//! hang.
 
 pub(crate) mod certificate;
 pub(crate) mod explain;
@@ -38,7 +40,8 @@ pub struct TlsSettings {
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name that the server's certificate must have; `None`: the host of the address.
     pub server_name: Option<String>,
-    /// Whether only TLS's close_notify counts as an answer, and the end of the TCP connection alone does not.
+    /// Whether only TLS's close_notify counts as an answer, and the end of the TCP connection alone
+    /// does not.
     pub close_notify: bool,
 }
 
@@ -52,7 +55,8 @@ struct SharedTls {
     owner: String,
     name: ServerName<'static>,
     files: Mutex<Files>,
-    /// A handshake has failed since the files were read, so they are read again even if they look unchanged.
+    /// A handshake has failed since the files were read, so they are read again even if they look
+    /// unchanged.
     is_doubted: AtomicBool,
 }
 
@@ -64,7 +68,8 @@ struct Files {
     seen: Vec<Option<Stamp>>,
 }
 
-/// Inode, size, and when the contents or permissions changed: a file that has changed differs in one of them.
+/// Inode, size, and when the contents or permissions changed: a file that has changed differs in
+/// one of them.
 type Stamp = (u64, u64, i64, i64);
 
 impl Tls {
@@ -133,7 +138,8 @@ impl SharedTls {
         match (loaded, &files.client) {
             (Ok(client), last) => {
                 if is_new && last.is_some() {
-                    info!(server = %self.name.to_str(), "TLS: the files have changed, and are in use");
+                    info!(server = %self.name.to_str(), "TLS: the files have changed, and are in \
+                        use");
                 }
                 let client = Arc::new(client);
                 files.client = Some(Arc::clone(&client));
@@ -143,7 +149,8 @@ impl SharedTls {
             (Err(error), None) => Err(error),
             (Err(error), Some(last)) => {
                 if is_new {
-                    warn!(%error, "TLS: the files have changed, and cannot be used; the last good ones stay in use");
+                    warn!(%error, "TLS: the files have changed, and cannot be used; the last good \
+                        ones stay in use");
                 }
                 Ok(Arc::clone(last))
             }
@@ -169,9 +176,9 @@ impl TlsSettings {
                     }
                     other => in_file(key, &other),
                 })?;
-                builder
-                    .with_client_auth_cert(chain, private)
-                    .map_err(|error| format!("{} and {}: {error}", certificate.display(), key.display()))?
+                builder.with_client_auth_cert(chain, private).map_err(|error| {
+                    format!("{} and {}: {error}", certificate.display(), key.display())
+                })?
             }
         };
         client.resumption = Resumption::in_memory_sessions(SESSIONS);
@@ -189,7 +196,8 @@ impl TlsSettings {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err(
-                    "this host has no certificate authorities; name the file of one with ca_file".into()
+                    "this host has no certificate authorities; name the file of one with ca_file"
+                        .into(),
                 );
             }
         }
@@ -201,7 +209,8 @@ type Builder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCe
 
 fn builder(roots: RootCertStore) -> Result<Builder, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder =
+        builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
     Ok(builder.with_root_certificates(roots))
 }
 

@@ -1,8 +1,10 @@
-//! A TLS connection to Carbon: rustls over [`Connection`], whose errors, time-outs and reset it keeps.
+//! A TLS connection to Carbon: rustls over [`Connection`], whose errors, time-outs and reset it
+//! keeps.
 //!
-//! We end a connection with TLS's close_notify and then a half-close. The answer is the peer's close_notify, followed
-//! by the end of the connection. An end without close_notify is [`ConnectionError::Truncated`]: it comes from a proxy
-//! whose timer fires, or from the kernel after its program has died.
+//! We end a connection with TLS's close_notify and then a half-close. The answer is the peer's
+//! close_notify, followed by the end of the connection. An end without close_notify is
+//! [`ConnectionError::Truncated`]: it comes from a proxy whose timer fires, or from the kernel
+//! after its program has died.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -21,8 +23,8 @@ use crate::connection_error::{ConnectionError, Result};
 use crate::destination::Destination;
 use crate::tls::{Certificate, Tls, certificate, explain};
 
-/// With TLS 1.3, a server that refuses our certificate, or requires one that we do not have, says so only after our
-/// handshake. Most servers send something then if they accept it.
+/// With TLS 1.3, a server that refuses our certificate, or requires one that we do not have, says
+/// so only after our handshake. Most servers send something then if they accept it.
 const REFUSES_WITHIN: Duration = Duration::from_millis(100);
 /// Reads before a half-close, far more than for what a server sends by itself: session tickets.
 const MOST_READS: usize = 64;
@@ -59,7 +61,8 @@ impl TlsConnection {
         let patience = tcp.timeouts().connect;
         let client = tls.client(patience).await?;
         let name = tls.name();
-        let rustls = ClientConnection::new(client, name).map_err(|error| explain::error(&error, &tls))?;
+        let rustls =
+            ClientConnection::new(client, name).map_err(|error| explain::error(&error, &tls))?;
         let session = Mutex::new(Session { rustls, end: OwnEnd::Open, notified: false });
         let connection = Self { tcp, tls, session };
         let done = timeout(patience, connection.handshake()).await;
@@ -127,7 +130,9 @@ impl TlsConnection {
         while session.rustls.wants_write() {
             match session.rustls.write_tls(&mut Kernel(self.tcp.stream())) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(error.into());
+                }
                 _ => {}
             }
         }
@@ -151,7 +156,10 @@ impl TlsConnection {
                 Ok(0) => return Err(self.bare_end()),
                 Ok(_) => {}
                 Err(error)
-                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) =>
                 {
                     return Ok(false);
                 }
@@ -180,7 +188,9 @@ impl TlsConnection {
     /// What the end of the connection means without close_notify.
     fn bare_end(&self) -> ConnectionError {
         match self.tcp.end(0) {
-            ConnectionError::Closed if self.tls.settings().close_notify => ConnectionError::Truncated,
+            ConnectionError::Closed if self.tls.settings().close_notify => {
+                ConnectionError::Truncated
+            }
             end => end,
         }
     }
@@ -188,7 +198,8 @@ impl TlsConnection {
 
 impl Stream for TlsConnection {
     async fn open(to: &Destination) -> Result<Self> {
-        let tls = to.tls.clone().ok_or_else(|| ConnectionError::Tls("it has no settings".into()))?;
+        let tls =
+            to.tls.clone().ok_or_else(|| ConnectionError::Tls("it has no settings".into()))?;
         open_first(to, |peer| Self::to(peer, to, tls.clone())).await
     }
 
@@ -254,10 +265,14 @@ impl Stream for TlsConnection {
 }
 
 impl Drop for TlsConnection {
-    /// A proxy passes on a connection without TLS's end as a reset, and bytes before it may be lost with it.
+    /// A proxy passes on a connection without TLS's end as a reset, and bytes before it may be lost
+    /// with it.
     fn drop(&mut self) {
         let mut session = self.session();
-        if session.end == OwnEnd::Open && !self.tcp.is_within_a_frame() && !session.rustls.is_handshaking() {
+        if session.end == OwnEnd::Open
+            && !self.tcp.is_within_a_frame()
+            && !session.rustls.is_handshaking()
+        {
             session.rustls.send_close_notify();
             // The connection is over either way.
             let _ = self.flush(&mut session);

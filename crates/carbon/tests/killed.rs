@@ -1,4 +1,5 @@
-//! A sender is killed while its receiver does not read: what the receiver finds at the end of the connection.
+//! A sender is killed while its receiver does not read: what the receiver finds at the end of the
+//! connection.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,

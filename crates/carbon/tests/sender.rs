@@ -131,8 +131,8 @@ async fn a_port_that_accepts_and_closes_at_once_is_not_called_at_full_speed() {
         }
         connections
     };
-    // Ceilings of 0.5, 1, 2 and 4 s: a dozen connections in 4 s is very bad luck; at full speed there would be
-    // thousands.
+    // Ceilings of 0.5, 1, 2 and 4 s: a dozen connections in 4 s is very bad luck; at full speed
+    // there would be thousands.
     let connections = tokio::select! { () = pusher => 0, connections = acceptor => connections };
     assert!((2..=30).contains(&connections), "{connections}");
     assert_eq!(sender.status().dropped, carbon::Dropped::default());
@@ -261,8 +261,11 @@ async fn counters_go_on_when_a_destination_changes() {
 async fn one_dead_destination_holds_up_nobody() {
     let queue = Queue::open(None, limits(), &["dead".to_owned(), "test".to_owned()]);
     let (listener, destination) = listener().await;
-    let dead =
-        Destination { name: "dead".into(), address: "127.0.0.1:1".parse().unwrap(), ..destination.clone() };
+    let dead = Destination {
+        name: "dead".into(),
+        address: "127.0.0.1:1".parse().unwrap(),
+        ..destination.clone()
+    };
     let (dead, live) = (Sender::start(dead, &queue), Sender::start(destination, &queue));
     let mut peer = accept(&listener).await;
     for timestamp in 1..=3 {
@@ -304,7 +307,11 @@ async fn the_backlog_keeps_to_its_rate_and_the_live_tick_does_not_wait_for_it() 
     for timestamp in 1..=6 {
         assert_eq!(lines.recv().await.unwrap(), format!("a 1 {timestamp}"));
     }
-    assert!(start.elapsed() >= Duration::from_millis(900), "6 points at 5 a second: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() >= Duration::from_millis(900),
+        "6 points at 5 a second: {:?}",
+        start.elapsed()
+    );
     queue.push(&batch(21));
     let next = [lines.recv().await.unwrap(), lines.recv().await.unwrap()];
     assert!(next.contains(&"a 1 21".to_owned()), "{next:?}");
@@ -323,7 +330,11 @@ async fn a_receiver_that_answers_gets_its_backlog_without_waiting_for_the_next_m
     }
     until(&sender, |status| status.due() == 0).await;
     assert_eq!((sender.status().resent, sender.status().connects), (0, 1));
-    assert!(sender.status().renewals >= 7, "one tick at first, then twice as many: {:?}", sender.status());
+    assert!(
+        sender.status().renewals >= 7,
+        "one tick at first, then twice as many: {:?}",
+        sender.status()
+    );
 }
 
 #[tokio::test]

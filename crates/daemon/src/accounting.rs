@@ -1,8 +1,9 @@
 //! The rounds in which finished jobs are read, from slurmdbd.
 //!
-//! A round reads the jobs that ended in the last `window`, or, if some may have been missed, since the ledger's floor: one piece after
-//! the other, the newest first. What was read when it ends, or when slurmdbd fails, is one commit, and no other round begins before
-//! that is on disk. slurmdbd may block for minutes: nothing else waits for it.
+//! A round reads the jobs that ended in the last `window`, or, if some may have been missed, since
+//! the ledger's floor: one piece after the other, the newest first. What was read when it ends, or
+//! when slurmdbd fails, is one commit, and no other round begins before that is on disk. slurmdbd
+//! may block for minutes: nothing else waits for it.
 
 mod phase;
 mod plan;
@@ -46,20 +47,23 @@ pub(crate) struct Accounting {
     due: Due,
     /// When everything since the floor was last read, Unix seconds.
     caught_up: Option<i64>,
-    /// The last tick at which slurmctld had records that it could not send to slurmdbd, Unix seconds; whether it has some now.
+    /// The last tick at which slurmctld had records that it could not send to slurmdbd, Unix
+    /// seconds; whether it has some now.
     busy_at: i64,
     is_busy: bool,
     /// Seconds of end times that are read at once, and how many at most.
     piece: i64,
     longest_piece: i64,
-    /// When the last round began that read all it had to, Unix seconds: little that ended before is still to come.
+    /// When the last round began that read all it had to, Unix seconds: little that ended before is
+    /// still to come.
     whole: Option<i64>,
     counters: ReplyCounters,
     report: Report,
 }
 
 impl Accounting {
-    /// `rebuilds`: what another daemon may have counted is first marked as seen: everything, until [`Accounting::rebuild`] is called.
+    /// `rebuilds`: what another daemon may have counted is first marked as seen: everything, until
+    /// [`Accounting::rebuild`] is called.
     pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
             source,
@@ -78,7 +82,8 @@ impl Accounting {
         }
     }
 
-    /// Goes on with another plan, and with another reader if there is one. What was counted stays, and so does what waits for the disk.
+    /// Goes on with another plan, and with another reader if there is one. What was counted stays,
+    /// and so does what waits for the disk.
     pub(crate) fn with(mut self, plan: Plan, source: Option<Source>) -> Self {
         if self.plan != plan || source.is_some() {
             // What was read for another plan is read again.
@@ -100,8 +105,9 @@ impl Accounting {
         }
     }
 
-    /// Reads what was counted from the queue's log. A first ledger must be on disk before anything counts, and so must one whose batch
-    /// the queue may lack: if the collector was off only for a moment, that commit may not be on disk yet.
+    /// Reads what was counted from the queue's log. A first ledger must be on disk before anything
+    /// counts, and so must one whose batch the queue may lack: if the collector was off only for a
+    /// moment, that commit may not be on disk yet.
     pub(crate) fn open(
         &mut self,
         cluster: &str,
@@ -123,9 +129,11 @@ impl Accounting {
         self.ledger = Some(ledger);
     }
 
-    /// Begins a ledger of its own for another cluster, as soon as nothing of the old one's is under way.
+    /// Begins a ledger of its own for another cluster, as soon as nothing of the old one's is under
+    /// way.
     fn change_cluster(&mut self, cluster: &str, now: i64, keep: impl FnOnce(Records) -> u64) {
-        let Some(ledger) = self.ledger.as_mut().filter(|ledger| ledger.counts().cluster != cluster) else {
+        let Some(ledger) = self.ledger.as_mut().filter(|ledger| ledger.counts().cluster != cluster)
+        else {
             return;
         };
         let Phase::Idle = self.phase else { return self.give_up() };
@@ -140,8 +148,8 @@ impl Accounting {
         }
     }
 
-    /// Takes what slurmctld's statistics say: how many records it could not send to slurmdbd, and how many jobs it has started. Jobs come
-    /// late once there are no such records left.
+    /// Takes what slurmctld's statistics say: how many records it could not send to slurmdbd, and
+    /// how many jobs it has started. Jobs come late once there are no such records left.
     pub(crate) fn note_statistics(&mut self, records: u64, started: u64, now: i64) {
         self.report.progress.note_started(started);
         if records > 0 {
@@ -152,7 +160,8 @@ impl Accounting {
         self.is_busy = records > 0;
     }
 
-    /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as seen.
+    /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as
+    /// seen.
     pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool) {
         let Some(ledger) = &mut self.ledger else { return };
         let every = self.plan.every.max(1);
@@ -206,8 +215,8 @@ impl Accounting {
         self.source.ask(self.plan.request(since, work.to, known)).then_some(()).ok_or(Ending::Cut)
     }
 
-    /// Takes the outcome of the request. When the round is over, `keep` gets what must be on disk before it counts. Returns the slot of
-    /// a round that is only to be reported as unproved.
+    /// Takes the outcome of the request. When the round is over, `keep` gets what must be on disk
+    /// before it counts. Returns the slot of a round that is only to be reported as unproved.
     pub(crate) fn answered(
         &mut self,
         outcome: Outcome,
@@ -277,7 +286,8 @@ impl Accounting {
         self.measure(work, measuring, now)
     }
 
-    /// Requests the next steps of a piece, or, if all are there, adds it to the round and requests the next piece.
+    /// Requests the next steps of a piece, or, if all are there, adds it to the round and requests
+    /// the next piece.
     fn measure(
         &mut self,
         work: &mut RoundUnderWay,
@@ -324,7 +334,8 @@ impl Accounting {
         }
         let ledger = self.ledger.as_mut()?;
         // A round that counts says it among its figures.
-        let is_alone = ending == Ending::Unproved && is_published && (round.is_silent || !round.has_answer());
+        let is_alone =
+            ending == Ending::Unproved && is_published && (round.is_silent || !round.has_answer());
         let alone = is_alone.then(|| ledger.use_slot(now, self.plan.every)).flatten();
         if !round.has_answer() {
             return alone;
@@ -369,8 +380,8 @@ impl Accounting {
         }
     }
 
-    /// This host became active at `now`, Unix seconds. Another host's daemon may have counted what ended until one round later, so that is
-    /// first marked as seen; what ended after that counts.
+    /// This host became active at `now`, Unix seconds. Another host's daemon may have counted what
+    /// ended until one round later, so that is first marked as seen; what ended after that counts.
     pub(crate) fn rebuild(&mut self, now: i64) {
         // The round under way was begun without this.
         self.give_up();
@@ -399,13 +410,20 @@ impl Accounting {
 }
 
 fn is_too_wide(outcome: &Outcome) -> bool {
-    matches!(outcome, Err(SourceError::Refused(failure, _)) if failure.errno == errno::DB_QUERY_TOO_WIDE)
+    matches!(outcome, Err(SourceError::Refused(failure,
+        _)) if failure.errno == errno::DB_QUERY_TOO_WIDE)
 }
 
-/// Where slurmdbd should have a row, next to a piece that begins at `since`: what this round has read last, and what was counted before
-/// the piece, because a time without jobs may be longer than MaxQueryTimeRange on one side of it. With that, when little can have ended
-/// that is not counted: before `whole`.
-fn known(work: &RoundUnderWay, since: i64, ledger: &FinishedLedger, whole: Option<i64>) -> Vec<i64> {
+/// Where slurmdbd should have a row, next to a piece that begins at `since`: what this round has
+/// read last, and what was counted before the piece, because a time without jobs may be longer than
+/// MaxQueryTimeRange on one side of it. With that, when little can have ended that is not counted:
+/// before `whole`.
+fn known(
+    work: &RoundUnderWay,
+    since: i64,
+    ledger: &FinishedLedger,
+    whole: Option<i64>,
+) -> Vec<i64> {
     let latest = ledger.latest();
     let after = work.oldest.or(latest.filter(|latest| *latest >= since));
     let before = latest.filter(|latest| *latest < since);

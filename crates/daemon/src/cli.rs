@@ -9,11 +9,11 @@ use crate::config::{Flags, OnceFlags, PathFlags, StatsFlags, duration, seconds};
 
 /// Sends slurmctld's scheduler statistics to Graphite.
 ///
-/// Once an interval, one RPC asks slurmctld for everything that `sdiag` shows. Every figure goes to Carbon as
-/// cluster.slurm_sched_stats.gauge-…, and is sent again if Carbon lost it.
+/// Once an interval, one RPC asks slurmctld for everything that `sdiag` shows. Every figure goes to
+/// Carbon as cluster.slurm_sched_stats.gauge-…, and is sent again if Carbon lost it.
 ///
-/// Try it: `slurm-graphite stats --watch 5` shows what slurmctld does, `slurm-graphite once` prints what would be sent. The daemon is
-/// `slurm-graphite run --carbon HOST:2004`.
+/// Try it: `slurm-graphite stats --watch 5` shows what slurmctld does, `slurm-graphite once` prints
+/// what would be sent. The daemon is `slurm-graphite run --carbon HOST:2004`.
 #[derive(Debug, Parser)]
 #[command(name = "slurm-graphite", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -25,7 +25,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send the statistics to Carbon at every interval until it is stopped: the daemon
     Run {
-        /// Send a recording instead (`stats --json`, one reading a line) at its own timestamps; needs --prefix
+        /// Send a recording instead (`stats --json`, one reading a line) at its own timestamps;
+        /// needs --prefix
         #[arg(long, value_name = "FILE", requires = "prefix")]
         replay: Option<PathBuf>,
         #[command(flatten, next_help_heading = "Configuration")]
@@ -44,14 +45,16 @@ pub(crate) enum Command {
     },
     /// Check the configuration, and with --connect everything that it names
     Check {
-        /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each Carbon, to which it sends one point; count
-        /// the series, for which it asks slurmctld once for everything that is enabled; and once for its nodes, to say what they would cost
+        /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each
+        /// Carbon, to which it sends one point; count the series, for which it asks slurmctld once
+        /// for everything that is enabled; and once for its nodes, to say what they would cost
         #[arg(long)]
         connect: bool,
         /// Print one line of JSON
         #[arg(long)]
         json: bool,
-        /// Carbon's storage-schemas.conf or a copy of it; the other files are read from the same folder [default: this host's Carbon]
+        /// Carbon's storage-schemas.conf or a copy of it; the other files are read from the same
+        /// folder [default: this host's Carbon]
         #[arg(long, value_name = "FILE", requires = "connect")]
         storage_schemas: Option<PathBuf>,
         #[command(flatten, next_help_heading = "Configuration")]
@@ -74,22 +77,26 @@ pub(crate) enum Command {
         /// Reset slurmctld's counters instead; only an operator of the cluster may
         #[arg(long)]
         reset: bool,
-        /// Refresh at this interval (5 or 5s) with what happened in between; full-screen on a terminal, q to quit
-        #[arg(long, value_name = "TIME", conflicts_with_all = ["json", "reset"], value_parser = seconds)]
+        /// Refresh at this interval (5 or 5s) with what happened in between; full-screen on a
+        /// terminal, q to quit
+        #[arg(long, value_name = "TIME", conflicts_with_all = ["json", "reset"],
+            value_parser = seconds)]
         watch: Option<u32>,
         #[command(flatten, next_help_heading = "Configuration")]
         options: Options<StatsFlags>,
     },
-    /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue, the readers
+    /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue,
+    /// the readers
     ///
-    /// Exit code 0: everything is OK. 1: something has failed for longer than --max-age, see the lines with ✗. 69: no daemon
-    /// answered within 5 s. It reads no configuration, because the daemon answers on a socket of its own.
+    /// Exit code 0: everything is OK. 1: something has failed for longer than --max-age, see the
+    /// lines with ✗. 69: no daemon answered within 5 s. It reads no configuration, because the
+    /// daemon answers on a socket of its own.
     Status {
         /// Print one line of JSON
         #[arg(long)]
         json: bool,
-        /// How old the last tick may be, and how long slurmctld or a destination may be away [default: 90s, or three intervals if that is
-        /// longer]
+        /// How old the last tick may be, and how long slurmctld or a destination may be away
+        /// [default: 90s, or three intervals if that is longer]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         max_age: Option<Duration>,
         /// The daemon's socket [default: status.sock in RUNTIME_DIRECTORY or /run/slurm-graphite]
@@ -106,20 +113,22 @@ pub(crate) enum Command {
     },
     /// Print the rules that Carbon needs for this configuration, or write them into Carbon's files
     ///
-    /// The rules belong above all others in storage-schemas.conf and storage-aggregation.conf, before the first start. A file that
-    /// cannot be edited safely is refused and stays as it is.
+    /// The rules belong above all others in storage-schemas.conf and storage-aggregation.conf,
+    /// before the first start. A file that cannot be edited safely is refused and stays as it is.
     CarbonRules {
         /// Print the rules of one file only
         #[arg(long, value_name = "FILE", conflicts_with = "write")]
         file: Option<RulesFile>,
-        /// Put them into the files of this folder, Carbon's own, above all other rules: a block for each prefix, which the next time
-        /// replaces. Each file as it was is kept as FILE.before-slurm-graphite
+        /// Put them into the files of this folder, Carbon's own, above all other rules: a block for
+        /// each prefix, which the next time replaces. Each file as it was is kept as
+        /// FILE.before-slurm-graphite
         #[arg(long, value_name = "DIR")]
         write: Option<PathBuf>,
         /// With --write: change nothing, print the lines that would go (-) and come (+)
         #[arg(long, requires = "write")]
         dry_run: bool,
-        /// With --write: raise MAX_CREATES_PER_MINUTE in carbon.conf to this number where it is smaller
+        /// With --write: raise MAX_CREATES_PER_MINUTE in carbon.conf to this number where it is
+        /// smaller
         #[arg(long, value_name = "NUMBER", requires = "write")]
         max_creates: Option<u32>,
         #[command(flatten, next_help_heading = "Configuration")]
@@ -155,7 +164,8 @@ pub(crate) enum MetricsFormat {
     Json,
 }
 
-/// The source of the configuration. A flag overrides the file's value. A command has only the flags that it uses.
+/// The source of the configuration. A flag overrides the file's value. A command has only the flags
+/// that it uses.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Options<F: Args = Flags> {
     /// The configuration file [default: /etc/slurm-graphite/slurm-graphite.toml, if it exists]

@@ -1,11 +1,11 @@
 //! The wall clock, and an alarm that wakes at a given time.
 //!
-//! The alarm is timerfd_create(2) on `CLOCK_REALTIME`. The kernel also wakes it when the clock is set, so that a step
-//! is noticed at once, and after a suspend. tokio's own timers use only the monotonic clock, and wake twice for one
-//! long wait, which costs more than a tick's arithmetic.
+//! The alarm is timerfd_create(2) on `CLOCK_REALTIME`. The kernel also wakes it when the clock is
+//! set, so that a step is noticed at once, and after a suspend. tokio's own timers use only the
+//! monotonic clock, and wake twice for one long wait, which costs more than a tick's arithmetic.
 //!
-//! With the feature `fast-clock`, which no release has, time runs `SLURM_GRAPHITE_CLOCK_RATE` times as fast, so that a benchmark can
-//! see what 100,000 ticks do to memory.
+//! With the feature `fast-clock`, which no release has, time runs `SLURM_GRAPHITE_CLOCK_RATE` times
+//! as fast, so that a benchmark can see what 100,000 ticks do to memory.
 
 #[cfg(not(feature = "fast-clock"))]
 use std::convert::{identity as from_real, identity as to_real};
@@ -77,7 +77,11 @@ mod fast {
 
     static START: LazyLock<Duration> = LazyLock::new(super::real_now);
     static RATE: LazyLock<u32> = LazyLock::new(|| {
-        std::env::var("SLURM_GRAPHITE_CLOCK_RATE").ok().and_then(|rate| rate.parse().ok()).unwrap_or(1).max(1)
+        std::env::var("SLURM_GRAPHITE_CLOCK_RATE")
+            .ok()
+            .and_then(|rate| rate.parse().ok())
+            .unwrap_or(1)
+            .max(1)
     });
 
     pub(super) fn from_real(moment: Duration) -> Duration {
@@ -99,7 +103,10 @@ pub(crate) struct Alarm {
 impl Alarm {
     /// One that is not set.
     pub(crate) fn new() -> io::Result<Self> {
-        let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Realtime,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
         #[expect(
             deprecated,
             reason = "unsound only for a type whose descriptor changes; its successor is unsafe"
@@ -108,8 +115,8 @@ impl Alarm {
         Ok(Self { timer, set_for: None })
     }
 
-    /// Waits until `moment`, Unix time, or until the clock is set. It may return earlier, if it was cancelled when it had rung: look at the
-    /// clock. Safe to cancel.
+    /// Waits until `moment`, Unix time, or until the clock is set. It may return earlier, if it was
+    /// cancelled when it had rung: look at the clock. Safe to cancel.
     pub(crate) async fn at(&mut self, moment: Duration) -> io::Result<()> {
         if self.set_for != Some(moment) {
             let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
@@ -125,8 +132,8 @@ impl Alarm {
     }
 }
 
-/// Whether the timer is set. The clock may have been set since the last look, which is a waking too (timerfd_create(2),
-/// NOTES), and no error.
+/// Whether the timer is set. The clock may have been set since the last look, which is a waking too
+/// (timerfd_create(2), NOTES), and no error.
 fn is_set(result: rustix::io::Result<Itimerspec>) -> io::Result<bool> {
     match result {
         Ok(_) => Ok(true),

@@ -1,6 +1,6 @@
-//! Everything that the daemon has of one cluster: its readers, its collectors, the tick under way, and what is known of
-//! slurmctld. A changed `[slurm]` replaces it as a whole. Of the old one only what `replace` names is left, and, until the name is known,
-//! what collectors recall.
+//! Everything that the daemon has of one cluster: its readers, its collectors, the tick under way,
+//! and what is known of slurmctld. A changed `[slurm]` replaces it as a whole. Of the old one only
+//! what `replace` names is left, and, until the name is known, what collectors recall.
 
 mod seen;
 mod tick;
@@ -35,8 +35,8 @@ pub(crate) struct Cluster {
     pub(crate) statistics: Source,
     /// Where figures are published only if the active slurmctld runs here.
     pub(crate) follow: Option<Follow>,
-    /// For the collectors that need more than the statistics, if there are any: `Role::Surveys`, and of slurmdbd, whose reader is that
-    /// of finished jobs, `Role::Accounting`.
+    /// For the collectors that need more than the statistics, if there are any: `Role::Surveys`,
+    /// and of slurmdbd, whose reader is that of finished jobs, `Role::Accounting`.
     surveys: BTreeMap<Role, Survey>,
     /// `None` where finished jobs are not counted.
     pub(crate) finished: Option<Accounting>,
@@ -53,7 +53,8 @@ pub(crate) struct Cluster {
     pub(crate) token: Expiry,
 }
 
-/// How often in a row another name of the cluster must be the answer, and how much later yet another one counts.
+/// How often in a row another name of the cluster must be the answer, and how much later yet
+/// another one counts.
 const NAMED_BY: u32 = 3;
 const RENAMED_EVERY: Duration = Duration::from_secs(3600);
 
@@ -72,8 +73,9 @@ pub(crate) enum ClusterEvent {
 }
 
 impl Cluster {
-    /// Replaces it because `[slurm]` has changed. These stay: what the log has said of the name; what was counted of finished jobs; and, if
-    /// `conf` is unchanged, what `follow` knows of the controllers and of this host's isolation.
+    /// Replaces it because `[slurm]` has changed. These stay: what the log has said of the name;
+    /// what was counted of finished jobs; and, if `conf` is unchanged, what `follow` knows of the
+    /// controllers and of this host's isolation.
     pub(crate) fn replace(&mut self, config: &Config, readers: &ReaderMemory, memory: Memory<'_>) {
         let (nameless, finished) = (self.seen.entry.nameless, self.finished.take());
         let before = self.follow.take().filter(|follow| follow.conf == config.slurm.conf);
@@ -107,8 +109,8 @@ impl Cluster {
         cluster
     }
 
-    /// Applies another configuration of the same slurmctld. The collectors that have `changed` start again; the others, the surveys and what was
-    /// counted of finished jobs continue.
+    /// Applies another configuration of the same slurmctld. The collectors that have `changed`
+    /// start again; the others, the surveys and what was counted of finished jobs continue.
     pub(crate) fn reconfigure(
         &mut self,
         config: &Config,
@@ -137,7 +139,9 @@ impl Cluster {
                 self.surveys.remove(&role);
             } else if !self.surveys.contains_key(&role) {
                 let (source, follows) = match role {
-                    Role::Accounting => (self.slurmdbd_source().map_or_else(slurmdbd, Source::share), false),
+                    Role::Accounting => {
+                        (self.slurmdbd_source().map_or_else(slurmdbd, Source::share), false)
+                    }
                     _ => (patient("surveys"), config.slurm.follow),
                 };
                 self.surveys.insert(role, Survey::new(source, follows, &config.collectors));
@@ -167,10 +171,12 @@ impl Cluster {
         tokio::select! {
             outcome = statistics.outcome() => ClusterEvent::Answered(outcome),
             () = or_never(waits_until.map(sleep_until)) => ClusterEvent::Waited,
-            outcome = or_never(follow.as_mut().map(|it| it.source.outcome())) => ClusterEvent::Pinged(outcome),
+            outcome = or_never(follow.as_mut().map(|it|
+                it.source.outcome())) => ClusterEvent::Pinged(outcome),
             event = or_never(first) => event,
             event = or_never(second) => event,
-            outcome = or_never(finished.as_mut().map(|it| it.source.outcome())) => ClusterEvent::Accounted(outcome),
+            outcome = or_never(finished.as_mut().map(|it|
+                it.source.outcome())) => ClusterEvent::Accounted(outcome),
         }
     }
 
@@ -179,9 +185,10 @@ impl Cluster {
         self.tick.end_slot()
     }
 
-    /// Begins a tick, whose predecessor's slot has ended: slurmctld is asked at once, or when it is known whether this host's slurmctld
-    /// is the active one. An answer that is still awaited may be late because slurmctld has just taken over: libslurm tries a
-    /// closed port again after a second. So, with `follow`, the tick begins behind it, as long as its slot is not over.
+    /// Begins a tick, whose predecessor's slot has ended: slurmctld is asked at once, or when it is
+    /// known whether this host's slurmctld is the active one. An answer that is still awaited may
+    /// be late because slurmctld has just taken over: libslurm tries a closed port again after a
+    /// second. So, with `follow`, the tick begins behind it, as long as its slot is not over.
     pub(crate) fn begin(&mut self, timestamp: i64) -> Option<EndedTick> {
         if self.tick != TickPhase::Idle {
             if self.follow.is_none() {
@@ -217,10 +224,15 @@ impl Cluster {
     pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<EndedTick> {
         let asks = self.follow.as_mut()?.pinged(ahead);
         let timestamp = self.tick.waited()?;
-        if asks { self.ask(timestamp) } else { Some(EndedTick { timestamp, end: TickEnd::Standby }) }
+        if asks {
+            self.ask(timestamp)
+        } else {
+            Some(EndedTick { timestamp, end: TickEnd::Standby })
+        }
     }
 
-    /// Takes the outcome of the statistics' request: the tick that it is for, if its slot is not over, and the one that begins behind it.
+    /// Takes the outcome of the statistics' request: the tick that it is for, if its slot is not
+    /// over, and the one that begins behind it.
     pub(crate) fn answered(&mut self, outcome: &Outcome) -> (Option<i64>, Option<i64>) {
         self.token.note(outcome, unix_now());
         self.tick.answered()
@@ -231,8 +243,9 @@ impl Cluster {
         self.seen.standby(ahead, boot_now());
     }
 
-    /// Takes the cluster's name; `false`: the answer with this name must not be used. What was collected before may be another
-    /// cluster's. So all collectors start again, with what `memory` has of this one.
+    /// Takes the cluster's name; `false`: the answer with this name must not be used. What was
+    /// collected before may be another cluster's. So all collectors start again, with what `memory`
+    /// has of this one.
     pub(crate) fn know(&mut self, name: &str, config: &Config, memory: Memory<'_>) -> bool {
         if self.name() == Some(name) {
             self.other_name = None;
@@ -243,7 +256,11 @@ impl Cluster {
         }
         match self.name() {
             Some(old) => {
-                warn!(old, new = name, "slurmctld now reports another cluster; all collectors start again");
+                warn!(
+                    old,
+                    new = name,
+                    "slurmctld now reports another cluster; all collectors start again"
+                );
             }
             None if self.seen.entry.nameless => {
                 info!(cluster = name, "the cluster's name is known; points are sent now");
@@ -256,14 +273,19 @@ impl Cluster {
         true
     }
 
-    /// Whether another name counts: slurm.conf has changed, or it has been the answer for three ticks, and not within an hour.
+    /// Whether another name counts: slurm.conf has changed, or it has been the answer for three
+    /// ticks, and not within an hour.
     fn may_be_renamed(&mut self, name: &str) -> bool {
-        let answers =
-            self.other_name.take().filter(|(other, _)| other == name).map_or(0, |(_, answers)| answers);
+        let answers = self
+            .other_name
+            .take()
+            .filter(|(other, _)| other == name)
+            .map_or(0, |(_, answers)| answers);
         let answers = answers.saturating_add(1);
         self.other_name = Some((name.to_owned(), answers));
         let has_new_conf = self.conf_changes() != self.named_at;
-        let is_steady = answers >= NAMED_BY && self.renamed.is_none_or(|at| at.elapsed() >= RENAMED_EVERY);
+        let is_steady =
+            answers >= NAMED_BY && self.renamed.is_none_or(|at| at.elapsed() >= RENAMED_EVERY);
         if !has_new_conf && is_steady {
             self.renamed = Some(Instant::now());
         }
@@ -279,20 +301,23 @@ impl Cluster {
         self.seen.entry.cluster.as_deref()
     }
 
-    /// What each path begins with; `None`, which is logged once, while it needs the name and that is not known.
+    /// What each path begins with; `None`, which is logged once, while it needs the name and that
+    /// is not known.
     pub(crate) fn prefix(&mut self, prefix: &Prefix, host: &str) -> Option<String> {
         let expanded = prefix.expand(self.name(), host);
         let was_nameless = mem::replace(&mut self.seen.entry.nameless, expanded.is_none());
         if expanded.is_none() && !was_nameless {
             warn!(
                 %prefix,
-                "nothing is sent yet: the prefix needs the cluster's name, which slurmctld has not reported"
+                "nothing is sent yet: the prefix needs the cluster's name, which slurmctld has not \
+                    reported"
             );
         }
         expanded
     }
 
-    /// Takes a tick's outcome: who is active. Whether figures of the cluster are published, and since when: [`Change`].
+    /// Takes a tick's outcome: who is active. Whether figures of the cluster are published, and
+    /// since when: [`Change`].
     pub(crate) fn note_tick(&mut self, outcome: &TickOutcome, interval: u32) -> (bool, Change) {
         self.seen.ticked(outcome);
         let Some(follow) = &mut self.follow else { return (true, Change::default()) };
@@ -307,8 +332,13 @@ impl Cluster {
         (outcome.reading().is_some(), change)
     }
 
-    /// Starts the collectors again, because nothing may be compared with a reading from before others were active.
-    pub(crate) fn restart_collectors(&mut self, config: &Config, memory: impl Fn(&str) -> Option<String>) {
+    /// Starts the collectors again, because nothing may be compared with a reading from before
+    /// others were active.
+    pub(crate) fn restart_collectors(
+        &mut self,
+        config: &Config,
+        memory: impl Fn(&str) -> Option<String>,
+    ) {
         self.collecting = Collecting::start(config.interval, &config.collectors, memory);
         self.forget();
     }
@@ -325,7 +355,8 @@ impl Cluster {
         self.collecting.collect_survey(DueCollectors::At(done.timestamp), &done, prefix, batch);
     }
 
-    /// Begins a round of each survey that is due, after the tick's own reading, which shows how busy slurmctld is.
+    /// Begins a round of each survey that is due, after the tick's own reading, which shows how
+    /// busy slurmctld is.
     pub(crate) fn begin_surveys(
         &mut self,
         timestamp: i64,

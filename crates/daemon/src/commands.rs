@@ -33,7 +33,8 @@ use crate::printable::{printable_json, printable_lines};
 use crate::source::{ReaderMemory, Source, SourceError};
 use crate::telemetry::{Logging, has_colours};
 
-/// libslurm looks for a configuration for up to a minute; a user at a terminal gets an answer sooner.
+/// libslurm looks for a configuration for up to a minute; a user at a terminal gets an answer
+/// sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
 
 /// Executes a command.
@@ -41,15 +42,23 @@ pub(crate) fn execute(command: Command) -> Result<()> {
     match command {
         Command::Run { options, replay: None } => run::run(&options),
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
-        Command::Once { options, replay, send } => once::once(&options.all(), replay.as_deref(), send),
+        Command::Once { options, replay, send } => {
+            once::once(&options.all(), replay.as_deref(), send)
+        }
         Command::Check { options, connect, json, storage_schemas } => {
             check::check(&options, json, connect, storage_schemas.as_deref())
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options.all(), every),
-        Command::Stats { options, finished: true, by, json, .. } => stats::finished(&options.all(), by, json),
-        Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options.all(), by, json),
+        Command::Stats { options, finished: true, by, json, .. } => {
+            stats::finished(&options.all(), by, json)
+        }
+        Command::Stats { options, jobs: true, by, json, .. } => {
+            stats::jobs(&options.all(), by, json)
+        }
         Command::Stats { options, json, reset, .. } => stats::stats(&options.all(), json, reset),
-        Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
+        Command::Status { json, max_age, socket } => {
+            status::status(json, max_age, socket.as_deref())
+        }
         Command::Metrics { filter, format } => {
             print(&metrics::text(filter.as_deref(), format, std::io::stdout().is_terminal())?)
         }
@@ -72,7 +81,8 @@ fn load(options: &Options) -> Result<Config, Problems> {
     Ok(config)
 }
 
-/// The same, for commands that any user of this host may look at: a default file that this user may not read is reported and left out.
+/// The same, for commands that any user of this host may look at: a default file that this user may
+/// not read is reported and left out.
 fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
     let file = match ConfigFile::read(options.config.as_deref()) {
         Err(error) if error.is_denied_default() => {
@@ -96,7 +106,8 @@ fn write_out(text: &str) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// The only way to stdout but for the screen of `stats --watch`: nothing from elsewhere reaches a terminal as a command.
+/// The only way to stdout but for the screen of `stats --watch`: nothing from elsewhere reaches a
+/// terminal as a command.
 fn print(text: &str) -> Result<()> {
     print_raw("", text)
 }
@@ -139,7 +150,11 @@ impl Mark {
             Self::Note => ("–", 33),
             Self::Wrong => ("✗", 31),
         };
-        if has_colours(&std::io::stdout()) { format!("\x1b[{colour}m{mark}\x1b[m") } else { mark.to_owned() }
+        if has_colours(&std::io::stdout()) {
+            format!("\x1b[{colour}m{mark}\x1b[m")
+        } else {
+            mark.to_owned()
+        }
     }
 }
 

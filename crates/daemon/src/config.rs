@@ -1,7 +1,7 @@
 //! The configuration: the legal values and the default of every key.
 //!
-//! The file and the flags are read together, and *all* problems are reported at once, each with its location. Nothing
-//! is started with a configuration that has a problem. Defaults are nowhere else.
+//! The file and the flags are read together, and *all* problems are reported at once, each with its
+//! location. Nothing is started with a configuration that has a problem. Defaults are nowhere else.
 
 mod collectors;
 #[expect(clippy::disallowed_methods, reason = "before READY, and in a thread")]
@@ -31,7 +31,9 @@ pub(crate) use self::rest::RestSettings;
 use self::retentions::Retentions;
 use self::section::{Section, line_of};
 use self::value::interval;
-use self::value::{between, bytes, destination_name, log_format, log_level, one_of, path, rate, reader};
+use self::value::{
+    between, bytes, destination_name, log_format, log_level, one_of, path, rate, reader,
+};
 pub(crate) use self::value::{duration, seconds};
 use crate::host::host;
 use crate::tagged::tagged;
@@ -42,7 +44,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// As humantime counts it.
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
-/// The name of the only destination, if it has none: so a changed address leaves its ticks and its paths as they are.
+/// The name of the only destination, if it has none: so a changed address leaves its ticks and its
+/// paths as they are.
 pub(crate) const ONLY_NAME: &str = "carbon";
 
 /// Everything that `slurm-graphite` can be told.
@@ -91,7 +94,8 @@ pub(crate) struct SlurmSettings {
 /// Which reader asks slurmctld.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReaderChoice {
-    /// That of slurmrestd with `rest`; else the one that fits this host's libslurm, and the native one where none does.
+    /// That of slurmrestd with `rest`; else the one that fits this host's libslurm, and the native
+    /// one where none does.
     #[default]
     Auto,
     Libslurm,
@@ -139,7 +143,10 @@ impl Default for Config {
             retentions: Retentions::default(),
             carbon: Vec::new(),
             collectors: Collectors::default(),
-            log: LogSettings { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
+            log: LogSettings {
+                level: tracing::level_filters::LevelFilter::INFO,
+                format: LogFormat::Text,
+            },
         }
     }
 }
@@ -162,7 +169,8 @@ impl Config {
             };
             problems.list.push(Problem { line, key: "not TOML".to_owned(), text: text.to_owned() });
         }
-        // What follows a syntax error was read as something else: complaints about it would mislead.
+        // What follows a syntax error was read as something else: complaints about it would
+        // mislead.
         if problems.list.is_empty() {
             config.apply_file(Section::new("", table, &text, &mut problems));
         }
@@ -243,20 +251,23 @@ impl Config {
             if name.is_none() && count > 1 {
                 carbon.require(
                     "name",
-                    "with several destinations each needs one; one that was alone without a name is called \"carbon\", and keeps its queue under that name",
+                    "with several destinations each needs one; one that was alone without a name \
+                        is called \"carbon\", and keeps its queue under that name",
                 );
             }
             match address {
                 Some(address) => {
                     // Two unnamed ones are a problem of its own.
-                    let unnamed = || if count > 1 { address.to_string() } else { ONLY_NAME.to_owned() };
+                    let unnamed =
+                        || if count > 1 { address.to_string() } else { ONLY_NAME.to_owned() };
                     let is_named = name.is_some();
                     let name = name.unwrap_or_else(unnamed);
                     if is_named && destinations.iter().any(|other| other.name == name) {
                         carbon.problem(
                             "name",
                             format!(
-                                "there are two destinations with the name {name}; give one of them another"
+                                "there are two destinations with the name {name}; give one of them \
+                                    another"
                             ),
                         );
                     }
@@ -267,8 +278,8 @@ impl Config {
                         carbon.problem(
                             "address",
                             format!(
-                                "another [[carbon]] sends the same paths to {address}; remove one of the two, or set \
-                                 `tags = true` in one of them"
+                                "another [[carbon]] sends the same paths to {address}; remove one \
+                                 of the two, or set `tags = true` in one of them"
                             ),
                         );
                     }
@@ -284,9 +295,11 @@ impl Config {
                         reconnect_every,
                     });
                 }
-                None => {
-                    carbon.require("address", "where Carbon listens, such as \"carbon.example.org:2004\"")
-                }
+                None => carbon.require(
+                    "address",
+                    "where Carbon listens, such as \
+                        \"carbon.example.org:2004\"",
+                ),
             }
             carbon.end();
         });
@@ -347,7 +360,9 @@ impl Config {
         // A prefix can be too long for what comes behind it.
         let too_long = |to: &Destination| {
             let path = self.prefix.longest_path(&host(), &to.name);
-            carbon::path::check(&path).err().map(|error| format!("is too long for the path {path}: {error}"))
+            carbon::path::check(&path)
+                .err()
+                .map(|error| format!("is too long for the path {path}: {error}"))
         };
         if let Some(text) = self.carbon.iter().find_map(too_long) {
             problems.add("prefix", text);
@@ -359,13 +374,17 @@ impl Config {
             problems.add(
                 "queue.max_bytes",
                 format!(
-                    "with queue.dir it must be {least}MiB or more; only a queue in memory can be smaller"
+                    "with queue.dir it must be {least}MiB or more; only a queue in memory can be \
+                        smaller"
                 ),
             );
         }
         slurm.rest.check(slurm.conf.is_some(), &slurm.reader, problems);
         for (is_wrong, text) in [
-            (collectors.over_rest, "slurm.rest: slurmrestd does not say which slurmctld has answered"),
+            (
+                collectors.over_rest,
+                "slurm.rest: slurmrestd does not say which slurmctld has answered",
+            ),
             (
                 slurm.reader == ReaderChoice::Native,
                 "reader = \"native\", which does not ping the other controllers",
@@ -381,9 +400,10 @@ impl Config {
     /// The problem that this host is none of these controllers, so that there is nothing to follow.
     pub(crate) fn not_a_controller(&self, hosts: &[String]) -> Problems {
         let text = format!(
-            "this host, {}, is none of SlurmctldHost ({}), neither by name nor by address; run the daemon on those hosts, or remove \
-             `follow`. If one address moves between the hosts (SlurmctldHost=a,b(address)), what moves it must start and stop this \
-             daemon together with slurmctld",
+            "this host, {}, is none of SlurmctldHost ({}), neither by name nor by address; run the \
+             daemon on those hosts, or remove `follow`. If one address moves between the hosts \
+             (SlurmctldHost=a,b(address)), what moves it must start and stop this daemon together \
+             with slurmctld",
             host(),
             hosts.join(", ")
         );
@@ -398,7 +418,8 @@ impl Config {
     /// Checks that a daemon has a destination.
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
-            let text = "nowhere to send to; give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file";
+            let text = "nowhere to send to; give --carbon HOST:2004, or [[carbon]] with address = \
+                \"HOST:2004\" in the file";
             return Err(Problems::of("carbon", text));
         }
         Ok(self)

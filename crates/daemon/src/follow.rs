@@ -1,10 +1,11 @@
 //! `[slurm] follow`: whether the active slurmctld runs on this host.
 //!
-//! Slurm makes sure that one controller is active, so our daemons need not agree on it. At every tick only this host's
-//! slurmctld is asked: it gives its statistics, or says that it is a standby. As a standby it logs a line for each such
-//! request, so it is not asked while a controller before it in SlurmctldHost answers a ping. Pings have their own
-//! reader, because a ping to a host that is down or hangs takes seconds. A tick waits for at most [`PATIENCE`], and
-//! only if the last ping was answered. Where none before this host answers, those behind it are pinged, which take over
+//! Slurm makes sure that one controller is active, so our daemons need not agree on it. At every
+//! tick only this host's slurmctld is asked: it gives its statistics, or says that it is a standby.
+//! As a standby it logs a line for each such request, so it is not asked while a controller before
+//! it in SlurmctldHost answers a ping. Pings have their own reader, because a ping to a host that
+//! is down or hangs takes seconds. A tick waits for at most [`PATIENCE`], and only if the last ping
+//! was answered. Where none before this host answers, those behind it are pinged, which take over
 //! if they do not hear from this one (isolation.rs).
 
 use std::mem;
@@ -83,7 +84,8 @@ impl Follow {
         })
     }
 
-    /// Goes on with what another reader has found of the same controllers: a host that is cut off stays so.
+    /// Goes on with what another reader has found of the same controllers: a host that is cut off
+    /// stays so.
     pub(crate) fn resume(&mut self, before: Self) {
         let Self { state, figures, isolation, was_found, .. } = before;
         (self.state, self.figures) = (state, figures);
@@ -91,10 +93,14 @@ impl Follow {
     }
 
     pub(crate) fn request() -> Request {
-        Request::new(ReplyKind::Controllers, ReplyOptions { follow: true, ..ReplyOptions::default() })
+        Request::new(
+            ReplyKind::Controllers,
+            ReplyOptions { follow: true, ..ReplyOptions::default() },
+        )
     }
 
-    /// Pings for a tick. Returns until when that waits for the answer; `None`: this host's slurmctld is asked at once.
+    /// Pings for a tick. Returns until when that waits for the answer; `None`: this host's
+    /// slurmctld is asked at once.
     pub(crate) fn begin(&mut self) -> Option<Instant> {
         let hangs = self.pinged;
         if !hangs {
@@ -108,7 +114,8 @@ impl Follow {
         self.state.ahead.own.is_some()
     }
 
-    /// Takes the result of a ping, which has this host; returns whether a tick that waited for it asks this host's slurmctld.
+    /// Takes the result of a ping, which has this host; returns whether a tick that waited for it
+    /// asks this host's slurmctld.
     pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> bool {
         self.pinged = false;
         let known = &mut self.state.ahead;
@@ -130,7 +137,8 @@ impl Follow {
             self.isolation.down();
         }
         let change = self.state.note(outcome, Instant::now(), interval);
-        let figures = FollowFigures { standby: outcome.reading().is_none(), handover: change.handover };
+        let figures =
+            FollowFigures { standby: outcome.reading().is_none(), handover: change.handover };
         self.figures = if let TickOutcome::GivenUp = outcome { None } else { Some(figures) };
         change
     }
@@ -140,9 +148,9 @@ impl Follow {
         self.isolation.is_isolated(Instant::now())
     }
 
-    /// Takes what this tick shows about the world outside: how many messages slurmd has sent to this host's slurmctld,
-    /// and how many answers the receiver with the fewest has given, if all are connected and none is in doubt. Nothing
-    /// follows from it before the first ping has ended.
+    /// Takes what this tick shows about the world outside: how many messages slurmd has sent to
+    /// this host's slurmctld, and how many answers the receiver with the fewest has given, if all
+    /// are connected and none is in doubt. Nothing follows from it before the first ping has ended.
     pub(crate) fn judge_isolation(&mut self, nodes: Option<u64>, answers: Option<u64>) -> Verdict {
         if !self.knows_its_host() {
             return Verdict::Wait;
@@ -177,8 +185,9 @@ impl FollowState {
         self.ahead.answers.is_some() || self.ahead.behind == Some(Behind::Answers)
     }
 
-    /// The primary is active where it answers. A backup before this one may wait, as this one may, and this one be active until that
-    /// has taken over: what this one said last is then asked again.
+    /// The primary is active where it answers. A backup before this one may wait, as this one may,
+    /// and this one be active until that has taken over: what this one said last is then asked
+    /// again.
     const fn asks(&self) -> bool {
         match (self.ahead.answers, self.role) {
             (None, _) | (Some(1..), FollowRole::Active | FollowRole::Unknown) => true,
@@ -201,8 +210,9 @@ impl FollowState {
         let Some(reading) = outcome.reading() else { return Change::default() };
         let start = reading.statistics.as_ref().map(|statistics| statistics.req_time_start);
         let is_restart = mem::replace(&mut self.start, start) != start && was_down;
-        // For less than that nobody else can have been active without a restart of this slurmctld, which a
-        // `scontrol takeover` ends. It does not matter what was away: slurmctld, or this daemon.
+        // For less than that nobody else can have been active without a restart of this slurmctld,
+        // which a `scontrol takeover` ends. It does not matter what was away: slurmctld, or this
+        // daemon.
         let timeout = if self.ahead.own.is_some() { self.timeout() } else { interval };
         let is_absence = known_at.is_some_and(|at| now.duration_since(at) >= timeout + interval);
         let is_return = before == FollowRole::Unknown || is_absence || is_restart;
@@ -248,7 +258,11 @@ mod tests {
         let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
         for (outcome, after, expected) in outcomes {
             let now = start + Duration::from_secs(*after);
-            assert_eq!(state.note(outcome, now, Duration::from_secs(1)), *expected, "after {after} s");
+            assert_eq!(
+                state.note(outcome, now, Duration::from_secs(1)),
+                *expected,
+                "after {after} s"
+            );
         }
     }
 
@@ -257,7 +271,8 @@ mod tests {
         let asks = |answers, role| state(answers, role).asks();
         assert!(asks(None, FollowRole::Standby));
         assert!(!asks(Some(0), FollowRole::Standby));
-        // The primary that was frozen and continues: it is active, although this one has not been told yet.
+        // The primary that was frozen and continues: it is active, although this one has not been
+        // told yet.
         assert!(!asks(Some(0), FollowRole::Active));
         // A second backup is active, and the first has come back and waits for SlurmctldTimeout.
         assert!(asks(Some(1), FollowRole::Active));

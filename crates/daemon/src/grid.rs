@@ -1,11 +1,12 @@
 //! The wall-clock grid: which tick a moment belongs to, and when the next one comes.
 //!
-//! Whisper stores a point in the slot `timestamp - timestamp % step`, so ticks are multiples of the interval. Pure:
-//! moments are arguments, in Unix time.
+//! Whisper stores a point in the slot `timestamp - timestamp % step`, so ticks are multiples of the
+//! interval. Pure: moments are arguments, in Unix time.
 
 use std::time::Duration;
 
-/// A clock that shows an earlier time, 2020, was never set: a host without one of its own starts in 1970.
+/// A clock that shows an earlier time, 2020, was never set: a host without one of its own starts in
+/// 1970.
 const UNSET_BEFORE: i64 = 1_577_836_800;
 
 #[derive(Debug)]
@@ -38,12 +39,14 @@ impl Grid {
         Self { interval, last: slot(interval, now) }
     }
 
-    /// The tick at `now`; `None` while the last one's slot continues. If several were missed, only the latest; the others
-    /// are counted. After the clock went back by less than half an interval, there is none until it has caught up.
+    /// The tick at `now`; `None` while the last one's slot continues. If several were missed, only
+    /// the latest; the others are counted. After the clock went back by less than half an interval,
+    /// there is none until it has caught up.
     pub(crate) fn tick(&mut self, now: Duration) -> Option<Tick> {
         let timestamp = slot(self.interval, now);
         let steps = (timestamp - self.last) / self.interval;
-        let is_back_a_little = now + Duration::from_secs(self.interval.cast_unsigned()) / 2 >= self.start();
+        let is_back_a_little =
+            now + Duration::from_secs(self.interval.cast_unsigned()) / 2 >= self.start();
         if steps == 0 || steps < 0 && is_back_a_little {
             return None;
         }
@@ -147,7 +150,8 @@ mod tests {
             for moment in moments {
                 if let Some(tick) = grid.tick(Duration::from_secs(moment)) {
                     prop_assert_eq!(tick.timestamp % i64::from(interval), 0);
-                    prop_assert!(tick.new_timeline || last.is_none_or(|last| tick.timestamp > last));
+                    prop_assert!(tick.new_timeline || last.is_none_or(|last|
+                        tick.timestamp > last));
                     last = Some(tick.timestamp);
                 }
             }

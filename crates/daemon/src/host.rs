@@ -14,6 +14,7 @@ pub(crate) fn host() -> String {
 
 /// The folder that RUNTIME_DIRECTORY names. systemd names several with colons between.
 pub(crate) fn runtime_folder() -> Option<PathBuf> {
-    let folders = std::env::var_os("RUNTIME_DIRECTORY").filter(|folders| folders != OsStr::new(""))?;
+    let folders =
+        std::env::var_os("RUNTIME_DIRECTORY").filter(|folders| folders != OsStr::new(""))?;
     std::env::split_paths(&folders).next()
 }

@@ -1,22 +1,25 @@
-//! `[slurm] follow`: whether a controller behind this host may have taken over while this host's slurmctld believes that it
-//! is active. docs/development/decisions.md has the rule.
+//! `[slurm] follow`: whether a controller behind this host may have taken over while this host's
+//! slurmctld believes that it is active. docs/development/decisions.md has the rule.
 //!
-//! A host is **isolated** if for half of SlurmctldTimeout no controller behind it has answered, and no slurmd has sent its
-//! slurmctld anything. A host that says that no slurmctld runs there has answered. Half, because a backup counts SlurmctldTimeout from its own last ping, which may be a third of
-//! it before the cable was cut. It stays isolated for SlurmctldTimeout after the first answer, within which the primary
-//! takes control back.
+//! A host is **isolated** if for half of SlurmctldTimeout no controller behind it has answered, and
+//! no slurmd has sent its slurmctld anything. A host that says that no slurmctld runs there has
+//! answered. Half, because a backup counts SlurmctldTimeout from its own last ping, which may be a
+//! third of it before the cable was cut. It stays isolated for SlurmctldTimeout after the first
+//! answer, within which the primary takes control back.
 
 use std::time::Duration;
 
 use slurm_snapshot::Behind;
 use tokio::time::Instant;
 
-/// What happens to the figures that were collected while the host was isolated, and are not delivered.
+/// What happens to the figures that were collected while the host was isolated, and are not
+/// delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// They wait.
     Wait,
-    /// They are sent: a receiver has been reached for SlurmctldTimeout, and no controller behind this host.
+    /// They are sent: a receiver has been reached for SlurmctldTimeout, and no controller behind
+    /// this host.
     Confirm,
     /// They are dropped: another controller answers, and one may have been active.
     Withdraw,
@@ -43,14 +46,21 @@ pub(crate) struct Isolation {
     /// Messages of slurmd, and when there was the last one.
     nodes: Option<u64>,
     nodes_heard: Option<Instant>,
-    /// Answers of receivers, and the first one of this isolation after which no receiver was lost or in doubt.
+    /// Answers of receivers, and the first one of this isolation after which no receiver was lost
+    /// or in doubt.
     answers: Option<u64>,
     reached: Option<Instant>,
 }
 
 impl Isolation {
     /// Takes the outcome of a ping of the controllers before this host, and of those behind it.
-    pub(crate) fn pinged(&mut self, before: bool, behind: Option<Behind>, timeout: Duration, now: Instant) {
+    pub(crate) fn pinged(
+        &mut self,
+        before: bool,
+        behind: Option<Behind>,
+        timeout: Duration,
+        now: Instant,
+    ) {
         self.timeout = timeout;
         let is_settling = self.is_settling(now);
         let is_answered = before || matches!(behind, Some(Behind::Answers | Behind::Refuses));
@@ -82,7 +92,8 @@ impl Isolation {
         is_first
     }
 
-    /// This host's slurmctld does not answer: another may take over at once, and what was heard before counts no more.
+    /// This host's slurmctld does not answer: another may take over at once, and what was heard
+    /// before counts no more.
     pub(crate) const fn down(&mut self) {
         (self.heard, self.nodes, self.nodes_heard) = (None, None, None);
     }
@@ -103,8 +114,14 @@ impl Isolation {
         }
     }
 
-    /// Takes what a tick shows: messages of slurmd, and answers of receivers, if all are connected and none is in doubt.
-    pub(crate) fn look(&mut self, nodes: Option<u64>, answers: Option<u64>, now: Instant) -> Verdict {
+    /// Takes what a tick shows: messages of slurmd, and answers of receivers, if all are connected
+    /// and none is in doubt.
+    pub(crate) fn look(
+        &mut self,
+        nodes: Option<u64>,
+        answers: Option<u64>,
+        now: Instant,
+    ) -> Verdict {
         self.has_withdrawn &= self.is_isolated(now);
         if nodes.is_some() {
             // Fewer: the tables were reset.
@@ -120,7 +137,9 @@ impl Isolation {
             return Verdict::Withdraw;
         }
         match self.reached.filter(|_| answers.is_some()) {
-            Some(since) if is_answer && now.duration_since(since) >= self.timeout => Verdict::Confirm,
+            Some(since) if is_answer && now.duration_since(since) >= self.timeout => {
+                Verdict::Confirm
+            }
             reached => {
                 self.reached = reached.or_else(|| is_answer.then_some(now));
                 Verdict::Wait

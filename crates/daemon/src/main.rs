@@ -36,7 +36,8 @@ use clap::error::ErrorKind;
 const EX_USAGE: u8 = 64;
 /// sysexits.h: there is no daemon, or it does not answer.
 const EX_UNAVAILABLE: u8 = 69;
-/// sysexits.h: something in the configuration is wrong. systemd and supervisord do not restart over it.
+/// sysexits.h: something in the configuration is wrong. systemd and supervisord do not restart over
+/// it.
 const EX_CONFIG: u8 = 78;
 
 fn main() -> ExitCode {

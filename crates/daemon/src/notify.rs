@@ -1,7 +1,9 @@
-//! Notifications for systemd: READY, STATUS in words, WATCHDOG, STOPPING. Without systemd they do nothing.
+//! Notifications for systemd: READY, STATUS in words, WATCHDOG, STOPPING. Without systemd they do
+//! nothing.
 //!
-//! systemd may not read: then its socket is full, and a send would wait for it. Here none waits. What must arrive is
-//! tried again until the socket accepts it; a WATCHDOG may be lost, and a STATUS comes with the next tick.
+//! systemd may not read: then its socket is full, and a send would wait for it. Here none waits.
+//! What must arrive is tried again until the socket accepts it; a WATCHDOG may be lost, and a
+//! STATUS comes with the next tick.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -46,7 +48,8 @@ impl Notify {
         self.patience.map(|_| self.feed_at)
     }
 
-    /// Feeds the watchdog: the tick loop is alive. It is fed again after a third of its patience at the latest.
+    /// Feeds the watchdog: the tick loop is alive. It is fed again after a third of its patience at
+    /// the latest.
     pub(crate) fn feed(&mut self, now: Duration) {
         if let Some(patience) = self.patience {
             self.feed_at = now.saturating_add(patience / 3);
@@ -65,7 +68,8 @@ impl Notify {
         }
     }
 
-    /// Sends what systemd must still be told until it has accepted it, and then waits for ever. Safe to cancel.
+    /// Sends what systemd must still be told until it has accepted it, and then waits for ever.
+    /// Safe to cancel.
     pub(crate) async fn insisting(&mut self) -> Infallible {
         while self.flush() {
             sleep(AGAIN).await;

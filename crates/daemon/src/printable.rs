@@ -1,11 +1,13 @@
-//! Text from elsewhere (Slurm, slurmrestd, a name service, another program) as it may be shown: on one line, without anything
-//! that a terminal or a reader of the log could take for something else. Pure.
+//! Text from elsewhere (Slurm, slurmrestd, a name service, another program) as it may be shown: on
+//! one line, without anything that a terminal or a reader of the log could take for something else.
+//! Pure.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// With everything escaped that is not visible: control characters, and those that change the direction or the end of a line.
-/// A backslash stays as it is, so that what was escaped once remains readable.
+/// With everything escaped that is not visible: control characters, and those that change the
+/// direction or the end of a line. A backslash stays as it is, so that what was escaped once
+/// remains readable.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_visible, |c, shown| shown.extend(c.escape_debug()))
 }
@@ -26,7 +28,11 @@ pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
     })
 }
 
-fn escape(text: &str, is_kept: impl Fn(char) -> bool, escaped: impl Fn(char, &mut String)) -> Cow<'_, str> {
+fn escape(
+    text: &str,
+    is_kept: impl Fn(char) -> bool,
+    escaped: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
     if text.chars().all(&is_kept) {
         return Cow::Borrowed(text);
     }
@@ -51,8 +57,8 @@ pub(crate) fn cell(text: &str, width: usize) -> String {
     kept.chain(std::iter::once('…').take(width)).collect()
 }
 
-/// The same, for the value of a field in a log line: in quotes unless it is a plain word, so that it cannot look like other
-/// fields.
+/// The same, for the value of a field in a log line: in quotes unless it is a plain word, so that
+/// it cannot look like other fields.
 pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| is_visible(c) && !matches!(c, ' ' | '"' | '=' | '\\');
     if !text.is_empty() && text.chars().all(is_plain) || is_quoted(text) {
@@ -63,7 +69,9 @@ pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
 
 /// Whether it is in quotes already, as `Debug` writes a text.
 fn is_quoted(text: &str) -> bool {
-    let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return false };
+    let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
+        return false;
+    };
     let mut is_escaped = false;
     let is_inside = |c: char| {
         let is_inside = is_visible(c) && (is_escaped || c != '"');
@@ -109,7 +117,8 @@ mod tests {
         for c in characters {
             let text = format!("a{c}b");
             let lines = printable_lines(&text.replace(['\n', '\t'], "\\")).into_owned();
-            let shown = [printable(&text).into_owned(), cell(&text, 30), quoted(&text).into_owned(), lines];
+            let shown =
+                [printable(&text).into_owned(), cell(&text, 30), quoted(&text).into_owned(), lines];
             for shown in shown {
                 assert!(!shown.contains(c) && shown.contains('\\'), "{shown:?}");
             }
@@ -119,7 +128,8 @@ mod tests {
 
     #[test]
     fn json_without_what_a_terminal_could_obey_is_the_same_document() {
-        let document = serde_json::json!({ "a\u{9b}": "\u{202e}\u{e0041}\u{7f}\u{1b}\n\" Üñï 日本" });
+        let document =
+            serde_json::json!({ "a\u{9b}": "\u{202e}\u{e0041}\u{7f}\u{1b}\n\" Üñï 日本" });
         let shown = printable_json(&document.to_string()).into_owned();
         assert!(shown.chars().all(is_visible) && shown.contains("日本"), "{shown:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), document);

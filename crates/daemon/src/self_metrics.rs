@@ -1,6 +1,7 @@
 //! The daemon's own figures: `slurm_graphite.<host>`, and `carbon.<destination>` below it.
 //!
-//! Counters run since the daemon's start. They are in every tick's batch, even if its reading failed.
+//! Counters run since the daemon's start. They are in every tick's batch, even if its reading
+//! failed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,10 +26,12 @@ levels! {
         "The daemon itself, at every tick, even if its reading failed. Counts begin at its start.");
     QUEUE: Level<Table<QueueStatus>, 1> = ("slurm_graphite.<host>.queue", [Closed], QUEUE_METRICS,
         "The queue, which keeps ticks until every destination is done with them.");
-    DESTINATION: Level<Table<DestinationMetrics>, 2> = ("slurm_graphite.<host>.carbon.<destination>", [Closed, Closed], DESTINATION_METRICS,
+    DESTINATION: Level<Table<DestinationMetrics>, 2> =
+        ("slurm_graphite.<host>.carbon.<destination>", [Closed, Closed], DESTINATION_METRICS,
         "One destination, under its `name` (`carbon` if it has none; after the first `--carbon` \
          the address).");
-    REPLY: Level<Table<ReplyCounters>, 2> = ("slurm_graphite.<host>.reply.<reply>", [Closed, Closed], REPLY_METRICS,
+    REPLY: Level<Table<ReplyCounters>, 2> = ("slurm_graphite.<host>.reply.<reply>", [Closed,
+        Closed], REPLY_METRICS,
         "The expensive replies, by name: `jobs`, `nodes` and so on.");
 }
 
@@ -94,55 +97,72 @@ metrics! {
         last(readings_failed, "count", "readings that failed"),
         last(ticks_run, "count", "ticks for which points were made, with or without a reading"),
         last(ticks_skipped, "count",
-            "ticks without a reading: the previous one was still running, the host was suspended, or its clock was not set"),
+            "ticks without a reading: the previous one was still running, the host was suspended, \
+                or its clock was not set"),
         last(ticks_late, "count", "readings that arrived after their tick and were discarded"),
         last(timelines, "count", "times that the clock was set back by more than half an interval"),
-        last(points_refused, "count", "points that no Carbon could have stored: illegal path, NaN, infinity"),
+        last(points_refused, "count", "points that no Carbon could have stored: illegal path, NaN, \
+            infinity"),
         last(reader_restarts, "count",
             "readers started again: one was killed or crashed, or slurm.conf changed"),
         max(reader, "0, 1, 2",
-            "which reader reads the statistics: 0 libslurm's, 1 the native one (statistics only), 2 \
-             slurmrestd's"),
+            "which reader reads the statistics: 0 libslurm's, 1 the native one (statistics only), \
+             2 slurmrestd's"),
         average(reload_refused, "0 or 1",
-            "whether the last reload was refused: the previous configuration is still in use. Alert: 1"),
+            "whether the last reload was refused: the previous configuration is still in use. \
+                Alert: 1"),
         average(token_expires_in, "s",
-            "time until slurmrestd's token expires, negative after that; no point without `[slurm] rest` or \
-             if it never expires. Alert: below 600"),
+            "time until slurmrestd's token expires, negative after that; no point without `[slurm] \
+             rest` or if it never expires. Alert: below 600"),
         average("standby", "0 or 1", |h| h.follow?.standby,
             "0 on the active slurmctld's host, which publishes its figures. Only with `[slurm] \
              follow`. Alert: not 0 on exactly one host"),
         max("handover", "0 or 1", |h| h.follow?.handover,
             "1 in the slot in which this host began to publish, perhaps not alone. Only with \
              `[slurm] follow`"),
-        average("daemon_memory", "bytes", |h| h.memory.daemon, "resident memory of the daemon, measured once a minute"),
+        average("daemon_memory", "bytes", |h| h.memory.daemon, "resident memory of the daemon, \
+            measured once a minute"),
         average("reader_memory", "bytes", |h| h.memory.reader,
             "resident memory of the reader, measured once a minute; the native one has no process"),
         average("second_reader_memory", "bytes", |h| h.memory.second_reader,
-            "resident memory of the reader for jobs, nodes and so on; no point if no collector needs it"),
+            "resident memory of the reader for jobs, nodes and so on; no point if no collector \
+                needs it"),
         last(CANARY, "Unix s", |_| None::<f64>,
             "when `check --connect` last ran here; only that command sends it");
     DESTINATION_METRICS: DestinationMetrics =
         average("connected", "0 or 1", |d| d.status.connected, "whether there is a connection"),
         last("connects", "count", |d| d.status.connects, "connections made after there was none"),
-        last("renewals", "count", |d| d.status.renewals, "renewed connections whose end proved that everything on them was read"),
+        last("renewals", "count", |d| d.status.renewals, "renewed connections whose end proved \
+            that everything on them was read"),
         last("points_sent", "count", |d| d.status.sent, "points written, each counted once"),
-        last("points_resent", "count", |d| d.status.resent, "points written again after a lost connection"),
-        last("points_dropped_full", "count", |d| d.status.dropped.full, "points lost because the queue was full (queue.max_bytes)"),
-        last("points_dropped_age", "count", |d| d.status.dropped.age, "points lost because they had become too old (queue.max_age)"),
-        last("points_dropped_damaged", "count", |d| d.status.dropped.damaged, "points lost because the queue's file was damaged"),
+        last("points_resent", "count", |d| d.status.resent, "points written again after a lost \
+            connection"),
+        last("points_dropped_full", "count", |d| d.status.dropped.full, "points lost because the \
+            queue was full (queue.max_bytes)"),
+        last("points_dropped_age", "count", |d| d.status.dropped.age, "points lost because they \
+            had become too old (queue.max_age)"),
+        last("points_dropped_damaged", "count", |d| d.status.dropped.damaged, "points lost because \
+            the queue's file was damaged"),
         last("points_superseded", "count", |d| d.status.dropped.withdrawn,
             "points dropped unsent because another controller may have been active (`[slurm] \
              follow`)"),
         last("points_unproved", "count", |d| d.status.unproved,
             "points that were sent but perhaps not read, and are not sent again"),
-        average("in_doubt", "0 or 1", |d| d.status.in_doubt, "1 if there has been no sign for stall_timeout that the receiver reads"),
-        average("unacked_bytes", "bytes", |d| d.status.unacked, "bytes sent that the other host's kernel had not acknowledged"),
-        last("last_delivery", "Unix s", |d| d.status.last_delivery, "when a whole tick was last sent"),
-        average("queue_ticks", "count", |d| d.status.unsent.ticks, "ticks that have never been sent, without this one"),
-        average("queue_resend", "count", |d| d.status.again.ticks, "ticks that were sent before a lost connection and wait to be sent again"),
+        average("in_doubt", "0 or 1", |d| d.status.in_doubt, "1 if there has been no sign for \
+            stall_timeout that the receiver reads"),
+        average("unacked_bytes", "bytes", |d| d.status.unacked, "bytes sent that the other host's \
+            kernel had not acknowledged"),
+        last("last_delivery", "Unix s", |d| d.status.last_delivery, "when a whole tick was last \
+            sent"),
+        average("queue_ticks", "count", |d| d.status.unsent.ticks, "ticks that have never been \
+            sent, without this one"),
+        average("queue_resend", "count", |d| d.status.again.ticks, "ticks that were sent before a \
+            lost connection and wait to be sent again"),
         average("queue_held", "count", |d| d.status.held,
-            "ticks kept: those two, and those read less than queue.resend_window ago or perhaps not read"),
-        average("queue_bytes", "bytes", |d| d.status.bytes, "size of those ticks, on disk or in memory"),
+            "ticks kept: those two, and those read less than queue.resend_window ago or perhaps \
+                not read"),
+        average("queue_bytes", "bytes", |d| d.status.bytes, "size of those ticks, on disk or in \
+            memory"),
         average("queue_age", "s", |d| seconds_since(d.status.waits_since.unwrap_or(d.now), d.now),
             "time that the oldest tick has waited, since its collection or, if it was sent before, \
              the loss; 0 if none waits");
@@ -164,11 +184,13 @@ metrics! {
         last(readings_unchanged, "count",
             "successful readings in which nothing had changed"),
         last(readings_late, "count", "readings that arrived after their slot and were discarded"),
-        last("readings_skipped_duty", "count", |v| v.skipped_duty, "readings skipped because the last one took too long (`max_duty`)"),
+        last("readings_skipped_duty", "count", |v| v.skipped_duty, "readings skipped because the \
+            last one took too long (`max_duty`)"),
         last("readings_skipped_busy", "count", |v| v.skipped_busy,
             "readings skipped because slurmctld served more than `max_threads` RPCs, or did not \
              answer"),
-        last("readings_skipped_round", "count", |v| v.skipped_round, "readings skipped because the previous round was still running"),
+        last("readings_skipped_round", "count", |v| v.skipped_round, "readings skipped because the \
+            previous round was still running"),
         max(hidden, "0 or 1",
             "whether PrivateData may hide part of the reply; then none of it is published");
 }
@@ -258,7 +280,8 @@ mod tests {
         health.points("cluster", "node1", &queue, &destinations, std::iter::empty(), &mut batch);
         assert_eq!(batch.refused(), 0);
         let mut points = batch.points();
-        let up = points.find(|p| p.path() == "cluster.slurm_graphite.node1.gauge-slurmctld_up").unwrap();
+        let up =
+            points.find(|p| p.path() == "cluster.slurm_graphite.node1.gauge-slurmctld_up").unwrap();
         assert!(up.value().abs() < f64::EPSILON);
         assert!(!batch.points().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
@@ -272,7 +295,14 @@ mod tests {
     fn a_reading_that_a_reload_cut_short_is_no_failure() {
         let mut batch = Batch::new(60);
         let health = SelfMetrics { slurmctld_up: None, ..SelfMetrics::default() };
-        health.points("cluster", "node1", &QueueStatus::default(), &[], std::iter::empty(), &mut batch);
+        health.points(
+            "cluster",
+            "node1",
+            &QueueStatus::default(),
+            &[],
+            std::iter::empty(),
+            &mut batch,
+        );
         let lines = carbon::lines(&batch);
         assert!(!lines.contains("slurmctld_up") && lines.contains("ticks_run"), "{lines}");
     }

@@ -1,9 +1,9 @@
-//! The source of readings: a reader process that is asked, watched, killed when it is stuck, and restarted; or slurmctld's own
-//! protocol, on this thread.
+//! The source of readings: a reader process that is asked, watched, killed when it is stuck, and
+//! restarted; or slurmctld's own protocol, on this thread.
 //!
-//! libslurm exits on a bad configuration, hangs for ever behind a frozen munged and cannot be cancelled. None of this
-//! may affect the ticks. A [`Source`] is a task that handles one request at a time. Asking it never waits, and each
-//! request gets exactly one outcome.
+//! libslurm exits on a bad configuration, hangs for ever behind a frozen munged and cannot be
+//! cancelled. None of this may affect the ticks. A [`Source`] is a task that handles one request at
+//! a time. Asking it never waits, and each request gets exactly one outcome.
 
 mod child;
 pub(crate) mod conf;
@@ -44,7 +44,8 @@ pub(crate) enum SourceError {
     /// libslurm's own answer, with the lines that it printed meanwhile.
     #[error("{}", refused(.0, .1))]
     Refused(Failure, LastLines),
-    #[error("{} does not exist; name slurm.conf with --slurm-conf, [slurm] conf or SLURM_CONF", .0.display())]
+    #[error("{} does not exist; name slurm.conf with --slurm-conf, [slurm] conf or SLURM_CONF",
+        .0.display())]
     NoConf(PathBuf),
     #[error("{0}")]
     NoReader(#[from] locate::NoReader),
@@ -73,7 +74,10 @@ impl SourceError {
         if let Self::Refused(Failure { stage: Some(stage), .. }, _) = self.root() {
             return *stage >= slurm_snapshot::Stage::Http;
         }
-        matches!(self.root(), Self::Refused(..) | Self::Reader(Silent { .. } | Gone { .. } | Nonsense(_)))
+        matches!(
+            self.root(),
+            Self::Refused(..) | Self::Reader(Silent { .. } | Gone { .. } | Nonsense(_))
+        )
     }
 
     /// What an administrator would look at first.
@@ -86,15 +90,16 @@ impl SourceError {
             }
             Self::Reader(error) => error.advice(),
             Self::OtherCluster { .. } => {
-                "Does slurm.conf, or [slurm] rest, name the right slurmctld? A new name is used after three ticks, at most once an hour."
+                "Does slurm.conf, or [slurm] rest, name the right slurmctld? A new name is used \
+                    after three ticks, at most once an hour."
             }
             Self::Resting(error) => error.advice(),
         }
     }
 }
 
-/// errno below this is the kernel's, and libslurm's lines say more: "Resource temporarily unavailable" is a name that does
-/// not resolve.
+/// errno below this is the kernel's, and libslurm's lines say more: "Resource temporarily
+/// unavailable" is a name that does not resolve.
 const SLURMS_ERRNO: i32 = 1000;
 
 fn refused(failure: &Failure, said: &LastLines) -> String {
@@ -105,7 +110,8 @@ fn refused(failure: &Failure, said: &LastLines) -> String {
     format!("{call} failed (errno {errno}){said}")
 }
 
-/// A running source; or one of the two handles that may share it, whose requests wait for each other.
+/// A running source; or one of the two handles that may share it, whose requests wait for each
+/// other.
 #[derive(Debug)]
 pub(crate) struct Source {
     requests: mpsc::Sender<Question>,
@@ -170,8 +176,8 @@ impl ReaderStatus {
 }
 
 impl Source {
-    /// Starts the task, and the first reader of this role with it. `start_deadline` is for libslurm's initialization, which
-    /// may look for its configuration for a minute.
+    /// Starts the task, and the first reader of this role with it. `start_deadline` is for
+    /// libslurm's initialization, which may look for its configuration for a minute.
     pub(crate) fn start(
         role: &'static str,
         slurm: SlurmSettings,
@@ -183,19 +189,22 @@ impl Source {
         let (answered, outcomes) = mpsc::channel(1);
         let (told, status) = watch::channel(ReaderStatus::default());
         let mut task = JoinSet::new();
-        task.spawn(ReaderSupervisor::new(role, slurm, start_deadline, memory.clone(), told).run(asked));
+        task.spawn(
+            ReaderSupervisor::new(role, slurm, start_deadline, memory.clone(), told).run(asked),
+        );
         Self { requests, answered, outcomes, status, task: Arc::new(task) }
     }
 
     /// The second handle to the same reader.
     pub(crate) fn share(&self) -> Self {
         let (answered, outcomes) = mpsc::channel(1);
-        let (requests, status, task) = (self.requests.clone(), self.status.clone(), Arc::clone(&self.task));
+        let (requests, status, task) =
+            (self.requests.clone(), self.status.clone(), Arc::clone(&self.task));
         Self { requests, answered, outcomes, status, task }
     }
 
-    /// Hands a request over, whose number is given here. There must be no other of this handle on its way. `false` where there are
-    /// too many, and nothing is asked.
+    /// Hands a request over, whose number is given here. There must be no other of this handle on
+    /// its way. `false` where there are too many, and nothing is asked.
     pub(crate) fn ask(&self, request: Request) -> bool {
         self.requests.try_send((request, self.answered.clone())).is_ok()
     }

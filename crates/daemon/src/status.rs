@@ -1,4 +1,5 @@
-//! What a running daemon tells `slurm-graphite status`: one JSON document. Moments are Unix seconds.
+//! What a running daemon tells `slurm-graphite status`: one JSON document. Moments are Unix
+//! seconds.
 //!
 //! Any user of the host may read it, because it has no data about the cluster's users.
 
@@ -28,7 +29,8 @@ pub(crate) struct StatusDocument {
     pub(crate) slurmctld: SlurmctldEntry,
     pub(crate) destinations: Vec<DestinationEntry>,
     pub(crate) queue: QueueEntry,
-    /// Since when no round of finished jobs could read all it had to, although jobs start, if that is too long.
+    /// Since when no round of finished jobs could read all it had to, although jobs start, if that
+    /// is too long.
     pub(crate) finished_behind_since: Option<i64>,
     pub(crate) readers: Vec<ReaderEntry>,
 }
@@ -68,7 +70,8 @@ pub(crate) struct SlurmctldEntry {
     /// Why the last reading failed.
     pub(crate) error: Option<String>,
     pub(crate) last_answer: Option<i64>,
-    /// With `[slurm] follow`: this host's is a backup that waits, so that another host's daemon publishes.
+    /// With `[slurm] follow`: this host's is a backup that waits, so that another host's daemon
+    /// publishes.
     pub(crate) standby: bool,
 }
 
@@ -95,7 +98,8 @@ pub(crate) struct DestinationEntry {
     pub(crate) oldest_since: Option<i64>,
     /// Ticks that were sent before a loss and are to be sent again.
     pub(crate) ticks_to_resend: u64,
-    /// Since when the tick that has waited longest has waited: since its timestamp, or since the loss.
+    /// Since when the tick that has waited longest has waited: since its timestamp, or since the
+    /// loss.
     pub(crate) waits_since: Option<i64>,
     /// Ticks kept: those two, and those that were sent and would go out again after a loss.
     pub(crate) ticks_held: u64,
@@ -135,7 +139,8 @@ pub(crate) struct ReaderEntry {
     pub(crate) kind: Option<String>,
     /// Of its libslurm; `None`: that of slurmrestd, or none has been started.
     pub(crate) release: Option<String>,
-    /// `None`: there is none at the moment, or it is the native reader, which is in the daemon's process.
+    /// `None`: there is none at the moment, or it is the native reader, which is in the daemon's
+    /// process.
     pub(crate) pid: Option<u32>,
     /// How many were started again.
     pub(crate) restarts: u64,

@@ -1,5 +1,6 @@
-//! The socket for `status`: status.sock in the folder that RUNTIME_DIRECTORY names, which systemd creates. Any user of
-//! the host may connect, and nothing that a client sends is read. It costs nothing until somebody asks.
+//! The socket for `status`: status.sock in the folder that RUNTIME_DIRECTORY names, which systemd
+//! creates. Any user of the host may connect, and nothing that a client sends is read. It costs
+//! nothing until somebody asks.
 
 use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Write};
@@ -43,14 +44,16 @@ pub(crate) struct Asker(UnixStream);
 pub(crate) struct StatusError(String);
 
 impl StatusSocket {
-    /// Listens where RUNTIME_DIRECTORY says. Without it, if that fails, or if another daemon listens there, no client is answered.
+    /// Listens where RUNTIME_DIRECTORY says. Without it, if that fails, or if another daemon
+    /// listens there, no client is answered.
     pub(crate) fn listen() -> Self {
         let listener = runtime_folder().and_then(|folder| {
             let path = folder.join(NAME);
             lock(&folder)
                 .and_then(|lock| Ok((listen(&path)?, lock)))
                 .inspect_err(|error| {
-                    warn!(path = %path.display(), %error, "`slurm-graphite status` cannot reach this daemon");
+                    warn!(path = %path.display(), %error, "`slurm-graphite status` cannot reach \
+                        this daemon");
                 })
                 .ok()
         });
@@ -79,7 +82,8 @@ impl StatusSocket {
 }
 
 impl Asker {
-    /// Sends the document and closes the connection, without waiting: the document is smaller than a socket's buffer.
+    /// Sends the document and closes the connection, without waiting: the document is smaller than
+    /// a socket's buffer.
     pub(crate) fn answer(self, document: &StatusDocument) {
         let written = serde_json::to_vec(document)
             .map_err(io::Error::other)
@@ -104,16 +108,23 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusE
     let why = match read.map(|_| serde_json::from_slice(&bytes)) {
         Ok(Ok(document)) => return Ok(document),
         Ok(Err(error)) => {
-            format!("the program that answers at {at} is not slurm-graphite of this version: {error}")
+            format!(
+                "the program that answers at {at} is not slurm-graphite of this version: {error}"
+            )
         }
         // As many wait for a daemon that answers nobody as the kernel lets.
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => format!(
-            "the daemon at {at} has not answered within {} s: it is stopped or hangs, or its host is overloaded",
-            DEADLINE.as_secs()
-        ),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+        {
+            format!(
+                "the daemon at {at} has not answered within {} s: it is stopped or hangs, or its \
+                    host is overloaded",
+                DEADLINE.as_secs()
+            )
+        }
         Err(error) => format!(
-            "no daemon answers at {at}: {error}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
-             listens in the directory that RUNTIME_DIRECTORY names."
+            "no daemon answers at {at}: {error}\nIs it running? `systemctl status slurm-graphite`. \
+             Without systemd the daemon listens in the directory that RUNTIME_DIRECTORY names."
         ),
     };
     Err(StatusError(why))
@@ -126,13 +137,15 @@ fn lock(folder: &Path) -> io::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(io::Error::other(
-            "another daemon listens in this directory; start each with a RUNTIME_DIRECTORY of its own",
+            "another daemon listens in this directory; start each with a RUNTIME_DIRECTORY of its \
+                own",
         )),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
-/// Under another name first: it takes the place of a socket that an earlier run has left, and none is there before its mode.
+/// Under another name first: it takes the place of a socket that an earlier run has left, and none
+/// is there before its mode.
 #[expect(clippy::disallowed_methods, reason = "at the start")]
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let new = path.with_extension("new");

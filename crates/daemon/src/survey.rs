@@ -1,11 +1,12 @@
-//! The cluster itself: jobs, nodes, licences and so on, through a reader of its own, so that the scheduler's
-//! statistics are never late because of them.
+//! The cluster itself: jobs, nodes, licences and so on, through a reader of its own, so that the
+//! scheduler's statistics are never late because of them.
 //!
-//! A round begins at a tick at which some collector is due. It asks for one reply after the other, each only once
-//! however many collectors need it, and its points have that tick's timestamp. Sparing slurmctld comes first: a reply
-//! is skipped while its duty is used up or slurmctld is busy, and no round begins while the previous one is still
-//! running. Controllers are always pinged, because that is when it matters. A ping costs slurmctld nothing, but it
-//! takes long if a controller hangs, so it comes last and nothing else waits for it. A reply of which slurmctld may
+//! A round begins at a tick at which some collector is due. It asks for one reply after the other,
+//! each only once however many collectors need it, and its points have that tick's timestamp.
+//! Sparing slurmctld comes first: a reply is skipped while its duty is used up or slurmctld is
+//! busy, and no round begins while the previous one is still running. Controllers are always
+//! pinged, because that is when it matters. A ping costs slurmctld nothing, but it takes long if a
+//! controller hangs, so it comes last and nothing else waits for it. A reply of which slurmctld may
 //! hide a part is not used at all, because a part must not look like the whole.
 
 mod controller_clock;
@@ -29,8 +30,8 @@ use crate::clock;
 use crate::config::SlurmSettings;
 use crate::source::{Outcome, ReaderMemory, Source};
 
-/// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
-/// tens of seconds while thousands of jobs start.
+/// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks
+/// are held for tens of seconds while thousands of jobs start.
 const PATIENCE: u32 = 4;
 
 /// libslurm may look for its configuration for a minute.
@@ -62,8 +63,8 @@ pub(crate) struct Survey {
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
     clock: ControllerClock,
-    /// What all collectors together need. Every request asks for all of it, even if only some collectors are due, so that
-    /// one reply can be compared with the next.
+    /// What all collectors together need. Every request asks for all of it, even if only some
+    /// collectors are due, so that one reply can be compared with the next.
     needs: Needs,
     round: Option<SurveyRound>,
     logged_busy: bool,
@@ -89,7 +90,8 @@ impl Survey {
         (self.max_duty, self.max_threads) = (limits.max_duty, limits.max_threads);
     }
 
-    /// Requests the next replies whole, because "unchanged" would not be true of what was read before.
+    /// Requests the next replies whole, because "unchanged" would not be true of what was read
+    /// before.
     pub(crate) fn forget(&mut self) {
         self.states.values_mut().for_each(|state| state.kept = None);
         if let Some(round) = &mut self.round {
@@ -97,8 +99,9 @@ impl Survey {
         }
     }
 
-    /// Takes the statistics of a tick. They show slurmctld's clock: if it was set back, a change since then has an
-    /// earlier time than the replies before, and slurmctld calls them unchanged. Returns whether it was.
+    /// Takes the statistics of a tick. They show slurmctld's clock: if it was set back, a change
+    /// since then has an earlier time than the replies before, and slurmctld calls them unchanged.
+    /// Returns whether it was.
     pub(crate) fn note(&mut self, reading: &Reading) -> bool {
         let Some(statistics) = &reading.statistics else { return false };
         // A reply that came while the statistics were on their way may be later than these.
@@ -113,9 +116,9 @@ impl Survey {
         was_set_back
     }
 
-    /// A tick that is due for some collectors: what each of them needs, and every how many seconds; `needs` is what all
-    /// need that there are. `threads`: what slurmctld had at work when last read; `None` when it did not answer, and must
-    /// not get more work.
+    /// A tick that is due for some collectors: what each of them needs, and every how many seconds;
+    /// `needs` is what all need that there are. `threads`: what slurmctld had at work when last
+    /// read; `None` when it did not answer, and must not get more work.
     pub(crate) fn begin(
         &mut self,
         timestamp: i64,
@@ -134,7 +137,9 @@ impl Survey {
         }
         if self.round.is_some() {
             debug!("the previous round is still running; this one is skipped");
-            wanted.into_keys().for_each(|kind| one_more(&mut self.state(kind).counters.skipped_round));
+            wanted
+                .into_keys()
+                .for_each(|kind| one_more(&mut self.state(kind).counters.skipped_round));
             return None;
         }
         if *needs != self.needs {
@@ -158,7 +163,15 @@ impl Survey {
         left.reverse();
         let (every, replies) = (wanted, SurveyReplies::default());
         self.ask_next(
-            SurveyRound { timestamp, every, kept, left, asked_at: Instant::now(), keeps: true, replies },
+            SurveyRound {
+                timestamp,
+                every,
+                kept,
+                left,
+                asked_at: Instant::now(),
+                keeps: true,
+                replies,
+            },
             now,
         )
     }
@@ -201,7 +214,10 @@ impl Survey {
                     state.failure.as_ref().map(|failure| format!("no {}: {failure}", kind.name()))
                 };
                 let failures = self.states.iter().filter_map(failure).collect();
-                return (RoundResult { timestamp, ended: timestamp, requested: needs, replies }, failures);
+                return (
+                    RoundResult { timestamp, ended: timestamp, requested: needs, replies },
+                    failures,
+                );
             }
             let outcome = self.source.outcome().await;
             done = self.answered(outcome, clock::now());
@@ -214,7 +230,8 @@ impl Survey {
         known.map(|(kind, state)| (*kind, state.counters))
     }
 
-    /// Requests the next reply, or ends the round. Controllers alone are no reason to wait with the others.
+    /// Requests the next reply, or ends the round. Controllers alone are no reason to wait with the
+    /// others.
     fn ask_next(&mut self, mut round: SurveyRound, now: Duration) -> Option<RoundResult> {
         let (follows, options) = (self.follows, self.needs.options);
         while let Some(&kind) = round.left.last() {
@@ -223,7 +240,8 @@ impl Survey {
                 // Its answer could only come too late: slurmctld is spared it.
                 one_more(&mut state.counters.skipped_round);
             } else {
-                let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
+                let asked =
+                    ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
                 let kept = (kind == ReplyKind::Jobs).then(|| round.kept.clone());
                 let request = Request { since: state.since(), kept, ..Request::new(kind, asked) };
                 state.duty.ask(now);
@@ -242,7 +260,9 @@ impl Survey {
     /// What is published of the round now.
     fn done(&mut self, round: &mut SurveyRound, now: Duration) -> RoundResult {
         let replies = std::mem::take(&mut round.replies);
-        for (kind, reading) in replies.iter().filter(|(kind, _)| round.keeps && kind.row().unchanged) {
+        for (kind, reading) in
+            replies.iter().filter(|(kind, _)| round.keeps && kind.row().unchanged)
+        {
             self.state(*kind).kept = Some(Arc::clone(reading));
         }
         let ended = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -262,7 +282,9 @@ impl Survey {
                 limit = self.max_threads,
                 "slurmctld is busy; until its load falls, only its statistics are requested"
             ),
-            (false, true) => info!(threads, "slurmctld is no longer busy; everything is requested again"),
+            (false, true) => {
+                info!(threads, "slurmctld is no longer busy; everything is requested again")
+            }
             _ => {}
         }
     }

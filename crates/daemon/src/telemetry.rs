@@ -1,4 +1,5 @@
-//! The log: lines on stderr, readable on a terminal; under journald without timestamps and with priorities; or JSON.
+//! The log: lines on stderr, readable on a terminal; under journald without timestamps and with
+//! priorities; or JSON.
 
 mod writer;
 
@@ -37,7 +38,8 @@ pub(crate) struct Logging {
 impl Logging {
     /// Starts logging; once a process.
     pub(crate) fn start(log: LogSettings) -> Self {
-        let stderr = StderrKind { is_journal: is_journal(), has_colours: has_colours(&std::io::stderr()) };
+        let stderr =
+            StderrKind { is_journal: is_journal(), has_colours: has_colours(&std::io::stderr()) };
         let (layer, handle) = reload::Layer::new(layer(log, stderr).with_filter(log.level));
         tracing_subscriber::registry().with(layer).init();
         clock::read_zone();
@@ -48,7 +50,8 @@ impl Logging {
     pub(crate) fn change(&self, log: LogSettings) {
         // It fails only when the subscriber is gone, and nobody is there to be told.
         let _ = self.handle.modify(|filtered| {
-            // Not another Filtered: only the first one was given an id by the registry, and without one it panics.
+            // Not another Filtered: only the first one was given an id by the registry, and without
+            // one it panics.
             *filtered.inner_mut() = layer(log, self.stderr);
             *filtered.filter_mut() = log.level;
         });
@@ -83,8 +86,8 @@ impl FormatTime for LocalTime {
     }
 }
 
-/// Whatever a value is, it stays one value: no line, no field and no terminal's command begins within it. Only our own messages
-/// have several lines.
+/// Whatever a value is, it stays one value: no line, no field and no terminal's command begins
+/// within it. Only our own messages have several lines.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let text = format!("{value:?}");
     if field.name() == "message" {
@@ -126,7 +129,8 @@ where
     }
 }
 
-/// Whether stderr is journald's socket: `JOURNAL_STREAM` names its device and inode (systemd.exec(5)).
+/// Whether stderr is journald's socket: `JOURNAL_STREAM` names its device and inode
+/// (systemd.exec(5)).
 #[expect(clippy::disallowed_methods, reason = "at the start")]
 fn is_journal() -> bool {
     let Some(journal) = std::env::var("JOURNAL_STREAM").ok() else { return false };

@@ -1,5 +1,5 @@
-//! No module imports a module that imports it, directly or indirectly, in any crate, as docs/development/code-structure.md
-//! requires.
+//! No module imports a module that imports it, directly or indirectly, in any crate, as
+//! docs/development/code-structure.md requires.
 
 #![expect(clippy::disallowed_methods, reason = "tests may wait")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -30,10 +30,14 @@ fn imports(src: &Path) -> Imports {
         let text = fs::read_to_string(&file).unwrap();
         let program = text.replace("#[cfg(test)]\nmod tests;", "");
         let program = program.split("#[cfg(test)]\nmod tests").next().unwrap();
-        let code: String = program.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let code: String =
+            program.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         let names = paths.captures_iter(&code).flat_map(|found| {
             let names = found.get(1).or(found.get(2)).unwrap().as_str();
-            names.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect::<Vec<_>>()
+            names
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         });
         let own = imports.entry(module.clone()).or_default();
         own.extend(names.filter(|name| *name != module));
@@ -43,7 +47,8 @@ fn imports(src: &Path) -> Imports {
 
 fn reaches(imports: &Imports, from: &str, to: &str, seen: &mut BTreeSet<String>) -> bool {
     let next = imports.get(from).into_iter().flatten();
-    next.into_iter().any(|name| name == to || (seen.insert(name.clone()) && reaches(imports, name, to, seen)))
+    next.into_iter()
+        .any(|name| name == to || (seen.insert(name.clone()) && reaches(imports, name, to, seen)))
 }
 
 #[test]
@@ -59,7 +64,10 @@ fn no_module_imports_one_that_imports_it() {
         "slurmctld-protocol",
     ] {
         let imports = imports(&crates.join(name).join("src"));
-        assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 5, "{name}: no imports are found");
+        assert!(
+            imports.values().map(BTreeSet::len).sum::<usize>() > 5,
+            "{name}: no imports are found"
+        );
         let in_circle = |module: &&String| reaches(&imports, module, module, &mut BTreeSet::new());
         let circle: Vec<&String> = imports.keys().filter(in_circle).collect();
         assert!(circle.is_empty(), "{name}: {circle:?}");
@@ -70,7 +78,8 @@ fn no_module_imports_one_that_imports_it() {
 fn needs(lock: &toml::Table, name: &str, found: &mut BTreeSet<String>) {
     let packages = lock["package"].as_array().unwrap();
     let package = packages.iter().find(|package| package["name"].as_str() == Some(name)).unwrap();
-    for needed in package.get("dependencies").and_then(|list| list.as_array()).into_iter().flatten() {
+    for needed in package.get("dependencies").and_then(|list| list.as_array()).into_iter().flatten()
+    {
         let needed = needed.as_str().unwrap().split(' ').next().unwrap();
         if !["fastrand", "proptest"].contains(&needed) && found.insert(needed.to_owned()) {
             needs(lock, needed, found);
@@ -84,7 +93,8 @@ fn the_pure_crates_have_no_clock_no_files_and_nothing_that_waits() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let lock = fs::read_to_string(crates.join("../Cargo.lock")).unwrap().parse().unwrap();
     let impure =
-        regex::Regex::new(r"std::(fs|net|thread|process|env)|SystemTime|Instant::|tracing::").unwrap();
+        regex::Regex::new(r"std::(fs|net|thread|process|env)|SystemTime|Instant::|tracing::")
+            .unwrap();
     for name in ["carbon-wire", "slurm-points"] {
         let mut found = BTreeSet::new();
         needs(&lock, name, &mut found);
@@ -96,7 +106,12 @@ fn the_pure_crates_have_no_clock_no_files_and_nothing_that_waits() {
             let text = fs::read_to_string(&file).unwrap();
             let program = text.replace("#[cfg(test)]\nmod tests;", "");
             let program = program.split("#[cfg(test)]\nmod tests").next().unwrap();
-            assert_eq!(impure.find(program).map(|found| found.as_str()), None, "{}", file.display());
+            assert_eq!(
+                impure.find(program).map(|found| found.as_str()),
+                None,
+                "{}",
+                file.display()
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What `slurm-graphite stats --json` printed on real clusters of several Slurm releases, and the points of it.
+//! What `slurm-graphite stats --json` printed on real clusters of several Slurm releases, and the
+//! points of it.
 //!
 //! `make golden` writes the points again, `RECORD=1 make releases` the recordings.
 
@@ -84,7 +85,8 @@ fn a_recording_of_each_release_is_read_and_written_again_with_every_figure() {
         assert!(text.lines().count() >= 2, "{release}: two readings, for what is derived of two");
         for line in text.lines() {
             let answer = Answer::parse(line.as_bytes()).unwrap();
-            assert!(matches!(&answer, Answer::Reading(reading) if reading.release.to_string() == release));
+            assert!(matches!(&answer,
+                    Answer::Reading(reading) if reading.release.to_string() == release));
             assert_kept(&line.parse().unwrap(), &serde_json::to_value(&answer).unwrap(), release);
         }
     }

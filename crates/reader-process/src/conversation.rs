@@ -4,21 +4,24 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write};
 
 use slurm_snapshot::{Answer, Hello, Request};
 
-/// The longest request line. The daemon's have less than 200 bytes, and for the steps of 1000 jobs 24 KB. A longer one is cut, and so malformed.
+/// The longest request line. The daemon's have less than 200 bytes, and for the steps of 1000 jobs
+/// 24 KB. A longer one is cut, and so malformed.
 const MAX_LINE: u64 = 64 * 1024;
 
-/// Answers requests until `input` ends. `respond` sends one answer to each. An answer is written while it is encoded, because
-/// one with every node is long.
+/// Answers requests until `input` ends. `respond` sends one answer to each. An answer is written
+/// while it is encoded, because one with every node is long.
 ///
 /// # Errors
-/// The input or the output broke, or a line is not a request: its id is unknown, so no answer could name it.
+/// The input or the output broke, or a line is not a request: its id is unknown, so no answer could
+/// name it.
 pub fn converse(
     input: impl Read,
     output: impl Write,
     hello: Hello,
     mut respond: impl FnMut(&Request, &mut dyn FnMut(&Answer) -> io::Result<()>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (mut input, mut output) = (BufReader::new(input), BufWriter::with_capacity(16 << 10, output));
+    let (mut input, mut output) =
+        (BufReader::new(input), BufWriter::with_capacity(16 << 10, output));
     let mut send = |answer: &Answer| {
         serde_json::to_writer(&mut output, answer)?;
         output.write_all(b"\n")?;
@@ -33,7 +36,8 @@ pub fn converse(
             return Ok(());
         }
         let request = Request::parse(line.trim_ascii_end());
-        let request = request.map_err(|error| io::Error::other(format!("malformed request: {error}")))?;
+        let request =
+            request.map_err(|error| io::Error::other(format!("malformed request: {error}")))?;
         respond(&request, &mut send)?;
     }
 }
@@ -67,7 +71,10 @@ mod tests {
             send(&Answer::Hello(HELLO))
         })
         .unwrap();
-        assert_eq!((requests, output.iter().filter(|&&byte| byte == b'\n').count()), (vec![1, 2, 3], 4));
+        assert_eq!(
+            (requests, output.iter().filter(|&&byte| byte == b'\n').count()),
+            (vec![1, 2, 3], 4)
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What readers have in common: they end with the daemon that started them, log to stderr, answer lines with lines, and
-//! know users by name.
+//! What readers have in common: they end with the daemon that started them, log to stderr, answer
+//! lines with lines, and know users by name.
 //!
 //! Knows neither libslurm nor HTTP.
 
@@ -35,11 +35,15 @@ pub fn open_regular_file(path: &Path) -> io::Result<(File, Metadata)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let metadata = file.metadata()?;
-    if metadata.is_file() { Ok((file, metadata)) } else { Err(io::Error::other("not a regular file")) }
+    if metadata.is_file() {
+        Ok((file, metadata))
+    } else {
+        Err(io::Error::other("not a regular file"))
+    }
 }
 
-/// The file to read requests from. From now on this process is killed when the program that started it ends, even if it
-/// is stuck in a call. `None`: that program has already ended.
+/// The file to read requests from. From now on this process is killed when the program that started
+/// it ends, even if it is stuck in a call. `None`: that program has already ended.
 ///
 /// # Errors
 /// There is no standard input.
@@ -54,7 +58,8 @@ fn input() -> io::Result<Option<File>> {
     let mut stdin = [PollFd::new(&input, PollFlags::IN)];
     rustix::event::poll(&mut stdin, Some(&Timespec::default()))?;
     let [events] = stdin.map(|stdin| stdin.revents());
-    // If requests are still to be read, a closed pipe is normal: `echo ... | slurm-graphite-reader`.
+    // If requests are still to be read, a closed pipe is normal: `echo ... |
+    // slurm-graphite-reader`.
     Ok((events.contains(PollFlags::IN) || !events.contains(PollFlags::HUP)).then_some(input))
 }
 
@@ -69,7 +74,8 @@ pub fn stamped(reading: Reading) -> Reading {
     // Read one right after the other: the daemon compares them to see whether the clock was set.
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // From libc: rustix reads the clock in a way that valgrind cannot follow.
-    let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0.0, |now| Duration::from(now).as_secs_f64());
+    let uptime =
+        clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0.0, |now| Duration::from(now).as_secs_f64());
     Reading { time: time.as_secs_f64(), uptime: Some(uptime), ..reading }
 }
 

@@ -1,9 +1,10 @@
 //! User names, which a separate thread looks up and remembers.
 //!
-//! A lookup may ask a directory server and block for a long time or for ever, so answers to the daemon never wait for
-//! one. Only a reader's first reading waits a moment, so that `stats` and `once`, which read once, have names. "Not
-//! answered yet" is different from "no such user": in the first case the daemon must not make a path. A known name
-//! stays until another replaces it, whatever fails or is deleted in the meantime.
+//! A lookup may ask a directory server and block for a long time or for ever, so answers to the
+//! daemon never wait for one. Only a reader's first reading waits a moment, so that `stats` and
+//! `once`, which read once, have names. "Not answered yet" is different from "no such user": in the
+//! first case the daemon must not make a path. A known name stays until another replaces it,
+//! whatever fails or is deleted in the meantime.
 
 use std::collections::HashMap;
 use std::io;
@@ -91,7 +92,8 @@ impl UserNames {
     /// Starts looking up those of these users that are due. Whether a look-up is under way.
     pub fn look_up(&mut self, mut ids: impl Iterator<Item = u32>, now: Instant) -> bool {
         self.receive(Duration::ZERO, now);
-        // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
+        // If the thread cannot be started, perhaps for lack of memory, the next reading tries
+        // again.
         let _ = ids.try_for_each(|id| self.request(id, now));
         self.pending > 0
     }

@@ -1,7 +1,7 @@
 //! The token: its file, and what can be read from it without the key.
 //!
-//! The file is read for each request, because it may have been replaced. The token itself never appears in a log, an answer
-//! or `Debug` output.
+//! The file is read for each request, because it may have been replaced. The token itself never
+//! appears in a log, an answer or `Debug` output.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -68,10 +68,13 @@ impl TokenFile {
     }
 }
 
-/// Whether another than its owner may replace the file: those who may write its folder, unless that is sticky.
+/// Whether another than its owner may replace the file: those who may write its folder, unless that
+/// is sticky.
 fn folder_is_open(path: &Path) -> bool {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::metadata(folder).is_ok_and(|folder| folder.mode() & 0o022 != 0 && folder.mode() & 0o1000 == 0)
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::metadata(folder)
+        .is_ok_and(|folder| folder.mode() & 0o022 != 0 && folder.mode() & 0o1000 == 0)
 }
 
 fn read(path: &Path) -> std::io::Result<(String, Metadata)> {
@@ -117,7 +120,10 @@ mod tests {
     #[test]
     fn name_and_end_are_read_without_the_key() {
         let claims = claims(ALICE).unwrap();
-        assert_eq!((claims.sun.as_deref(), claims.exp.and_then(whole)), (Some("alice"), Some(1_800_000_000)));
+        assert_eq!(
+            (claims.sun.as_deref(), claims.exp.and_then(whole)),
+            (Some("alice"), Some(1_800_000_000))
+        );
         for text in ["", "a.b.c", "opaque", "..", "a.!.c", "a.e30"] {
             assert!(super::claims(text).is_none_or(|claims| claims.exp.is_none()), "{text}");
         }
@@ -147,7 +153,11 @@ mod tests {
         assert_eq!(file.secret(), Some(ALICE));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         file.read_again().unwrap();
-        assert!(file.claims.exposed && !file.claims.writable && file.claims.user.as_deref() == Some("alice"));
+        assert!(
+            file.claims.exposed
+                && !file.claims.writable
+                && file.claims.user.as_deref() == Some("alice")
+        );
         for (file_mode, folder_mode, writable) in [
             (0o600, 0o755, false),
             (0o602, 0o755, true),

@@ -1,8 +1,8 @@
 //! slurmrestd: which version of its API answers, and whether the token is accepted.
 //!
-//! To find the version, the request itself is sent with each version from the newest down. An unknown version gives 404
-//! at once and costs slurmctld nothing, so neither a ping nor a list of paths is needed. The version is remembered
-//! until it gives 404 or another release answers.
+//! To find the version, the request itself is sent with each version from the newest down. An
+//! unknown version gives 404 at once and costs slurmctld nothing, so neither a ping nor a list of
+//! paths is needed. The version is remembered until it gives 404 or another release answers.
 
 use std::io::Read as _;
 use std::time::Instant;
@@ -70,8 +70,9 @@ impl Api {
         }
     }
 
-    /// Requests `path`, and adds to the reading what the answer says about slurmrestd, and the time from the request to the
-    /// end of the answer. `payload` makes the decoder of the answer, for a version of the API and its release.
+    /// Requests `path`, and adds to the reading what the answer says about slurmrestd, and the time
+    /// from the request to the end of the answer. `payload` makes the decoder of the answer, for a
+    /// version of the API and its release.
     pub(crate) fn get<T: decode::Payload>(
         &mut self,
         reading: &mut Reading,
@@ -107,7 +108,8 @@ impl Api {
             let begin = Instant::now();
             let url = format!("/slurm/v0.0.{version}/{}", path.path);
             let answer = self.request(&url, path.limit, payload(version, release))?;
-            let Some(Envelope { meta: Meta { release: reported, cluster }, payload, .. }) = answer else {
+            let Some(Envelope { meta: Meta { release: reported, cluster }, payload, .. }) = answer
+            else {
                 continue;
             };
             add_to(&mut reading.elapsed, micros(begin.elapsed()));
@@ -136,7 +138,9 @@ impl Api {
             let mut answer = self.http.get(url, &headers, limit)?;
             match answer.status {
                 StatusCode::OK => match decode::read_answer(&mut answer, payload) {
-                    Ok(Envelope { error: Some(errno), .. }) => Err(explain(errno, "slurmrestd answers 200")),
+                    Ok(Envelope { error: Some(errno), .. }) => {
+                        Err(explain(errno, "slurmrestd answers 200"))
+                    }
                     Ok(envelope) => Ok(Some(envelope)),
                     Err(error) => Err(answer.problem.take().unwrap_or_else(|| {
                         RestProblem::new(
@@ -150,12 +154,18 @@ impl Api {
                     let mut text = Vec::new();
                     // As much as can be read.
                     let _ = answer.take(GLANCE).read_to_end(&mut text);
-                    Err(refused(status, &text, begin.elapsed(), self.token.is_some(), self.is_socket))
+                    Err(refused(
+                        status,
+                        &text,
+                        begin.elapsed(),
+                        self.token.is_some(),
+                        self.is_socket,
+                    ))
                 }
             }
         };
-        // slurmrestd closes the connection after an error, and a connection whose answer was not read to its end cannot
-        // be used again.
+        // slurmrestd closes the connection after an error, and a connection whose answer was not
+        // read to its end cannot be used again.
         if !matches!(result, Ok(Some(_))) {
             self.http.hang_up();
         }
@@ -167,13 +177,15 @@ impl Api {
         let mut headers = HeaderMap::new();
         let problem = |text| RestProblem::new(Stage::TokenFile, text);
         let value = |text: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| problem("the token or its user has characters that are not allowed in a header"))
+            HeaderValue::from_str(text).map_err(|_| {
+                problem("the token or its user has characters that are not allowed in a header")
+            })
         };
         let Some(token) = &self.token else { return Ok(headers) };
         let Some(secret) = token.secret() else { return Ok(headers) };
         let user = self.user.as_deref().or(token.claims.user.as_deref());
-        let user = user.ok_or_else(|| problem("the token does not name its user; set [slurm] user"))?;
+        let user =
+            user.ok_or_else(|| problem("the token does not name its user; set [slurm] user"))?;
         headers.insert("x-slurm-user-name", value(user)?);
         let mut secret = value(secret)?;
         secret.set_sensitive(true);
@@ -187,10 +199,12 @@ fn lacking(ApiPath { path, oldest, .. }: ApiPath) -> String {
     let (name, _) = path.split_once('?').unwrap_or((path, ""));
     let since = Release::of_library(oldest).unwrap_or_default();
     let (newest, latest) = versions().next().unwrap_or_default();
-    let there_is_none = format!("slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API");
+    let there_is_none =
+        format!("slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API");
     if oldest == OLDEST {
         return format!(
-            "{there_is_none}: it is older than Slurm {since}, newer than {latest}, or the URL is not slurmrestd's"
+            "{there_is_none}: it is older than Slurm {since}, newer than {latest}, or the URL is \
+                not slurmrestd's"
         );
     }
     format!("{there_is_none}; this needs Slurm {since} or newer")
@@ -206,7 +220,8 @@ mod tests {
 
     use super::*;
 
-    /// hyper closes what is given up when its task runs again, and a new connection must not come before that.
+    /// hyper closes what is given up when its task runs again, and a new connection must not come
+    /// before that.
     #[test]
     fn a_connection_that_is_given_up_is_closed_before_there_is_another() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -241,7 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_no_version_has_is_asked_for_in_each_and_the_problem_names_the_release_that_has_it() {
+    fn a_path_that_no_version_has_is_asked_for_in_each_and_the_problem_names_the_release_that_has_it()
+     {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut api = client(&listener);
         let requests_sent = Arc::new(AtomicUsize::new(0));
@@ -250,8 +266,9 @@ mod tests {
             for mut stream in listener.incoming().flatten() {
                 let _ = stream.read(&mut [0; 4096]);
                 count.fetch_add(1, Ordering::Relaxed);
-                let _ = stream
-                    .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let _ = stream.write_all(
+                    b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                );
             }
         });
         let mut reading = Reading::default();
@@ -264,7 +281,8 @@ mod tests {
             ("jobs/state", 41, "Slurm 24.05 or newer"),
         ] {
             requests_sent.store(0, Ordering::Relaxed);
-            let problem = api.get(&mut reading, ApiPath { path, oldest, limit: 1 }, |_, _| ()).unwrap_err();
+            let problem =
+                api.get(&mut reading, ApiPath { path, oldest, limit: 1 }, |_, _| ()).unwrap_err();
             let requests = requests_sent.load(Ordering::Relaxed);
             assert_eq!((problem.stage, requests), (Stage::Version, (oldest..=newest).count()));
             assert!(problem.text.contains(too_old), "{problem}");

@@ -54,7 +54,9 @@ pub(crate) fn parse(mut parser: Parser) -> Result<ReaderMode<RestArguments>, lex
     }
     let endpoint = endpoint.ok_or("--rest URL is missing")?;
     if endpoint.is_exposed() && token_file.is_some() && !insecure {
-        return Err("--rest: without TLS the token would go over the network in the clear; use https://, or add --insecure".into());
+        return Err("--rest: without TLS the token would go over the network in the clear; use \
+            https://, or add --insecure"
+            .into());
     }
     Ok(ReaderMode::Serve(RestArguments { endpoint, token_file, user, ca_file, timeout }))
 }

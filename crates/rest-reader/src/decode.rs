@@ -1,9 +1,9 @@
 //! slurmrestd's answers, of every version of its API from v0.0.38 on, as slurm-snapshot's types.
 //!
-//! An answer is processed item by item (a node, a job, a row of a table) while it arrives: what is needed of an item is
-//! added up at once, and nothing else is kept. A member that a version does not have is absent. A member with an
-//! impossible value is an error, never a figure. Nothing is handed on before the answer's end, and nothing of an answer
-//! that has errors.
+//! An answer is processed item by item (a node, a job, a row of a table) while it arrives: what is
+//! needed of an item is added up at once, and nothing else is kept. A member that a version does
+//! not have is absent. A member with an impossible value is an error, never a figure. Nothing is
+//! handed on before the answer's end, and nothing of an answer that has errors.
 
 /// A list of names.
 macro_rules! words {
@@ -51,8 +51,8 @@ pub(crate) trait Payload {
     /// Adds an item of `list`.
     fn item(&mut self, list: &str, item: Item<'_>) -> Result<(), String>;
 
-    /// The end of an answer without errors. `last_update` is when slurmctld last changed the list, 0 if the answer does
-    /// not say.
+    /// The end of an answer without errors. `last_update` is when slurmctld last changed the list,
+    /// 0 if the answer does not say.
     fn end_answer(&mut self, _last_update: i64) -> Result<(), String> {
         Ok(())
     }
@@ -62,8 +62,8 @@ pub(crate) trait Payload {
 #[derive(Debug)]
 pub(crate) struct Envelope<T> {
     pub(crate) meta: Meta,
-    /// Slurm's number of the first entry of `errors`; 0 if that has none. Its text is not kept: what answers may repeat the
-    /// request's token in it.
+    /// Slurm's number of the first entry of `errors`; 0 if that has none. Its text is not kept:
+    /// what answers may repeat the request's token in it.
     pub(crate) error: Option<i32>,
     pub(crate) payload: T,
 }
@@ -77,7 +77,10 @@ pub(crate) struct Meta {
 }
 
 /// Reads a whole answer.
-pub(crate) fn read_answer<T: Payload>(body: impl Read, payload: T) -> serde_json::Result<Envelope<T>> {
+pub(crate) fn read_answer<T: Payload>(
+    body: impl Read,
+    payload: T,
+) -> serde_json::Result<Envelope<T>> {
     let body = BufReader::with_capacity(8 << 10, Lossy::new(body));
     let mut json = serde_json::Deserializer::from_reader(body);
     let envelope = json.deserialize_map(Document(payload))?;
@@ -100,7 +103,9 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
         let head = members(map, &room(), Some(&["meta", "last_update"]), |name, map| {
             match name {
                 "errors" => map.next_value_seed(Items::new(&mut errors, "errors"))?,
-                name if name == T::NAME => map.next_value_seed(Items::new(&mut payload, T::NAME))?,
+                name if name == T::NAME => {
+                    map.next_value_seed(Items::new(&mut payload, T::NAME))?
+                }
                 _ => return Ok(false),
             }
             Ok(true)
@@ -165,8 +170,8 @@ impl Payload for () {
     }
 }
 
-/// Serde's message without its position, which is useless because nobody has the answer, and without what it quotes of the
-/// answer.
+/// Serde's message without its position, which is useless because nobody has the answer, and
+/// without what it quotes of the answer.
 pub(crate) fn complaint(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);

@@ -1,6 +1,8 @@
-//! HTTP: one kept connection, a deadline for each request, and bodies that are processed as they arrive.
+//! HTTP: one kept connection, a deadline for each request, and bodies that are processed as they
+//! arrive.
 //!
-//! Knows nothing about Slurm or JSON. No redirect is followed, no body is held, and each has a limit.
+//! Knows nothing about Slurm or JSON. No redirect is followed, no body is held, and each has a
+//! limit.
 
 use std::error::Error as _;
 use std::future::poll_fn;
@@ -120,9 +122,12 @@ impl HttpClient {
 
     async fn open(&self) -> Result<SendRequest<String>, RestProblem> {
         let endpoint = &self.settings.endpoint;
-        let error = |error: io::Error| RestProblem::new(Stage::Connect, format!("{endpoint}: {error}"));
+        let error =
+            |error: io::Error| RestProblem::new(Stage::Connect, format!("{endpoint}: {error}"));
         let opened = match endpoint {
-            Endpoint::Unix(path) => handshake(UnixStream::connect(path).await.map_err(error)?).await,
+            Endpoint::Unix(path) => {
+                handshake(UnixStream::connect(path).await.map_err(error)?).await
+            }
             Endpoint::Tcp { host, port, .. } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(error)?;
                 // A request is a single write.
@@ -146,7 +151,8 @@ impl HttpClient {
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("slurm-graphite/", env!("CARGO_PKG_VERSION")))
             .body(String::new());
-        let mut request = request.map_err(|error| RestProblem::new(Stage::Http, error.to_string()))?;
+        let mut request =
+            request.map_err(|error| RestProblem::new(Stage::Http, error.to_string()))?;
         request.headers_mut().extend(headers.clone());
         Ok(request)
     }
@@ -223,10 +229,14 @@ impl HttpAnswer<'_> {
             let chunk = match self.client.within(self.client.deadline, frame) {
                 Ok(None) => return Ok(false),
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-                Ok(Some(Err(_))) => return Err(self.fail("the response ended before it was complete".into())),
+                Ok(Some(Err(_))) => {
+                    return Err(self.fail("the response ended before it was complete".into()));
+                }
                 Err(_) => {
                     let seconds = self.client.settings.timeout.as_secs_f64();
-                    return Err(self.fail(format!("the response was not complete within {seconds} s")));
+                    return Err(
+                        self.fail(format!("the response was not complete within {seconds} s"))
+                    );
                 }
             };
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);

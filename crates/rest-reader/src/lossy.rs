@@ -1,7 +1,8 @@
-//! An answer on its way to the parser. Bytes that are not UTF-8 become question marks: a reason or a comment may have been
-//! typed in another encoding, and slurmrestd passes it on unchanged; the rest of the answer is still good. What no answer of
-//! slurmrestd has is refused before it is parsed: long texts, which the parser holds whole, and depth, of which it holds each
-//! level even of a member that nobody needs.
+//! An answer on its way to the parser. Bytes that are not UTF-8 become question marks: a reason or
+//! a comment may have been typed in another encoding, and slurmrestd passes it on unchanged; the
+//! rest of the answer is still good. What no answer of slurmrestd has is refused before it is
+//! parsed: long texts, which the parser holds whole, and depth, of which it holds each level even
+//! of a member that nobody needs.
 
 use std::io::{self, Read};
 
@@ -14,7 +15,8 @@ const LONGEST_TEXT: usize = 256 << 10;
 /// Deeper than any answer.
 const MOST_DEPTH: usize = 64;
 
-/// A reader that replaces bytes that are not UTF-8, one by one, and refuses what is too long or too deep.
+/// A reader that replaces bytes that are not UTF-8, one by one, and refuses what is too long or too
+/// deep.
 pub(crate) struct Lossy<R> {
     inner: R,
     held: Vec<u8>,
@@ -91,8 +93,8 @@ impl<R: Read> Read for Lossy<R> {
     }
 }
 
-/// Replaces bytes that cannot be UTF-8, and returns how many bytes are valid. At most [`MOST_HELD`] bytes after them
-/// may still become a character.
+/// Replaces bytes that cannot be UTF-8, and returns how many bytes are valid. At most [`MOST_HELD`]
+/// bytes after them may still become a character.
 fn replace(bytes: &mut [u8]) -> usize {
     let mut good = 0;
     loop {
@@ -132,7 +134,8 @@ mod tests {
 
     fn through(pieces: Vec<Vec<u8>>, room: usize) -> Vec<u8> {
         let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
-        let (mut lossy, mut found, mut buffer) = (Lossy::new(InPieces(pieces)), Vec::new(), vec![0; room]);
+        let (mut lossy, mut found, mut buffer) =
+            (Lossy::new(InPieces(pieces)), Vec::new(), vec![0; room]);
         loop {
             let read = lossy.read(&mut buffer).unwrap();
             if read == 0 {

@@ -14,6 +14,10 @@ pub(crate) fn trust(_: Option<&Path>) -> Result<Trust, RestProblem> {
     Err(RestProblem::new(Stage::Tls, "this reader was built without TLS"))
 }
 
-pub(crate) async fn connect(trust: &Trust, _: &str, _: TcpStream) -> Result<TcpStream, RestProblem> {
+pub(crate) async fn connect(
+    trust: &Trust,
+    _: &str,
+    _: TcpStream,
+) -> Result<TcpStream, RestProblem> {
     match *trust {}
 }

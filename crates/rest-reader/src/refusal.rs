@@ -8,7 +8,8 @@ use slurm_snapshot::{Stage, errno as slurm};
 use crate::decode;
 use crate::problem::RestProblem;
 
-/// slurmrestd waits at least 9 s for a slurmctld that does not answer, but refuses a credential at once.
+/// slurmrestd waits at least 9 s for a slurmctld that does not answer, but refuses a credential at
+/// once.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 /// What a status other than 200 and 404 means.
@@ -25,18 +26,22 @@ pub(crate) fn refused(
     let status_line = format!("slurmrestd answers {number}");
     if status.is_redirection() {
         let text = format!(
-            "{number}, a redirection, which is not followed because it could send the token elsewhere"
+            "{number}, a redirection, which is not followed because it could send the token \
+                elsewhere"
         );
         return RestProblem::new(Stage::Http, text);
     }
-    // 22.05 gives the same answer for a refused credential and for a slurmctld that is down; only the time differs.
+    // 22.05 gives the same answer for a refused credential and for a slurmctld that is down; only
+    // the time differs.
     let is_unclear = number == 500 && matches!(errno, Some(0 | slurm::ERROR)) && took < AT_ONCE;
-    let is_credential =
-        matches!(number, 401 | 403 | 407 | 511) || errno == Some(slurm::PROTOCOL_AUTHENTICATION_ERROR);
+    let is_credential = matches!(number, 401 | 403 | 407 | 511)
+        || errno == Some(slurm::PROTOCOL_AUTHENTICATION_ERROR);
     if is_credential || (is_unclear && has_token) || (number == 500 && contains(b"uthentication")) {
         let text = match (has_token, is_socket) {
             (true, _) => format!("{status_line}: it rejects the token"),
-            (false, true) => format!("{status_line}: on its socket it admits only root and its own user"),
+            (false, true) => {
+                format!("{status_line}: on its socket it admits only root and its own user")
+            }
             (false, false) => format!("{status_line}: it needs a token"),
         };
         return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
@@ -49,15 +54,18 @@ pub(crate) fn refused(
             format!("the proxy in front of slurmrestd answers {number}: slurmrestd is down"),
         ),
         None => {
-            let text = format!("{number} with {} bytes that are not a response of slurmrestd", body.len());
+            let text =
+                format!("{number} with {} bytes that are not a response of slurmrestd", body.len());
             RestProblem::new(Stage::Http, text)
         }
     }
 }
 
-/// Slurm's own error in an answer, in our words: what answers may be anything, and may repeat the request's token.
+/// Slurm's own error in an answer, in our words: what answers may be anything, and may repeat the
+/// request's token.
 pub(crate) fn explain(errno: i32, before: &str) -> RestProblem {
-    let stage = if errno == slurm::PROTOCOL_AUTHENTICATION_ERROR { Stage::Token } else { Stage::Slurmctld };
+    let stage =
+        if errno == slurm::PROTOCOL_AUTHENTICATION_ERROR { Stage::Token } else { Stage::Slurmctld };
     let text = match slurm_error(errno) {
         Some(meaning) => format!("{before}, Slurm's error {errno}: {meaning}"),
         None if matches!(errno, 0 | slurm::ERROR) => {
@@ -71,7 +79,9 @@ pub(crate) fn explain(errno: i32, before: &str) -> RestProblem {
 /// The errors of slurm_errno.h that slurmctld or slurmrestd may give to these requests.
 const fn slurm_error(errno: i32) -> Option<&'static str> {
     Some(match errno {
-        1001 | slurm::CTLD_COMMUNICATIONS_CONNECTION_ERROR => "slurmrestd cannot connect to slurmctld",
+        1001 | slurm::CTLD_COMMUNICATIONS_CONNECTION_ERROR => {
+            "slurmrestd cannot connect to slurmctld"
+        }
         1002..=1004 | 1801..=1803 => "the connection from slurmrestd to slurmctld failed",
         1005 => "slurmctld does not speak slurmrestd's version of the protocol",
         slurm::PROTOCOL_AUTHENTICATION_ERROR => "authentication failed",
@@ -98,11 +108,11 @@ mod tests {
     /// An answer may repeat the request's header: as a debugging proxy does, or a hostile one.
     #[test]
     fn nothing_of_what_answers_is_in_the_text_of_a_problem_in_whatever_form_it_repeats_the_token() {
-        const TOKEN: &str =
-            "eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjE4MDAwMDAwMDAsInN1biI6ImFsaWNlIn0.c2lnbmF0dXJlLW9mLXRoZS1rZXk";
+        const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjE4MDAwMDAwMDAsInN1biI6ImFsaWNlIn0.c2lnbmF0dXJlLW9mLXRoZS1rZXk";
         let signature = TOKEN.rsplit('.').next().unwrap();
         let (half, rest) = TOKEN.split_at(TOKEN.len() / 2);
-        let each = |between: &str| TOKEN.chars().map(|c| format!("{c}{between}")).collect::<String>();
+        let each =
+            |between: &str| TOKEN.chars().map(|c| format!("{c}{between}")).collect::<String>();
         let forms = [
             (TOKEN.to_owned(), String::new()),
             (signature.to_owned(), String::new()),
@@ -117,28 +127,37 @@ mod tests {
         ];
         // Our own words have no such piece in common with what was sent.
         let pieces = |text: &str| -> Vec<String> {
-            text.as_bytes().windows(6).map(|piece| String::from_utf8_lossy(piece).into_owned()).collect()
+            text.as_bytes()
+                .windows(6)
+                .map(|piece| String::from_utf8_lossy(piece).into_owned())
+                .collect()
         };
         for (error, description) in forms {
             let json = format!(
                 r#"{{"errors":[{{"error_number":9,"error":"{error}","description":"{description}"}}],"statistics":{{}}}}"#
             );
-            let wrong =
-                [format!(r#"{{"statistics":"{error}{description}"}}"#), format!("{error}{description}")];
+            let wrong = [
+                format!(r#"{{"statistics":"{error}{description}"}}"#),
+                format!("{error}{description}"),
+            ];
             let mut texts: Vec<String> = Vec::new();
             for body in wrong.iter().chain([&json]) {
                 for status in [302, 400, 401, 500, 503] {
                     let status = StatusCode::from_u16(status).unwrap();
                     texts.push(refused(status, body.as_bytes(), Duration::ZERO, true, false).text);
                 }
-                match decode::read_answer(body.as_bytes(), decode::diag::Diag::new(42, true, true)) {
+                match decode::read_answer(body.as_bytes(), decode::diag::Diag::new(42, true, true))
+                {
                     Ok(Envelope { error: Some(errno), .. }) => texts.push(explain(errno, "").text),
                     Ok(_) => panic!("{body} is no reading"),
                     Err(error) => texts.push(decode::complaint(&error)),
                 }
             }
             for foreign in pieces(&error).iter().chain(&pieces(&description)) {
-                assert!(!texts.iter().any(|text| text.contains(foreign)), "{foreign:?} in {texts:#?}");
+                assert!(
+                    !texts.iter().any(|text| text.contains(foreign)),
+                    "{foreign:?} in {texts:#?}"
+                );
             }
         }
     }
@@ -147,7 +166,8 @@ mod tests {
     fn what_failed_is_told_apart_as_far_as_an_answer_tells_it() {
         let of = |status: u16, body: &str, seconds, token, socket| {
             let status = StatusCode::from_u16(status).unwrap();
-            let problem = refused(status, body.as_bytes(), Duration::from_secs(seconds), token, socket);
+            let problem =
+                refused(status, body.as_bytes(), Duration::from_secs(seconds), token, socket);
             (problem.stage, problem.errno)
         };
         let error = |number: i32| {
@@ -156,7 +176,14 @@ mod tests {
         for (status, body, seconds, token, socket, expected) in [
             (401, "Authentication failure".to_owned(), 0, false, false, (Stage::Token, 0)),
             (401, String::new(), 0, false, true, (Stage::Token, 0)),
-            (500, "Authentication does not apply to request".to_owned(), 0, false, false, (Stage::Token, 0)),
+            (
+                500,
+                "Authentication does not apply to request".to_owned(),
+                0,
+                false,
+                false,
+                (Stage::Token, 0),
+            ),
             (511, error(1007), 0, true, false, (Stage::Token, 1007)),
             // 22.05.
             (500, error(-1), 0, true, false, (Stage::Token, -1)),
@@ -168,7 +195,11 @@ mod tests {
             (302, String::new(), 0, true, false, (Stage::Http, 0)),
             (418, "teapot".to_owned(), 0, true, false, (Stage::Http, 0)),
         ] {
-            assert_eq!(of(status, &body, seconds, token, socket), expected, "{status} {body} {seconds}");
+            assert_eq!(
+                of(status, &body, seconds, token, socket),
+                expected,
+                "{status} {body} {seconds}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The conversation: a hello, and then for each request line a request to slurmrestd and an answer line, until the
-//! input ends.
+//! The conversation: a hello, and then for each request line a request to slurmrestd and an answer
+//! line, until the input ends.
 
 use std::io::{self, Read, Write};
 
@@ -30,7 +30,11 @@ const RESERVATIONS: ApiPath = ApiPath { path: "reservations", oldest: 38, limit:
 const JOB_STATES: ApiPath = ApiPath { path: "jobs/state", oldest: 41, limit: LONG };
 
 /// Serves requests until `input` ends.
-pub(crate) fn serve(settings: RestArguments, input: impl Read, output: impl Write) -> io::Result<()> {
+pub(crate) fn serve(
+    settings: RestArguments,
+    input: impl Read,
+    output: impl Write,
+) -> io::Result<()> {
     let mut api = Api::new(settings)?;
     let hello = Hello { protocol: PROTOCOL, release: None };
     converse(input, output, hello, |request, send| send(&answer(&mut api, request)))
@@ -89,22 +93,27 @@ fn read_reply(api: &mut Api, request: &Request, reading: &mut Reading) -> Result
         kind => return Err(RestProblem::new(Stage::Unsupported, unsupported(kind))),
     };
     reading.reply = Some(reply);
-    // If PrivateData hides nodes or partitions from this user, slurmctld refuses the whole reply. What it hides of
-    // reservations cannot be known here: the documentation says whose token is needed. REQUEST_JOB_STATE shows all jobs
-    // to everybody, whatever PrivateData says.
+    // If PrivateData hides nodes or partitions from this user, slurmctld refuses the whole reply.
+    // What it hides of reservations cannot be known here: the documentation says whose token is
+    // needed. REQUEST_JOB_STATE shows all jobs to everybody, whatever PrivateData says.
     reading.visibility = (!request.reply.row().private.is_empty()).then(Visibility::default);
     Ok(())
 }
 
 fn unsupported(kind: ReplyKind) -> String {
     if kind == ReplyKind::Reset {
-        return "the statistics cannot be reset over REST; run `sdiag --reset` where Slurm is installed"
+        return "the statistics cannot be reset over REST; run `sdiag --reset` where Slurm is \
+            installed"
             .to_owned();
     }
     let why = kind.row().not_over_rest.unwrap_or("this reader does not know how");
     format!("{} cannot be read over REST: {why}", kind.name())
 }
 
-fn list<P: Payload + Default>(api: &mut Api, reading: &mut Reading, path: ApiPath) -> Result<P, RestProblem> {
+fn list<P: Payload + Default>(
+    api: &mut Api,
+    reading: &mut Reading,
+    path: ApiPath,
+) -> Result<P, RestProblem> {
     api.get(reading, path, |_, _| P::default())
 }

@@ -35,7 +35,8 @@ pub(crate) async fn connect(
     stream: TcpStream,
 ) -> Result<TlsStream<TcpStream>, RestProblem> {
     let problem = |text: String| RestProblem::new(Stage::Tls, text);
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| problem(format!("{host}: {error}")))?;
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| problem(format!("{host}: {error}")))?;
     trust.connect(name, stream).await.map_err(|error| {
         let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
         problem(tls.map_or_else(|| ended(&error), |error| explain(error, host)))
@@ -72,10 +73,13 @@ fn explain(error: &Error, host: &str) -> String {
         Error::InvalidCertificate(error) => error,
         Error::AlertReceived(alert) => {
             return format!(
-                "the server ends TLS with the alert {alert:?}; one that needs a client's certificate cannot be used"
+                "the server ends TLS with the alert {alert:?}; one that needs a client's \
+                    certificate cannot be used"
             );
         }
-        Error::InvalidMessage(_) => return "what answers does not speak TLS; is it a plain port?".to_owned(),
+        Error::InvalidMessage(_) => {
+            return "what answers does not speak TLS; is it a plain port?".to_owned();
+        }
         Error::PeerIncompatible(_) => {
             return "the server offers neither TLS 1.2 with ECDHE nor TLS 1.3".to_owned();
         }
@@ -83,7 +87,8 @@ fn explain(error: &Error, host: &str) -> String {
     };
     let text = match certificate {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "is not signed by an authority that this host or ca_file trusts, or the server does not send a certificate in between"
+            "is not signed by an authority that this host or ca_file trusts, or the server does \
+                not send a certificate in between"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "has expired; or is this host's clock wrong?"

@@ -15,8 +15,8 @@ use crate::replies::{Needs, RoundResult};
 pub struct Collecting {
     ticks: Vec<Running<TickCollector>>,
     surveys: Vec<Running<SurveyCollector>>,
-    /// The jobs that started since then are not published yet. It outlives failures and reloads, which void the
-    /// reply before.
+    /// The jobs that started since then are not published yet. It outlives failures and reloads,
+    /// which void the reply before.
     started_since: Option<i64>,
 }
 
@@ -38,11 +38,16 @@ fn of_names(collector: &str) -> String {
 
 impl Collecting {
     /// Starts the enabled collectors; `memory` returns what each one remembered.
-    pub fn start(interval: u32, collectors: &Collectors, memory: impl Fn(&str) -> Option<String>) -> Self {
+    pub fn start(
+        interval: u32,
+        collectors: &Collectors,
+        memory: impl Fn(&str) -> Option<String>,
+    ) -> Self {
         Self::default().restart(interval, collectors, |_| false, memory)
     }
 
-    /// The same with other settings. Collectors that `stays` accepts continue with everything that they have counted.
+    /// The same with other settings. Collectors that `stays` accepts continue with everything that
+    /// they have counted.
     pub fn restart(
         self,
         interval: u32,
@@ -62,18 +67,29 @@ impl Collecting {
             match collector.start {
                 // Not made of ticks or surveys: the daemon's accounting.rs.
                 Start::Finished => {}
-                Start::Tick(start) => all.ticks.push(ticks.remove(name).unwrap_or_else(|| Running {
-                    name,
-                    role,
-                    replies,
-                    every: interval,
-                    paths: names(),
-                    collector: start(&begin),
-                })),
-                Start::Survey(start) => all.surveys.push(surveys.remove(name).unwrap_or_else(|| {
-                    let every = settings.interval(interval);
-                    Running { name, role, replies, every, paths: names(), collector: start(&begin) }
-                })),
+                Start::Tick(start) => {
+                    all.ticks.push(ticks.remove(name).unwrap_or_else(|| Running {
+                        name,
+                        role,
+                        replies,
+                        every: interval,
+                        paths: names(),
+                        collector: start(&begin),
+                    }))
+                }
+                Start::Survey(start) => {
+                    all.surveys.push(surveys.remove(name).unwrap_or_else(|| {
+                        let every = settings.interval(interval);
+                        Running {
+                            name,
+                            role,
+                            replies,
+                            every,
+                            paths: names(),
+                            collector: start(&begin),
+                        }
+                    }))
+                }
             }
         }
         let has_jobs = all.surveys.iter().any(|running| running.name == ReplyKind::Jobs.name());
@@ -87,13 +103,20 @@ impl Collecting {
     }
 
     /// Adds the points of a tick.
-    pub fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, prefix: &str, batch: &mut Batch) {
+    pub fn collect(
+        &mut self,
+        timestamp: i64,
+        outcome: &TickOutcome,
+        prefix: &str,
+        batch: &mut Batch,
+    ) {
         self.ticks.iter_mut().for_each(|it| it.collect(timestamp, outcome, prefix, batch));
         debug_check(batch);
     }
 
-    /// The points of a survey's round, of the collectors that it was for and whose slot was not over when it ended:
-    /// not of one that a reload has made since, to which what was not requested would look like nothing.
+    /// The points of a survey's round, of the collectors that it was for and whose slot was not
+    /// over when it ended: not of one that a reload has made since, to which what was not requested
+    /// would look like nothing.
     pub fn collect_survey(
         &mut self,
         due: DueCollectors,
@@ -107,14 +130,16 @@ impl Collecting {
             let in_time = *ended < timestamp.saturating_add(running.every.into());
             if due.includes(running.every) && was_requested && in_time {
                 running.collect(*timestamp, replies, prefix, batch);
-                let jobs = replies.get(ReplyKind::Jobs).filter(|_| running.name == ReplyKind::Jobs.name());
+                let jobs =
+                    replies.get(ReplyKind::Jobs).filter(|_| running.name == ReplyKind::Jobs.name());
                 self.started_since = jobs.and_then(Reply::last_update).or(self.started_since);
             }
         }
         debug_check(batch);
     }
 
-    /// What a survey of this role must request, with its collectors and the number of seconds after which each is due.
+    /// What a survey of this role must request, with its collectors and the number of seconds after
+    /// which each is due.
     pub fn survey(&self, role: Role, due: DueCollectors) -> Vec<(Needs, u32)> {
         let due = self.surveys_of_role(role).filter(|running| due.includes(running.every));
         due.map(|running| (running.needs(), running.every)).collect()
@@ -131,7 +156,10 @@ impl Collecting {
 
     /// What is published of jobs.
     pub fn published_jobs(&self) -> PublishedJobs {
-        let names = self.surveys.iter().find_map(|running| running.collector.published_jobs(&running.paths));
+        let names = self
+            .surveys
+            .iter()
+            .find_map(|running| running.collector.published_jobs(&running.paths));
         PublishedJobs { started_since: self.started_since, ..names.unwrap_or_default() }
     }
 
@@ -149,7 +177,13 @@ impl Collecting {
 
 impl<Input> Running<dyn Collect<Input>> {
     /// Adds the points of a round.
-    pub(crate) fn collect(&mut self, timestamp: i64, input: &Input, prefix: &str, batch: &mut Batch) {
+    pub(crate) fn collect(
+        &mut self,
+        timestamp: i64,
+        input: &Input,
+        prefix: &str,
+        batch: &mut Batch,
+    ) {
         self.collector.collect(timestamp, input, &mut Points::new(prefix, batch, &mut self.paths));
     }
 
@@ -170,11 +204,19 @@ fn staying_by_name<C: ?Sized>(
     running: Vec<Running<C>>,
     stays: impl Fn(&'static str) -> bool,
 ) -> BTreeMap<&'static str, Running<C>> {
-    running.into_iter().filter(|running| stays(running.name)).map(|running| (running.name, running)).collect()
+    running
+        .into_iter()
+        .filter(|running| stays(running.name))
+        .map(|running| (running.name, running))
+        .collect()
 }
 
 fn debug_check(batch: &Batch) {
-    debug_assert_eq!(repeated(batch), None, "a path is twice in one batch: Carbon keeps the last value");
+    debug_assert_eq!(
+        repeated(batch),
+        None,
+        "a path is twice in one batch: Carbon keeps the last value"
+    );
 }
 
 fn repeated(batch: &Batch) -> Option<&str> {
@@ -205,8 +247,8 @@ mod tests {
     use std::sync::Arc;
 
     use slurm_snapshot::{
-        Answer, Controller, Jobs, License, Licenses, NamedJobs, NamedRows, NodeRow, Nodes, Partition,
-        Partitions, Reading, Reply,
+        Answer, Controller, Jobs, License, Licenses, NamedJobs, NamedRows, NodeRow, Nodes,
+        Partition, Partitions, Reading, Reply,
     };
 
     use super::*;
@@ -249,7 +291,8 @@ mod tests {
         let mut collecting = Collecting::start(30, &collectors, none);
         collecting.collect(30, &outcome, "c", &mut Batch::new(30));
         let other = Collectors::default().with("rpc_stats", &[("users", Value::Users(3))]);
-        let mut collecting = collecting.restart(30, &other, |name| other.is_same(&collectors, name), none);
+        let mut collecting =
+            collecting.restart(30, &other, |name| other.is_same(&collectors, name), none);
         assert!(lines(&mut collecting, 90).contains("seconds_since_reading 60 90"));
         assert!(collecting.options().users, "the new settings are in use");
         let mut anew = collecting.restart(30, &other, |_| false, none);
@@ -260,15 +303,18 @@ mod tests {
     #[test]
     fn no_collector_makes_a_path_twice_in_a_batch() {
         let names = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"];
-        let collectors = names.into_iter().fold(Collectors::default(), |all, name| all.with(name, &[]));
+        let collectors =
+            names.into_iter().fold(Collectors::default(), |all, name| all.with(name, &[]));
         let collectors = collectors
             .with("nodes", &[("each", Value::Flag(true))])
             .with("rpc_stats", &[("users", Value::Users(9))]);
         let mut collecting = Collecting::start(30, &collectors, |_| None);
         let reading = |name: &str| {
-            let file = format!("{}/../daemon/tests/recordings/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+            let file =
+                format!("{}/../daemon/tests/recordings/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(file).unwrap();
-            let Answer::Reading(reading) = Answer::parse(text.lines().last().unwrap().as_bytes()).unwrap()
+            let Answer::Reading(reading) =
+                Answer::parse(text.lines().last().unwrap().as_bytes()).unwrap()
             else {
                 panic!("{name} has no reading")
             };
@@ -285,7 +331,8 @@ mod tests {
             nodes: nodes.map(str::to_owned),
             ..License::default()
         };
-        let partition = Partition { name: "debug".to_owned(), states: tallies(), ..Partition::default() };
+        let partition =
+            Partition { name: "debug".to_owned(), states: tallies(), ..Partition::default() };
         let row = NodeRow { name: "n1".to_owned(), ..NodeRow::default() };
         let mut replies = SurveyReplies::with_only(
             ReplyKind::Licenses,
@@ -305,9 +352,16 @@ mod tests {
             Reply::Nodes(Box::new(Nodes {
                 states: tallies(),
                 flags: tallies(),
-                gpus: [(String::new(), Default::default()), ("a100".to_owned(), Default::default())].into(),
+                gpus: [
+                    (String::new(), Default::default()),
+                    ("a100".to_owned(), Default::default()),
+                ]
+                .into(),
                 rows: vec![row],
-                partitions: Some(Partitions { partitions: vec![partition], ..Partitions::default() }),
+                partitions: Some(Partitions {
+                    partitions: vec![partition],
+                    ..Partitions::default()
+                }),
                 ..Nodes::default()
             })),
         );
@@ -342,7 +396,8 @@ mod tests {
         let replies = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::default()));
         let mut points = |requested| {
             let mut batch = Batch::new(60);
-            let done = RoundResult { timestamp: 60, ended: 61, requested, replies: replies.clone() };
+            let done =
+                RoundResult { timestamp: 60, ended: 61, requested, replies: replies.clone() };
             collecting.collect_survey(DueCollectors::At(60), &done, "c", &mut batch);
             batch.points().len()
         };

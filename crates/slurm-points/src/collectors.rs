@@ -1,8 +1,8 @@
 //! Turns readings into points: one file per collector, and the table of all collectors.
 //!
-//! A collector is a pure function of a tick's outcome, or of a survey's replies, and of its own last reading: no clock, no
-//! log, and it knows no other collector. To add one, write its file and its entry in [`COLLECTORS`]; CONTRIBUTING.md has
-//! the steps.
+//! A collector is a pure function of a tick's outcome, or of a survey's replies, and of its own
+//! last reading: no clock, no log, and it knows no other collector. To add one, write its file and
+//! its entry in [`COLLECTORS`]; CONTRIBUTING.md has the steps.
 
 use std::sync::Arc;
 
@@ -89,7 +89,10 @@ impl Collector {
     }
 
     /// Those with these settings.
-    pub fn levels_with(&self, settings: &Settings) -> impl Iterator<Item = &'static DocumentedLevel> {
+    pub fn levels_with(
+        &self,
+        settings: &Settings,
+    ) -> impl Iterator<Item = &'static DocumentedLevel> {
         let levels = if settings.flag(&STATES_ONLY) { &[jobs::OF_STATES] } else { self.levels };
         levels.iter().copied().flatten()
     }
@@ -131,7 +134,8 @@ pub(crate) trait Collect<Input>: Send {
         ReplyOptions::default()
     }
 
-    /// The points of the tick planned for `timestamp`, Unix seconds, or of the survey that it began.
+    /// The points of the tick planned for `timestamp`, Unix seconds, or of the survey that it
+    /// began.
     fn collect(&mut self, timestamp: i64, input: &Input, points: &mut Points<'_>);
 
     /// The names whose jobs must be counted by themselves.
@@ -139,7 +143,8 @@ pub(crate) trait Collect<Input>: Send {
         None
     }
 
-    /// What it must know again after a restart of the daemon besides its names, if that has changed since the last call.
+    /// What it must know again after a restart of the daemon besides its names, if that has changed
+    /// since the last call.
     fn changed_memory(&mut self) -> Option<String> {
         None
     }
@@ -167,13 +172,15 @@ pub const COLLECTORS: &[Collector] = &[
     slurmdbd::COLLECTOR,
 ];
 
-/// Whether `level`, the part of a path after the prefix, fits the `documented` one, whose variable parts fit anything.
+/// Whether `level`, the part of a path after the prefix, fits the `documented` one, whose variable
+/// parts fit anything.
 pub fn fits(documented: &str, level: &str) -> bool {
     let (mut given, mut documented) = (level.split('.'), documented.split('.'));
     loop {
         match (given.next(), documented.next()) {
             (None, None) => return true,
-            (Some(given), Some(documented)) if documented.starts_with('<') || given == documented => {}
+            (Some(given), Some(documented))
+                if documented.starts_with('<') || given == documented => {}
             _ => return false,
         }
     }

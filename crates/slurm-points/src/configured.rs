@@ -12,7 +12,8 @@ use crate::settings::{EVENTS, STATES_ONLY, Settings};
 /// Which metrics are published: `[collectors.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collectors {
-    /// The share of wall-clock time that slurmctld may spend on one expensive reply: more than 0, at most 1.
+    /// The share of wall-clock time that slurmctld may spend on one expensive reply: more than 0,
+    /// at most 1.
     pub max_duty: f64,
     /// If slurmctld serves more RPCs than this at once, it is not asked for an expensive reply.
     pub max_threads: u32,
@@ -23,7 +24,8 @@ pub struct Collectors {
 
 impl Default for Collectors {
     fn default() -> Self {
-        let settings = |collector: &Collector| Settings::new(!collector.is_survey(), collector.settings);
+        let settings =
+            |collector: &Collector| Settings::new(!collector.is_survey(), collector.settings);
         let settings = COLLECTORS.iter().map(|collector| (collector.name, settings(collector)));
         Self { max_duty: 0.05, max_threads: 100, over_rest: false, settings: settings.collect() }
     }
@@ -32,7 +34,9 @@ impl Default for Collectors {
 impl Collectors {
     /// All collectors, enabled or not.
     pub fn all(&self) -> impl Iterator<Item = (&'static Collector, &Settings)> {
-        COLLECTORS.iter().filter_map(|collector| Some((collector, self.settings.get(collector.name)?)))
+        COLLECTORS
+            .iter()
+            .filter_map(|collector| Some((collector, self.settings.get(collector.name)?)))
     }
 
     /// The collectors that are enabled.
@@ -53,7 +57,8 @@ impl Collectors {
         surveys.flat_map(|(collector, settings)| self.replies(collector, settings)).collect()
     }
 
-    /// What finished jobs are counted with, where they are: also every how many seconds, where there is a tick every `tick`.
+    /// What finished jobs are counted with, where they are: also every how many seconds, where
+    /// there is a tick every `tick`.
     pub fn finished(&self, tick: u32) -> Option<(u32, FinishedSettings)> {
         let is_it = |collector: &Collector| matches!(collector.start, Start::Finished);
         let (_, settings) = self.enabled().find(|(collector, _)| is_it(collector))?;
@@ -65,8 +70,8 @@ impl Collectors {
         self.settings.get(name) == other.settings.get(name)
     }
 
-    /// Whether any of them must know after a restart which users, accounts and QOS have paths, or what it has counted.
-    /// Finished jobs have their own memory.
+    /// Whether any of them must know after a restart which users, accounts and QOS have paths, or
+    /// what it has counted. Finished jobs have their own memory.
     pub fn remember(&self) -> bool {
         self.enabled().any(|(collector, settings)| {
             let remembers = settings.bounds_paths() || settings.flag(&EVENTS);

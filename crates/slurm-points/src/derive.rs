@@ -1,7 +1,9 @@
-//! Arithmetic on readings: what sdiag derives from one, and what two show about the time between them.
+//! Arithmetic on readings: what sdiag derives from one, and what two show about the time between
+//! them.
 //!
-//! sdiag's figures are integer divisions, digit for digit as in sdiag.c, and `None` if sdiag prints no line. Interval
-//! figures are exact, and `None` if the two readings do not belong together. Nothing is published for `None`.
+//! sdiag's figures are integer divisions, digit for digit as in sdiag.c, and `None` if sdiag prints
+//! no line. Interval figures are exact, and `None` if the two readings do not belong together.
+//! Nothing is published for `None`.
 
 mod growth;
 mod interval;
@@ -51,7 +53,8 @@ pub const fn whole_seconds(time: f64) -> i64 {
     time as i64
 }
 
-/// Cycles per minute since the last reset; `None` during its first minute, or when a clock was set back.
+/// Cycles per minute since the last reset; `None` during its first minute, or when a clock was set
+/// back.
 ///
 /// The whole minutes come first: 5 cycles in 86 s are 5 a minute, not 3.
 pub fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64) -> Option<u32> {
@@ -60,9 +63,9 @@ pub fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64) -> Opt
     u32::try_from(i64::from(cycles) / (window / 60)).ok()
 }
 
-/// The tries of the last backfill cycle divided by the entries of its queue; `None` while one is running, or if the queue is
-/// empty. It can be above 1: an array is one entry, and each of its tasks is a try. It stays when no cycle runs: the caller looks whether one
-/// has ended.
+/// The tries of the last backfill cycle divided by the entries of its queue; `None` while one is
+/// running, or if the queue is empty. It can be above 1: an array is one entry, and each of its
+/// tasks is a try. It stays when no cycle runs: the caller looks whether one has ended.
 pub fn bf_coverage(statistics: &Statistics) -> Option<f64> {
     let known = statistics.bf_active == 0 && statistics.bf_queue_len > 0;
     let tried = statistics.bf_last_depth_try.filter(|_| known)?;
@@ -71,8 +74,9 @@ pub fn bf_coverage(statistics: &Statistics) -> Option<f64> {
 
 /// The share of slurmctld's RPC threads that are in use; `None` if their limit is not known.
 ///
-/// Up to 24.05 each connection takes one of 256 threads, and the next one waits (measured on 22.05). From 24.11 on idle
-/// connections take none, and other limits come first (measured on 24.11 and 26.05).
+/// Up to 24.05 each connection takes one of 256 threads, and the next one waits (measured on
+/// 22.05). From 24.11 on idle connections take none, and other limits come first (measured on 24.11
+/// and 26.05).
 pub fn threads_fraction(reading: &Reading, statistics: &Statistics) -> Option<f64> {
     let is_limited = reading.release < Release::new(24, 11);
     is_limited.then(|| f64::from(statistics.server_thread_count) / 256.0)
@@ -104,9 +108,13 @@ mod tests {
 
     #[test]
     fn recorded_means_are_truncated_as_sdiag_truncates() {
-        for (sum, count, expected) in
-            [(171_543_834, 72, 2_382_553), (8141, 72, 113), (2695, 72, 37), (242_773, 72, 3371), (7, 8, 0)]
-        {
+        for (sum, count, expected) in [
+            (171_543_834, 72, 2_382_553),
+            (8141, 72, 113),
+            (2695, 72, 37),
+            (242_773, 72, 3371),
+            (7, 8, 0),
+        ] {
             assert_eq!(mean(sum, count), Some(expected));
         }
         assert_eq!(mean(5, 0), None, "sdiag prints no mean of nothing");
@@ -114,8 +122,12 @@ mod tests {
 
     #[test]
     fn a_quotient_of_slurmrestd_is_no_mean_of_no_cycles_and_never_instead_of_a_sum() {
-        let reported =
-            Means { schedule_cycle: Some(0), bf_cycle: Some(7), bf_table_size: Some(33), ..Means::default() };
+        let reported = Means {
+            schedule_cycle: Some(0),
+            bf_cycle: Some(7),
+            bf_table_size: Some(33),
+            ..Means::default()
+        };
         let mut statistics = Statistics {
             means: Some(reported),
             bf_cycle_counter: 6,
@@ -123,7 +135,10 @@ mod tests {
             ..Statistics::default()
         };
         let found = means(&statistics);
-        assert_eq!((found.schedule_cycle, found.bf_cycle, found.bf_table_size), (None, Some(7), Some(22)));
+        assert_eq!(
+            (found.schedule_cycle, found.bf_cycle, found.bf_table_size),
+            (None, Some(7), Some(22))
+        );
         statistics.bf_cycle_counter = 0;
         assert_eq!(means(&statistics), Means::default());
     }
@@ -140,7 +155,10 @@ mod tests {
             (960, 27998, 2),
         ];
         for (cycles, window, expected) in recorded {
-            assert_eq!(cycles_per_minute(cycles, 1_700_000_000 + window, 1_700_000_000), Some(expected));
+            assert_eq!(
+                cycles_per_minute(cycles, 1_700_000_000 + window, 1_700_000_000),
+                Some(expected)
+            );
         }
     }
 
@@ -148,7 +166,12 @@ mod tests {
     fn an_array_is_one_entry_of_the_queue_and_many_tries() {
         let coverage = |tried, bf_queue_len, bf_active| {
             let bf_last_depth_try = Some(tried);
-            bf_coverage(&Statistics { bf_last_depth_try, bf_queue_len, bf_active, ..Statistics::default() })
+            bf_coverage(&Statistics {
+                bf_last_depth_try,
+                bf_queue_len,
+                bf_active,
+                ..Statistics::default()
+            })
         };
         // An array of 30 tasks, and two jobs.
         assert_eq!(coverage(24, 3, 0), Some(8.0), "not cut to 1");

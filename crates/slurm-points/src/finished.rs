@@ -1,4 +1,5 @@
-//! Finished jobs: which of them count, what they add up to, and what must be on disk before anything is sent.
+//! Finished jobs: which of them count, what they add up to, and what must be on disk before
+//! anything is sent.
 //!
 //! Pure: no clock, no disk, no metric path. docs/development/decisions.md says why it is made so.
 

@@ -1,9 +1,10 @@
 //! Levels of paths: what a path has between the prefix and the leaf, and the figures there.
 //!
-//! A level is declared once, in a list of `levels!`, and only such a level can be pushed: with as many names as it has
-//! variable parts, and with what its figures are made of. How a name gets paths is declared with it ([`Names`]), and
-//! named_paths.rs keeps all names to that. The one exception is finished jobs: their ledger names its levels itself, and
-//! collectors/finished.rs publishes only those that its own list documents.
+//! A level is declared once, in a list of `levels!`, and only such a level can be pushed: with as
+//! many names as it has variable parts, and with what its figures are made of. How a name gets
+//! paths is declared with it ([`Names`]), and named_paths.rs keeps all names to that. The one
+//! exception is finished jobs: their ledger names its levels itself, and collectors/finished.rs
+//! publishes only those that its own list documents.
 
 use std::borrow::Cow;
 
@@ -15,7 +16,8 @@ use crate::metric::{Leaf, Metric, MetricTotals};
 #[macro_export]
 macro_rules! levels {
     ($(#[$meta:meta])* $visibility:vis $list:ident: $(
-        $name:ident: Level<$tables:ty, $count:literal> = ($below:expr, [$($names:expr),*], $of:expr, $about:expr);
+        $name:ident: Level<$tables:ty, $count:literal> = ($below:expr, [$($names:expr),*],
+            $of:expr, $about:expr);
     )+) => {
         $(static $name: $crate::levels::Level<$tables, $count> =
             $crate::levels::Level::in_list($below, [$($names),*], $of);)+
@@ -36,7 +38,8 @@ pub type LevelList = &'static [DocumentedLevel];
 
 /// A level, for the documentation.
 pub struct DocumentedLevel {
-    /// The part after the prefix, with what varies in angle brackets: `slurm_rpc_stats.type.<type>`.
+    /// The part after the prefix, with what varies in angle brackets:
+    /// `slurm_rpc_stats.type.<type>`.
     pub below: &'static str,
     /// One sentence or two for the documentation.
     pub about: &'static str,
@@ -54,7 +57,8 @@ impl DocumentedLevel {
 /// How a name gets paths in place of a variable part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// A word of Slurm, of this program, or of its configuration. Readers write `other` for one that they do not know.
+    /// A word of Slurm, of this program, or of its configuration. Readers write `other` for one
+    /// that they do not know.
     Closed,
     /// A name that administrators configure: so many have paths, as long as replies have them.
     Configured(usize),

@@ -1,6 +1,8 @@
-//! From readings to points: which figures there are, what they are called, and how they are derived.
+//! From readings to points: which figures there are, what they are called, and how they are
+//! derived.
 //!
-//! Pure: no clock, no files, no threads, no log. What happened when comes in, paths and values go out.
+//! Pure: no clock, no files, no threads, no log. What happened when comes in, paths and values go
+//! out.
 
 #![forbid(unsafe_code)]
 

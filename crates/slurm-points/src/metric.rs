@@ -34,13 +34,14 @@ pub const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> M
     Metric { leaf, unit, rollup: Rollup::Max, meaning, value }
 }
 
-/// Declares tables of metrics. A value may be any that [`crate::metric::number`] takes. A leaf without quotes is
-/// also the name of the member that it publishes.
+/// Declares tables of metrics. A value may be any that [`crate::metric::number`] takes. A leaf
+/// without quotes is also the name of the member that it publishes.
 #[macro_export]
 macro_rules! metrics {
     ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($($metric:tt)+)),+;)+) => {$(
         $(#[$meta])*
-        $visibility const $table: &[$crate::metric::Metric<$of>] = &[$($crate::metrics!(@$rollup $($metric)+)),+];
+        $visibility const $table:
+            &[$crate::metric::Metric<$of>] = &[$($crate::metrics!(@$rollup $($metric)+)),+];
     )+};
     (@$rollup:ident $leaf:expr, $unit:literal, |$it:pat_param| $value:expr, $meaning:expr) => {
         $crate::metric::$rollup($leaf, $unit, |$it| $crate::metric::number($value), $meaning)
@@ -102,7 +103,8 @@ impl<T> Metric<T> {
     }
 }
 
-/// A number that can be published. Graphite's values are floats: whole numbers are exact up to 2^53.
+/// A number that can be published. Graphite's values are floats: whole numbers are exact up to
+/// 2^53.
 pub trait AsNumber {
     /// The value.
     fn number(self) -> Option<f64>;

@@ -1,10 +1,12 @@
-//! Which names have paths, and what was published there. In Graphite a path is a file that stays, so whoever invents names
-//! gets a bounded number of them over the life of the daemon, not only in one reply.
+//! Which names have paths, and what was published there. In Graphite a path is a file that stays,
+//! so whoever invents names gets a bounded number of them over the life of the daemon, not only in
+//! one reply.
 //!
-//! Each level declares how its names get paths ([`Names`]). A configured name keeps its slot for 30 days after the last
-//! reply that had it, an invented one for 30 days after its last job that had started: so names that come and go get no
-//! more paths than names that stay. A name that leaves gets one last round of 0, because dashboards keep last values.
-//! A word that was seen once, such as a state, is 0 in every later round without it.
+//! Each level declares how its names get paths ([`Names`]). A configured name keeps its slot for 30
+//! days after the last reply that had it, an invented one for 30 days after its last job that had
+//! started: so names that come and go get no more paths than names that stay. A name that leaves
+//! gets one last round of 0, because dashboards keep last values. A word that was seen once, such
+//! as a state, is 0 in every later round without it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +37,8 @@ pub struct NamedPaths {
     sets: BTreeMap<String, NameSet>,
     /// Of sets that no round has had since the start: when each name was last seen.
     remembered: BTreeMap<String, BTreeMap<String, i64>>,
-    /// What is not written yet: `fresh`, other names, or one that was away; `moved`, only later moments.
+    /// What is not written yet: `fresh`, other names, or one that was away; `moved`, only later
+    /// moments.
     fresh: bool,
     moved: bool,
     written: i64,
@@ -84,7 +87,8 @@ struct Pushed {
 impl NamedPaths {
     /// Continues with what an earlier one has stored.
     pub(crate) fn new(settings: &Settings, memory: Option<&str>) -> Self {
-        let saved = memory.and_then(|text| serde_json::from_str::<Saved>(text).ok()).unwrap_or_default();
+        let saved =
+            memory.and_then(|text| serde_json::from_str::<Saved>(text).ok()).unwrap_or_default();
         let users = settings.users().filter(|users| *users > 0);
         Self {
             users: users.map(|users| UserPaths::new(users, saved.users)),
@@ -110,7 +114,10 @@ impl NamedPaths {
         names.values_mut().for_each(|slots| slots.retain(|_, seen| is_kept(*seen, self.now)));
         for (start, set) in self.sets.iter().filter(|(_, set)| set.names.is_held()) {
             let slots = set.slots.iter().filter(|(name, _)| !name.is_empty());
-            names.insert(start.clone(), slots.map(|(name, slot)| (name.clone(), slot.seen)).collect());
+            names.insert(
+                start.clone(),
+                slots.map(|(name, slot)| (name.clone(), slot.seen)).collect(),
+            );
         }
         names.retain(|_, slots| !slots.is_empty());
         let users = self.users.as_mut().map(UserPaths::write).unwrap_or_default();
@@ -118,7 +125,10 @@ impl NamedPaths {
     }
 
     /// The names that have slots at the first variable part of a level.
-    pub(crate) fn started<L: MetricTables, const N: usize>(&self, level: &Level<L, N>) -> BTreeSet<String> {
+    pub(crate) fn started<L: MetricTables, const N: usize>(
+        &self,
+        level: &Level<L, N>,
+    ) -> BTreeSet<String> {
         let slots = self.sets.get(level.start()).map(|set| &set.slots);
         let slots = slots.into_iter().flatten().filter(|(_, slot)| is_kept(slot.seen, self.now));
         slots.map(|(name, _)| name.clone()).collect()
@@ -129,13 +139,20 @@ impl NamedPaths {
         let remembered = &mut self.remembered;
         self.sets.entry(start.to_owned()).or_insert_with(|| {
             let slots = remembered.remove(start).unwrap_or_default().into_iter();
-            let slots = slots.map(|(name, seen)| (name, Slot { seen, ..Slot::default() })).collect();
+            let slots =
+                slots.map(|(name, seen)| (name, Slot { seen, ..Slot::default() })).collect();
             NameSet { names, parent, slots }
         })
     }
 
-    /// The path of a level with these names, and the slot of the last one; `None` if one of them has no paths.
-    fn admit(&mut self, below: &str, rules: &[Names], names: &[Name<'_>]) -> Option<(String, &mut Slot)> {
+    /// The path of a level with these names, and the slot of the last one; `None` if one of them
+    /// has no paths.
+    fn admit(
+        &mut self,
+        below: &str,
+        rules: &[Names],
+        names: &[Name<'_>],
+    ) -> Option<(String, &mut Slot)> {
         let (mut path, mut parent) = (String::new(), None);
         let mut names = names.iter().zip(rules);
         for part in below.split_inclusive('.') {
@@ -162,11 +179,13 @@ impl NamedPaths {
         self.moved |= change.is_moved;
     }
 
-    /// Drops the sets of names that have no slot any more, but not before their own names have none: they would get others.
+    /// Drops the sets of names that have no slot any more, but not before their own names have
+    /// none: they would get others.
     fn drop_orphans(&mut self) {
         let stays = |set: &NameSet| {
             let Some((start, name)) = &set.parent else { return true };
-            let has_parent = self.sets.get(start).is_some_and(|parent| parent.slots.contains_key(name));
+            let has_parent =
+                self.sets.get(start).is_some_and(|parent| parent.slots.contains_key(name));
             has_parent || (set.names.is_held() && !set.slots.is_empty())
         };
         let orphans = self.sets.iter().filter(|(_, set)| !stays(set));
@@ -218,7 +237,8 @@ impl NameSet {
         Some(Change { is_fresh: self.names.is_held(), is_moved: false })
     }
 
-    /// Gives slots to names that have started jobs, by rank, while fewer than `most` have one. Returns what has changed.
+    /// Gives slots to names that have started jobs, by rank, while fewer than `most` have one.
+    /// Returns what has changed.
     fn give(&mut self, now: i64, most: usize, started: BTreeMap<&str, u64>) -> Change {
         let mut change = Change::default();
         let mut new = Vec::new();
@@ -241,7 +261,8 @@ impl NameSet {
         new.sort();
         new.truncate(free);
         change.is_fresh |= !new.is_empty();
-        new.into_iter().for_each(|(_, name)| self.slots.entry(name.to_owned()).or_default().seen = now);
+        new.into_iter()
+            .for_each(|(_, name)| self.slots.entry(name.to_owned()).or_default().seen = now);
         change
     }
 }
@@ -284,12 +305,17 @@ pub struct Points<'a> {
 
 impl Points<'_> {
     /// For a batch, with the names that have paths.
-    pub const fn new<'a>(prefix: &'a str, batch: &'a mut Batch, paths: &'a mut NamedPaths) -> Points<'a> {
+    pub const fn new<'a>(
+        prefix: &'a str,
+        batch: &'a mut Batch,
+        paths: &'a mut NamedPaths,
+    ) -> Points<'a> {
         paths.begin(batch.timestamp());
         Points { prefix, batch, paths }
     }
 
-    /// Adds the figures of `of` at a level, with these names for its variable parts, if they all have paths.
+    /// Adds the figures of `of` at a level, with these names for its variable parts, if they all
+    /// have paths.
     pub fn push<L: MetricTables, const N: usize>(
         &mut self,
         level: &'static Level<L, N>,
@@ -299,8 +325,8 @@ impl Points<'_> {
         self.push_filled(level, &names, of, 0);
     }
 
-    /// Adds the figures of each word of a level, which is its last variable part, behind the `names`. Words of `always`, and
-    /// words seen before, are 0 if they are absent.
+    /// Adds the figures of each word of a level, which is its last variable part, behind the
+    /// `names`. Words of `always`, and words seen before, are 0 if they are absent.
     pub(crate) fn push_words<T: Default, const N: usize, const PARTS: usize>(
         &mut self,
         level: &'static Level<Table<T>, PARTS>,
@@ -317,7 +343,8 @@ impl Points<'_> {
         }
     }
 
-    /// The same for words that are names: the sum of those without paths is at `other`, which begins with `other`.
+    /// The same for words that are names: the sum of those without paths is at `other`, which
+    /// begins with `other`.
     pub(crate) fn push_summed<T: Copy + Default + PartialEq, const N: usize, const PARTS: usize>(
         &mut self,
         level: &'static Level<Table<T>, PARTS>,
@@ -373,7 +400,9 @@ impl Points<'_> {
             push(&level.filled(names));
             return true;
         }
-        let Some((below, slot)) = paths.admit(level.below, &level.names, names) else { return false };
+        let Some((below, slot)) = paths.admit(level.below, &level.names, names) else {
+            return false;
+        };
         let level: &'static dyn AnyLevel = level;
         let before = slot.pushed.iter_mut().find(|pushed| std::ptr::addr_eq(pushed.level, level));
         match before {
@@ -385,8 +414,8 @@ impl Points<'_> {
         true
     }
 
-    /// Ends a round of a collector whose replies have come: what it had before is 0, if it is a word, and if its name has left,
-    /// for the last time.
+    /// Ends a round of a collector whose replies have come: what it had before is 0, if it is a
+    /// word, and if its name has left, for the last time.
     pub(crate) fn end_round(&mut self) {
         let Self { prefix, batch, paths } = self;
         let (now, round) = (paths.now, paths.round);
@@ -397,14 +426,18 @@ impl Points<'_> {
                 let is_here = is_here && slot.is_here(names, now, round);
                 let name = Name { text, is_component: slot.is_component }.in_path(names);
                 for pushed in &mut slot.pushed {
-                    let zeroes = if is_here { pushed.filled & pushed.leaves } else { pushed.leaves };
+                    let zeroes =
+                        if is_here { pushed.filled & pushed.leaves } else { pushed.leaves };
                     if pushed.round == round || zeroes == 0 {
                         continue;
                     }
                     let end = pushed.level.below().rsplit_once('>').map_or("", |(_, end)| end);
                     let leaves = pushed.level.every_leaf().into_iter().enumerate();
                     for (_, leaf) in leaves.filter(|(bit, _)| zeroes >> bit & 1 == 1) {
-                        batch.push_joined(&[prefix, ".", start, &name, end, ".gauge-", &leaf.leaf], 0.0);
+                        batch.push_joined(
+                            &[prefix, ".", start, &name, end, ".gauge-", &leaf.leaf],
+                            0.0,
+                        );
                     }
                 }
                 if !is_here {

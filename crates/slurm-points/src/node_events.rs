@@ -1,5 +1,5 @@
-//! Outages, reboots and restarts of slurmd, from one reply about the nodes to the next: docs/development/node-events.md has the
-//! rules. What a state says alone is in slurm-snapshot.
+//! Outages, reboots and restarts of slurmd, from one reply about the nodes to the next:
+//! docs/development/node-events.md has the rules. What a state says alone is in slurm-snapshot.
 //!
 //! Pure: the moments and the replies are arguments.
 
@@ -14,14 +14,15 @@ use slurm_snapshot::{NodeMark, Nodes, OutageClass, Service, changes_power, servi
 use self::counts::EventCounts;
 pub(crate) use self::metrics::{LEVELS, push};
 
-/// After so many seconds without a round, what began or ended meanwhile is not counted: with `follow`, another host's daemon may have
-/// counted it.
+/// After so many seconds without a round, what began or ended meanwhile is not counted: with
+/// `follow`, another host's daemon may have counted it.
 const FORGOTTEN: i64 = 600;
 
 /// How long a node may be silent before it counts as down, s.
 const SILENCE: i64 = 60;
 
-/// By how much `boot_time` differs between registrations without a reboot, and slurmctld's clock from a node's, s: less.
+/// By how much `boot_time` differs between registrations without a reboot, and slurmctld's clock
+/// from a node's, s: less.
 const JITTER: i64 = 60;
 
 /// What has happened to the nodes of one cluster.
@@ -31,7 +32,8 @@ pub(crate) struct NodeEvents {
     every: i64,
     spacing: [i64; 2],
     memory: Memory,
-    /// Whether a reply comes first after a restart. Then each node that is not remembered was in service.
+    /// Whether a reply comes first after a restart. Then each node that is not remembered was in
+    /// service.
     is_resumed: bool,
     is_changed: bool,
 }
@@ -52,7 +54,8 @@ struct Memory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct WatchedNode {
-    /// When slurmd and the node started last; `None` if not known, or if power saving has changed it since.
+    /// When slurmd and the node started last; `None` if not known, or if power saving has changed
+    /// it since.
     #[serde(skip_serializing_if = "Option::is_none")]
     starts: Option<(i64, Option<i64>)>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,7 +181,13 @@ impl NodeEvents {
         let is_forgotten = passed > every.saturating_mul(8).max(FORGOTTEN);
         let seconds = u64::try_from(passed).unwrap_or(0);
         let (known, unknown) = if is_long { (0, seconds) } else { (seconds, 0) };
-        Passed { now, known, unknown, is_gap: is_long || passed < 0 || before.is_none(), is_forgotten }
+        Passed {
+            now,
+            known,
+            unknown,
+            is_gap: is_long || passed < 0 || before.is_none(),
+            is_forgotten,
+        }
     }
 
     /// Forgets nodes that the reply does not have; returns how many of them were out of service.
@@ -207,7 +216,8 @@ impl WatchedNode {
         if passed.is_gap {
             self.silent_since = None;
         }
-        self.silent_since = (said == Service::Silent).then(|| self.silent_since.unwrap_or(passed.now));
+        self.silent_since =
+            (said == Service::Silent).then(|| self.silent_since.unwrap_or(passed.now));
         let is_silent = |since: i64| passed.now.saturating_sub(since) >= SILENCE;
         match said {
             Service::In => self.enter(passed, counts),
@@ -242,7 +252,9 @@ impl WatchedNode {
                 }
             }
             // It was out when it was first seen.
-            None if is_first => self.outage = Some(Outage { since: None, worst: class, now: class }),
+            None if is_first => {
+                self.outage = Some(Outage { since: None, worst: class, now: class })
+            }
             None => {
                 let since = (!passed.is_gap).then_some(passed.now);
                 self.outage = Some(Outage { since, worst: class, now: class });

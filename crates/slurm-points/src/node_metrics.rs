@@ -1,5 +1,5 @@
-//! Resources of nodes as figures: sinfo's allocated/idle/other/total of nodes, CPUs and GPUs, and memory; the number of
-//! nodes in a state; GPUs of one type.
+//! Resources of nodes as figures: sinfo's allocated/idle/other/total of nodes, CPUs and GPUs, and
+//! memory; the number of nodes in a state; GPUs of one type.
 
 use slurm_snapshot::{NodeTally, Shares};
 
@@ -14,16 +14,24 @@ metrics! {
         average("nodes_other", "count", |t| t.nodes.other, "nodes that are down or drained"),
         average("nodes_total", "count", |t| t.nodes.total, "all nodes (`sinfo -o %F`)"),
         average("cpus_allocated", "count", |t| t.cpus.allocated, "CPUs allocated to jobs"),
-        average("cpus_idle", "count", |t| t.cpus.idle, "CPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
-        average("cpus_other", "count", |t| t.cpus.other, "CPUs that no job can use, because their node is down or drained"),
-        average("cpus_total", "count", |t| t.cpus.total, "all CPUs that jobs may use (`sinfo -o %C` also counts those of CoreSpecCount and CpuSpecList)"),
-        average("gpus_allocated", "count", |t| t.gpus.allocated, "GPUs allocated to jobs, whole or in part: shards, MPS"),
-        average("gpus_idle", "count", |t| t.gpus.idle, "GPUs that no job has, on nodes that are not down or drained; see `nodes_idle`"),
-        average("gpus_other", "count", |t| t.gpus.other, "GPUs that no job can use, because their node is down or drained"),
+        average("cpus_idle", "count", |t| t.cpus.idle, "CPUs that no job has, on nodes that are \
+            not down or drained; see `nodes_idle`"),
+        average("cpus_other", "count", |t| t.cpus.other, "CPUs that no job can use, because their \
+            node is down or drained"),
+        average("cpus_total", "count", |t| t.cpus.total, "all CPUs that jobs may use (`sinfo -o \
+            %C` also counts those of CoreSpecCount and CpuSpecList)"),
+        average("gpus_allocated", "count", |t| t.gpus.allocated, "GPUs allocated to jobs, whole or \
+            in part: shards, MPS"),
+        average("gpus_idle", "count", |t| t.gpus.idle, "GPUs that no job has, on nodes that are \
+            not down or drained; see `nodes_idle`"),
+        average("gpus_other", "count", |t| t.gpus.other, "GPUs that no job can use, because their \
+            node is down or drained"),
         average("gpus_total", "count", |t| t.gpus.total, "all GPUs"),
         average("memory_real", "bytes", |t| mebibytes(t.memory.real), "memory (RealMemory)"),
-        average("memory_allocated", "bytes", |t| mebibytes(t.memory.allocated), "memory allocated to jobs"),
-        average("memory_free", "bytes", |t| mebibytes(t.memory.free), "free memory as the nodes' kernels report it");
+        average("memory_allocated", "bytes", |t| mebibytes(t.memory.allocated), "memory allocated \
+            to jobs"),
+        average("memory_free", "bytes", |t| mebibytes(t.memory.free), "free memory as the nodes' \
+            kernels report it");
 
     /// Of nodes in one state or with one flag.
     pub(crate) TALLY: NodeTally =

@@ -22,7 +22,8 @@ impl Default for Prefix {
 }
 
 impl Prefix {
-    /// The prefix for this cluster; `None` if it needs the cluster's name, which slurmctld has not reported yet.
+    /// The prefix for this cluster; `None` if it needs the cluster's name, which slurmctld has not
+    /// reported yet.
     pub fn expand(&self, cluster: Option<&str>, host: &str) -> Option<String> {
         let filled = self.0.replace("{host}", &path::component(host));
         if !filled.contains("{cluster}") {
@@ -36,7 +37,8 @@ impl Prefix {
         self.0.contains("{cluster}")
     }
 
-    /// The longest path that it can make with this destination and a cluster's name of ordinary length.
+    /// The longest path that it can make with this destination and a cluster's name of ordinary
+    /// length.
     pub fn longest_path(&self, host: &str, destination: &str) -> String {
         let prefix = self.expand(Some("a-cluster-of-an-ordinary-name"), host).unwrap_or_default();
         let (host, destination) = (path::component(host), path::component(destination));
@@ -52,7 +54,8 @@ impl FromStr for Prefix {
         if filled.contains(['{', '}']) {
             return Err(format!("{text:?} has braces other than {{cluster}} and {{host}}"));
         }
-        path::check(&filled).map_err(|error| format!("{text:?} is not a legal metric path: {error}"))?;
+        path::check(&filled)
+            .map_err(|error| format!("{text:?} is not a legal metric path: {error}"))?;
         Ok(Self(text.to_owned()))
     }
 }

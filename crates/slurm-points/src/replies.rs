@@ -44,7 +44,8 @@ pub struct ReplyCounters {
     pub skipped_round: u64,
     /// Readings that came after their slot.
     pub readings_late: u64,
-    /// Whether slurmctld may hide a part of it from the daemon's user, so that none of it is published.
+    /// Whether slurmctld may hide a part of it from the daemon's user, so that none of it is
+    /// published.
     pub hidden: bool,
 }
 
@@ -61,11 +62,13 @@ impl SurveyReplies {
         self.0.get(&kind)
     }
 
-    /// The moment `here` on slurmctld's clock, as far as a reply shows that it differs from this host's: it was written
-    /// between its request and its arrival. slurmrestd tells it from 23.11 on.
+    /// The moment `here` on slurmctld's clock, as far as a reply shows that it differs from this
+    /// host's: it was written between its request and its arrival. slurmrestd tells it from 23.11
+    /// on.
     pub(crate) fn there(&self, kind: ReplyKind, here: i64) -> i64 {
         let Some(reading) = self.reading(kind) else { return here };
-        let written = reading.reply.as_ref().and_then(Reply::last_update).filter(|written| *written > 0);
+        let written =
+            reading.reply.as_ref().and_then(Reply::last_update).filter(|written| *written > 0);
         let Some(written) = written else { return here };
         let sent = reading.time - Duration::from_micros(reading.elapsed).as_secs_f64();
         let [sent, arrived] = [sent, reading.time].map(whole_seconds);
@@ -87,10 +90,13 @@ impl SurveyReplies {
         self.0.extend(more.0);
     }
 
-    /// Drops replies of other clusters: when slurm.conf was replaced, one reader notices it before the other.
+    /// Drops replies of other clusters: when slurm.conf was replaced, one reader notices it before
+    /// the other.
     pub fn only_of(mut self, cluster: Option<&str>) -> Self {
         self.0.retain(|_, reading| {
-            cluster.zip(reading.cluster.as_deref()).is_none_or(|(cluster, answering)| cluster == answering)
+            cluster
+                .zip(reading.cluster.as_deref())
+                .is_none_or(|(cluster, answering)| cluster == answering)
         });
         self
     }
@@ -134,7 +140,8 @@ mod tests {
     #[test]
     fn a_difference_between_two_clocks_is_no_wait_and_a_slow_answer_is_no_difference() {
         let there = |time, elapsed, last_update| {
-            let reply = Some(Reply::Reservations(Reservations { last_update, ..Reservations::default() }));
+            let reply =
+                Some(Reply::Reservations(Reservations { last_update, ..Reservations::default() }));
             let rest = Some(Rest::default());
             let reading = Reading { time, elapsed, reply, rest, ..Reading::default() };
             let mut replies = SurveyReplies::default();

@@ -1,9 +1,10 @@
-//! RPC tables as figures, the same for slurmctld and slurmdbd: rows by type and by user, and their growth since the
-//! last reading.
+//! RPC tables as figures, the same for slurmctld and slurmdbd: rows by type and by user, and their
+//! growth since the last reading.
 //!
-//! Types that this program does not know are one sum. Only as many users as a setting allows have paths; all
-//! others are one sum, too, and that sum together with the users' paths is always the whole table. Interval figures are sums
-//! of the growth of rows, so they do not jump when a user gets or loses a path.
+//! Types that this program does not know are one sum. Only as many users as a setting allows have
+//! paths; all others are one sum, too, and that sum together with the users' paths is always the
+//! whole table. Interval figures are sums of the growth of rows, so they do not jump when a user
+//! gets or loses a path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +68,8 @@ pub(crate) struct RpcHistory {
     /// Whether users have paths.
     pub(crate) has_users: bool,
     before: Option<(Arc<Reading>, Tables)>,
-    /// What those users have grown by whose names were being looked up then: nobody else has ranked that yet.
+    /// What those users have grown by whose names were being looked up then: nobody else has ranked
+    /// that yet.
     unranked: BTreeMap<u32, Calls>,
 }
 
@@ -76,7 +78,8 @@ impl RpcHistory {
         Self { has_users: settings.users() > Some(0), before: None, unranked: BTreeMap::new() }
     }
 
-    /// The growth since the last reading; `seconds` returns the time since then, or `None` if the counters were reset.
+    /// The growth since the last reading; `seconds` returns the time since then, or `None` if the
+    /// counters were reset.
     pub(crate) fn growth(
         &self,
         tables: &Tables,
@@ -150,7 +153,8 @@ pub(crate) fn push_types(
     let mut rows: BTreeMap<&str, CallsRow> = BTreeMap::new();
     for (id, calls) in &tables.types {
         let interval = grown.map(|(_, none)| none);
-        let row = rows.entry(name((*id).into())).or_insert(CallsRow { interval, ..CallsRow::default() });
+        let row =
+            rows.entry(name((*id).into())).or_insert(CallsRow { interval, ..CallsRow::default() });
         row.calls += *calls;
         if let (Some(interval), Some((types, _))) = (&mut row.interval, grown) {
             interval.calls += types.get(id).copied().unwrap_or_default();
@@ -181,23 +185,26 @@ fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Cand
     }
 }
 
-/// Declares the figures of a row and those of all rows together; `$since` says what the counts begin with, and `$whose` time the
-/// share is of.
+/// Declares the figures of a row and those of all rows together; `$since` says what the counts
+/// begin with, and `$whose` time the share is of.
 macro_rules! rpc_metrics {
     ($since:literal, $mean:literal, $whose:literal) => {
         metrics! {
             CALLS: CallsRow =
                 last("count", "count", |r| r.calls.count, $since),
-                average("mean_time", "µs", |r| r.calls.time.checked_div(r.calls.count).unwrap_or(0), $mean),
+                average("mean_time", "µs", |r|
+                    r.calls.time.checked_div(r.calls.count).unwrap_or(0), $mean),
                 last("total_time", "µs", |r| r.calls.time, "total time of those RPCs"),
-                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(), "RPCs served in the interval, per minute"),
+                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(), "RPCs served in \
+    the interval, per minute"),
                 average("interval_mean_time", "µs", |r| r.interval?.mean_time(),
                     "mean time of an RPC in the interval"),
                 average("time_share", "0-1", |r| r.interval?.share(), $whose);
             TOTAL: CallsRow =
                 last("count", "count", |r| r.calls.count, $since),
                 last("total_time", "µs", |r| r.calls.time, "total time of those RPCs"),
-                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(), "RPCs served in the interval, per minute"),
+                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(), "RPCs served in \
+    the interval, per minute"),
                 average("interval_mean_time", "µs", |r| r.interval?.mean_time(),
                     "mean time of an RPC in the interval"),
                 average("busy", "count", |r| r.interval?.busy(),

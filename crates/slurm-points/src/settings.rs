@@ -46,7 +46,8 @@ slurm_nodes.events. About fifty paths for each partition. Their sums are remembe
 pub enum Value {
     /// On or off.
     Flag(bool),
-    /// How many users have paths of their own, at most [`crate::user_paths::MOST_USERS`]; 0: no path for any user.
+    /// How many users have paths of their own, at most [`crate::user_paths::MOST_USERS`]; 0: no
+    /// path for any user.
     Users(usize),
     /// How many names have paths of their own, at most [`MOST_NAMES`].
     Names(usize),
@@ -65,7 +66,8 @@ pub const TIMES: (u32, u32) = (600, 604_800);
 pub struct Settings {
     /// Whether it runs.
     pub enabled: bool,
-    /// Of a survey collector, seconds: a multiple of the daemon's interval; `None`: the first one from a minute on.
+    /// Of a survey collector, seconds: a multiple of the daemon's interval; `None`: the first one
+    /// from a minute on.
     pub interval: Option<u32>,
     /// Its settings, by key.
     pub values: BTreeMap<&'static str, Value>,

@@ -1,9 +1,10 @@
 //! A path as a name with tags, for destinations with `tags = true`.
 //!
-//! `cluster.alpha.slurm_jobs.state.running.gauge-jobs` is `slurm_jobs.state.jobs;cluster=alpha;state=running`. The
-//! variable parts of a path are declared with its metrics ([`DocumentedLevel::below`]), and become tags; the rest is the metric's
-//! name. The queue's log keeps paths, and names are made when a frame is sent. So only destinations with tags pay for
-//! them, and ticks of an earlier run get tags too.
+//! `cluster.alpha.slurm_jobs.state.running.gauge-jobs` is
+//! `slurm_jobs.state.jobs;cluster=alpha;state=running`. The variable parts of a path are declared
+//! with its metrics ([`DocumentedLevel::below`]), and become tags; the rest is the metric's name.
+//! The queue's log keeps paths, and names are made when a frame is sent. So only destinations with
+//! tags pay for them, and ticks of an earlier run get tags too.
 
 use carbon_wire::path;
 
@@ -18,8 +19,8 @@ const CLUSTER: &str = "cluster";
 /// Another tag for a prefix that is neither the default nor below it.
 const PREFIX: &str = "prefix";
 
-/// The name with tags for a path of this program, in Carbon's form: tags in alphabetical order. `own`: the levels of the daemon's own
-/// figures.
+/// The name with tags for a path of this program, in Carbon's form: tags in alphabetical order.
+/// `own`: the levels of the daemon's own figures.
 pub fn tagged(path: &str, own: LevelList) -> String {
     let Some((level, leaf)) = path.rsplit_once(".gauge-") else { return path.to_owned() };
     let Split { prefix, below, declared } = split(level, own);
@@ -40,7 +41,8 @@ pub fn tagged(path: &str, own: LevelList) -> String {
     name
 }
 
-/// The tags that the prefix becomes. `hpc` and `cluster.hpc` are two prefixes: the first has a tag more.
+/// The tags that the prefix becomes. `hpc` and `cluster.hpc` are two prefixes: the first has a tag
+/// more.
 fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
     let is_below = |prefix: &str| prefix.split('.').next() == Some(CLUSTER);
     match prefix.strip_prefix("cluster.") {
@@ -65,7 +67,8 @@ fn split<'a>(level: &'a str, own: LevelList) -> Split<'a> {
         Some((prefix, below.strip_prefix('.')?))
     });
     let found = splits.clone().find_map(|(prefix, below)| {
-        let declared = every_level(own).map(|level| level.below).find(|declared| fits(declared, below));
+        let declared =
+            every_level(own).map(|level| level.below).find(|declared| fits(declared, below));
         declared.map(|declared| Split { prefix, below, declared: Some(declared) })
     });
     found.unwrap_or_else(|| {

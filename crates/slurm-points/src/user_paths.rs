@@ -1,9 +1,10 @@
-//! Which users have their own paths. The choice is sticky and bounded over time, because in Graphite a path is a file
-//! that stays.
+//! Which users have their own paths. The choice is sticky and bounded over time, because in
+//! Graphite a path is a file that stays.
 //!
-//! The top `users` of a round have paths for the next day. Within any 30 days at most five times as many users get
-//! paths; the last fifth is reserved for heavy users. A path belongs to one uid for as long as it is remembered. Pure:
-//! the moment, the users' numbers and names, and their ranking are arguments.
+//! The top `users` of a round have paths for the next day. Within any 30 days at most five times as
+//! many users get paths; the last fifth is reserved for heavy users. A path belongs to one uid for
+//! as long as it is remembered. Pure: the moment, the users' numbers and names, and their ranking
+//! are arguments.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ pub const MOST_USERS: usize = 200;
 /// How long a user keeps paths after a round among the first.
 const STICKY: i64 = DAY;
 
-/// How long a path counts against the bound: 30 days from its last point, and a day for what was forgotten in a crash.
+/// How long a path counts against the bound: 30 days from its last point, and a day for what was
+/// forgotten in a crash.
 const REMEMBERED: i64 = STICKY + 31 * DAY;
 
 /// How often the memory is written if users were only among the first again.
@@ -52,7 +54,8 @@ pub(crate) struct UserPaths {
     users: usize,
     /// By uid and path.
     known: BTreeMap<(u32, String), PathState>,
-    /// What is not written yet: `fresh`, other paths, or one whose user was away; `moved`, only later moments.
+    /// What is not written yet: `fresh`, other paths, or one whose user was away; `moved`, only
+    /// later moments.
     fresh: bool,
     moved: bool,
     kept: i64,
@@ -82,7 +85,8 @@ impl UserPaths {
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.state.top));
         entries.truncate(BUDGET * MOST_USERS + ALWAYS.len());
         let known = BTreeMap::new();
-        let mut paths = Self { users, known, fresh: false, moved: false, kept: i64::MIN, now: i64::MIN };
+        let mut paths =
+            Self { users, known, fresh: false, moved: false, kept: i64::MIN, now: i64::MIN };
         for SavedPath { uid, path, state } in entries {
             if is_possible(&path, uid) && !paths.is_taken(&path, uid) {
                 paths.known.insert((uid, path), state);
@@ -91,7 +95,8 @@ impl UserPaths {
         paths
     }
 
-    /// Takes the users of a round: gives paths to the first, and takes them from those whose time is up.
+    /// Takes the users of a round: gives paths to the first, and takes them from those whose time
+    /// is up.
     pub(crate) fn update(&mut self, now: i64, candidates: &[Candidate<'_>]) {
         self.now = now;
         let count = self.known.len();
@@ -109,7 +114,9 @@ impl UserPaths {
         }
         let mut first: Vec<&Candidate<'_>> = candidates
             .iter()
-            .filter(|user| user.rank.is_some() && !self.find(user).is_some_and(|(path, _)| is_always(path)))
+            .filter(|user| {
+                user.rank.is_some() && !self.find(user).is_some_and(|(path, _)| is_always(path))
+            })
             .collect();
         first.sort_by_key(|user| (std::cmp::Reverse(user.rank), user.uid));
         for user in first.into_iter().take(self.users) {
@@ -136,7 +143,9 @@ impl UserPaths {
     pub(crate) fn write(&mut self) -> Vec<SavedPath> {
         (self.fresh, self.moved, self.kept) = (false, false, self.now);
         let known = self.known.iter();
-        known.map(|((uid, path), state)| SavedPath { uid: *uid, path: path.clone(), state: *state }).collect()
+        known
+            .map(|((uid, path), state)| SavedPath { uid: *uid, path: path.clone(), state: *state })
+            .collect()
     }
 
     fn note(&mut self, user: &Candidate<'_>, path: String, now: i64) {
@@ -164,8 +173,10 @@ impl UserPaths {
 
     /// The path of a user, found by the name, or the latest one while the name is not known.
     fn find(&self, user: &Candidate<'_>) -> Option<(&str, &PathState)> {
-        let mut his =
-            self.known.range((user.uid, String::new())..).take_while(|((uid, _), _)| *uid == user.uid);
+        let mut his = self
+            .known
+            .range((user.uid, String::new())..)
+            .take_while(|((uid, _), _)| *uid == user.uid);
         let found = match &user.name {
             None => his.max_by_key(|(_, known)| (known.top, known.named)),
             Some(_) => {
@@ -201,10 +212,13 @@ fn uid_path(uid: u32) -> String {
 
 /// Whether it looks like a path made of a uid, which no name may become.
 fn is_uid_path(path: &str) -> bool {
-    path.strip_prefix("uid_").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
+    path.strip_prefix("uid_")
+        .is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Whether a remembered path can have been given to this uid.
 fn is_possible(path: &str, uid: u32) -> bool {
-    path::check(path).is_ok() && !path.contains('.') && (!is_uid_path(path) || path == uid_path(uid))
+    path::check(path).is_ok()
+        && !path.contains('.')
+        && (!is_uid_path(path) || path == uid_path(uid))
 }

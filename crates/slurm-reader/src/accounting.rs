@@ -1,8 +1,9 @@
 //! slurmdbd's finished jobs: `slurmdb_jobs_get`, with a new connection for each request.
 //!
-//! The condition always names one cluster and the final states. Without a cluster slurmdbd returns the jobs of all
-//! clusters; without states it returns those that overlap the time, except jobs that were never eligible. Everything
-//! here may block as long as slurmdbd does, because this is a separate process.
+//! The condition always names one cluster and the final states. Without a cluster slurmdbd returns
+//! the jobs of all clusters; without states it returns those that overlap the time, except jobs
+//! that were never eligible. Everything here may block as long as slurmdbd does, because this is a
+//! separate process.
 
 use std::ffi::{CStr, CString};
 use std::iter;
@@ -19,11 +20,12 @@ use crate::proofs::{Statement, proofs};
 use crate::unpacked::Unpacked;
 use crate::values::{lossy, name};
 
-/// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: real times, not cut off at
-/// the ends of the requested time.
+/// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: real
+/// times, not cut off at the ends of the requested time.
 const FLAGS: u8 = 1 | 1 << 1 | 1 << 2;
 
-/// The same without `NO_STEP`, and with `JOBCOND_FLAG_NO_WHOLE_HETJOB`: only the requested component of a het job.
+/// The same without `NO_STEP`, and with `JOBCOND_FLAG_NO_WHOLE_HETJOB`: only the requested
+/// component of a het job.
 const WITH_STEPS: u8 = 1 | 1 << 2 | 1 << 5;
 
 /// `JOB_RUNNING`, in the form that slurmdbd needs: jobs that ran at any moment of the time.
@@ -35,8 +37,12 @@ pub(crate) struct OwnConf {
     slurm_user: u32,
 }
 
-/// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may hide from this user.
-pub(crate) fn finished(libslurm: &mut Libslurm, request: &Request) -> CallResult<(Visibility, Finished)> {
+/// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may hide from
+/// this user.
+pub(crate) fn finished(
+    libslurm: &mut Libslurm,
+    request: &Request,
+) -> CallResult<(Visibility, Finished)> {
     let own = accounting_conf(libslurm)?;
     let connection = libslurm.connect()?;
     let before = visibility(&connection, &own)?;
@@ -70,7 +76,8 @@ pub(crate) fn accounting_conf(libslurm: &mut Libslurm) -> CallResult<OwnConf> {
     let refuse = |text: String| Err(CallError { call: ACCOUNTING_CONF, errno: 0, text });
     if !storage.contains("slurmdbd") {
         return refuse(format!(
-            "AccountingStorageType is {storage:?}, so there is no slurmdbd; [collectors.jobs] counts jobs by state without it"
+            "AccountingStorageType is {storage:?}, so there is no slurmdbd; [collectors.jobs] \
+                counts jobs by state without it"
         ));
     }
     if cluster.is_empty() {
@@ -81,7 +88,8 @@ pub(crate) fn accounting_conf(libslurm: &mut Libslurm) -> CallResult<OwnConf> {
     Ok(OwnConf { cluster: CString::new(cluster).unwrap_or_default(), slurm_user })
 }
 
-/// What slurmdbd.conf's PrivateData hides from this user: nothing from root, SlurmUser and operators.
+/// What slurmdbd.conf's PrivateData hides from this user: nothing from root, SlurmUser and
+/// operators.
 fn visibility(connection: &DbdConnection, own: &OwnConf) -> CallResult<Visibility> {
     let private = private(connection)?;
     let privileged = private.is_empty() || has_level(connection, own, SLURMDB_ADMIN_OPERATOR)?;
@@ -96,14 +104,16 @@ fn private(connection: &DbdConnection) -> CallResult<Vec<String>> {
     Ok(pair.map_or_else(Vec::new, |pair| words(pair.value())))
 }
 
-/// From 26.05 on slurmdbd tells nobody its PrivateData. Then only a user who sees everything in any case can be sure to.
+/// From 26.05 on slurmdbd tells nobody its PrivateData. Then only a user who sees everything in any
+/// case can be sure to.
 #[cfg(slurm_ge_2605)]
 #[expect(clippy::unnecessary_wraps, reason = "older releases are asked")]
 fn private(_: &DbdConnection) -> CallResult<Vec<String>> {
     Ok(vec!["jobs".to_owned()])
 }
 
-/// Whether this user is root or SlurmUser, or has this admin level in slurmdbd's record of the user, if there is one.
+/// Whether this user is root or SlurmUser, or has this admin level in slurmdbd's record of the
+/// user, if there is one.
 pub(crate) fn has_level(connection: &DbdConnection, own: &OwnConf, level: u32) -> CallResult<bool> {
     let me = Uid::effective().as_raw();
     if me == 0 || me == own.slurm_user {
@@ -115,7 +125,8 @@ pub(crate) fn has_level(connection: &DbdConnection, own: &OwnConf, level: u32) -
 
 fn jobs(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallResult<Finished> {
     let requested = time(request);
-    let user_of = if request.options.users { |id| names::host(id).ok().flatten() } else { |_| None };
+    let user_of =
+        if request.options.users { |id| names::host(id).ok().flatten() } else { |_| None };
     let mut fold = FinishedFold::new(request.options.steps, user_of, requested);
     add_rows(connection, cluster, Statement { time: requested, running: false }, &mut fold)?;
     let mut too_wide = i64::MAX;
@@ -151,9 +162,11 @@ fn add_rows(
     Ok(())
 }
 
-/// What the jobs named in the request have used. slurmdbd applies the time condition to their steps too.
+/// What the jobs named in the request have used. slurmdbd applies the time condition to their steps
+/// too.
 fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallResult<Vec<Used>> {
-    let records = connection.jobs(cluster, iter::empty(), &request.jobs, WITH_STEPS, time(request))?;
+    let records =
+        connection.jobs(cluster, iter::empty(), &request.jobs, WITH_STEPS, time(request))?;
     // Other runs of a requeued job come with it.
     let requested = records.get().into_iter().filter(|record| request.jobs.contains(&key(record)));
     Ok(requested.map(|record| steps(record).used(record.db_index)).collect())
@@ -163,7 +176,10 @@ fn used(connection: &DbdConnection, cluster: &CStr, request: &Request) -> CallRe
 fn gpus(connection: &DbdConnection) -> CallResult<Vec<(u32, GpuTres)>> {
     let records = connection.tres()?;
     let all = not_empty(records.get(), "slurmdb_tres_get", "TRES")?;
-    Ok(all.into_iter().filter_map(|tres| Some((tres.id, GpuTres::new(tres.type_(), tres.name())?))).collect())
+    Ok(all
+        .into_iter()
+        .filter_map(|tres| Some((tres.id, GpuTres::new(tres.type_(), tres.name())?)))
+        .collect())
 }
 
 fn qos(connection: &DbdConnection) -> CallResult<Vec<(u32, String)>> {
@@ -172,12 +188,14 @@ fn qos(connection: &DbdConnection) -> CallResult<Vec<(u32, String)>> {
     Ok(all.into_iter().map(|qos| (qos.id, name(qos.name()))).collect())
 }
 
-/// An error if there are none: jobs have them, and slurmdbd answers a query that has failed in its database with an empty list.
+/// An error if there are none: jobs have them, and slurmdbd answers a query that has failed in its
+/// database with an empty list.
 fn not_empty<T>(all: Vec<T>, call: &'static str, what: &str) -> CallResult<Vec<T>> {
     if !all.is_empty() {
         return Ok(all);
     }
-    let text = format!("slurmdbd returns no {what}, so its database may have failed: see slurmdbd's log");
+    let text =
+        format!("slurmdbd returns no {what}, so its database may have failed: see slurmdbd's log");
     Err(CallError { call, errno: 0, text })
 }
 
@@ -210,8 +228,9 @@ fn time(request: &Request) -> [i64; 2] {
 /// `PrivateData = jobs,usage`.
 #[cfg(not(slurm_ge_2605))]
 fn words(list: &[u8]) -> Vec<String> {
-    let words =
-        list.split(|byte| *byte == b',').map(|word| String::from_utf8_lossy(word).trim().to_lowercase());
+    let words = list
+        .split(|byte| *byte == b',')
+        .map(|word| String::from_utf8_lossy(word).trim().to_lowercase());
     words.filter(|word| !word.is_empty() && word != "none").collect()
 }
 

@@ -17,23 +17,27 @@ pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
             "Is slurmctld running, and its port open to this host? Try `scontrol ping`."
         }
         slurm::PROTOCOL_AUTHENTICATION_ERROR => {
-            "Is munged running here with the cluster's key, and are the clocks synchronized? Try `munge -n | unmunge`."
+            "Is munged running here with the cluster's key, and are the clocks synchronized? Try \
+                `munge -n | unmunge`."
         }
         slurm::PROTOCOL_SOCKET_IMPL_TIMEOUT => {
             "slurmctld accepts connections but does not answer: is it stopped or overloaded?"
         }
         // SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT: the result of another cluster's munge key
         5005 => {
-            "slurmctld closed the connection, most often because it rejects this host's credential. Are munge.key and the clocks \
-             the same on both hosts? See its log, and try `munge -n | ssh CONTROLLER unmunge`."
+            "slurmctld closed the connection, most often because it rejects this host's \
+             credential. Are munge.key and the clocks the same on both hosts? See its log, and try \
+             `munge -n | ssh CONTROLLER unmunge`."
         }
         // ESLURM_USER_ID_MISSING
         2010 | slurm::ACCESS_DENIED => {
-            "Only an operator of the cluster may do this: `sacctmgr modify user ... set adminlevel=operator`."
+            "Only an operator of the cluster may do this: `sacctmgr modify user ... set \
+                adminlevel=operator`."
         }
         slurm::ERROR => {
-            "Is slurmctld newer than this host's libslurm by more than two releases (three from 24.11 on)? \
-             Then `sdiag` fails here too: install Slurm's client of a newer release, and the reader for it."
+            "Is slurmctld newer than this host's libslurm by more than two releases (three from \
+             24.11 on)? Then `sdiag` fails here too: install Slurm's client of a newer release, \
+             and the reader for it."
         }
         _ => return None,
     })
@@ -43,8 +47,8 @@ fn of_slurmdbd(errno: i32) -> &'static str {
     match errno {
         // Operators are refused too.
         slurm::ACCESS_DENIED => {
-            "slurmdbd gives its statistics only to administrators. Run the daemon as SlurmUser, or make its user one: \
-             `sacctmgr modify user NAME set adminlevel=admin`."
+            "slurmdbd gives its statistics only to administrators. Run the daemon as SlurmUser, or \
+             make its user one: `sacctmgr modify user NAME set adminlevel=admin`."
         }
         _ => "Is slurmdbd running? Does `sacctmgr show cluster` work on this host, as this user?",
     }
@@ -61,7 +65,10 @@ mod tests {
     fn no_number_of_an_error_is_another_than_in_slurm_errno_h() {
         for (ours, slurms) in [
             (slurm::PROTOCOL_AUTHENTICATION_ERROR, c::SLURM_PROTOCOL_AUTHENTICATION_ERROR),
-            (slurm::CTLD_COMMUNICATIONS_CONNECTION_ERROR, c::SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR),
+            (
+                slurm::CTLD_COMMUNICATIONS_CONNECTION_ERROR,
+                c::SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR,
+            ),
             (slurm::NO_CHANGE_IN_DATA, c::SLURM_NO_CHANGE_IN_DATA),
             (slurm::ACCESS_DENIED, c::ESLURM_ACCESS_DENIED),
             (slurm::IN_STANDBY_MODE, c::ESLURM_IN_STANDBY_MODE),

@@ -1,12 +1,18 @@
-//! Associations and QOS of `slurm_load_assoc_mgr_info`: shares, usage and limits, one RPC for all of them.
+//! Associations and QOS of `slurm_load_assoc_mgr_info`: shares, usage and limits, one RPC for all
+//! of them.
 //!
-//! In every type of number, floats included, slurmctld uses two values for "none" and "no limit"; both are `None` here.
+//! In every type of number, floats included, slurmctld uses two values for "none" and "no limit";
+//! both are `None` here.
 
 use std::collections::BTreeMap;
 
 use slurm_snapshot::tres::whole;
-use slurm_snapshot::{Association, AssociationUser, Associations, QosUse, TresUse, UseAndLimits, one_more};
-use slurm_sys::{assoc_mgr_info_msg_t, slurmdb_assoc_rec_t, slurmdb_assoc_usage, slurmdb_qos_rec_t};
+use slurm_snapshot::{
+    Association, AssociationUser, Associations, QosUse, TresUse, UseAndLimits, one_more,
+};
+use slurm_sys::{
+    assoc_mgr_info_msg_t, slurmdb_assoc_rec_t, slurmdb_assoc_usage, slurmdb_qos_rec_t,
+};
 
 use crate::long_double::LongDouble;
 use crate::unpacked::Unpacked;
@@ -15,8 +21,8 @@ use crate::values::{NO_VAL, name, number, number64, text};
 /// `SLURMDB_FS_USE_PARENT`: it uses the shares of its parent.
 const USE_PARENT: u32 = 0x7fff_ffff;
 
-/// Copies the accounts and QOS of the reply, and with `users` the associations of users. Only with `limits` slurmctld counts
-/// what they use.
+/// Copies the accounts and QOS of the reply, and with `users` the associations of users. Only with
+/// `limits` slurmctld counts what they use.
 pub(crate) fn from_reply(
     reply: Unpacked<'_, assoc_mgr_info_msg_t>,
     users: bool,
@@ -35,16 +41,18 @@ pub(crate) fn from_reply(
     }
     all.qos.extend(reply.qos_list().into_iter().filter_map(|record| qos(record, &names, limits)));
     if !is_fair_tree {
-        // Without FAIR_TREE in PriorityFlags, and before the first calculation, it is 0 and means nothing.
+        // Without FAIR_TREE in PriorityFlags, and before the first calculation, it is 0 and means
+        // nothing.
         all.associations.iter_mut().for_each(|association| association.level_fs = None);
     }
     all
 }
 
-/// Builds a [`UseAndLimits`]. It reads the members that associations and QOS share; the caller gives those that only one of them has, or
-/// that have another name there.
+/// Builds a [`UseAndLimits`]. It reads the members that associations and QOS share; the caller
+/// gives those that only one of them has, or that have another name there.
 macro_rules! use_and_limits {
-    ($record:ident, $usage:ident, $names:ident, $counts:ident: tres { $($limit:ident: $ctld:ident),+ } $($member:ident: $value:expr,)+) => {{
+    ($record:ident, $usage:ident, $names:ident, $counts:ident: tres {
+        $($limit:ident: $ctld:ident),+ } $($member:ident: $value:expr,)+) => {{
         let of_both = |index| TresUse {
             used: $counts.then(|| at($usage.grp_used_tres(), index).unwrap_or(0)),
             used_secs: seconds($usage.usage_tres_raw(), index),
@@ -61,7 +69,8 @@ macro_rules! use_and_limits {
             grp_submit_jobs: number($record.grp_submit_jobs),
             grp_wall: number($record.grp_wall),
             max_wall_per_job: number($record.max_wall_pj),
-            tres: by_name($names, |index| TresUse { $($limit: at($record.$ctld(), index),)+ ..of_both(index) }),
+            tres: by_name($names, |index| TresUse { $($limit: at($record.$ctld(),
+                index),)+ ..of_both(index) }),
             $($member: $value,)+
             ..UseAndLimits::default()
         }
@@ -107,7 +116,8 @@ fn qos(record: Unpacked<'_, slurmdb_qos_rec_t>, names: &[String], limits: bool) 
         usage_raw: value(usage.usage_raw.to_f64()).unwrap_or(0.0),
         use_and_limits: use_and_limits! { record, usage, names, limits:
             tres {
-                max_per_job: max_tres_pj_ctld, max_mins_per_job: max_tres_mins_pj_ctld, max_per_user: max_tres_pu_ctld,
+                max_per_job: max_tres_pj_ctld, max_mins_per_job: max_tres_mins_pj_ctld,
+                    max_per_user: max_tres_pu_ctld,
                 max_per_account: max_tres_pa_ctld
             }
             jobs_running: limits.then_some(usage.grp_used_jobs),
@@ -154,7 +164,9 @@ mod tests {
 
     #[test]
     fn floats_that_mean_none_are_none_and_others_stay() {
-        for none in [4_294_967_294.0, 4_294_967_295.0, 1.844_674_407_370_955_2e19, f64::INFINITY, f64::NAN] {
+        for none in
+            [4_294_967_294.0, 4_294_967_295.0, 1.844_674_407_370_955_2e19, f64::INFINITY, f64::NAN]
+        {
             assert_eq!(value(none), None, "{none}");
         }
         for some in [0.0, 1.0, 0.333, 5e9, -1.0] {
@@ -169,8 +181,12 @@ mod tests {
 
     #[test]
     fn limits_that_are_not_set_and_tres_that_nobody_has_used_are_not_there() {
-        let mut usage =
-            slurmdb_assoc_usage { tres_cnt: 3, fs_factor: 0.5, level_shares: 4, ..Default::default() };
+        let mut usage = slurmdb_assoc_usage {
+            tres_cnt: 3,
+            fs_factor: 0.5,
+            level_shares: 4,
+            ..Default::default()
+        };
         let mut used = [2, 0, 0];
         let mut limits = [u64::MAX, 0xffff_ffff_ffff_fffe, 64];
         usage.grp_used_tres = used.as_mut_ptr();
@@ -206,7 +222,8 @@ mod tests {
         assert_eq!((root.shares_raw, root.shares_norm, root.fairshare), (None, None, None));
     }
 
-    /// Without `limits` in AccountingStorageEnforce slurmctld leaves these counters at 0: an account with 7 running jobs had 0.
+    /// Without `limits` in AccountingStorageEnforce slurmctld leaves these counters at 0: an
+    /// account with 7 running jobs had 0.
     #[test]
     fn what_slurmctld_does_not_count_is_no_zero() {
         let names = ["cpu", "mem"].map(str::to_owned);
@@ -218,10 +235,16 @@ mod tests {
             ..Default::default()
         };
         let record = made(&record);
-        let seen = |limits| association(record, record.usage().unwrap(), &names, limits).use_and_limits;
+        let seen =
+            |limits| association(record, record.usage().unwrap(), &names, limits).use_and_limits;
         let cpu = |limits| seen(limits).tres.remove("cpu").unwrap();
         let counts = |limits| {
-            (seen(limits).jobs_running, seen(limits).jobs_submitted, cpu(limits).used, cpu(limits).run_secs)
+            (
+                seen(limits).jobs_running,
+                seen(limits).jobs_submitted,
+                cpu(limits).used,
+                cpu(limits).run_secs,
+            )
         };
         assert_eq!(counts(true), (Some(0), Some(0), Some(0), Some(0)));
         assert_eq!(counts(false), (None, None, None, None));

@@ -1,8 +1,9 @@
-//! libslurm's functions: the only file that calls them, with what each leaves behind and which function frees that.
+//! libslurm's functions: the only file that calls them, with what each leaves behind and which
+//! function frees that.
 //!
-//! Every call may block for any time, and `slurm_init` may end the process. A reply is freed exactly once, on every
-//! path, by its owner, and what is read from it lives no longer. Knows no clock, none of our configuration and no
-//! Graphite.
+//! Every call may block for any time, and `slurm_init` may end the process. A reply is freed
+//! exactly once, on every path, by its owner, and what is read from it lives no longer. Knows no
+//! clock, none of our configuration and no Graphite.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -39,7 +40,8 @@ const DETAIL: u16 = 1 << 1;
 /// `SHOW_MIXED`: a node that is partly allocated is mixed.
 const MIXED: u16 = 1 << 3;
 
-/// `SHOW_LOCAL`: only this cluster; without it libslurm asks for the federation first, with another RPC.
+/// `SHOW_LOCAL`: only this cluster; without it libslurm asks for the federation first, with another
+/// RPC.
 const LOCAL: u16 = 1 << 4;
 
 /// `SHOW_FUTURE`: include nodes that are not there yet.
@@ -60,7 +62,8 @@ const SUCCESS: c_int = 0;
 /// `STAT_COMMAND_GET` and `STAT_COMMAND_RESET`.
 const GET: u16 = 1;
 const RESET: u16 = 0;
-const _: () = assert!(c::STAT_COMMAND_GET == 1 && c::STAT_COMMAND_RESET == 0, "getting is not resetting");
+const _: () =
+    assert!(c::STAT_COMMAND_GET == 1 && c::STAT_COMMAND_RESET == 0, "getting is not resetting");
 
 /// The word that a function of libslurm has for a number.
 macro_rules! word {
@@ -78,8 +81,8 @@ macro_rules! word {
 pub struct CallError {
     /// libslurm's function.
     pub call: &'static str,
-    /// `errno` right after the call: Slurm's own errors are above 1000; 0 if libslurm gave none, or slurmctld sent no
-    /// reply.
+    /// `errno` right after the call: Slurm's own errors are above 1000; 0 if libslurm gave none, or
+    /// slurmctld sent no reply.
     pub errno: i32,
     /// `slurm_strerror(errno)`.
     pub text: String,
@@ -123,24 +126,30 @@ pub(crate) trait Freed {
 pub(crate) struct RawReply<T: Freed>(NonNull<T>);
 
 impl<T: Freed> RawReply<T> {
-    /// Makes a call that leaves its reply in an out pointer, which starts from NULL, and owns whatever the call leaves
-    /// there, even after an error. `errno` is cleared first: libslurm does not set it at every failure.
+    /// Makes a call that leaves its reply in an out pointer, which starts from NULL, and owns
+    /// whatever the call leaves there, even after an error. `errno` is cleared first: libslurm does
+    /// not set it at every failure.
     ///
     /// # Safety
-    /// `call` leaves NULL, or a `T` that libslurm has unpacked, that may be read until [`Freed::free`] is called on it
-    /// and that nobody else frees.
-    unsafe fn receive(name: &'static str, call: impl FnOnce(&mut *mut T) -> c_int) -> CallResult<Self> {
+    /// `call` leaves NULL, or a `T` that libslurm has unpacked, that may be read until
+    /// [`Freed::free`] is called on it and that nobody else frees.
+    unsafe fn receive(
+        name: &'static str,
+        call: impl FnOnce(&mut *mut T) -> c_int,
+    ) -> CallResult<Self> {
         let mut pointer = ptr::null_mut();
         Errno::clear();
         let code = call(&mut pointer);
         let error = (code != SUCCESS).then(|| CallError::last(name));
         let reply = NonNull::new(pointer).map(Self);
-        let nothing = || CallError { call: name, errno: 0, text: "slurmctld sent no reply".to_owned() };
+        let nothing =
+            || CallError { call: name, errno: 0, text: "slurmctld sent no reply".to_owned() };
         error.map_or_else(|| reply.ok_or_else(nothing), Err)
     }
 
     pub(crate) fn get(&self) -> Unpacked<'_, T> {
-        // SAFETY: `receive`'s caller promised a T that may be read until it is freed, which only `drop` does.
+        // SAFETY: `receive`'s caller promised a T that may be read until it is freed, which only
+        // `drop` does.
         let reply = unsafe { self.0.as_ref() };
         // SAFETY: and that libslurm has unpacked it.
         unsafe { Unpacked::new(reply) }
@@ -149,7 +158,8 @@ impl<T: Freed> RawReply<T> {
 
 impl<T: Freed> Drop for RawReply<T> {
     fn drop(&mut self) {
-        // SAFETY: `receive`'s caller promised that a call has left it and that nobody else frees it; it is dropped once.
+        // SAFETY: `receive`'s caller promised that a call has left it and that nobody else frees
+        // it; it is dropped once.
         unsafe { T::free(self.0.as_ptr()) };
     }
 }
@@ -161,8 +171,12 @@ impl<T> Records<T> {
     /// Makes a call that returns a list.
     ///
     /// # Safety
-    /// `call` returns NULL, or a list of `T`s that libslurm has unpacked and that nobody else destroys.
-    unsafe fn receive(name: &'static str, call: impl FnOnce() -> *mut c::xlist) -> CallResult<Self> {
+    /// `call` returns NULL, or a list of `T`s that libslurm has unpacked and that nobody else
+    /// destroys.
+    unsafe fn receive(
+        name: &'static str,
+        call: impl FnOnce() -> *mut c::xlist,
+    ) -> CallResult<Self> {
         let call = |out: &mut *mut c::xlist| {
             *out = call();
             if out.is_null() { !SUCCESS } else { SUCCESS }
@@ -190,7 +204,8 @@ impl<T> OwnList<T> {
         let mut elements: Vec<T> = elements.into_iter().collect();
         let mut list = None;
         for element in &mut elements {
-            // SAFETY: makes an empty list, whose elements it will not free, and which nobody else destroys.
+            // SAFETY: makes an empty list, whose elements it will not free, and which nobody else
+            // destroys.
             let create = || NonNull::new(unsafe { c::slurm_list_create(None) }).map(RawReply);
             list = list.or_else(create);
             let Some(RawReply(list)) = &list else { break };
@@ -213,8 +228,11 @@ fn texts(texts: impl IntoIterator<Item = CString>) -> OwnList<CString> {
 /// Whole jobs.
 fn whole_jobs(ids: &[(u32, u32)]) -> OwnList<c::slurm_selected_step_t> {
     let jobs = ids.iter().map(|&(id, task)| {
-        let mut job =
-            c::slurm_selected_step_t { array_task_id: task, het_job_offset: NO_VAL, ..Default::default() };
+        let mut job = c::slurm_selected_step_t {
+            array_task_id: task,
+            het_job_offset: NO_VAL,
+            ..Default::default()
+        };
         (job.step_id.job_id, job.step_id.step_het_comp, job.step_id.step_id) = (id, NO_VAL, NO_VAL);
         job
     });
@@ -235,13 +253,17 @@ macro_rules! reply {
     }};
 }
 
-/// The calls that leave a reply, unless nothing has changed since a moment, each with the function that frees it.
+/// The calls that leave a reply, unless nothing has changed since a moment, each with the function
+/// that frees it.
 macro_rules! loads {
-    ($($name:ident: $reply:ty, |$since:ident, $out:ident| $function:ident($($argument:expr),*), $free:path;)+) => {
+    ($($name:ident: $reply:ty, |$since:ident, $out:ident| $function:ident($($argument:expr),*),
+        $free:path;)+) => {
         impl Libslurm {
             $(
-                /// `None` if nothing has changed since `since`. If that is 0, "unchanged" is not a valid answer.
-                pub(crate) fn $name(&mut self, $since: i64) -> CallResult<Option<RawReply<$reply>>> {
+                /// `None` if nothing has changed since `since`. If that is 0, "unchanged" is not a
+                /// valid answer.
+                pub(crate) fn $name(&mut self, $since: i64)
+                    -> CallResult<Option<RawReply<$reply>>> {
                     unchanged_since($since, reply!(|$out| $function($($argument),*)))
                 }
             )+
@@ -256,7 +278,8 @@ macro_rules! freed {
     ($($reply:ty: $free:path;)+) => {
         $(impl Freed for $reply {
             unsafe fn free(pointer: *mut Self) {
-                // SAFETY: the caller's promise; that it is the function for this type, the compiler knows.
+                // SAFETY: the caller's promise; that it is the function for this type, the compiler
+                // knows.
                 unsafe { $free(pointer) };
             }
         })+
@@ -265,11 +288,15 @@ macro_rules! freed {
 
 loads! {
     conf: c::slurm_conf_t, |since, out| slurm_load_ctl_conf(since, out), slurm_free_conf;
-    jobs: c::job_info_msg_t, |since, out| slurm_load_jobs(since, out, ALL | LOCAL), c::slurm_free_job_info_msg;
-    licenses: c::license_info_msg_t, |since, out| slurm_load_licenses(since, out, ALL), c::slurm_free_license_info_msg;
-    nodes: c::node_info_msg_t, |since, out| slurm_load_node(since, out, ALL | DETAIL | MIXED | LOCAL | FUTURE),
+    jobs: c::job_info_msg_t, |since, out| slurm_load_jobs(since, out, ALL | LOCAL),
+        c::slurm_free_job_info_msg;
+    licenses: c::license_info_msg_t, |since, out| slurm_load_licenses(since, out, ALL),
+        c::slurm_free_license_info_msg;
+    nodes: c::node_info_msg_t, |since, out| slurm_load_node(since, out, ALL | DETAIL | MIXED |
+        LOCAL | FUTURE),
         c::slurm_free_node_info_msg;
-    partitions: c::partition_info_msg_t, |since, out| slurm_load_partitions(since, out, ALL | LOCAL),
+    partitions: c::partition_info_msg_t, |since, out| slurm_load_partitions(since, out, ALL |
+        LOCAL),
         c::slurm_free_partition_info_msg;
     reservations: c::reserve_info_msg_t, |since, out| slurm_load_reservations(since, out),
         c::slurm_free_reservation_info_msg;
@@ -298,10 +325,12 @@ fn unchanged_since<T>(since: i64, reply: CallResult<T>) -> CallResult<Option<T>>
 impl Libslurm {
     /// Reads `conf`, or else the file in SLURM_CONF, or else libslurm's default slurm.conf.
     ///
-    /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up to a minute.
+    /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up
+    /// to a minute.
     pub(crate) fn init(conf: Option<&CStr>) -> Self {
         let conf = conf.map_or(ptr::null(), CStr::as_ptr);
-        // SAFETY: NULL or a string with its NUL, which slurm_init copies; no other thread is in libslurm.
+        // SAFETY: NULL or a string with its NUL, which slurm_init copies; no other thread is in
+        // libslurm.
         unsafe { c::slurm_init(conf) };
         Self(PhantomData)
     }
@@ -333,12 +362,13 @@ impl Libslurm {
     pub(crate) fn user(&mut self, name: &CStr) -> CallResult<RawReply<c::assoc_mgr_info_msg_t>> {
         let (flags, users) = (USERS, texts([name.to_owned()]));
         let user_list = users.pointer();
-        let mut request = c::assoc_mgr_info_request_msg_t { flags, user_list, ..Default::default() };
+        let mut request =
+            c::assoc_mgr_info_request_msg_t { flags, user_list, ..Default::default() };
         reply!(|out| slurm_load_assoc_mgr_info(&raw mut request, out))
     }
 
-    /// `slurm_ping` of the controller at this index in libslurm's own list, if there is one. With the index after the
-    /// last one libslurm would read past the end.
+    /// `slurm_ping` of the controller at this index in libslurm's own list, if there is one. With
+    /// the index after the last one libslurm would read past the end.
     pub(crate) fn ping(&mut self, index: u32) -> bool {
         let is_listed = self.own_conf(|conf| index < conf.control_cnt).unwrap_or(false);
         // SAFETY: takes an index of the list.
@@ -346,14 +376,18 @@ impl Libslurm {
         is_listed && c_int::try_from(index).is_ok_and(answers)
     }
 
-    /// Reads libslurm's own configuration. It was read when this process started, and slurmctld's may differ by now.
-    pub(crate) fn own_conf<T>(&mut self, read: impl FnOnce(Unpacked<'_, c::slurm_conf_t>) -> T) -> Option<T> {
+    /// Reads libslurm's own configuration. It was read when this process started, and slurmctld's
+    /// may differ by now.
+    pub(crate) fn own_conf<T>(
+        &mut self,
+        read: impl FnOnce(Unpacked<'_, c::slurm_conf_t>) -> T,
+    ) -> Option<T> {
         // SAFETY: libslurm's own, which keeps what a reply keeps; it is locked.
         self.locked_conf(|conf| read(unsafe { Unpacked::new(conf) }))
     }
 
-    /// Leaves only one controller in libslurm's own list, until the whole list is put back; `None` if none has this
-    /// index.
+    /// Leaves only one controller in libslurm's own list, until the whole list is put back; `None`
+    /// if none has this index.
     pub(crate) fn list_only(&mut self, index: usize) -> Option<ListedControllers> {
         let list_only = |conf: &mut c::slurm_conf_t| {
             let has_index = index < usize::try_from(conf.control_cnt).unwrap_or(0);
@@ -376,13 +410,14 @@ impl Libslurm {
     pub(crate) fn list_all(&mut self, ListedControllers(listed): ListedControllers) {
         self.locked_conf(|conf| {
             (conf.control_cnt, conf.slurmctld_addr) = (listed.control_cnt, listed.slurmctld_addr);
-            (conf.control_machine, conf.control_addr) = (listed.control_machine, listed.control_addr);
+            (conf.control_machine, conf.control_addr) =
+                (listed.control_machine, listed.control_addr);
         });
     }
 
     fn locked_conf<T>(&mut self, change: impl FnOnce(&mut c::slurm_conf_t) -> T) -> Option<T> {
-        // SAFETY: takes nothing; slurm_init has read the configuration, and nobody else uses it until it is unlocked
-        // below.
+        // SAFETY: takes nothing; slurm_init has read the configuration, and nobody else uses it
+        // until it is unlocked below.
         let conf = unsafe { c::slurm_conf_lock() };
         // SAFETY: libslurm's own configuration, or NULL.
         let changed = unsafe { conf.as_mut() }.map(change);
@@ -396,11 +431,14 @@ impl Libslurm {
         Errno::clear();
         // SAFETY: NULL means that the caller does not need the connection's flags.
         let pointer = unsafe { c::slurmdb_connection_get(ptr::null_mut()) };
-        NonNull::new(pointer).map(DbdConnection).ok_or_else(|| CallError::last("slurmdb_connection_get"))
+        NonNull::new(pointer)
+            .map(DbdConnection)
+            .ok_or_else(|| CallError::last("slurmdb_connection_get"))
     }
 }
 
-/// libslurm's own configuration as it was, with all controllers. SlurmctldAddr takes precedence over their addresses.
+/// libslurm's own configuration as it was, with all controllers. SlurmctldAddr takes precedence
+/// over their addresses.
 #[derive(Debug)]
 pub(crate) struct ListedControllers(c::slurm_conf_t);
 
@@ -410,9 +448,11 @@ pub(crate) struct DbdConnection(NonNull<c_void>);
 /// Calls a function that returns a list of what the table says.
 macro_rules! records {
     ($function:ident($($argument:expr),*)) => {{
-        // SAFETY: the connection is open; the condition, and the lists in it, live during the call, which keeps none.
+        // SAFETY: the connection is open; the condition, and the lists in it, live during the call,
+        // which keeps none.
         let call = || unsafe { c::$function($($argument),*) };
-        // SAFETY: it returns NULL, or a list of the records in the signature below, which is its caller's.
+        // SAFETY: it returns NULL, or a list of the records in the signature below, which is its
+        // caller's.
         unsafe { Records::receive(stringify!($function), call) }
     }};
 }
@@ -427,13 +467,16 @@ impl DbdConnection {
     /// slurmdbd's record of the user with this name.
     pub(crate) fn users(&self, name: &CStr) -> CallResult<Records<c::slurmdb_user_rec_t>> {
         let users = texts([name.to_owned()]);
-        let mut names = c::slurmdb_assoc_cond_t { user_list: users.pointer(), ..Default::default() };
-        let mut condition = c::slurmdb_user_cond_t { assoc_cond: &raw mut names, ..Default::default() };
+        let mut names =
+            c::slurmdb_assoc_cond_t { user_list: users.pointer(), ..Default::default() };
+        let mut condition =
+            c::slurmdb_user_cond_t { assoc_cond: &raw mut names, ..Default::default() };
         records!(slurmdb_users_get(self.0.as_ptr(), &raw mut condition))
     }
 
-    /// The job records of a cluster: with these states, which are numbers, or in any; these jobs, each by its job id and
-    /// `NO_VAL` or by its array's id and its task, or any; with `JOBCOND_FLAG_*`; in this time, to which both ends belong.
+    /// The job records of a cluster: with these states, which are numbers, or in any; these jobs,
+    /// each by its job id and `NO_VAL` or by its array's id and its task, or any; with
+    /// `JOBCOND_FLAG_*`; in this time, to which both ends belong.
     pub(crate) fn jobs(
         &self,
         cluster: &CStr,
@@ -442,7 +485,8 @@ impl DbdConnection {
         flags: u8,
         [usage_start, usage_end]: [i64; 2],
     ) -> CallResult<Records<c::slurmdb_job_rec_t>> {
-        let (clusters, states, jobs) = (texts([cluster.to_owned()]), texts(states), whole_jobs(jobs));
+        let (clusters, states, jobs) =
+            (texts([cluster.to_owned()]), texts(states), whole_jobs(jobs));
         let mut condition = c::slurmdb_job_cond_t {
             cluster_list: clusters.pointer(),
             state_list: states.pointer(),

@@ -1,8 +1,8 @@
 //! libslurm as the conversation uses it: each request by its calls, and the reply as a plain type.
 //!
-//! Every call may block for any time, and [`Client::init`] may end the process. A reply of a survey is counted while it is
-//! walked and freed at once, and its memory is returned to the kernel. If nothing has changed since the time in the
-//! request, slurmctld sends no reply at all.
+//! Every call may block for any time, and [`Client::init`] may end the process. A reply of a survey
+//! is counted while it is walked and freed at once, and its memory is returned to the kernel. If
+//! nothing has changed since the time in the request, slurmctld sends no reply at all.
 
 use std::ffi::CStr;
 use std::time::Instant;
@@ -19,7 +19,8 @@ use crate::rpcs::Rpcs;
 use crate::unpacked::Unpacked;
 use crate::values::text;
 use crate::{
-    accounting, associations, conf, dbd_statistics, jobs, lists, nodes, operator, partitions, stats, version,
+    accounting, associations, conf, dbd_statistics, jobs, lists, nodes, operator, partitions,
+    stats, version,
 };
 
 /// An initialized libslurm, and what is remembered of the last replies.
@@ -27,10 +28,11 @@ use crate::{
 pub struct Client {
     libslurm: Libslurm,
     own: OwnHost,
-    /// Whether no job waited. Backfill makes plans again in every cycle, and the scheduler gives another reason (BeginTime),
-    /// and slurmctld calls the jobs unchanged all the same.
+    /// Whether no job waited. Backfill makes plans again in every cycle, and the scheduler gives
+    /// another reason (BeginTime), and slurmctld calls the jobs unchanged all the same.
     none_waits: bool,
-    /// Whether a node was in an active reservation. That one without the flag MAINT has ended is no change of its nodes.
+    /// Whether a node was in an active reservation. That one without the flag MAINT has ended is no
+    /// change of its nodes.
     is_reserved: bool,
     /// Whether slurmctld counts what associations use.
     limits: bool,
@@ -64,7 +66,8 @@ impl Rpcs for Client {
         let (libslurm, since) = (&mut self.libslurm, known.unwrap_or(0));
         let loaded = match reply {
             ReplyKind::Statistics => {
-                reading.statistics = Some(stats::from_reply(libslurm.statistics()?.get(), options.rpc));
+                reading.statistics =
+                    Some(stats::from_reply(libslurm.statistics()?.get(), options.rpc));
                 return Ok(());
             }
             ReplyKind::Reset => return libslurm.reset(),
@@ -82,14 +85,17 @@ impl Rpcs for Client {
                 let reply = libslurm.reservations(since)?;
                 reply.map(|reply| Reply::Reservations(lists::reservations(reply.get())))
             }
-            // glibc may keep the reply's memory, 4 KB for each association: getting it from the kernel again would take a
-            // third of the call.
+            // glibc may keep the reply's memory, 4 KB for each association: getting it from the
+            // kernel again would take a third of the call.
             ReplyKind::Associations => {
                 let reply = libslurm.associations()?;
-                let associations = associations::from_reply(reply.get(), options.users, self.limits);
+                let associations =
+                    associations::from_reply(reply.get(), options.users, self.limits);
                 Some(Reply::Associations(Box::new(associations)))
             }
-            ReplyKind::Controllers if options.follow => Some(Reply::Ahead(self.own.ahead(libslurm))),
+            ReplyKind::Controllers if options.follow => {
+                Some(Reply::Ahead(self.own.ahead(libslurm)))
+            }
             ReplyKind::Controllers => Some(controllers(libslurm)),
             ReplyKind::Slurmdbd => {
                 Some(Reply::Slurmdbd(Box::new(dbd_statistics::load(libslurm, options.users)?)))
@@ -103,7 +109,8 @@ impl Rpcs for Client {
 impl Client {
     /// Reads `conf`, or else the file in SLURM_CONF, or else libslurm's default slurm.conf.
     ///
-    /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up to a minute.
+    /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up
+    /// to a minute.
     #[must_use]
     pub fn init(conf: Option<&CStr>) -> Self {
         let (libslurm, own) = (Libslurm::init(conf), OwnHost::default());
@@ -115,14 +122,16 @@ impl Client {
         let sent = Instant::now();
         let since = request.since.filter(|_| self.none_waits).unwrap_or(0);
         let Some(reply) = self.libslurm.jobs(since)? else { return Ok(None) };
-        let jobs = jobs::from_reply(reply.get(), sent.elapsed(), request.options, request.kept.clone());
+        let jobs =
+            jobs::from_reply(reply.get(), sent.elapsed(), request.options, request.kept.clone());
         drop(reply);
         give_memory_back();
         self.none_waits = jobs.waiting.submitted.is_none();
         Ok(Some(Reply::Jobs(Box::new(jobs))))
     }
 
-    /// Nodes, and their partitions if `options` ask for them; `None` if nothing has changed since `since`.
+    /// Nodes, and their partitions if `options` ask for them; `None` if nothing has changed since
+    /// `since`.
     fn nodes(&mut self, since: i64, options: ReplyOptions) -> CallResult<Option<Reply>> {
         let changes_silently = self.is_reserved || self.saves_power_silently();
         let mut counted = self.counted_nodes(if changes_silently { 0 } else { since }, options)?;
@@ -133,13 +142,18 @@ impl Client {
         self.is_reserved = counted.nodes.reserved.nodes.total > 0;
         if options.partitions {
             let reply = self.libslurm.partitions(0)?;
-            counted.nodes.partitions = reply.map(|reply| partitions::from_reply(reply.get(), &counted));
+            counted.nodes.partitions =
+                reply.map(|reply| partitions::from_reply(reply.get(), &counted));
         }
         give_memory_back();
         Ok(Some(Reply::Nodes(Box::new(counted.nodes))))
     }
 
-    fn counted_nodes(&mut self, since: i64, options: ReplyOptions) -> CallResult<Option<CountedNodes>> {
+    fn counted_nodes(
+        &mut self,
+        since: i64,
+        options: ReplyOptions,
+    ) -> CallResult<Option<CountedNodes>> {
         Ok(self.libslurm.nodes(since)?.map(|reply| nodes::from_reply(reply.get(), options)))
     }
 
@@ -148,12 +162,13 @@ impl Client {
         let saves_power = |conf: Unpacked<'_, slurm_conf_t>| {
             !conf.suspend_program.is_null() || !conf.resume_program.is_null()
         };
-        version::built_for() < Release::new(23, 2) && self.libslurm.own_conf(saves_power).unwrap_or(true)
+        version::built_for() < Release::new(23, 2)
+            && self.libslurm.own_conf(saves_power).unwrap_or(true)
     }
 }
 
-/// `slurm_ping` of each controller in libslurm's own configuration, which was read when this process started.
-/// slurmctld's may name others by now.
+/// `slurm_ping` of each controller in libslurm's own configuration, which was read when this
+/// process started. slurmctld's may name others by now.
 fn controllers(libslurm: &mut Libslurm) -> Reply {
     let count = libslurm.own_conf(|conf| conf.control_machine().count()).unwrap_or_default();
     let pinged = (0..).take(count).map(|index| {

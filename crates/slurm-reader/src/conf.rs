@@ -1,4 +1,5 @@
-//! `slurm_load_ctl_conf`: the cluster's name and PrivateData; also the controllers in libslurm's own configuration.
+//! `slurm_load_ctl_conf`: the cluster's name and PrivateData; also the controllers in libslurm's
+//! own configuration.
 
 use nix::unistd::Uid;
 use slurm_snapshot::{Visibility, flag_words};
@@ -8,8 +9,17 @@ use crate::unpacked::Unpacked;
 use crate::values::{lossy, text};
 
 /// PrivateData, by bit, in slurm.conf's words.
-const PRIVATE: [&str; 9] =
-    ["jobs", "nodes", "partitions", "usage", "users", "accounts", "reservations", "cloud", "events"];
+const PRIVATE: [&str; 9] = [
+    "jobs",
+    "nodes",
+    "partitions",
+    "usage",
+    "users",
+    "accounts",
+    "reservations",
+    "cloud",
+    "events",
+];
 
 /// `ACCOUNTING_ENFORCE_LIMITS`.
 const ENFORCE_LIMITS: u16 = 2;
@@ -44,7 +54,8 @@ impl Conf {
 /// Copies the reply.
 pub(crate) fn from_reply(reply: Unpacked<'_, slurm_conf_t>) -> Conf {
     let accounting = text(reply.accounting_storage_type());
-    let privileged = privileged(Uid::effective().as_raw(), reply.slurm_user_id, accounting.as_deref());
+    let privileged =
+        privileged(Uid::effective().as_raw(), reply.slurm_user_id, accounting.as_deref());
     Conf {
         last_update: reply.last_update,
         cluster: text(reply.cluster_name()),
@@ -63,8 +74,8 @@ fn private(bits: u16) -> Vec<String> {
     flag_words(bits.into(), |bit| PRIVATE.get(usize::try_from(bit).ok()?).copied())
 }
 
-/// root and SlurmUser see everything. Operators are defined in slurmdbd: without it there are none, and with it
-/// [`crate::rpcs::Rpcs::operator`] asks.
+/// root and SlurmUser see everything. Operators are defined in slurmdbd: without it there are none,
+/// and with it [`crate::rpcs::Rpcs::operator`] asks.
 fn privileged(me: u32, slurm_user: u32, accounting: Option<&str>) -> Option<bool> {
     if me == 0 || me == slurm_user {
         return Some(true);

@@ -1,10 +1,11 @@
 //! slurmctld's configuration as last reported, and when it is requested again.
 //!
-//! PrivateData may be set at any time, and a reduced reply must not be mistaken for a complete one. So every reply that
-//! PrivateData may reduce is requested right after the configuration. If the configuration has not changed, the answer
-//! is only a return code. That answer is not accepted where the daemon does not accept "unchanged" either, because
-//! slurmctld's clock may have been set back. A failed attempt is remembered, so that not every request of a round asks slurmctld whether
-//! it is back.
+//! PrivateData may be set at any time, and a reduced reply must not be mistaken for a complete one.
+//! So every reply that PrivateData may reduce is requested right after the configuration. If the
+//! configuration has not changed, the answer is only a return code. That answer is not accepted
+//! where the daemon does not accept "unchanged" either, because slurmctld's clock may have been set
+//! back. A failed attempt is remembered, so that not every request of a round asks slurmctld
+//! whether it is back.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,8 @@ use crate::calls::CallError;
 use crate::conf::Conf;
 use crate::rpcs::Rpcs;
 
-/// How old the configuration may be: less than the time between surveys, and enough for the requests of one survey.
+/// How old the configuration may be: less than the time between surveys, and enough for the
+/// requests of one survey.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// How long to wait before another attempt after slurmctld did not answer.
@@ -63,15 +65,16 @@ impl ConfCache {
         self.own_cluster.clone().or_else(reported)
     }
 
-    /// Asks slurmctld for ClusterName if it is not known. It keeps asking, with longer and longer pauses, because
-    /// slurmctld needs its locks to answer.
+    /// Asks slurmctld for ClusterName if it is not known. It keeps asking, with longer and longer
+    /// pauses, because slurmctld needs its locks to answer.
     pub(crate) fn learn_cluster(&mut self, rpcs: &mut impl Rpcs) -> Result<(), CallError> {
         let waits = self.next_request.is_some_and(|(at, _)| (self.clock)() < at);
         if waits || self.cluster().is_some() {
             return Ok(());
         }
         let result = self.request(rpcs, true);
-        let pause = self.next_request.map_or(RETRIED, |(_, pause)| pause.saturating_mul(2).min(SELDOM));
+        let pause =
+            self.next_request.map_or(RETRIED, |(_, pause)| pause.saturating_mul(2).min(SELDOM));
         self.next_request = (self.clock)().checked_add(pause).map(|at| (at, pause));
         result
     }
@@ -99,10 +102,11 @@ impl ConfCache {
         Ok(())
     }
 
-    /// What the reply to this request may lack. Nobody could use the reply without knowing that, so it is requested first.
-    /// Like the reply, the configuration is requested whole if the request has no `since`; for a reply that can never be
-    /// called unchanged, it is enough that it was confirmed a moment ago for another. slurmdbd has its own PrivateData, which
-    /// is requested with the reply.
+    /// What the reply to this request may lack. Nobody could use the reply without knowing that, so
+    /// it is requested first. Like the reply, the configuration is requested whole if the request
+    /// has no `since`; for a reply that can never be called unchanged, it is enough that it was
+    /// confirmed a moment ago for another. slurmdbd has its own PrivateData, which is requested
+    /// with the reply.
     pub(crate) fn visibility(
         &mut self,
         rpcs: &mut impl Rpcs,
@@ -129,8 +133,9 @@ impl ConfCache {
         Ok(Some(visibility))
     }
 
-    /// Whether there are associations, as far as is known. Without slurmdbd, `slurm_load_assoc_mgr_info` may crash
-    /// slurmctld, because the list that it walks may be NULL (in 24.05 `assoc_mgr_init` returns before it creates one).
+    /// Whether there are associations, as far as is known. Without slurmdbd,
+    /// `slurm_load_assoc_mgr_info` may crash slurmctld, because the list that it walks may be NULL
+    /// (in 24.05 `assoc_mgr_init` returns before it creates one).
     pub(crate) fn has_associations(&self) -> bool {
         self.conf.as_ref().is_some_and(|conf| conf.slurmdbd)
     }
@@ -201,7 +206,11 @@ mod tests {
             self.requests += 1;
             if self.down {
                 pass(Duration::from_secs(10));
-                return Err(CallError { call: "slurm_load_ctl_conf", errno: 5004, text: "timeout".into() });
+                return Err(CallError {
+                    call: "slurm_load_ctl_conf",
+                    errno: 5004,
+                    text: "timeout".into(),
+                });
             }
             if since > self.changed {
                 return Ok(None);
@@ -211,7 +220,13 @@ mod tests {
             let visibility = Visibility { private: self.private.clone(), privileged };
             let last_update = self.changed + 1;
             let cluster = Some("sandbox".to_owned());
-            Ok(Some(Conf { last_update, cluster, visibility, slurmdbd: self.slurmdbd, limits: false }))
+            Ok(Some(Conf {
+                last_update,
+                cluster,
+                visibility,
+                slurmdbd: self.slurmdbd,
+                limits: false,
+            }))
         }
 
         fn operator(&mut self) -> Option<bool> {
@@ -287,8 +302,9 @@ mod tests {
         pass(FRESH);
         slurmctld.down = true;
         for _ in 0..3 {
-            let error =
-                conf_cache.visibility(&mut slurmctld, &request(ReplyKind::Jobs, Some(5))).unwrap_err();
+            let error = conf_cache
+                .visibility(&mut slurmctld, &request(ReplyKind::Jobs, Some(5)))
+                .unwrap_err();
             assert_eq!((error.call, error.errno), ("slurm_load_ctl_conf", 5004));
         }
         assert_eq!(slurmctld.requests, 2);
@@ -301,8 +317,12 @@ mod tests {
     /// Its clock is behind the configuration that is known, and so is the time of the change.
     #[test]
     fn private_data_that_is_set_after_slurmctlds_clock_went_back_is_known_to_a_whole_request() {
-        let mut slurmctld =
-            Changing { changed: 5000, slurmdbd: true, operator: Some(false), ..Changing::default() };
+        let mut slurmctld = Changing {
+            changed: 5000,
+            slurmdbd: true,
+            operator: Some(false),
+            ..Changing::default()
+        };
         let mut conf_cache = ConfCache::new(None, clock);
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
         (slurmctld.private, slurmctld.changed) = (vec!["jobs".into()], 4000);

@@ -1,11 +1,14 @@
 //! slurmdbd's own statistics: `slurmdb_get_stats`, with a new connection for each request.
 //!
-//! slurmdbd gives them to SlurmUser, to root and to users with AdminLevel=Admin, but not to operators.
+//! slurmdbd gives them to SlurmUser, to root and to users with AdminLevel=Admin, but not to
+//! operators.
 
 use std::ffi::CStr;
 
 use slurm_snapshot::{DbdRollup, DbdStatistics, RpcType, RpcUser, errno};
-use slurm_sys::{SLURMDB_ADMIN_SUPER_USER, slurmdb_rollup_stats_t, slurmdb_rpc_obj_t, slurmdb_stats_rec_t};
+use slurm_sys::{
+    SLURMDB_ADMIN_SUPER_USER, slurmdb_rollup_stats_t, slurmdb_rpc_obj_t, slurmdb_stats_rec_t,
+};
 
 use crate::accounting::{accounting_conf, has_level};
 use crate::calls::{CallError, CallResult, Libslurm};
@@ -22,16 +25,21 @@ const MOST_USERS: usize = 65_536;
 pub(crate) fn load(libslurm: &mut Libslurm, users: bool) -> CallResult<DbdStatistics> {
     let own = accounting_conf(libslurm)?;
     let connection = libslurm.connect()?;
-    // The refusal is not left to slurmdbd, because libslurm's plugin of 26.05 ends the process over it: it looks for a
-    // function that libslurm does not export.
+    // The refusal is not left to slurmdbd, because libslurm's plugin of 26.05 ends the process over
+    // it: it looks for a function that libslurm does not export.
     if !has_level(&connection, &own, SLURMDB_ADMIN_SUPER_USER)? {
         return Err(CallError::new("slurmdb_get_stats", errno::ACCESS_DENIED));
     }
     Ok(from_reply(connection.statistics()?.get(), &own.cluster, users))
 }
 
-fn from_reply(reply: Unpacked<'_, slurmdb_stats_rec_t>, cluster: &CStr, by_user: bool) -> DbdStatistics {
-    let is_own = |row: &Unpacked<'_, slurmdb_rollup_stats_t>| row.cluster_name() == cluster.to_bytes();
+fn from_reply(
+    reply: Unpacked<'_, slurmdb_stats_rec_t>,
+    cluster: &CStr,
+    by_user: bool,
+) -> DbdStatistics {
+    let is_own =
+        |row: &Unpacked<'_, slurmdb_rollup_stats_t>| row.cluster_name() == cluster.to_bytes();
     let rpc_type = |row: Unpacked<'_, slurmdb_rpc_obj_t>| {
         let id = u16::try_from(row.id).ok()?;
         Some(RpcType { id, count: row.cnt, time: row.time, queue: None })
@@ -47,7 +55,12 @@ fn from_reply(reply: Unpacked<'_, slurmdb_stats_rec_t>, cluster: &CStr, by_user:
         since: reply.time_start,
         types: reply.rpc_list().into_iter().filter_map(rpc_type).collect(),
         users: users.into_iter().take(MOST_USERS).map(rpc_user).collect(),
-        rollups: reply.rollup_stats().iter().filter(|row| is_own(row)).flat_map(|row| rollups(row)).collect(),
+        rollups: reply
+            .rollup_stats()
+            .iter()
+            .filter(|row| is_own(row))
+            .flat_map(|row| rollups(row))
+            .collect(),
     }
 }
 
@@ -72,7 +85,8 @@ mod tests {
     use crate::unpacked::made;
 
     #[test]
-    fn of_a_cluster_that_has_not_been_rolled_up_nothing_is_reported_and_of_the_first_time_no_last_one() {
+    fn of_a_cluster_that_has_not_been_rolled_up_nothing_is_reported_and_of_the_first_time_no_last_one()
+     {
         let nothing = slurmdb_rollup_stats_t::default();
         assert_eq!(rollups(&nothing).count(), 0);
         let first = slurmdb_rollup_stats_t {

@@ -8,7 +8,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_snapshot::{
-    FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used, add_to, array, one_more, sum_of,
+    FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used, add_to, array, one_more,
+    sum_of,
 };
 use slurm_sys::slurmdb_job_rec_t;
 
@@ -31,8 +32,8 @@ const NO_COUNT: u64 = u64::MAX - 1;
 /// `JOB_COMPLETE`, the first final state.
 const COMPLETE: u64 = 3;
 
-/// The id to request a job by: its job id and `NO_VAL`, or its array's id and its task. By job id alone, the task whose
-/// job id is the array's would bring all others with it.
+/// The id to request a job by: its job id and `NO_VAL`, or its array's id and its task. By job id
+/// alone, the task whose job id is the array's would bring all others with it.
 pub(crate) const fn key(row: &slurmdb_job_rec_t) -> (u32, u32) {
     match (row.array_job_id, row.array_task_id) {
         (0, _) | (_, NO_VAL..) => (row.jobid, NO_VAL),
@@ -40,8 +41,8 @@ pub(crate) const fn key(row: &slurmdb_job_rec_t) -> (u32, u32) {
     }
 }
 
-/// Whether a job has started: docs/development/decisions.md. slurmdbd itself writes `(unknown)` for a job without nodes. A
-/// job of `-N0` completes without any.
+/// Whether a job has started: docs/development/decisions.md. slurmdbd itself writes `(unknown)` for
+/// a job without nodes. A job of `-N0` completes without any.
 fn has_started(row: Unpacked<'_, slurmdb_job_rec_t>) -> bool {
     let has_nodes = !matches!(row.nodes(), b"" | b"None assigned" | b"(unknown)" | b"(null)");
     is_moment(row.start) && (has_nodes || u64::from(row.state) == COMPLETE)
@@ -82,7 +83,8 @@ pub(crate) struct FinishedFold {
     /// The newest end before that time.
     before: Option<i64>,
     jobs: Vec<FinishedJob>,
-    /// Their ids. slurmdbd returns a job that waits in a reservation once for each version of the reservation.
+    /// Their ids. slurmdbd returns a job that waits in a reservation once for each version of the
+    /// reservation.
     ids: BTreeSet<u64>,
     started: Vec<(u64, (u32, u32), i64)>,
     /// By the job's index: TRES of the site, whose meaning is requested afterwards.
@@ -92,7 +94,11 @@ pub(crate) struct FinishedFold {
 }
 
 impl FinishedFold {
-    pub(crate) fn new(with_steps: bool, user_of: fn(u32) -> Option<String>, time: [i64; 2]) -> Self {
+    pub(crate) fn new(
+        with_steps: bool,
+        user_of: fn(u32) -> Option<String>,
+        time: [i64; 2],
+    ) -> Self {
         Self {
             with_steps,
             user_of,
@@ -116,7 +122,8 @@ impl FinishedFold {
     pub(crate) fn add(&mut self, row: Unpacked<'_, slurmdb_job_rec_t>) {
         self.has_rows = true;
         let [from, to] = self.time;
-        let has_ended = row.state == RESIZING || FINAL_STATES.iter().any(|(state, _)| *state == row.state);
+        let has_ended =
+            row.state == RESIZING || FINAL_STATES.iter().any(|(state, _)| *state == row.state);
         if !has_ended || row.end < from || row.end > to {
             if has_ended && is_moment(row.end) && row.end < from {
                 self.before = self.before.max(Some(row.end));
@@ -137,8 +144,11 @@ impl FinishedFold {
         };
         let since = if is_moment(row.eligible) { row.eligible } else { row.submit };
         let wait = has_started.then(|| u64::try_from(row.start.saturating_sub(since)).unwrap_or(0));
-        let partition =
-            row.partition().split(|&byte| byte == b',').find(|name| !name.is_empty()).unwrap_or_default();
+        let partition = row
+            .partition()
+            .split(|&byte| byte == b',')
+            .find(|name| !name.is_empty())
+            .unwrap_or_default();
         let mut job = FinishedJob {
             id: row.db_index,
             end: row.end,
@@ -158,11 +168,13 @@ impl FinishedFold {
             ..FinishedJob::default()
         };
         if has_started && self.with_steps {
-            // One whose clock was set back ended before it started, and slurmdbd finds it only by its end.
+            // One whose clock was set back ended before it started, and slurmdbd finds it only by
+            // its end.
             self.started.push((row.db_index, key(&row), row.start.min(row.end)));
         }
         let index = self.jobs.len();
-        for part in row.tres_alloc_str().split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
+        for part in row.tres_alloc_str().split(|byte| *byte == b',').filter(|part| !part.is_empty())
+        {
             match tres(part) {
                 Some((CPU, count)) => job.cpus = count,
                 Some((NODE, count)) => job.nodes = count,
@@ -215,12 +227,16 @@ impl FinishedFold {
             };
             job.into_iter().for_each(|job| job.gpus = gpus);
         }
-        let names: BTreeMap<u32, &str> = qos.iter().map(|(id, name)| (*id, name.as_str())).collect();
+        let names: BTreeMap<u32, &str> =
+            qos.iter().map(|(id, name)| (*id, name.as_str())).collect();
         for job in &mut self.jobs {
             job.qos = self.names.number(names.get(&job.qos).copied().unwrap_or_default());
         }
         Finished {
-            empty_since: self.before.filter(|_| self.jobs.is_empty()).map(|end| end.saturating_add(1)),
+            empty_since: self
+                .before
+                .filter(|_| self.jobs.is_empty())
+                .map(|end| end.saturating_add(1)),
             jobs: self.jobs,
             names: self.names.into_names(),
             unparsed: self.unparsed,
@@ -240,9 +256,9 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// slurmdbd gives a step without an end the state and end time of its job. What the step used, including `usage`,
-    /// comes only with its end. For a cancelled job that is after the job's end, because its tasks get SIGKILL up to
-    /// KillWait later.
+    /// slurmdbd gives a step without an end the state and end time of its job. What the step used,
+    /// including `usage`, comes only with its end. For a cancelled job that is after the job's end,
+    /// because its tasks get SIGKILL up to KillWait later.
     pub(crate) fn add(&mut self, state: u64, [seconds, micros]: [u64; 2], usage: &[u8]) {
         self.is_open |= state < COMPLETE || usage.is_empty();
         if state >= COMPLETE {

@@ -1,7 +1,8 @@
 //! The fold over jobs: one tally for each name and state that occurs.
 //!
-//! Pure, except for libslurm's names. A job costs a few lookups, and no allocation, except for a QOS with capitals or several of them. Only
-//! the tables grow with the names, those of invented ones up to a bound, and the times by 24 bytes per pending record.
+//! Pure, except for libslurm's names. A job costs a few lookups, and no allocation, except for a
+//! QOS with capitals or several of them. Only the tables grow with the names, those of invented
+//! ones up to a bound, and the times by 24 bytes per pending record.
 
 #[cfg(test)]
 mod tests;
@@ -9,15 +10,16 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slurm_snapshot::{
-    Expected, Expecting, JobStates, JobTallies, JobTally, Jobs, NamedJobs, NamedRows, PartitionJobs,
-    PublishedJobs, Release, ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
+    Expected, Expecting, JobStates, JobTallies, JobTally, Jobs, NamedJobs, NamedRows,
+    PartitionJobs, PublishedJobs, Release, ReplyOptions, UserJobs, Waiting, add_to, name, one_more,
 };
 
 use crate::job::Job;
 use crate::waits::Waits;
 use crate::{slurm_names, version};
 
-/// The most rows of names that anybody can invent, and as many again for those with a job that has started.
+/// The most rows of names that anybody can invent, and as many again for those with a job that has
+/// started.
 const MOST_ROWS: usize = 10_000;
 
 /// Tallies by the number of a state or reason.
@@ -27,7 +29,8 @@ type NumberTallies = BTreeMap<u32, JobTally>;
 #[derive(Debug, Default)]
 pub(crate) struct JobsFold {
     now: i64,
-    /// The reply may have been written until then; an expected start that has passed was replaced by the moment of writing.
+    /// The reply may have been written until then; an expected start that has passed was replaced
+    /// by the moment of writing.
     written_by: i64,
     /// Jobs that started at this time or later count as started.
     since: Option<i64>,
@@ -52,7 +55,8 @@ struct NamedRow {
 #[derive(Debug, Default)]
 struct NamedTable {
     rows: RowsByName<NamedRow>,
-    /// Names that have rows in any case; `None`: a job with several names counts under each of them.
+    /// Names that have rows in any case; `None`: a job with several names counts under each of
+    /// them.
     kept: Option<BTreeSet<String>>,
     /// Jobs with a name that has no row.
     rest: NumberTallies,
@@ -81,7 +85,8 @@ impl JobsFold {
         kept: Option<PublishedJobs>,
     ) -> Self {
         let (accounts, qos) = kept.map(|kept| (kept.accounts, kept.qos)).unzip();
-        let [accounts, qos] = [accounts, qos].map(|kept| NamedTable { kept, ..NamedTable::default() });
+        let [accounts, qos] =
+            [accounts, qos].map(|kept| NamedTable { kept, ..NamedTable::default() });
         Self { now, written_by, since, options, accounts, qos, ..Self::default() }
     }
 
@@ -100,7 +105,8 @@ impl JobsFold {
         }
         if self.options.qos {
             // slurmctld compares them without regard to case.
-            let lower = job.qos.iter().any(u8::is_ascii_uppercase).then(|| job.qos.to_ascii_lowercase());
+            let lower =
+                job.qos.iter().any(u8::is_ascii_uppercase).then(|| job.qos.to_ascii_lowercase());
             self.qos.add_list(lower.as_deref().unwrap_or(job.qos), job, tally);
         }
         if self.options.users {
@@ -108,17 +114,18 @@ impl JobsFold {
         }
     }
 
-    /// A pending job has a start time too, the expected one. A job that was cancelled before its start has its end time
-    /// as start. While a job's nodes boot, its start is that of the allocation, which slurmctld replaces when they are
-    /// up.
+    /// A pending job has a start time too, the expected one. A job that was cancelled before its
+    /// start has its end time as start. While a job's nodes boot, its start is that of the
+    /// allocation, which slurmctld replaces when they are up.
     fn started(&self, job: &Job<'_>) -> bool {
         let is_booting = job.state & slurm_names::JOB_POWER_UP_NODE != 0;
         let is_new = |since| since <= job.start_time && job.start_time < self.now;
         job.has_started() && !is_booting && self.since.is_some_and(is_new)
     }
 
-    /// What slurmctld expects of a pending job. Without a plan it sends the earliest start that the user has set, which is
-    /// the eligible time then, or nothing. A job that waits for a burst buffer gets the latest start of any job.
+    /// What slurmctld expects of a pending job. Without a plan it sends the earliest start that the
+    /// user has set, which is the eligible time then, or nothing. A job that waits for a burst
+    /// buffer gets the latest start of any job.
     fn expects(&self, job: &Job<'_>) -> Expects {
         let has_no_plan = job.held
             || job.start_time <= 0
@@ -172,7 +179,8 @@ impl NamedRow {
 impl NamedTable {
     /// Counts a job under its only name.
     fn add(&mut self, name: &[u8], job: &Job<'_>, tally: JobTally) {
-        let has_row = name.is_empty() || self.has_room(job) || self.rows.has(name) || self.is_kept(name);
+        let has_row =
+            name.is_empty() || self.has_room(job) || self.rows.has(name) || self.is_kept(name);
         let row = has_row.then(|| self.rows.row(name));
         match row {
             Some(row) => row.add(job, tally),
@@ -180,7 +188,8 @@ impl NamedTable {
         }
     }
 
-    /// Counts a job under each name of a list as a user may have written it, and once in the rest for those that have no row.
+    /// Counts a job under each name of a list as a user may have written it, and once in the rest
+    /// for those that have no row.
     fn add_list(&mut self, list: &[u8], job: &Job<'_>, tally: JobTally) {
         if !list.contains(&b',') {
             return self.add(list, job, tally);
@@ -217,8 +226,8 @@ impl NamedTable {
     }
 }
 
-/// Whether the start of an array's record is that of its next task. Up to 22.05 it is that of the last one that
-/// backfill has planned, up to bf_max_job_array_resv tasks later.
+/// Whether the start of an array's record is that of its next task. Up to 22.05 it is that of the
+/// last one that backfill has planned, up to bf_max_job_array_resv tasks later.
 fn sends_next_start() -> bool {
     version::built_for() >= Release::new(23, 2)
 }
@@ -262,7 +271,10 @@ impl PartitionRow {
         PartitionJobs {
             states: by_state(&self.states),
             pending_reasons: by_word(&self.reasons, |reason| Some(slurm_names::reason(reason))),
-            waiting: Waiting { submitted: self.submitted.moments(now), eligible: self.eligible.moments(now) },
+            waiting: Waiting {
+                submitted: self.submitted.moments(now),
+                eligible: self.eligible.moments(now),
+            },
             started: since.map(|_| self.started.started()),
             expected: Expected { starts: self.starts.starts(now), ..self.expected },
         }
@@ -283,7 +295,8 @@ impl<T: Default> RowsByName<T> {
     }
 
     fn row(&mut self, name: &[u8]) -> &mut T {
-        // With no bytes and an invalid address, glibc's memcmp takes longer than all the rest of a job.
+        // With no bytes and an invalid address, glibc's memcmp takes longer than all the rest of a
+        // job.
         let is = |last: &[u8]| last.len() == name.len() && (name.is_empty() || last == name);
         if self.rows.get(self.last).is_none_or(|(last, _)| !is(last)) {
             self.last = self.indexes.get(name).copied().unwrap_or_else(|| {
@@ -297,10 +310,12 @@ impl<T: Default> RowsByName<T> {
     }
 }
 
-/// The names in a list as a user may have written it: each once, without empty ones; one empty name if there is no other.
+/// The names in a list as a user may have written it: each once, without empty ones; one empty name
+/// if there is no other.
 fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let all = || list.split(|&byte| byte == b',').filter(|name| !name.is_empty());
-    let is_first = move |(index, name): &(usize, &[u8])| !all().take(*index).any(|before| before == *name);
+    let is_first =
+        move |(index, name): &(usize, &[u8])| !all().take(*index).any(|before| before == *name);
     let none = all().next().is_none().then_some(&b""[..]);
     all().enumerate().filter(is_first).map(|(_, name)| name).chain(none)
 }
@@ -315,7 +330,8 @@ fn by_state(numbers: &NumberTallies) -> JobStates {
 /// By a word, which may be the same for several numbers; without those that have none.
 fn by_word(numbers: &NumberTallies, word: fn(u32) -> Option<String>) -> JobTallies {
     let mut words = JobTallies::new();
-    for (word, tally) in numbers.iter().filter_map(|(number, tally)| Some((word(*number)?, tally))) {
+    for (word, tally) in numbers.iter().filter_map(|(number, tally)| Some((word(*number)?, tally)))
+    {
         words.entry(word).or_default().add(*tally);
     }
     words

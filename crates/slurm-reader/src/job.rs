@@ -1,4 +1,5 @@
-//! The parts of a job that are counted: made from the reply's records, and the input of the fold over jobs.
+//! The parts of a job that are counted: made from the reply's records, and the input of the fold
+//! over jobs.
 
 use slurm_snapshot::JobTally;
 

@@ -75,8 +75,8 @@ fn array_tasks(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> 
 
 /// The GPUs of one task: those that it holds, or requests while it waits.
 ///
-/// `tres_*_str` have them only if AccountingStorageTRES does, and only its types. What is not named there is in the other
-/// texts.
+/// `tres_*_str` have them only if AccountingStorageTRES does, and only its types. What is not named
+/// there is in the other texts.
 fn gpus(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     if slurm_names::job_base(record.job_state) != 0 {
         if let Some(held) = all_gpus(record.tres_alloc_str(), [(record.gres_total(), Some(1))])? {
@@ -97,8 +97,8 @@ fn gpus(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     Ok(all_gpus(record.tres_req_str(), requested)?.unwrap_or(0))
 }
 
-/// slurmctld's own sum in `accounted`, if there is one. Otherwise the number in the first of the other texts that has
-/// one, times what that is for; the accounted types may be more.
+/// slurmctld's own sum in `accounted`, if there is one. Otherwise the number in the first of the
+/// other texts that has one, times what that is for; the accounted types may be more.
 fn all_gpus<const N: usize>(
     accounted: &[u8],
     others: [(&[u8], Option<u32>); N],
@@ -118,8 +118,8 @@ fn all_gpus<const N: usize>(
     }
 }
 
-/// The memory of one task, MiB: what it holds, or requests while it waits. slurmctld has already combined requests by
-/// node, by CPU and by GPU into one figure.
+/// The memory of one task, MiB: what it holds, or requests while it waits. slurmctld has already
+/// combined requests by node, by CPU and by GPU into one figure.
 fn memory(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
     let is_waiting = slurm_names::job_base(record.job_state) == 0;
     let requests = is_waiting || record.tres_alloc_str.is_null();
@@ -129,7 +129,8 @@ fn memory(record: Unpacked<'_, slurm_job_info_t>) -> Result<u64, Unparsed> {
 
 /// The sockets that it requests, if it names them.
 fn sockets(record: &slurm_job_info_t, nodes: u32) -> Option<u32> {
-    (record.sockets_per_node < 0xfffe).then(|| u32::from(record.sockets_per_node).saturating_mul(nodes))
+    (record.sockets_per_node < 0xfffe)
+        .then(|| u32::from(record.sockets_per_node).saturating_mul(nodes))
 }
 
 #[cfg(test)]
@@ -172,8 +173,12 @@ mod tests {
 
     #[test]
     fn an_array_without_a_bitmap_is_read_from_its_expression() {
-        let tally = |text| seen(&slurm_job_info_t { array_task_str: pointer(text), ..record() }).tally;
-        assert_eq!(tally(c"1-100%5"), JobTally { jobs: 100, cpus: 200, nodes: 100, ..JobTally::default() });
+        let tally =
+            |text| seen(&slurm_job_info_t { array_task_str: pointer(text), ..record() }).tally;
+        assert_eq!(
+            tally(c"1-100%5"),
+            JobTally { jobs: 100, cpus: 200, nodes: 100, ..JobTally::default() }
+        );
         let shortened = slurm_job_info_t { array_task_str: pointer(c"1,3,5,7..."), ..record() };
         let job = seen(&shortened);
         assert_eq!((job.tally.jobs, job.unparsed), (1, 1), "one at least, and it is said");
@@ -181,7 +186,8 @@ mod tests {
 
     #[test]
     fn gpus_are_those_held_or_while_it_waits_those_asked_for() {
-        let per_node = slurm_job_info_t { num_nodes: 3, tres_per_node: pointer(c"gres:gpu:2"), ..record() };
+        let per_node =
+            slurm_job_info_t { num_nodes: 3, tres_per_node: pointer(c"gres:gpu:2"), ..record() };
         assert_eq!(seen(&per_node).tally.gpus, 6);
         let per_task = slurm_job_info_t { tres_per_task: pointer(c"gpu:a100:1"), ..record() };
         assert_eq!(seen(&per_task).tally.gpus, 2);
@@ -200,8 +206,11 @@ mod tests {
         assert_eq!(seen(&cancelled).tally.gpus, 6, "it never held any");
         let garbage = slurm_job_info_t { tres_per_job: pointer(c"gpu:x:y"), ..record() };
         assert_eq!((seen(&garbage).tally.gpus, seen(&garbage).unparsed), (0, 1));
-        let sockets =
-            slurm_job_info_t { tres_per_socket: pointer(c"gpu:1"), sockets_per_node: 0xfffe, ..record() };
+        let sockets = slurm_job_info_t {
+            tres_per_socket: pointer(c"gpu:1"),
+            sockets_per_node: 0xfffe,
+            ..record()
+        };
         assert_eq!(seen(&sockets).unparsed, 1, "nobody can know how many sockets");
     }
 
@@ -221,7 +230,8 @@ mod tests {
             ..pending
         };
         assert_eq!(seen(&running).tally.gpus, 2);
-        let all = slurm_job_info_t { tres_alloc_str: pointer(c"gres/gpu:a100=1,gres/gpu=2"), ..running };
+        let all =
+            slurm_job_info_t { tres_alloc_str: pointer(c"gres/gpu:a100=1,gres/gpu=2"), ..running };
         assert_eq!(seen(&all).tally.gpus, 2);
         let no_more = slurm_job_info_t { gres_total: std::ptr::null_mut(), ..running };
         assert_eq!(seen(&no_more).tally.gpus, 1);
@@ -244,7 +254,8 @@ mod tests {
         assert_eq!(seen(&running).tally.memory, 4096, "not what it had asked for");
         let requeued = slurm_job_info_t { job_state: 0, ..running };
         assert_eq!(seen(&requeued).tally.memory, 2560);
-        let cancelled = slurm_job_info_t { job_state: 4, tres_alloc_str: std::ptr::null_mut(), ..running };
+        let cancelled =
+            slurm_job_info_t { job_state: 4, tres_alloc_str: std::ptr::null_mut(), ..running };
         assert_eq!(seen(&cancelled).tally.memory, 2560, "it never held any");
         let without = slurm_job_info_t { tres_alloc_str: pointer(c"cpu=2"), ..running };
         assert_eq!(seen(&without).tally.memory, 0, "this cluster does not hand out memory");

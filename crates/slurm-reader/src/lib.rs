@@ -1,9 +1,11 @@
-//! The only code that uses libslurm: one RPC per request, whose reply is copied into plain types and freed at once.
+//! The only code that uses libslurm: one RPC per request, whose reply is copied into plain types
+//! and freed at once.
 //!
-//! Only two files are unsafe: [`calls`] makes calls and owns what they leave, and `unpacked` follows the pointers in
-//! that. `stats`, `rpc`, `jobs` and similar modules copy or count. libslurm exits the process if its configuration is
-//! bad, may hang for ever, keeps static state and supports one configuration per process. Nothing here tries to survive
-//! that, because the daemon does.
+//! Only two files are unsafe: [`calls`] makes calls and owns what they leave, and `unpacked`
+//! follows the pointers in that. `stats`, `rpc`, `jobs` and similar modules copy or count. libslurm
+//! exits the process if its configuration is bad, may hang for ever, keeps static state and
+//! supports one configuration per process. Nothing here tries to survive that, because the daemon
+//! does.
 
 #![deny(unsafe_code)]
 

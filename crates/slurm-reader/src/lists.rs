@@ -49,7 +49,8 @@ fn of_remote(_: Unpacked<'_, slurm_license_info_t>) -> Option<[u32; 2]> {
 
 /// Copies the reply.
 pub(crate) fn reservations(reply: Unpacked<'_, reserve_info_msg_t>) -> Reservations {
-    let mut reservations = Reservations { last_update: reply.last_update, ..Reservations::default() };
+    let mut reservations =
+        Reservations { last_update: reply.last_update, ..Reservations::default() };
     reply.reservation_array().for_each(|record| {
         reservations.add(Reservation {
             name: name(record.name()),
@@ -71,7 +72,8 @@ mod tests {
 
     #[test]
     fn reservations_are_bounded() {
-        let mut records = vec![slurm_sys::reserve_info_t { end_time: 9, ..Default::default() }; 1500];
+        let mut records =
+            vec![slurm_sys::reserve_info_t { end_time: 9, ..Default::default() }; 1500];
         let reply = reserve_info_msg_t {
             last_update: 1,
             record_count: 1500,
@@ -93,18 +95,24 @@ mod tests {
             ..Default::default()
         };
         let mut records = [record(u32::MAX, u32::MAX - 2), record(16, 14)];
-        let reply = license_info_msg_t { last_update: 1, num_lic: 2, lic_array: records.as_mut_ptr() };
+        let reply =
+            license_info_msg_t { last_update: 1, num_lic: 2, lic_array: records.as_mut_ptr() };
         let licenses = licenses(made(&reply)).licenses;
         assert_eq!((licenses[0].total, licenses[0].used, licenses[0].free), (None, 2, None));
-        assert_eq!((licenses[1].total, licenses[1].used, licenses[1].free), (Some(16), 2, Some(14)));
+        assert_eq!(
+            (licenses[1].total, licenses[1].used, licenses[1].free),
+            (Some(16), 2, Some(14))
+        );
     }
 
     #[test]
     #[cfg(slurm_ge_2505)]
     fn layers_of_one_licence_are_told_apart_by_their_nodes() {
         let nodes = c"n[1-2]".as_ptr().cast_mut();
-        let mut records = [slurm_sys::slurm_license_info_t { nodes, mode: 2, ..Default::default() }];
-        let reply = license_info_msg_t { last_update: 1, num_lic: 1, lic_array: records.as_mut_ptr() };
+        let mut records =
+            [slurm_sys::slurm_license_info_t { nodes, mode: 2, ..Default::default() }];
+        let reply =
+            license_info_msg_t { last_update: 1, num_lic: 1, lic_array: records.as_mut_ptr() };
         let licenses = licenses(made(&reply)).licenses;
         assert_eq!(licenses[0].nodes.as_deref(), Some("n[1-2]"));
     }

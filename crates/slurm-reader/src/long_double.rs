@@ -1,6 +1,8 @@
-//! C's `long double` as a double, which has less precision and a smaller range. Values beyond it become 0 or infinite.
+//! C's `long double` as a double, which has less precision and a smaller range. Values beyond it
+//! become 0 or infinite.
 //!
-//! Rust has no such type. bindgen represents it as one 16-byte number, or as a double where C's type is a double.
+//! Rust has no such type. bindgen represents it as one 16-byte number, or as a double where C's
+//! type is a double.
 
 #[cfg(any(target_arch = "powerpc", target_arch = "powerpc64"))]
 compile_error!("here a long double is a pair of doubles, which this module does not read");
@@ -19,7 +21,11 @@ impl LongDouble for f64 {
 
 impl LongDouble for u128 {
     fn to_f64(self) -> f64 {
-        if cfg!(any(target_arch = "x86_64", target_arch = "x86")) { of_x87(self) } else { of_binary128(self) }
+        if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+            of_x87(self)
+        } else {
+            of_binary128(self)
+        }
     }
 }
 
@@ -28,7 +34,8 @@ fn of_x87(bits: u128) -> f64 {
     number(bits >> 64, bits & u128::from(u64::MAX), 63)
 }
 
-/// Sign, 15 bits of exponent, 112 bits of mantissa without its leading 1, which only a number near 0 lacks.
+/// Sign, 15 bits of exponent, 112 bits of mantissa without its leading 1, which only a number near
+/// 0 lacks.
 fn of_binary128(bits: u128) -> f64 {
     number(bits >> 112, bits & ((1 << 112) - 1) | 1 << 112, 112)
 }
@@ -40,7 +47,9 @@ fn number(sign_and_exponent: u128, mantissa: u128, digits: i32) -> f64 {
     let mantissa = mantissa as f64;
     match i32::try_from(sign_and_exponent & 0x7fff).unwrap_or_default() {
         0x7fff => sign * f64::INFINITY,
-        exponent => sign * mantissa * 2_f64.powi(exponent.saturating_sub(16_383).saturating_sub(digits)),
+        exponent => {
+            sign * mantissa * 2_f64.powi(exponent.saturating_sub(16_383).saturating_sub(digits))
+        }
     }
 }
 

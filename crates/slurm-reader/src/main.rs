@@ -1,8 +1,9 @@
-//! `slurm-graphite-reader`: parses arguments, binds itself to the daemon that started it, then converses.
+//! `slurm-graphite-reader`: parses arguments, binds itself to the daemon that started it, then
+//! converses.
 //!
-//! Whatever happens inside libslurm, no reader outlives its daemon, and only answers reach stdout. Exit status: 0 when
-//! the input ends, 1 when something went wrong (libslurm uses it too), 64 for wrong usage, 69 if the loaded libslurm is
-//! not the one that the reader was built for.
+//! Whatever happens inside libslurm, no reader outlives its daemon, and only answers reach stdout.
+//! Exit status: 0 when the input ends, 1 when something went wrong (libslurm uses it too), 64 for
+//! wrong usage, 69 if the loaded libslurm is not the one that the reader was built for.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -26,14 +27,17 @@ fn main() -> ExitCode {
         return WRONG_LIBRARY.into();
     }
     let built_for = version::built_for();
-    let version = format!("slurm-graphite-reader {} for Slurm {built_for}\n", env!("CARGO_PKG_VERSION"));
+    let version =
+        format!("slurm-graphite-reader {} for Slurm {built_for}\n", env!("CARGO_PKG_VERSION"));
     let ended = start(args::HELP, &version, mode, run);
     if fits { ended } else { WRONG_LIBRARY.into() }
 }
 
 /// Whether the loaded libslurm is the one that the reader was built for; if not, logs it.
 fn fits() -> bool {
-    version::check(calls::api_version(), version::built_for()).inspect_err(|refusal| log(refusal)).is_ok()
+    version::check(calls::api_version(), version::built_for())
+        .inspect_err(|refusal| log(refusal))
+        .is_ok()
 }
 
 fn run(conf: Option<CString>, input: File) -> io::Result<()> {
@@ -42,5 +46,10 @@ fn run(conf: Option<CString>, input: File) -> io::Result<()> {
     rustix::stdio::dup2_stdout(io::stderr())?;
 
     let mut client = Client::init(conf.as_deref());
-    serve(&mut client, Hello { protocol: PROTOCOL, release: Some(version::built_for()) }, input, output)
+    serve(
+        &mut client,
+        Hello { protocol: PROTOCOL, release: Some(version::built_for()) },
+        input,
+        output,
+    )
 }

@@ -1,7 +1,8 @@
-//! `slurm_load_node`, counted while the reply is walked, and each node's tally for the partitions that it is in.
+//! `slurm_load_node`, counted while the reply is walked, and each node's tally for the partitions
+//! that it is in.
 //!
-//! This file depends on the release: up to 24.11, a node's allocation comes from `slurm_get_select_nodeinfo`; later
-//! it is in the record.
+//! This file depends on the release: up to 24.11, a node's allocation comes from
+//! `slurm_get_select_nodeinfo`; later it is in the record.
 
 use slurm_snapshot::{
     FoundNode, Memory, NodeMark, NodeState, NodeTally, Nodes, ReplyOptions, Shares, gres, one_more,
@@ -32,12 +33,16 @@ pub(crate) struct CountedNode {
 #[derive(Debug, Default)]
 pub(crate) struct CountedNodes {
     pub(crate) nodes: Nodes,
-    /// In the reply's order, which partitions' indexes refer to; `None` for records that are not counted.
+    /// In the reply's order, which partitions' indexes refer to; `None` for records that are not
+    /// counted.
     pub(crate) members: Vec<Option<CountedNode>>,
 }
 
 /// Counts the reply; each node by itself only with `rows` or `marks`.
-pub(crate) fn from_reply(reply: Unpacked<'_, node_info_msg_t>, options: ReplyOptions) -> CountedNodes {
+pub(crate) fn from_reply(
+    reply: Unpacked<'_, node_info_msg_t>,
+    options: ReplyOptions,
+) -> CountedNodes {
     let mut counted = CountedNodes::default();
     counted.nodes.last_update = reply.last_update;
     counted.nodes.future = Some(0);
@@ -50,7 +55,11 @@ pub(crate) fn from_reply(reply: Unpacked<'_, node_info_msg_t>, options: ReplyOpt
 }
 
 impl CountedNodes {
-    fn add(&mut self, record: Unpacked<'_, node_info_t>, options: ReplyOptions) -> Option<CountedNode> {
+    fn add(
+        &mut self,
+        record: Unpacked<'_, node_info_t>,
+        options: ReplyOptions,
+    ) -> Option<CountedNode> {
         let nodes = &mut self.nodes;
         one_more(&mut nodes.records);
         if record.name().is_empty() {
@@ -62,7 +71,8 @@ impl CountedNodes {
             nodes.future = nodes.future.map(|future| future.saturating_add(1));
             return None;
         }
-        let (gpus, unparsed) = gres::shares_by_type(record.gres(), record.gres_used(), state.is_usable());
+        let (gpus, unparsed) =
+            gres::shares_by_type(record.gres(), record.gres_used(), state.is_usable());
         let (allocated, memory) = allocated(record);
         let found = FoundNode {
             state,
@@ -144,7 +154,8 @@ pub(crate) mod tests {
     /// Counts these records.
     pub(crate) fn counted(records: &mut [node_info_t], rows: bool) -> CountedNodes {
         let record_count = u32::try_from(records.len()).unwrap();
-        let reply = node_info_msg_t { last_update: 5, record_count, node_array: records.as_mut_ptr() };
+        let reply =
+            node_info_msg_t { last_update: 5, record_count, node_array: records.as_mut_ptr() };
         from_reply(made(&reply), ReplyOptions { rows, marks: rows, ..ReplyOptions::default() })
     }
 
@@ -166,9 +177,13 @@ pub(crate) mod tests {
 
     #[test]
     fn future_nodes_and_empty_records_are_in_no_total() {
-        let mut records = [record(c"f", 6, c"gpu:4", c""), node_info_t::default(), record(c"n", 2, c"", c"")];
+        let mut records =
+            [record(c"f", 6, c"gpu:4", c""), node_info_t::default(), record(c"n", 2, c"", c"")];
         let counted = counted(&mut records, true);
-        assert_eq!((counted.nodes.records, counted.nodes.future, counted.nodes.blank), (3, Some(1), 1));
+        assert_eq!(
+            (counted.nodes.records, counted.nodes.future, counted.nodes.blank),
+            (3, Some(1), 1)
+        );
         assert_eq!(counted.nodes.total.nodes.total, 1);
         assert_eq!(counted.nodes.rows.len(), 1);
         assert_eq!(counted.members.len(), 3, "indexes count them too");
@@ -189,7 +204,12 @@ pub(crate) mod tests {
     #[test]
     fn gpus_go_by_type_and_those_of_drained_nodes_are_not_idle() {
         let mut records = [
-            record(c"a", 5, c"gpu:a100:4(S:0-1),gpu:v100:2", c"gpu:a100:3(IDX:0-2),gpu:v100:0(IDX:N/A)"),
+            record(
+                c"a",
+                5,
+                c"gpu:a100:4(S:0-1),gpu:v100:2",
+                c"gpu:a100:3(IDX:0-2),gpu:v100:0(IDX:N/A)",
+            ),
             record(c"b", 0x202, c"gpu:a100:4", c"gpu:a100:0(IDX:N/A)"),
             record(c"c", 2, c"(null)", c"gpu:0"),
         ];
@@ -221,8 +241,10 @@ pub(crate) mod tests {
 
     #[test]
     fn only_drained_and_down_nodes_are_neither_allocated_nor_idle() {
-        // Base states unknown, down, idle, error; unknown and error, both drained; unknown and not responding.
-        for (state, idle) in [(0, 1), (1, 0), (2, 1), (4, 1), (0x200, 0), (0x204, 0), (0x800, 1), (0x2002, 1)]
+        // Base states unknown, down, idle, error; unknown and error, both drained; unknown and not
+        // responding.
+        for (state, idle) in
+            [(0, 1), (1, 0), (2, 1), (4, 1), (0x200, 0), (0x204, 0), (0x800, 1), (0x2002, 1)]
         {
             let total = counted(&mut [record(c"n", state, c"gpu:1", c"")], false).nodes.total;
             assert_eq!((total.nodes.idle, total.nodes.other), (idle, 1 - idle), "{state:#x}");
@@ -230,11 +252,13 @@ pub(crate) mod tests {
         }
     }
 
-    /// Slurm keeps one time for both, that of the reason, and a drained node that goes down keeps it.
+    /// Slurm keeps one time for both, that of the reason, and a drained node that goes down keeps
+    /// it.
     #[test]
     fn since_when_a_drained_node_is_down_nobody_knows() {
         let at = |state, reason_time| node_info_t { reason_time, ..record(c"n", state, c"", c"") };
-        let mut records = [at(0x202, 90), at(0x203, 70), at(1, 50), at(0x201, 60), at(2, 10), at(0x202, 0)];
+        let mut records =
+            [at(0x202, 90), at(0x203, 70), at(1, 50), at(0x201, 60), at(2, 10), at(0x202, 0)];
         let nodes = counted(&mut records, false).nodes;
         assert_eq!((nodes.drain_since, nodes.down_since), (vec![60, 70, 90], vec![50]));
     }
@@ -247,7 +271,8 @@ pub(crate) mod tests {
             used in "[ -~]{0,20}",
         ) {
             let (gres, used) = (CString::new(gres).unwrap(), CString::new(used).unwrap());
-            let mut records: Vec<_> = states.iter().map(|&state| record(c"n", state, &gres, &used)).collect();
+            let mut records: Vec<_> = states.iter().map(|&state| record(c"n", state, &gres,
+                &used)).collect();
             let nodes = counted(&mut records, false).nodes;
             let here = states.iter().filter(|&state| state & 0xf != 6).count();
             prop_assert_eq!(nodes.total.nodes.total, u64::try_from(here).unwrap());

@@ -1,4 +1,5 @@
-//! Whether this user is an operator according to slurmdbd's records: `slurm_load_assoc_mgr_info`, for this user only.
+//! Whether this user is an operator according to slurmdbd's records: `slurm_load_assoc_mgr_info`,
+//! for this user only.
 //!
 //! Operators see what PrivateData hides. slurmctld shows every user their own record.
 
@@ -16,8 +17,8 @@ pub(crate) fn own_name() -> Option<CString> {
     CString::new(user.name).ok()
 }
 
-/// Whether this process's user is an operator or an administrator. A user whom slurmdbd does not know is neither. `None`
-/// if slurmctld does not say.
+/// Whether this process's user is an operator or an administrator. A user whom slurmdbd does not
+/// know is neither. `None` if slurmctld does not say.
 pub(crate) fn is_operator(libslurm: &mut Libslurm) -> Option<bool> {
     let name = own_name()?;
     let reply = libslurm.user(&name).ok()?;
@@ -28,7 +29,9 @@ pub(crate) fn is_operator(libslurm: &mut Libslurm) -> Option<bool> {
 fn has_operator(reply: Unpacked<'_, assoc_mgr_info_msg_t>, name: &CStr) -> bool {
     let levels = [SLURMDB_ADMIN_OPERATOR, SLURMDB_ADMIN_SUPER_USER];
     let users = reply.user_list();
-    users.iter().any(|user| user.name() == name.to_bytes() && levels.contains(&user.admin_level.into()))
+    users
+        .iter()
+        .any(|user| user.name() == name.to_bytes() && levels.contains(&user.admin_level.into()))
 }
 
 #[cfg(test)]
@@ -51,8 +54,11 @@ mod tests {
             admin_level: u16::try_from(level).unwrap(),
             ..Default::default()
         };
-        let users =
-            [user(c"ann", SLURMDB_ADMIN_OPERATOR), user(c"bob", 1), user(c"eve", SLURMDB_ADMIN_SUPER_USER)];
+        let users = [
+            user(c"ann", SLURMDB_ADMIN_OPERATOR),
+            user(c"bob", 1),
+            user(c"eve", SLURMDB_ADMIN_SUPER_USER),
+        ];
         let users = list_of(users);
         let reply = assoc_mgr_info_msg_t { user_list: users.pointer(), ..Default::default() };
         for (name, expected) in [(c"ann", true), (c"bob", false), (c"eve", true), (c"dan", false)] {

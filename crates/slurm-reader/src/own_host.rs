@@ -1,10 +1,10 @@
-//! This host among the controllers of SlurmctldHost: its position, whether one before or behind it answers, and requests
-//! to its own slurmctld only.
+//! This host among the controllers of SlurmctldHost: its position, whether one before or behind it
+//! answers, and requests to its own slurmctld only.
 //!
-//! libslurm looks for the active controller by asking all of them, and sleeps for half of SlurmctldTimeout if there is
-//! none. With one controller in its configuration it does neither, so the configuration has only one during a call.
-//! `working_cluster_rec` would also direct a call there, but then libslurm uses slurmdbd's key, and munge's default
-//! socket regardless of AuthInfo.
+//! libslurm looks for the active controller by asking all of them, and sleeps for half of
+//! SlurmctldTimeout if there is none. With one controller in its configuration it does neither, so
+//! the configuration has only one during a call. `working_cluster_rec` would also direct a call
+//! there, but then libslurm uses slurmdbd's key, and munge's default socket regardless of AuthInfo.
 
 use std::io;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
@@ -41,8 +41,9 @@ pub(crate) struct OwnHost {
 }
 
 impl OwnHost {
-    /// Finds this host in SlurmctldHost. Pings the controllers before it until one answers, starting with the one that
-    /// answered last. If none does, it pings those behind it until one answers.
+    /// Finds this host in SlurmctldHost. Pings the controllers before it until one answers,
+    /// starting with the one that answered last. If none does, it pings those behind it until one
+    /// answers.
     pub(crate) fn ahead(&mut self, libslurm: &mut Libslurm) -> Ahead {
         let Controllers { hosts, port, timeout } = controllers(libslurm);
         let own = own_index(&hosts);
@@ -54,11 +55,17 @@ impl OwnHost {
         let behind = (0..).zip(&hosts).filter(|(index, _)| own.is_some_and(|own| *index > own));
         let behind = behind.map(|(index, (_, address))| (index, address.as_str())).collect();
         let behind = if answers.is_none() { ping_behind(libslurm, behind, port) } else { None };
-        Ahead { behind, hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
+        Ahead {
+            behind,
+            hosts: hosts.into_iter().map(|(name, _)| name).collect(),
+            own,
+            answers,
+            timeout,
+        }
     }
 
-    /// Until [`OwnHost::end_own`], only this host's own slurmctld is asked. A backup in standby answers at once with
-    /// `ESLURM_IN_STANDBY_MODE`.
+    /// Until [`OwnHost::end_own`], only this host's own slurmctld is asked. A backup in standby
+    /// answers at once with `ESLURM_IN_STANDBY_MODE`.
     ///
     /// # Errors
     /// Nobody listens there, or this host is not in SlurmctldHost.
@@ -70,17 +77,20 @@ impl OwnHost {
             let text = "this host is none of them".to_owned();
             CallError { call: "SlurmctldHost", errno: 0, text }
         })?;
-        // libslurm retries a closed port for MessageTimeout, sleeping a second in between. The port is not checked
-        // before each call, because slurmctld logs a line for a connection on which nothing arrives.
+        // libslurm retries a closed port for MessageTimeout, sleeping a second in between. The port
+        // is not checked before each call, because slurmctld logs a line for a connection on which
+        // nothing arrives.
         if !self.has_answered && !connect(&address, port).any(|stream| stream.is_ok()) {
-            return Err(CallError::new("SlurmctldHost", errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR));
+            return Err(CallError::new(
+                "SlurmctldHost",
+                errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR,
+            ));
         }
         // Otherwise libslurm would ask every controller.
         let listed = libslurm.list_only(index);
-        self.listed =
-            Some(listed.ok_or_else(|| {
-                CallError::new("SlurmctldHost", errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR)
-            })?);
+        self.listed = Some(listed.ok_or_else(|| {
+            CallError::new("SlurmctldHost", errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR)
+        })?);
         Ok(())
     }
 
@@ -128,8 +138,8 @@ fn own_index(hosts: &[(String, String)]) -> Option<u32> {
     index_of(&name, hosts, has_address)
 }
 
-/// Finds this host by its short or full name, as slurmctld does, or else by address. Several names with commas share
-/// one virtual address, so which of these hosts has it is not decided here.
+/// Finds this host by its short or full name, as slurmctld does, or else by address. Several names
+/// with commas share one virtual address, so which of these hosts has it is not decided here.
 fn index_of(name: &str, hosts: &[(String, String)], has: impl Fn(&str) -> bool) -> Option<u32> {
     let short = name.split('.').next().unwrap_or_default();
     let is_name = |host: &str| [name, short].iter().any(|own| own.eq_ignore_ascii_case(host));
@@ -138,8 +148,8 @@ fn index_of(name: &str, hosts: &[(String, String)], has: impl Fn(&str) -> bool) 
     by_name.or_else(|| single().find(|(_, (_, address))| has(address))).map(|(index, _)| index)
 }
 
-/// Whether an interface of this host has an address of `host`. Loopback addresses do not count, because every host has
-/// them.
+/// Whether an interface of this host has an address of `host`. Loopback addresses do not count,
+/// because every host has them.
 fn has_address(host: &str) -> bool {
     let Ok(own) = getifaddrs() else { return false };
     let ip = |address: nix::sys::socket::SockaddrStorage| -> Option<IpAddr> {
@@ -147,7 +157,8 @@ fn has_address(host: &str) -> bool {
         v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
     };
     let own: Vec<IpAddr> = own.filter_map(|interface| interface.address.and_then(ip)).collect();
-    let mut addresses = (host, 0).to_socket_addrs().into_iter().flatten().map(|address| address.ip());
+    let mut addresses =
+        (host, 0).to_socket_addrs().into_iter().flatten().map(|address| address.ip());
     addresses.any(|address| !address.is_loopback() && own.contains(&address))
 }
 
@@ -156,7 +167,8 @@ mod tests {
     use super::*;
 
     fn index(name: &str, hosts: &[&str]) -> Option<u32> {
-        let hosts: Vec<_> = hosts.iter().map(|host| ((*host).to_owned(), format!("{host}-ib"))).collect();
+        let hosts: Vec<_> =
+            hosts.iter().map(|host| ((*host).to_owned(), format!("{host}-ib"))).collect();
         index_of(name, &hosts, |address| address == "other-ib")
     }
 
@@ -182,7 +194,10 @@ mod tests {
     fn a_closed_port_is_refused_and_an_open_one_and_a_name_without_address_are_not() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert!(!refuses("127.0.0.1", address.port()) && !refuses("no-such-host.invalid", address.port()));
+        assert!(
+            !refuses("127.0.0.1", address.port())
+                && !refuses("no-such-host.invalid", address.port())
+        );
         // Nobody else can listen there.
         let client = TcpStream::connect(address).unwrap();
         assert!(refuses("127.0.0.1", client.local_addr().unwrap().port()));

@@ -10,7 +10,10 @@ use crate::unpacked::Unpacked;
 use crate::values::name;
 
 /// Counts the reply.
-pub(crate) fn from_reply(reply: Unpacked<'_, partition_info_msg_t>, nodes: &CountedNodes) -> Partitions {
+pub(crate) fn from_reply(
+    reply: Unpacked<'_, partition_info_msg_t>,
+    nodes: &CountedNodes,
+) -> Partitions {
     let partitions = reply.partition_array().map(|record| partition(record, nodes));
     Partitions { last_update: reply.last_update, partitions: partitions.collect() }
 }
@@ -22,7 +25,9 @@ fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Pa
     let indexes = record.node_indexes(nodes.members.len().saturating_mul(2));
     let mut ranges = indexes.chunks_exact(2);
     while let Some([first, last]) = ranges.next() {
-        let (Ok(first), Ok(last)) = (usize::try_from(*first), usize::try_from(*last)) else { continue };
+        let (Ok(first), Ok(last)) = (usize::try_from(*first), usize::try_from(*last)) else {
+            continue;
+        };
         let last = last.min(nodes.members.len().saturating_sub(1));
         for member in nodes.members.get(first..=last).unwrap_or_default().iter().flatten() {
             partition.add(&member.word, &member.tally, &member.gpus);
@@ -51,8 +56,11 @@ mod tests {
 
     fn counted(records: &mut [partition_info_t], nodes: &CountedNodes) -> Vec<Partition> {
         let record_count = u32::try_from(records.len()).unwrap();
-        let reply =
-            partition_info_msg_t { last_update: 7, record_count, partition_array: records.as_mut_ptr() };
+        let reply = partition_info_msg_t {
+            last_update: 7,
+            record_count,
+            partition_array: records.as_mut_ptr(),
+        };
         from_reply(made(&reply), nodes).partitions
     }
 
@@ -77,12 +85,22 @@ mod tests {
     fn indexes_that_lead_nowhere_count_nothing() {
         let nodes = counted_nodes(&mut [record(c"n", 2, c"", c"")], false);
         for list in [&mut [-1][..], &mut [5, 9, -1], &mut [3, 1, -1], &mut [0, -1]] {
-            assert_eq!(counted(&mut [with_nodes(list)], &nodes)[0].total.nodes.total, 0, "{list:?}");
+            assert_eq!(
+                counted(&mut [with_nodes(list)], &nodes)[0].total.nodes.total,
+                0,
+                "{list:?}"
+            );
         }
-        assert_eq!(counted(&mut [with_nodes(&mut [0, i32::MAX, -1])], &nodes)[0].total.nodes.total, 1);
+        assert_eq!(
+            counted(&mut [with_nodes(&mut [0, i32::MAX, -1])], &nodes)[0].total.nodes.total,
+            1
+        );
         assert_eq!(counted(&mut [partition_info_t::default()], &nodes)[0].total.nodes.total, 0);
         assert_eq!(
-            counted(&mut [with_nodes(&mut [0, 0, -1])], &CountedNodes::default())[0].total.nodes.total,
+            counted(&mut [with_nodes(&mut [0, 0, -1])], &CountedNodes::default())[0]
+                .total
+                .nodes
+                .total,
             0
         );
     }

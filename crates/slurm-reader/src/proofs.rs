@@ -2,7 +2,8 @@
 //!
 //! slurmdbd answers a query that has failed in its database with an empty list.
 
-/// On the way to a known row, so many seconds more with each statement, and so many statements: as far as anything is read.
+/// On the way to a known row, so many seconds more with each statement, and so many statements: as
+/// far as anything is read.
 const STEP: i64 = 3600;
 const MOST_STEPS: usize = 240;
 
@@ -15,10 +16,10 @@ pub(crate) struct Statement {
     pub(crate) running: bool,
 }
 
-/// The statements of which one must match something if nothing ended in the time that was asked for. First the one that
-/// costs least: jobs that ran then. Then a row after the time, before which nothing ended. Then, an hour at a time, the way
-/// back to the nearest `known` time before it, so that no more rows come than end in an hour; and from there each known one
-/// at once.
+/// The statements of which one must match something if nothing ended in the time that was asked
+/// for. First the one that costs least: jobs that ran then. Then a row after the time, before which
+/// nothing ended. Then, an hour at a time, the way back to the nearest `known` time before it, so
+/// that no more rows come than end in an hour; and from there each known one at once.
 pub(crate) fn proofs([from, to]: [i64; 2], known: &[i64]) -> Vec<Statement> {
     let ended = |since, until| Statement { time: [since, until], running: false };
     let mut proofs = vec![Statement { time: [from, to], running: true }];
@@ -41,7 +42,8 @@ pub(crate) fn proofs([from, to]: [i64; 2], known: &[i64]) -> Vec<Statement> {
 mod tests {
     use super::*;
 
-    /// Towards a row long before, half of all rows since then came at once. Jobs that ran cost less, and were asked for last.
+    /// Towards a row long before, half of all rows since then came at once. Jobs that ran cost
+    /// less, and were asked for last.
     #[test]
     fn a_proof_is_one_statement_with_the_time_itself_and_little_more() {
         let times = |known: &[i64]| -> Vec<[i64; 2]> {

@@ -23,7 +23,9 @@ pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>) -> RpcT
             .map(|((&id, &count), &time)| RpcUser { id, count, time, ..RpcUser::default() })
             .collect(),
         pending: Some(pending.map(|(&id, &count)| PendingRpc { id, count }).collect()),
-        dumped: dumped.map(|(&id, hostlist)| DumpedRpcs { id, hostlist: lossy(hostlist) }).collect(),
+        dumped: dumped
+            .map(|(&id, hostlist)| DumpedRpcs { id, hostlist: lossy(hostlist) })
+            .collect(),
     }
 }
 
@@ -83,7 +85,8 @@ mod tests {
     #[test]
     fn rows_are_put_together_from_their_columns() {
         let (mut ids, mut counts, mut times) = ([2035_u16, 1008], [3_u32, u32::MAX], [u64::MAX, 9]);
-        let (mut uids, mut user_counts, mut user_times) = ([0_u32, u32::MAX], [1_u32, 2], [3_u64, 4]);
+        let (mut uids, mut user_counts, mut user_times) =
+            ([0_u32, u32::MAX], [1_u32, 2], [3_u64, 4]);
         let (mut pending_ids, mut pending_counts) = ([6009_u32], [12_u32]);
         let reply = stats_info_response_msg_t {
             rpc_type_size: 2,
@@ -110,7 +113,8 @@ mod tests {
     #[test]
     fn tables_end_where_slurmctlds_do() {
         let (mut ids, mut counts, mut times) = ([1_u16; 150], [2_u32; 150], [3_u64; 150]);
-        let (mut uids, mut user_counts, mut user_times) = ([4_u32; 300], [5_u32; 300], [6_u64; 300]);
+        let (mut uids, mut user_counts, mut user_times) =
+            ([4_u32; 300], [5_u32; 300], [6_u64; 300]);
         let reply = stats_info_response_msg_t {
             rpc_type_size: 150,
             rpc_type_id: ids.as_mut_ptr(),

@@ -21,10 +21,11 @@ pub trait Rpcs {
     /// # Errors
     /// slurmctld did not answer, or not with its configuration.
     fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError>;
-    /// Whether slurmdbd's records make this process's user an operator; `None` if slurmctld does not say.
+    /// Whether slurmdbd's records make this process's user an operator; `None` if slurmctld does
+    /// not say.
     fn operator(&mut self) -> Option<bool>;
-    /// Puts the reply to `request` into `reading`: the statistics or another reply, and what slurmdbd may hide of it from
-    /// this user.
+    /// Puts the reply to `request` into `reading`: the statistics or another reply, and what
+    /// slurmdbd may hide of it from this user.
     ///
     /// # Errors
     /// A call failed.

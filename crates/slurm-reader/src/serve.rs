@@ -1,7 +1,8 @@
-//! The conversation: a hello, then for each request line one RPC and an answer line, until the input ends.
+//! The conversation: a hello, then for each request line one RPC and an answer line, until the
+//! input ends.
 //!
-//! Every request has exactly one answer, in order. A normal request reads once, calls once and writes once for each 16
-//! KiB. Knows libslurm only as [`Rpcs`], so that tests need no cluster.
+//! Every request has exactly one answer, in order. A normal request reads once, calls once and
+//! writes once for each 16 KiB. Knows libslurm only as [`Rpcs`], so that tests need no cluster.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,12 @@ use reader_process::names::{self, UserNames, rpc_user};
 ///
 /// # Errors
 /// The input or the output broke, or a request was malformed.
-pub fn serve(rpcs: &mut impl Rpcs, hello: Hello, input: impl Read, output: impl Write) -> io::Result<()> {
+pub fn serve(
+    rpcs: &mut impl Rpcs,
+    hello: Hello,
+    input: impl Read,
+    output: impl Write,
+) -> io::Result<()> {
     serve_with(rpcs, UserNames::new(names::host), hello, input, output)
 }
 
@@ -69,8 +75,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         }
     }
 
-    /// Sends all calls of one request only to this host's own slurmctld, if that was requested. Pings go to all
-    /// controllers as needed.
+    /// Sends all calls of one request only to this host's own slurmctld, if that was requested.
+    /// Pings go to all controllers as needed.
     fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
         if !request.options.follow || request.reply == ReplyKind::Controllers {
             return self.read_reply(request);
@@ -84,7 +90,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
     fn read_reply(&mut self, request: &Request) -> Result<Reading, CallError> {
         let (kind, mut options) = (request.reply, request.options);
         let visibility = self.conf_cache.visibility(self.rpcs, request)?;
-        let is_hidden = visibility.as_ref().is_some_and(|visibility| kind.row().is_hidden(visibility));
+        let is_hidden =
+            visibility.as_ref().is_some_and(|visibility| kind.row().is_hidden(visibility));
         // slurmctld would refuse them.
         options.partitions &=
             !visibility.as_ref().is_some_and(|visibility| visibility.may_hide("partitions"));
@@ -92,9 +99,10 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         let mut reading = Reading { id, release, visibility, ..Reading::default() };
         let before = Instant::now();
         match kind {
-            // Not requested: nobody may use it, slurmctld would walk its lists for nothing, and for nodes it would log a
-            // security violation. Of associations, a user whom slurmdbd does not know gets an empty answer from
-            // slurmctld, which libslurm takes for an unreadable reply.
+            // Not requested: nobody may use it, slurmctld would walk its lists for nothing, and for
+            // nodes it would log a security violation. Of associations, a user whom slurmdbd does
+            // not know gets an empty answer from slurmctld, which libslurm takes for an unreadable
+            // reply.
             _ if is_hidden => {}
             // Not requested if there are none: that may crash slurmctld.
             ReplyKind::Associations if !self.conf_cache.has_associations() => {
@@ -117,10 +125,15 @@ impl<R: Rpcs> ReaderServer<'_, R> {
                 (Some(Statistics { rpc: Some(tables), .. }), _) => {
                     users.give_names(tables.users.iter_mut().map(rpc_user), now);
                 }
-                (_, Some(Reply::Slurmdbd(dbd))) => users.give_names(dbd.users.iter_mut().map(rpc_user), now),
+                (_, Some(Reply::Slurmdbd(dbd))) => {
+                    users.give_names(dbd.users.iter_mut().map(rpc_user), now)
+                }
                 (_, Some(Reply::Jobs(jobs))) => {
                     let rows = jobs.users.iter_mut();
-                    users.give_names(rows.map(|user| (user.id, &mut user.name, &mut user.looking_up)), now);
+                    users.give_names(
+                        rows.map(|user| (user.id, &mut user.name, &mut user.looking_up)),
+                        now,
+                    );
                 }
                 _ => {}
             }
@@ -129,8 +142,9 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         Ok(reading)
     }
 
-    /// If libslurm's own configuration has no ClusterName, slurmctld is asked for it: after an answer, because it may
-    /// take long, and only while slurmctld answers, because otherwise it would be useless.
+    /// If libslurm's own configuration has no ClusterName, slurmctld is asked for it: after an
+    /// answer, because it may take long, and only while slurmctld answers, because otherwise it
+    /// would be useless.
     fn after_answer(&mut self, request: &Request, answer: &Answer) {
         if let (ReplyKind::Statistics, Answer::Reading(_)) = (request.reply, answer)
             && let Err(error) = self.conf_cache.learn_cluster(self.rpcs)

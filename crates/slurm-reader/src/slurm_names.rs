@@ -1,5 +1,5 @@
-//! Slurm's names for states and reasons, from libslurm itself, so that they match squeue and sinfo in every
-//! release.
+//! Slurm's names for states and reasons, from libslurm itself, so that they match squeue and sinfo
+//! in every release.
 //!
 //! A number without a word is `other`: whoever sends numbers must not make paths.
 
@@ -58,7 +58,8 @@ fn plain_word(word: Option<String>) -> String {
 /// Why a job is pending, as scontrol writes it.
 pub(crate) fn reason(number: u32) -> String {
     // If a reason has no word, some releases write the number, and others one word for all of them.
-    let word = reason_word(number).filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let word =
+        reason_word(number).filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
     let word = word.filter(|word| reason_word(NO_REASON).as_ref() != Some(word));
     word.unwrap_or_else(|| OTHER.to_owned())
 }
@@ -87,9 +88,14 @@ mod tests {
         ] {
             assert_eq!(job_state(state), word);
         }
-        for (state, word) in
-            [(2, "idle"), (0x202, "drained"), (0x203, "draining"), (0x802, "idle"), (1, "down"), (5, "mixed")]
-        {
+        for (state, word) in [
+            (2, "idle"),
+            (0x202, "drained"),
+            (0x203, "draining"),
+            (0x802, "idle"),
+            (1, "down"),
+            (5, "mixed"),
+        ] {
             assert_eq!(node_state(state), word);
         }
     }
@@ -105,8 +111,8 @@ mod tests {
         if version::built_for() < Release::new(21, 8) {
             return;
         }
-        // Not in every release: a word for the base state error; for UNDRAIN, REBOOT_CANCEL and the two DYNAMIC where they
-        // are alone; BLOCKED. RESUME is in no node's state.
+        // Not in every release: a word for the base state error; for UNDRAIN, REBOOT_CANCEL and the
+        // two DYNAMIC where they are alone; BLOCKED. RESUME is in no node's state.
         let unknown = |bit: &u32| matches!(bit, 6 | 8 | 17 | 19 | 26);
         let bits = (5..27).filter(|bit| !unknown(bit));
         let two = bits.clone().flat_map(|one| bits.clone().map(move |other| (one, other)));

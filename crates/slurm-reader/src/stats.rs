@@ -1,7 +1,7 @@
 //! `stats_info_response_msg_t` of every release as one plain type.
 //!
-//! This file depends on the release: fields that the release lacks according to `slurm_ge_*` are `None`. The numbers
-//! are copied unchanged; sdiag's arithmetic is elsewhere. Makes no call.
+//! This file depends on the release: fields that the release lacks according to `slurm_ge_*` are
+//! `None`. The numbers are copied unchanged; sdiag's arithmetic is elsewhere. Makes no call.
 
 use std::convert::identity as needed;
 
@@ -31,7 +31,8 @@ macro_rules! statistics {
 /// Copies the reply; its RPC tables only with `rpc`.
 pub(crate) fn from_reply(reply: Unpacked<'_, stats_info_response_msg_t>, rpc: bool) -> Statistics {
     #[cfg(slurm_ge_2311)]
-    let [schedule_exit, bf_exit] = [reply.schedule_exit(), reply.bf_exit()].map(|exits| Some(exits.to_vec()));
+    let [schedule_exit, bf_exit] =
+        [reply.schedule_exit(), reply.bf_exit()].map(|exits| Some(exits.to_vec()));
     #[cfg(not(slurm_ge_2311))]
     let [schedule_exit, bf_exit] = [None, None];
 

@@ -1,9 +1,9 @@
 //! Structs that libslurm has unpacked: the only file that follows their pointers.
 //!
-//! One promise covers a whole reply: that of [`Unpacked::new`]. The table below has a row for each pointer that is
-//! followed, with the member that counts its elements, and makes a method of the same name. Other files call these
-//! methods, which are safe: they cannot pair an array with a wrong count, and what they read lives no longer than its
-//! reply.
+//! One promise covers a whole reply: that of [`Unpacked::new`]. The table below has a row for each
+//! pointer that is followed, with the member that counts its elements, and makes a method of the
+//! same name. Other files call these methods, which are safe: they cannot pair an array with a
+//! wrong count, and what they read lives no longer than its reply.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::iter;
@@ -14,14 +14,15 @@ use slurm_sys as c;
 
 use crate::long_double::LongDouble;
 
-/// A struct that libslurm has unpacked, or keeps as its own configuration. Numbers are read from it directly.
+/// A struct that libslurm has unpacked, or keeps as its own configuration. Numbers are read from it
+/// directly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unpacked<'a, T>(&'a T);
 
 impl<'a, T> Unpacked<'a, T> {
     /// # Safety
-    /// The struct keeps what the table says about it. What it points to does the same, and nobody changes or frees it
-    /// during `'a`.
+    /// The struct keeps what the table says about it. What it points to does the same, and nobody
+    /// changes or frees it during `'a`.
     pub(crate) const unsafe fn new(record: &'a T) -> Self {
         Self(record)
     }
@@ -44,10 +45,12 @@ impl<T> Deref for Unpacked<'_, T> {
 /// - `list()`: NULL, or a list of such structs, whose type is in the header's comment.
 /// - `one()`: NULL, or such a struct.
 ///
-/// The comment above a row says why the count is right. A slurmctld may send another: no more is read than libslurm
-/// has allocated. Wherever a reply ends too early, libslurm frees it and reports an error.
+/// The comment above a row says why the count is right. A slurmctld may send another: no more is
+/// read than libslurm has allocated. Wherever a reply ends too early, libslurm frees it and reports
+/// an error.
 macro_rules! followed {
-    ($($record:path { $($(#[$attribute:meta])* $kind:ident $count:tt $($member:ident $(: $of:ty)?),+;)+ })+) => {
+    ($($record:path {
+        $($(#[$attribute:meta])* $kind:ident $count:tt $($member:ident $(: $of:ty)?),+;)+ })+) => {
         $($(
             $(#[$attribute])*
             impl<'a> Unpacked<'a, $record> {
@@ -108,14 +111,18 @@ macro_rules! count {
 
 followed! {
     c::stats_info_response_msg_t {
-        /// slurmctld packs one number, and then the columns of one table up to that row (proc_req.c).
-        array(rpc_type_size, MOST_RPC_TYPES) rpc_type_id: u16, rpc_type_cnt: u32, rpc_type_time: u64;
+        /// slurmctld packs one number, and then the columns of one table up to that row
+        /// (proc_req.c).
+        array(rpc_type_size, MOST_RPC_TYPES) rpc_type_id: u16, rpc_type_cnt: u32,
+            rpc_type_time: u64;
         /// The same, if `rpc_queue_enabled`; otherwise they stay NULL.
         #[cfg(slurm_ge_2405)]
-        array(rpc_type_size, MOST_RPC_TYPES) rpc_type_queued: u16, rpc_type_dropped: u64, rpc_type_cycle_last: u16,
+        array(rpc_type_size, MOST_RPC_TYPES) rpc_type_queued: u16, rpc_type_dropped: u64,
+            rpc_type_cycle_last: u16,
             rpc_type_cycle_max: u16;
         /// As for message types.
-        array(rpc_user_size, MOST_RPC_USERS) rpc_user_id: u32, rpc_user_cnt: u32, rpc_user_time: u64;
+        array(rpc_user_size, MOST_RPC_USERS) rpc_user_id: u32, rpc_user_cnt: u32,
+            rpc_user_time: u64;
         /// Both are unpacked with a count, and libslurm refuses the reply if the counts differ.
         array(rpc_queue_type_count, MOST_PENDING_RPCS) rpc_queue_type_id: u32, rpc_queue_count: u32;
         /// The same.
@@ -130,8 +137,8 @@ followed! {
     }
     c::slurm_conf_t {
         text() accounting_storage_type, cluster_name;
-        /// libslurm makes both lists of SlurmctldHost and counts them once. slurmctld packs both with this count. No release
-        /// allows 64.
+        /// libslurm makes both lists of SlurmctldHost and counts them once. slurmctld packs both
+        /// with this count. No release allows 64.
         texts(control_cnt, 64) control_addr, control_machine;
     }
     c::job_info_msg_t {
@@ -139,7 +146,8 @@ followed! {
         records(record_count) job_array: c::slurm_job_info_t;
     }
     c::slurm_job_info_t {
-        text() account, array_task_str, gres_total, nodes, partition, qos, tres_alloc_str, tres_per_job, tres_per_node,
+        text() account, array_task_str, gres_total, nodes, partition, qos, tres_alloc_str,
+            tres_per_job, tres_per_node,
             tres_per_socket, tres_per_task, tres_req_str;
     }
     c::node_info_msg_t {
@@ -167,32 +175,39 @@ followed! {
     }
     c::reserve_info_t { text() name; }
     c::assoc_mgr_info_msg_t {
-        list() assoc_list: c::slurmdb_assoc_rec_t, qos_list: c::slurmdb_qos_rec_t, user_list: c::slurmdb_user_rec_t;
+        list() assoc_list: c::slurmdb_assoc_rec_t, qos_list: c::slurmdb_qos_rec_t,
+            user_list: c::slurmdb_user_rec_t;
         /// Unpacked together with its count. No cluster has 1000 TRES.
         texts(tres_cnt, 1000) tres_names;
     }
     c::slurmdb_assoc_rec_t {
         text() acct, parent_acct, partition, user;
         one() usage: c::slurmdb_assoc_usage;
-        /// slurmctld packs each with the count of TRES in `usage` (slurmdb_pack.c); it has one array for each limit.
-        array(usage.tres_cnt, 1000) grp_tres_ctld: u64, grp_tres_mins_ctld: u64, grp_tres_run_mins_ctld: u64,
+        /// slurmctld packs each with the count of TRES in `usage` (slurmdb_pack.c); it has one
+        /// array for each limit.
+        array(usage.tres_cnt, 1000) grp_tres_ctld: u64, grp_tres_mins_ctld: u64,
+            grp_tres_run_mins_ctld: u64,
             max_tres_ctld: u64, max_tres_mins_ctld: u64, max_tres_pn_ctld: u64;
     }
     c::slurmdb_assoc_usage {
         /// The count comes with `grp_used_tres`; slurmctld packs the others with the same.
-        array(tres_cnt, 1000) grp_used_tres: u64, grp_used_tres_run_secs: u64, usage_tres_raw: impl LongDouble;
+        array(tres_cnt, 1000) grp_used_tres: u64, grp_used_tres_run_secs: u64,
+            usage_tres_raw: impl LongDouble;
     }
     c::slurmdb_qos_rec_t {
         text() name;
         one() usage: c::slurmdb_qos_usage_t;
         /// As for associations.
-        array(usage.tres_cnt, 1000) grp_tres_ctld: u64, grp_tres_mins_ctld: u64, grp_tres_run_mins_ctld: u64,
-            max_tres_mins_pj_ctld: u64, max_tres_pa_ctld: u64, max_tres_pj_ctld: u64, max_tres_pn_ctld: u64,
+        array(usage.tres_cnt, 1000) grp_tres_ctld: u64, grp_tres_mins_ctld: u64,
+            grp_tres_run_mins_ctld: u64,
+            max_tres_mins_pj_ctld: u64, max_tres_pa_ctld: u64, max_tres_pj_ctld: u64,
+                max_tres_pn_ctld: u64,
             max_tres_pu_ctld: u64;
     }
     c::slurmdb_qos_usage_t {
         /// As for associations.
-        array(tres_cnt, 1000) grp_used_tres: u64, grp_used_tres_run_secs: u64, usage_tres_raw: impl LongDouble;
+        array(tres_cnt, 1000) grp_used_tres: u64, grp_used_tres_run_secs: u64,
+            usage_tres_raw: impl LongDouble;
     }
     c::slurmdb_user_rec_t { text() name; }
     c::slurmdb_job_rec_t {
@@ -202,7 +217,8 @@ followed! {
     c::slurmdb_tres_rec_t { text() name, type_; }
     c::slurmdb_stats_rec_t {
         /// slurmdb_unpack_stats_msg makes all three of these.
-        list() rollup_stats: c::slurmdb_rollup_stats_t, rpc_list: c::slurmdb_rpc_obj_t, user_list: c::slurmdb_rpc_obj_t;
+        list() rollup_stats: c::slurmdb_rollup_stats_t, rpc_list: c::slurmdb_rpc_obj_t,
+            user_list: c::slurmdb_rpc_obj_t;
     }
     c::slurmdb_rollup_stats_t { text() cluster_name; }
     KeyPair {
@@ -211,7 +227,8 @@ followed! {
     }
 }
 
-/// `config_key_pair_t`, which no installed header declares: an element of `slurmdb_config_get`'s list.
+/// `config_key_pair_t`, which no installed header declares: an element of `slurmdb_config_get`'s
+/// list.
 #[cfg(not(slurm_ge_2605))]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -221,7 +238,8 @@ pub(crate) struct KeyPair {
 }
 
 impl Unpacked<'_, c::slurm_job_info_t> {
-    /// How many bits are set in `array_bitmap`, which libslurm makes of `array_task_str`; `None` if it is NULL.
+    /// How many bits are set in `array_bitmap`, which libslurm makes of `array_task_str`; `None` if
+    /// it is NULL.
     pub(crate) fn array_bitmap(self) -> Option<i32> {
         let bitmap = self.0.array_bitmap;
         // SAFETY: not NULL, so that it is a bitmap of libslurm's.
@@ -243,7 +261,8 @@ impl Unpacked<'_, c::node_info_t> {
     pub(crate) fn select_nodeinfo(self, state: u32) -> (u16, u64) {
         let (mut cpus, mut memory, info) = (0, 0, self.0.select_nodeinfo);
         let get = |what, into| {
-            // SAFETY: not NULL, so that it is what the plugin of libslurm has unpacked; `into` is as wide as `what` is.
+            // SAFETY: not NULL, so that it is what the plugin of libslurm has unpacked; `into` is
+            // as wide as `what` is.
             unsafe { c::slurm_get_select_nodeinfo(info, what, state, into) }
         };
         if !info.is_null() {
@@ -255,8 +274,8 @@ impl Unpacked<'_, c::node_info_t> {
 }
 
 impl<'a> Unpacked<'a, c::partition_info_t> {
-    /// `node_inx`: pairs of the first and last index into the nodes' reply. Ends with -1 (slurm.h), or is NULL. At most
-    /// `most` numbers.
+    /// `node_inx`: pairs of the first and last index into the nodes' reply. Ends with -1 (slurm.h),
+    /// or is NULL. At most `most` numbers.
     pub(crate) fn node_indexes(self, most: usize) -> &'a [i32] {
         let list = self.0.node_inx;
         let most = if list.is_null() { 0 } else { most };
@@ -270,11 +289,12 @@ impl<'a> Unpacked<'a, c::partition_info_t> {
     }
 }
 
-/// The first `count` elements of a C array, at most `most` of them, and no more than it has; a NULL array is empty.
+/// The first `count` elements of a C array, at most `most` of them, and no more than it has; a NULL
+/// array is empty.
 ///
 /// # Safety
-/// `array` is NULL, or what libslurm's xmalloc has returned, and has been filled; nobody changes or frees it while
-/// the slice lives.
+/// `array` is NULL, or what libslurm's xmalloc has returned, and has been filled; nobody changes or
+/// frees it while the slice lives.
 unsafe fn slice<'a, T>(array: *const T, count: impl TryInto<usize>, most: usize) -> &'a [T] {
     let count = count.try_into().unwrap_or(0).min(most);
     if array.is_null() || count == 0 {
@@ -307,14 +327,16 @@ pub(crate) unsafe fn bytes<'a>(string: *const c_char) -> &'a [u8] {
     if string.is_null() {
         return &[];
     }
-    // SAFETY: not NULL, so that the caller promises a string that ends with a NUL, for as long as 'a.
+    // SAFETY: not NULL, so that the caller promises a string that ends with a NUL, for as long as
+    // 'a.
     unsafe { CStr::from_ptr(string) }.to_bytes()
 }
 
 /// The elements of a list of libslurm's; a NULL list is empty.
 ///
 /// # Safety
-/// `list` is NULL, or a list of `T`s that libslurm has unpacked and that nobody changes or frees during `'a`.
+/// `list` is NULL, or a list of `T`s that libslurm has unpacked and that nobody changes or frees
+/// during `'a`.
 pub(crate) unsafe fn elements<'a, T>(list: *mut c::xlist) -> Vec<Unpacked<'a, T>> {
     if list.is_null() {
         return Vec::new();
@@ -347,7 +369,8 @@ mod tests {
         pub(super) static ALLOCATED: Cell<usize> = const { Cell::new(usize::MAX) };
     }
 
-    /// A slurmctld that said 100 types of messages, and sent one, had addresses of the heap published.
+    /// A slurmctld that said 100 types of messages, and sent one, had addresses of the heap
+    /// published.
     #[test]
     fn no_more_is_read_than_libslurm_has_allocated_whatever_count_a_peer_sends() {
         let array = [1_u32, 2, 3];
@@ -358,7 +381,8 @@ mod tests {
         // xmalloc's header: its magic number, and the size.
         let allocation = [0x42_usize, 11, 7];
         // SAFETY: it points behind such a header.
-        let bytes = unsafe { c::slurm_xsize(allocation.as_ptr().wrapping_add(2).cast_mut().cast()) };
+        let bytes =
+            unsafe { c::slurm_xsize(allocation.as_ptr().wrapping_add(2).cast_mut().cast()) };
         assert_eq!(bytes, 11);
     }
 

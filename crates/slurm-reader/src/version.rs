@@ -1,8 +1,9 @@
-//! Which library belongs to which release: the number in libslurm's soname and in `slurm_api_version()`.
+//! Which library belongs to which release: the number in libslurm's soname and in
+//! `slurm_api_version()`.
 //!
-//! A library used with the layout of another release silently gives shifted numbers, so the reader refuses every
-//! library except the one it was built for. `SLURM_VERSION_NUMBER` in the headers is a different number and is never
-//! compared.
+//! A library used with the layout of another release silently gives shifted numbers, so the reader
+//! refuses every library except the one it was built for. `SLURM_VERSION_NUMBER` in the headers is
+//! a different number and is never compared.
 
 use slurm_snapshot::{LIBRARIES, Release};
 
@@ -16,10 +17,12 @@ pub const fn built_for() -> Release {
 /// Compares the loaded library with the headers: `slurm_api_version()` is N << 16.
 ///
 /// # Errors
-/// It is from another release. If the headers are newer than the table, any library newer than the table is accepted.
+/// It is from another release. If the headers are newer than the table, any library newer than the
+/// table is accepted.
 pub fn check(api_version: u32, built_for: Release) -> Result<(), String> {
     let loaded = (api_version & 0xffff == 0).then_some(api_version >> 16);
-    let expected = LIBRARIES.iter().find(|(_, release)| *release == built_for).map(|(number, _)| *number);
+    let expected =
+        LIBRARIES.iter().find(|(_, release)| *release == built_for).map(|(number, _)| *number);
     let newest = LIBRARIES.last().map(|(number, _)| *number);
     let fits = if expected.is_some() { loaded == expected } else { loaded > newest };
     if fits {
@@ -27,15 +30,16 @@ pub fn check(api_version: u32, built_for: Release) -> Result<(), String> {
     }
     let (found, needed) = (loaded.and_then(Release::of_library), Some(built_for));
     Err(format!(
-        "the loaded libslurm is {} (API version {api_version:#x}), but this reader was built for {}: install the reader \
-         that was built for it, or build one against its headers",
+        "the loaded libslurm is {} (API version {api_version:#x}), but this reader was built for \
+         {}: install the reader that was built for it, or build one against its headers",
         describe(loaded, found),
         describe(expected, needed)
     ))
 }
 
 fn describe(number: Option<u32>, release: Option<Release>) -> String {
-    let library = number.map_or_else(|| "libslurm.so".to_owned(), |number| format!("libslurm.so.{number}"));
+    let library =
+        number.map_or_else(|| "libslurm.so".to_owned(), |number| format!("libslurm.so.{number}"));
     match release {
         Some(release) => format!("{library} of Slurm {release}"),
         None => format!("{library} of an unknown Slurm"),
@@ -74,8 +78,8 @@ mod tests {
     fn a_refusal_names_both_libraries() {
         let refusal = check(0x2a_0000, Release::new(22, 5)).unwrap_err();
         assert!(refusal.starts_with(
-            "the loaded libslurm is libslurm.so.42 of Slurm 24.11 (API version 0x2a0000), but this reader was built \
-             for libslurm.so.38 of Slurm 22.05: "
+            "the loaded libslurm is libslurm.so.42 of Slurm 24.11 (API version 0x2a0000), but this \
+             reader was built for libslurm.so.38 of Slurm 22.05: "
         ));
     }
 

@@ -7,7 +7,8 @@ use slurm_snapshot::{Moments, Started, Starts, add_to, sum_of};
 /// Waits in seconds, and how many jobs have each.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// The wait is in the upper half, so that sorting sorts by it; the number of jobs is in the lower half.
+    /// The wait is in the upper half, so that sorting sorts by it; the number of jobs is in the
+    /// lower half.
     packed: Vec<u64>,
 }
 
@@ -43,8 +44,8 @@ impl Waits {
         Started { jobs, p50, p90, max }
     }
 
-    /// How many jobs there are, and the waits at nearest rank of half of them, of 90 % and 99 %, and of all: the smallest
-    /// wait that is not less than those of that share of the jobs.
+    /// How many jobs there are, and the waits at nearest rank of half of them, of 90 % and 99 %,
+    /// and of all: the smallest wait that is not less than those of that share of the jobs.
     fn ranks(mut self) -> Option<(u64, [u32; 4])> {
         self.packed.sort_unstable();
         let jobs = sum_of(self.packed.iter().copied().map(jobs_of));
@@ -57,7 +58,12 @@ impl Waits {
             found.map_or(0, |&packed| wait_of(packed))
         };
         // Rounded up, without a product that could overflow.
-        let ranks = [jobs.div_ceil(2), jobs.saturating_sub(jobs / 10), jobs.saturating_sub(jobs / 100), jobs];
+        let ranks = [
+            jobs.div_ceil(2),
+            jobs.saturating_sub(jobs / 10),
+            jobs.saturating_sub(jobs / 100),
+            jobs,
+        ];
         (jobs > 0).then(|| (jobs, ranks.map(at)))
     }
 }
@@ -104,7 +110,11 @@ mod tests {
                 assert_eq!(waits(&of).starts(5), None);
             } else {
                 let expected = (list.len() as u64, rank(50), rank(90), rank(100));
-                assert_eq!((started.jobs, started.p50, started.p90, started.max), expected, "{of:?}");
+                assert_eq!(
+                    (started.jobs, started.p50, started.p90, started.max),
+                    expected,
+                    "{of:?}"
+                );
                 let starts = waits(&of).starts(0).unwrap();
                 let ranks = [50, 90, 99, 100].map(|percent| i64::try_from(rank(percent)).unwrap());
                 assert_eq!([starts.p50, starts.p90, starts.p99, starts.max], ranks, "{of:?}");

@@ -1,5 +1,6 @@
-//! The reader as a process without a cluster: its arguments, its exit codes, what reaches stdout, and that it dies with
-//! its parent. What it says about a real slurmctld is tested in the workspace's `tests`.
+//! The reader as a process without a cluster: its arguments, its exit codes, what reaches stdout,
+//! and that it dies with its parent. What it says about a real slurmctld is tested in the
+//! workspace's `tests`.
 
 use std::borrow::Cow;
 use std::fs;
@@ -13,7 +14,11 @@ const READER: &str = env!("CARGO_BIN_EXE_slurm-graphite-reader");
 #[expect(clippy::disallowed_methods, reason = "the reader itself is what is tested")]
 fn command(program: &str) -> Command {
     let mut command = Command::new(program);
-    command.env_remove("SLURM_CONF").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .env_remove("SLURM_CONF")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -32,7 +37,8 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 /// A minimal slurm.conf for libslurm, plus `more`. Nothing listens there.
 fn slurm_conf(name: &str, more: &str) -> io::Result<String> {
     let file = format!("{}/{name}.conf", env!("CARGO_TARGET_TMPDIR"));
-    let least = "ClusterName=nobody\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\nNodeName=n1\n";
+    let least =
+        "ClusterName=nobody\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\nNodeName=n1\n";
     fs::write(&file, format!("{least}{more}"))?;
     Ok(file)
 }
@@ -57,7 +63,8 @@ fn version_names_the_slurm_release() {
     let output = run(&["--version"], "").unwrap();
     assert_eq!(output.status.code(), Some(0));
     let release = slurm_reader::version::built_for();
-    let expected = format!("slurm-graphite-reader {} for Slurm {release}\n", env!("CARGO_PKG_VERSION"));
+    let expected =
+        format!("slurm-graphite-reader {} for Slurm {release}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(text(&output.stdout), expected);
 }
 
@@ -74,7 +81,9 @@ fn a_configuration_that_libslurm_refuses_is_1_with_nothing_on_stdout() {
 fn says_hello_and_ends_when_stdin_closes() {
     let conf = slurm_conf("closes", "").unwrap();
     let mut reader = command(READER).arg("--conf").arg(&conf).spawn().unwrap();
-    let Answer::Hello(hello) = hello(reader.stdout.as_mut().unwrap()).unwrap() else { panic!("no hello") };
+    let Answer::Hello(hello) = hello(reader.stdout.as_mut().unwrap()).unwrap() else {
+        panic!("no hello")
+    };
     assert_eq!(hello.protocol, PROTOCOL);
     assert_eq!(hello.release, Some(slurm_reader::version::built_for()));
     drop(reader.stdin.take());

@@ -1,7 +1,8 @@
-//! How many tasks an array expression has: `1-9:2,20%5`, or a bit mask such as `0x7FE`, as in slurmdbd.
+//! How many tasks an array expression has: `1-9:2,20%5`, or a bit mask such as `0x7FE`, as in
+//! slurmdbd.
 //!
-//! Pure. libslurm shortens long expressions so that they end with `...`; these have no count here. If libslurm has a
-//! bitmap as well, that has the exact count.
+//! Pure. libslurm shortens long expressions so that they end with `...`; these have no count here.
+//! If libslurm has a bitmap as well, that has the exact count.
 
 /// The number of tasks; `None` if this is not an expression, or a shortened one.
 pub fn count_tasks(expression: &[u8]) -> Option<u64> {
@@ -9,7 +10,9 @@ pub fn count_tasks(expression: &[u8]) -> Option<u64> {
     if let Some(mask) = ranges.strip_prefix(b"0x") {
         return tasks_in_mask(mask).filter(|&tasks| tasks > 0);
     }
-    ranges.split(|&byte| byte == b',').try_fold(0_u64, |sum, range| sum.checked_add(tasks_in_range(range)?))
+    ranges
+        .split(|&byte| byte == b',')
+        .try_fold(0_u64, |sum, range| sum.checked_add(tasks_in_range(range)?))
 }
 
 fn tasks_in_mask(mask: &[u8]) -> Option<u64> {

@@ -1,7 +1,8 @@
-//! Associations and QOS, from the reply of `slurm_load_assoc_mgr_info`: shares, usage and limits, as sshare and
-//! sacctmgr show them.
+//! Associations and QOS, from the reply of `slurm_load_assoc_mgr_info`: shares, usage and limits,
+//! as sshare and sacctmgr show them.
 //!
-//! A figure that slurmctld has not calculated, or that is infinite, is `None`: sshare prints nothing or `inf` for it.
+//! A figure that slurmctld has not calculated, or that is infinite, is `None`: sshare prints
+//! nothing or `inf` for it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Associations {
     /// Records in the reply, without the QOS.
     pub records: u64,
-    /// In slurmctld's order, which is that of the tree: accounts, and users' associations if requested.
+    /// In slurmctld's order, which is that of the tree: accounts, and users' associations if
+    /// requested.
     pub associations: Vec<Association>,
     /// In slurmctld's order.
     pub qos: Vec<QosUse>,
@@ -29,7 +31,8 @@ pub struct Association {
     pub user: Option<AssociationUser>,
     /// The partition it is limited to; `None`: all of them.
     pub partition: Option<String>,
-    /// RawShares: its share among its siblings; `None` for the root association, and for one that uses its parent's.
+    /// RawShares: its share among its siblings; `None` for the root association, and for one that
+    /// uses its parent's.
     pub shares_raw: Option<u32>,
     /// Its RawShares divided by those of all its siblings.
     pub shares_norm: Option<f64>,
@@ -41,7 +44,8 @@ pub struct Association {
     pub usage_efctv: Option<f64>,
     /// The fairshare factor of a user: 0 to 1.
     pub fairshare: Option<f64>,
-    /// Its share divided by its usage, among its siblings; `None` if nothing was used, because it is infinite then.
+    /// Its share divided by its usage, among its siblings; `None` if nothing was used, because it
+    /// is infinite then.
     pub level_fs: Option<f64>,
     /// Its jobs and limits.
     pub use_and_limits: UseAndLimits,
@@ -74,7 +78,8 @@ as_array! {
     #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct UseAndLimits {
-        /// Running jobs; `None` if slurmctld does not count them, because AccountingStorageEnforce lacks `limits`.
+        /// Running jobs; `None` if slurmctld does not count them, because AccountingStorageEnforce
+        /// lacks `limits`.
         pub jobs_running: Option<u32>,
         /// Running and pending jobs; like the former.
         pub jobs_submitted: Option<u32>,
@@ -100,7 +105,8 @@ as_array! {
         pub max_submit_jobs_per_account: Option<u32>,
         /// MaxWall of one job, min.
         pub max_wall_per_job: Option<u32>,
-        /// By TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): those that are used, were used, or have a limit.
+        /// By TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): those that are used, were used, or
+        /// have a limit.
         pub tres: BTreeMap<String, TresUse>,
     }
 }

@@ -10,7 +10,8 @@ use crate::statistics::{RpcType, RpcUser};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DbdStatistics {
-    /// When counting began: slurmdbd's start, or the last `sacctmgr clear stats`. Unix seconds on slurmdbd's clock.
+    /// When counting began: slurmdbd's start, or the last `sacctmgr clear stats`. Unix seconds on
+    /// slurmdbd's clock.
     pub since: i64,
     /// By message type ([`crate::dbd_rpc_name`]).
     pub types: Vec<RpcType>,
@@ -20,7 +21,8 @@ pub struct DbdStatistics {
     pub rollups: BTreeMap<String, DbdRollup>,
 }
 
-/// The roll-ups of one period. If several periods were due at once, slurmdbd does one roll-up for all of them.
+/// The roll-ups of one period. If several periods were due at once, slurmdbd does one roll-up for
+/// all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DbdRollup {

@@ -23,7 +23,8 @@ pub enum Endpoint {
         port: u16,
         /// `https`.
         tls: bool,
-        /// The path before `/slurm`, for a proxy: empty, or starting with a slash and not ending with one.
+        /// The path before `/slurm`, for a proxy: empty, or starting with a slash and not ending
+        /// with one.
         path: String,
     },
 }
@@ -31,7 +32,8 @@ pub enum Endpoint {
 /// A text that is not an endpoint.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not an address such as \"https://host:6820\", \"http://localhost:6820\" or \"unix:/run/slurmrestd/sock\": {why}"
+    "{text:?} is not an address such as \"https://host:6820\", \"http://localhost:6820\" or \
+        \"unix:/run/slurmrestd/sock\": {why}"
 )]
 pub struct EndpointError {
     text: String,
@@ -87,10 +89,12 @@ impl FromStr for Endpoint {
             (_, Some(rest)) => (false, rest),
             _ => return Err(error("it does not begin with https://, http:// or unix:")),
         };
-        if !rest.bytes().all(|byte| byte.is_ascii_graphic()) || rest.contains(['?', '#', '@', '\\']) {
+        if !rest.bytes().all(|byte| byte.is_ascii_graphic()) || rest.contains(['?', '#', '@', '\\'])
+        {
             return Err(error("only a host, a port and a path are allowed"));
         }
-        let (authority, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+        let (authority, path) =
+            rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
         let path = path.trim_end_matches('/');
         let path = if path.is_empty() { String::new() } else { format!("/{path}") };
         let (host, port) = match authority.strip_prefix('[') {

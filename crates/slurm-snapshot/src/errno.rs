@@ -12,5 +12,6 @@ pub const IN_STANDBY_MODE: i32 = 2027;
 pub const PROTOCOL_INCOMPLETE_PACKET: i32 = 5003;
 pub const PROTOCOL_SOCKET_IMPL_TIMEOUT: i32 = 5004;
 pub const DB_CONNECTION: i32 = 7000;
-/// The requested time is longer than slurmdbd.conf's MaxQueryTimeRange, and the user is no operator.
+/// The requested time is longer than slurmdbd.conf's MaxQueryTimeRange, and the user is no
+/// operator.
 pub const DB_QUERY_TOO_WIDE: i32 = 7007;

@@ -1,14 +1,15 @@
-//! Finished jobs as slurmdbd stores them: one row for each run of a job, and one for all tasks of an array that never
-//! started.
+//! Finished jobs as slurmdbd stores them: one row for each run of a job, and one for all tasks of
+//! an array that never started.
 //!
-//! Each name is stored once, and jobs have its index, because tens of thousands of jobs may end in an hour.
+//! Each name is stored once, and jobs have its index, because tens of thousands of jobs may end in
+//! an hour.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The states that a job can end in, by Slurm's number, in sacct's words. `requeued` is a run that ended because the
-/// job was queued again; it has its own row.
+/// The states that a job can end in, by Slurm's number, in sacct's words. `requeued` is a run that
+/// ended because the job was queued again; it has its own row.
 pub const FINAL_STATES: [(u32, &str); 10] = [
     (3, "completed"),
     (4, "cancelled"),
@@ -22,7 +23,8 @@ pub const FINAL_STATES: [(u32, &str); 10] = [
     (1024, "requeued"),
 ];
 
-/// The state of a part of a job that ended because the job changed its size: a row of its own, and no job.
+/// The state of a part of a job that ended because the job changed its size: a row of its own, and
+/// no job.
 pub const RESIZING: u32 = 0x2000;
 
 /// The jobs that ended in the requested time.
@@ -35,9 +37,11 @@ pub struct Finished {
     pub names: Vec<String>,
     /// Texts in the reply that could not be understood: their array tasks or TRES are missing.
     pub unparsed: u64,
-    /// slurmdbd's answer was empty, and nothing proves that its database had answered: it says nothing.
+    /// slurmdbd's answer was empty, and nothing proves that its database had answered: it says
+    /// nothing.
     pub unproved: bool,
-    /// If no job ended in the requested time: none ended since this time either, Unix seconds, which is before it.
+    /// If no job ended in the requested time: none ended since this time either, Unix seconds,
+    /// which is before it.
     pub empty_since: Option<i64>,
     /// With [`crate::ReplyOptions::steps`], for each job that started: its `db_index`, the id for
     /// [`crate::Request::jobs`], and when it started.
@@ -61,7 +65,8 @@ as_array! {
     /// One row.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
     pub struct FinishedJob {
-        /// `db_index`, which is unique in the cluster for ever. All 64 bits are in use from 24.11 on.
+        /// `db_index`, which is unique in the cluster for ever. All 64 bits are in use from 24.11
+        /// on.
         pub id: u64,
         /// Unix seconds on slurmctld's clock.
         pub end: i64,
@@ -99,7 +104,10 @@ as_array! {
 impl Finished {
     /// The name with this index; empty if there is none.
     pub fn name(&self, number: u32) -> &str {
-        usize::try_from(number).ok().and_then(|number| self.names.get(number)).map_or("", String::as_str)
+        usize::try_from(number)
+            .ok()
+            .and_then(|number| self.names.get(number))
+            .map_or("", String::as_str)
     }
 }
 
@@ -167,7 +175,9 @@ mod tests {
         };
         let line = serde_json::to_string(&finished).unwrap();
         assert!(
-            line.contains("[[18446744073709551614,1700000000,1600000000,1024,36,1,2,null,0,1,2,9,3,4,5,6],"),
+            line.contains(
+                "[[18446744073709551614,1700000000,1600000000,1024,36,1,2,null,0,1,2,9,3,4,5,6],"
+            ),
             "{line}"
         );
         let back: Finished = serde_json::from_str(&line).unwrap();

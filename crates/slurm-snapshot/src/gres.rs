@@ -1,8 +1,8 @@
 //! GPUs in Slurm's texts: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
 //!
-//! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu` is the sum of its
-//! `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without a type, slurmctld writes `(null)`:
-//! `gpu:(null):3(IDX:0-2)`.
+//! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu`
+//! is the sum of its `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without
+//! a type, slurmctld writes `(null)`: `gpu:(null):3(IDX:0-2)`.
 
 use crate::array::count_tasks;
 use crate::names::name;
@@ -28,7 +28,8 @@ struct Gpus<'a> {
 pub struct GpuCount {
     /// How many.
     pub count: u64,
-    /// Whether there may be more: a TRES text without `gres/gpu` has only those types that AccountingStorageTRES names.
+    /// Whether there may be more: a TRES text without `gres/gpu` has only those types that
+    /// AccountingStorageTRES names.
     pub is_least: bool,
 }
 
@@ -49,8 +50,8 @@ pub fn gpus(text: &[u8]) -> Result<Option<GpuCount>, Unparsed> {
     Ok(sum)
 }
 
-/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed. A GPU of
-/// which a job has a shard or a part by MPS is in use: no job can get it whole.
+/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not
+/// be parsed. A GPU of which a job has a shard or a part by MPS is in use: no job can get it whole.
 pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Shares)>, u64) {
     let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
     let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
@@ -64,7 +65,8 @@ pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Sh
     let bad_used = gpus_by_type(used, |kind, count| add(kind, 0, count)).is_err();
     elements(used).filter_map(gpus_in_parts).for_each(|(kind, count)| add(kind, 0, count));
     if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
-        // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they are not additional.
+        // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they are
+        // not additional.
         let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
         let used = sum_of(unconfigured.map(|(_, _, used)| std::mem::take(used)));
         if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
@@ -72,7 +74,8 @@ pub fn shares_by_type(has: &[u8], used: &[u8], usable: bool) -> (Vec<(String, Sh
         }
     }
     let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
-    let shares = some.map(|(kind, has, used)| (name(kind).into_owned(), Shares::new(used, has, usable)));
+    let shares =
+        some.map(|(kind, has, used)| (name(kind).into_owned(), Shares::new(used, has, usable)));
     (shares.collect(), u64::from(bad_has) + u64::from(bad_used))
 }
 
@@ -108,8 +111,9 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// How many GPUs of a type are in use by their shards or MPS, in an element of a node's GRES in use:
-/// `shard:a100:2(IDX:0-1)` names these GPUs, and from 23.11 on `shard:a100:3(1/4,2/4,0/4)` how much of each is in use.
+/// How many GPUs of a type are in use by their shards or MPS, in an element of a node's GRES in
+/// use: `shard:a100:2(IDX:0-1)` names these GPUs, and from 23.11 on `shard:a100:3(1/4,2/4,0/4)` how
+/// much of each is in use.
 fn gpus_in_parts(element: &[u8]) -> Option<(&[u8], u64)> {
     let (text, parts) = element.split_at_checked(bare(element).len())?;
     let text = text.strip_prefix(b"shard:").or_else(|| text.strip_prefix(b"mps:"))?;
@@ -117,7 +121,9 @@ fn gpus_in_parts(element: &[u8]) -> Option<(&[u8], u64)> {
     let parts = parts.strip_prefix(b"(")?.strip_suffix(b")")?;
     let count = match parts.strip_prefix(b"IDX:") {
         Some(indexes) => count_tasks(indexes).unwrap_or(0),
-        None => sum_of(parts.split(|&byte| byte == b',').map(|part| u64::from(!part.starts_with(b"0/")))),
+        None => sum_of(
+            parts.split(|&byte| byte == b',').map(|part| u64::from(!part.starts_with(b"0/"))),
+        ),
     };
     Some((if kind == b"(null)" { b"" } else { kind }, count))
 }
@@ -221,7 +227,8 @@ mod tests {
         }
     }
 
-    /// slurmctld lists in a TRES text what AccountingStorageTRES names, and the sum only if it names that too.
+    /// slurmctld lists in a TRES text what AccountingStorageTRES names, and the sum only if it
+    /// names that too.
     #[test]
     fn types_without_their_sum_may_not_be_all() {
         for (text, is_least) in [
@@ -258,7 +265,9 @@ mod tests {
     #[test]
     fn types_are_told_apart_and_a_bad_one_hides_no_other() {
         let mut seen = Vec::new();
-        let result = gpus_by_type(b"gpu:a100:4(S:0,1),gpu:x:y,gpu:2", |kind, count| seen.push((kind, count)));
+        let result = gpus_by_type(b"gpu:a100:4(S:0,1),gpu:x:y,gpu:2", |kind, count| {
+            seen.push((kind, count))
+        });
         assert_eq!(result, Err(Unparsed));
         assert_eq!(seen, [(&b"a100"[..], 4), (b"", 2)]);
     }
@@ -271,13 +280,18 @@ mod tests {
             ("gpu:a:4,shard:8", "gpu:a:1(IDX:3),shard:a:2(IDX:0,2)", [("a", 3, 1)]),
             ("gpu:a:4,shard:8", "gpu:a:1(IDX:3),shard:a:0(IDX:N/A)", [("a", 1, 3)]),
             ("gpu:a:3,shard:12", "gpu:a:0(IDX:N/A),shard:a:3(1/4,2/4,0/4)", [("a", 2, 1)]),
-            ("gpu:3,shard:30", "gpu:(null):0(IDX:N/A),shard:(null):10(0/10,10/10,0/10)", [("", 1, 2)]),
+            (
+                "gpu:3,shard:30",
+                "gpu:(null):0(IDX:N/A),shard:(null):10(0/10,10/10,0/10)",
+                [("", 1, 2)],
+            ),
             ("gpu:2,mps:200", "gpu:(null):0(IDX:N/A),mps:(null):1(IDX:1)", [("", 1, 1)]),
             // Without gres.conf's files nobody knows which.
             ("gpu:2,shard:8", "gpu:0,shard:3", [("", 0, 2)]),
         ] {
             let (seen, bad) = shares_by_type(has.as_bytes(), used.as_bytes(), true);
-            let seen: Vec<_> = seen.iter().map(|(kind, of)| (kind.as_str(), of.allocated, of.idle)).collect();
+            let seen: Vec<_> =
+                seen.iter().map(|(kind, of)| (kind.as_str(), of.allocated, of.idle)).collect();
             assert_eq!((&seen[..], bad), (&expected[..], 0), "{used}");
         }
     }
@@ -300,10 +314,12 @@ mod tests {
         }
 
         #[test]
-        fn texts_of_slurms_own_letters_too(text in "(gres[:/])?(gpu|[a-z]{1,3})([:=/][a-z0-9]{0,4}){0,3}(\\([A-Z:,0-9-]{0,5}\\)?)?[,;]?") {
+        fn texts_of_slurms_own_letters_too(text in "(gres[:/])?(gpu|[a-z]{1,\
+            3})([:=/][a-z0-9]{0,4}){0,3}(\\([A-Z:,0-9-]{0,5}\\)?)?[,;]?") {
             let text = text.repeat(3);
             let by_type = gpus_by_type(text.as_bytes(), |_, _| ());
-            proptest::prop_assert!(by_type.is_ok() || gpus(text.as_bytes()).is_err() || text.contains('='));
+            proptest::prop_assert!(by_type.is_ok() || gpus(text.as_bytes()).is_err() ||
+                text.contains('='));
         }
     }
 }

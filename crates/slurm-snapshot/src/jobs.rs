@@ -1,8 +1,8 @@
 //! The queue: a reader's counts from the reply of `slurm_load_jobs`.
 //!
-//! Every task of a job array is a job, including those that still share one record. A component of a het job is a job,
-//! as in squeue. A job that waits in several partitions counts in each of them and once everywhere else. Counts are
-//! exact.
+//! Every task of a job array is a job, including those that still share one record. A component of
+//! a het job is a job, as in squeue. A job that waits in several partitions counts in each of them
+//! and once everywhere else. Counts are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,8 @@ pub const JOB_STATES: [&str; 12] = [
 /// Jobs by state or reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 
-/// The same jobs by the word that squeue shows, and by what they do. The word may hide what they do.
+/// The same jobs by the word that squeue shows, and by what they do. The word may hide what they
+/// do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobStates {
@@ -61,8 +62,11 @@ impl JobStates {
 
     /// Adds these jobs to this sum.
     pub fn add(&mut self, more: &Self) {
-        for (sum, more) in [(&mut self.shown, &more.shown), (&mut self.unfinished, &more.unfinished)] {
-            more.iter().for_each(|(state, tally)| sum.entry(state.clone()).or_default().add(*tally));
+        for (sum, more) in
+            [(&mut self.shown, &more.shown), (&mut self.unfinished, &more.unfinished)]
+        {
+            more.iter()
+                .for_each(|(state, tally)| sum.entry(state.clone()).or_default().add(*tally));
         }
     }
 }
@@ -79,9 +83,11 @@ pub struct JobTally {
     pub nodes: u64,
     /// GPUs that they hold, or request while they wait.
     pub gpus: u64,
-    /// Memory that they hold, or request while they wait, MiB: `mem=` in scontrol's AllocTRES and ReqTRES.
+    /// Memory that they hold, or request while they wait, MiB: `mem=` in scontrol's AllocTRES and
+    /// ReqTRES.
     pub memory: u64,
-    /// When the job that has waited longest was submitted: Unix seconds on slurmctld's clock; `None` if none waits.
+    /// When the job that has waited longest was submitted: Unix seconds on slurmctld's clock;
+    /// `None` if none waits.
     pub oldest: Option<i64>,
 }
 
@@ -93,7 +99,8 @@ impl JobTally {
     }
 }
 
-/// All jobs that slurmctld knows: pending jobs, running jobs, and, for MinJobAge, jobs that have ended.
+/// All jobs that slurmctld knows: pending jobs, running jobs, and, for MinJobAge, jobs that have
+/// ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jobs {
@@ -103,11 +110,13 @@ pub struct Jobs {
     pub records: u64,
     /// By state.
     pub states: JobStates,
-    /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `other`: reasons that have no word.
+    /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `other`: reasons
+    /// that have no word.
     pub pending_reasons: JobTallies,
     /// How long pending jobs have waited.
     pub waiting: Waiting,
-    /// Jobs that have started since the last published reading; `None` if the request had no `started_since`.
+    /// Jobs that have started since the last published reading; `None` if the request had no
+    /// `started_since`.
     pub started: Option<Started>,
     /// When pending jobs are expected to start.
     pub expected: Expected,
@@ -115,14 +124,16 @@ pub struct Jobs {
     pub partitions: BTreeMap<String, PartitionJobs>,
     /// By account, if requested.
     pub accounts: NamedRows,
-    /// By QOS in lower case, if requested. From 24.11 on a pending job may have several: it counts in each of them that has a row.
+    /// By QOS in lower case, if requested. From 24.11 on a pending job may have several: it counts
+    /// in each of them that has a row.
     pub qos: NamedRows,
     /// By user, in the order of their ids, if requested.
     pub users: Vec<UserJobs>,
-    /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs are counted, but the
-    /// values in those texts are missing.
+    /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs
+    /// are counted, but the values in those texts are missing.
     pub unparsed: u64,
-    /// Only the jobs that squeue shows in each state, and `unparsed`, are known: slurmrestd reported no more.
+    /// Only the jobs that squeue shows in each state, and `unparsed`, are known: slurmrestd
+    /// reported no more.
     pub states_only: bool,
 }
 
@@ -138,12 +149,13 @@ pub struct PartitionJobs {
     pub waiting: Waiting,
     /// As for [`Jobs::started`].
     pub started: Option<Started>,
-    /// As for [`Jobs::expected`]: a job that waits in several partitions has one plan, in that which lets it start first.
+    /// As for [`Jobs::expected`]: a job that waits in several partitions has one plan, in that
+    /// which lets it start first.
     pub expected: Expected,
 }
 
-/// The jobs of each account or QOS. Without AccountingStorageEnforce anybody can submit jobs under any name, so not every name
-/// has a row.
+/// The jobs of each account or QOS. Without AccountingStorageEnforce anybody can submit jobs under
+/// any name, so not every name has a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedRows {
@@ -153,7 +165,8 @@ pub struct NamedRows {
     pub rest: JobStates,
 }
 
-/// What is published of jobs: accounts and QOS that have a row whatever their jobs do, and how far starts are counted.
+/// What is published of jobs: accounts and QOS that have a row whatever their jobs do, and how far
+/// starts are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedJobs {
@@ -161,7 +174,8 @@ pub struct PublishedJobs {
     pub accounts: BTreeSet<String>,
     /// QOS.
     pub qos: BTreeSet<String>,
-    /// Jobs that started then or later are news: the `last_update` of the last reply whose starts were published.
+    /// Jobs that started then or later are news: the `last_update` of the last reply whose starts
+    /// were published.
     pub started_since: Option<i64>,
 }
 
@@ -183,7 +197,8 @@ pub struct UserJobs {
     pub id: u32,
     /// User name, if names were requested and the reader's host knows one.
     pub name: Option<String>,
-    /// The name was requested, but the answer has not come yet, so it is not known whether there is one.
+    /// The name was requested, but the answer has not come yet, so it is not known whether there is
+    /// one.
     pub looking_up: bool,
     /// By state.
     pub states: JobStates,
@@ -197,20 +212,21 @@ pub struct UserJobs {
 pub struct Waiting {
     /// Since their submission: squeue's PendingTime. Includes all pending jobs.
     pub submitted: Option<Moments>,
-    /// Since they may run: only jobs whose eligible time has come. Held jobs, those with an unfulfilled dependency and
-    /// those with a later begin time have none. If a begin time comes while the reply is unchanged, the job counts from
-    /// the next change on.
+    /// Since they may run: only jobs whose eligible time has come. Held jobs, those with an
+    /// unfulfilled dependency and those with a later begin time have none. If a begin time comes
+    /// while the reply is unchanged, the job counts from the next change on.
     pub eligible: Option<Moments>,
 }
 
-/// The times since when jobs wait. A wait is the present time minus this time, which stays correct as long as the reply
-/// is unchanged.
+/// The times since when jobs wait. A wait is the present time minus this time, which stays correct
+/// as long as the reply is unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moments {
     /// Jobs that have such a time.
     pub jobs: u64,
-    /// Half of the jobs have waited since this time or a later one (nearest rank): Unix seconds on slurmctld's clock.
+    /// Half of the jobs have waited since this time or a later one (nearest rank): Unix seconds on
+    /// slurmctld's clock.
     pub p50: i64,
     /// The same for nine tenths.
     pub p90: i64,
@@ -218,9 +234,11 @@ pub struct Moments {
     pub max: i64,
 }
 
-/// Jobs that have started since the last published reading: `started_since <= start_time < last_update`.
+/// Jobs that have started since the last published reading: `started_since <= start_time <
+/// last_update`.
 ///
-/// Jobs that started and were forgotten (MinJobAge, 300 s by default) between the two readings are not included.
+/// Jobs that started and were forgotten (MinJobAge, 300 s by default) between the two readings are
+/// not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Started {
@@ -234,8 +252,8 @@ pub struct Started {
     pub max: u64,
 }
 
-/// When pending jobs are expected to start, by the start times that the backfill scheduler writes into them, again in each of
-/// its cycles. slurmctld does not call that a change of the jobs.
+/// When pending jobs are expected to start, by the start times that the backfill scheduler writes
+/// into them, again in each of its cycles. slurmctld does not call that a change of the jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
@@ -243,7 +261,8 @@ pub struct Expected {
     pub planned: Expecting,
     /// Jobs whose planned start has passed: slurmctld sends the present moment instead.
     pub overdue: Expecting,
-    /// All other pending jobs: held, not eligible, waiting for a burst buffer, or not reached by backfill.
+    /// All other pending jobs: held, not eligible, waiting for a burst buffer, or not reached by
+    /// backfill.
     pub unplanned: Expecting,
     /// When the planned ones will start; `None` if there are none.
     pub starts: Option<Starts>,
@@ -259,8 +278,8 @@ pub struct Expecting {
     pub jobs: u64,
 }
 
-/// When planned jobs will start, by record: Unix seconds on slurmctld's clock. Up to 22.05 without arrays of several
-/// tasks, because slurmctld sends the start of a later task.
+/// When planned jobs will start, by record: Unix seconds on slurmctld's clock. Up to 22.05 without
+/// arrays of several tasks, because slurmctld sends the start of a later task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Starts {

@@ -1,14 +1,15 @@
 //! What a reader reports to the daemon: plain types in Slurm's own words, and their line format.
 //!
-//! The types are the same for every Slurm release. What a release lacks is `None`, and what is `None` is never
-//! published. Nothing here knows libslurm, Graphite, a clock or a file.
+//! The types are the same for every Slurm release. What a release lacks is `None`, and what is
+//! `None` is never published. Nothing here knows libslurm, Graphite, a clock or a file.
 
 #![forbid(unsafe_code)]
 
-/// Declares a struct that a reply has thousands of: it is written as an array of its members, in their order, and serde reads that
-/// as the struct.
+/// Declares a struct that a reply has thousands of: it is written as an array of its members, in
+/// their order, and serde reads that as the struct.
 macro_rules! as_array {
-    ($(#[$meta:meta])* pub struct $struct:ident { $($(#[$about:meta])* pub $member:ident: $of:ty,)+ }) => {
+    ($(#[$meta:meta])* pub struct $struct:ident {
+        $($(#[$about:meta])* pub $member:ident: $of:ty,)+ }) => {
         $(#[$meta])*
         pub struct $struct {
             $($(#[$about])* pub $member: $of,)+

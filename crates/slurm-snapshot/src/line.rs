@@ -1,8 +1,8 @@
 //! The lines between the daemon and a reader: JSON, one object per line, named by its only key.
 //!
-//! A reader sends [`Answer::Hello`] once, when it is ready, and then exactly one [`Answer::Reading`] or
-//! [`Answer::Failure`] for each [`Request`], in order and with the request's `id`. A recording is a file of such
-//! answers.
+//! A reader sends [`Answer::Hello`] once, when it is ready, and then exactly one
+//! [`Answer::Reading`] or [`Answer::Failure`] for each [`Request`], in order and with the request's
+//! `id`. A recording is a file of such answers.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,13 @@ use crate::release::Release;
 use crate::replies::{Reply, ReplyKind, ReplyOptions};
 use crate::statistics::Statistics;
 
-/// The version of this line format: one more in a release with another format than the last one. A daemon refuses a
-/// reader with another version. A recording has no version: a line with an unknown member is refused.
+/// The version of this line format: one more in a release with another format than the last one. A
+/// daemon refuses a reader with another version. A recording has no version: a line with an unknown
+/// member is refused.
 pub const PROTOCOL: u32 = 1;
 
-/// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
+/// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was
+/// built for.
 pub const WRONG_LIBRARY: u8 = 69;
 
 /// A request of the daemon: one RPC, or the few that make one reply. On the line
@@ -31,25 +33,27 @@ pub struct Request {
     /// What is requested: the line's only key.
     #[serde(skip)]
     pub reply: ReplyKind,
-    /// The `last_update` of the last reply of this kind that the daemon still holds, with the same options: if nothing
-    /// has changed, the answer is [`Reply::Unchanged`].
+    /// The `last_update` of the last reply of this kind that the daemon still holds, with the same
+    /// options: if nothing has changed, the answer is [`Reply::Unchanged`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<i64>,
-    /// For finished jobs: the end of the time in which they ended, which begins at `since`. Both ends are included;
-    /// Unix seconds.
+    /// For finished jobs: the end of the time in which they ended, which begins at `since`. Both
+    /// ends are included; Unix seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
-    /// For finished jobs: ends of rows that slurmdbd should have, before and after the requested time, and times since
-    /// which little may have ended; Unix seconds. If no job ended in the requested time, the reader looks for a row
-    /// there, which shows that slurmdbd's database has answered.
+    /// For finished jobs: ends of rows that slurmdbd should have, before and after the requested
+    /// time, and times since which little may have ended; Unix seconds. If no job ended in the
+    /// requested time, the reader looks for a row there, which shows that slurmdbd's database has
+    /// answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<i64>,
-    /// For finished jobs: request only the steps of these jobs, given as id and `NO_VAL`, or array and task. `since` is
-    /// when the first of them started.
+    /// For finished jobs: request only the steps of these jobs, given as id and `NO_VAL`, or array
+    /// and task. `since` is when the first of them started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<(u32, u32)>,
-    /// For jobs: names that have paths, and since when jobs have started. Then a job that has several names counts under these, and once in the rest if it has
-    /// others. `None`: under each of them.
+    /// For jobs: names that have paths, and since when jobs have started. Then a job that has
+    /// several names counts under these, and once in the rest if it has others. `None`: under each
+    /// of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<PublishedJobs>,
     /// What the reply must contain.
@@ -99,8 +103,8 @@ pub struct Reading {
     pub statistics: Option<Statistics>,
     /// The reply to a request for the cluster itself.
     pub reply: Option<Reply>,
-    /// What that reply may lack, if the table of replies names a word of PrivateData for it. It is requested from
-    /// slurmctld before the reply; if that fails, the request fails.
+    /// What that reply may lack, if the table of replies names a word of PrivateData for it. It is
+    /// requested from slurmctld before the reply; if that fails, the request fails.
     pub visibility: Option<Visibility>,
     /// How slurmrestd was asked; `None` for a reader of libslurm.
     pub rest: Option<Rest>,
@@ -143,7 +147,8 @@ pub struct Failure {
     pub errno: i32,
     /// `slurm_strerror(errno)`, or another explanation.
     pub text: String,
-    /// What an administrator should check first. The reader says it because it knows what its errors mean.
+    /// What an administrator should check first. The reader says it because it knows what its
+    /// errors mean.
     pub advice: Option<Box<str>>,
     /// How far a request to slurmrestd came; `None` for a reader of libslurm.
     pub stage: Option<Stage>,
@@ -226,7 +231,8 @@ impl Request {
     /// The line is not JSON or not of this format.
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
         let error = |parser| LineError::new(line, parser);
-        let mut requests: BTreeMap<ReplyKind, Self> = serde_json::from_slice(line).map_err(error)?;
+        let mut requests: BTreeMap<ReplyKind, Self> =
+            serde_json::from_slice(line).map_err(error)?;
         match (requests.pop_first(), requests.is_empty()) {
             (Some((reply, request)), true) => Ok(Self { reply, ..request }),
             _ => Err(error(serde::de::Error::custom("a line is one request"))),
@@ -276,7 +282,8 @@ mod tests {
     #[test]
     fn a_request_of_each_kind_needs_no_more_than_its_number_and_comes_back_as_it_was_sent() {
         for row in REPLIES {
-            let request = Request::parse(format!("{{\"{}\":{{\"id\":9}}}}", row.name).as_bytes()).unwrap();
+            let request =
+                Request::parse(format!("{{\"{}\":{{\"id\":9}}}}", row.name).as_bytes()).unwrap();
             assert_eq!((request.id, request.reply), (9, row.kind));
             let options = ReplyOptions { qos: true, rows: true, ..ReplyOptions::default() };
             let request = Request {

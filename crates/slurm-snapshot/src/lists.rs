@@ -20,13 +20,15 @@ pub struct Licenses {
     pub licenses: Vec<License>,
 }
 
-/// One kind of licence, or one layer of a hierarchical resource, whose layers all have the same name.
+/// One kind of licence, or one layer of a hierarchical resource, whose layers all have the same
+/// name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct License {
     /// Its name.
     pub name: String,
-    /// The nodes of a layer, as a hostlist expression. A reader older than 25.05 sees the layers without their nodes.
+    /// The nodes of a layer, as a hostlist expression. A reader older than 25.05 sees the layers
+    /// without their nodes.
     pub nodes: Option<String>,
     /// How many there are; `None` if there is no limit.
     pub total: Option<u32>,
@@ -38,14 +40,17 @@ pub struct License {
     pub reserved: u32,
     /// Counted by slurmdbd for several clusters.
     pub remote: bool,
-    /// Of a remote one: how many were in use in total when its server was asked last; `None` before 23.02.
+    /// Of a remote one: how many were in use in total when its server was asked last; `None` before
+    /// 23.02.
     pub last_consumed: Option<u32>,
-    /// Of a remote one: how many of these neither this cluster nor what is kept for others explains; `None` before 23.02.
+    /// Of a remote one: how many of these neither this cluster nor what is kept for others
+    /// explains; `None` before 23.02.
     pub last_deficit: Option<u32>,
 }
 
 impl Licenses {
-    /// Adds one, if there is still room. Of one without limit it is not known how many are available.
+    /// Adds one, if there is still room. Of one without limit it is not known how many are
+    /// available.
     pub fn add(&mut self, license: License) {
         if self.licenses.len() < MAX_LICENSES {
             self.licenses.push(License { free: license.total.and(license.free), ..license });
@@ -114,8 +119,8 @@ pub struct Ahead {
     pub own: Option<u32>,
     /// The index of one before it that answered a ping.
     pub answers: Option<u32>,
-    /// What those behind it did, which take over if this host's does not answer; `None`: there is none, or one before it
-    /// answered.
+    /// What those behind it did, which take over if this host's does not answer; `None`: there is
+    /// none, or one before it answered.
     pub behind: Option<Behind>,
     /// SlurmctldTimeout, seconds: no backup takes over sooner.
     pub timeout: u16,
@@ -136,10 +141,11 @@ pub enum Behind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Visibility {
-    /// The words in slurm.conf's PrivateData: `jobs`, `nodes`, `partitions`, `reservations`, `cloud` …
+    /// The words in slurm.conf's PrivateData: `jobs`, `nodes`, `partitions`, `reservations`,
+    /// `cloud` …
     pub private: Vec<String>,
-    /// Whether the reader's user sees private data anyway: root, SlurmUser, or an operator in slurmdbd's records.
-    /// `None` if slurmctld has not said; then do not rely on it.
+    /// Whether the reader's user sees private data anyway: root, SlurmUser, or an operator in
+    /// slurmdbd's records. `None` if slurmctld has not said; then do not rely on it.
     pub privileged: Option<bool>,
 }
 

@@ -1,11 +1,13 @@
-//! Names as every reader reports them: the same bytes are the same name, whichever reader it is and whichever reply has them.
+//! Names as every reader reports them: the same bytes are the same name, whichever reader it is and
+//! whichever reply has them.
 
 use std::borrow::Cow;
 
 /// The longest name, bytes.
 pub const LONGEST_NAME: usize = 200;
 
-/// A name as text. A byte that is not UTF-8 becomes `\\x` and two digits, so that two different names stay different.
+/// A name as text. A byte that is not UTF-8 becomes `\\x` and two digits, so that two different
+/// names stay different.
 pub fn name(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return short_name(text);
@@ -38,7 +40,8 @@ mod tests {
     /// In Latin-1 one partition had three names, and the join by name found nothing.
     #[test]
     fn the_same_bytes_are_the_same_name_and_others_are_another() {
-        let names: [&[u8]; 5] = [b"gr\xfcn", b"gr\xfdn", "gr\u{fffd}n".as_bytes(), b"gr\xc3\xbcn", b"gr_n"];
+        let names: [&[u8]; 5] =
+            [b"gr\xfcn", b"gr\xfdn", "gr\u{fffd}n".as_bytes(), b"gr\xc3\xbcn", b"gr_n"];
         let texts = names.map(name);
         assert_eq!(texts, ["gr\\xfcn", "gr\\xfdn", "gr\u{fffd}n", "gr\u{fc}n", "gr_n"]);
     }

@@ -1,6 +1,8 @@
-//! What a node's state means, by sinfo's rules: how it counts, and which words it has. The same for every reader.
+//! What a node's state means, by sinfo's rules: how it counts, and which words it has. The same for
+//! every reader.
 //!
-//! A state is libslurm's number: a base state, and flags by bit. slurmrestd's words are made into it.
+//! A state is libslurm's number: a base state, and flags by bit. slurmrestd's words are made into
+//! it.
 
 pub(crate) mod service;
 
@@ -10,7 +12,8 @@ use crate::shares::Shares;
 use crate::sums::{add_to, one_more};
 
 /// Base states of a node in lower case, by number: the same in every release.
-pub const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
+pub const NODE_STATES: [&str; 7] =
+    ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
 
 const BASE: u32 = 0xf;
 const UNKNOWN: u32 = 0;
@@ -54,7 +57,8 @@ flags! {
     BLOCKED = 27 "blocked";
 }
 
-/// Flags that sinfo shows instead of the base state of a node that has not reported, if it has no other.
+/// Flags that sinfo shows instead of the base state of a node that has not reported, if it has no
+/// other.
 const SHOWN_ALONE: u32 = CLOUD | POWERED_DOWN | POWERING_UP | POWERING_DOWN | POWER_DOWN | POWER_UP;
 
 /// The release in which flag 4 became a node's: before, it is a performance counter's.
@@ -95,8 +99,8 @@ impl NodeState {
         self.base() == FUTURE
     }
 
-    /// Whether jobs may use it. sinfo also counts a node as idle that has not reported its state yet, and one that is
-    /// failing or reserved.
+    /// Whether jobs may use it. sinfo also counts a node as idle that has not reported its state
+    /// yet, and one that is failing or reserved.
     pub const fn is_usable(self) -> bool {
         self.base() != DOWN && !self.has(DRAIN)
     }
@@ -115,13 +119,14 @@ impl NodeState {
         })
     }
 
-    /// The one word that sinfo's `%T` shows, in lower case and without its suffix, for a reader that has no libslurm to
-    /// ask.
+    /// The one word that sinfo's `%T` shows, in lower case and without its suffix, for a reader
+    /// that has no libslurm to ask.
     pub fn word(self) -> String {
         let has = |flags| self.has(flags);
         let (base, works) = (self.base(), self.is_working());
-        let has_suffix = has(MAINT | POWERING_UP | POWERING_DOWN | POWERED_DOWN | POWER_DOWN | NO_RESPOND)
-            || has(REBOOT_REQUESTED | REBOOT_ISSUED);
+        let has_suffix =
+            has(MAINT | POWERING_UP | POWERING_DOWN | POWERED_DOWN | POWER_DOWN | NO_RESPOND)
+                || has(REBOOT_REQUESTED | REBOOT_ISSUED);
         let is_plain = base == IDLE && !has_suffix;
         let word = if has(INVALID_REG) {
             "inval"
@@ -175,7 +180,8 @@ pub struct FoundNode {
 }
 
 impl FoundNode {
-    /// Its resources. As in sinfo, a node that only completes is allocated, although its CPUs are not.
+    /// Its resources. As in sinfo, a node that only completes is allocated, although its CPUs are
+    /// not.
     fn tally(&self) -> NodeTally {
         let (state, [allocated, cpus]) = (self.state, self.cpus);
         let has_jobs = state.is_working() || state.has(COMPLETING);
@@ -243,10 +249,13 @@ impl Nodes {
     }
 }
 
-/// Whether a text is a release of Slurm, such as `22.05.8` or `24.11.0-0rc1`. A node's slurmd sends it, and may send anything.
+/// Whether a text is a release of Slurm, such as `22.05.8` or `24.11.0-0rc1`. A node's slurmd sends
+/// it, and may send anything.
 fn is_release(text: &str) -> bool {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
-    text.len() <= 24 && text.starts_with(|first: char| first.is_ascii_digit()) && text.bytes().all(is_legal)
+    text.len() <= 24
+        && text.starts_with(|first: char| first.is_ascii_digit())
+        && text.bytes().all(is_legal)
 }
 
 const fn is_working(base: u32) -> bool {
@@ -321,7 +330,8 @@ mod tests {
 
     #[test]
     fn only_drained_and_down_nodes_are_neither_allocated_nor_idle() {
-        // Base states unknown, down, idle, error; unknown and error, both drained; not responding; failing.
+        // Base states unknown, down, idle, error; unknown and error, both drained; not responding;
+        // failing.
         for (number, idle) in
             [(0, 1), (1, 0), (2, 1), (4, 1), (0x200, 0), (0x204, 0), (0x800, 1), (0x2002, 1)]
         {
@@ -349,7 +359,8 @@ mod tests {
     #[test]
     fn a_node_in_maintenance_is_not_among_those_that_are_reserved_otherwise() {
         let mut nodes = Nodes::default();
-        for number in [IDLE, IDLE | RESERVED, ALLOCATED | RESERVED, IDLE | RESERVED | MAINT, DOWN | RESERVED]
+        for number in
+            [IDLE, IDLE | RESERVED, ALLOCATED | RESERVED, IDLE | RESERVED | MAINT, DOWN | RESERVED]
         {
             nodes.add(&found(number));
         }
@@ -362,12 +373,19 @@ mod tests {
     #[test]
     fn what_is_no_release_is_other() {
         let mut nodes = Nodes::default();
-        for slurmd in
-            ["22.05.8", "22.05.8", "24.11.0-0rc1", "", "a.b", "24.11.0 ", "1.2.3.4.5.6.7.8.9.10.11.12.13"]
-        {
+        for slurmd in [
+            "22.05.8",
+            "22.05.8",
+            "24.11.0-0rc1",
+            "",
+            "a.b",
+            "24.11.0 ",
+            "1.2.3.4.5.6.7.8.9.10.11.12.13",
+        ] {
             nodes.add(&FoundNode { slurmd: slurmd.to_owned(), ..found(IDLE) });
         }
-        let seen: Vec<_> = nodes.slurmds.iter().map(|(release, nodes)| (release.as_str(), *nodes)).collect();
+        let seen: Vec<_> =
+            nodes.slurmds.iter().map(|(release, nodes)| (release.as_str(), *nodes)).collect();
         assert_eq!(seen, [("22.05.8", 2), ("24.11.0-0rc1", 1), ("other", 3), ("unknown", 1)]);
     }
 

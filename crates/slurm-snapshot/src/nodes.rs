@@ -1,6 +1,8 @@
-//! The nodes and their partitions: a reader's counts from the replies of `slurm_load_node` and `slurm_load_partitions`.
+//! The nodes and their partitions: a reader's counts from the replies of `slurm_load_node` and
+//! `slurm_load_partitions`.
 //!
-//! A node in two partitions counts in each of them and once everywhere else. FUTURE nodes count only in `future`.
+//! A node in two partitions counts in each of them and once everywhere else. FUTURE nodes count
+//! only in `future`.
 
 use std::collections::BTreeMap;
 
@@ -61,10 +63,11 @@ pub struct Nodes {
     pub future: Option<u64>,
     /// All other nodes.
     pub total: NodeTally,
-    /// By the one word that sinfo's `%T` shows, in lower case and without its suffix: `drained`, `mixed`, `maint`.
+    /// By the one word that sinfo's `%T` shows, in lower case and without its suffix: `drained`,
+    /// `mixed`, `maint`.
     pub states: NodeTallies,
-    /// By the flags in addition to the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node
-    /// may have none or several.
+    /// By the flags in addition to the base state, in lower case (`drain`, `not_responding`,
+    /// `powered_down` …): a node may have none or several.
     pub flags: NodeTallies,
     /// GPUs by type; the empty name: those without a type.
     pub gpus: BTreeMap<String, Shares>,
@@ -72,13 +75,15 @@ pub struct Nodes {
     pub reserved: NodeTally,
     /// Nodes in active reservations for maintenance.
     pub maintenance: NodeTally,
-    /// Nodes by the release of their slurmd, as it was when it registered (`22.05.8`); `other` for a text that is no release;
-    /// `unknown` for a node that has not registered since slurmctld was started.
+    /// Nodes by the release of their slurmd, as it was when it registered (`22.05.8`); `other` for
+    /// a text that is no release; `unknown` for a node that has not registered since slurmctld was
+    /// started.
     pub slurmds: BTreeMap<String, u64>,
-    /// Since when each drained or draining node has been in that state (its `reason_time`): Unix seconds, oldest first.
-    /// Nodes without a reason have no time.
+    /// Since when each drained or draining node has been in that state (its `reason_time`): Unix
+    /// seconds, oldest first. Nodes without a reason have no time.
     pub drain_since: Vec<i64>,
-    /// The same for nodes that are down and not drained. A drained node that goes down keeps the time of its reason.
+    /// The same for nodes that are down and not drained. A drained node that goes down keeps the
+    /// time of its reason.
     pub down_since: Vec<i64>,
     /// Each node by itself, if requested.
     pub rows: Vec<NodeRow>,
@@ -87,8 +92,8 @@ pub struct Nodes {
     pub marks: Vec<NodeMark>,
     /// The partitions, if requested.
     pub partitions: Option<Partitions>,
-    /// Texts that could not be understood (a GRES count). Their nodes are counted, but the values in those texts are
-    /// missing.
+    /// Texts that could not be understood (a GRES count). Their nodes are counted, but the values
+    /// in those texts are missing.
     pub unparsed: u64,
 }
 
@@ -111,7 +116,8 @@ pub struct NodeRow {
 }
 
 as_array! {
-    /// The state of a node and its last starts, from which its outages and reboots are found. A line has it as a list.
+    /// The state of a node and its last starts, from which its outages and reboots are found. A
+    /// line has it as a list.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
     pub struct NodeMark {
         /// Its name.
@@ -141,7 +147,8 @@ pub struct Partitions {
 pub struct Partition {
     /// Its name.
     pub name: String,
-    /// `up`, `down`, `drain` or `inactive`; `state_N` for an unknown state; empty if it is not reported.
+    /// `up`, `down`, `drain` or `inactive`; `state_N` for an unknown state; empty if it is not
+    /// reported.
     pub state: String,
     /// Its nodes, except FUTURE ones.
     pub total: NodeTally,

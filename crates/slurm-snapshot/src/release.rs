@@ -5,11 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// (N, release) for every release that has a reader, oldest first. N is that of libslurm.so.N, of slurmctld's
-/// protocol, and of v0.0.N, the version of slurmrestd's API that came with it.
+/// (N, release) for every release that has a reader, oldest first. N is that of libslurm.so.N, of
+/// slurmctld's protocol, and of v0.0.N, the version of slurmrestd's API that came with it.
 ///
-/// slurm-sys's build script and tests/releases read these lines as text. A line's comment says where tests/releases
-/// gets Slurm: from a suite of Debian, or from the release's branch in Slurm's own git repository.
+/// slurm-sys's build script and tests/releases read these lines as text. A line's comment says
+/// where tests/releases gets Slurm: from a suite of Debian, or from the release's branch in Slurm's
+/// own git repository.
 pub const LIBRARIES: &[(u32, Release)] = &[
     (36, Release::new(20, 11)), // suite bullseye
     (37, Release::new(21, 8)),  // branch
@@ -32,7 +33,9 @@ pub const LIBRARIES: &[(u32, Release)] = &[
 /// assert!(old < Release::new(23, 11));
 /// # Ok::<(), slurm_snapshot::ReleaseError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct Release {
     year: u8,

@@ -1,7 +1,8 @@
-//! The one table of replies: everything that can be requested from slurmctld and slurmdbd is a row of it.
+//! The one table of replies: everything that can be requested from slurmctld and slurmdbd is a row
+//! of it.
 //!
-//! The daemon and the readers share it. A collector names the rows that it needs, and their [`ReplyOptions`], which go
-//! unchanged into the request line for the reader.
+//! The daemon and the readers share it. A collector names the rows that it needs, and their
+//! [`ReplyOptions`], which go unchanged into the request line for the reader.
 
 use std::ops::BitOr;
 
@@ -14,8 +15,9 @@ use crate::jobs::Jobs;
 use crate::lists::{Ahead, Controller, Licenses, Reservations, Visibility};
 use crate::nodes::Nodes;
 
-/// What can be requested from slurmctld and slurmdbd. A survey requests in this order: cheap replies first, and the
-/// controllers last, because a controller that hangs blocks for MessageTimeout (10 s).
+/// What can be requested from slurmctld and slurmdbd. A survey requests in this order: cheap
+/// replies first, and the controllers last, because a controller that hangs blocks for
+/// MessageTimeout (10 s).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
@@ -36,7 +38,8 @@ pub enum ReplyKind {
     Associations,
     /// `slurm_ping` of each controller.
     Controllers,
-    /// `slurmdb_jobs_get`: the jobs that ended from [`crate::Request::since`] to [`crate::Request::until`].
+    /// `slurmdb_jobs_get`: the jobs that ended from [`crate::Request::since`] to
+    /// [`crate::Request::until`].
     Finished,
     /// `slurmdb_get_stats`: slurmdbd's statistics of itself.
     Slurmdbd,
@@ -53,8 +56,9 @@ pub struct ReplyRow {
     pub role: Role,
     /// What it costs slurmctld.
     pub cost: Cost,
-    /// Whether slurmctld can say that it has not changed, by a rule that covers every figure that is made of it. The rows
-    /// say why it does: what sets the time that slurmctld compares with, in its source from 20.11 to 26.11.
+    /// Whether slurmctld can say that it has not changed, by a rule that covers every figure that
+    /// is made of it. The rows say why it does: what sets the time that slurmctld compares with, in
+    /// its source from 20.11 to 26.11.
     pub unchanged: bool,
     /// The words of slurm.conf's PrivateData that hide some of it from all users except operators.
     pub private: &'static [&'static str],
@@ -84,21 +88,34 @@ pub enum Cost {
 
 /// The table, in the order of [`ReplyKind`].
 pub const REPLIES: [ReplyRow; 10] = [
-    ReplyRow { role: Role::Statistics, cost: Cost::None, ..row(ReplyKind::Statistics, "statistics") },
+    ReplyRow {
+        role: Role::Statistics,
+        cost: Cost::None,
+        ..row(ReplyKind::Statistics, "statistics")
+    },
     ReplyRow { role: Role::Statistics, cost: Cost::None, ..row(ReplyKind::Reset, "reset") },
-    // Not `unchanged`: only jobs and the configuration set last_license_update, but what reservations set aside is
-    // computed while the reply is packed, from those that are active then.
+    // Not `unchanged`: only jobs and the configuration set last_license_update, but what
+    // reservations set aside is computed while the reply is packed, from those that are active
+    // then.
     row(ReplyKind::Licenses, "licenses"),
-    // Creating, changing, moving on and removing one sets last_resv_update, and so does packing one with TIME_FLOAT, whose
-    // times move with the clock. That one begins or ends is decided here, from its times.
-    ReplyRow { unchanged: true, private: &["reservations"], ..row(ReplyKind::Reservations, "reservations") },
-    // States, reasons, allocations, load, memory and GRES set last_node_update; partitions, which are requested as well, set
-    // last_part_update. Power saving does not up to 22.05, so a reader of such a release does not ask whether nodes have
-    // changed where power saving is configured, or while a node is reserved: that its reservation is over does not either. When a node or its slurmd started may be seen only with the next change.
+    // Creating, changing, moving on and removing one sets last_resv_update, and so does packing one
+    // with TIME_FLOAT, whose times move with the clock. That one begins or ends is decided here,
+    // from its times.
+    ReplyRow {
+        unchanged: true,
+        private: &["reservations"],
+        ..row(ReplyKind::Reservations, "reservations")
+    },
+    // States, reasons, allocations, load, memory and GRES set last_node_update; partitions, which
+    // are requested as well, set last_part_update. Power saving does not up to 22.05, so a reader
+    // of such a release does not ask whether nodes have changed where power saving is configured,
+    // or while a node is reserved: that its reservation is over does not either. When a node or its
+    // slurmd started may be seen only with the next change.
     ReplyRow { unchanged: true, private: &["nodes"], ..row(ReplyKind::Nodes, "nodes") },
-    // Every submission, start, end and change of a job sets last_job_update. Not always set by it: the reason and the
-    // eligible time, when a dependency or a begin time is over; the scheduler then tries the job, and the result is a change.
-    // Backfill's plans never do, and some reasons not (BeginTime), so a reader does not ask while a job waits.
+    // Every submission, start, end and change of a job sets last_job_update. Not always set by it:
+    // the reason and the eligible time, when a dependency or a begin time is over; the scheduler
+    // then tries the job, and the result is a change. Backfill's plans never do, and some reasons
+    // not (BeginTime), so a reader does not ask while a job waits.
     ReplyRow {
         unchanged: true,
         private: &["jobs"],
@@ -119,7 +136,9 @@ pub const REPLIES: [ReplyRow; 10] = [
         role: Role::Accounting,
         cost: Cost::None,
         private: &["jobs"],
-        not_over_rest: Some("slurmrestd does not give the numbers that are needed to count each job once"),
+        not_over_rest: Some(
+            "slurmrestd does not give the numbers that are needed to count each job once",
+        ),
         ..row(ReplyKind::Finished, "finished")
     },
     ReplyRow {
@@ -173,8 +192,8 @@ impl ReplyKind {
 pub struct ReplyOptions {
     /// Statistics: include the RPC tables.
     pub rpc: bool,
-    /// Include jobs by user, the associations of users, and slurmdbd's RPCs by user; also the names of these users and
-    /// of those in slurmctld's RPC tables.
+    /// Include jobs by user, the associations of users, and slurmdbd's RPCs by user; also the names
+    /// of these users and of those in slurmctld's RPC tables.
     pub users: bool,
     /// Include jobs by account.
     pub accounts: bool,
@@ -184,12 +203,13 @@ pub struct ReplyOptions {
     pub partitions: bool,
     /// Include each node by itself.
     pub rows: bool,
-    /// Include the state and the starts of each node, and with `partitions` which nodes are in each.
+    /// Include the state and the starts of each node, and with `partitions` which nodes are in
+    /// each.
     pub marks: bool,
     /// Only how many jobs are in each state: slurmrestd is asked for no more.
     pub states_only: bool,
-    /// For `[slurm] follow`. Statistics: ask only this host's own slurmctld. Controllers: where this host is among
-    /// them, and whether one before it answers.
+    /// For `[slurm] follow`. Statistics: ask only this host's own slurmctld. Controllers: where
+    /// this host is among them, and whether one before it answers.
     pub follow: bool,
     /// Finished jobs: include the ids needed to request their steps.
     pub steps: bool,
@@ -235,7 +255,8 @@ pub enum Reply {
     Controllers(Vec<Controller>),
     /// To [`ReplyKind::Controllers`] with [`ReplyOptions::follow`].
     Ahead(Ahead),
-    /// To [`ReplyKind::Statistics`] with [`ReplyOptions::follow`]: this host's slurmctld is a backup that waits.
+    /// To [`ReplyKind::Statistics`] with [`ReplyOptions::follow`]: this host's slurmctld is a
+    /// backup that waits.
     Standby,
     /// To [`ReplyKind::Finished`].
     Finished(Box<Finished>),

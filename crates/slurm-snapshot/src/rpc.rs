@@ -1,13 +1,15 @@
 //! Message type numbers and their names, as in slurmctld's RPC tables.
 //!
-//! libslurm does not export `rpc_num2string`. The names were read from the libraries of 20.11, 22.05, 24.11 and
-//! 26.05; 26.11 has those of 26.05. A few numbers were reassigned to other messages in between, so the release decides.
+//! libslurm does not export `rpc_num2string`. The names were read from the libraries of 20.11,
+//! 22.05, 24.11 and 26.05; 26.11 has those of 26.05. A few numbers were reassigned to other
+//! messages in between, so the release decides.
 
 use crate::release::Release;
 
 /// The name of message type `id` in `release`; `None` if it is unknown in every release.
 pub fn rpc_name(id: u32, release: Release) -> Option<&'static str> {
-    let given_to_another = LATER.iter().find(|(number, since, _)| *number == id && *since <= release);
+    let given_to_another =
+        LATER.iter().find(|(number, since, _)| *number == id && *since <= release);
     given_to_another.map(|(.., name)| *name).or_else(|| name_of(NAMES, id))
 }
 

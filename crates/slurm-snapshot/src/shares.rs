@@ -1,4 +1,5 @@
-//! How much of something is allocated, idle or neither: sinfo's A/I/O/T, for nodes, CPUs and GPUs alike.
+//! How much of something is allocated, idle or neither: sinfo's A/I/O/T, for nodes, CPUs and GPUs
+//! alike.
 //!
 //! `total` is always the sum of the other three, and sums saturate instead of wrapping.
 
@@ -19,8 +20,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// `allocated` of `total`; the rest is idle if jobs may use it, otherwise other. If more is allocated than `total`,
-    /// the total is raised.
+    /// `allocated` of `total`; the rest is idle if jobs may use it, otherwise other. If more is
+    /// allocated than `total`, the total is raised.
     pub fn new(allocated: u64, total: u64, usable: bool) -> Self {
         let rest = total.saturating_sub(allocated);
         let (idle, other) = if usable { (rest, 0) } else { (0, rest) };

@@ -1,12 +1,14 @@
 //! The scheduler's statistics: `stats_info_response_msg_t` of every release as one plain type.
 //!
-//! Names are slurm.h's. Times are µs where they are durations and Unix seconds where they are moments; a moment that
-//! never was (0 in the reply) is `None`, and so is anything that a reader of slurmrestd cannot know.
+//! Names are slurm.h's. Times are µs where they are durations and Unix seconds where they are
+//! moments; a moment that never was (0 in the reply) is `None`, and so is anything that a reader of
+//! slurmrestd cannot know.
 
 use serde::{Deserialize, Serialize};
 
-/// Calls a macro with the members of [`Statistics`] that are one number, under libslurm's names, and slurmrestd's where
-/// that is another. `needed`: every version of slurmrestd's API has it, and an answer without it is no answer.
+/// Calls a macro with the members of [`Statistics`] that are one number, under libslurm's names,
+/// and slurmrestd's where that is another. `needed`: every version of slurmrestd's API has it, and
+/// an answer without it is no answer.
 #[macro_export]
 macro_rules! numbers_of_statistics {
     ($macro:ident! $with:tt) => {
@@ -126,8 +128,9 @@ pub struct Statistics {
     pub rpc: Option<RpcTables>,
 }
 
-/// Quotients of sums that slurmrestd does not report, truncated as sdiag truncates them. There is none if the sum is
-/// known. slurmrestd writes 0 if nothing was counted; that is not used as a mean.
+/// Quotients of sums that slurmrestd does not report, truncated as sdiag truncates them. There is
+/// none if the sum is known. slurmrestd writes 0 if nothing was counted; that is not used as a
+/// mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Means {
@@ -164,7 +167,8 @@ pub struct RpcTables {
     pub types: Vec<RpcType>,
     /// By user, in slurmctld's order.
     pub users: Vec<RpcUser>,
-    /// Messages to nodes that wait for an agent, by message type; `None` if slurmrestd does not report them.
+    /// Messages to nodes that wait for an agent, by message type; `None` if slurmrestd does not
+    /// report them.
     pub pending: Option<Vec<PendingRpc>>,
     /// The first of those messages, each with its nodes.
     pub dumped: Vec<DumpedRpcs>,

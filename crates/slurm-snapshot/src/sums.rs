@@ -1,4 +1,5 @@
-//! Sums that stop at the greatest number instead of wrapping: most of what they add comes from outside.
+//! Sums that stop at the greatest number instead of wrapping: most of what they add comes from
+//! outside.
 
 /// Adds to a sum.
 pub const fn add_to(sum: &mut u64, more: u64) {

@@ -1,8 +1,8 @@
-//! Memory in Slurm's texts for TRES: `cpu=2,mem=2.50G,node=1`, as scontrol prints ReqTRES and AllocTRES; also usage as
-//! scontrol prints it.
+//! Memory in Slurm's texts for TRES: `cpu=2,mem=2.50G,node=1`, as scontrol prints ReqTRES and
+//! AllocTRES; also usage as scontrol prints it.
 //!
-//! Pure. Any text gives MiB or [`Unparsed`], which the caller counts. slurmctld counts memory in MiB and prints it in
-//! the largest unit in which it is a multiple of one half.
+//! Pure. Any text gives MiB or [`Unparsed`], which the caller counts. slurmctld counts memory in
+//! MiB and prints it in the largest unit in which it is a multiple of one half.
 
 use crate::gres::{Unparsed, digits};
 
@@ -25,7 +25,9 @@ fn mebibytes(amount: &[u8]) -> Option<u64> {
     let (number, power) = match amount {
         // Zero has no unit, and neither has an amount in Slurm's own unit, MiB.
         [.., b'0'..=b'9'] => (amount, 0),
-        [number @ .., unit] => (number, u32::try_from(b"MGTP".iter().position(|known| known == unit)?).ok()?),
+        [number @ .., unit] => {
+            (number, u32::try_from(b"MGTP".iter().position(|known| known == unit)?).ok()?)
+        }
         [] => return None,
     };
     let mut parts = number.splitn(2, |&byte| byte == b'.');
@@ -76,7 +78,13 @@ mod tests {
 
     #[test]
     fn cpus_are_those_of_no_other_tres() {
-        let texts = ["cpu=31,mem=2000M,billing=32", "bb/cpu=4,gres/gpu=1,cpu=8", "cpu=,mem=1G", "cpu=8k", ""];
+        let texts = [
+            "cpu=31,mem=2000M,billing=32",
+            "bb/cpu=4,gres/gpu=1,cpu=8",
+            "cpu=,mem=1G",
+            "cpu=8k",
+            "",
+        ];
         assert_eq!(texts.map(|text| cpus(text.as_bytes())), [Some(31), Some(8), None, None, None]);
     }
 
@@ -99,7 +107,8 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_gives_an_amount_or_an_error(text in "\\PC*", amount in "(cpu=1,)?mem=[0-9.]{0,24}[MGTPX?]?(,node=1)?") {
+        fn any_text_gives_an_amount_or_an_error(text in "\\PC*", amount in "(cpu=1,)?mem=[0-9.]{0,\
+            24}[MGTPX?]?(,node=1)?") {
             let _ = memory(text.as_bytes());
             let _ = memory(amount.as_bytes());
         }

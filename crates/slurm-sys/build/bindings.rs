@@ -1,7 +1,7 @@
 //! Runs bindgen over wrapper.h: everything that is Slurm's.
 //!
-//! bindgen sees only Slurm's headers, through a symbolic link: if it saw the whole `/usr/include` of another release's
-//! chroot, two libcs would mix.
+//! bindgen sees only Slurm's headers, through a symbolic link: if it saw the whole `/usr/include`
+//! of another release's chroot, two libcs would mix.
 
 use std::fs;
 use std::panic;
@@ -16,7 +16,8 @@ pub(crate) fn generate(include: &Path, out: &Path) -> Result<String, String> {
     println!("cargo::rerun-if-changed={}", include.join("slurm").display());
 
     let only_slurm = out.join("include");
-    link_headers(include, &only_slurm).map_err(|error| format!("{}: {error}", only_slurm.display()))?;
+    link_headers(include, &only_slurm)
+        .map_err(|error| format!("{}: {error}", only_slurm.display()))?;
     load_libclang()?;
 
     let bindings = bindgen::Builder::default()

@@ -1,8 +1,8 @@
 //! Makes the bindings: finds libslurm, runs bindgen over its headers, publishes their release.
 //!
-//! Dependents get `DEP_SLURM_CFGS` (the `slurm_ge_*` that are true for it) and `DEP_SLURM_ALL_CFGS` (all that exist), both
-//! comma-separated. Nothing is guessed silently: if something is missing, the error names the package to install. No
-//! rpath is set.
+//! Dependents get `DEP_SLURM_CFGS` (the `slurm_ge_*` that are true for it) and `DEP_SLURM_ALL_CFGS`
+//! (all that exist), both comma-separated. Nothing is guessed silently: if something is missing,
+//! the error names the package to install. No rpath is set.
 
 mod bindings;
 mod find;
@@ -34,8 +34,9 @@ fn build() -> Result<(), String> {
         .map_err(|error| format!("the headers in {}: {error}", slurm.include.display()))?;
     if !release::is_known(release) {
         println!(
-            "cargo::warning=Slurm {release} is not in slurm-snapshot's list: its replies are read as those of \
-             the release before it in crates/slurm-sys/build/release.rs, which must be compared with slurm.h"
+            "cargo::warning=Slurm {release} is not in slurm-snapshot's list: its replies are read \
+             as those of the release before it in crates/slurm-sys/build/release.rs, which must be \
+             compared with slurm.h"
         );
     }
     println!("cargo::metadata=CFGS={}", release::cfgs(release));

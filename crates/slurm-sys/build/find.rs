@@ -1,27 +1,33 @@
-//! Finds libslurm's headers and library: in the environment, then with pkg-config, then in the usual folders.
+//! Finds libslurm's headers and library: in the environment, then with pkg-config, then in the
+//! usual folders.
 //!
-//! If something that was named explicitly is missing, that is an error, never a reason to look elsewhere.
+//! If something that was named explicitly is missing, that is an error, never a reason to look
+//! elsewhere.
 
 use std::env;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-const PREFIXES: [&str; 5] = ["/usr", "/usr/local", "/opt/slurm", "/opt/slurm/current", "/usr/local/slurm"];
+const PREFIXES: [&str; 5] =
+    ["/usr", "/usr/local", "/opt/slurm", "/opt/slurm/current", "/usr/local/slurm"];
 
 /// An installation of Slurm.
 pub(crate) struct SlurmFiles {
     /// The folder that contains `slurm/slurm.h`.
     pub(crate) include: PathBuf,
-    /// The folder that contains `libslurm.so`; `None` if only headers were given, for `cargo check`.
+    /// The folder that contains `libslurm.so`; `None` if only headers were given, for `cargo
+    /// check`.
     pub(crate) lib: Option<PathBuf>,
 }
 
 impl SlurmFiles {
-    /// Looks in `SLURM_INCLUDE_DIR` and `SLURM_LIB_DIR`, then asks pkg-config, then looks in the usual folders.
+    /// Looks in `SLURM_INCLUDE_DIR` and `SLURM_LIB_DIR`, then asks pkg-config, then looks in the
+    /// usual folders.
     pub(crate) fn find() -> Result<Self, String> {
         let (given_include, given_lib) = (variable("SLURM_INCLUDE_DIR"), variable("SLURM_LIB_DIR"));
         let needs_library = given_lib.is_some() || given_include.is_none();
-        // pkg-config may know another Slurm, and headers and library of two releases must not be mixed.
+        // pkg-config may know another Slurm, and headers and library of two releases must not be
+        // mixed.
         let is_given = given_include.is_some() || given_lib.is_some();
         let package = || pkg_config::Config::new().cargo_metadata(false).probe("slurm").ok();
         let package = if is_given { None } else { package() };
@@ -32,7 +38,9 @@ impl SlurmFiles {
         let includes = folders(given_include, includes, usual);
         let include = includes.iter().find(|folder| folder.join("slurm/slurm.h").is_file());
         let include = include
-            .ok_or_else(|| missing("headers were", "slurm/slurm.h", "SLURM_INCLUDE_DIR", &includes))?
+            .ok_or_else(|| {
+                missing("headers were", "slurm/slurm.h", "SLURM_INCLUDE_DIR", &includes)
+            })?
             .clone();
 
         let prefixes = include.parent().into_iter().chain(PREFIXES.iter().map(Path::new));
@@ -43,7 +51,8 @@ impl SlurmFiles {
         }
         if lib.is_none() {
             println!(
-                "cargo::warning=no libslurm.so was found: enough for `cargo check`, but nothing will link"
+                "cargo::warning=no libslurm.so was found: enough for `cargo check`, but nothing \
+                    will link"
             );
         }
         Ok(Self { include, lib })
@@ -61,7 +70,11 @@ fn folders(
 
 fn libs_under(prefix: &Path) -> Vec<PathBuf> {
     let triplet = env::var("CARGO_CFG_TARGET_ARCH").map(|arch| format!("lib/{arch}-linux-gnu"));
-    triplet.into_iter().chain(["lib64".to_owned(), "lib".to_owned()]).map(|lib| prefix.join(lib)).collect()
+    triplet
+        .into_iter()
+        .chain(["lib64".to_owned(), "lib".to_owned()])
+        .map(|lib| prefix.join(lib))
+        .collect()
 }
 
 fn variable(name: &str) -> Option<PathBuf> {

@@ -1,9 +1,10 @@
-//! The release of the headers, and the one table of the changes of each release. A release is its year and month as one
-//! number: 2205.
+//! The release of the headers, and the one table of the changes of each release. A release is its
+//! year and month as one number: 2205.
 //!
 //! A new release that changes a reply gets a line in [`CHANGES`].
 
-/// The releases that changed something. slurm-reader's conversions use their cfgs: `slurm_ge_2205` and so on.
+/// The releases that changed something. slurm-reader's conversions use their cfgs: `slurm_ge_2205`
+/// and so on.
 const CHANGES: &[u32] = &[
     2205, // a node's cpus_efctv
     2302, // last_consumed and last_deficit of licences
@@ -12,7 +13,9 @@ const CHANGES: &[u32] = &[
     2411, // the flags of a request for QOS
     2505, // a licence's nodes; no select_nodeinfo
     2511, // no parts_packed; schedule_cycle_sum is 64 bits wide
-    2605, // slurmdb_config_get: no list, and no PrivateData; the name of the function that frees the configuration
+    2605,
+    // slurmdb_config_get: no list, and no PrivateData; the name of the function that frees the
+    // configuration
 ];
 
 /// The first release with `slurm_init`.
@@ -28,8 +31,10 @@ pub(crate) fn is_known(release: u32) -> bool {
 
 /// Reads the release from what bindgen has made of `SLURM_VERSION_NUMBER`.
 pub(crate) fn read_release(bindings: &str) -> Result<u32, String> {
-    let constant = bindings.split_once("SLURM_VERSION_NUMBER").and_then(|(_, rest)| rest.split(';').next());
-    let number = constant.and_then(|constant| constant.rsplit('=').next()?.trim().parse::<u32>().ok());
+    let constant =
+        bindings.split_once("SLURM_VERSION_NUMBER").and_then(|(_, rest)| rest.split(';').next());
+    let number =
+        constant.and_then(|constant| constant.rsplit('=').next()?.trim().parse::<u32>().ok());
     let [_, year, month, _] = number.ok_or("they have no SLURM_VERSION_NUMBER")?.to_be_bytes();
     match u32::from(year) * 100 + u32::from(month) {
         release if release < OLDEST => {

@@ -1,7 +1,9 @@
-//! libslurm's C interface, as bindgen reads it from the installed headers; the only bindgen of the workspace.
+//! libslurm's C interface, as bindgen reads it from the installed headers; the only bindgen of the
+//! workspace.
 //!
-//! Everything here is generated and has the layout of one release, that of `SLURM_VERSION_NUMBER`: a library of another release gives
-//! silently shifted numbers. Who may call what, and who frees what, is slurm-reader's knowledge.
+//! Everything here is generated and has the layout of one release, that of `SLURM_VERSION_NUMBER`:
+//! a library of another release gives silently shifted numbers. Who may call what, and who frees
+//! what, is slurm-reader's knowledge.
 
 #[allow(
     dead_code,
@@ -12,7 +14,8 @@
     clippy::indexing_slicing,
     clippy::multiple_unsafe_ops_per_block,
     clippy::undocumented_unsafe_blocks,
-    reason = "generated: the names are C's, slurm.h documents them, and which lints they hit is the header's affair"
+    reason = "generated: the names are C's, slurm.h documents them, and which lints they hit is \
+        the header's affair"
 )]
 mod bindings {
     include!(concat!(env!("OUT_DIR"), "/bindings.rs"));

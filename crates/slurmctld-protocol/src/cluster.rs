@@ -18,7 +18,8 @@ const LAST_SIGNED: u16 = 38;
 /// More numbers than a search and its way up can need.
 const ATTEMPTS: usize = 12;
 
-/// How long a backup that waits is left alone while the controller before it is up but refuses: it logs each request.
+/// How long a backup that waits is left alone while the controller before it is up but refuses: it
+/// logs each request.
 const WAITING: Duration = Duration::from_secs(60);
 
 /// The cluster that slurm.conf describes.
@@ -50,7 +51,8 @@ impl Cluster {
         self.conf = None;
     }
 
-    /// The statistics of the active slurmctld, with its tables if `rpc`. `named`: slurm.conf, if it is not where Slurm looks.
+    /// The statistics of the active slurmctld, with its tables if `rpc`. `named`: slurm.conf, if it
+    /// is not where Slurm looks.
     pub(crate) async fn statistics(
         &mut self,
         named: Option<&Path>,
@@ -63,8 +65,10 @@ impl Cluster {
         let mut problems: Vec<(String, NativeProblem)> = Vec::new();
         let mut others = u32::try_from(conf.controllers.len()).unwrap_or(u32::MAX);
         for controller in &conf.controllers {
-            let refuses = problems.iter().any(|(_, problem)| matches!(problem.cause, Cause::Refused(_)));
-            let waits = self.waiting.get(&controller.name).is_some_and(|since| since.elapsed() < WAITING);
+            let refuses =
+                problems.iter().any(|(_, problem)| matches!(problem.cause, Cause::Refused(_)));
+            let waits =
+                self.waiting.get(&controller.name).is_some_and(|since| since.elapsed() < WAITING);
             let share = Share::new(end.left().checked_div(others.max(1)).unwrap_or_default());
             others = others.saturating_sub(1);
             if refuses && waits {
@@ -103,10 +107,12 @@ impl Cluster {
         {
             return Ok(Arc::clone(conf));
         }
-        let (named, owner) = (named.map(Path::to_owned), format!("the text of slurm.conf {named:?}"));
+        let (named, owner) =
+            (named.map(Path::to_owned), format!("the text of slurm.conf {named:?}"));
         let patience = deadline.saturating_duration_since(Instant::now());
         let path = named.clone();
-        let read = move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read(&path));
+        let read =
+            move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read(&path));
         let late = |error| NativeProblem::new(Cause::Conf, format!("reading slurm.conf: {error}"));
         let conf = waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
         Ok(Arc::clone(&self.conf.insert((named, Arc::new(conf))).1))
@@ -149,7 +155,8 @@ impl Cluster {
                     let numbers = self.numbers.of(&key);
                     numbers.accept(number, reply.statistics.req_time_start);
                     if unsigned {
-                        // 23.02 and 23.11 accept such a number but do not sign: they know a higher one.
+                        // 23.02 and 23.11 accept such a number but do not sign: they know a higher
+                        // one.
                         let text = "its reply has no credential, which Slurm up to 22.05 sends";
                         problem = NativeProblem::new(Cause::Imposter, text);
                         if numbers.next(now()) == Ok(number) {
@@ -179,12 +186,15 @@ impl Cluster {
 /// The problem to report, if several controllers had one.
 fn told(problems: &[(String, NativeProblem)]) -> NativeProblem {
     let is_away = |cause| matches!(cause, Cause::Connect | Cause::ConnectTimeout | Cause::Name);
-    let first = |fits: &dyn Fn(Cause) -> bool| problems.iter().find(|(_, problem)| fits(problem.cause));
-    // A backup that waits does not explain why the one before it does not answer, unless that is away.
+    let first =
+        |fits: &dyn Fn(Cause) -> bool| problems.iter().find(|(_, problem)| fits(problem.cause));
+    // A backup that waits does not explain why the one before it does not answer, unless that is
+    // away.
     let found = first(&|cause| !is_away(cause) && cause != Cause::Standby);
     let found = found.or_else(|| first(&|cause| cause == Cause::Standby)).or(problems.first());
     let cause = found.map_or(Cause::Connect, |(_, problem)| problem.cause);
-    let texts: Vec<String> = problems.iter().map(|(name, problem)| format!("{name}: {problem}")).collect();
+    let texts: Vec<String> =
+        problems.iter().map(|(name, problem)| format!("{name}: {problem}")).collect();
     NativeProblem::new(cause, texts.join("; "))
 }
 

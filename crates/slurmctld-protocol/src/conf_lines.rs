@@ -1,4 +1,5 @@
-//! The lines of slurm.conf and of what it includes, as Slurm's parse_config.c reads them: comments, continued lines, escapes.
+//! The lines of slurm.conf and of what it includes, as Slurm's parse_config.c reads them: comments,
+//! continued lines, escapes.
 //!
 //! Only regular files, of limited size, number and depth.
 
@@ -31,7 +32,11 @@ pub(crate) struct ConfFiles {
 
 impl ConfFiles {
     /// Calls `each` with the keys and values of this file and those that it includes, in order.
-    pub(crate) fn read(&mut self, path: &Path, each: &mut dyn FnMut(&str, &str)) -> Result<(), ConfError> {
+    pub(crate) fn read(
+        &mut self,
+        path: &Path,
+        each: &mut dyn FnMut(&str, &str),
+    ) -> Result<(), ConfError> {
         let wrong = |what: String| ConfError { path: path.to_owned(), what };
         self.files = self.files.saturating_add(1);
         if self.files > FILES {
@@ -113,7 +118,8 @@ fn without_escapes(line: &str) -> String {
 /// The name after `Include`.
 fn included(line: &str) -> Option<&str> {
     let (word, rest) = line.split_at_checked("include".len())?;
-    let is_directive = word.eq_ignore_ascii_case("include") && rest.starts_with(char::is_whitespace);
+    let is_directive =
+        word.eq_ignore_ascii_case("include") && rest.starts_with(char::is_whitespace);
     if is_directive { rest.split_whitespace().next() } else { None }
 }
 
@@ -141,7 +147,8 @@ mod tests {
 
     fn pairs(path: &Path) -> Result<Vec<(String, String)>, ConfError> {
         let mut found = Vec::new();
-        ConfFiles::default().read(path, &mut |key, value| found.push((key.to_owned(), value.to_owned())))?;
+        ConfFiles::default()
+            .read(path, &mut |key, value| found.push((key.to_owned(), value.to_owned())))?;
         Ok(found)
     }
 
@@ -151,12 +158,17 @@ mod tests {
         let conf = folder.path().join("slurm.conf");
         fs::write(
             &conf,
-            "# A=1\n  B = two # C=3\nSlurmctld\\\nHost=\\\n  ctl\r\nD=a\\#b#c\nE=\"x y\" F=1\nG=\nNodeName=n1 CPUs=4\n\
-             Two words=3\nH=\\\\\n",
+            "# A=1\n  B = two # C=3\nSlurmctld\\\nHost=\\\n  ctl\r\nD=a\\#b#c\nE=\"x y\" F=1\nG=\n\
+             NodeName=n1 CPUs=4\nTwo words=3\nH=\\\\\n",
         )
         .unwrap();
-        let expected =
-            [("B", "two"), ("SlurmctldHost", "ctl"), ("D", "a#b"), ("E", "x y"), ("NodeName", "n1")];
+        let expected = [
+            ("B", "two"),
+            ("SlurmctldHost", "ctl"),
+            ("D", "a#b"),
+            ("E", "x y"),
+            ("NodeName", "n1"),
+        ];
         let found = pairs(&conf).unwrap();
         assert_eq!(found[..5], expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
     }
@@ -167,7 +179,8 @@ mod tests {
         let conf = folder.path().join("slurm.conf");
         let inner = folder.path().join("inner");
         fs::create_dir(&inner).unwrap();
-        fs::write(&conf, "ClusterName=Big\nINCLUDE inner/%c.conf # why\nLast=1\nIncludes=no\n").unwrap();
+        fs::write(&conf, "ClusterName=Big\nINCLUDE inner/%c.conf # why\nLast=1\nIncludes=no\n")
+            .unwrap();
         fs::write(inner.join("big.conf"), "A=1\ninclude  more\n").unwrap();
         fs::write(inner.join("more"), "B=2\n").unwrap();
         let keys: Vec<String> = pairs(&conf).unwrap().into_iter().map(|(key, _)| key).collect();

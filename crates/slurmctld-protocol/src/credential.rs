@@ -34,14 +34,16 @@ impl AuthType {
                 Self::Munge(Munge { ttl, .. }) => {
                     (Plugin::Munge, munge::encode(server, *ttl, &hash, slurm_user).await?)
                 }
-                Self::Slurm(_) => (Plugin::Slurm, sackd::token(server, number, &hash, slurm_user).await?),
+                Self::Slurm(_) => {
+                    (Plugin::Slurm, sackd::token(server, number, &hash, slurm_user).await?)
+                }
             })
         };
         make.await.map_err(|error| self.problem(&error))
     }
 
-    /// Whether a reply has a credential that can be checked; an error unless root or SlurmUser made it for this very reply.
-    /// That is more than libslurm asks for.
+    /// Whether a reply has a credential that can be checked; an error unless root or SlurmUser made
+    /// it for this very reply. That is more than libslurm asks for.
     pub(crate) async fn check(
         &self,
         socket: &mut LocalSocket,
@@ -49,8 +51,12 @@ impl AuthType {
         slurm_user: Option<u32>,
         deadline: Instant,
     ) -> Result<bool, NativeProblem> {
-        let (Self::Munge(_), Some(credential)) = (self, message.credential) else { return Ok(false) };
-        let decode = async { munge::decode(socket.connect(self.paths(), deadline).await?, credential).await };
+        let (Self::Munge(_), Some(credential)) = (self, message.credential) else {
+            return Ok(false);
+        };
+        let decode = async {
+            munge::decode(socket.connect(self.paths(), deadline).await?, credential).await
+        };
         let decoded = decode.await.map_err(|error| match error {
             MungeError::Refused { .. } => {
                 let text = format!("the reply's credential is not valid here: {error}");
@@ -60,8 +66,10 @@ impl AuthType {
         })?;
         if decoded.uid != 0 && Some(decoded.uid) != slurm_user {
             let unknown = unknown(slurm_user);
-            let text =
-                format!("the reply is from user {}, who is neither root nor SlurmUser{unknown}", decoded.uid);
+            let text = format!(
+                "the reply is from user {}, who is neither root nor SlurmUser{unknown}",
+                decoded.uid
+            );
             return Err(NativeProblem::new(Cause::Imposter, text));
         }
         if !message.is_bound_by(&decoded.payload) {
@@ -73,7 +81,9 @@ impl AuthType {
 
     fn problem(&self, error: &MungeError) -> NativeProblem {
         let cause = match error {
-            MungeError::Io(error) if error.kind() == io::ErrorKind::TimedOut => Cause::CredentialTimeout,
+            MungeError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+                Cause::CredentialTimeout
+            }
             _ => Cause::NoCredential,
         };
         let whose = match self {

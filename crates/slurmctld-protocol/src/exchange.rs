@@ -94,9 +94,11 @@ impl Exchange<'_> {
         let request = message::request(self.number, plugin, &credential);
         let bytes = transfer(Timed::new(slurmctld, share.step(REPLY)), &request).await?;
         let elapsed = begin.elapsed();
-        let not_a_reply = |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
+        let not_a_reply =
+            |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
         let message = Message::read(&bytes).map_err(not_a_reply)?;
-        let is_signed = auth.check(self.socket, &message, self.slurm_user, share.step(CHECK)).await?;
+        let is_signed =
+            auth.check(self.socket, &message, self.slurm_user, share.step(CHECK)).await?;
         match message.content(self.number).map_err(not_a_reply)? {
             Content::Statistics(body) => {
                 let text = "its statistics are longer or shorter than they should be";
@@ -105,15 +107,19 @@ impl Exchange<'_> {
                 Ok(Reply { number: self.number, statistics, is_signed, elapsed })
             }
             Content::Code(code) => Err(of_code(code)),
-            Content::Other(kind) => {
-                Err(NativeProblem::new(Cause::Reply, format!("it answers with a message of type {kind}")))
-            }
+            Content::Other(kind) => Err(NativeProblem::new(
+                Cause::Reply,
+                format!("it answers with a message of type {kind}"),
+            )),
         }
     }
 }
 
 /// Sends the request and receives the reply, without its length.
-async fn transfer(mut slurmctld: Timed<TcpStream>, request: &[u8]) -> Result<Vec<u8>, NativeProblem> {
+async fn transfer(
+    mut slurmctld: Timed<TcpStream>,
+    request: &[u8],
+) -> Result<Vec<u8>, NativeProblem> {
     let first = async {
         slurmctld.send(request).await?;
         slurmctld.up_to(4).await
@@ -130,7 +136,10 @@ async fn transfer(mut slurmctld: Timed<TcpStream>, request: &[u8]) -> Result<Vec
     }
     let length = usize::try_from(u32::from_be_bytes(number)).unwrap_or(usize::MAX);
     if length > MOST {
-        return Err(NativeProblem::new(Cause::Reply, format!("a reply of {length} bytes is too long")));
+        return Err(NativeProblem::new(
+            Cause::Reply,
+            format!("a reply of {length} bytes is too long"),
+        ));
     }
     match slurmctld.up_to(length).await {
         Ok(bytes) if bytes.len() == length => Ok(bytes),
@@ -140,13 +149,18 @@ async fn transfer(mut slurmctld: Timed<TcpStream>, request: &[u8]) -> Result<Vec
     }
 }
 
-async fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<TcpStream, NativeProblem> {
+async fn connect(
+    addresses: &[IpAddr],
+    port: u16,
+    deadline: Instant,
+) -> Result<TcpStream, NativeProblem> {
     let mut problem = NativeProblem::new(Cause::Name, "its name has no address");
     let mut others = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     for address in addresses {
         let share = deadline.saturating_duration_since(Instant::now()).checked_div(others.max(1));
         others = others.saturating_sub(1);
-        let connected = timeout(share.unwrap_or_default(), TcpStream::connect((*address, port))).await;
+        let connected =
+            timeout(share.unwrap_or_default(), TcpStream::connect((*address, port))).await;
         let (cause, error) = match connected {
             Ok(Ok(slurmctld)) => return Ok(slurmctld),
             Ok(Err(error)) => (Cause::Connect, error),
@@ -179,7 +193,8 @@ fn check_listener(slurmctld: &TcpStream, slurm_user: Option<u32>) -> Result<(), 
         }
         Err(error) => {
             let text = format!(
-                "the kernel does not say who listens on port {}: {error}. Is its module tcp_diag loaded?",
+                "the kernel does not say who listens on port {}: {error}. Is its module tcp_diag \
+                    loaded?",
                 address.port()
             );
             Err(NativeProblem::new(Cause::Unsupported, text))

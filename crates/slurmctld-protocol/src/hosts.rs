@@ -20,7 +20,8 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// The addresses of a controller, of the families that slurm.conf allows; empty: none, or not in time.
+    /// The addresses of a controller, of the families that slurm.conf allows; empty: none, or not
+    /// in time.
     pub(crate) async fn addresses(
         &mut self,
         name: &str,
@@ -55,12 +56,14 @@ impl Hosts {
         if let Ok(number) = name.parse() {
             return Some(number);
         }
-        let look_up = |name: &str| User::from_name(name).ok().flatten().map(|user| Uid::as_raw(user.uid));
+        let look_up =
+            |name: &str| User::from_name(name).ok().flatten().map(|user| Uid::as_raw(user.uid));
         get(&mut self.users, "SlurmUser", name, deadline, look_up).await
     }
 }
 
-/// The result of `look_up`, or an older one if there is none before `deadline`. `None`: there never was one.
+/// The result of `look_up`, or an older one if there is none before `deadline`. `None`: there never
+/// was one.
 async fn get<T: Clone + Send + 'static>(
     known: &mut Known<T>,
     what: &str,
@@ -75,7 +78,9 @@ async fn get<T: Clone + Send + 'static>(
     }
     let patience = deadline.saturating_duration_since(Instant::now());
     let (owner, of) = (format!("{what} {name}"), name.to_owned());
-    if let Ok(Some(found)) = waiting_threads::ask(&owner, name, patience, move || look_up(&of)).await {
+    if let Ok(Some(found)) =
+        waiting_threads::ask(&owner, name, patience, move || look_up(&of)).await
+    {
         known.insert(name.to_owned(), (found, Instant::now()));
     }
     known.get(name).map(|(found, _)| found.clone())
@@ -101,7 +106,9 @@ mod tests {
         assert_eq!(hosts.user("64030", past).await, Some(64_030));
         assert_eq!(hosts.user("root", soon()).await, Some(0));
         assert_eq!(hosts.user("no-such-user", soon()).await, None);
-        assert!(hosts.addresses("localhost", true, true, soon()).await.iter().all(IpAddr::is_loopback));
+        assert!(
+            hosts.addresses("localhost", true, true, soon()).await.iter().all(IpAddr::is_loopback)
+        );
     }
 
     /// A name service that hangs until it is let go.

@@ -1,4 +1,5 @@
-//! What is known of each controller's protocol numbers, in a file: after a restart no number is tried that was refused.
+//! What is known of each controller's protocol numbers, in a file: after a restart no number is
+//! tried that was refused.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -40,8 +41,8 @@ impl KnownNumbers {
         Self { file, writes, ..Self::default() }
     }
 
-    /// Reads the file, once. One that is absent or damaged says nothing: then numbers are found again. So does one on a disk
-    /// that hangs.
+    /// Reads the file, once. One that is absent or damaged says nothing: then numbers are found
+    /// again. So does one on a disk that hangs.
     pub(crate) async fn read(&mut self) {
         let Some(path) = self.file.clone().filter(|_| !self.is_read) else { return };
         let found = waiting_threads::ask(&owner(&path), "", PATIENCE, move || read(&path)).await;
@@ -59,18 +60,21 @@ impl KnownNumbers {
         self.controllers.entry(controller.to_owned()).or_default()
     }
 
-    /// Writes the file if they have changed, without waiting for the disk. While an earlier one is written, a later call does it.
+    /// Writes the file if they have changed, without waiting for the disk. While an earlier one is
+    /// written, a later call does it.
     pub(crate) fn write(&mut self) {
         if !self.writes || self.written == self.controllers {
             return;
         }
-        let (Some(path), Ok(text)) = (self.file.clone(), serde_json::to_vec(&self.controllers)) else {
+        let (Some(path), Ok(text)) = (self.file.clone(), serde_json::to_vec(&self.controllers))
+        else {
             return;
         };
         let owner = owner(&path);
         let work = move || {
             if let Err(error) = replace(&path, &text) {
-                warn!(path = %path.display(), %error, "protocol numbers cannot be written; after a restart they are searched again");
+                warn!(path = %path.display(), %error, "protocol numbers cannot be written; after a \
+                    restart they are searched again");
             }
         };
         if waiting_threads::begin(&owner, work).is_ok() {
@@ -83,7 +87,8 @@ fn owner(path: &Path) -> String {
     format!("protocol numbers in {}", path.display())
 }
 
-/// The folder may be one in which others write: no link is followed, and nobody else's file is written to.
+/// The folder may be one in which others write: no link is followed, and nobody else's file is
+/// written to.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     match fs::remove_file(&new) {
@@ -144,7 +149,8 @@ mod tests {
     #[test]
     fn a_link_in_the_place_of_the_file_or_of_the_new_one_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
-        let [path, new, other] = ["numbers", "numbers.new", "other"].map(|name| folder.path().join(name));
+        let [path, new, other] =
+            ["numbers", "numbers.new", "other"].map(|name| folder.path().join(name));
         fs::write(&other, "{}").unwrap();
         symlink(&other, &path).unwrap();
         read(&path).unwrap_err();

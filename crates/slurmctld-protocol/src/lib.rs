@@ -1,8 +1,8 @@
 //! slurmctld's own protocol, without libslurm: the statistics, on the caller's runtime.
 //!
-//! No step waits without a deadline. What may wait for a file system or a name service has a thread, and the rest is
-//! non-blocking sockets. Whatever a peer sends is a reading or a failure and never a panic, because the caller has the
-//! backlog of ticks in its memory.
+//! No step waits without a deadline. What may wait for a file system or a name service has a
+//! thread, and the rest is non-blocking sockets. Whatever a peer sends is a reading or a failure
+//! and never a panic, because the caller has the backlog of ticks in its memory.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::string_slice))]

@@ -68,7 +68,8 @@ impl Kernel {
         }
     }
 
-    /// The socket that a packet from `peer` to `own` reaches: this connection's, or one that listens.
+    /// The socket that a packet from `peer` to `own` reaches: this connection's, or one that
+    /// listens.
     fn socket(&self, own: SocketAddr, peer: SocketAddr, interface: u32) -> Result<Option<Socket>> {
         rustix::io::write(&self.0, &question(own, peer, interface))?;
         // The kernel cuts off the fields after the last one that is needed.
@@ -167,7 +168,8 @@ mod tests {
         for interface in nix::ifaddrs::getifaddrs().unwrap() {
             let sockaddr = interface.address.and_then(|address| address.as_sockaddr_in().copied());
             let Some(sockaddr) = sockaddr else { continue };
-            let tcp = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+            let tcp =
+                socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
             let name = interface.interface_name.into();
             setsockopt(&tcp, sockopt::BindToDevice, &name).unwrap();
             // Without an address it gets a free port of all addresses.

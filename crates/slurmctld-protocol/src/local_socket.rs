@@ -1,7 +1,8 @@
 //! The local socket of munged or sackd.
 //!
-//! Its path may be on a file system that hangs, so a thread opens it. From then on connections go to what was opened, by
-//! way of /proc/self/fd, and no path is looked up until that socket has no server any more.
+//! Its path may be on a file system that hangs, so a thread opens it. From then on connections go
+//! to what was opened, by way of /proc/self/fd, and no path is looked up until that socket has no
+//! server any more.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -30,7 +31,11 @@ pub(crate) struct LocalSocket {
 
 impl LocalSocket {
     /// Connects to the first that accepts it.
-    pub(crate) async fn connect(&mut self, paths: &[PathBuf], deadline: Instant) -> io::Result<LocalStream> {
+    pub(crate) async fn connect(
+        &mut self,
+        paths: &[PathBuf],
+        deadline: Instant,
+    ) -> io::Result<LocalStream> {
         if self.paths == paths {
             match self.connect_to_open(deadline).await {
                 // Its server may have started again, with another socket.
@@ -135,7 +140,8 @@ mod tests {
             sleep(AGAIN.saturating_mul(3)).await;
             rustix::net::accept(&listener).unwrap()
         };
-        let (second, _) = tokio::join!(socket.connect(&path, within(Duration::from_secs(60))), room);
+        let (second, _) =
+            tokio::join!(socket.connect(&path, within(Duration::from_secs(60))), room);
         second.unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! A message of slurmctld's protocol: a length, a header, a credential and a body.
 //!
-//! The first half of a header's first number is the protocol number: N of the libslurm.so.N that speaks it.
+//! The first half of a header's first number is the protocol number: N of the libslurm.so.N that
+//! speaks it.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,8 @@ const FIRST_WITH_K12: u16 = 38;
 const HASH_NONE: u8 = 1;
 const HASH_K12: u8 = 2;
 
-/// The most bytes of a reply. One with full tables, in a queue with long host lists, has less than 100 KB.
+/// The most bytes of a reply. One with full tables, in a queue with long host lists, has less than
+/// 100 KB.
 pub(crate) const MOST: usize = 1 << 20;
 
 /// Who is to know the user, with its number in messages.
@@ -85,7 +87,8 @@ pub(crate) fn request(number: u16, plugin: Plugin, credential: &[u8]) -> Vec<u8>
 pub(crate) struct Message<'a> {
     number: u16,
     kind: u16,
-    /// munge's credential, without its NUL; `None` if slurmctld sends none, as from 23.02 on, or none that can be checked.
+    /// munge's credential, without its NUL; `None` if slurmctld sends none, as from 23.02 on, or
+    /// none that can be checked.
     pub(crate) credential: Option<&'a [u8]>,
     body: &'a [u8],
 }
@@ -102,7 +105,8 @@ pub(crate) enum Content<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a reply. It may have another number than its request: slurmctld refuses a number with its own.
+    /// Reads a reply. It may have another number than its request: slurmctld refuses a number with
+    /// its own.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Short> {
         let mut rest = Unpack(bytes);
         let number = rest.u16()? >> 8;
@@ -134,7 +138,11 @@ impl<'a> Message<'a> {
             }
             credential = Some(text.strip_suffix(b"\0").unwrap_or(text));
         }
-        if rest.0.len() == length { Ok(Self { number, kind, credential, body: rest.0 }) } else { Err(Short) }
+        if rest.0.len() == length {
+            Ok(Self { number, kind, credential, body: rest.0 })
+        } else {
+            Err(Short)
+        }
     }
 
     /// What it contains, in answer to a request with this number.
@@ -147,13 +155,15 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Whether a credential with this payload was made for this very message. 20.11 and 21.08 bind at most the type, and
-    /// their first micro releases nothing.
+    /// Whether a credential with this payload was made for this very message. 20.11 and 21.08 bind
+    /// at most the type, and their first micro releases nothing.
     pub(crate) fn is_bound_by(&self, payload: &[u8]) -> bool {
         if self.number >= FIRST_WITH_K12 {
             return payload == hash(self.number, self.kind, self.body);
         }
         let [first, second] = self.kind.to_be_bytes();
-        payload.is_empty() || payload == [HASH_NONE, first, second] || payload == [HASH_NONE, second, first]
+        payload.is_empty()
+            || payload == [HASH_NONE, first, second]
+            || payload == [HASH_NONE, second, first]
     }
 }

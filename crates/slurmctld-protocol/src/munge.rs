@@ -1,7 +1,7 @@
 //! munged's socket: a credential is made for a message, or that of a message is decoded.
 //!
-//! The format is that of munge's libcommon/m_msg.c, version 4, which every munge since 2006 speaks. munged knows its client's
-//! user from the kernel.
+//! The format is that of munge's libcommon/m_msg.c, version 4, which every munge since 2006 speaks.
+//! munged knows its client's user from the kernel.
 
 use std::io;
 use std::path::PathBuf;
@@ -105,7 +105,8 @@ async fn exchange(
     munged.send(&[&MAGIC.to_be_bytes()[..], &[VERSION, send, 0], &length, body].concat()).await?;
     let header = munged.exactly(11).await?;
     let mut header = Unpack(&header);
-    let (magic, version, kind, _retries) = (header.u32()?, header.u8()?, header.u8()?, header.u8()?);
+    let (magic, version, kind, _retries) =
+        (header.u32()?, header.u8()?, header.u8()?, header.u8()?);
     let length = header.u32()?;
     if (magic, version, kind) != (MAGIC, VERSION, expect) || length > MOST {
         return Err(MungeError::Format);
@@ -121,6 +122,8 @@ fn check(answer: &mut Unpack<'_>) -> Result<(), MungeError> {
     if number == 0 {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(text.strip_suffix(b"\0").unwrap_or(text)).escape_debug().to_string();
+    let text = String::from_utf8_lossy(text.strip_suffix(b"\0").unwrap_or(text))
+        .escape_debug()
+        .to_string();
     Err(MungeError::Refused { number, text })
 }

@@ -1,9 +1,10 @@
 //! Which protocol number one slurmctld is spoken to with: the highest that it and this reader know.
 //!
-//! Each refusal writes one to three lines into slurmctld's log, so that numbers are tried sparingly: a number that was
-//! accepted is remembered, and a search leaves out what no release would accept that has refused as this one did. From
-//! 20.11 to 25.05 a wrong key or clock looks like a wrong number, so a number that was accepted before is tried again
-//! before others are: at once, and a minute later. No more than [`MOST`] refusals in an hour.
+//! Each refusal writes one to three lines into slurmctld's log, so that numbers are tried
+//! sparingly: a number that was accepted is remembered, and a search leaves out what no release
+//! would accept that has refused as this one did. From 20.11 to 25.05 a wrong key or clock looks
+//! like a wrong number, so a number that was accepted before is tried again before others are: at
+//! once, and a minute later. No more than [`MOST`] refusals in an hour.
 
 #[cfg(test)]
 mod tests;
@@ -31,14 +32,15 @@ const AROUND_MIDNIGHT: i64 = 120;
 pub(crate) enum Refusal {
     /// It closes the connection: up to 24.05, for a number or a credential.
     Closed,
-    /// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`: from 24.11 on for a credential, and up to 25.05 also for a number.
+    /// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`: from 24.11 on for a credential, and up to 25.05 also
+    /// for a number.
     Code,
     /// An answer of HTTP: from 25.11 on, for a number.
     Http,
 }
 
-/// slurmctld's own number, the lowest that it accepts, and how it refuses others. Releases after 26.11 are supposed
-/// to accept three older ones, as all have since 24.11.
+/// slurmctld's own number, the lowest that it accepts, and how it refuses others. Releases after
+/// 26.11 are supposed to accept three older ones, as all have since 24.11.
 const RELEASES: [(u16, u16, Refusal); 13] = [
     (36, 34, Refusal::Closed),
     (37, 35, Refusal::Closed),
@@ -69,8 +71,11 @@ impl Releases {
     const ALL: Self = Self((1 << RELEASES.len()) - 1);
 
     fn that(self, mut fits: impl FnMut(&(u16, u16, Refusal)) -> bool) -> Self {
-        let bits =
-            RELEASES.iter().enumerate().filter(|(_, release)| fits(release)).map(|(index, _)| 1 << index);
+        let bits = RELEASES
+            .iter()
+            .enumerate()
+            .filter(|(_, release)| fits(release))
+            .map(|(index, _)| 1 << index);
         Self(self.0 & bits.fold(0, |all, bit: u16| all | bit))
     }
 
@@ -88,8 +93,8 @@ impl Releases {
 
     /// The number that most of them accept; the lowest of several.
     fn best(self) -> Option<u16> {
-        let counted =
-            (OLDEST..=NEWEST).map(|number| (self.accepting(number).count(), std::cmp::Reverse(number)));
+        let counted = (OLDEST..=NEWEST)
+            .map(|number| (self.accepting(number).count(), std::cmp::Reverse(number)));
         counted.max().filter(|(count, _)| *count > 0).map(|(_, number)| number.0)
     }
 }
@@ -118,7 +123,8 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Whether this can have been written by this program.
     pub(crate) fn is_plausible(&self) -> bool {
-        self.accepted.is_none_or(|number| (OLDEST..=NEWEST).contains(&number)) && self.refusals.len() <= 100
+        self.accepted.is_none_or(|number| (OLDEST..=NEWEST).contains(&number))
+            && self.refusals.len() <= 100
     }
 
     /// The number to speak now. `Err`: none before that time.
@@ -138,7 +144,8 @@ impl Numbers {
         if is_full {
             // What was found so far may have been about a key that is right by then.
             self.begin_again();
-            // Until there is room for a whole search: one refusal at a time would go to the known number for ever.
+            // Until there is room for a whole search: one refusal at a time would go to the known
+            // number for ever.
             let oldest = self.refusals.iter().rev().nth(MOST - ROOM).copied().unwrap_or(now);
             self.retry_at = oldest.saturating_add(HOUR);
             return Err(self.retry_at);
@@ -153,14 +160,18 @@ impl Numbers {
         let started = if started == 0 { self.started } else { started };
         let was_restarted = started != self.started && started.rem_euclid(DAY) > AROUND_MIDNIGHT;
         // Another release may have come with the restart.
-        let before =
-            if was_restarted && self.accepted == Some(number) { Releases::ALL } else { self.possible };
+        let before = if was_restarted && self.accepted == Some(number) {
+            Releases::ALL
+        } else {
+            self.possible
+        };
         self.possible = before.accepting(number);
         if self.possible.count() == 0 {
             self.possible = Releases::ALL.accepting(number);
         }
         if self.strikes == 1 {
-            // It was not about the number or the credential: slurmctld was stopped, or had too much to do.
+            // It was not about the number or the credential: slurmctld was stopped, or had too much
+            // to do.
             self.refusals.pop();
         }
         *self = Self {
@@ -175,7 +186,8 @@ impl Numbers {
     /// slurmctld has refused a request with this number.
     pub(crate) fn refuse(&mut self, number: u16, how: Refusal, now: i64) {
         self.refusals.push(now);
-        if self.accepted.is_some_and(|known| number == known.saturating_add(1)) && self.strikes == 0 {
+        if self.accepted.is_some_and(|known| number == known.saturating_add(1)) && self.strikes == 0
+        {
             // It does not know a higher one. That does not depend on how it says so.
             self.possible = self.possible.that(|(own, ..)| *own < number);
             return;
@@ -218,8 +230,8 @@ impl Numbers {
         self.begin_again();
     }
 
-    /// Forgets what refusals seemed to tell. The next attempt begins with what was accepted before; if that is refused
-    /// once more, others are tried.
+    /// Forgets what refusals seemed to tell. The next attempt begins with what was accepted before;
+    /// if that is refused once more, others are tried.
     fn begin_again(&mut self) {
         self.is_in_doubt = false;
         self.possible = self.accepted.map_or(Releases::ALL, |known| Releases::ALL.accepting(known));

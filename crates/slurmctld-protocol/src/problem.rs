@@ -1,13 +1,14 @@
 //! Why there is no reading, and what an administrator looks at first.
 //!
-//! Errors have the numbers that libslurm gives them, so that both readers' failures are understood alike. Nothing that a
-//! peer has sent is repeated, but numbers and munged's own texts.
+//! Errors have the numbers that libslurm gives them, so that both readers' failures are understood
+//! alike. Nothing that a peer has sent is repeated, but numbers and munged's own texts.
 
 use slurm_snapshot::{Stage, errno};
 
 /// What to do about a missing libslurm. Debian's and Ubuntu's slurm-client does not bring it.
-pub const INSTALL_LIBSLURM: &str = "Install libslurm, and the reader for it if that is missing. Debian, Ubuntu: apt-get install \
-     slurm-wlm-basic-plugins and what `apt-cache search --names-only '^libslurm[0-9]'` shows; RHEL, Rocky, Alma: dnf install slurm.";
+pub const INSTALL_LIBSLURM: &str = "Install libslurm, and the reader for it if that is missing. \
+     Debian, Ubuntu: apt-get install slurm-wlm-basic-plugins and what `apt-cache search \
+     --names-only '^libslurm[0-9]'` shows; RHEL, Rocky, Alma: dnf install slurm.";
 
 use crate::conf_lines::ConfError;
 use crate::number::Refusal;
@@ -29,8 +30,8 @@ pub(crate) enum Cause {
     ConnectTimeout,
     /// The connection stands, and nothing comes.
     Silent,
-    /// It refuses the number or the credential, in this way. `None`: nothing was sent, because it has refused before; or
-    /// the credential of its reply is not valid here.
+    /// It refuses the number or the credential, in this way. `None`: nothing was sent, because it
+    /// has refused before; or the credential of its reply is not valid here.
     Refused(Option<Refusal>),
     /// All that answer wait to take over.
     Standby,
@@ -67,9 +68,10 @@ impl NativeProblem {
     pub(crate) fn errno(&self) -> i32 {
         match self.cause {
             Cause::Conf | Cause::Unsupported => 0,
-            Cause::NoCredential | Cause::CredentialTimeout | Cause::Refused(_) | Cause::Imposter => {
-                errno::PROTOCOL_AUTHENTICATION_ERROR
-            }
+            Cause::NoCredential
+            | Cause::CredentialTimeout
+            | Cause::Refused(_)
+            | Cause::Imposter => errno::PROTOCOL_AUTHENTICATION_ERROR,
             Cause::Name | Cause::Connect | Cause::ConnectTimeout => {
                 errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR
             }
@@ -92,47 +94,56 @@ impl NativeProblem {
     /// What an administrator should check first.
     pub(crate) const fn advice(&self) -> &'static str {
         match self.cause {
-            Cause::Conf => "Correct slurm.conf, name another with [slurm] conf, or use libslurm's reader.",
+            Cause::Conf => {
+                "Correct slurm.conf, name another with [slurm] conf, or use libslurm's reader."
+            }
             Cause::Unsupported => INSTALL_LIBSLURM,
             Cause::NoCredential => {
-                "Is munged running here (sackd, with AuthType=auth/slurm), and may the daemon's user connect to its socket? \
-                 Try `munge -n | unmunge`."
+                "Is munged running here (sackd, with AuthType=auth/slurm), and may the daemon's \
+                 user connect to its socket? Try `munge -n | unmunge`."
             }
             Cause::CredentialTimeout => {
-                "munged (or sackd) accepts connections but does not answer: is it stopped? Restart it."
+                "munged (or sackd) accepts connections but does not answer: is it stopped? Restart \
+                    it."
             }
             Cause::Name => {
-                "Does the controller's name in slurm.conf have an address here? Try `getent ahosts NAME`."
+                "Does the controller's name in slurm.conf have an address here? Try `getent ahosts \
+                    NAME`."
             }
             Cause::Connect => {
                 "Is slurmctld running, and its port open to this host? Try `scontrol ping` there."
             }
             Cause::ConnectTimeout => {
-                "Is the controller's host up, and does no firewall drop packets to slurmctld's port?"
+                "Is the controller's host up, and does no firewall drop packets to slurmctld's \
+                    port?"
             }
             Cause::Silent => {
                 "slurmctld accepts connections but does not answer: is it stopped or overloaded?"
             }
             Cause::Refused(_) => {
-                "munge.key (the key of auth/slurm) or the clock differs between the two hosts: try `munge -n | ssh \
-                 CONTROLLER unmunge`. Or it is a release that this reader does not know: slurmctld's log says so, \
-                 and `slurm-graphite --version` names those that it knows."
+                "munge.key (the key of auth/slurm) or the clock differs between the two hosts: try \
+                 `munge -n | ssh CONTROLLER unmunge`. Or it is a release that this reader does not \
+                 know: slurmctld's log says so, and `slurm-graphite --version` names those that it \
+                 knows."
             }
             Cause::Standby => {
                 "No controller is active: the backup has not taken over yet. Try `scontrol ping`."
             }
             Cause::Busy => {
-                "slurmctld limits requests (SlurmctldParameters=rl_enable, or its RPC queue). Exempt the daemon's user, or raise \
-                 the limit."
+                "slurmctld limits requests (SlurmctldParameters=rl_enable, or its RPC queue). \
+                 Exempt the daemon's user, or raise the limit."
             }
-            Cause::Code(_) => "Look the number up in Slurm's slurm_errno.h, and see slurmctld's log.",
+            Cause::Code(_) => {
+                "Look the number up in Slurm's slurm_errno.h, and see slurmctld's log."
+            }
             Cause::Reply => {
-                "Is it slurmctld that listens there? If so, it packs its statistics in a way that this reader does \
-                 not know: use libslurm's reader, and report this."
+                "Is it slurmctld that listens there? If so, it packs its statistics in a way that \
+                 this reader does not know: use libslurm's reader, and report this."
             }
             Cause::Imposter => {
-                "If this host does not know slurm.conf's SlurmUser, create that user with the number that it has on slurmctld's host. \
-                 Otherwise another user's program answers in slurmctld's place: find it with `ss -ltnp`."
+                "If this host does not know slurm.conf's SlurmUser, create that user with the \
+                 number that it has on slurmctld's host. Otherwise another user's program answers \
+                 in slurmctld's place: find it with `ss -ltnp`."
             }
         }
     }

@@ -16,8 +16,8 @@ use crate::problem::{Cause, NativeProblem};
 /// How often the first reading looks whether its names are known.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Asks slurmctld; one request is under way at a time. It remembers what lasts longer than a slurm.conf: protocol numbers,
-/// addresses, user names.
+/// Asks slurmctld; one request is under way at a time. It remembers what lasts longer than a
+/// slurm.conf: protocol numbers, addresses, user names.
 #[derive(Debug)]
 pub struct NativeReader(Mutex<NativeState>);
 
@@ -41,27 +41,42 @@ impl NativeReader {
         self.0.lock().await.cluster.forget_conf();
     }
 
-    /// The answer, within `timeout` once no other request is under way. `conf`: slurm.conf; `None`: where Slurm looks for it.
-    /// Safe to cancel.
-    pub async fn answer(&self, conf: Option<&Path>, request: &Request, timeout: Duration) -> Answer {
+    /// The answer, within `timeout` once no other request is under way. `conf`: slurm.conf; `None`:
+    /// where Slurm looks for it. Safe to cancel.
+    pub async fn answer(
+        &self,
+        conf: Option<&Path>,
+        request: &Request,
+        timeout: Duration,
+    ) -> Answer {
         let unsupported = match request.reply {
             ReplyKind::Statistics if request.options.follow => "[slurm] follow",
             ReplyKind::Statistics => return self.statistics(conf, request, timeout).await,
             kind => kind.name(),
         };
-        let text = format!("{unsupported} is not possible in slurmctld's own protocol, only with libslurm");
+        let text = format!(
+            "{unsupported} is not possible in slurmctld's own protocol, only with libslurm"
+        );
         failure(request, NativeProblem::new(Cause::Unsupported, text))
     }
 
-    async fn statistics(&self, conf: Option<&Path>, request: &Request, timeout: Duration) -> Answer {
+    async fn statistics(
+        &self,
+        conf: Option<&Path>,
+        request: &Request,
+        timeout: Duration,
+    ) -> Answer {
         let NativeState { cluster, users } = &mut *self.0.lock().await;
         let reply = match cluster.statistics(conf, request.options.rpc, timeout).await {
             Ok(reply) => reply,
             Err(problem) => return failure(request, problem),
         };
-        let reading = Reading { id: request.id, elapsed: micros(reply.elapsed), ..Reading::default() };
+        let reading =
+            Reading { id: request.id, elapsed: micros(reply.elapsed), ..Reading::default() };
         let (reading, mut statistics) = (stamped(reading), reply.statistics);
-        if let (true, Statistics { rpc: Some(tables), .. }) = (request.options.users, &mut statistics) {
+        if let (true, Statistics { rpc: Some(tables), .. }) =
+            (request.options.users, &mut statistics)
+        {
             let (begin, patience) = (Instant::now(), users.take_patience());
             let ids = || tables.users.iter().map(|user| user.id);
             while users.look_up(ids(), Instant::now()) && begin.elapsed() < patience {

@@ -1,4 +1,5 @@
-//! The socket of sackd, or of a slurmctld or slurmdbd on this host: tokens for `AuthType=auth/slurm`.
+//! The socket of sackd, or of a slurmctld or slurmdbd on this host: tokens for
+//! `AuthType=auth/slurm`.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,8 +19,8 @@ pub(crate) fn sockets(cluster: Option<&str>) -> Vec<PathBuf> {
         return vec![named.into()];
     }
     let own = cluster.map(|name| format!("/run/slurm-{name}/sack.socket"));
-    let usual =
-        ["/run/slurm", "/run/slurmctld", "/run/slurmdbd"].map(|folder| format!("{folder}/sack.socket"));
+    let usual = ["/run/slurm", "/run/slurmctld", "/run/slurmdbd"]
+        .map(|folder| format!("{folder}/sack.socket"));
     own.into_iter().chain(usual).map(PathBuf::from).collect()
 }
 
@@ -35,7 +36,8 @@ pub(crate) async fn token(
     let (all, own) = (packed_length(hash.len().saturating_add(16)), packed_length(hash.len()));
     let number = (number << 8).to_be_bytes();
     sackd.send(&[&number[..], &all, &CREATE.to_be_bytes(), &user, &own, hash].concat()).await?;
-    let length = Unpack(&sackd.exactly(4).await?).u32().ok().and_then(|length| usize::try_from(length).ok());
+    let length =
+        Unpack(&sackd.exactly(4).await?).u32().ok().and_then(|length| usize::try_from(length).ok());
     let Some(length @ 1..=MOST) = length else { return Err(io::Error::other("it gives no token")) };
     let mut token = sackd.exactly(length).await?;
     while token.last() == Some(&0) {

@@ -1,4 +1,5 @@
-//! slurm.conf, as far as a request for statistics needs it: controllers, their port, how users are known, the cluster.
+//! slurm.conf, as far as a request for statistics needs it: controllers, their port, how users are
+//! known, the cluster.
 //!
 //! What this reader cannot do (TLS, configless, another AuthType) is an error that says what helps.
 
@@ -15,8 +16,8 @@ use crate::sackd;
 /// `SLURMCTLD_PORT`.
 const PORT: u16 = 6817;
 
-/// Where Slurm looks for slurm.conf after SLURM_CONF, if it is built as Debian builds it; the last is what slurmd writes
-/// where it runs configless.
+/// Where Slurm looks for slurm.conf after SLURM_CONF, if it is built as Debian builds it; the last
+/// is what slurmd writes where it runs configless.
 pub const USUAL_CONFS: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
 
 /// munged's socket, unless AuthInfo names one.
@@ -66,12 +67,14 @@ struct Raw {
 
 /// The file to read: as named, or where libslurm would find it.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
-    let named = named.map(Path::to_owned).or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
+    let named =
+        named.map(Path::to_owned).or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
     let usual = || USUAL_CONFS.iter().map(PathBuf::from).find(|path| path.exists());
     named.or_else(usual).ok_or_else(|| ConfError {
         path: USUAL_CONFS.first().copied().unwrap_or_default().into(),
-        what: "no slurm.conf is here or in SLURM_CONF. A configless host has one in /run/slurm/conf while slurmd or sackd \
-               runs there; this reader does not ask slurmctld for it"
+        what: "no slurm.conf is here or in SLURM_CONF. A configless host has one in \
+               /run/slurm/conf while slurmd or sackd runs there; this reader does not ask \
+               slurmctld for it"
             .to_owned(),
     })
 }
@@ -131,18 +134,23 @@ impl Raw {
     }
 
     fn understood(&self) -> Result<SlurmConf, String> {
-        if let Some(tls) = self.value("tlstype").filter(|tls| !matches!(plugin(tls, "tls"), "" | "none")) {
+        if let Some(tls) =
+            self.value("tlstype").filter(|tls| !matches!(plugin(tls, "tls"), "" | "none"))
+        {
             return Err(format!(
-                "TLSType={tls}: this reader does not speak TLS. Use libslurm's reader, or slurmrestd"
+                "TLSType={tls}: this reader does not speak TLS. Use libslurm's reader, or \
+                    slurmrestd"
             ));
         }
-        let cluster = self.value("clustername").map(str::to_ascii_lowercase).filter(|name| !name.is_empty());
+        let cluster =
+            self.value("clustername").map(str::to_ascii_lowercase).filter(|name| !name.is_empty());
         let auth = match self.auth_type() {
             "munge" => AuthType::Munge(self.munge()),
             "slurm" => AuthType::Slurm(sackd::sockets(cluster.as_deref())),
             other => {
                 return Err(format!(
-                    "AuthType={other}: the native reader knows auth/munge and auth/slurm. Use libslurm's reader, or slurmrestd"
+                    "AuthType={other}: the native reader knows auth/munge and auth/slurm. Use \
+                        libslurm's reader, or slurmrestd"
                 ));
             }
         };
@@ -165,15 +173,18 @@ impl Raw {
 
     /// `SlurmctldAddr` is a virtual address that belongs to whichever controller is active.
     fn controllers(&self) -> Vec<Controller> {
-        let one =
-            |name: &str, address: &str| Controller { name: name.to_owned(), address: address.to_owned() };
+        let one = |name: &str, address: &str| Controller {
+            name: name.to_owned(),
+            address: address.to_owned(),
+        };
         if let Some(address) = self.value("slurmctldaddr") {
             return vec![one(address, address)];
         }
         if !self.hosts.is_empty() {
             return self.hosts.iter().map(|text| controller(text)).collect();
         }
-        let old = [("controlmachine", "controladdr"), ("backupcontroller", "backupaddr")].into_iter();
+        let old =
+            [("controlmachine", "controladdr"), ("backupcontroller", "backupaddr")].into_iter();
         old.filter_map(|(name, address)| {
             self.value(name).map(|name| one(name, self.value(address).unwrap_or(name)))
         })

@@ -1,14 +1,14 @@
 //! The statistics of every release, unpacked: one function with the three changes of their layout.
 //!
-//! Slurm's `_pack_stats_response_msg` is the authority. What is beyond a table's limit is read over. Nothing may be missing
-//! at the end, or left.
+//! Slurm's `_pack_stats_response_msg` is the authority. What is beyond a table's limit is read
+//! over. Nothing may be missing at the end, or left.
 
 #[cfg(test)]
 mod tests;
 
 use slurm_snapshot::{
-    DumpedRpcs, MOST_EXIT_REASONS, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, PendingRpc, RpcQueue,
-    RpcTables, RpcType, RpcUser, Statistics,
+    DumpedRpcs, MOST_EXIT_REASONS, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, PendingRpc,
+    RpcQueue, RpcTables, RpcType, RpcUser, Statistics,
 };
 
 use crate::pack::{Short, Unpack};
@@ -52,7 +52,11 @@ pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, 
         job_states_ts: moment(from.i64()?),
         schedule_cycle_max: from.u32()?,
         schedule_cycle_last: from.u32()?,
-        schedule_cycle_sum: Some(if number >= WITH_WIDE_SUM { from.u64()? } else { from.u32()?.into() }),
+        schedule_cycle_sum: Some(if number >= WITH_WIDE_SUM {
+            from.u64()?
+        } else {
+            from.u32()?.into()
+        }),
         schedule_cycle_counter: from.u32()?,
         schedule_cycle_depth: Some(from.u32()?),
         schedule_exit: exits(from, number)?,
@@ -101,16 +105,19 @@ fn tables(from: &mut Unpack<'_>, number: u16) -> Result<(RpcTables, Option<bool>
     let counts = from.list(size, Unpack::u32)?;
     let times = from.list(size, Unpack::u64)?;
     let enabled = (number >= WITH_QUEUE).then(|| from.u8()).transpose()?.map(|byte| byte != 0);
-    let mut queues = if enabled == Some(true) { queues(from, size)? } else { Vec::new() }.into_iter();
+    let mut queues =
+        if enabled == Some(true) { queues(from, size)? } else { Vec::new() }.into_iter();
     let rows = ids.into_iter().zip(counts).zip(times);
-    let types = rows.map(|((id, count), time)| RpcType { id, count, time, queue: queues.next() }).collect();
+    let types =
+        rows.map(|((id, count), time)| RpcType { id, count, time, queue: queues.next() }).collect();
 
     let size = limited(from.u32()?, MOST_RPC_USERS);
     let ids = from.list(size, Unpack::u32)?;
     let counts = from.list(size, Unpack::u32)?;
     let times = from.list(size, Unpack::u64)?;
     let rows = ids.into_iter().zip(counts).zip(times);
-    let users = rows.map(|((id, count), time)| RpcUser { id, count, time, ..RpcUser::default() }).collect();
+    let users =
+        rows.map(|((id, count), time)| RpcUser { id, count, time, ..RpcUser::default() }).collect();
 
     let pending = pairs(from, Unpack::u32, |(id, count)| PendingRpc { id, count })?;
     let dumped = pairs(from, Unpack::text, |(id, hostlist)| DumpedRpcs { id, hostlist })?;
@@ -123,7 +130,8 @@ fn pairs<'a, T, R>(
     each: fn(&mut Unpack<'a>) -> Result<T, Short>,
     row: fn((u32, T)) -> R,
 ) -> Result<Vec<R>, Short> {
-    let (ids, values) = (from.list(MOST_PENDING_RPCS, Unpack::u32)?, from.list(MOST_PENDING_RPCS, each)?);
+    let (ids, values) =
+        (from.list(MOST_PENDING_RPCS, Unpack::u32)?, from.list(MOST_PENDING_RPCS, each)?);
     if ids.len() != values.len() {
         return Err(Short);
     }
@@ -136,8 +144,12 @@ fn queues(from: &mut Unpack<'_>, size: usize) -> Result<Vec<RpcQueue>, Short> {
     let last = from.list(size, Unpack::u16)?;
     let max = from.list(size, Unpack::u16)?;
     let rows = queued.into_iter().zip(dropped).zip(last).zip(max);
-    let row =
-        |(((queued, dropped), cycle_last), cycle_max)| RpcQueue { queued, dropped, cycle_last, cycle_max };
+    let row = |(((queued, dropped), cycle_last), cycle_max)| RpcQueue {
+        queued,
+        dropped,
+        cycle_last,
+        cycle_max,
+    };
     Ok(rows.map(row).collect())
 }
 

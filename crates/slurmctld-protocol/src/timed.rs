@@ -1,4 +1,5 @@
-//! Reading and writing with a deadline: a peer that is frozen, or sends a byte now and then, holds up nothing.
+//! Reading and writing with a deadline: a peer that is frozen, or sends a byte now and then, holds
+//! up nothing.
 
 use std::io;
 use std::time::Instant;
@@ -26,7 +27,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Timed<S> {
         timeout_at(self.deadline.into(), self.stream.write_all(bytes)).await?
     }
 
-    /// So many bytes, which the caller has compared with a limit, or fewer if the stream ends before.
+    /// So many bytes, which the caller has compared with a limit, or fewer if the stream ends
+    /// before.
     pub(crate) async fn up_to(&mut self, count: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(count);
         let mut stream = (&mut self.stream).take(count.try_into().unwrap_or(u64::MAX));

@@ -1,10 +1,11 @@
 //! Threads for what may wait for ever: a file system, a name service, the start of a program.
 //!
-//! A shared pool has a limit, and one thing that hangs takes all of it. Here each thing that may hang has an owner, a
-//! name, with one job at a time. If the same question is asked again, it waits for that job, and if somebody has waited
-//! for it without success, not at all. Another question abandons the job, but its thread still counts, so an owner never
-//! has more than [`MOST`]. The list of owners belongs to the process: a reload of the configuration replaces everything
-//! else, and must find the threads that still wait.
+//! A shared pool has a limit, and one thing that hangs takes all of it. Here each thing that may
+//! hang has an owner, a name, with one job at a time. If the same question is asked again, it waits
+//! for that job, and if somebody has waited for it without success, not at all. Another question
+//! abandons the job, but its thread still counts, so an owner never has more than [`MOST`]. The
+//! list of owners belongs to the process: a reload of the configuration replaces everything else,
+//! and must find the threads that still wait.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,8 @@ use tokio::time::timeout_at;
 pub const MOST: usize = 3;
 /// How long an answer that came too late is kept for the next question.
 const KEPT: Duration = Duration::from_secs(60);
-/// A thread touches what it needs of its stack. Name services have modules of others, which need more than our code.
+/// A thread touches what it needs of its stack. Name services have modules of others, which need
+/// more than our code.
 const STACK: usize = 256 << 10;
 
 static OWNERS: Mutex<BTreeMap<String, Owner>> = Mutex::new(BTreeMap::new());
@@ -144,11 +146,12 @@ impl<T> Drop for JobEnd<T> {
     }
 }
 
-/// Asks `question` of its owner: `work` answers it in a thread, unless an earlier job with this question is under way.
+/// Asks `question` of its owner: `work` answers it in a thread, unless an earlier job with this
+/// question is under way.
 ///
 /// # Errors
-/// There is no answer within `patience`; or there is none yet, and somebody has waited for it before; too many threads
-/// of this owner still wait; or the system has no thread for it.
+/// There is no answer within `patience`; or there is none yet, and somebody has waited for it
+/// before; too many threads of this owner still wait; or the system has no thread for it.
 pub async fn ask<T: Send + 'static>(
     owner: &str,
     question: &str,
@@ -178,7 +181,9 @@ pub async fn ask_at_most<T: Send + 'static>(
             // Another asker has it.
             Ok(None) => {}
             Err(_) => {
-                with_last(owner, &job.slot, |last| last.iter_mut().for_each(|last| last.is_late = true));
+                with_last(owner, &job.slot, |last| {
+                    last.iter_mut().for_each(|last| last.is_late = true)
+                });
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet"));
             }
         }
@@ -218,7 +223,8 @@ fn find_or_begin<T: 'static, W: FnOnce(JobEnd<T>) + Send + 'static>(
     let Some(work) = work.take() else { return Err(io::ErrorKind::ResourceBusy.into()) };
     let slot = Arc::new(Slot::default());
     owner.threads += 1;
-    owner.last = Some(LastJob { question: question.to_owned(), slot: Arc::clone(&slot), is_late: false });
+    owner.last =
+        Some(LastJob { question: question.to_owned(), slot: Arc::clone(&slot), is_late: false });
     drop(owners);
     let end = JobEnd { owner: name.clone(), slot: Some(Arc::clone(&slot)), answer: PhantomData };
     // If it fails, `end` goes with it.

@@ -1,4 +1,5 @@
-//! Associations and QOS compared with sshare, sacctmgr and scontrol; also a cluster without slurmdbd, which has none.
+//! Associations and QOS compared with sshare, sacctmgr and scontrol; also a cluster without
+//! slurmdbd, which has none.
 
 use std::collections::BTreeMap;
 
@@ -56,23 +57,29 @@ fn shares_limits_and_remote_licences_are_those_of_sshare_sacctmgr_and_scontrol()
     let accounting = Accounting::start_with(&folder, "PriorityCalcPeriod=1", "").unwrap();
     let slurm = &accounting.slurm;
     let manage = |line: &str| slurm.call(&format!("sacctmgr -i {line}")).unwrap();
-    let set = "grpjobs=5 grpsubmit=9 grpwall=100 grptres=cpu=3,mem=1500,gres/gpu=2 grptresmins=cpu=5000 \
-               grptresrunmins=cpu=90000 maxjobs=4 maxsubmit=8 maxwall=50 maxtres=cpu=2 maxtresmins=cpu=700";
+    let set = "grpjobs=5 grpsubmit=9 grpwall=100 grptres=cpu=3,mem=1500,gres/gpu=2 \
+               grptresmins=cpu=5000 grptresrunmins=cpu=90000 maxjobs=4 maxsubmit=8 maxwall=50 \
+               maxtres=cpu=2 maxtresmins=cpu=700";
     manage(&format!("modify account physics set fairshare=3 {set}"));
-    let set = "grpjobs=6 maxjobspu=2 maxsubmitjobspa=0 maxtrespu=gres/gpu=1 maxtrespa=cpu=3 maxwall=60";
+    let set =
+        "grpjobs=6 maxjobspu=2 maxsubmitjobspa=0 maxtrespu=gres/gpu=1 maxtrespa=cpu=3 maxwall=60";
     manage(&format!("modify qos {QOS} set {set}"));
-    // slurmctld learns which limits an account inherits from its parent only when the account is added.
+    // slurmctld learns which limits an account inherits from its parent only when the account is
+    // added.
     manage("add account optics parent=physics fairshare=7");
     manage("add account lent fairshare=parent");
     let me = slurm.call("id -un").unwrap();
     manage(&format!("add user {me} account=optics partition=long"));
-    for args in [&["-n1", "-A", "physics", "--gres=gpu:1", "--mem=100"][..], &["-n1", "-A", "chemistry"]] {
+    for args in
+        [&["-n1", "-A", "physics", "--gres=gpu:1", "--mem=100"][..], &["-n1", "-A", "chemistry"]]
+    {
         slurm.submit(&[args, &["-t", "10", "--wrap", "exec sleep 600"]].concat()).unwrap();
     }
     slurm.submit(&["-A", "physics", "-H", "-t", "5", "--wrap", "true"]).unwrap();
     remote_licenses::compare(&folder, slurm);
     wait::until("usage of two accounts", wait::LIMIT.saturating_mul(3), || {
-        let is_used = |row: &&Row| row["User"].is_empty() && !["", "0"].contains(&row["RawUsage"].as_str());
+        let is_used =
+            |row: &&Row| row["User"].is_empty() && !["", "0"].contains(&row["RawUsage"].as_str());
         shares(slurm).unwrap_or_default().iter().filter(is_used).count() >= 3
     })
     .with_context(|| slurm.run("sshare", &["-al"]).unwrap_or_default())
@@ -102,7 +109,8 @@ fn shares_limits_and_remote_licences_are_those_of_sshare_sacctmgr_and_scontrol()
 
     if is_root() {
         slurm.reconfigure("PrivateData=usage\n").unwrap();
-        // The first user has associations. The second is unknown to slurmdbd, so slurmctld sends nothing at all.
+        // The first user has associations. The second is unknown to slurmdbd, so slurmctld sends
+        // nothing at all.
         for user in [USERS[0].1, NOBODY] {
             let seen = ask(Some(user), REQUEST).unwrap();
             assert!(seen.reply.is_none(), "a part is not asked for");
@@ -169,7 +177,11 @@ fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {
     let shown = limits(slurm, "qos", own)?;
     ensure!(shown.len() == all.qos.len() && shown.len() == 2);
     for row in &shown {
-        let seen = all.qos.iter().find(|qos| qos.name == row["Name"]).with_context(|| format!("{row:?}"))?;
+        let seen = all
+            .qos
+            .iter()
+            .find(|qos| qos.name == row["Name"])
+            .with_context(|| format!("{row:?}"))?;
         let limits = &seen.use_and_limits;
         compare_common(row, limits);
         for (column, limit) in [
@@ -234,7 +246,8 @@ fn tres(text: &str) -> BTreeMap<String, u64> {
 /// Compares the use that `scontrol show assoc_mgr` prints in parentheses after each limit.
 fn compare_use(state: &str, all: &Associations) -> Result<()> {
     let value = |line: &str, key: &str| super::oracle::value(line, key).map(str::to_owned);
-    let used = |text: &str| -> Option<u64> { text.split_once('(')?.1.trim_end_matches(')').parse().ok() };
+    let used =
+        |text: &str| -> Option<u64> { text.split_once('(')?.1.trim_end_matches(')').parse().ok() };
     let by_tres = |text: &str| -> BTreeMap<String, u64> {
         let part = |part: &str| Some((part.split_once('=')?.0.to_owned(), used(part)?));
         text.split(',').filter_map(part).filter(|(_, used)| *used > 0).collect()
@@ -242,7 +255,9 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
     let of_associations = all.associations.iter().map(|of| &of.use_and_limits);
     let mut seen = of_associations.chain(all.qos.iter().map(|of| &of.use_and_limits));
     let mut with_tres = 0;
-    for line in state.lines().filter(|line| line.starts_with("ClusterName=") || line.starts_with("QOS=")) {
+    for line in
+        state.lines().filter(|line| line.starts_with("ClusterName=") || line.starts_with("QOS="))
+    {
         let seen = seen.next().context("more records there")?;
         let jobs = value(line, "GrpJobs").as_deref().and_then(used);
         let submitted = value(line, "GrpSubmitJobs").as_deref().and_then(used);
@@ -264,9 +279,11 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
     Ok(())
 }
 
-/// It may have no list of associations at all, and slurmctld 24.05 crashed when it was asked for one.
+/// It may have no list of associations at all, and slurmctld 24.05 crashed when it was asked for
+/// one.
 #[test]
-fn a_slurmctld_without_slurmdbd_lives_and_private_data_set_under_a_reader_is_known_at_its_next_survey() {
+fn a_slurmctld_without_slurmdbd_lives_and_private_data_set_under_a_reader_is_known_at_its_next_survey()
+ {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::controller(&folder).unwrap();
     let two = format!("{REQUEST}\n{REQUEST}\n");

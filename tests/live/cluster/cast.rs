@@ -1,4 +1,5 @@
-//! A cluster with nodes in every state, and about a hundred jobs in every state that can be produced in half a minute.
+//! A cluster with nodes in every state, and about a hundred jobs in every state that can be
+//! produced in half a minute.
 //!
 //! A job's name says how many GPUs it has or requests, because squeue has no such figure.
 
@@ -11,7 +12,8 @@ use sandbox::{Folder, Process, Slurm, free_port, is_root, wait};
 /// How many nodes with a slurmd there are: c1 to c21.
 const NODES: usize = 21;
 
-/// From 22.05 on slurmctld has this many node records, including room for nodes that are created while it runs.
+/// From 22.05 on slurmctld has this many node records, including room for nodes that are created
+/// while it runs.
 pub(crate) const MAX_NODE_COUNT: u64 = 40;
 
 pub(crate) struct Cast {
@@ -34,7 +36,8 @@ impl Cast {
         configure(&folder, &slurm, &ports, free_port()?, &release)?;
         slurm.start_controller()?;
         let named = (1..=NODES).map(|node| format!("c{node}"));
-        let slurmds = named.map(|name| slurm.spawn_slurmd(&folder, &name)).collect::<Result<Vec<_>>>()?;
+        let slurmds =
+            named.map(|name| slurm.spawn_slurmd(&folder, &name)).collect::<Result<Vec<_>>>()?;
         let odd = slurm.spawn_slurmd(&folder, "odd")?;
         let cast = Self { slurm, release, slurmds, _odd: odd, folder };
         wait::until("nodes that take jobs", wait::LIMIT, || {
@@ -109,7 +112,8 @@ impl Cast {
         self.submit("g0", "-p faulty")?;
         // Its reservation ends before the job can start.
         let user = rustix::process::getuid().as_raw();
-        let short = format!("reservationname=gone starttime=now endtime=now+5 user={user} nodes=cl7");
+        let short =
+            format!("reservationname=gone starttime=now endtime=now+5 user={user} nodes=cl7");
         self.control(&format!("create reservation {short}"))?;
         self.submit("g0", "-p cloud --reservation=gone --begin=now+1hour")?;
         if !self.knows("21.08") {
@@ -135,7 +139,8 @@ impl Cast {
         let late = self.submit("g0", "-p last -w c9 -t 60")?;
         let stopped = self.submit("g0", "-p power -w c16")?;
         let again = self.submit("g0", "-p power -w c16")?;
-        let mut others = vec![stopped.clone(), again.clone(), late.clone(), frozen.clone(), special.clone()];
+        let mut others =
+            vec![stopped.clone(), again.clone(), late.clone(), frozen.clone(), special.clone()];
         for node in ["c14", "c15", "c18", "c19"] {
             others.push(self.submit("g0", &format!("-p power -w {node}"))?);
         }
@@ -160,7 +165,9 @@ impl Cast {
     }
 
     fn disable_nodes(&self) -> Result<()> {
-        for (nodes, state) in [("c3,c4", "drain"), ("c5,c21", "fail"), ("c8", "down"), ("cl2", "drain")] {
+        for (nodes, state) in
+            [("c3,c4", "drain"), ("c5,c21", "fail"), ("c8", "down"), ("cl2", "drain")]
+        {
             self.set(nodes, state)?;
         }
         Ok(())
@@ -181,8 +188,8 @@ impl Cast {
         }
         self.control("reboot c16,c17")?;
         if self.knows("22.05") {
-            let dynamic =
-                "nodename=dyn nodeaddr=127.0.0.1 cpus=8 realmemory=2000 feature=dynamic state=cloud";
+            let dynamic = "nodename=dyn nodeaddr=127.0.0.1 cpus=8 realmemory=2000 feature=dynamic \
+                state=cloud";
             self.control(&format!("create {dynamic}"))?;
         }
         if self.knows("24.05") {
@@ -191,7 +198,8 @@ impl Cast {
         Ok(())
     }
 
-    /// c18 does not answer, so a signal to its job stays pending; c19 is gone, and a signal to it finds that out.
+    /// c18 does not answer, so a signal to its job stays pending; c19 is gone, and a signal to it
+    /// finds that out.
     fn leave_nodes(&mut self) -> Result<()> {
         let [.., c18, c19, _, _] = &mut self.slurmds[..] else { bail!("too few nodes") };
         c18.freeze()?;
@@ -230,7 +238,8 @@ impl Cast {
         let args: Vec<&str> = args.split_whitespace().collect();
         // Each component of a het job has its own name.
         let parts: Vec<&[&str]> = args.split(|arg| *arg == ":").collect();
-        let named: Vec<Vec<&str>> = parts.iter().map(|part| [&[name.as_str()], *part].concat()).collect();
+        let named: Vec<Vec<&str>> =
+            parts.iter().map(|part| [&[name.as_str()], *part].concat()).collect();
         let all = [named.join(&":"), vec!["--wrap", script]].concat();
         Ok(self.slurm.submit(&all).with_context(|| format!("{all:?}"))?.to_string())
     }
@@ -243,7 +252,13 @@ impl Cast {
 /// Changes the sandbox's slurm.conf, and writes the files next to it.
 ///
 /// Nobody listens on the port `mute`: that node never reports its state.
-fn configure(folder: &Folder, slurm: &Slurm, ports: &[u16], mute: u16, release: &str) -> Result<()> {
+fn configure(
+    folder: &Folder,
+    slurm: &Slurm,
+    ports: &[u16],
+    mute: u16,
+    release: &str,
+) -> Result<()> {
     let path = folder.path().display();
     let mut text = format!(
         "\
@@ -295,8 +310,8 @@ PartitionName=silent Nodes=mute State=UP
         };
         let name = if node == 0 { "odd".to_owned() } else { format!("c{node}") };
         text += &format!(
-            "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=2000 {gres} \
-             State=UNKNOWN\n"
+            "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 \
+             RealMemory=2000 {gres} State=UNKNOWN\n"
         );
     }
     if release >= "21.08" {
@@ -309,30 +324,38 @@ PartitionName=silent Nodes=mute State=UP
     }
     if release >= "24.05" {
         text += "TopologyPlugin=topology/tree\n";
-        let topology = "SwitchName=block Nodes=cl[6-7]\nSwitchName=rest Nodes=c[1-21],cl[1-5],f[1-2],mute,odd\n\
-            SwitchName=top Switches=block,rest\n";
+        let topology = "SwitchName=block Nodes=cl[6-7]\nSwitchName=rest \
+            Nodes=c[1-21],cl[1-5],f[1-2],mute,odd\nSwitchName=top Switches=block,rest\n";
         folder.write("topology.conf", topology)?;
     }
-    slurm.replace(&["NodeName=", "PartitionName=", "ReturnToService=", "SelectTypeParameters="], &text)?;
+    slurm.replace(
+        &["NodeName=", "PartitionName=", "ReturnToService=", "SelectTypeParameters="],
+        &text,
+    )?;
     for gpu in 0..4 {
         folder.write(&format!("gpu{gpu}"), "")?;
     }
     let gres = format!(
-        "NodeName=c[1-4] Name=gpu Type=a100 File={path}/gpu[0-3]\nNodeName=c9 Name=gpu File={path}/gpu[0-2] Cores=0-7\n\
-         NodeName=odd Name=gpu Type=a100 File={path}/gpu[0-1]\n"
+        "NodeName=c[1-4] Name=gpu Type=a100 File={path}/gpu[0-3]\nNodeName=c9 Name=gpu \
+         File={path}/gpu[0-2] Cores=0-7\nNodeName=odd Name=gpu Type=a100 File={path}/gpu[0-1]\n"
     );
     folder.write("gres.conf", &gres)?;
-    folder.script("epilog", &format!("while test -e {path}/hold-$SLURM_JOB_ID; do sleep 0.1; done"))?;
+    folder.script(
+        "epilog",
+        &format!("while test -e {path}/hold-$SLURM_JOB_ID; do sleep 0.1; done"),
+    )?;
     folder.script("prolog", "test $SLURMD_NODENAME != c20").map(drop)
 }
 
 /// A burst buffer whose stage-out lasts as long as the sandbox.
 fn burst_buffer(folder: &Path) -> String {
-    let calls = "job_process pools job_teardown setup data_in test_data_in real_size paths pre_run post_run \
-                 test_data_out get_status";
-    let function =
-        |call, before: &str| format!("function slurm_bb_{call}()\n{before}return slurm.SUCCESS, \"\"\nend\n");
+    let calls = "job_process pools job_teardown setup data_in test_data_in real_size paths pre_run \
+                 post_run test_data_out get_status";
+    let function = |call, before: &str| {
+        format!("function slurm_bb_{call}()\n{before}return slurm.SUCCESS, \"\"\nend\n")
+    };
     let conf = folder.join("slurm.conf");
     let wait = format!("while os.rename({conf:?}, {conf:?}) do os.execute(\"sleep 0.5\") end\n");
-    calls.split_whitespace().map(|call| function(call, "")).collect::<String>() + &function("data_out", &wait)
+    calls.split_whitespace().map(|call| function(call, "")).collect::<String>()
+        + &function("data_out", &wait)
 }

@@ -1,4 +1,5 @@
-//! From the reader to the paths: what a daemon publishes about this cluster, and what that costs slurmctld.
+//! From the reader to the paths: what a daemon publishes about this cluster, and what that costs
+//! slurmctld.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,15 +15,18 @@ use crate::SOON;
 /// For how many seconds slurmctld's own table is watched; there is a survey every two seconds.
 const WATCHED: u64 = 10;
 
-/// Compares what a daemon with every collector publishes with Slurm's own commands, on a cluster that does not change.
+/// Compares what a daemon with every collector publishes with Slurm's own commands, on a cluster
+/// that does not change.
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
-    let names = ["jobs", "nodes", "partitions", "licenses", "reservations", "associations", "controllers"];
+    let names =
+        ["jobs", "nodes", "partitions", "licenses", "reservations", "associations", "controllers"];
     let collectors = surveys(&names).replace("jobs]\n", "jobs]\nusers = 5\naccounts = 20\n");
     let mut daemon = Daemon::start_surveying(&cast.folder, &cast.slurm.toml(), &collectors)?;
     let expected = expected(cast)?;
     let what = "the figures that squeue and sinfo show";
     let wrong = |recorded: &Recorded| -> Vec<_> {
-        let published = expected.iter().map(|(path, figure)| (path.clone(), recorded.newest(path), *figure));
+        let published =
+            expected.iter().map(|(path, figure)| (path.clone(), recorded.newest(path), *figure));
         published.filter(|(_, last, figure)| *last != Some(*figure)).collect()
     };
     if daemon.until(what, SOON, |recorded| wrong(recorded).is_empty().then_some(())).is_err() {
@@ -54,7 +58,8 @@ fn expected(cast: &Cast) -> Result<BTreeMap<String, f64>> {
         rows.iter().map(|row| (row["nodelist"].as_str(), row["statelong"].as_str())).collect();
     let mut states: BTreeMap<String, u64> = BTreeMap::new();
     for state in nodes.values() {
-        let state = state.to_lowercase().trim_end_matches(|c: char| !c.is_alphanumeric()).to_owned();
+        let state =
+            state.to_lowercase().trim_end_matches(|c: char| !c.is_alphanumeric()).to_owned();
         *states.entry(state).or_default() += 1;
     }
     for (state, count) in states.into_iter().filter(|(state, _)| state != "future") {
@@ -67,7 +72,8 @@ fn expected(cast: &Cast) -> Result<BTreeMap<String, f64>> {
 /// Nothing else is requested: nothing per job or per node, and each reply once per survey.
 fn rpcs(cast: &Cast) -> Result<()> {
     // The last once per survey: what PrivateData hides.
-    const ALLOWED: &str = "STATS_INFO JOB_INFO NODE_INFO PARTITION_INFO LICENSE_INFO RESERVATION_INFO ASSOC_MGR_INFO PING BUILD_INFO";
+    const ALLOWED: &str = "STATS_INFO JOB_INFO NODE_INFO PARTITION_INFO LICENSE_INFO \
+        RESERVATION_INFO ASSOC_MGR_INFO PING BUILD_INFO";
     let counts = || -> Result<BTreeMap<String, u64>> {
         Ok(cast.slurm.sdiag()?.by_type.into_iter().map(|row| (row.name, row.count)).collect())
     };
@@ -85,7 +91,8 @@ fn rpcs(cast: &Cast) -> Result<()> {
     for name in after.keys() {
         let grown = grown(name);
         // slurmd's own RPCs come at any time.
-        let own = "MESSAGE_NODE_REGISTRATION_STATUS MESSAGE_EPILOG_COMPLETE REQUEST_COMPLETE_BATCH_SCRIPT";
+        let own = "MESSAGE_NODE_REGISTRATION_STATUS MESSAGE_EPILOG_COMPLETE \
+            REQUEST_COMPLETE_BATCH_SCRIPT";
         if grown == 0 || own.split(' ').any(|own| own == name) {
             continue;
         }

@@ -12,15 +12,15 @@ use super::{between, reply};
 
 /// The states that must occur among these jobs.
 ///
-/// Of the others, out_of_memory needs a cgroup, boot_fail and reconfig_fail need a plugin for node features, and
-/// revoked needs a federation. Resizing is over before anybody can look, and a requeued job is completing until it is
-/// pending.
-const STATES: &str = "PENDING RUNNING SUSPENDED COMPLETING COMPLETED FAILED CANCELLED CONFIGURING NODE_FAIL \
-    SPECIAL_EXIT PREEMPTED DEADLINE TIMEOUT STOPPED SIGNALING RESV_DEL_HOLD";
+/// Of the others, out_of_memory needs a cgroup, boot_fail and reconfig_fail need a plugin for node
+/// features, and revoked needs a federation. Resizing is over before anybody can look, and a
+/// requeued job is completing until it is pending.
+const STATES: &str = "PENDING RUNNING SUSPENDED COMPLETING COMPLETED FAILED CANCELLED CONFIGURING \
+    NODE_FAIL SPECIAL_EXIT PREEMPTED DEADLINE TIMEOUT STOPPED SIGNALING RESV_DEL_HOLD";
 
 /// The reasons for waiting that must occur among these jobs.
-const REASONS: &str = "Dependency JobHeldUser JobHeldAdmin BeginTime Resources JobArrayTaskLimit PartitionDown \
-    Licenses DependencyNeverSatisfied ReservationDeleted";
+const REASONS: &str = "Dependency JobHeldUser JobHeldAdmin BeginTime Resources JobArrayTaskLimit \
+    PartitionDown Licenses DependencyNeverSatisfied ReservationDeleted";
 
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
     let missing = |column, expected: &str| {
@@ -31,12 +31,15 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     };
     // In a sandbox, 20.11 has no burst buffer.
     let stage_out = if cast.knows("21.08") { " STAGE_OUT" } else { "" };
-    for (column, expected) in [("state", STATES.to_owned() + stage_out), ("reason", REASONS.to_owned())] {
+    for (column, expected) in
+        [("state", STATES.to_owned() + stage_out), ("reason", REASONS.to_owned())]
+    {
         wait::until("jobs with all of them", wait::LIMIT, || missing(column, &expected).is_empty())
             .with_context(|| format!("{column}: {:?}", missing(column, &expected)))?;
     }
 
-    let request = r#"{"jobs":{"id":1,"kept":{"accounts":[],"qos":[],"started_since":1},"#.to_owned()
+    let request = r#"{"jobs":{"id":1,"kept":{"accounts":[],"qos":[],"started_since":1},"#
+        .to_owned()
         + r#""options":{"accounts":true,"qos":true,"users":true}}}"#;
     let (rows, reply) = between(|| reply(cast, &request), || oracle::jobs(&cast.slurm))?;
     let Reply::Jobs(jobs) = reply else { anyhow::bail!("{reply:?}") };
@@ -53,8 +56,9 @@ pub(crate) fn compare_unchanged(cast: &Cast) -> Result<()> {
         let Ok(Reply::Reservations(known)) = reply(cast, r#"{"reservations":{"id":1}}"#) else {
             return false;
         };
-        let again =
-            |kind| reply(cast, &format!("{{\"{kind}\":{{\"id\":2,\"since\":{}}}}}", known.last_update));
+        let again = |kind| {
+            reply(cast, &format!("{{\"{kind}\":{{\"id\":2,\"since\":{}}}}}", known.last_update))
+        };
         matches!((again("reservations"), again("jobs")), (Ok(Reply::Unchanged), Ok(Reply::Jobs(_))))
     })
     .map(drop)
@@ -67,7 +71,11 @@ fn counts(rows: &[Row], jobs: &Jobs) {
     // Some request memory per node or per CPU; the others have DefMemPerCPU, 10.
     let default = |state| 10 * jobs.states.shown[state].cpus;
     for state in ["pending", "running"] {
-        assert!(jobs.states.shown[state].memory > default(state), "{state}: {:?}", jobs.states.shown);
+        assert!(
+            jobs.states.shown[state].memory > default(state),
+            "{state}: {:?}",
+            jobs.states.shown
+        );
     }
     let reasons = by(rows.iter().filter(waits), |job| vec![reason(&job["reason"])]);
     assert_eq!(jobs.pending_reasons, reasons, "by reason");
@@ -78,7 +86,8 @@ fn counts(rows: &[Row], jobs: &Jobs) {
     for (name, partition) in &jobs.partitions {
         let here = |job: &&Row| job["partition"].split(',').any(|other| other == name);
         assert_states(&partition.states, rows.iter().filter(here), name);
-        let reasons = by(rows.iter().filter(here).filter(waits), |job| vec![reason(&job["reason"])]);
+        let reasons =
+            by(rows.iter().filter(here).filter(waits), |job| vec![reason(&job["reason"])]);
         assert_eq!(partition.pending_reasons, reasons, "by reason in {name}");
     }
     for (name, account) in &jobs.accounts.names {
@@ -100,7 +109,11 @@ fn counts(rows: &[Row], jobs: &Jobs) {
 
 /// The words are squeue's; who waits and who has nodes is seen by the jobs' nodes and ends.
 fn assert_states<'a>(states: &JobStates, rows: impl Iterator<Item = &'a Row> + Clone, whose: &str) {
-    assert_eq!(states.shown, by(rows.clone(), |job| vec![job["state"].to_lowercase()]), "by state: {whose}");
+    assert_eq!(
+        states.shown,
+        by(rows.clone(), |job| vec![job["state"].to_lowercase()]),
+        "by state: {whose}"
+    );
     let mut unfinished = JobTally::default();
     rows.clone().filter(|job| !has_ended(job)).for_each(|job| unfinished.add(oracle::tally(job)));
     let mut waiting = JobTally::default();
@@ -108,18 +121,25 @@ fn assert_states<'a>(states: &JobStates, rows: impl Iterator<Item = &'a Row> + C
     assert_eq!(states.pending(), waiting, "pending: {whose}");
     assert_eq!(states.unfinished_cpus(), unfinished.cpus, "CPUs: {whose}");
     let suspended = states.shown.get("suspended").map_or(0, |tally| tally.jobs);
-    assert_eq!(states.running().jobs, unfinished.jobs - waiting.jobs - suspended, "running: {whose}");
+    assert_eq!(
+        states.running().jobs,
+        unfinished.jobs - waiting.jobs - suspended,
+        "running: {whose}"
+    );
 }
 
 fn waits(rows: &[Row], jobs: &Jobs) {
     let now = jobs.last_update;
     let time = |text: &str| text.parse::<i64>().ok();
     let of = |partition: Option<&str>, column: &'static str| {
-        let here =
-            |job: &&Row| partition.is_none_or(|name| job["partition"].split(',').any(|other| other == name));
+        let here = |job: &&Row| {
+            partition.is_none_or(|name| job["partition"].split(',').any(|other| other == name))
+        };
         let may_run = |job: &&Row| column == "submittime" || job["prioritylong"] != "0";
         let waiting = rows.iter().filter(|job| pending(job)).filter(here).filter(may_run);
-        moments(waiting.filter_map(|job| time(&job[column])).filter(|since| *since <= now).collect())
+        moments(
+            waiting.filter_map(|job| time(&job[column])).filter(|since| *since <= now).collect(),
+        )
     };
     assert_eq!(jobs.waiting.submitted, of(None, "submittime"));
     assert_eq!(jobs.waiting.eligible, of(None, "eligibletime"));
@@ -131,7 +151,8 @@ fn waits(rows: &[Row], jobs: &Jobs) {
 
     // The nodes of configuring jobs are booting, so these jobs start when their nodes are up.
     let is_booting = |job: &&Row| job["state"] == "CONFIGURING";
-    let started = rows.iter().filter(|job| !pending(job) && !is_booting(job) && !job["nodelist"].is_empty());
+    let started =
+        rows.iter().filter(|job| !pending(job) && !is_booting(job) && !job["nodelist"].is_empty());
     let mut waits: Vec<i64> = started
         .map(|job| (job, time(&job["starttime"]).unwrap()))
         .filter(|(_, start)| *start < now)
@@ -152,7 +173,12 @@ fn moments(mut since: Vec<i64>) -> Option<Moments> {
     if since.is_empty() {
         return None;
     }
-    Some(Moments { jobs: u64::try_from(since.len()).unwrap(), p50: rank(5), p90: rank(9), max: rank(10) })
+    Some(Moments {
+        jobs: u64::try_from(since.len()).unwrap(),
+        p50: rank(5),
+        p90: rank(9),
+        max: rank(10),
+    })
 }
 
 /// If slurmctld knows more, squeue shows a sentence instead of the reason.

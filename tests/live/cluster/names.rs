@@ -11,7 +11,8 @@ fn a_hundred_and_fifty_invented_accounts_and_qos_make_no_series() {
     let jobs = surveys(&["jobs"]) + "accounts = 3\nqos = true\nusers = 2\n";
     let mut daemon = Daemon::start_surveying(&folder, &slurm.toml(), &jobs).unwrap();
     for invented in 0..150 {
-        let (account, qos) = (format!("rnd{invented}"), format!("Rnd{invented},rnd{}", invented + 1));
+        let (account, qos) =
+            (format!("rnd{invented}"), format!("Rnd{invented},rnd{}", invented + 1));
         let words = ["-H", "-A", &account, "-q", &qos, "--output=/dev/null", "--wrap", "true"];
         let submitted = match is_root() {
             true => slurm.run_as(NOBODY, "sbatch", &words),

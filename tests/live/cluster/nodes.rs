@@ -1,5 +1,5 @@
-//! Nodes and partitions compared with sinfo and scontrol; licences, reservations and controllers compared with
-//! scontrol.
+//! Nodes and partitions compared with sinfo and scontrol; licences, reservations and controllers
+//! compared with scontrol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,13 +14,14 @@ use super::oracle::{self, Row, shares, value};
 use super::{answers, between, reading, reply};
 
 /// The states that must occur among these nodes, after the first release that has each of them.
-const STATES: &str = "20.11 allocated completing down drained draining fail failing idle maint mixed reboot reserved \
-    unknown 21.08 planned 22.05 inval";
+const STATES: &str = "20.11 allocated completing down drained draining fail failing idle maint \
+    mixed reboot reserved unknown 21.08 planned 22.05 inval";
 
-/// Their flags. Of the others, power_up, undrain and reboot_cancel are over before anybody can look, and for
-/// dynamic_future slurmd must have the hardware that it reports.
-const FLAGS: &str = "20.11 cloud completing drain fail maintenance not_responding powered_down powering_down powering_up \
-    reboot_requested reserved 21.08 planned power_down reboot_issued 22.05 invalid_reg dynamic_norm 24.11 blocked";
+/// Their flags. Of the others, power_up, undrain and reboot_cancel are over before anybody can
+/// look, and for dynamic_future slurmd must have the hardware that it reports.
+const FLAGS: &str = "20.11 cloud completing drain fail maintenance not_responding powered_down \
+    powering_down powering_up reboot_requested reserved 21.08 planned power_down reboot_issued \
+    22.05 invalid_reg dynamic_norm 24.11 blocked";
 
 /// Those that this release has.
 fn known(cast: &Cast, words: &'static str) -> Vec<&'static str> {
@@ -63,11 +64,13 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
 
 fn totals(rows: &[Row], nodes: &Nodes) {
     // A node has a row for each of its partitions, but counts once.
-    let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
+    let once: BTreeMap<&str, &Row> =
+        rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
     let used: Vec<_> = rows.iter().map(|row| &row["gresused"]).collect();
     assert_eq!(nodes.total, sum(once.values().copied()), "{used:?}");
     assert_eq!(nodes.states, by_state(once.values().copied()));
-    let gpus: Vec<_> = nodes.gpus.iter().map(|(kind, of)| (kind.as_str(), of.total, of.allocated)).collect();
+    let gpus: Vec<_> =
+        nodes.gpus.iter().map(|(kind, of)| (kind.as_str(), of.total, of.allocated)).collect();
     assert_eq!(gpus, [("", 3, 2), ("a100", 17, 5), ("v100", 1, 0)]);
     assert_eq!((nodes.total.gpus.total, nodes.total.gpus.allocated), (21, 7));
     assert_eq!(nodes.rows.len(), once.len());
@@ -78,12 +81,14 @@ fn totals(rows: &[Row], nodes: &Nodes) {
 
 /// By the nodes of the active reservations, and by sinfo's column of releases.
 fn reserved(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
-    let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
+    let once: BTreeMap<&str, &Row> =
+        rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
     let (mut maintenance, mut others) = (NodeTally::default(), NodeTally::default());
     for line in cast.slurm.call("scontrol -o show res")?.lines() {
         let of = |key| value(line, key).with_context(|| line.to_owned());
         if of("State")? == "ACTIVE" {
-            let tallies = if of("Flags")?.contains("MAINT") { &mut maintenance } else { &mut others };
+            let tallies =
+                if of("Flags")?.contains("MAINT") { &mut maintenance } else { &mut others };
             tallies.add(&tally(once.get(of("Nodes")?).context("a reservation of one node")?));
         }
     }
@@ -92,7 +97,9 @@ fn reserved(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
     let mut slurmds: BTreeMap<String, u64> = BTreeMap::new();
     for row in once.values() {
         let known = row["version"].starts_with(|first: char| first.is_ascii_digit());
-        *slurmds.entry(if known { row["version"].clone() } else { "unknown".to_owned() }).or_default() += 1;
+        *slurmds
+            .entry(if known { row["version"].clone() } else { "unknown".to_owned() })
+            .or_default() += 1;
     }
     assert_eq!(nodes.slurmds, slurmds);
     assert_eq!(slurmds.len(), 2, "{slurmds:?}");
@@ -117,7 +124,8 @@ fn flags(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
 
 fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
     let shown = cast.slurm.call("sinfo -a -h -o %R|%a")?;
-    let shown: BTreeMap<&str, &str> = shown.lines().filter_map(|line| line.trim().split_once('|')).collect();
+    let shown: BTreeMap<&str, &str> =
+        shown.lines().filter_map(|line| line.trim().split_once('|')).collect();
     let partitions = &nodes.partitions.as_ref().context("no partitions")?.partitions;
     let mut with_gpus = 0;
     assert_eq!(partitions.len(), shown.len());
@@ -172,15 +180,24 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     let Reply::Reservations(reservations) = reply else { anyhow::bail!("{reply:?}") };
     let reservation = |of: &Reservation| {
         let active = of.start_time <= Some(reservations.last_update);
-        format!("{} {} {} {}", of.name, of.nodes, of.cores, if active { "ACTIVE" } else { "INACTIVE" })
+        format!(
+            "{} {} {} {}",
+            of.name,
+            of.nodes,
+            of.cores,
+            if active { "ACTIVE" } else { "INACTIVE" }
+        )
     };
     let seen: Vec<_> = reservations.reservations.iter().map(reservation).collect();
     assert_eq!(seen, values(&shown, &["ReservationName", "NodeCnt", "CoreCnt", "State"]));
-    let upkeep = reservations.reservations.iter().find(|of| of.name == "upkeep").context("upkeep")?;
+    let upkeep =
+        reservations.reservations.iter().find(|of| of.name == "upkeep").context("upkeep")?;
     assert!(upkeep.maint && reservations.reservations.iter().filter(|of| of.maint).count() == 1);
     assert_eq!(upkeep.end_time.unwrap() - upkeep.start_time.unwrap(), 600 * 60);
 
-    let Reply::Controllers(controllers) = ask("controllers")? else { anyhow::bail!("no controllers") };
+    let Reply::Controllers(controllers) = ask("controllers")? else {
+        anyhow::bail!("no controllers")
+    };
     let up: Vec<_> = controllers.iter().map(|of| (of.index, of.up)).collect();
     assert_eq!(up, [(0, true)]);
     assert!(controllers[0].elapsed > Some(0));
@@ -220,11 +237,15 @@ fn a_job_gets_as_many_whole_gpus_as_are_idle_beside_shards_and_no_more() {
     fs::rename(changed, slurm.conf()).unwrap();
     slurm.configure("GresTypes=gpu,shard\n").unwrap();
     (0..4).for_each(|gpu| drop(folder.write(&format!("gpu{gpu}"), "").unwrap()));
-    let files = format!("Name=gpu Type=a100 File={}/gpu[0-3]\nName=shard Count=8\n", folder.path().display());
+    let files = format!(
+        "Name=gpu Type=a100 File={}/gpu[0-3]\nName=shard Count=8\n",
+        folder.path().display()
+    );
     folder.write("gres.conf", &files).unwrap();
     slurm.start_all().unwrap();
-    let submit =
-        |gres: &str| slurm.submit(&["-n1", &format!("--gres={gres}"), "--wrap", "exec sleep 600"]).unwrap();
+    let submit = |gres: &str| {
+        slurm.submit(&["-n1", &format!("--gres={gres}"), "--wrap", "exec sleep 600"]).unwrap()
+    };
     let is = |job: u32, state: &str| {
         let shown = || slurm.call(&format!("squeue -h -o %T,%r -j {job}")).unwrap_or_default();
         wait::until(state, wait::LIMIT, || shown().trim() == state).with_context(shown).unwrap();
@@ -251,13 +272,15 @@ fn a_job_gets_as_many_whole_gpus_as_are_idle_beside_shards_and_no_more() {
 }
 
 fn values(text: &str, keys: &[&str]) -> Vec<String> {
-    let line = |line: &str| keys.iter().map(|key| value(line, key).unwrap()).collect::<Vec<_>>().join(" ");
+    let line =
+        |line: &str| keys.iter().map(|key| value(line, key).unwrap()).collect::<Vec<_>>().join(" ");
     text.lines().filter(|text| !text.trim().is_empty()).map(line).collect()
 }
 
 fn by_state<'a>(rows: impl IntoIterator<Item = &'a Row>) -> BTreeMap<String, NodeTally> {
     let mut states: BTreeMap<String, NodeTally> = BTreeMap::new();
-    rows.into_iter().for_each(|row| states.entry(word(&row["statelong"])).or_default().add(&tally(row)));
+    rows.into_iter()
+        .for_each(|row| states.entry(word(&row["statelong"])).or_default().add(&tally(row)));
     states
 }
 
@@ -272,7 +295,8 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
 fn tally(row: &Row) -> NodeTally {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     let (nodes, cpus) = (shares(&row["nodeaiot"]), shares(&row["cpusstate"]));
-    let gpus = |column: &str| -> u64 { gpu_types(&row[column]).iter().map(|(_, count)| count).sum() };
+    let gpus =
+        |column: &str| -> u64 { gpu_types(&row[column]).iter().map(|(_, count)| count).sum() };
     NodeTally {
         nodes,
         cpus,
@@ -290,7 +314,8 @@ fn tally(row: &Row) -> NodeTally {
 /// `gpu:a100:1,gpu:v100:1`.
 fn gpu_types(text: &str) -> Vec<(String, u64)> {
     let parts = text.split(",gpu:").filter_map(|text| {
-        let text = text.strip_prefix("gpu:").unwrap_or(text).split("(IDX").next()?.split("(S:").next()?;
+        let text =
+            text.strip_prefix("gpu:").unwrap_or(text).split("(IDX").next()?.split("(S:").next()?;
         let (kind, count) = text.rsplit_once(':').unwrap_or(("", text));
         Some((kind.replace("(null)", ""), count.parse().ok()?))
     });

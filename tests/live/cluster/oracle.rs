@@ -12,11 +12,11 @@ use super::cast::Cast;
 const WIDTH: usize = 60;
 
 /// The last is what they hold; for jobs that hold nothing, what they request.
-const JOB_COLUMNS: &str = "jobarrayid state partition numcpus numnodes userid account qos submittime eligibletime \
-    starttime endtime prioritylong name nodelist reason tres-alloc";
+const JOB_COLUMNS: &str = "jobarrayid state partition numcpus numnodes userid account qos \
+    submittime eligibletime starttime endtime prioritylong name nodelist reason tres-alloc";
 
-const NODE_COLUMNS: &str =
-    "nodelist partitionname statelong nodeaiot cpusstate memory allocmem freemem gres gresused version";
+const NODE_COLUMNS: &str = "nodelist partitionname statelong nodeaiot cpusstate memory allocmem \
+    freemem gres gresused version";
 
 pub(crate) type Row = BTreeMap<&'static str, String>;
 
@@ -33,7 +33,8 @@ pub(crate) fn jobs(slurm: &Slurm) -> Result<Vec<Row>> {
     Ok(all)
 }
 
-/// A row for each node in each of its partitions. sinfo reads each partition in a thread: they come in any order.
+/// A row for each node in each of its partitions. sinfo reads each partition in a thread: they come
+/// in any order.
 pub(crate) fn nodes(slurm: &Slurm) -> Result<Vec<Row>> {
     let text = slurm.run("sinfo", &["-a", "-h", "-N", "-O", &format(NODE_COLUMNS)])?;
     let mut rows = rows(&text, NODE_COLUMNS);
@@ -50,8 +51,11 @@ pub(crate) fn node_states(cast: &Cast) -> Result<BTreeMap<String, (String, BTree
         let name = value(line, "NodeName").context("NodeName")?;
         let state = value(line, "State").context("State")?.to_lowercase();
         let words = state.split('+').map(|word| word.trim_end_matches('*'));
-        let mut words: Vec<&str> =
-            if cast.knows("21.08") { words.collect() } else { words.flat_map(words_of_20_11).collect() };
+        let mut words: Vec<&str> = if cast.knows("21.08") {
+            words.collect()
+        } else {
+            words.flat_map(words_of_20_11).collect()
+        };
         // 20.11 does not print it for a node that is powering up.
         words.extend(dead.contains(name).then_some("not_responding"));
         let mut words = words.into_iter().map(str::to_owned);
@@ -61,8 +65,8 @@ pub(crate) fn node_states(cast: &Cast) -> Result<BTreeMap<String, (String, BTree
     lines.collect()
 }
 
-/// 20.11 prints some flags as a suffix, or instead of the state that they belong to; a node that is powering down is
-/// also powered down.
+/// 20.11 prints some flags as a suffix, or instead of the state that they belong to; a node that is
+/// powering down is also powered down.
 fn words_of_20_11(word: &str) -> Vec<&str> {
     match word {
         "maint" => vec!["idle", "maintenance", "reserved"],
@@ -88,7 +92,10 @@ fn format(columns: &str) -> String {
 
 fn rows(text: &str, columns: &'static str) -> Vec<Row> {
     let row = |line: &str| {
-        let cells = line.as_bytes().chunks(WIDTH).map(|cell| String::from_utf8_lossy(cell).trim().to_owned());
+        let cells = line
+            .as_bytes()
+            .chunks(WIDTH)
+            .map(|cell| String::from_utf8_lossy(cell).trim().to_owned());
         columns.split(' ').zip(cells).collect()
     };
     text.lines().map(row).collect()

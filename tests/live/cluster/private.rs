@@ -11,21 +11,25 @@ use slurm_snapshot::{Reply, ReplyKind, ReplyOptions, Request};
 use super::reading;
 use crate::rest::served;
 
-/// slurmctld logged "Security violation, REQUEST_NODE_INFO" at every round, and dumped its jobs to throw them away.
+/// slurmctld logged "Security violation, REQUEST_NODE_INFO" at every round, and dumped its jobs to
+/// throw them away.
 #[test]
 #[expect(clippy::print_stdout, reason = "the harness captures it")]
 fn what_is_hidden_is_known_to_be_is_not_requested_and_slurmctld_logs_no_violation() {
     let folder = Folder::new().unwrap();
     let log = folder.path().join("slurmctld.log");
-    let private =
-        format!("PrivateData=jobs,nodes,partitions,reservations\nSlurmctldLogFile={}\n", log.display());
+    let private = format!(
+        "PrivateData=jobs,nodes,partitions,reservations\nSlurmctldLogFile={}\n",
+        log.display()
+    );
     let slurm = Slurm::start_with(&folder, &private).unwrap();
     slurm.submit(&["-H", "--wrap", "true"]).unwrap();
     let when = "starttime=now duration=60 nodes=ALL user=root flags=ignore_jobs";
     slurm.call(&format!("scontrol create reservation reservationname=own {when}")).unwrap();
 
     let ask = |user, kind: &str| {
-        let reading = reading(&folder, &slurm, user, &format!("{{\"{kind}\":{{\"id\":1}}}}")).unwrap();
+        let reading =
+            reading(&folder, &slurm, user, &format!("{{\"{kind}\":{{\"id\":1}}}}")).unwrap();
         (reading.reply, reading.visibility.unwrap())
     };
     let (Some(Reply::Jobs(jobs)), visibility) = ask(None, "jobs") else { panic!("no jobs") };
@@ -43,8 +47,15 @@ fn what_is_hidden_is_known_to_be_is_not_requested_and_slurmctld_logs_no_violatio
     let kinds = ["jobs", "nodes", "reservations"];
     for kind in kinds {
         let (reply, visibility) = ask(Some(NOBODY), kind);
-        assert_eq!((reply, visibility.privileged), (None, Some(false)), "{kind}: nobody may use a part");
-        assert!(visibility.may_hide(kind) && !visibility.may_hide("licenses"), "{kind}: {visibility:?}");
+        assert_eq!(
+            (reply, visibility.privileged),
+            (None, Some(false)),
+            "{kind}: nobody may use a part"
+        );
+        assert!(
+            visibility.may_hide(kind) && !visibility.may_hide("licenses"),
+            "{kind}: {visibility:?}"
+        );
     }
     // Requests for reservations until then are not the daemon's.
     let reservations = || served(&slurm, "REQUEST_RESERVATION_INFO");
@@ -68,14 +79,16 @@ fn what_is_hidden_is_known_to_be_is_not_requested_and_slurmctld_logs_no_violatio
         assert_eq!(hidden.last(), Some(&1.0), "{kind} {hidden:?}");
     }
     assert_eq!(reservations(), before);
-    let errors = |log: &str| log.lines().filter(|line| line.contains("error: Security violation")).count();
+    let errors =
+        |log: &str| log.lines().filter(|line| line.contains("error: Security violation")).count();
     let text = fs::read_to_string(&log).unwrap();
     assert_eq!(errors(&text), 0, "{text}");
 
     // What is hidden no longer is requested again, without a restart of anything.
     slurm.replace(&["PrivateData="], "").unwrap();
     slurm.run("scontrol", &["reconfigure"]).unwrap();
-    for path in ["slurm_jobs.state.pending.gauge-jobs", "slurm_partitions.debug.gauge-nodes_total"] {
+    for path in ["slurm_jobs.state.pending.gauge-jobs", "slurm_partitions.debug.gauge-nodes_total"]
+    {
         daemon.until_is(&format!("cluster.{path}"), 1.0).unwrap();
     }
     for kind in kinds {
@@ -88,7 +101,9 @@ fn what_is_hidden_is_known_to_be_is_not_requested_and_slurmctld_logs_no_violatio
     daemon.stop().unwrap();
 }
 
-pub(super) fn private_data_that_is_set_while_a_reader_runs_is_known_at_its_next_survey(slurm: &Slurm) {
+pub(super) fn private_data_that_is_set_while_a_reader_runs_is_known_at_its_next_survey(
+    slurm: &Slurm,
+) {
     let mut reader = Reader::of(slurm).unwrap();
     let request = Request::new(ReplyKind::Jobs, ReplyOptions::default());
     let mut private = || reader.reading(&request).unwrap().visibility.unwrap().private;

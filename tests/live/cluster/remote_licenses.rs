@@ -37,7 +37,9 @@ pub(super) fn compare(folder: &Folder, slurm: &Slurm) {
     slurm.call(&format!("sacctmgr -i add resource {server} {rest}")).unwrap();
     let mut expected = ("solver@flex".to_owned(), Some(50), None, None);
     if slurm.release().unwrap().as_str() >= "23.02" {
-        slurm.call(&format!("sacctmgr -i modify resource {server} set lastconsumed={CONSUMED}")).unwrap();
+        slurm
+            .call(&format!("sacctmgr -i modify resource {server} set lastconsumed={CONSUMED}"))
+            .unwrap();
         (expected.2, expected.3) = (Some(CONSUMED), Some(20));
     }
     let expected = [expected];

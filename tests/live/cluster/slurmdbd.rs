@@ -35,12 +35,15 @@ fn rollups(text: &str) -> Result<BTreeMap<String, BTreeMap<String, u64>>> {
         let (label, value) = match line.split_once(" last ran ") {
             Some((its, when)) => {
                 period = its.trim().to_lowercase();
-                let seconds = when.rsplit_once('(').and_then(|(_, seconds)| seconds.strip_suffix(')'));
+                let seconds =
+                    when.rsplit_once('(').and_then(|(_, seconds)| seconds.strip_suffix(')'));
                 ("last ran", seconds)
             }
-            None => {
-                line.trim().split_once(':').map(|(label, value)| (label, Some(value))).context("a figure")?
-            }
+            None => line
+                .trim()
+                .split_once(':')
+                .map(|(label, value)| (label, Some(value)))
+                .context("a figure")?,
         };
         let value = value.context("a value")?.trim().parse()?;
         rollups.entry(period.clone()).or_default().insert(label.to_owned(), value);
@@ -66,7 +69,9 @@ fn age(accounting: &Accounting) -> Result<()> {
     let table = format!("slurm_acct_db.{CLUSTER}_last_ran_table");
     let columns = "(hourly_rollup, daily_rollup, monthly_rollup)";
     let values = format!("({since:.0}, {since:.0}, {since:.0})");
-    accounting.sql(&format!("delete from {table}; insert into {table} {columns} values {values}")).map(drop)
+    accounting
+        .sql(&format!("delete from {table}; insert into {table} {columns} values {values}"))
+        .map(drop)
 }
 
 #[test]
@@ -85,19 +90,25 @@ fn also_after_one_roll_up_and_after_two(folder: &Folder, accounting: &mut Accoun
     age(accounting).unwrap();
     accounting.slurmdbd.stop().unwrap();
     accounting.slurmdbd.start().unwrap();
-    wait::until("a roll-up", wait::LIMIT, || rolled_up(accounting).is_ok_and(|periods| periods == 3))
-        .unwrap();
+    wait::until("a roll-up", wait::LIMIT, || {
+        rolled_up(accounting).is_ok_and(|periods| periods == 3)
+    })
+    .unwrap();
     compare(folder, accounting).unwrap();
     age(accounting).unwrap();
     accounting.slurm.run("sacctmgr", &["-i", "rollup"]).unwrap();
     let found = compare(folder, accounting).unwrap();
-    assert!(found.rollups.values().all(|rollup| rollup.count == 1 && rollup.last.is_some()), "{found:?}");
+    assert!(
+        found.rollups.values().all(|rollup| rollup.count == 1 && rollup.last.is_some()),
+        "{found:?}"
+    );
 }
 
 fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
     // slurmctld talks to slurmdbd at any time.
     for _ in 0..50 {
-        let (before, ours, after) = (shown(accounting)?, statistics(folder, accounting)?, shown(accounting)?);
+        let (before, ours, after) =
+            (shown(accounting)?, statistics(folder, accounting)?, shown(accounting)?);
         let [sdiag, then] = [&before, &after].map(|text| Sdiag::parse(text));
         let others = |sdiag: &Sdiag| {
             let rows = sdiag.by_type.iter().filter(|row| !OURS.contains(&row.name.as_str()));
@@ -109,7 +120,11 @@ fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
         ensure!(sdiag.get("", "Data since") == Some(ours.since), "since {}: {before}", ours.since);
         ensure!(sdiag.by_type.len() == ours.types.len(), "{ours:?}\n{before}");
         for row in &sdiag.by_type {
-            let its = ours.types.iter().find(|its| u32::from(its.id) == row.id).context("no such type")?;
+            let its = ours
+                .types
+                .iter()
+                .find(|its| u32::from(its.id) == row.id)
+                .context("no such type")?;
             let name = slurm_snapshot::dbd_rpc_name(row.id);
             ensure!(name == Some(&row.name), "{name:?} is {} for sacctmgr", row.name);
             let grown = u64::from(its.count).checked_sub(row.count).context("it shrank")?;
@@ -123,7 +138,10 @@ fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
         let me = ours.users.iter().find(|user| user.id == rustix::process::getuid().as_raw());
         let row = sdiag.by_user.iter().find(|row| Some(row.id) == me.map(|user| user.id));
         let (me, row) = me.zip(row).context("no row of this user")?;
-        ensure!(me.name.as_deref() == Some(&row.name) && u64::from(me.count) >= row.count, "{me:?}, {row:?}");
+        ensure!(
+            me.name.as_deref() == Some(&row.name) && u64::from(me.count) >= row.count,
+            "{me:?}, {row:?}"
+        );
         let theirs = rollups(&before)?;
         ensure!(theirs.keys().eq(ours.rollups.keys()), "{theirs:?}, {:?}", ours.rollups);
         for (period, rollup) in &ours.rollups {
@@ -140,7 +158,8 @@ fn everybody_else_is_told_what_to_do(folder: &Folder, accounting: &Accounting) {
     let slurm = &accounting.slurm;
     for level in ["none", "operator"] {
         slurm.call(&format!("sacctmgr -i modify user {name} set adminlevel={level}")).unwrap();
-        let answers = answers(folder, slurm.reader(Some(mail)).unwrap(), slurm.conf(), REQUEST).unwrap();
+        let answers =
+            answers(folder, slurm.reader(Some(mail)).unwrap(), slurm.conf(), REQUEST).unwrap();
         let [Answer::Failure(Failure { call, errno, advice, .. })] = &answers[..] else {
             panic!("{answers:?}")
         };
@@ -162,12 +181,21 @@ fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
     let file = folder.write("once.toml", &toml).unwrap();
     let run = |args: &[&str]| run(folder, &[args, &["--config", &file]].concat()).unwrap();
     let printed = run(&["once"]);
-    assert!(printed.stdout.contains("cluster.slurm_slurmdbd.type.DBD_GET_STATS.gauge-count "), "{printed:?}");
+    assert!(
+        printed.stdout.contains("cluster.slurm_slurmdbd.type.DBD_GET_STATS.gauge-count "),
+        "{printed:?}"
+    );
     assert!(printed.stdout.contains("cluster.slurm_slurmdbd.others.gauge-members "), "{printed:?}");
-    assert!(printed.stderr.contains("finished jobs are counted by the daemon alone"), "{printed:?}");
+    assert!(
+        printed.stderr.contains("finished jobs are counted by the daemon alone"),
+        "{printed:?}"
+    );
     let checked = run(&["check", "--connect"]);
     assert!(checked.stdout.contains("✓ slurmdbd: 0 jobs ended in the last hour"), "{checked:?}");
-    assert!(checked.stdout.contains("✓ slurmdbd: gives its statistics to this user"), "{checked:?}");
+    assert!(
+        checked.stdout.contains("✓ slurmdbd: gives its statistics to this user"),
+        "{checked:?}"
+    );
     let series = checked.stdout.lines().find(|line| line.starts_with("✓ series: ")).unwrap();
     assert!(series.contains(", 63 slurm_jobs_finished, "), "{checked:?}");
     assert!(series.contains(" slurm_slurmdbd;"), "{checked:?}");

@@ -1,13 +1,16 @@
-//! Without slurm.conf, the controller or libslurm itself, commands end within 5 s with a helpful message.
+//! Without slurm.conf, the controller or libslurm itself, commands end within 5 s with a helpful
+//! message.
 
 use sandbox::{Finished, Folder, Invocation, free_port, printed, run};
 
 use super::{RECORDING, SOON};
 
 /// The commands that need slurmctld.
-const LIVE: [&[&str]; 3] = [&["once"], &["check", "--connect", "--carbon", "127.0.0.1:9"], &["stats"]];
+const LIVE: [&[&str]; 3] =
+    [&["once"], &["check", "--connect", "--carbon", "127.0.0.1:9"], &["stats"]];
 
-/// Exit code 1 within 5 s, with advice. libslurm's own message may be quoted, but never be the only text.
+/// Exit code 1 within 5 s, with advice. libslurm's own message may be quoted, but never be the only
+/// text.
 fn helpful(run: &Finished, advice: &[&str]) {
     let said = format!("{}{}", run.stdout, run.stderr);
     assert_eq!(run.code, Some(1), "{said}");
@@ -34,7 +37,8 @@ fn a_slurm_conf_or_controller_that_is_missing_or_bad_is_said_within_five_seconds
         helpful(&by("SLURM_CONF", &missing), &[&missing, "--slurm-conf", "SLURM_CONF"]);
         helpful(&with(&bad), &["NoSuchKey", "Does `sdiag` work here?"]);
         helpful(&by("SLURM_CONF_SERVER", &server), &["configless", "slurmctld, which must answer"]);
-        // Without any slurm.conf libslurm looks for a controller in DNS. On a host that finds one, the messages are different.
+        // Without any slurm.conf libslurm looks for a controller in DNS. On a host that finds one,
+        // the messages are different.
         if !std::path::Path::new("/etc/slurm/slurm.conf").exists() {
             let none = run(&folder, command).unwrap();
             helpful(&none, &["/etc/slurm/slurm.conf", "--slurm-conf", "configless"]);
@@ -54,8 +58,8 @@ fn a_slurm_conf_or_controller_that_is_missing_or_bad_is_said_within_five_seconds
 fn where_no_libslurm_is_everything_but_a_live_reading_works() {
     let folder = Folder::new().unwrap();
     // The dynamic loader's message and exit code.
-    let loader =
-        "reader: error while loading shared libraries: libslurm.so.38: cannot open shared object file";
+    let loader = "reader: error while loading shared libraries: libslurm.so.38: cannot open shared \
+        object file";
     let unloadable = folder.script("reader", &format!("echo '{loader}' >&2; exit 127")).unwrap();
     let refusal = "the loaded libslurm is libslurm.so.38 of Slurm 22.05";
     let refuses = folder.script("refuses", &format!("echo '{refusal}' >&2; exit 69")).unwrap();
@@ -65,7 +69,8 @@ fn where_no_libslurm_is_everything_but_a_live_reading_works() {
         (refuses.as_str(), ["no reader fits", refusal]),
         ("/nowhere/reader", ["/nowhere/reader", "No such file"]),
     ] {
-        let text = format!("[slurm]\nreader = \"{reader}\"\n[[carbon]]\naddress = \"127.0.0.1:9\"\n");
+        let text =
+            format!("[slurm]\nreader = \"{reader}\"\n[[carbon]]\naddress = \"127.0.0.1:9\"\n");
         let file = folder.write("conf.toml", &text).unwrap();
         for command in LIVE {
             let run = run(&folder, &[command, &["--config", &file]].concat()).unwrap();
@@ -96,5 +101,8 @@ fn an_old_recording_still_gives_its_points() {
     assert_eq!(broken.stderr.matches("{\\\"reading").count(), 1, "once: {}", broken.stderr);
     assert!(broken.stderr.contains("line 2: not a line of"), "{}", broken.stderr);
     let missing = run(&folder, &["once", "--replay", "/no/recording"]).unwrap();
-    assert_eq!(missing.stderr, "slurm-graphite: /no/recording: No such file or directory (os error 2)\n");
+    assert_eq!(
+        missing.stderr,
+        "slurm-graphite: /no/recording: No such file or directory (os error 2)\n"
+    );
 }

@@ -1,4 +1,5 @@
-//! `carbon-rules`: what it writes into Carbon's files takes effect, and what it cannot write leaves them as they are.
+//! `carbon-rules`: what it writes into Carbon's files takes effect, and what it cannot write leaves
+//! them as they are.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -9,12 +10,13 @@ use std::path::{Path, PathBuf};
 
 use sandbox::carbon::{Limits, Options};
 use sandbox::{
-    Carbon, Finished, Folder, Invocation, NOBODY, find_program, is_root, printed, run, slurm_graphite,
-    unix_seconds, wait,
+    Carbon, Finished, Folder, Invocation, NOBODY, find_program, is_root, printed, run,
+    slurm_graphite, unix_seconds, wait,
 };
 
 /// A site's rules: one of its own, and Debian's, which matches everything.
-const SITE: &str = "# The site's.\n[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n[default]\npattern = .*\nretentions = 60s:1d\n";
+const SITE: &str = "# The site's.\n[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n\
+    [default]\npattern = .*\nretentions = 60s:1d\n";
 const CACHE: &str = "[cache]\nUSER =\nMAX_CREATES_PER_MINUTE = 50\n";
 const FILES: [&str; 3] = ["storage-schemas.conf", "storage-aggregation.conf", "carbon.conf"];
 
@@ -27,12 +29,15 @@ fn site(folder: &Folder) -> PathBuf {
 }
 
 fn rules(folder: &Folder, site: &Path, more: &[&str]) -> Finished {
-    run(folder, &[&["carbon-rules", "--write", &site.display().to_string()], more].concat()).unwrap()
+    run(folder, &[&["carbon-rules", "--write", &site.display().to_string()], more].concat())
+        .unwrap()
 }
 
 fn texts(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    files.map(|file| (file.file_name().unwrap().to_string_lossy().into(), fs::read(&file).unwrap())).collect()
+    files
+        .map(|file| (file.file_name().unwrap().to_string_lossy().into(), fs::read(&file).unwrap()))
+        .collect()
 }
 
 fn text(path: &Path) -> String {
@@ -40,28 +45,44 @@ fn text(path: &Path) -> String {
 }
 
 fn sections(folder: &Folder, file: &Path) -> Vec<String> {
-    let script = "import configparser, sys\nc = configparser.ConfigParser()\nc.read_file(open(sys.argv[1]))\n\
-                  for s in c.sections(): print(s, sorted(c.items(s)))";
+    let script = "import configparser, sys\nc = configparser.ConfigParser()\n\
+                  c.read_file(open(sys.argv[1]))\nfor s in c.sections(): print(s, \
+                  sorted(c.items(s)))";
     let python = find_program("python3").unwrap();
     let args = ["-c", script, &file.display().to_string()];
-    Invocation::of(folder, &python, &args).unwrap().succeed().unwrap().lines().map(str::to_owned).collect()
+    Invocation::of(folder, &python, &args)
+        .unwrap()
+        .succeed()
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
-/// Whisper's header, as whisper's own tool reads it: the roll-up, and the seconds and the points of each archive.
+/// Whisper's header, as whisper's own tool reads it: the roll-up, and the seconds and the points of
+/// each archive.
 fn header(folder: &Folder, carbon: &Carbon, path: &str) -> String {
     let tool = find_program("whisper-info").unwrap();
     let file = carbon.file(path).display().to_string();
     let said = Invocation::of(folder, &tool, &[&file]).unwrap().succeed().unwrap();
     let of = |key: &&str| {
-        said.lines().filter_map(|line| line.strip_prefix(&format!("{key}: "))).collect::<Vec<_>>().join(" ")
+        said.lines()
+            .filter_map(|line| line.strip_prefix(&format!("{key}: ")))
+            .collect::<Vec<_>>()
+            .join(" ")
     };
-    ["aggregationMethod", "secondsPerPoint", "retention"].iter().map(of).collect::<Vec<_>>().join("; ")
+    ["aggregationMethod", "secondsPerPoint", "retention"]
+        .iter()
+        .map(of)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 #[test]
 fn rules_that_it_wrote_take_effect_above_a_catch_all_and_the_sites_own_stay() {
     let folder = Folder::new().unwrap();
-    let options = Options { schemas: SITE.to_owned(), limits: Limits::AsShipped, ..Options::default() };
+    let options =
+        Options { schemas: SITE.to_owned(), limits: Limits::AsShipped, ..Options::default() };
     let mut carbon = Carbon::new(&folder, "carbon", &options).unwrap();
     let home = folder.path().join("carbon");
     fs::remove_file(home.join(FILES[1])).unwrap();
@@ -74,16 +95,30 @@ fn rules_that_it_wrote_take_effect_above_a_catch_all_and_the_sites_own_stay() {
     assert!(after.len() > before.len() && after.ends_with(&before), "{after:#?}");
     let ours = &after[..after.len() - before.len()];
     assert!(ours.iter().all(|one| one.starts_with("slurm_graphite")), "{after:#?}");
-    assert!(fs::read_to_string(home.join(FILES[2])).unwrap().contains("\nMAX_CREATES_PER_MINUTE = 1000\n"));
+    assert!(
+        fs::read_to_string(home.join(FILES[2]))
+            .unwrap()
+            .contains("\nMAX_CREATES_PER_MINUTE = 1000\n")
+    );
 
     carbon.process.start().unwrap();
     // More series than Debian's limit allows in the first minute.
-    let names: Vec<String> =
-        (0..80).map(|number| format!("cluster.slurm_rpc_stats.type.T{number}.gauge-count")).collect();
+    let names: Vec<String> = (0..80)
+        .map(|number| format!("cluster.slurm_rpc_stats.type.T{number}.gauge-count"))
+        .collect();
     let known = [
-        ("cluster.slurm_sched_stats.gauge-main_max_cycle", "max; 10 300 3600; 1209600 7776000 94608000"),
-        ("cluster.slurm_sched_stats.gauge-jobs_started", "last; 10 300 3600; 1209600 7776000 94608000"),
-        ("cluster.slurm_sched_stats.gauge-bf_depth_mean", "average; 10 300 3600; 1209600 7776000 94608000"),
+        (
+            "cluster.slurm_sched_stats.gauge-main_max_cycle",
+            "max; 10 300 3600; 1209600 7776000 94608000",
+        ),
+        (
+            "cluster.slurm_sched_stats.gauge-jobs_started",
+            "last; 10 300 3600; 1209600 7776000 94608000",
+        ),
+        (
+            "cluster.slurm_sched_stats.gauge-bf_depth_mean",
+            "average; 10 300 3600; 1209600 7776000 94608000",
+        ),
         ("cluster.slurm_nodes.total.gauge-nodes", "average; 60 300 3600; 1209600 7776000 94608000"),
         ("cluster.slurm_rpc_stats.user.ann.gauge-count", "last; 10 300; 1209600 2592000"),
         ("carbon.agents.a.b", "average; 60; 7776000"),
@@ -94,7 +129,8 @@ fn rules_that_it_wrote_take_effect_above_a_catch_all_and_the_sites_own_stay() {
         writeln!(stream, "{path} 1 {}", unix_seconds()).unwrap();
     }
     drop(stream);
-    wait::until("all series", wait::LIMIT, || carbon.paths().len() == names.len() + known.len()).unwrap();
+    wait::until("all series", wait::LIMIT, || carbon.paths().len() == names.len() + known.len())
+        .unwrap();
     for (path, expected) in known {
         assert_eq!(header(&folder, &carbon, path), expected, "{path}");
     }
@@ -106,9 +142,11 @@ fn a_second_run_changes_nothing_and_another_configuration_only_the_block() {
     let site = site(&folder);
     let dry = rules(&folder, &site, &["--dry-run", "--max-creates", "1000"]);
     assert_eq!((dry.code, texts(&site).len()), (Some(0), 2), "{dry:?}");
-    for line in
-        ["+[slurm_graphite:cluster]", "-MAX_CREATES_PER_MINUTE = 50", "+MAX_CREATES_PER_MINUTE = 1000"]
-    {
+    for line in [
+        "+[slurm_graphite:cluster]",
+        "-MAX_CREATES_PER_MINUTE = 50",
+        "+MAX_CREATES_PER_MINUTE = 1000",
+    ] {
         assert!(dry.stdout.contains(&format!("{line}\n")), "{line}: {}", dry.stdout);
     }
     assert!(!dry.stdout.contains("\n-[") && !dry.stdout.contains("[default]"), "{}", dry.stdout);
@@ -128,14 +166,19 @@ fn a_second_run_changes_nothing_and_another_configuration_only_the_block() {
 
     let other = rules(&folder, &site, &["--interval", "10s"]);
     let second = texts(&site);
-    let text = |texts: &BTreeMap<String, Vec<u8>>| String::from_utf8(texts[FILES[0]].clone()).unwrap();
+    let text =
+        |texts: &BTreeMap<String, Vec<u8>>| String::from_utf8(texts[FILES[0]].clone()).unwrap();
     let change = |line: &str| line.replace("30s:14d", "10s:14d").replace("of 30 s", "of 10 s");
     assert_eq!(text(&second), change(&text(&first)), "{other:?}");
     // Another prefix has a block of its own, and Python takes both.
     assert_eq!(rules(&folder, &site, &["--prefix", "hpc.{cluster}"]).code, Some(0));
     let both = sections(&folder, &site.join(FILES[0]));
     for section in ["slurm_graphite:cluster ", "slurm_graphite:hpc.{cluster} ", "default "] {
-        assert_eq!(both.iter().filter(|one| one.starts_with(section)).count(), 1, "{section}: {both:#?}");
+        assert_eq!(
+            both.iter().filter(|one| one.starts_with(section)).count(),
+            1,
+            "{section}: {both:#?}"
+        );
     }
 }
 
@@ -157,9 +200,12 @@ fn a_file_keeps_its_mode_its_owner_and_the_link_that_leads_to_it() {
     let before = owner(&managed);
     assert_eq!(rules(&folder, &site, &[]).code, Some(0));
     assert!(
-        site.join(FILES[0]).is_symlink() && fs::read_to_string(&managed).unwrap().contains("slurm_graphite")
+        site.join(FILES[0]).is_symlink()
+            && fs::read_to_string(&managed).unwrap().contains("slurm_graphite")
     );
-    for file in [&managed, &folder.path().join("managed.conf.before-slurm-graphite"), &site.join(FILES[1])] {
+    for file in
+        [&managed, &folder.path().join("managed.conf.before-slurm-graphite"), &site.join(FILES[1])]
+    {
         assert_eq!(owner(file), before, "{}", file.display());
     }
 }
@@ -172,7 +218,10 @@ fn what_is_refused_leaves_every_file_as_it_was() {
         assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
         assert!(said.stderr.contains(what), "{what}: {}", said.stderr);
     };
-    refused(&rules(&folder, &folder.path().join("nowhere"), &[]), "folder with Carbon's configuration?");
+    refused(
+        &rules(&folder, &folder.path().join("nowhere"), &[]),
+        "folder with Carbon's configuration?",
+    );
     // The first file could be written, the second could not.
     let second = site.join(FILES[1]);
     fs::write(&second, "  indented = 1\n").unwrap();
@@ -189,7 +238,8 @@ fn what_is_refused_leaves_every_file_as_it_was() {
     assert_eq!(texts(&site), before);
 }
 
-/// Who may write in a folder on the way could lead root to any file, or swap the folder while root writes.
+/// Who may write in a folder on the way could lead root to any file, or swap the folder while root
+/// writes.
 #[test]
 fn root_does_not_write_where_another_user_may_rename_what_is_on_the_way() {
     let folder = Folder::new().unwrap();
@@ -206,7 +256,8 @@ fn root_does_not_write_where_another_user_may_rename_what_is_on_the_way() {
     let said = |site: &Path, more: &[&str]| {
         let (program, site) = (text(&slurm_graphite().unwrap()), text(site));
         let args = [&[&program, "carbon-rules", "--write", &site], more].concat();
-        let args = [if is_root() { &[][..] } else { &["unshare", "--map-root-user"] }, &args].concat();
+        let args =
+            [if is_root() { &[][..] } else { &["unshare", "--map-root-user"] }, &args].concat();
         Invocation::of(&folder, Path::new("env"), &args).unwrap().finish().unwrap()
     };
     let set = |path: &Path, mode: u32, user: u32| {
@@ -218,7 +269,12 @@ fn root_does_not_write_where_another_user_may_rename_what_is_on_the_way() {
     let refused = |path: &Path, reason: &str| {
         for more in [&[][..], &["--dry-run"]] {
             let said = said(path, more);
-            assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{}: {said:?}", path.display());
+            assert_eq!(
+                (said.code, said.stdout.as_str()),
+                (Some(1), ""),
+                "{}: {said:?}",
+                path.display()
+            );
             assert!(said.stderr.contains(reason), "{reason}: {}", said.stderr);
         }
         assert_eq!(texts(&own), before);
@@ -264,10 +320,12 @@ fn a_disk_that_is_full_leaves_every_file_as_it_was() {
     let folder = Folder::new().unwrap();
     let site = site(&folder);
     let program = slurm_graphite().unwrap().display().to_string();
-    // Nobody else sees this mount. It has four pages: two for the files that are there, two for the first one's copy and its new text.
+    // Nobody else sees this mount. It has four pages: two for the files that are there, two for the
+    // first one's copy and its new text.
     let script = format!(
-        "cp -r {site} {site}.copy; mount -t tmpfs -o size=16k,mode=755 none {site}; cp {site}.copy/* {site}\n\
-         {program} carbon-rules --write {site}; echo exit $?; ls -A {site}; diff -r {site} {site}.copy && echo same",
+        "cp -r {site} {site}.copy; mount -t tmpfs -o size=16k,mode=755 none {site}; cp \
+         {site}.copy/* {site}\n{program} carbon-rules --write {site}; echo exit $?; ls -A {site}; \
+         diff -r {site} {site}.copy && echo same",
         site = site.display()
     );
     let unshare = find_program("unshare").unwrap();
@@ -286,10 +344,16 @@ fn both_files_rules_are_printed_each_under_its_name_and_an_interval_without_a_un
         let shipped = format!("{}/../../config/carbon/{name}", env!("CARGO_MANIFEST_DIR"));
         let one = printed(&["--file", file]);
         assert_eq!(one, fs::read_to_string(shipped).unwrap());
-        assert!(all.contains(&format!("# {name}: put this above all other rules\n\n{one}")), "{all}");
+        assert!(
+            all.contains(&format!("# {name}: put this above all other rules\n\n{one}")),
+            "{all}"
+        );
     }
     let other = printed(&["--file", "schemas", "--interval", "10s", "--prefix", "hpc.{cluster}"]);
-    assert!(other.contains("\nretentions = 10s:") && other.contains("\npattern = ^(hpc\\."), "{other}");
+    assert!(
+        other.contains("\nretentions = 10s:") && other.contains("\npattern = ^(hpc\\."),
+        "{other}"
+    );
     // As in `stats --watch 5`. In a file a unit is needed: nobody else sees there what was meant.
     assert_eq!(printed(&["--interval", "10"]), printed(&["--interval", "10s"]));
     for wrong in ["0", "3601", "", "1.5"] {

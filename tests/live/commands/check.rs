@@ -32,27 +32,42 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
             "line 11: log.level: ",
         ] {
             let problem = format!("{file}: {problem}");
-            assert!(bad.stderr.contains(&problem), "{command} does not say {problem}: {}", bad.stderr);
+            assert!(
+                bad.stderr.contains(&problem),
+                "{command} does not say {problem}: {}",
+                bad.stderr
+            );
         }
         assert!(bad.took < SOON);
     }
-    assert!(!folder.path().join("started").exists() && sink.accepted() == 0, "something was started");
+    assert!(
+        !folder.path().join("started").exists() && sink.accepted() == 0,
+        "something was started"
+    );
 
-    let nowhere = run(&folder, &["check", "--config", "/nowhere.toml", "--interval", "soon"]).unwrap();
+    let nowhere =
+        run(&folder, &["check", "--config", "/nowhere.toml", "--interval", "soon"]).unwrap();
     assert_eq!(nowhere.code, Some(78));
     assert!(nowhere.stderr.contains("/nowhere.toml"), "{}", nowhere.stderr);
     // ExecReload runs `check` first: it must refuse what the daemon refuses.
     let file = folder.write("homeless.toml", "interval = \"1s\"\n").unwrap();
     let homeless = run(&folder, &["check", "--config", &file]).unwrap();
-    assert!(homeless.code == Some(78) && homeless.stderr.contains("nowhere to send to"), "{homeless:?}");
+    assert!(
+        homeless.code == Some(78) && homeless.stderr.contains("nowhere to send to"),
+        "{homeless:?}"
+    );
     let unnamed = run(&folder, &["check"]).unwrap();
-    assert!(unnamed.code == Some(0) && unnamed.stdout.contains("\n– carbon: no destination"), "{unnamed:?}");
+    assert!(
+        unnamed.code == Some(0) && unnamed.stdout.contains("\n– carbon: no destination"),
+        "{unnamed:?}"
+    );
     let homeless = run(&folder, &["run"]).unwrap();
     assert_eq!(homeless.code, Some(78));
     assert!(homeless.stderr.contains("--carbon HOST:2004"), "{}", homeless.stderr);
 }
 
-/// Each file in the folder of the default one belongs to a daemon started by slurm-graphite@NAME.service.
+/// Each file in the folder of the default one belongs to a daemon started by
+/// slurm-graphite@NAME.service.
 #[test]
 fn two_files_of_one_host_with_one_prefix_are_found() {
     let folder = Folder::new().unwrap();
@@ -77,7 +92,11 @@ fn two_files_of_one_host_with_one_prefix_are_found() {
     let pipe = folder.path().join("pipe.toml").display().to_string();
     Invocation::of(&folder, Path::new("mkfifo"), &[&pipe]).unwrap().succeed().unwrap();
     let broken = check(&alpha);
-    assert!(broken.code == Some(0) && broken.stdout.contains("is not compared"), "{}", broken.stdout);
+    assert!(
+        broken.code == Some(0) && broken.stdout.contains("is not compared"),
+        "{}",
+        broken.stdout
+    );
 }
 
 /// A reload checks the file first, and must not be prevented by a file system that is away.
@@ -90,9 +109,13 @@ fn what_a_check_without_connection_can_know_is_a_note() {
         printed(&folder, &["check", "--config", &file]).unwrap()
     };
     let conf = check("[slurm]\nconf = \"/nowhere/slurm.conf\"\n");
-    assert!(conf.contains("\n– slurm.conf: there is no /nowhere/slurm.conf, which [slurm] conf"), "{conf}");
+    assert!(
+        conf.contains("\n– slurm.conf: there is no /nowhere/slurm.conf, which [slurm] conf"),
+        "{conf}"
+    );
     for (protocol, port) in [("pickle", 2003), ("plaintext", 2004)] {
-        let text = format!("[[carbon]]\naddress = \"192.0.2.1:{port}\"\nprotocol = \"{protocol}\"\n");
+        let text =
+            format!("[[carbon]]\naddress = \"192.0.2.1:{port}\"\nprotocol = \"{protocol}\"\n");
         let file = folder.write("noted.toml", &text).unwrap();
         let checked = printed(&folder, &["check", "--config", &file]).unwrap();
         let line = format!("\n– carbon 192.0.2.1:{port}: port {port} usually reads ");
@@ -106,7 +129,8 @@ fn what_a_check_without_connection_can_know_is_a_note() {
     let absent = printed(&folder, &["check"]).unwrap();
     let expected = folder.path().join("default.toml").display().to_string();
     let line = format!(
-        "– configuration: flags and defaults only; there is no {expected}, which SLURM_GRAPHITE_CONFIG names"
+        "– configuration: flags and defaults only; there is no {expected}, which \
+            SLURM_GRAPHITE_CONFIG names"
     );
     assert!(absent.starts_with(&line), "{absent}");
 }
@@ -120,7 +144,10 @@ fn a_pipe_in_the_place_of_a_file_hangs_no_check() {
     let carbon = "[[carbon]]\naddress = \"192.0.2.1:2004\"\nconnect_timeout = \"100ms\"\n";
     let tls = format!("{carbon}tls = true\n");
     for (text, wrong) in [
-        (format!("{carbon}[slurm]\nconf = \"{pipe}\"\n"), format!("slurm.conf: {pipe}: not a regular file")),
+        (
+            format!("{carbon}[slurm]\nconf = \"{pipe}\"\n"),
+            format!("slurm.conf: {pipe}: not a regular file"),
+        ),
         (format!("{tls}ca_file = \"{pipe}\"\n"), format!("ca_file: {pipe}: not a regular file")),
         (
             format!("{tls}cert_file = \"{pipe}\"\nkey_file = \"{pipe}\"\n"),
@@ -143,7 +170,8 @@ fn a_token_file_is_read_without_a_connection_as_a_ca_file_is() {
     let folder = Folder::new().unwrap();
     let token = folder.path().join("token").display().to_string();
     let text = format!(
-        "[slurm]\nrest = \"https://h\"\ntoken_file = {token:?}\n[[carbon]]\naddress = \"192.0.2.1:2004\"\n"
+        "[slurm]\nrest = \"https://h\"\ntoken_file = {token:?}\n[[carbon]]\naddress = \
+            \"192.0.2.1:2004\"\n"
     );
     let file = folder.write("token.toml", &text).unwrap();
     let check = || run(&folder, &["check", "--config", &file]).unwrap();
@@ -168,13 +196,20 @@ fn a_script_gets_every_line_as_one_line_of_json_also_if_the_configuration_cannot
     let homeless = folder.write("homeless.toml", "interval = \"1s\"\n").unwrap();
     let checked = |args: &[&str], code: i32| {
         let checked = run(&folder, &[&["check", "--json"], args].concat()).unwrap();
-        assert_eq!((checked.code, checked.stdout.lines().count()), (Some(code), 1), "{args:?}: {checked:?}");
+        assert_eq!(
+            (checked.code, checked.stdout.lines().count()),
+            (Some(code), 1),
+            "{args:?}: {checked:?}"
+        );
         let document: Value = serde_json::from_str(&checked.stdout).unwrap();
         assert_eq!(document["ok"].as_bool(), Some(code == 0), "{args:?}: {document}");
         document["lines"].as_array().unwrap().clone()
     };
     assert_eq!(checked(&[], 0)[0]["mark"], "–");
-    let lines = checked(&["--connect", "--slurm-conf", "/nowhere/slurm.conf", "--carbon", "127.0.0.1:9"], 1);
+    let lines = checked(
+        &["--connect", "--slurm-conf", "/nowhere/slurm.conf", "--carbon", "127.0.0.1:9"],
+        1,
+    );
     let wrong: Vec<_> = lines.iter().filter(|line| line["mark"] == "✗").collect();
     assert!(wrong.len() > 1 && wrong.iter().all(|line| line["advice"].is_string()), "{wrong:?}");
     let of_bad = &["line 1: interval: ", "line 2: prefx: no such key"][..];
@@ -188,7 +223,10 @@ fn a_script_gets_every_line_as_one_line_of_json_also_if_the_configuration_cannot
         let lines = checked(args, 78);
         assert_eq!(lines.len(), expected.len(), "{args:?}: {lines:?}");
         for (line, text) in lines.iter().zip(expected) {
-            assert!(line["mark"] == "✗" && line["text"].as_str().unwrap().contains(text), "{args:?}: {line}");
+            assert!(
+                line["mark"] == "✗" && line["text"].as_str().unwrap().contains(text),
+                "{args:?}: {line}"
+            );
         }
     }
 }
@@ -220,7 +258,8 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(64), ""), "{args:?}");
         assert!(wrong.stderr.contains("--help"), "{}", wrong.stderr);
     }
-    for args in [&["--help"][..], &["run", "--help"], &["help"], &["help", "stats"], &["--version"]] {
+    for args in [&["--help"][..], &["run", "--help"], &["help"], &["help", "stats"], &["--version"]]
+    {
         let help = printed(&folder, args).unwrap();
         assert!(help.contains("slurm-graphite"), "{help}");
         // `--version` prints the readers' paths, which contain the path of this checkout.

@@ -33,7 +33,10 @@ fn marks_and_log_levels_have_colours_on_a_terminal_and_none_in_a_pipe_with_no_co
     let json_log = [&log[..], &["--log-format", "json"]].concat();
     for (args, no_color) in [(&check, "1"), (&json, ""), (&log.to_vec(), "1"), (&json_log, "")] {
         let shown = on_a_terminal(&folder, args, no_color);
-        assert!(shown.len() > 100 && !shown.contains(ESCAPE), "{args:?} with NO_COLOR={no_color}: {shown:?}");
+        assert!(
+            shown.len() > 100 && !shown.contains(ESCAPE),
+            "{args:?} with NO_COLOR={no_color}: {shown:?}"
+        );
     }
     for args in [&check[..], &json, &log] {
         let piped = run(&folder, args).unwrap();

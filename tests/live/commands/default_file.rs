@@ -1,10 +1,12 @@
-//! The configuration file that commands read without --config. A sandbox has one under this name in its folder.
+//! The configuration file that commands read without --config. A sandbox has one under this name in
+//! its folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use sandbox::{
-    Folder, Invocation, Manner, Process, Sandbox, Sink, find_program, is_root, printed, run, slurm_graphite,
+    Folder, Invocation, Manner, Process, Sandbox, Sink, find_program, is_root, printed, run,
+    slurm_graphite,
 };
 
 use super::{RECORDING, SOON};
@@ -17,9 +19,12 @@ const CARBON: &str = "[[carbon]]\naddress = \"127.0.0.1:9\"\n";
 fn every_command_reads_it_and_check_says_that_it_did() {
     let folder = Folder::new().unwrap();
     let recording = folder.write("recording", RECORDING).unwrap();
-    let once = |args: &[&str]| printed(&folder, &[&["once", "--replay", &recording], args].concat()).unwrap();
+    let once = |args: &[&str]| {
+        printed(&folder, &[&["once", "--replay", &recording], args].concat()).unwrap()
+    };
     assert!(once(&[]).starts_with("cluster."), "a missing one is no problem");
-    let file = folder.write(NAME, &format!("prefix = \"site\"\ninterval = \"10s\"\n{CARBON}")).unwrap();
+    let file =
+        folder.write(NAME, &format!("prefix = \"site\"\ninterval = \"10s\"\n{CARBON}")).unwrap();
     assert_eq!(printed(&folder, &["check"]).unwrap(), format!("✓ configuration: {file}\n"));
     let rules = printed(&folder, &["carbon-rules"]).unwrap();
     assert!(rules.contains("pattern = ^(site") && rules.contains("10s:14d"), "{rules}");
@@ -33,7 +38,11 @@ fn every_command_reads_it_and_check_says_that_it_did() {
     for command in ["check", "run", "once", "stats", "carbon-rules"] {
         let bad = run(&folder, &[command]).unwrap();
         assert_eq!((bad.code, bad.stdout.as_str()), (Some(78), ""), "{command}");
-        assert!(bad.stderr.contains(&format!("{file}: line 2: interval: ")), "{command}: {}", bad.stderr);
+        assert!(
+            bad.stderr.contains(&format!("{file}: line 2: interval: ")),
+            "{command}: {}",
+            bad.stderr
+        );
     }
 }
 
@@ -46,11 +55,13 @@ fn below_another_prefix_it_is_in_the_etc_of_that_prefix() {
     fs::remove_file(&program).unwrap();
     sandbox::copy_program(&slurm_graphite().unwrap(), program.as_ref()).unwrap();
     let words = ["-u", "SLURM_GRAPHITE_CONFIG", &program, "check"];
-    let check = Invocation::of(&folder, &find_program("env").unwrap(), &words).unwrap().finish().unwrap();
+    let check =
+        Invocation::of(&folder, &find_program("env").unwrap(), &words).unwrap().finish().unwrap();
     assert_eq!(check.stdout, format!("✓ configuration: {file}\n"));
 }
 
-/// Carbon's rules must exist before the first point, so a command that only looks must not create series.
+/// Carbon's rules must exist before the first point, so a command that only looks must not create
+/// series.
 #[test]
 fn once_sends_only_with_send_and_goes_on_if_an_ordinary_user_may_not_read_the_file() {
     let sandbox = Sandbox::start().unwrap();
@@ -70,21 +81,26 @@ fn once_sends_only_with_send_and_goes_on_if_an_ordinary_user_may_not_read_the_fi
     assert!(sink.accepted() > 0);
     folder.write(NAME, "").unwrap();
     let nowhere = run(folder, &["once", "--send"]).unwrap();
-    assert!(nowhere.code == Some(78) && nowhere.stderr.contains("nowhere to send to"), "{nowhere:?}");
+    assert!(
+        nowhere.code == Some(78) && nowhere.stderr.contains("nowhere to send to"),
+        "{nowhere:?}"
+    );
     one_that_an_ordinary_user_may_not_read_is_told_in_one_line(&sandbox);
 }
 
-/// An attempt with --carbon must not send the daemon's backlog to another Carbon, nor leave files that the daemon
-/// cannot read.
+/// An attempt with --carbon must not send the daemon's backlog to another Carbon, nor leave files
+/// that the daemon cannot read.
 #[test]
 fn the_daemon_sends_where_it_says_and_carbon_goes_over_it_without_touching_its_queue() {
     let folder = Folder::new().unwrap();
     let [file, flag] = [0; 2].map(|_| Sink::start(Manner::Record).unwrap());
     let queue = folder.path().join("queue");
     folder.write(NAME, &format!("[queue]\ndir = {queue:?}\n{}", file.destination("file"))).unwrap();
-    let has_connected = |sink: &Sink| sandbox::wait::until("a connection", SOON, || sink.accepted() > 0);
+    let has_connected =
+        |sink: &Sink| sandbox::wait::until("a connection", SOON, || sink.accepted() > 0);
     let run = |name: &str, args: &[&str], to: &Sink| {
-        let mut daemon = Process::new(&folder, name, slurm_graphite().unwrap()).args(args.iter().copied());
+        let mut daemon =
+            Process::new(&folder, name, slurm_graphite().unwrap()).args(args.iter().copied());
         daemon.start().unwrap();
         has_connected(to).unwrap();
         daemon.stop().unwrap();
@@ -106,7 +122,8 @@ fn one_that_an_ordinary_user_may_not_read_is_told_in_one_line(sandbox: &Sandbox)
     fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
     let ordinary = |args: &[&str]| Invocation::ordinary(folder, args).unwrap().finish().unwrap();
     let told = format!(
-        "slurm-graphite: {file}: cannot be read: Permission denied (os error 13); using flags and defaults\n"
+        "slurm-graphite: {file}: cannot be read: Permission denied (os error 13); using flags and \
+            defaults\n"
     );
     for (command, words) in [("once", "cluster."), ("stats", "Jobs submitted:")] {
         let said = ordinary(&[command, "--slurm-conf", &conf]);
@@ -117,6 +134,10 @@ fn one_that_an_ordinary_user_may_not_read_is_told_in_one_line(sandbox: &Sandbox)
     for command in [&["check"][..], &["carbon-rules"], &["run", "--carbon", "127.0.0.1:9"]] {
         let refused = ordinary(command);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(78), ""), "{command:?}");
-        assert!(refused.stderr.contains(&format!("{file}: cannot be read: ")), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains(&format!("{file}: cannot be read: ")),
+            "{}",
+            refused.stderr
+        );
     }
 }

@@ -35,12 +35,16 @@ fn check_carbon(sandbox: &Sandbox, carbon: &str) -> Finished {
     check_slurm(sandbox, &["--config", &file])
 }
 
-/// Exit code 1, with exactly one ✗ line, which begins with `start` and is followed by advice that contains `advice`.
+/// Exit code 1, with exactly one ✗ line, which begins with `start` and is followed by advice that
+/// contains `advice`.
 fn wrong(checked: &Finished, start: &str, advice: &str) {
     let said = &checked.stdout;
     assert_eq!(said.lines().filter(|line| line.starts_with('✗')).count(), 1, "not one ✗: {said}");
     let mut lines = said.lines().skip_while(|line| !line.starts_with('✗'));
-    assert!(lines.next().is_some_and(|line| line.starts_with(&format!("✗ {start}"))), "{start}: {said}");
+    assert!(
+        lines.next().is_some_and(|line| line.starts_with(&format!("✗ {start}"))),
+        "{start}: {said}"
+    );
     let is_advice = |line: &str| line.starts_with("  ") && line.contains(advice);
     assert!(lines.next().is_some_and(is_advice), "{advice}: {said}");
     assert_eq!(checked.code, Some(1), "{said}");
@@ -48,7 +52,11 @@ fn wrong(checked: &Finished, start: &str, advice: &str) {
 }
 
 fn says(checked: &Finished, line: &str) {
-    assert!(checked.stdout.lines().any(|said| said.starts_with(line)), "{line}: {}", checked.stdout);
+    assert!(
+        checked.stdout.lines().any(|said| said.starts_with(line)),
+        "{line}: {}",
+        checked.stdout
+    );
 }
 
 /// Success, without these words.
@@ -67,7 +75,10 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
     let nodes = nodes.lines().collect::<std::collections::BTreeSet<_>>().len();
     // slurmctld counts jobs every 30 s at most.
     wait::until("a job in its statistics", Duration::from_secs(60), || {
-        sandbox.slurm.sdiag().is_ok_and(|sdiag| sdiag.get(sandbox::section::TOP, "Jobs pending") == Some(1))
+        sandbox
+            .slurm
+            .sdiag()
+            .is_ok_and(|sdiag| sdiag.get(sandbox::section::TOP, "Jobs pending") == Some(1))
     })
     .unwrap();
     let all = check(&sandbox, &["--queue-dir", &queue, "--storage-schemas", &schemas]);
@@ -82,9 +93,11 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
         "✓ queue: ",
         "✓ series: ",
         &format!(
-            "✓ nodes: {nodes}; [collectors.nodes] is off and would cost one request every 60 s that takes the lock of its nodes, "
+            "✓ nodes: {nodes}; [collectors.nodes] is off and would cost one request every 60 s \
+                that takes the lock of its nodes, "
         ),
-        "✓ jobs: 1; [collectors.jobs] is off and would cost one request every 60 s that takes the lock of its jobs",
+        "✓ jobs: 1; [collectors.jobs] is off and would cost one request every 60 s that takes the \
+            lock of its jobs",
         "✓ storage-schemas.conf (",
         "✓ storage-aggregation.conf (",
         "✓ carbon.conf (",
@@ -95,7 +108,8 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
     for (line, start) in all.stdout.lines().zip(starts) {
         assert!(line.starts_with(start), "{line}, not {start}");
     }
-    // The queue's folder is unchanged, and Carbon has one new series, whose value is the time of the check.
+    // The queue's folder is unchanged, and Carbon has one new series, whose value is the time of
+    // the check.
     assert_eq!(fs::read_dir(&queue).unwrap().count(), 0);
     wait::until("the canary", wait::LIMIT, || !sandbox.carbon.paths().is_empty()).unwrap();
     let paths: Vec<String> = sandbox.carbon.paths().into_keys().collect();
@@ -111,7 +125,8 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
     a_queue_that_could_not_be_kept_is_said(&sandbox);
 }
 
-/// The two readings of the check, a second apart, were no interval of 30 s: of the six figures of each type three were not counted.
+/// The two readings of the check, a second apart, were no interval of 30 s: of the six figures of
+/// each type three were not counted.
 fn each_type_of_rpc_counts_with_its_six_figures(sandbox: &Sandbox) {
     let (_, operations) =
         include_str!("../../../docs/operations.md").split_once("The defaults make ").unwrap();
@@ -149,7 +164,8 @@ fn a_queue_that_could_not_be_kept_is_said(sandbox: &Sandbox) {
     // Only root can act as another user, who then can neither write there nor create a folder.
     if is_root() {
         let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
-        let check = ["check", "--connect", "--slurm-conf", &conf, "--carbon", &carbon, "--queue-dir"];
+        let check =
+            ["check", "--connect", "--slurm-conf", &conf, "--carbon", &carbon, "--queue-dir"];
         for (dir, start, advice) in [
             (dir.as_str(), "cannot be written to: Permission", "sudo -u"),
             ("/x/y", "does not exist", "StateDirectory"),
@@ -172,7 +188,8 @@ fn a_rule_that_stands_above_ours_is_named() {
     let of_file = |what: &str| format!("storage-schemas.conf ({file}): {what}");
     let first_start = "above it before the first start";
     // Debian's rules: everything once a minute. In front of ours they hide them.
-    let debian = "[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n\n";
+    let debian = "[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n[default_1min_for_1day]\n\
+        pattern = .*\nretentions = 60s:1d\n\n";
     let above = checked(&format!("{debian}{SCHEMAS}"), &[]);
     let start = of_file("[default_1min_for_1day] is the first to match every path");
     wrong(&above, &start, "`slurm-graphite carbon-rules` prints above it");
@@ -182,7 +199,11 @@ fn a_rule_that_stands_above_ours_is_named() {
     // Another daemon's file: without it the rules of slurm-graphite.toml would be printed.
     let beta = sandbox.folder.write("beta.toml", "").unwrap();
     let another = checked(&format!("{debian}{SCHEMAS}"), &["--config", &beta]);
-    wrong(&another, &start, &format!("`slurm-graphite carbon-rules --config {beta}` prints above it"));
+    wrong(
+        &another,
+        &start,
+        &format!("`slurm-graphite carbon-rules --config {beta}` prints above it"),
+    );
     good(&checked(&format!("{SCHEMAS}\n{debian}"), &[]), "its block");
     // What is enabled is still served by the block of an earlier configuration.
     fs::write(&beta, "[collectors.jobs]\ninterval = \"2m\"\n").unwrap();
@@ -200,7 +221,8 @@ fn a_rule_that_stands_above_ours_is_named() {
     let torn = checked(&SCHEMAS.replace("# END", "# end"), &[]);
     says(&torn, &format!("– {}", of_file("line 1: a block of slurm-graphite begins here")));
     // Carbon searches for a pattern anywhere in a path, so this one matches some of ours.
-    let some = checked(&format!("[cycles]\npattern = last_cycle$\nretentions = 60s:1d\n{SCHEMAS}"), &[]);
+    let some =
+        checked(&format!("[cycles]\npattern = last_cycle$\nretentions = 60s:1d\n{SCHEMAS}"), &[]);
     wrong(&some, &of_file("[cycles] is the first to match 2 of "), first_start);
     wrong(&checked("", &[]), &of_file("no rule is the first"), first_start);
     for (text, more, advice) in [
@@ -211,23 +233,30 @@ fn a_rule_that_stands_above_ours_is_named() {
     ] {
         wrong(&checked(text, more), "storage-schemas.conf", advice);
     }
-    let python = checked(&format!("[odd]\npattern = ^(?!carbon)\nretentions = 1s:1d\n{SCHEMAS}"), &[]);
+    let python =
+        checked(&format!("[odd]\npattern = ^(?!carbon)\nretentions = 1s:1d\n{SCHEMAS}"), &[]);
     says(&python, &format!("– {}", of_file("[odd] has a pattern that only Python")));
     assert_eq!(python.code, Some(0), "what cannot be looked at is not wrong");
     let gone = check(&sandbox, &["--storage-schemas", "/nowhere/storage-schemas.conf"]);
-    wrong(&gone, "storage-schemas.conf (/nowhere/storage-schemas.conf): No such file", "May this user");
+    wrong(
+        &gone,
+        "storage-schemas.conf (/nowhere/storage-schemas.conf): No such file",
+        "May this user",
+    );
     // Another Carbon on this host, whose rules do not apply to the sandbox's.
     says(&check(&sandbox, &[]), "– storage-schemas.conf: ");
 }
 
 #[test]
-fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_its_series_counted_and_each_ones_loss_is_said() {
+fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_its_series_counted_and_each_ones_loss_is_said()
+ {
     let sandbox = sandbox(Limits::AsShipped);
     let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
     let program = slurm_graphite().unwrap().display().to_string();
     // Nobody else sees this mount.
     let script = format!(
-        "mount --bind {} /etc/carbon && exec {program} check --connect --slurm-conf {conf} --carbon {carbon}",
+        "mount --bind {} /etc/carbon && exec {program} check --connect --slurm-conf {conf} \
+            --carbon {carbon}",
         sandbox.path("carbon").display()
     );
     let by_port = || {
@@ -235,11 +264,15 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_its_series_counted_a
         let args = ["--map-root-user", "--mount", "sh", "-c", &script];
         Invocation::of(&sandbox.folder, &unshare, &args).unwrap().finish().unwrap()
     };
-    // Each type of RPC that slurmctld has seen makes more series, and the check's own are among them.
+    // Each type of RPC that slurmctld has seen makes more series, and the check's own are among
+    // them.
     by_port();
     let first = by_port();
     says(&first, "– carbon.conf (/etc/carbon/carbon.conf): ");
-    says(&first, "✓ storage-schemas.conf (/etc/carbon/storage-schemas.conf): [slurm_graphite:cluster] fits");
+    says(
+        &first,
+        "✓ storage-schemas.conf (/etc/carbon/storage-schemas.conf): [slurm_graphite:cluster] fits",
+    );
     says(&first, "✓ storage-aggregation.conf (/etc/carbon/storage-aggregation.conf)");
     // Named, it costs some minutes, and passes.
     let schemas = sandbox.path("carbon/storage-schemas.conf").display().to_string();
@@ -249,10 +282,16 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_its_series_counted_a
     says(&few, "  Raise MAX_CREATES_PER_MINUTE");
     assert!(few.stdout.contains(" series at 50 a minute, and drops points"), "{}", few.stdout);
 
-    let once = run(&sandbox.folder, &["once", "--send", "--slurm-conf", &conf, "--carbon", &carbon]).unwrap();
+    let once =
+        run(&sandbox.folder, &["once", "--send", "--slurm-conf", &conf, "--carbon", &carbon])
+            .unwrap();
     assert_eq!(once.code, Some(0), "{}", once.stderr);
-    // 50 a minute. The requests of the check add types of RPC, with six series each, between its two runs.
-    wait::until("as many series as Carbon makes", wait::LIMIT, || sandbox.carbon.paths().len() > 45).unwrap();
+    // 50 a minute. The requests of the check add types of RPC, with six series each, between its
+    // two runs.
+    wait::until("as many series as Carbon makes", wait::LIMIT, || {
+        sandbox.carbon.paths().len() > 45
+    })
+    .unwrap();
     let second = by_port();
     let [before, after] = [&first, &second].map(|checked| new_series(checked).unwrap());
     assert!(after + 20 <= before, "those that are there are not new: {}", second.stdout);
@@ -279,7 +318,10 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     let mut sandbox = sandbox(Limits::Wide);
     // A port of the other protocol is not well.
     let of_protocol = |protocol: &str, port: u16| {
-        check_carbon(&sandbox, &format!("address = \"127.0.0.1:{port}\"\nprotocol = \"{protocol}\"\n"))
+        check_carbon(
+            &sandbox,
+            &format!("address = \"127.0.0.1:{port}\"\nprotocol = \"{protocol}\"\n"),
+        )
     };
     let (line, pickle) = (sandbox.carbon.line_port, sandbox.carbon.pickle_port);
     for (protocol, port) in [("pickle", line), ("plaintext", pickle)] {
@@ -298,7 +340,11 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
         check_carbon(sandbox, &format!("address = \"{address}\"\nconnect_timeout = \"1s\"\n"))
     };
     let closed = format!("127.0.0.1:{}", free_port().unwrap());
-    wrong(&checked(&sandbox, &closed), &format!("carbon {closed}: connecting"), "Is carbon-cache running");
+    wrong(
+        &checked(&sandbox, &closed),
+        &format!("carbon {closed}: connecting"),
+        "Is carbon-cache running",
+    );
     let nameless = checked(&sandbox, "no-such-host.invalid:2004");
     wrong(&nameless, "carbon no-such-host.invalid:2004: looking up", "getent hosts");
     for (manner, advice) in [
@@ -362,12 +408,15 @@ fn slurmctld_and_munged_dead_frozen_or_with_another_key_are_told_apart() {
     sandbox.slurm.slurmctld.stop().unwrap();
     let dead = check(&sandbox, &["--prefix", "cluster.{cluster}"]);
     wrong(&dead, "slurmctld: ", "Is slurmctld running");
-    // Without the cluster's name there is no path for the test point, so only the connection is checked.
+    // Without the cluster's name there is no path for the test point, so only the connection is
+    // checked.
     says(&dead, &format!("✓ carbon {carbon}: accepts connections and reads"));
     says(&dead, "✓ munge: munged answers");
     soon(&dead, 15);
-    wait::until("a canary of the other checks alone", wait::LIMIT, || sandbox.carbon.paths().len() == 1)
-        .unwrap();
+    wait::until("a canary of the other checks alone", wait::LIMIT, || {
+        sandbox.carbon.paths().len() == 1
+    })
+    .unwrap();
 
     sandbox.slurm.slurmctld.start().unwrap();
     sandbox.slurm.munged.kill().unwrap();

@@ -1,4 +1,5 @@
-//! Text from elsewhere that a terminal would obey, or that looks like a line of the program's, in the output of every command.
+//! Text from elsewhere that a terminal would obey, or that looks like a line of the program's, in
+//! the output of every command.
 
 use sandbox::{Folder, Imitation, Invocation, wait};
 use slurm_snapshot::{
@@ -8,8 +9,10 @@ use slurm_snapshot::{
 use super::RECORDING;
 use crate::status::{daemon_every, runtime};
 
-/// A window's title, a colour, a line of its own, C1's own escape and next line, and text from right to left.
-const HOSTILE: &str = "phys\u{1b}]0;PWNED\u{7}\u{1b}[31m\n✓ FORGED\r\u{9b}2J\u{85}\u{202e}\u{2066}\u{feff}";
+/// A window's title, a colour, a line of its own, C1's own escape and next line, and text from
+/// right to left.
+const HOSTILE: &str =
+    "phys\u{1b}]0;PWNED\u{7}\u{1b}[31m\n✓ FORGED\r\u{9b}2J\u{85}\u{202e}\u{2066}\u{feff}";
 
 /// Nothing of it may be in any output, whichever way the program escapes it.
 fn is_harmless(text: &str) -> bool {
@@ -27,7 +30,13 @@ fn readers() -> [String; 2] {
     let visibility = Some(Visibility { private: Vec::new(), privileged: Some(true) });
     let mut jobs = Jobs::default();
     let tally = JobTally { jobs: 1, ..JobTally::default() };
-    jobs.accounts.names.entry(hostile()).or_default().states.unfinished.insert("pending".to_owned(), tally);
+    jobs.accounts
+        .names
+        .entry(hostile())
+        .or_default()
+        .states
+        .unfinished
+        .insert("pending".to_owned(), tally);
     let jobs = Reading { reply: Some(Reply::Jobs(Box::new(jobs))), visibility, ..reading.clone() };
     let statistics = Reading { statistics: Some(statistics), ..reading };
     let [jobs, statistics] = [jobs, statistics].map(|reading| Imitation::answer(reading).unwrap());
@@ -50,7 +59,8 @@ fn no_command_prints_what_a_terminal_obeys_or_a_line_that_somebody_else_has_made
         let folder = Folder::new().unwrap();
         let toml = Imitation::new(&folder, "reader", body).unwrap().toml();
         let toml = format!(
-            "prefix = \"x.{{cluster}}\"\n[[carbon]]\naddress = \"127.0.0.1:9\"\n[slurm]\n{toml}[collectors.jobs]\nenabled = true\n"
+            "prefix = \"x.{{cluster}}\"\n[[carbon]]\naddress = \"127.0.0.1:9\"\n[slurm]\n\
+                {toml}[collectors.jobs]\nenabled = true\n"
         );
         let file = folder.write("hostile.toml", &toml).unwrap();
         let _daemon = daemon_every("1s", &folder, &toml, &[]).unwrap();
@@ -59,7 +69,8 @@ fn no_command_prints_what_a_terminal_obeys_or_a_line_that_somebody_else_has_made
             Invocation::new(&folder, args).unwrap().env("RUNTIME_DIRECTORY", &run).finish().unwrap()
         };
         let shows = if number == 0 { "phys" } else { "PWNED" };
-        wait::until("the first answer", wait::LIMIT, || run(&["status"]).stdout.contains(shows)).unwrap();
+        wait::until("the first answer", wait::LIMIT, || run(&["status"]).stdout.contains(shows))
+            .unwrap();
         let commands: [&[&str]; 8] = [
             &["status"],
             &["status", "--json"],

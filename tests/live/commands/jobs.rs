@@ -8,7 +8,8 @@ use sandbox::{Accounting, Folder, Invocation, Sandbox, is_root, printed, run, wa
 use serde_json::Value;
 
 /// squeue's columns for the values of `--by`.
-const COLUMNS: [(&str, &str); 4] = [("user", "%u"), ("account", "%a"), ("partition", "%P"), ("qos", "%q")];
+const COLUMNS: [(&str, &str); 4] =
+    [("user", "%u"), ("account", "%a"), ("partition", "%P"), ("qos", "%q")];
 
 /// Running jobs, pending jobs, CPUs of running jobs, CPUs of pending jobs.
 type Counts = BTreeMap<String, [u64; 4]>;
@@ -21,8 +22,12 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
     let conf = slurm.conf().display().to_string();
     let sleep = ["--wrap", "exec sleep 600"];
     slurm.submit(&[&["-n2", "-A", "physics"][..], &sleep].concat()).unwrap();
-    slurm.submit(&[&["-n1", "-A", "chemistry", "-p", "long", "--qos=urgent"][..], &sleep].concat()).unwrap();
-    slurm.submit(&[&["-H", "-n3", "--array=1-7", "-p", "long,debug"][..], &sleep].concat()).unwrap();
+    slurm
+        .submit(&[&["-n1", "-A", "chemistry", "-p", "long", "--qos=urgent"][..], &sleep].concat())
+        .unwrap();
+    slurm
+        .submit(&[&["-H", "-n3", "--array=1-7", "-p", "long,debug"][..], &sleep].concat())
+        .unwrap();
     if is_root() {
         let args = ["--output=/dev/null", "--begin=now+1hour", "-A", "chemistry", "--wrap", "true"];
         slurm.run_as(USERS[0].1, "sbatch", &args).unwrap();
@@ -37,13 +42,15 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
         serde_json::from_str::<Value>(&printed(&folder, &args).unwrap()).unwrap()
     };
     for (by, column) in COLUMNS {
-        let shown = slurm.run("squeue", &["-a", "-r", "-h", "-o", &format!("{column} %T %C")]).unwrap();
+        let shown =
+            slurm.run("squeue", &["-a", "-r", "-h", "-o", &format!("{column} %T %C")]).unwrap();
         assert_eq!(counts(&stats(by)), squeue(&shown).unwrap(), "by {by}");
     }
     let reasons = counts(&stats("reason"));
     assert_eq!(reasons["JobHeldUser"], [0, 7, 0, 21], "{reasons:?}");
     let by_user = stats("user");
-    let waits: Vec<_> = by_user["rows"].as_array().unwrap().iter().map(|row| &row["oldest_wait"]).collect();
+    let waits: Vec<_> =
+        by_user["rows"].as_array().unwrap().iter().map(|row| &row["oldest_wait"]).collect();
     assert!(waits.iter().all(|wait| wait.as_u64().is_some_and(|wait| wait < 120)), "{waits:?}");
     let text = printed(&folder, &["stats", "--jobs", "--slurm-conf", &conf]).unwrap();
     assert_eq!(text.lines().count(), 2 + if is_root() { 2 } else { 1 }, "{text}");
@@ -52,11 +59,14 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
 
     if is_root() {
         slurm.reconfigure("PrivateData=jobs\n").unwrap();
-        let games = |args: &[&str]| Invocation::by(USERS[0].1, &folder, args).unwrap().finish().unwrap();
+        let games =
+            |args: &[&str]| Invocation::by(USERS[0].1, &folder, args).unwrap().finish().unwrap();
         let refused = games(&["stats", "--jobs", "--slurm-conf", &conf]);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
         assert!(refused.stderr.contains("so nothing is printed"), "{}", refused.stderr);
-        slurm.run("sacctmgr", &["-i", "modify", "user", USERS[0].0, "set", "adminlevel=operator"]).unwrap();
+        slurm
+            .run("sacctmgr", &["-i", "modify", "user", USERS[0].0, "set", "adminlevel=operator"])
+            .unwrap();
         wait::until("an operator who sees them", wait::LIMIT, || {
             games(&["stats", "--jobs", "--slurm-conf", &conf]).stdout.contains("2/7")
         })
@@ -83,7 +93,8 @@ fn finished(folder: &Folder, accounting: &Accounting) -> Result<()> {
         };
         let ended = || -> Result<Ended> {
             let conf = slurm.conf().display().to_string();
-            let args = ["stats", "--jobs", "--finished", "--by", by, "--json", "--slurm-conf", &conf];
+            let args =
+                ["stats", "--jobs", "--finished", "--by", by, "--json", "--slurm-conf", &conf];
             Ok(ended(&serde_json::from_str(&run(folder, &args)?.stdout)?))
         };
         wait::until("what sacct shows", wait::LIMIT, || {
@@ -99,7 +110,10 @@ fn finished(folder: &Folder, accounting: &Accounting) -> Result<()> {
 }
 
 /// What these are in each row of a table, by the row's name.
-fn rows<const N: usize>(table: &Value, figures: impl Fn(&Value) -> [u64; N]) -> BTreeMap<String, [u64; N]> {
+fn rows<const N: usize>(
+    table: &Value,
+    figures: impl Fn(&Value) -> [u64; N],
+) -> BTreeMap<String, [u64; N]> {
     let rows = table["rows"].as_array().unwrap().iter();
     rows.map(|row| (row["name"].as_str().unwrap().to_owned(), figures(row))).collect()
 }
@@ -115,7 +129,8 @@ fn ended(table: &Value) -> Ended {
 fn sacct(text: &str) -> Result<Ended> {
     let mut ended = Ended::new();
     for line in text.lines() {
-        let [name, state, id] = line.split('|').collect::<Vec<_>>().try_into().ok().context("a row")?;
+        let [name, state, id] =
+            line.split('|').collect::<Vec<_>>().try_into().ok().context("a row")?;
         // Only the first of several partitions counts; the tasks of an array have one row.
         let name = name.split(',').next().unwrap_or_default();
         let tasks = if id.contains('[') { 7 } else { 1 };
@@ -147,9 +162,11 @@ fn squeue(text: &str) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Where slurm.conf does not enforce associations, any user may name any account: its bytes went to the administrator's terminal.
+/// Where slurm.conf does not enforce associations, any user may name any account: its bytes went to
+/// the administrator's terminal.
 #[test]
-fn an_account_that_a_user_invents_is_shown_without_commands_for_the_terminal_and_without_rows_of_its_own() {
+fn an_account_that_a_user_invents_is_shown_without_commands_for_the_terminal_and_without_rows_of_its_own()
+ {
     let sandbox = Sandbox::start().unwrap();
     let conf = sandbox.slurm.conf().display().to_string();
     let account = "phys\u{1b}]0;PWNED\u{7}\u{1b}[31m\nadmin      9/9 \u{202e}\u{9b}2J";

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sandbox::{Invocation, NOBODY, Sandbox, free_port, is_root, printed, run, section, unix_seconds, wait};
+use sandbox::{
+    Invocation, NOBODY, Sandbox, free_port, is_root, printed, run, section, unix_seconds, wait,
+};
 
 use super::Terminal;
 
@@ -34,7 +36,8 @@ fn once_prints_legal_lines_of_its_slot_says_who_has_read_them_and_a_reset_is_for
     let on_a_terminal = Invocation::new(&sandbox.folder, &["once", "--slurm-conf", &conf]).unwrap();
     let shown = Terminal::open().unwrap().output(on_a_terminal).unwrap();
     let points = shown.lines().filter(|line| line.starts_with("cluster.")).count();
-    let said = format!("slurm-graphite: {points} points; a first reading lacks the daemon's own figures");
+    let said =
+        format!("slurm-graphite: {points} points; a first reading lacks the daemon's own figures");
     assert!(shown.contains(&said), "{said}: {shown}");
 
     let args = ["once", "--slurm-conf", &conf, "--prefix", "hpc.{cluster}"];
@@ -59,7 +62,9 @@ fn once_prints_legal_lines_of_its_slot_says_who_has_read_them_and_a_reset_is_for
     let away = format!("127.0.0.1:{}", free_port().unwrap());
     let both = run(&sandbox.folder, &[&args[..], &["--carbon", &away]].concat()).unwrap();
     assert_eq!(both.code, Some(1));
-    for words in [format!("points to {carbon}, which has read them"), format!("not delivered: {away}: ")] {
+    for words in
+        [format!("points to {carbon}, which has read them"), format!("not delivered: {away}: ")]
+    {
         assert!(both.stderr.contains(&words), "{words}: {}", both.stderr);
     }
 
@@ -68,7 +73,11 @@ fn once_prints_legal_lines_of_its_slot_says_who_has_read_them_and_a_reset_is_for
     let once = run(&sandbox.folder, &args).unwrap();
     assert_eq!(once.code, Some(1));
     assert!(!once.stderr.contains("may not have read"), "nothing was sent: {}", once.stderr);
-    assert!(once.stderr.contains("not delivered") && once.stderr.contains(&carbon), "{}", once.stderr);
+    assert!(
+        once.stderr.contains("not delivered") && once.stderr.contains(&carbon),
+        "{}",
+        once.stderr
+    );
     // It gives up after drain_timeout.
     assert!(once.took < Duration::from_secs(7), "{:?}", once.took);
 
@@ -76,10 +85,16 @@ fn once_prints_legal_lines_of_its_slot_says_who_has_read_them_and_a_reset_is_for
     let submitted = || sandbox.slurm.sdiag().unwrap().get(section::TOP, "Jobs submitted");
     assert_eq!(submitted(), Some(1));
     if is_root() {
-        let nobody = |args: &[&str]| Invocation::by(NOBODY, &sandbox.folder, args).unwrap().finish().unwrap();
+        let nobody = |args: &[&str]| {
+            Invocation::by(NOBODY, &sandbox.folder, args).unwrap().finish().unwrap()
+        };
         let refused = nobody(&["stats", "--reset", "--slurm-conf", &conf]);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
-        assert!(refused.stderr.contains("Access/permission denied (errno 2002)"), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("Access/permission denied (errno 2002)"),
+            "{}",
+            refused.stderr
+        );
         assert!(refused.stderr.contains("adminlevel=operator"), "{}", refused.stderr);
         assert_eq!(submitted(), Some(1));
         let read = nobody(&["stats", "--slurm-conf", &conf]);

@@ -8,7 +8,8 @@ use sandbox::{Folder, Invocation, printed, run};
 fn metrics_prints_the_shipped_document() {
     let folder = Folder::new().unwrap();
     let metrics = printed(&folder, &["metrics"]).unwrap();
-    let shipped = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
+    let shipped =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
     assert!(metrics == shipped, "docs/metrics.md is old; run `make golden`");
     for figure in &sandbox::metrics::FIGURES {
         assert!(metrics.contains(&format!("\n| `{}` | ", figure.leaf)), "{}", figure.leaf);

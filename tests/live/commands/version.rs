@@ -20,7 +20,8 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
     let folder = Folder::new().unwrap();
     let program = folder.path().join("slurm-graphite");
     sandbox::copy_program(&slurm_graphite().unwrap(), &program).unwrap();
-    // The dynamic loader's exit code, that of a reader with the wrong library, and readers that run.
+    // The dynamic loader's exit code, that of a reader with the wrong library, and readers that
+    // run.
     for (reader, text) in [
         ("reader-45", "exit 127"),
         ("reader-44", "echo slurm-graphite-reader 1 for Slurm 25.11; exit 69"),
@@ -48,8 +49,11 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
             ("rest-reader", &format!("slurmrestd of Slurm 22.05 to {newest}")),
             ("native", &format!("statistics only, slurmctld of Slurm 20.11 to {newest}")),
         ] {
-            let program =
-                if name == "native" { "native, in this program" } else { &*format!("slurm-graphite-{name}") };
+            let program = if name == "native" {
+                "native, in this program"
+            } else {
+                &*format!("slurm-graphite-{name}")
+            };
             let is_used = if name == used { ", used on this host" } else { "" };
             let line = (program.to_owned(), format!("{asks}{is_used}"));
             assert!(found.contains(&line), "{line:?}: {}", said.stdout);
@@ -58,12 +62,16 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
 }
 
 #[test]
-fn a_host_without_a_fitting_reader_is_told_what_to_install_and_a_bad_configuration_changes_nothing() {
+fn a_host_without_a_fitting_reader_is_told_what_to_install_and_a_bad_configuration_changes_nothing()
+{
     let folder = Folder::new().unwrap();
     let reader = folder.script("reader", "exit 127").unwrap();
     folder.write("default.toml", &format!("[slurm]\nreader = \"{reader}\"\n")).unwrap();
     let none = run(&folder, &["--version"]).unwrap().stdout;
-    assert!(none.contains("\nused on this host: none: no reader fits this host's libslurm"), "{none}");
+    assert!(
+        none.contains("\nused on this host: none: no reader fits this host's libslurm"),
+        "{none}"
+    );
     folder.write("default.toml", "interval = 3\n").unwrap();
     let bad = printed(&folder, &["--version"]).unwrap();
     assert!(bad.contains("used on this host"), "{bad}");
@@ -86,7 +94,8 @@ fn the_long_form_has_the_commit_and_the_short_one_is_one_line_that_starts_no_rea
         Invocation::of(&folder, &git, &["-C", top, "rev-parse", "HEAD"]).unwrap().finish().unwrap()
     });
     if git.is_ok_and(|git| git.code == Some(0)) {
-        let commit = long.stdout.lines().next().unwrap().rsplit_once(", commit ").unwrap().1.to_owned();
+        let commit =
+            long.stdout.lines().next().unwrap().rsplit_once(", commit ").unwrap().1.to_owned();
         assert!(commit.len() == 12 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{commit}");
     }
 }

@@ -29,10 +29,16 @@ struct Watched {
 impl Watched {
     fn start(folder: &Folder, slurm: &Slurm, rows: u16, columns: u16) -> Result<Self> {
         let Terminal { ours, theirs } = Terminal::open()?;
-        tcsetwinsize(&theirs, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+        tcsetwinsize(
+            &theirs,
+            Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 },
+        )?;
         let before = tcgetattr(&theirs)?;
         let mut command = command(folder.path(), &slurm_graphite()?);
-        command.args(["stats", "--watch", "1", "--slurm-conf"]).arg(slurm.conf()).env("TERM", "xterm");
+        command
+            .args(["stats", "--watch", "1", "--slurm-conf"])
+            .arg(slurm.conf())
+            .env("TERM", "xterm");
         command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(Stdio::null());
         let child = command.spawn()?;
         let drawn = Arc::new(Mutex::new(Vec::new()));
@@ -104,7 +110,10 @@ fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends_and_a_pipe_
     });
     let screen = watched.screen();
     assert!(screen[0].starts_with("slurmctld of sandbox "), "{screen:#?}");
-    assert!(screen.len() <= 24 && screen.iter().all(|line| line.chars().count() <= 80), "{screen:#?}");
+    assert!(
+        screen.len() <= 24 && screen.iter().all(|line| line.chars().count() <= 80),
+        "{screen:#?}"
+    );
     assert!(watched.drawn().starts_with(ENTER));
 
     let small = Winsize { ws_row: 8, ws_col: 40, ws_xpixel: 0, ws_ypixel: 0 };
@@ -114,7 +123,8 @@ fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends_and_a_pipe_
         screen.len() == 8 && screen.iter().all(|line| line.chars().count() <= 40)
     });
 
-    // It hangs: the wait is counted while it lasts, and the time without a reading from the last one.
+    // It hangs: the wait is counted while it lasts, and the time without a reading from the last
+    // one.
     let hung = std::time::Instant::now();
     slurm.slurmctld.freeze().unwrap();
     let waits = |screen: &[String]| -> Option<u64> {

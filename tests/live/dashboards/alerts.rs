@@ -1,7 +1,7 @@
 //! The alert rules, evaluated as Grafana does, over invented points.
 //!
-//! A rule is a query, a reduction that ignores missing points, and a threshold. Without a number, its state for no data
-//! decides.
+//! A rule is a query, a reduction that ignores missing points, and a threshold. Without a number,
+//! its state for no data decides.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -66,11 +66,15 @@ fn keys(value: &Value, known: &str) -> Result<()> {
 
 impl Rule {
     fn read(rule: &Value) -> Result<Self> {
-        let known =
-            "uid title condition for noDataState execErrState dashboardUid panelId labels annotations data";
+        let known = "uid title condition for noDataState execErrState dashboardUid panelId labels \
+            annotations data";
         keys(rule, known)?;
         let text = |pointer: &str| -> Result<String> {
-            Ok(rule.pointer(pointer).and_then(Value::as_str).with_context(|| pointer.to_owned())?.to_owned())
+            Ok(rule
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .with_context(|| pointer.to_owned())?
+                .to_owned())
         };
         let uid = text("/uid")?;
         ensure!(uid.len() <= 40, "a uid has at most 40 letters");
@@ -78,7 +82,10 @@ impl Rule {
         for step in 0..3 {
             let at = |key: &str| text(&format!("/data/{step}/{key}"));
             ensure!(at("refId")? == at("model/refId")?, "two refIds in one step");
-            ensure!(at("datasourceUid")? == at("model/datasource/uid")?, "two data sources in one step");
+            ensure!(
+                at("datasourceUid")? == at("model/datasource/uid")?,
+                "two data sources in one step"
+            );
         }
         // Grafana would take a dollar sign that is not escaped for an environment variable.
         ensure!(!rule.to_string().contains('$'), "a dollar sign");
@@ -93,8 +100,11 @@ impl Rule {
         );
         if let Some((_, template)) = summary.split_once("{{ ") {
             let template = template.split(" }}").next().unwrap_or_default();
-            let known =
-                [".Values.B", "humanizeDuration .Values.B.Value", "humanizePercentage .Values.B.Value"];
+            let known = [
+                ".Values.B",
+                "humanizeDuration .Values.B.Value",
+                "humanizePercentage .Values.B.Value",
+            ];
             ensure!(known.contains(&template), "a template that nobody looked up: {template}");
         }
         let url = text("/annotations/runbook_url")?;
@@ -103,10 +113,15 @@ impl Rule {
         let labels: BTreeMap<String, String> =
             serde_json::from_value(rule.get("labels").context("no labels")?.clone())?;
         ensure!(labels.keys().eq(["cluster", "prefix", "severity"]), "{labels:?}");
-        ensure!(text("/data/1/model/settings/mode")? == "dropNN", "one missing point would silence the rule");
-        let whole =
-            |pointer: &str| rule.pointer(pointer).and_then(Value::as_u64).with_context(|| pointer.to_owned());
-        let limit = rule.pointer("/data/2/model/conditions/0/evaluator/params/0").and_then(Value::as_f64);
+        ensure!(
+            text("/data/1/model/settings/mode")? == "dropNN",
+            "one missing point would silence the rule"
+        );
+        let whole = |pointer: &str| {
+            rule.pointer(pointer).and_then(Value::as_u64).with_context(|| pointer.to_owned())
+        };
+        let limit =
+            rule.pointer("/data/2/model/conditions/0/evaluator/params/0").and_then(Value::as_f64);
         Ok(Self {
             title: text("/title")?,
             target: text("/data/0/model/target")?,
@@ -134,7 +149,8 @@ impl Rule {
         target.replace("carbon.agents.", &format!("{prefix}.agents."))
     }
 
-    /// Whether its condition is true for the cluster with this prefix, once a minute between these two moments.
+    /// Whether its condition is true for the cluster with this prefix, once a minute between these
+    /// two moments.
     fn conditions(
         &self,
         web: &GraphiteWeb,
@@ -142,8 +158,9 @@ impl Rule {
         (from, until): (u64, u64),
     ) -> Result<Vec<(u64, bool)>> {
         let target = self.target(prefix);
-        let series =
-            web.render_between(&target, (from - self.window, until), 43_200).with_context(|| target)?;
+        let series = web
+            .render_between(&target, (from - self.window, until), 43_200)
+            .with_context(|| target)?;
         let is_true = |moment: u64| -> Result<(u64, bool)> {
             let window = moment - self.window..=moment;
             let in_window = |one: &Rendered| -> Vec<f64> {
@@ -160,8 +177,8 @@ impl Rule {
         Ok(self.conditions(web, prefix, (moment, moment))?.iter().any(|(_, is_true)| *is_true))
     }
 
-    /// The moments between these two at which it fires, as Grafana evaluates it: once a minute, and only after the condition has been
-    /// true for as long as the rule says.
+    /// The moments between these two at which it fires, as Grafana evaluates it: once a minute, and
+    /// only after the condition has been true for as long as the rule says.
     pub(crate) fn fires_between(
         &self,
         web: &GraphiteWeb,
@@ -187,7 +204,9 @@ impl Rule {
         }
         let (kind, limit) = (self.limit.0.as_str(), self.limit.1);
         ensure!(["gt", "lt"].contains(&kind), "no evaluator {kind}");
-        Ok(numbers.iter().any(|number| if kind == "gt" { *number > limit } else { *number < limit }))
+        Ok(numbers
+            .iter()
+            .any(|number| if kind == "gt" { *number > limit } else { *number < limit }))
     }
 
     fn reduced(&self, values: &[f64]) -> Result<Option<f64>> {

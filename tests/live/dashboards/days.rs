@@ -1,5 +1,5 @@
-//! The alert rules over hours, evaluated once a minute as Grafana does: ordinary days on which none fires, and for each rule an incident in
-//! which it fires soon enough, and not before.
+//! The alert rules over hours, evaluated once a minute as Grafana does: ordinary days on which none
+//! fires, and for each rule an incident in which it fires soon enough, and not before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,16 @@ use sandbox::unix_seconds;
 
 use super::alerts::{Curve, always, curve, invent, recent, since};
 use super::leaves::{
-    ACTIVE, AGE, AGENTS, ALL_STARTED, BACKFILL, BACKUP, BUSY, COMPLETED, COUNTED, CYCLES, Curves, DBD, DOUBT,
-    DOWN, DRAINED, DRAINING, ENDED, ERRORS, FAILED, HEALTHY, HIDDEN, LOST, MEAN_CYCLE, NODES, NOT_LAUNCHED,
-    OUTAGES, OVERFLOW, PENDING, QUEUE, RECORDS, REFUSED, ROLLUP, RPC_TIME, SHORT, SKIPPED, STANDBY, STARTED,
-    SUBMITTED, THREADS, TOKEN, TYPES, UNDURABLE, UNPROVED, counter, ordinary, with,
+    ACTIVE, AGE, AGENTS, ALL_STARTED, BACKFILL, BACKUP, BUSY, COMPLETED, COUNTED, CYCLES, Curves,
+    DBD, DOUBT, DOWN, DRAINED, DRAINING, ENDED, ERRORS, FAILED, HEALTHY, HIDDEN, LOST, MEAN_CYCLE,
+    NODES, NOT_LAUNCHED, OUTAGES, OVERFLOW, PENDING, QUEUE, RECORDS, REFUSED, ROLLUP, RPC_TIME,
+    SHORT, SKIPPED, STANDBY, STARTED, SUBMITTED, THREADS, TOKEN, TYPES, UNDURABLE, UNPROVED,
+    counter, ordinary, with,
 };
 use super::rules::Court;
 
-/// Seconds from one reading to the next, and how many there are: five hours, of which the rules look at the last three.
+/// Seconds from one reading to the next, and how many there are: five hours, of which the rules
+/// look at the last three.
 const READINGS: (u32, u32) = (30, 600);
 const LOOKED_AT: u64 = 3 * 3600;
 
@@ -29,7 +31,10 @@ fn backup_night() -> Curves {
     let locked = |ago: f64| within(ago, &[9000.0, 5000.0], 480.0);
     with(vec![
         (DBD, curve(move |ago| if locked(ago) { 900.0 } else { 2.0 })),
-        (ROLLUP, curve(|ago| 3600.0 - ago % 3600.0 + if ago % 7200.0 < 3600.0 { 2400.0 } else { 0.0 })),
+        (
+            ROLLUP,
+            curve(|ago| 3600.0 - ago % 3600.0 + if ago % 7200.0 < 3600.0 { 2400.0 } else { 0.0 }),
+        ),
         (DOUBT, curve(|ago| f64::from(within(ago, &[8000.0], 180.0)))),
         (AGE, curve(|ago| if within(ago, &[8000.0], 240.0) { 8000.0 - ago } else { 0.0 })),
         (RPC_TIME, curve(|ago| if within(ago, &[8000.0], 90.0) { 1.5e6 } else { 4000.0 })),
@@ -64,13 +69,18 @@ fn rolling_drain() -> Curves {
         (DRAINING, curve(|ago| if ago % 1200.0 > 900.0 { 12.0 } else { 0.0 })),
         (DRAINED, curve(|ago| if (600.0..=900.0).contains(&(ago % 1200.0)) { 18.0 } else { 6.0 })),
         (DOWN, curve(|ago| if (300.0..600.0).contains(&(ago % 1200.0)) { 13.0 } else { 2.0 })),
-        (OUTAGES[0], curve(|ago| if (570.0..600.0).contains(&(ago % 1200.0)) { 11.0 } else { 0.0 })),
+        (
+            OUTAGES[0],
+            curve(|ago| if (570.0..600.0).contains(&(ago % 1200.0)) { 11.0 } else { 0.0 }),
+        ),
     ])
 }
 
-/// Nobody is there. One job is held, no job starts, and slurmdbd has no row of the last hour. The two jobs that ended have failed.
+/// Nobody is there. One job is held, no job starts, and slurmdbd has no row of the last hour. The
+/// two jobs that ended have failed.
 fn holidays() -> Curves {
-    let none = [SUBMITTED, STARTED, COMPLETED, QUEUE, MEAN_CYCLE, BUSY].map(|leaf| (leaf, always(0.0)));
+    let none =
+        [SUBMITTED, STARTED, COMPLETED, QUEUE, MEAN_CYCLE, BUSY].map(|leaf| (leaf, always(0.0)));
     let mut curves = with(vec![
         (PENDING, always(1.0)),
         (BACKFILL, curve(|ago| 90_000.0 - ago)),
@@ -103,7 +113,8 @@ fn at_first(seconds: f64, usual: f64, then: f64) -> Curve {
     curve(move |ago| if within(ago, &[f64::from(BEGAN)], seconds) { then } else { usual })
 }
 
-/// The rule that must fire, how many minutes after the beginning at the latest, the rules that may fire too, and what happens.
+/// The rule that must fire, how many minutes after the beginning at the latest, the rules that may
+/// fire too, and what happens.
 type Incident = (&'static str, u64, &'static [&'static str], Vec<(&'static str, Curve)>);
 
 fn incidents() -> Vec<Incident> {
@@ -139,7 +150,8 @@ fn incidents() -> Vec<Incident> {
             vec![(OUTAGES[0], at_first(30.0, 0.0, 24.0)), (DOWN, at_first(120.0, 2.0, 26.0))],
         ),
         ("nodes", 6, &[], vec![(NODES, always(5000.0)), (DOWN, from_now_on(60.0, 132.0))]),
-        // A file system hangs: the health check drains all nodes within five minutes. Those with jobs are draining.
+        // A file system hangs: the health check drains all nodes within five minutes. Those with
+        // jobs are draining.
         (
             "drained",
             5,
@@ -152,7 +164,12 @@ fn incidents() -> Vec<Incident> {
         ("controller", 6, &[], vec![(BACKUP, from_now_on(1.0, 0.0))]),
         ("failing", 50, &[], vec![(FAILED, from_now_on(4.0, 30.0))]),
         ("job-count", 7, &[], vec![(RECORDS, from_now_on(3000.0, 9600.0))]),
-        ("rollup", 66, &[], vec![(ROLLUP, curve(|ago| 3600.0 + (f64::from(BEGAN) - ago).max(-3600.0)))]),
+        (
+            "rollup",
+            66,
+            &[],
+            vec![(ROLLUP, curve(|ago| 3600.0 + (f64::from(BEGAN) - ago).max(-3600.0)))],
+        ),
         ("unproved", 62, &[], vec![(UNPROVED, from_now_on(0.0, 1.0))]),
         ("lost", 2, &[], vec![(LOST, from_now_on(0.0, 500.0))]),
         ("doubt", 7, &[], vec![(DOUBT, from_now_on(0.0, 1.0))]),
@@ -170,8 +187,8 @@ fn incidents() -> Vec<Incident> {
 }
 
 impl Court {
-    /// The rules that fire in the last three hours, with the minutes from the beginning of an incident to the first alert; none if it
-    /// was earlier.
+    /// The rules that fire in the last three hours, with the minutes from the beginning of an
+    /// incident to the first alert; none if it was earlier.
     fn alerts(&self, cluster: &str, curves: Curves) -> Result<BTreeMap<String, Option<u64>>> {
         invent(&self.carbon, cluster, recent(), READINGS, curves)?;
         let until = unix_seconds();
@@ -225,9 +242,16 @@ fn each_rule_fires_in_its_incident_and_soon_enough() {
     assert_eq!(fired, court.all(), "a rule without an incident");
 }
 
-/// An alert may come a minute later, because a reading and an evaluation each come some time after what they are about.
-fn judge(rule: &str, latest: u64, too: &[&str], alerts: &BTreeMap<String, Option<u64>>) -> Result<()> {
-    let after = alerts.get(rule).with_context(|| format!("{rule} does not fire, but {alerts:?}"))?;
+/// An alert may come a minute later, because a reading and an evaluation each come some time after
+/// what they are about.
+fn judge(
+    rule: &str,
+    latest: u64,
+    too: &[&str],
+    alerts: &BTreeMap<String, Option<u64>>,
+) -> Result<()> {
+    let after =
+        alerts.get(rule).with_context(|| format!("{rule} does not fire, but {alerts:?}"))?;
     ensure!(
         after.is_some_and(|after| after <= latest + 1),
         "{rule} fires after {after:?} minutes, not {latest}"

@@ -1,4 +1,5 @@
-//! The figures that the alert rules look at, without their prefix, and how they are on an ordinary day.
+//! The figures that the alert rules look at, without their prefix, and how they are on an ordinary
+//! day.
 
 use std::collections::BTreeMap;
 
@@ -54,10 +55,13 @@ pub(crate) type Curves = BTreeMap<&'static str, Curve>;
 
 /// A counter that grows by so many a minute, from so many seconds ago on by another number.
 pub(crate) fn counter(a_minute: f64, moment: f64, then: f64) -> Curve {
-    curve(move |ago| 1e6 - a_minute * (ago - moment).max(0.0) / 60.0 - then * ago.min(moment) / 60.0)
+    curve(move |ago| {
+        1e6 - a_minute * (ago - moment).max(0.0) / 60.0 - then * ago.min(moment) / 60.0
+    })
 }
 
-/// 300 nodes, 70 jobs a minute, every collector on, more than 200 users, and an account that has reached its limit while its jobs wait.
+/// 300 nodes, 70 jobs a minute, every collector on, more than 200 users, and an account that has
+/// reached its limit while its jobs wait.
 pub(crate) fn ordinary() -> Curves {
     let mut curves = Curves::new();
     for (leaf, value) in [

@@ -1,7 +1,7 @@
 //! Every target of every panel against a real slurmctld, Carbon and graphite-web.
 //!
-//! Targets for which this Slurm or the sandbox has no data are tested with invented points. That shows that the target
-//! is correct, but not that anybody sends such points.
+//! Targets for which this Slurm or the sandbox has no data are tested with invented points. That
+//! shows that the target is correct, but not that anybody sends such points.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,20 +10,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::grafana::{replaced, variables};
-use sandbox::{Bustle, Carbonapi, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
+use sandbox::{
+    Bustle, Carbonapi, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait,
+};
 
 use super::alerts::{Rule, curve, invent, recent};
 use super::paths::paths;
 
-/// How long the cluster works before its targets are requested: a few backfill cycles, and two counts of jobs.
+/// How long the cluster works before its targets are requested: a few backfill cycles, and two
+/// counts of jobs.
 const WORK: u32 = 32;
 
-/// The second of `sdiag --reset`. The third user asks first in second 14: just before the reset it might leave one point, and a rate needs
-/// two.
+/// The second of `sdiag --reset`. The third user asks first in second 14: just before the reset it
+/// might leave one point, and a rate needs two.
 const RESET: u32 = 13;
 
 /// The prefixes that the dashboards must support: of a single cluster, and of one of several.
-const PREFIXES: [(&str, &str); 2] = [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
+const PREFIXES: [(&str, &str); 2] =
+    [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
 
 /// Paths that may have no point here, and why.
 const EXCUSED: [(&str, &str); 12] = [
@@ -39,23 +43,33 @@ const EXCUSED: [(&str, &str); 12] = [
     ("slurm_graphite.$host.gauge-token_expires_in", "there is no token here"),
     ("slurm_graphite.$host.gauge-standby", "there is one controller here, and no follow"),
     ("slurm_sched_exit.", "slurmctld tells why cycles ended from Slurm 23.11 on"),
-    ("slurm_rpc_stats.type.$type.gauge-queued", "the RPC queue: from Slurm 24.05, where it is enabled"),
-    ("slurm_rpc_stats.type.$type.gauge-dropped", "the RPC queue: from Slurm 24.05, where it is enabled"),
-    ("slurm_rpc_stats.pending.", "only while messages to nodes wait, which here takes none a second"),
+    (
+        "slurm_rpc_stats.type.$type.gauge-queued",
+        "the RPC queue: from Slurm 24.05, where it is enabled",
+    ),
+    (
+        "slurm_rpc_stats.type.$type.gauge-dropped",
+        "the RPC queue: from Slurm 24.05, where it is enabled",
+    ),
+    (
+        "slurm_rpc_stats.pending.",
+        "only while messages to nodes wait, which here takes none a second",
+    ),
 ];
 
 /// The prefix of a daemon with the shipped configuration.
 const SHIPPED: &str = "shipped";
 
-/// A cluster that has done some work, collected under both prefixes, and with the shipped configuration.
+/// A cluster that has done some work, collected under both prefixes, and with the shipped
+/// configuration.
 pub(crate) struct Worked {
     pub(crate) web: GraphiteWeb,
     /// Only where its program is.
     carbonapi: Option<Carbonapi>,
     _daemons: Vec<Process>,
     pub(crate) sandbox: Sandbox,
-    /// When the work began. "The last two minutes" lost `sdiag --reset` on a busy machine, where all
-    /// targets before it took longer than that.
+    /// When the work began. "The last two minutes" lost `sdiag --reset` on a busy machine, where
+    /// all targets before it took longer than that.
     from: u64,
 }
 
@@ -86,9 +100,12 @@ impl Worked {
         Ok(worked)
     }
 
-    /// The open panels that have nothing to show with the shipped configuration, with their targets, and how many targets were
-    /// requested.
-    pub(crate) fn empty_as_shipped(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
+    /// The open panels that have nothing to show with the shipped configuration, with their
+    /// targets, and how many targets were requested.
+    pub(crate) fn empty_as_shipped(
+        &self,
+        dashboards: &[Dashboard],
+    ) -> Result<(Vec<String>, usize)> {
         let (mut empty, mut asked) = (Vec::new(), 0);
         for dashboard in dashboards {
             let variables = dashboard.opened(&self.web, &[("prefix", SHIPPED)])?;
@@ -105,26 +122,28 @@ impl Worked {
         Ok((empty, asked))
     }
 
-    /// The problems of a dashboard's targets as text, and how many targets were requested. Each must show points, unless it has an excuse.
+    /// The problems of a dashboard's targets as text, and how many targets were requested. Each
+    /// must show points, unless it has an excuse.
     pub(crate) fn problems(&self, dashboard: &Dashboard) -> Result<(Vec<String>, usize)> {
         let release = self.sandbox.slurm.release()?;
         let (mut problems, mut asked) = (Vec::new(), 0);
         for (_, prefix) in PREFIXES {
             let variables = dashboard.opened(&self.web, &[("prefix", prefix)])?;
             let panels = dashboard.panels();
-            let targets = panels
-                .iter()
-                .flat_map(|panel| panel.targets.iter().map(|target| (panel.title.clone(), target.clone())));
+            let targets = panels.iter().flat_map(|panel| {
+                panel.targets.iter().map(|target| (panel.title.clone(), target.clone()))
+            });
             for (title, target) in targets.chain(dashboard.annotations()) {
                 asked += 1;
                 let resolved = replaced(&target, &variables)?;
                 let is_excused = is_excused(&target, &release);
                 for (server, rendered) in self.rendered(&resolved, self.span(), 1000) {
                     let series = rendered.with_context(|| resolved.clone());
-                    let shown =
-                        series.and_then(|all| if is_excused { Ok(()) } else { seen(&resolved, &all) });
+                    let shown = series
+                        .and_then(|all| if is_excused { Ok(()) } else { seen(&resolved, &all) });
                     if let Err(error) = shown {
-                        problems.push(format!("{server}, {}, {title:?}: {error:#}", dashboard.name));
+                        problems
+                            .push(format!("{server}, {}, {title:?}: {error:#}", dashboard.name));
                     }
                 }
             }
@@ -149,37 +168,47 @@ impl Worked {
         points: u64,
     ) -> Vec<(&'static str, Result<Vec<Rendered>>)> {
         let web = ("graphite-web", self.web.render_between(target, span, points));
-        let api = self.carbonapi.as_ref().map(|api| ("carbonapi", api.render_between(target, span, points)));
+        let api = self
+            .carbonapi
+            .as_ref()
+            .map(|api| ("carbonapi", api.render_between(target, span, points)));
         [web].into_iter().chain(api).collect()
     }
 
-    /// The targets that a server refuses although there is only less to show: most collectors are off, or nothing is there at all.
+    /// The targets that a server refuses although there is only less to show: most collectors are
+    /// off, or nothing is there at all.
     pub(crate) fn refused(&self, dashboards: &[Dashboard], rules: &[Rule]) -> Result<Vec<String>> {
         let mut targets = BTreeSet::new();
         for prefix in [SHIPPED, "nothing"] {
             for dashboard in dashboards {
                 let variables = dashboard.opened(&self.web, &[("prefix", prefix)])?;
                 let panels = dashboard.panels().into_iter().flat_map(|panel| panel.targets);
-                for target in panels.chain(dashboard.annotations().into_iter().map(|(_, target)| target)) {
+                for target in
+                    panels.chain(dashboard.annotations().into_iter().map(|(_, target)| target))
+                {
                     targets.insert(replaced(&target, &variables)?);
                 }
             }
-            let prefixed = |rule: &Rule| rule.target.replace("cluster.slurm_", &format!("{prefix}.slurm_"));
+            let prefixed =
+                |rule: &Rule| rule.target.replace("cluster.slurm_", &format!("{prefix}.slurm_"));
             targets.extend(rules.iter().map(prefixed));
         }
         let mut refused = Vec::new();
         for target in targets {
             for (server, rendered) in self.rendered(&target, self.span(), 1000) {
-                refused.extend(rendered.err().map(|error| format!("{server}: {target}: {error:#}")));
+                refused
+                    .extend(rendered.err().map(|error| format!("{server}: {target}: {error:#}")));
             }
         }
         Ok(refused)
     }
 
-    /// The counting targets whose sum depends on how many points are requested. Each is requested with points that were invented for it.
+    /// The counting targets whose sum depends on how many points are requested. Each is requested
+    /// with points that were invented for it.
     pub(crate) fn uneven(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
-        let panels =
-            dashboards.iter().flat_map(|one| one.panels().into_iter().map(move |panel| (one, panel)));
+        let panels = dashboards
+            .iter()
+            .flat_map(|one| one.panels().into_iter().map(move |panel| (one, panel)));
         let mut targets: Vec<(&Dashboard, String)> = panels
             .flat_map(|(one, panel)| panel.targets.into_iter().map(move |target| (one, target)))
             .filter(|(_, target)| counts(target))
@@ -198,7 +227,8 @@ impl Worked {
         for (dashboard, target) in &targets {
             let variables = dashboard.opened(&self.web, &[("prefix", "counted")])?;
             let resolved = replaced(target, &variables)?;
-            let [all, few] = [1000, 10].map(|points| self.rendered(&resolved, (until - 90, until), points));
+            let [all, few] =
+                [1000, 10].map(|points| self.rendered(&resolved, (until - 90, until), points));
             for ((server, all), (_, few)) in all.into_iter().zip(few) {
                 let [all, few] = [sum(&all?), sum(&few?)];
                 if all != few || all < 59.0 {
@@ -215,7 +245,9 @@ impl Worked {
         let (mut targets, mut leaves) = (Vec::new(), BTreeSet::new());
         for dashboard in dashboards {
             for panel in dashboard.panels() {
-                for target in panel.targets.into_iter().filter(|target| is_excused(target, &release)) {
+                for target in
+                    panel.targets.into_iter().filter(|target| is_excused(target, &release))
+                {
                     for path in paths(&target) {
                         leaves.extend(["alpha", "beta"].map(|name| named(&path, name)));
                     }
@@ -241,12 +273,16 @@ impl Worked {
         let variables = variables(&[("prefix", "cluster")]);
         let (_, target) = dashboard.annotations().into_iter().next().context("no annotation")?;
         let series = self.shown(&replaced(&target, &variables)?)?;
-        let reset = series.iter().find(|one| one.name.contains("sdiag --reset")).context("no such series")?;
+        let reset = series
+            .iter()
+            .find(|one| one.name.contains("sdiag --reset"))
+            .context("no such series")?;
         Ok(reset.values().any(|value| value > 0.0))
     }
 }
 
-/// Whether a target shows how many there were in each interval, and no rate, share or sum over a fixed time.
+/// Whether a target shows how many there were in each interval, and no rate, share or sum over a
+/// fixed time.
 fn counts(target: &str) -> bool {
     let others = ["movingSum(", "summarize(", "scaleToSeconds(", "perSecond(", "divideSeries("];
     (target.contains("nonNegativeDerivative(") || target.contains("gauge-interval_count"))
@@ -276,20 +312,22 @@ pub(crate) fn seen(target: &str, series: &[Rendered]) -> Result<()> {
 
 /// Whether a target may have no point.
 fn is_excused(target: &str, release: &str) -> bool {
-    let mut excuses = EXCUSED.iter().filter(|(start, _)| release < "23.11" || *start != "slurm_sched_exit.");
+    let mut excuses =
+        EXCUSED.iter().filter(|(start, _)| release < "23.11" || *start != "slurm_sched_exit.");
     let paths = paths(target);
     excuses.any(|(start, _)| paths.iter().any(|path| path.starts_with(start)))
 }
 
 /// A daemon with users among its paths, ticking once a second.
 fn collect(sandbox: &Sandbox, name: &str, prefix: &str) -> Result<Process> {
-    let (conf, queue) = (sandbox.slurm.conf().display().to_string(), sandbox.path(&format!("{name}.queue")));
+    let (conf, queue) =
+        (sandbox.slurm.conf().display().to_string(), sandbox.path(&format!("{name}.queue")));
     daemon::spawn_daemon(
         &sandbox.folder,
         name,
         &format!(
-            "prefix = \"{prefix}\"\n[slurm]\nconf = \"{conf}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\nname = \"carbon\"\naddress = \"{}\"\n\
-{}",
+            "prefix = \"{prefix}\"\n[slurm]\nconf = \"{conf}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\n\
+name = \"carbon\"\naddress = \"{}\"\n{}",
             queue.display(),
             sandbox.carbon.address(),
             COLLECTORS
@@ -297,20 +335,27 @@ fn collect(sandbox: &Sandbox, name: &str, prefix: &str) -> Result<Process> {
     )
 }
 
-/// A daemon with the shipped configuration, except that it ticks once a second and knows where the sandbox is.
+/// A daemon with the shipped configuration, except that it ticks once a second and knows where the
+/// sandbox is.
 fn as_shipped(sandbox: &Sandbox) -> Result<Process> {
     let mut text = fs::read_to_string(shipped().join("../slurm-graphite.toml"))?;
     for (line, instead) in [
         ("interval = \"30s\"", "interval = \"1s\"".to_owned()),
         ("prefix = \"cluster\"", format!("prefix = \"{SHIPPED}\"")),
-        ("#conf = \"/etc/slurm/slurm.conf\"", format!("conf = \"{}\"", sandbox.slurm.conf().display())),
+        (
+            "#conf = \"/etc/slurm/slurm.conf\"",
+            format!("conf = \"{}\"", sandbox.slurm.conf().display()),
+        ),
         ("address = \"localhost:2004\"", format!("address = \"{}\"", sandbox.carbon.address())),
         (
             "dir = \"/var/lib/slurm-graphite\"",
             format!("dir = \"{}\"", sandbox.path("shipped.queue").display()),
         ),
     ] {
-        ensure!(text.matches(&format!("\n{line}\n")).count() == 1, "the shipped file has no line {line}");
+        ensure!(
+            text.matches(&format!("\n{line}\n")).count() == 1,
+            "the shipped file has no line {line}"
+        );
         text = text.replace(&format!("\n{line}\n"), &format!("\n{instead}\n"));
     }
     daemon::spawn_daemon(&sandbox.folder, "daemon-as-shipped", &text)

@@ -1,4 +1,5 @@
-//! A single large figure is never out of date: when points stop, it shows none, whatever the last one was.
+//! A single large figure is never out of date: when points stop, it shows none, whatever the last
+//! one was.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,8 @@ fn shown_now() -> Vec<(Dashboard, Panel)> {
         panel.kind == "table" || calcs.is_some_and(|calcs| calcs == "last")
     };
     let all = dashboards();
-    let panels = all.iter().flat_map(|one| one.panels().into_iter().map(|panel| (one.clone(), panel)));
+    let panels =
+        all.iter().flat_map(|one| one.panels().into_iter().map(|panel| (one.clone(), panel)));
     panels.filter(|(_, panel)| is_now(panel)).collect()
 }
 
@@ -42,7 +44,8 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
             leaves.insert(named(&path, "alpha"));
         }
     }
-    // The newest slot is still empty, as it is for most of an interval. req_time is a moment, which has an age.
+    // The newest slot is still empty, as it is for most of an interval. req_time is a moment, which
+    // has an age.
     let moment = now();
     for (cluster, newest) in [("alive", 5.0), ("dead", 1795.0)] {
         let leaves = leaves.iter().map(|leaf| {
@@ -61,7 +64,9 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
                 let variables = dashboard.opened(&web, &[("prefix", cluster)]).unwrap();
                 let shown = last(&web, target, &variables).unwrap();
                 asked += 1;
-                if shown.is_empty() && expected || shown.iter().any(|value| value.is_some() != expected) {
+                if shown.is_empty() && expected
+                    || shown.iter().any(|value| value.is_some() != expected)
+                {
                     wrong.push(format!(
                         "{}, {:?}, {cluster}: {target}: {shown:?}",
                         dashboard.name, panel.title

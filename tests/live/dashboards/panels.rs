@@ -1,5 +1,5 @@
-//! `make grafana`: every panel of every dashboard, drawn by Grafana's component library from a real cluster's points, and again when these
-//! have stopped.
+//! `make grafana`: every panel of every dashboard, drawn by Grafana's component library from a real
+//! cluster's points, and again when these have stopped.
 //!
 //! It needs what tests/tools/grafana/build.sh makes, and Chromium, so `make test` leaves it out.
 
@@ -17,7 +17,8 @@ use super::{dashboards, set};
 /// The span that is drawn, in seconds: a bit more than [`Worked`] works.
 const SPAN: u64 = 60;
 
-/// The series of panels for which this Slurm or the sandbox has none: live.rs invents their points under this prefix.
+/// The series of panels for which this Slurm or the sandbox has none: live.rs invents their points
+/// under this prefix.
 const INVENTED: &str = "invented";
 
 /// What is wrong with a panel as it was drawn.
@@ -36,7 +37,10 @@ fn problems(drawn: &Drawn) -> Vec<String> {
         "table" => table(drawn, &mut wrong),
         _ => figures(drawn, &mut wrong),
     }
-    wrong.into_iter().map(|problem| format!("{}, {:?}: {problem}", drawn.kind, drawn.title)).collect()
+    wrong
+        .into_iter()
+        .map(|problem| format!("{}, {:?}: {problem}", drawn.kind, drawn.title))
+        .collect()
 }
 
 /// Each series with points has its line and its name in the legend, and the axis has the unit.
@@ -53,7 +57,8 @@ fn curves(drawn: &Drawn, wrong: &mut Vec<String>) {
         return says_no_data(drawn, wrong);
     }
     // The other texts are clock times.
-    let values = drawn.canvases.iter().flat_map(|canvas| &canvas.texts).filter(|text| !text.contains(':'));
+    let values =
+        drawn.canvases.iter().flat_map(|canvas| &canvas.texts).filter(|text| !text.contains(':'));
     let values: Vec<&String> = values.collect();
     if values.is_empty() && !shown.is_empty() {
         wrong.push("no axis".to_owned());
@@ -63,7 +68,8 @@ fn curves(drawn: &Drawn, wrong: &mut Vec<String>) {
     }
 }
 
-/// Each series has its line, with its newest value or "no data", nothing is wider than the panel, and there is no empty cell.
+/// Each series has its line, with its newest value or "no data", nothing is wider than the panel,
+/// and there is no empty cell.
 fn table(drawn: &Drawn, wrong: &mut Vec<String>) {
     if drawn.series.is_empty() {
         return says_no_data(drawn, wrong);
@@ -72,7 +78,8 @@ fn table(drawn: &Drawn, wrong: &mut Vec<String>) {
         wrong.push("has to be scrolled sideways".to_owned());
     }
     for series in &drawn.series {
-        let Some(cells) = drawn.cells.iter().find(|cells| cells.first() == Some(&series.name)) else {
+        let Some(cells) = drawn.cells.iter().find(|cells| cells.first() == Some(&series.name))
+        else {
             wrong.push(format!("{} has no line in {:?}", series.name, drawn.cells));
             continue;
         };
@@ -91,7 +98,8 @@ fn figures(drawn: &Drawn, wrong: &mut Vec<String>) {
         return says_no_data(drawn, wrong);
     }
     let is_total = drawn.calc == "sum";
-    let has_stopped = |series: &&Given| if is_total { series.points == 0 } else { series.last.is_none() };
+    let has_stopped =
+        |series: &&Given| if is_total { series.points == 0 } else { series.last.is_none() };
     let stopped = drawn.series.iter().filter(has_stopped).count();
     let said = drawn.text.to_lowercase().matches("no data").count();
     if said != stopped {
@@ -103,8 +111,11 @@ fn figures(drawn: &Drawn, wrong: &mut Vec<String>) {
         }
     }
     // The lines are those of the title, of names, and of values, which may be words.
-    let values =
-        drawn.text.lines().skip(1).filter(|line| line.starts_with(|c: char| c.is_ascii_digit() || c == '-'));
+    let values = drawn
+        .text
+        .lines()
+        .skip(1)
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit() || c == '-'));
     values.for_each(|text| has_unit(drawn, text, wrong));
 }
 
@@ -171,8 +182,11 @@ fn every_panel_is_drawn_by_grafanas_own_components() {
                 if drawn.series.is_empty() {
                     empty.insert(format!("{}, {:?}", dashboard.name, drawn.title));
                 }
-                wrong
-                    .extend(problems(&drawn).iter().map(|one| format!("{}, {state}: {one}", dashboard.name)));
+                wrong.extend(
+                    problems(&drawn)
+                        .iter()
+                        .map(|one| format!("{}, {state}: {one}", dashboard.name)),
+                );
             }
         }
     }
@@ -182,10 +196,17 @@ fn every_panel_is_drawn_by_grafanas_own_components() {
     breaks(&panels, &worked, &pages).unwrap();
 }
 
-/// And the check works: it finds one broken panel of each kind, with its points and when they have stopped.
+/// And the check works: it finds one broken panel of each kind, with its points and when they have
+/// stopped.
 fn breaks(panels: &Panels, worked: &Worked, pages: &[(Dashboard, Page)]) -> Result<()> {
     let broken = [
-        ("timeseries", "/fieldConfig/defaults/unit", json!("suffix:parsec"), false, "is no number in one of"),
+        (
+            "timeseries",
+            "/fieldConfig/defaults/unit",
+            json!("suffix:parsec"),
+            false,
+            "is no number in one of",
+        ),
         (
             "timeseries",
             "/fieldConfig/defaults/custom/hideFrom",
@@ -202,7 +223,8 @@ fn breaks(panels: &Panels, worked: &Worked, pages: &[(Dashboard, Page)]) -> Resu
     ];
     let mut unseen = Vec::new();
     for (kind, pointer, value, is_stopped, words) in broken {
-        let has_kind = |(_, page): &&(_, Page)| page.parts.iter().any(|part| part.panel.kind == kind);
+        let has_kind =
+            |(_, page): &&(_, Page)| page.parts.iter().any(|part| part.panel.kind == kind);
         let (_, page) = pages.iter().find(has_kind).context(kind)?;
         let mut page = if is_stopped { stopped(page.clone()) } else { page.clone() };
         page.parts.retain(|part| part.panel.kind == kind);
@@ -210,8 +232,11 @@ fn breaks(panels: &Panels, worked: &Worked, pages: &[(Dashboard, Page)]) -> Resu
         for part in &mut page.parts {
             set(&mut part.panel.json, pointer, value.clone());
         }
-        let found =
-            panels.draw(&worked.sandbox.folder, &page, None)?.iter().flat_map(problems).collect::<Vec<_>>();
+        let found = panels
+            .draw(&worked.sandbox.folder, &page, None)?
+            .iter()
+            .flat_map(problems)
+            .collect::<Vec<_>>();
         if !found.iter().any(|problem| problem.contains(words)) {
             unseen.push(format!("{kind} with {pointer} = {value}: {words:?} is not in {found:?}"));
         }

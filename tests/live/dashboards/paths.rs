@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// The paths of `slurm-graphite metrics`, split into nodes, without the prefix, and their units. `<host>` and the like
-/// match any node.
+/// The paths of `slurm-graphite metrics`, split into nodes, without the prefix, and their units.
+/// `<host>` and the like match any node.
 pub(crate) struct Documented(Vec<(Vec<String>, String)>);
 
 impl Documented {
@@ -11,7 +11,10 @@ impl Documented {
     pub(crate) fn parse(text: &str) -> Self {
         let row = |line: &str| {
             let (path, rest) = line.strip_prefix("cluster.")?.split_once('\t')?;
-            Some((path.split('.').map(str::to_owned).collect(), rest.split('\t').next()?.to_owned()))
+            Some((
+                path.split('.').map(str::to_owned).collect(),
+                rest.split('\t').next()?.to_owned(),
+            ))
         };
         Self(text.lines().filter_map(row).collect())
     }
@@ -28,13 +31,15 @@ impl Documented {
             known.starts_with('<') || node == "*" || node.starts_with('$') || known == node
         };
         let matching = self.0.iter().filter(|(path, _)| {
-            path.len() == nodes.len() && path.iter().zip(&nodes).all(|(known, node)| fits(known, node))
+            path.len() == nodes.len()
+                && path.iter().zip(&nodes).all(|(known, node)| fits(known, node))
         });
         matching.map(|(_, unit)| unit.as_str()).collect()
     }
 }
 
-/// Every path of a panel's target, without its prefix: the selected prefix, or those of all clusters.
+/// Every path of a panel's target, without its prefix: the selected prefix, or those of all
+/// clusters.
 pub(crate) fn paths(target: &str) -> BTreeSet<String> {
     let chosen = paths_behind(target, "$prefix.");
     if chosen.is_empty() { paths_behind(target, "*.*.") } else { chosen }

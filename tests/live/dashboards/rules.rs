@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use super::alerts::{self, Curve, Rule, always, curve, since};
 use super::leaves::{
-    ACTIVE, AGE, AGENTS, ALL_STARTED, BACKFILL, BACKUP, BUSY, COMPLETED, COUNTED, CYCLES, Curves, DBD, DOUBT,
-    DOWN, DRAINED, DRAINING, ENDED, ERRORS, FAILED, HEALTHY, HIDDEN, LOST, MEAN_CYCLE, NODES, NOT_LAUNCHED,
-    OUTAGES, OVERFLOW, PENDING, QUEUE, RECORDS, REFUSED, ROLLUP, RPC_TIME, SHORT, SKIPPED, STANDBY, STARTED,
-    SUBMITTED, THREADS, TOKEN, TYPES, UNDURABLE, UNPROVED, UP, with,
+    ACTIVE, AGE, AGENTS, ALL_STARTED, BACKFILL, BACKUP, BUSY, COMPLETED, COUNTED, CYCLES, Curves,
+    DBD, DOUBT, DOWN, DRAINED, DRAINING, ENDED, ERRORS, FAILED, HEALTHY, HIDDEN, LOST, MEAN_CYCLE,
+    NODES, NOT_LAUNCHED, OUTAGES, OVERFLOW, PENDING, QUEUE, RECORDS, REFUSED, ROLLUP, RPC_TIME,
+    SHORT, SKIPPED, STANDBY, STARTED, SUBMITTED, THREADS, TOKEN, TYPES, UNDURABLE, UNPROVED, UP,
+    with,
 };
 use super::live::shipped;
 use super::paths::paths_behind;
@@ -45,8 +46,9 @@ impl Court {
 
     /// The last parts of the uids of the rules that fire for a cluster with these points.
     ///
-    /// Grafana may ask in the second in which a slot begins, before its points have come. A rule whose functions fill that slot for one
-    /// series and not for the other would be silent then: every minute, if Grafana always asks in the same second.
+    /// Grafana may ask in the second in which a slot begins, before its points have come. A rule
+    /// whose functions fill that slot for one series and not for the other would be silent then:
+    /// every minute, if Grafana always asks in the same second.
     fn fire(&self, cluster: &str, leaves: Curves) -> Result<BTreeSet<String>> {
         let newest = unix_seconds() / SLOT * SLOT - 1;
         let step = u32::try_from(SLOT)?;
@@ -68,7 +70,8 @@ impl Court {
     }
 }
 
-/// An ordinary cluster with these differences, in which some things never happened, so that they have no path.
+/// An ordinary cluster with these differences, in which some things never happened, so that they
+/// have no path.
 fn young(differences: Vec<(&'static str, Curve)>) -> Curves {
     let mut curves = with(differences);
     curves.retain(|leaf, _| ![COMPLETED, DRAINING, OUTAGES[1], OVERFLOW].contains(leaf));
@@ -160,7 +163,10 @@ fn alert_rules_fire_when_they_should_and_only_then() {
     ]);
     assert_eq!(court.fire("trouble", trouble).unwrap(), court.all());
     // If there was never any data, one rule reports it, and not each of the others.
-    assert_eq!(court.fire("nowhere", Curves::new()).unwrap(), BTreeSet::from(["no-data".to_owned()]));
+    assert_eq!(
+        court.fire("nowhere", Curves::new()).unwrap(),
+        BTreeSet::from(["no-data".to_owned()])
+    );
 }
 
 #[test]
@@ -173,13 +179,14 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     // The last backfill cycle began long ago, and one job is pending.
     let backfill = |cluster: &str, [active, queue, submitted, started]: [Curve; 4]| {
         let stands = [(BACKFILL, curve(|ago| 9000.0 - ago)), (PENDING, one())];
-        let happens = [(ACTIVE, active), (QUEUE, queue), (SUBMITTED, submitted), (STARTED, started)];
+        let happens =
+            [(ACTIVE, active), (QUEUE, queue), (SUBMITTED, submitted), (STARTED, started)];
         fires(cluster, "backfill", stands.into_iter().chain(happens).collect())
     };
     // A weekend with one held job. Nothing else happens, and slurmctld runs no cycle for it.
     assert!(!backfill("held", [zero(), zero(), zero(), zero()]));
-    // The same while others' jobs arrive and start at once: the main scheduler sees one now and then, backfill never
-    // does.
+    // The same while others' jobs arrive and start at once: the main scheduler sees one now and
+    // then, backfill never does.
     let now_and_then = curve(|ago| f64::from(ago % 20.0 < 10.0));
     assert!(!backfill("stream", [zero(), now_and_then, one(), one()]));
     // A job that could run, in a cluster in which nothing changes.
@@ -190,8 +197,8 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     // Nobody waits, and the main scheduler does not run: sched_interval = -1.
     assert!(!fires("rest", "main", vec![(PENDING, zero()), (CYCLES, zero())]));
 
-    // At MaxDBDMsgs the queue no longer grows, and accounting data is discarded. The messages for nodes that are gone
-    // stay as many as before.
+    // At MaxDBDMsgs the queue no longer grows, and accounting data is discarded. The messages for
+    // nodes that are gone stay as many as before.
     let full = vec![
         (DBD, always(10_000.0)),
         ("slurm_health.gauge-dbd_agent_queue_per_minute", zero()),
@@ -217,8 +224,8 @@ fn two_clusters_are_told_apart_by_title_labels_and_summary() {
     let text = fs::read_to_string(shipped().join(RULES)).unwrap();
     let file = alerts::json(&folder, &text).unwrap();
     let other = alerts::json(&folder, &for_alpha(&folder, &text).unwrap()).unwrap();
-    // In one folder, Grafana before 11.6 allows each title only once, and a group of rules is replaced by another of
-    // the same name.
+    // In one folder, Grafana before 11.6 allows each title only once, and a group of rules is
+    // replaced by another of the same name.
     let name = |file: &Value| file["groups"][0]["name"].clone();
     assert_eq!(file["groups"][0]["folder"], other["groups"][0]["folder"]);
     assert_ne!(name(&file), name(&other));
@@ -233,9 +240,15 @@ fn two_clusters_are_told_apart_by_title_labels_and_summary() {
         // Carbon is the same for all.
         let is_of_alpha = !paths_behind(&other.target, "cluster.alpha.slurm_").is_empty();
         assert!(is_of_alpha || is_carbons(&other.target), "{}", other.target);
-        for (rule, cluster, prefix) in [(rule, "cluster", "cluster"), (other, "alpha", "cluster.alpha")] {
+        for (rule, cluster, prefix) in
+            [(rule, "cluster", "cluster"), (other, "alpha", "cluster.alpha")]
+        {
             let start = format!("Slurm {cluster}: ");
-            assert!(rule.title.starts_with(&start) && rule.summary.starts_with(&start), "{}", rule.title);
+            assert!(
+                rule.title.starts_with(&start) && rule.summary.starts_with(&start),
+                "{}",
+                rule.title
+            );
             assert_eq!([&rule.labels["cluster"], &rule.labels["prefix"]], [cluster, prefix]);
         }
     }
@@ -249,16 +262,20 @@ fn one_command_names_the_data_source_of_all_rules() {
     let comments = text.lines().filter_map(|line| line.strip_prefix('#'));
     let sed = comments.map(str::trim).find(|line| line.starts_with("sed -i ")).unwrap();
     fs::write(folder.path().join("slurm-graphite.yaml"), &text).unwrap();
-    output(command(folder.path(), &find_program("sh").unwrap()), ["-c", &sed.replace("UID", "mine")])
-        .unwrap();
+    output(
+        command(folder.path(), &find_program("sh").unwrap()),
+        ["-c", &sed.replace("UID", "mine")],
+    )
+    .unwrap();
     let changed = fs::read_to_string(folder.path().join("slurm-graphite.yaml")).unwrap();
     let rules = alerts::rules(&alerts::json(&folder, &text).unwrap()).unwrap().len();
     for (own, shipped) in
         [("datasourceUid: mine", "datasourceUid: graphite"), ("uid: mine }", "uid: graphite }")]
     {
         let is_rule = |line: &&str| !line.starts_with('#');
-        let count =
-            |words: &str| changed.lines().filter(is_rule).filter(|line| line.ends_with(words)).count();
+        let count = |words: &str| {
+            changed.lines().filter(is_rule).filter(|line| line.ends_with(words)).count()
+        };
         assert_eq!((count(own), count(shipped)), (rules, 0), "{own}");
     }
     let document = include_str!("../../../docs/install.md");
@@ -271,8 +288,9 @@ pub(crate) fn shipped_rules(folder: &Folder) -> Result<Vec<Rule>> {
     let rules = alerts::rules(&alerts::json(folder, &text)?)?;
     let mut panels = BTreeSet::new();
     for dashboard in dashboards() {
-        let id =
-            |panel: Panel| Some((dashboard.json["uid"].as_str()?.to_owned(), panel.json["id"].as_u64()?));
+        let id = |panel: Panel| {
+            Some((dashboard.json["uid"].as_str()?.to_owned(), panel.json["id"].as_u64()?))
+        };
         panels.extend(dashboard.panels().into_iter().filter_map(id));
     }
     for rule in &rules {

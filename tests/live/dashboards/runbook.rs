@@ -1,5 +1,5 @@
-//! Rules, docs/runbook.md and the thresholds in docs/metrics.md agree: each rule has a page, each page has a rule, and
-//! each documented threshold is watched.
+//! Rules, docs/runbook.md and the thresholds in docs/metrics.md agree: each rule has a page, each
+//! page has a rule, and each documented threshold is watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +21,10 @@ const UNWATCHED: [(&str, &str); 12] = [
     ("bf_busy_fraction", "usual on a large cluster; the Scheduler dashboard draws the threshold"),
     ("bf_coverage", "usual on a large cluster; the Scheduler dashboard has the curve"),
     ("bf_last_cycle_when", "bf_last_cycle_age is the same as an age"),
-    ("count", "pending_total.count is agent_queue_size, by type; why cycles end is a matter of tuning"),
+    (
+        "count",
+        "pending_total.count is agent_queue_size, by type; why cycles end is a matter of tuning",
+    ),
     ("dbd_agent_queue_per_minute", "the rule watches dbd_agent_queue_size"),
     ("jobs_started_per_minute", "that the queue grows is the users' business"),
     ("level_fs", "that an account has had its share is no fault"),
@@ -68,14 +71,24 @@ fn every_rule_has_its_page_and_every_page_its_rule() {
     assert_eq!(named, pages.keys().collect::<BTreeSet<_>>());
     assert_eq!(named.len(), rules.len(), "two rules with one page");
     assert_eq!(shown.len(), rules.len(), "a panel that no rule leads to");
-    let titles: BTreeSet<String> =
-        dashboards().iter().map(|one| one.json["title"].as_str().unwrap().replace("Slurm / ", "")).collect();
+    let titles: BTreeSet<String> = dashboards()
+        .iter()
+        .map(|one| one.json["title"].as_str().unwrap().replace("Slurm / ", ""))
+        .collect();
     for (page, text) in &pages {
         for part in ["**Means:** ", "**See:** ", "**Do:**", "**Do not** "] {
             assert_eq!(text.matches(part).count(), 1, "{page}: {part}");
         }
-        // In "See", quoted names are panels or rows, and names in italics are dashboards or other pages.
-        let see = text.split("**See:** ").nth(1).unwrap().split("**Do:**").next().unwrap().replace('\n', " ");
+        // In "See", quoted names are panels or rows, and names in italics are dashboards or other
+        // pages.
+        let see = text
+            .split("**See:** ")
+            .nth(1)
+            .unwrap()
+            .split("**Do:**")
+            .next()
+            .unwrap()
+            .replace('\n', " ");
         for panel in see.split('"').skip(1).step_by(2) {
             let title = format!("\"title\":\"{panel}\"");
             let is_shown = dashboards().iter().any(|one| one.json.to_string().contains(&title));
@@ -102,7 +115,8 @@ fn every_threshold_that_is_documented_is_watched() {
     watched.retain(|leaf| !(leaf.starts_with("jobs_") && leaf.ends_with("_per_minute")));
     let mut seen = BTreeSet::new();
     for line in document("metrics.md").lines() {
-        let Some((leaf, rest)) = line.strip_prefix("| `").and_then(|rest| rest.split_once("` | ")) else {
+        let Some((leaf, rest)) = line.strip_prefix("| `").and_then(|rest| rest.split_once("` | "))
+        else {
             continue;
         };
         if has_threshold(rest) {
@@ -116,9 +130,9 @@ fn every_threshold_that_is_documented_is_watched() {
 /// Whether a metric's meaning says from which value on something is wrong.
 fn has_threshold(meaning: &str) -> bool {
     let before_digit = |word: &str| {
-        meaning
-            .match_indices(word)
-            .any(|(at, _)| meaning[at + word.len()..].starts_with(|letter: char| letter.is_ascii_digit()))
+        meaning.match_indices(word).any(|(at, _)| {
+            meaning[at + word.len()..].starts_with(|letter: char| letter.is_ascii_digit())
+        })
     };
     ["above ", "below ", "at "].into_iter().any(before_digit)
         || [

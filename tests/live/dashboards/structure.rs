@@ -1,7 +1,8 @@
 //! Problems of a dashboard that can be found without Grafana and without data.
 //!
-//! Grafana rejects nothing: it silently accepts an unknown key, an unknown unit or two panels with the same id, and the
-//! result looks wrong. The types of @grafana/schema (`make grafana`) do not find all such problems either.
+//! Grafana rejects nothing: it silently accepts an unknown key, an unknown unit or two panels with
+//! the same id, and the result looks wrong. The types of @grafana/schema (`make grafana`) do not
+//! find all such problems either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,8 @@ use serde_json::{Map, Value};
 
 use super::states::{JOBS, NODES, REASONS};
 
-/// Grafana's ids of the units that are used here; `make grafana` checks that @grafana/data has them.
+/// Grafana's ids of the units that are used here; `make grafana` checks that @grafana/data has
+/// them.
 pub(crate) const UNITS: [&str; 12] = [
     "bytes",
     "locale",
@@ -37,10 +39,9 @@ const PANEL: &str = "\
     transformations transparent type";
 const TARGET: &str = "datasource refId target textEditor";
 const DEFAULTS: &str = "color custom decimals links mappings max min noValue thresholds unit";
-const CUSTOM: &str = "\
-    align axisLabel axisPlacement cellOptions drawStyle fillOpacity gradientMode inspect \
-    lineInterpolation lineStyle lineWidth pointSize scaleDistribution showPoints spanNulls stacking \
-    thresholdsStyle width";
+const CUSTOM: &str = "align axisLabel axisPlacement cellOptions drawStyle fillOpacity gradientMode \
+    inspect lineInterpolation lineStyle lineWidth pointSize scaleDistribution showPoints spanNulls \
+    stacking thresholdsStyle width";
 const REDUCE: &str = "calcs fields values";
 /// The options of each panel type; all types are built in.
 const OPTIONS: [(&str, &str); 6] = [
@@ -50,7 +51,8 @@ const OPTIONS: [(&str, &str); 6] = [
     ("table", "cellHeight showHeader sortBy"),
     (
         "alertlist",
-        "alertInstanceLabelFilter alertName dashboardAlerts groupBy groupMode maxItems sortOrder stateFilter viewMode",
+        "alertInstanceLabelFilter alertName dashboardAlerts groupBy groupMode maxItems sortOrder \
+            stateFilter viewMode",
     ),
     ("text", "content mode"),
 ];
@@ -116,7 +118,9 @@ impl Found {
     }
 
     fn keys(&mut self, whose: &str, value: &Value, known: &str) {
-        for key in value.as_object().into_iter().flat_map(Map::keys).filter(|key| !has_word(known, key)) {
+        for key in
+            value.as_object().into_iter().flat_map(Map::keys).filter(|key| !has_word(known, key))
+        {
             self.say(format!("{whose}: Grafana knows no key {key:?} there"));
         }
     }
@@ -124,7 +128,10 @@ impl Found {
     fn id(&mut self, panel: &Value) {
         let id = panel["id"].as_u64().unwrap_or(0);
         if id == 0 || !self.ids.insert(id) {
-            self.say(format!("{:?} has the id {id}, which is another's or none", text(panel, "title")));
+            self.say(format!(
+                "{:?} has the id {id}, which is another's or none",
+                text(panel, "title")
+            ));
         }
     }
 
@@ -153,7 +160,8 @@ impl Found {
             .filter_map(|one| one["options"]["renameByName"].as_object())
             .flat_map(Map::values)
             .collect();
-        let targets: Vec<String> = list(panel, "targets").map(|target| text(target, "target")).collect();
+        let targets: Vec<String> =
+            list(panel, "targets").map(|target| text(target, "target")).collect();
         for one in list(config, "overrides") {
             let curve = text(&one["matcher"], "options");
             let is_state = targets.iter().any(|target| target.starts_with("aliasByNode("))
@@ -163,7 +171,9 @@ impl Found {
                 self.say(format!("{title:?}: no curve {curve:?} to override"));
             }
         }
-        if kind == "table" && !COLUMNS.iter().all(|name| columns.iter().any(|column| *column == name)) {
+        if kind == "table"
+            && !COLUMNS.iter().all(|name| columns.iter().any(|column| *column == name))
+        {
             self.say(format!("{title:?}: a table without its columns"));
         }
         self.curves(&title, &kind, config);
@@ -171,8 +181,8 @@ impl Found {
         self.links(&title, config);
     }
 
-    /// An outage must be a gap: a line is continued for three ticks, or three rounds of a survey. And a threshold must
-    /// be drawn.
+    /// An outage must be a gap: a line is continued for three ticks, or three rounds of a survey.
+    /// And a threshold must be drawn.
     fn curves(&mut self, title: &str, kind: &str, config: &Value) {
         if kind != "timeseries" {
             return;
@@ -187,7 +197,8 @@ impl Found {
         }
     }
 
-    /// A single figure must show nothing old: its last point within a few intervals, or "no data" in a special colour.
+    /// A single figure must show nothing old: its last point within a few intervals, or "no data"
+    /// in a special colour.
     fn freshness(&mut self, title: &str, kind: &str, panel: &Value) {
         let calcs = &panel["options"]["reduceOptions"]["calcs"][0];
         if !["stat", "bargauge", "table"].contains(&kind) || calcs == "sum" {
@@ -196,7 +207,8 @@ impl Found {
         if kind != "table" && calcs != "last" {
             self.say(format!("{title:?} shows an old value: {calcs:?}"));
         }
-        if list(panel, "targets").any(|target| !text(target, "target").contains("(keepLastValue(")) {
+        if list(panel, "targets").any(|target| !text(target, "target").contains("(keepLastValue("))
+        {
             self.say(format!("{title:?} has nothing while the newest slot is empty"));
         }
         if kind == "stat" {
@@ -212,7 +224,8 @@ impl Found {
         }
     }
 
-    /// A link must keep cluster, data source and time range, and its dashboard must have the variable that it sets.
+    /// A link must keep cluster, data source and time range, and its dashboard must have the
+    /// variable that it sets.
     fn links(&mut self, title: &str, config: &Value) {
         let own = list(&config["defaults"], "links");
         let columns = list(config, "overrides")
@@ -221,8 +234,10 @@ impl Found {
             .flat_map(|one| list(one, "value"));
         for link in own.chain(columns) {
             let url = text(link, "url");
-            let kept = ["var-datasource=${datasource}&", "var-prefix=${prefix}&", "&${__url_time_range}"];
-            if !url.starts_with("/d/slurm-graphite-") || kept.iter().any(|part| !url.contains(part)) {
+            let kept =
+                ["var-datasource=${datasource}&", "var-prefix=${prefix}&", "&${__url_time_range}"];
+            if !url.starts_with("/d/slurm-graphite-") || kept.iter().any(|part| !url.contains(part))
+            {
                 self.say(format!("{title:?}: the link {url} forgets something"));
             }
         }
@@ -237,7 +252,8 @@ impl Found {
             if !ids.insert(text(target, "refId")) {
                 self.say(format!("{title:?}: two targets with one refId"));
             }
-            if written.contains('#') || written.matches('(').count() != written.matches(')').count() {
+            if written.contains('#') || written.matches('(').count() != written.matches(')').count()
+            {
                 self.say(format!("{title:?}: {written} is no target"));
             }
         }
@@ -282,7 +298,8 @@ impl Found {
     }
 
     fn colour(&mut self, title: &str, colour: &str) {
-        let is_hue = |shade: &str| colour.strip_prefix(shade).is_some_and(|hue| HUES.contains(&hue));
+        let is_hue =
+            |shade: &str| colour.strip_prefix(shade).is_some_and(|hue| HUES.contains(&hue));
         if colour != "text" && !SHADES.into_iter().any(is_hue) {
             self.say(format!("{title:?}: no colour {colour:?}"));
         }
@@ -331,7 +348,12 @@ impl Found {
             if let Err(error) = replaced(target, &known) {
                 self.say(format!("{error:#}"));
             }
-            used.extend(known.keys().filter(|name| target.contains(&format!("${name}"))).map(String::as_str));
+            used.extend(
+                known
+                    .keys()
+                    .filter(|name| target.contains(&format!("${name}")))
+                    .map(String::as_str),
+            );
         }
         for name in known.keys().filter(|name| !used.contains(name.as_str())) {
             self.say(format!("nothing uses ${name}"));

@@ -1,4 +1,5 @@
-//! Whether a panel shows its values in the right unit, which follows from docs/metrics.md and Graphite's functions.
+//! Whether a panel shows its values in the right unit, which follows from docs/metrics.md and
+//! Graphite's functions.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,8 @@ use super::is_carbons;
 use super::paths::{Documented, paths};
 use super::structure::{UNITS, has_word};
 
-/// The units in docs/metrics.md, and Grafana's units for them. A figure that is 0 or 1 is shown as a word.
+/// The units in docs/metrics.md, and Grafana's units for them. A figure that is 0 or 1 is shown as
+/// a word.
 const SHOWN: [(&str, &[&str]); 9] = [
     // Or the sum of several.
     ("0 or 1", &["", "locale"]),
@@ -36,10 +38,10 @@ const CHANGING: [(&str, &str); 6] = [
 /// What seconds are scaled with, and the unit that they get.
 const SCALES: [(&str, &str); 2] = [(", 0.000277777778)", "h"), (", 0.0166666667)", "min")];
 /// Functions whose result has the same unit as their input.
-const KEEPING: &str = "\
-    alias aliasByNode aliasSub consolidateBy diffSeries exclude group groupByNode highestAverage \
-    highestCurrent highestMax keepLastValue limit maxSeries minSeries movingSum nonNegativeDerivative \
-    offset removeAboveValue removeBelowValue removeEmptySeries scale sortBy sortByName sumSeries summarize";
+const KEEPING: &str = "alias aliasByNode aliasSub consolidateBy diffSeries exclude group \
+    groupByNode highestAverage highestCurrent highestMax keepLastValue limit maxSeries minSeries \
+    movingSum nonNegativeDerivative offset removeAboveValue removeBelowValue removeEmptySeries \
+    scale sortBy sortByName sumSeries summarize";
 /// Every curve of a panel that is shown in the wrong unit, as text.
 pub(crate) fn problems(panel: &Panel, documented: &Documented) -> Vec<String> {
     let mut found = Vec::new();
@@ -48,7 +50,10 @@ pub(crate) fn problems(panel: &Panel, documented: &Documented) -> Vec<String> {
         match wanted(target, documented) {
             Ok(wanted) if wanted.contains(shown) => {}
             Ok(wanted) => {
-                found.push(format!("{:?}: {target} is {wanted:?} and shown as {shown:?}", panel.title));
+                found.push(format!(
+                    "{:?}: {target} is {wanted:?} and shown as {shown:?}",
+                    panel.title
+                ));
             }
             Err(error) => found.push(format!("{:?}: {target}: {error}", panel.title)),
         }
@@ -60,10 +65,9 @@ pub(crate) fn problems(panel: &Panel, documented: &Documented) -> Vec<String> {
 fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str>, String> {
     let target = &without_guards(target);
     let functions = functions(target);
-    if let Some(odd) = functions
-        .iter()
-        .find(|name| !has_word(KEEPING, name) && !CHANGING.iter().any(|(changing, _)| changing == *name))
-    {
+    if let Some(odd) = functions.iter().find(|name| {
+        !has_word(KEEPING, name) && !CHANGING.iter().any(|(changing, _)| changing == *name)
+    }) {
         return Err(format!("nobody knows what {odd} makes of a unit"));
     }
     // The mean of times.
@@ -71,17 +75,23 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
         return Ok(BTreeSet::from([scaled(target).unwrap_or("s")]));
     }
     // The outermost function decides.
-    let changed = functions.iter().find_map(|name| CHANGING.iter().find(|(changing, _)| changing == name));
+    let changed =
+        functions.iter().find_map(|name| CHANGING.iter().find(|(changing, _)| changing == name));
     if let Some((_, unit)) = changed {
         return Ok(BTreeSet::from([*unit]));
     }
     if is_carbons(target) {
         return Ok(BTreeSet::from(["locale"]));
     }
-    let units: BTreeSet<&str> = paths(target).iter().flat_map(|path| documented.units(path)).collect();
+    let units: BTreeSet<&str> =
+        paths(target).iter().flat_map(|path| documented.units(path)).collect();
     if let Some(unit) = scaled(target) {
         let is_time = units == BTreeSet::from(["s"]);
-        return if is_time { Ok(BTreeSet::from([unit])) } else { Err(format!("{units:?} as {unit}")) };
+        return if is_time {
+            Ok(BTreeSet::from([unit]))
+        } else {
+            Err(format!("{units:?} as {unit}"))
+        };
     }
     let [unit] = Vec::from_iter(&units)[..] else {
         return Err(format!("its paths have the units {units:?}"));
@@ -97,10 +107,13 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
 fn scaled(target: &str) -> Option<&'static str> {
     let (_, unit) = SCALES.into_iter().find(|(factor, _)| target.contains(factor))?;
     let of_cpus = target.contains("gauge-cpu_seconds");
-    UNITS.into_iter().find(|known| *known == format!("suffix:{}{unit}", if of_cpus { "CPU-" } else { "" }))
+    UNITS
+        .into_iter()
+        .find(|known| *known == format!("suffix:{}{unit}", if of_cpus { "CPU-" } else { "" }))
 }
 
-/// A target without the contents of isNonNull, which is 0 or 1 in any case, and without the lists that these divide.
+/// A target without the contents of isNonNull, which is 0 or 1 in any case, and without the lists
+/// that these divide.
 fn without_guards(target: &str) -> String {
     let mut left = target
         .replace("divideSeriesLists(", "group(")

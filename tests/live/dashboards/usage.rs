@@ -1,5 +1,5 @@
-//! Dashboards that need slurmdbd: every target about finished jobs and accounts, with a real slurmdbd, and some of the
-//! values compared with what was submitted.
+//! Dashboards that need slurmdbd: every target about finished jobs and accounts, with a real
+//! slurmdbd, and some of the values compared with what was submitted.
 
 use std::time::Duration;
 
@@ -53,7 +53,9 @@ impl Town {
 
     fn submit(&self, count: usize, words: &[&str], script: &str) -> Result<()> {
         for _ in 0..count {
-            self.accounting.slurm.submit(&[words, &["--output=/dev/null", "--wrap", script]].concat())?;
+            self.accounting
+                .slurm
+                .submit(&[words, &["--output=/dev/null", "--wrap", script]].concat())?;
         }
         Ok(())
     }
@@ -79,9 +81,11 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     // Two of five have failed; every count must agree.
     town.wait_for("jobs", "Jobs ended since the first start, by state", "completed", 3.0).unwrap();
     town.wait_for("jobs", "Jobs ended since the first start, by state", "failed", 2.0).unwrap();
-    for (dashboard, panel) in
-        [("overview", "Jobs failing"), ("jobs", "Failed, last hour"), ("jobs", "Share of jobs that failed")]
-    {
+    for (dashboard, panel) in [
+        ("overview", "Jobs failing"),
+        ("jobs", "Failed, last hour"),
+        ("jobs", "Share of jobs that failed"),
+    ] {
         town.wait_for(dashboard, panel, "failed", 0.4).unwrap();
     }
     // Two of five jobs run, each with one CPU; and one of two.
@@ -95,8 +99,8 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     town.wait_for("usage", "Running jobs of a QOS's GrpJobs", "urgent", 100.0).unwrap();
 
     let of_slurmdbd = |target: &str| {
-        // slurmctld adds up usage every five minutes (PriorityCalcPeriod), slurmdbd every hour. live.rs tests these
-        // targets with invented points.
+        // slurmctld adds up usage every five minutes (PriorityCalcPeriod), slurmdbd every hour.
+        // live.rs tests these targets with invented points.
         let mut paths = paths(target);
         paths.retain(|path| !path.ends_with("gauge-level_fs") && !path.contains(".rollup."));
         paths.iter().any(|path| OF_SLURMDBD.iter().any(|family| path.starts_with(family)))
@@ -108,7 +112,8 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
             for target in panel.targets.iter().filter(|target| of_slurmdbd(target)) {
                 let resolved = replaced(target, &variables).unwrap();
                 asked += 1;
-                if let Err(error) = seen(&resolved, &town.web.render(&resolved, "-10min").unwrap()) {
+                if let Err(error) = seen(&resolved, &town.web.render(&resolved, "-10min").unwrap())
+                {
                     wrong.push(format!("{}, {:?}: {error:#}", dashboard.name, panel.title));
                 }
             }

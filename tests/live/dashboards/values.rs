@@ -1,5 +1,5 @@
-//! A target shows what its panel says: the values are computed here from invented points and compared with
-//! graphite-web's.
+//! A target shows what its panel says: the values are computed here from invented points and
+//! compared with graphite-web's.
 
 use anyhow::{Context, Result};
 use sandbox::grafana::replaced;
@@ -39,7 +39,8 @@ const CLAIMS: [(&str, &str, &str, f64); 30] = [
     // 900 s; an hour and a half of two nodes each.
     ("jobs", "Wait so far, pending jobs", "median", 15.0),
     ("cluster", "Mean time to repair", "mean", 1.5),
-    // physics: 8 of 10 jobs, 40 of 40 CPUs; biology has no limit; chemistry has 5 of 5 jobs, and nobody waits.
+    // physics: 8 of 10 jobs, 40 of 40 CPUs; biology has no limit; chemistry has 5 of 5 jobs, and
+    // nobody waits.
     ("usage", "Running jobs of GrpJobs", "physics", 80.0),
     ("usage", "TRES of GrpTRES", "physics.cpu", 100.0),
     ("usage", "Usage of the share", "physics", 200.0),
@@ -102,13 +103,16 @@ const CONSTANT: [(&str, f64); 48] = [
 
 /// The targets of a panel, by its dashboard and its title.
 fn targets(web: &GraphiteWeb, prefix: &str, dashboard: &str, panel: &str) -> Result<Vec<String>> {
-    let dashboard = dashboards().into_iter().find(|one| one.name == dashboard).context("no dashboard")?;
-    let panel = dashboard.panels().into_iter().find(|one| one.title == panel).context("no panel")?;
+    let dashboard =
+        dashboards().into_iter().find(|one| one.name == dashboard).context("no dashboard")?;
+    let panel =
+        dashboard.panels().into_iter().find(|one| one.title == panel).context("no panel")?;
     let variables = dashboard.opened(web, &[("prefix", prefix)])?;
     panel.targets.iter().map(|target| replaced(target, &variables)).collect()
 }
 
-/// The newest value of a curve, by its dashboard, its panel and its name. `from` is in graphite-web's format.
+/// The newest value of a curve, by its dashboard, its panel and its name. `from` is in
+/// graphite-web's format.
 pub(crate) fn shown(
     web: &GraphiteWeb,
     prefix: &str,
@@ -145,7 +149,8 @@ fn targets_return_the_values_that_their_panels_claim() {
     leaves.push(("slurm_jobs_finished.account.physics.work.gauge-cpu_seconds_total", hours));
     invent(&carbon, "claims", recent(), (10, 90), leaves).unwrap();
     let mut wrong = Vec::new();
-    let shown = |dashboard, panel, curve| shown(&web, "claims", "-10min", [dashboard, panel, curve]);
+    let shown =
+        |dashboard, panel, curve| shown(&web, "claims", "-10min", [dashboard, panel, curve]);
     for (dashboard, panel, curve, claimed) in CLAIMS {
         match shown(dashboard, panel, curve) {
             Ok(value) if (value - claimed).abs() < 1e-6 * claimed.max(1.0) => {}
@@ -157,15 +162,21 @@ fn targets_return_the_values_that_their_panels_claim() {
     // The age, accurate to one interval plus the time that the test has taken.
     let age = shown("overview", "Age of data", "age").unwrap();
     let least = 195.0 - 15.0;
-    assert!(age >= least && age <= now() - moment + 200.0 + 25.0, "{age} s, of a response 200 s ago");
-    // At a full minute the series of the time has one point more than that of the answers, and then the age was 56 years.
+    assert!(
+        age >= least && age <= now() - moment + 200.0 + 25.0,
+        "{age} s, of a response 200 s ago"
+    );
+    // At a full minute the series of the time has one point more than that of the answers, and then
+    // the age was 56 years.
     let target = &targets(&web, "claims", "overview", "Age of data").unwrap()[0];
     let minute = unix_seconds() / 60 * 60;
     let ages = web.render_between(target, (minute - 3600, minute), 400).unwrap();
     assert!(ages[0].values().all(|age| age < 3600.0), "{ages:?}");
-    // At some seconds one of the two has no last point yet. Then the age was 0, as if slurmctld had just answered.
+    // At some seconds one of the two has no last point yet. Then the age was 0, as if slurmctld had
+    // just answered.
     for until in minute - 60..=minute {
-        let shown = web.render_between(target, (until - 600, until), 400).unwrap()[0].values().next_back();
+        let shown =
+            web.render_between(target, (until - 600, until), 400).unwrap()[0].values().next_back();
         assert!(
             shown.is_some_and(|age| (15.0..400.0).contains(&age)),
             "{shown:?} at {until}, the minute is {minute}"
@@ -185,7 +196,8 @@ fn the_list_of_clusters_has_prefixes_of_one_node_and_of_two() {
     let folder = Folder::new().unwrap();
     let (carbon, web) = GraphiteWeb::with_carbon(&folder, "10s:2h").unwrap();
     for prefix in ["cluster", "hpc.alpha", "hpc.beta"] {
-        invent(&carbon, prefix, recent(), (10, 90), [("slurm_health.gauge-up", always(1.0))]).unwrap();
+        invent(&carbon, prefix, recent(), (10, 90), [("slurm_health.gauge-up", always(1.0))])
+            .unwrap();
     }
     invent(&carbon, "collectd.host", recent(), (10, 90), [("load.gauge-up", always(1.0))]).unwrap();
     // The runbook has text alone.
@@ -196,8 +208,11 @@ fn the_list_of_clusters_has_prefixes_of_one_node_and_of_two() {
         let target = prefix["query"]["target"].as_str().unwrap();
         let (before, after) = ("/^(.+)", "$/");
         let regex = prefix["regex"].as_str().unwrap();
-        let end =
-            regex.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).unwrap().replace('\\', "");
+        let end = regex
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after))
+            .unwrap()
+            .replace('\\', "");
         let find = || -> Result<Vec<String>> {
             let mut names: Vec<String> = web
                 .render(target, "-10min")?

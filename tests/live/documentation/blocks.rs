@@ -47,7 +47,11 @@ pub(crate) fn all() -> Result<Vec<Block>> {
             match (line.trim_start().strip_prefix("```"), open.take()) {
                 (Some(language), None) => {
                     let language = language.trim().to_owned();
-                    open = Some(Block { place: format!("{name}:{number}"), language, text: String::new() });
+                    open = Some(Block {
+                        place: format!("{name}:{number}"),
+                        language,
+                        text: String::new(),
+                    });
                 }
                 (Some(_), Some(block)) => blocks.push(block),
                 (None, Some(mut block)) => {

@@ -24,8 +24,10 @@ const BANNED: &[(&str, &str)] = &[
 /// The phrases that occur in `text` as whole words, with their lines.
 fn found(place: &str, text: &str) -> Vec<String> {
     let lines = (1..).zip(text.lines()).flat_map(|(number, line)| {
-        let words: Vec<&str> =
-            line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> = line
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .filter(|word| !word.is_empty())
+            .collect();
         let line = format!(" {} ", words.join(" ").to_lowercase());
         let of_it = BANNED.iter().filter(move |(turn, _)| line.contains(&format!(" {turn} ")));
         of_it.map(move |(turn, better)| format!("{place}:{number}: {turn:?}; write {better:?}"))

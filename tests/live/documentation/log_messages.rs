@@ -6,7 +6,8 @@ use std::path::Path;
 use super::blocks::top;
 use super::promises::sections;
 
-/// All code of the programs without their tests, in which a text that was broken into lines is one line.
+/// All code of the programs without their tests, in which a text that was broken into lines is one
+/// line.
 fn code(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -23,7 +24,9 @@ fn code(folder: &Path, text: &mut String) {
 
 /// Of each row the parts of its messages that do not vary.
 fn listed(operations: &str) -> Vec<String> {
-    let list = sections(operations).into_iter().find(|(heading, _)| heading.starts_with("## Log messages"));
+    let list = sections(operations)
+        .into_iter()
+        .find(|(heading, _)| heading.starts_with("## Log messages"));
     let (_, list) = list.unwrap();
     let messages = list.lines().filter(|line| line.starts_with("| ")).skip(1);
     let messages = messages.filter_map(|row| row.split('|').nth(1));

@@ -15,7 +15,8 @@ fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The headings of a document, with the text under each up to the next heading. The text before the first is left out.
+/// The headings of a document, with the text under each up to the next heading. The text before the
+/// first is left out.
 pub(crate) fn sections(text: &str) -> Vec<(&str, String)> {
     let mut sections: Vec<(&str, String)> = Vec::new();
     let mut code = false;
@@ -67,7 +68,8 @@ fn problem(guard: &str) -> Option<String> {
     let text = fs::read_to_string(top().join(file)).unwrap_or_default();
     let declared = text.find(&needles[0]).is_some_and(|at| {
         // Its attributes are on the lines above.
-        let above: Vec<&str> = text[..at].lines().rev().take_while(|line| !line.is_empty()).collect();
+        let above: Vec<&str> =
+            text[..at].lines().rev().take_while(|line| !line.is_empty()).collect();
         above.iter().any(|line| line.contains(&needles[1])) || needles[1].is_empty()
     });
     (!declared).then(|| format!("{guard}: there is no such test"))
@@ -83,7 +85,8 @@ fn every_promise_has_a_guard_and_every_guard_exists() {
     let mut used = BTreeSet::new();
     for document in DOCUMENTS {
         let text = fs::read_to_string(top().join(document)).unwrap();
-        let promises: Vec<&Entry> = entries.iter().filter(|entry| entry.section == document).collect();
+        let promises: Vec<&Entry> =
+            entries.iter().filter(|entry| entry.section == document).collect();
         assert!(promises.len() > 10, "{document}: only {} promises", promises.len());
         for promise in &promises {
             if promise.guards.is_empty() {
@@ -103,7 +106,9 @@ fn every_promise_has_a_guard_and_every_guard_exists() {
         };
         for (heading, body) in sections(&text) {
             let (name, flat_body) = (heading.trim_start_matches(['#', ' ']), flat(&body));
-            if !flat_body.is_empty() && !promises.iter().any(|promise| flat_body.contains(&promise.text)) {
+            if !flat_body.is_empty()
+                && !promises.iter().any(|promise| flat_body.contains(&promise.text))
+            {
                 missing(name, document.to_owned());
             }
             if !TABLES.contains(&heading) {

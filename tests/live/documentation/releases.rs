@@ -1,4 +1,5 @@
-//! The documents have the same releases as the list in slurm-snapshot, from which the others are made.
+//! The documents have the same releases as the list in slurm-snapshot, from which the others are
+//! made.
 
 use std::fs;
 
@@ -37,7 +38,8 @@ fn documents_that_name_the_oldest_and_the_newest_release_name_those_of_the_list(
     let listed = listed();
     let [(oldest, ..), .., (newest, ..)] = &listed[..] else { panic!("{listed:?}") };
     let mut found = 0;
-    for (name, text) in documents().unwrap().into_iter().filter(|(name, _)| name != "CHANGELOG.md") {
+    for (name, text) in documents().unwrap().into_iter().filter(|(name, _)| name != "CHANGELOG.md")
+    {
         for rest in text.split(&format!("{oldest} to ")).skip(1) {
             assert!(rest.starts_with(newest.as_str()), "{name}: {oldest} to {rest:.20}");
             found += 1;

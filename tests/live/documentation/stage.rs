@@ -1,4 +1,5 @@
-//! The sandbox in which a document's commands run: replacements for its hosts, files and users, and the state before.
+//! The sandbox in which a document's commands run: replacements for its hosts, files and users, and
+//! the state before.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +10,8 @@ use sandbox::{GraphiteWeb, Invocation, Sandbox, find_program, slurm_graphite};
 
 use super::blocks::{self, Block, top};
 
-/// Debian's rules, the last of which matches everything. For storage-aggregation.conf Debian ships only an example.
+/// Debian's rules, the last of which matches everything. For storage-aggregation.conf Debian ships
+/// only an example.
 const SCHEMAS: &str = "[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n";
 const AGGREGATION: &str = "\
 [min]
@@ -33,8 +35,8 @@ xFilesFactor = 0.5
 aggregationMethod = average
 ";
 
-/// Files below cluster that exist before the first block, how they are created, and what they must be afterwards:
-/// roll-up, xFilesFactor, and each archive's step and retention in seconds.
+/// Files below cluster that exist before the first block, how they are created, and what they must
+/// be afterwards: roll-up, xFilesFactor, and each archive's step and retention in seconds.
 const HISTORY: [(&str, &str, &str); 5] = [
     ("slurm_sched_stats/gauge-early_sum", "", "last 0.0 30 1209600 300 7776000 3600 94608000"),
     ("slurm_jobs/total/gauge-jobs", "", "average 0.0 60 1209600 300 7776000 3600 94608000"),
@@ -67,16 +69,18 @@ impl Stage {
         graphite.process.wait_ready()?;
         let work = sandbox.path("work");
         fs::create_dir(&work)?;
-        // Only root can give a folder to another user; for any other user the daemon's user is the same user.
+        // Only root can give a folder to another user; for any other user the daemon's user is the
+        // same user.
         let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
         if !user.is_root() {
             let passwd = format!("slurm-graphite:x:{user}:{group}::/:/bin/false\n");
             sandbox.folder.write("root/etc/passwd", &passwd)?;
             sandbox.folder.write("root/etc/group", &format!("slurm-graphite:x:{group}:\n"))?;
         }
-        // A copy of the checkout made of links, so that nothing is written into the checkout by mistake.
-        let needed = "Makefile config docs packaging systemd README.md CHANGELOG.md SECURITY.md LICENSE \
-            THIRD-PARTY-NOTICES";
+        // A copy of the checkout made of links, so that nothing is written into the checkout by
+        // mistake.
+        let needed = "Makefile config docs packaging systemd README.md CHANGELOG.md SECURITY.md \
+            LICENSE THIRD-PARTY-NOTICES";
         for name in needed.split(' ') {
             symlink(top().join(name).canonicalize()?, work.join(name))?;
         }
@@ -93,19 +97,24 @@ impl Stage {
         // Without DESTDIR it would also create this folder.
         fs::create_dir_all(self.sandbox.path("root/var/lib/slurm-graphite"))?;
         let blocks = blocks::all()?;
-        let mut own =
-            blocks.iter().filter(|block| block.language == "toml" && block.place.starts_with(document));
+        let mut own = blocks
+            .iter()
+            .filter(|block| block.language == "toml" && block.place.starts_with(document));
         if let Some(Block { text, .. }) = own.next() {
             // The shipped file has more lines than those that are edited.
             let text = format!("{text}\n[queue]\ndir = \"/var/lib/slurm-graphite\"\n");
-            self.sandbox.folder.write("root/etc/slurm-graphite/slurm-graphite.toml", &self.adapted(&text))?;
+            self.sandbox
+                .folder
+                .write("root/etc/slurm-graphite/slurm-graphite.toml", &self.adapted(&text))?;
         }
         Ok(())
     }
 
     /// `text` with the sandbox's hosts, files and users.
     pub(crate) fn adapted(&self, text: &str) -> String {
-        self.stand_ins().iter().fold(text.to_owned(), |text, (what, stand_in)| text.replace(what, stand_in))
+        self.stand_ins()
+            .iter()
+            .fold(text.to_owned(), |text, (what, stand_in)| text.replace(what, stand_in))
     }
 
     fn stand_ins(&self) -> Vec<(&'static str, String)> {
@@ -129,7 +138,8 @@ impl Stage {
         ]
     }
 
-    /// Creates what an early start and earlier collectors would have left behind in a Carbon without our rules.
+    /// Creates what an early start and earlier collectors would have left behind in a Carbon
+    /// without our rules.
     pub(crate) fn history(&self) -> Result<()> {
         for (path, made_as, _) in HISTORY {
             let own = format!("cluster/{path}");
@@ -154,9 +164,9 @@ impl Stage {
         Ok(())
     }
 
-    /// Compares `said`, the output of `check --connect`, with the document: it must have a line about each thing that
-    /// the document shows, in that order. Lines that do not depend on Carbon must be those of the document up to their
-    /// first number.
+    /// Compares `said`, the output of `check --connect`, with the document: it must have a line
+    /// about each thing that the document shows, in that order. Lines that do not depend on Carbon
+    /// must be those of the document up to their first number.
     pub(crate) fn is_as_documented(&self, said: &str) -> Result<()> {
         let shown = blocks::all()?
             .into_iter()
@@ -165,7 +175,8 @@ impl Stage {
         let lines = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.starts_with("  ")).map(str::to_owned).collect()
         };
-        let last = said.rfind("✓ configuration: ").and_then(|at| said.get(at..)).context("no output")?;
+        let last =
+            said.rfind("✓ configuration: ").and_then(|at| said.get(at..)).context("no output")?;
         let (mut said, mut shown) = (lines(last), lines(&shown.text));
         // Nothing is wrong here.
         let ends = (said.pop(), shown.pop());
@@ -188,7 +199,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether the answer to `script`, which asks graphite-web for the point of `check`, ends with a moment of the last minutes.
+    /// Whether the answer to `script`, which asks graphite-web for the point of `check`, ends with
+    /// a moment of the last minutes.
     pub(crate) fn has_point(&self, script: &str, place: &str) -> Result<bool> {
         let said = self.sh(script, place)?;
         let values = said.rsplit(['|', ',']).filter_map(|value| value.trim().parse::<f64>().ok());
@@ -199,17 +211,23 @@ impl Stage {
 
     pub(crate) fn sh(&self, script: &str, place: &str) -> Result<String> {
         let program = slurm_graphite()?;
-        let built = program.parent().context("a program without a directory")?.display().to_string();
-        let search = format!("{built}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        let built =
+            program.parent().context("a program without a directory")?.display().to_string();
+        let search =
+            format!("{built}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         let work = self.sandbox.path("work").display().to_string();
         let script = format!("cd {work}\n{script}");
-        let run = Invocation::of(&self.sandbox.folder, &find_program("sh")?, &["-e", "-u", "-c", &script])?
-            .env("PATH", &search)
-            .env("SLURM_GRAPHITE_CONFIG", &self.adapted("/etc/slurm-graphite/slurm-graphite.toml"))
-            .env("SLURM_CONF", &self.sandbox.slurm.conf().display().to_string())
-            .env("DESTDIR", &self.sandbox.path("root").display().to_string())
-            .env("BUILT", &built)
-            .finish()?;
+        let run = Invocation::of(
+            &self.sandbox.folder,
+            &find_program("sh")?,
+            &["-e", "-u", "-c", &script],
+        )?
+        .env("PATH", &search)
+        .env("SLURM_GRAPHITE_CONFIG", &self.adapted("/etc/slurm-graphite/slurm-graphite.toml"))
+        .env("SLURM_CONF", &self.sandbox.slurm.conf().display().to_string())
+        .env("DESTDIR", &self.sandbox.path("root").display().to_string())
+        .env("BUILT", &built)
+        .finish()?;
         let said = format!("{place}: {script}\n{}{}", run.stdout, run.stderr);
         ensure!(run.code == Some(0), "exit {:?}: {said}", run.code);
         Ok(run.stdout)

@@ -1,4 +1,5 @@
-//! The documented timer that renews slurmrestd's token runs as root: it must not write where the daemon's user can put a link.
+//! The documented timer that renews slurmrestd's token runs as root: it must not write where the
+//! daemon's user can put a link.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -7,7 +8,8 @@ use sandbox::{Folder, NOBODY, command as program, find_program, is_root};
 
 const INSTALL: &str = include_str!("../../../docs/install.md");
 
-/// Once it wrote into /var/lib/slurm-graphite, which is the daemon's: a link there made root overwrite any file and give it away.
+/// Once it wrote into /var/lib/slurm-graphite, which is the daemon's: a link there made root
+/// overwrite any file and give it away.
 #[test]
 fn a_link_in_the_daemons_folder_does_not_make_the_token_s_timer_give_a_file_of_roots_away() {
     if !is_root() {
@@ -39,11 +41,19 @@ fn a_link_in_the_daemons_folder_does_not_make_the_token_s_timer_give_a_file_of_r
     let command = adapted(&command.replace("\\\n", ""));
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut shell = program(folder.path(), &find_program("sh").unwrap());
-    assert!(shell.args(["-ec", &command]).env("PATH", path).status().unwrap().success(), "{command}");
+    assert!(
+        shell.args(["-ec", &command]).env("PATH", path).status().unwrap().success(),
+        "{command}"
+    );
 
     let victim = fs::metadata(&shadow).unwrap();
-    assert_eq!((fs::read_to_string(&shadow).unwrap().as_str(), victim.uid()), ("root's", 0), "{command}");
-    // The file that the example of the configuration names, which the daemon's group can read and nobody but root can write.
+    assert_eq!(
+        (fs::read_to_string(&shadow).unwrap().as_str(), victim.uid()),
+        ("root's", 0),
+        "{command}"
+    );
+    // The file that the example of the configuration names, which the daemon's group can read and
+    // nobody but root can write.
     let (_, file) = INSTALL.split_once("token_file = \"").unwrap();
     let file = adapted(file.split_once('"').unwrap().0);
     assert_eq!(fs::read_to_string(&file).unwrap(), "SLURM_JWT=secret\n");

@@ -1,8 +1,9 @@
-//! Every figure that sdiag prints after real work by several users, compared digit for digit with a reading between two
-//! runs of sdiag, on any release that the sandbox can run. A line of sdiag without an equal figure of ours is a
-//! failure.
+//! Every figure that sdiag prints after real work by several users, compared digit for digit with a
+//! reading between two runs of sdiag, on any release that the sandbox can run. A line of sdiag
+//! without an equal figure of ours is a failure.
 //!
-//! The reader may be older than the controller (a rolling upgrade). Then only what its release lacks is missing.
+//! The reader may be older than the controller (a rolling upgrade). Then only what its release
+//! lacks is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +12,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use sandbox::metrics::FIGURES;
 use sandbox::{Folder, RpcRow, Sdiag, Slurm, is_root, printed, section, wait};
-use slurm_snapshot::{Answer, BACKFILL_EXITS, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, rpc_name};
+use slurm_snapshot::{
+    Answer, BACKFILL_EXITS, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, rpc_name,
+};
 
 use super::{LATENCY, OWN_TYPE, SOON, ended, is_of, run_jobs};
 
@@ -20,8 +23,8 @@ const USERS: [u32; 4] = [1, 8, 34, NAMELESS];
 
 const NAMELESS: u32 = 54321;
 
-/// Figures that these jobs cannot change: there is no slurmdbd and no het job, nothing waits for an agent at a quiet
-/// moment, and slurmctld counts as failed only what slurmd could not run.
+/// Figures that these jobs cannot change: there is no slurmdbd and no het job, nothing waits for an
+/// agent at a quiet moment, and slurmctld counts as failed only what slurmd could not run.
 const MAY_BE_ZERO: &str = "agent_queue_size agent_count agent_thread_count dbd_agent_queue_size \
     bf_total_het_jobs_since_cycle_start jobs_failed main_mean_depth_cycle";
 
@@ -39,17 +42,19 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     if is_root() {
         work_of_users(&slurm);
     }
-    // sdiag prints means per minute from its second minute on, and slurmctld counts its jobs every half minute.
+    // sdiag prints means per minute from its second minute on, and slurmctld counts its jobs every
+    // half minute.
     wait::until("cycles per minute", SOON, || {
         slurm.sdiag().unwrap().get(section::MAIN, "Cycles per minute").is_some()
     })
     .unwrap();
 
-    let (before, reading, after) = wait::until_some("a moment in which nothing changes", SOON * 3, || {
-        let (before, reading, after) = (slurm.sdiag().ok()?, read(), slurm.sdiag().ok()?);
-        (steady(&before) == steady(&after)).then_some((before, reading, after))
-    })
-    .unwrap();
+    let (before, reading, after) =
+        wait::until_some("a moment in which nothing changes", SOON * 3, || {
+            let (before, reading, after) = (slurm.sdiag().ok()?, read(), slurm.sdiag().ok()?);
+            (steady(&before) == steady(&after)).then_some((before, reading, after))
+        })
+        .unwrap();
     let points = replayed(&folder, &conf, &reading);
     compare_figures(&reading, &points, &after);
     compare_tables(&reading, &before, &after);
@@ -63,7 +68,8 @@ fn record(folder: &Path, readings: [Reading; 2]) {
     let file = folder.join(format!("{}.jsonl", readings[0].release));
     let mut text = String::new();
     for mut reading in readings {
-        let tables = reading.statistics.as_mut().and_then(|statistics| statistics.rpc.as_mut()).unwrap();
+        let tables =
+            reading.statistics.as_mut().and_then(|statistics| statistics.rpc.as_mut()).unwrap();
         for user in tables.users.iter_mut().filter(|user| user.id != 0) {
             user.name = user.name.as_ref().map(|_| format!("user{}", user.id));
         }
@@ -99,8 +105,8 @@ pub(crate) fn read(folder: &Folder, flags: &[&str]) -> Reading {
     *reading
 }
 
-/// The values that would be published from the reading, by leaf. They have its timestamp, and the live command has the same
-/// paths.
+/// The values that would be published from the reading, by leaf. They have its timestamp, and the
+/// live command has the same paths.
 fn replayed(folder: &Folder, conf: &str, reading: &Reading) -> BTreeMap<String, i64> {
     let file = folder.path().join("recording").display().to_string();
     let replayed = once(folder, &["--interval", "10s", "--replay", &file]);
@@ -114,7 +120,8 @@ fn replayed(folder: &Folder, conf: &str, reading: &Reading) -> BTreeMap<String, 
         points.keys().filter(|path| !comes_and_goes(path)).cloned().collect()
     };
     assert_eq!(lasting(&replayed), lasting(&live));
-    let leaves = replayed.iter().filter_map(|(path, (value, _))| Some((path.strip_prefix(FAMILY)?, value)));
+    let leaves =
+        replayed.iter().filter_map(|(path, (value, _))| Some((path.strip_prefix(FAMILY)?, value)));
     // sdiag's are whole numbers.
     leaves.filter_map(|(leaf, value)| Some((leaf.to_owned(), value.parse().ok()?))).collect()
 }
@@ -130,8 +137,8 @@ fn once(folder: &Folder, args: &[&str]) -> BTreeMap<String, (String, f64)> {
     points
 }
 
-/// Whether it may be in one reading and not in the next: it is missing while a backfill cycle is running, and messages
-/// wait only for a moment.
+/// Whether it may be in one reading and not in the next: it is missing while a backfill cycle is
+/// running, and messages wait only for a moment.
 fn comes_and_goes(path: &str) -> bool {
     path.ends_with("gauge-bf_coverage") || path.contains("slurm_rpc_stats.pending.")
 }
@@ -168,12 +175,17 @@ fn compare_figures(reading: &Reading, points: &BTreeMap<String, i64>, sdiag: &Sd
     }
     let mut same = |section, label: &str, value: Option<i64>, since| {
         let printed = sdiag.get(section, label);
-        assert!(value == printed || reading.release < since, "{section} {label}: {value:?}, {printed:?}");
+        assert!(
+            value == printed || reading.release < since,
+            "{section} {label}: {value:?}, {printed:?}"
+        );
         left.retain(|line| *line != (section, label));
     };
-    let count = |counts: &Option<Vec<u32>>, index: usize| Some(i64::from(*counts.as_ref()?.get(index)?));
+    let count =
+        |counts: &Option<Vec<u32>>, index: usize| Some(i64::from(*counts.as_ref()?.get(index)?));
     for index in 0..6 {
-        let (main, backfill) = (count(&statistics.schedule_exit, index), count(&statistics.bf_exit, index));
+        let (main, backfill) =
+            (count(&statistics.schedule_exit, index), count(&statistics.bf_exit, index));
         same(section::MAIN_EXIT, &MAIN_EXITS.text(index), main, Release::new(23, 11));
         same(section::BACKFILL_EXIT, &BACKFILL_EXITS.text(index), backfill, Release::new(23, 11));
     }
@@ -184,12 +196,14 @@ fn compare_figures(reading: &Reading, points: &BTreeMap<String, i64>, sdiag: &Sd
 }
 
 fn compare_tables(reading: &Reading, before: &Sdiag, after: &Sdiag) {
-    let tables = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref()).unwrap();
+    let tables =
+        reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref()).unwrap();
     let (types, users) = rows(tables, reading.release);
     let find = |rows: &[RpcRow], id: u32| rows.iter().find(|row| row.id == id).cloned();
     let counted = |rows: &[RpcRow], id: u32| find(rows, id).map_or(0, |row| row.count);
     for mut printed in after.by_type.iter().cloned() {
-        let ours = find(&types, printed.id).with_context(|| format!("we have no {printed:?}")).unwrap();
+        let ours =
+            find(&types, printed.id).with_context(|| format!("we have no {printed:?}")).unwrap();
         if reading.release < Release::new(24, 5) {
             printed.queue = None;
         }
@@ -201,10 +215,15 @@ fn compare_tables(reading: &Reading, before: &Sdiag, after: &Sdiag) {
     let stats = [&before.by_type, &types, &after.by_type].map(|rows| counted(rows, 2035));
     assert_eq!((stats[1], stats[2]), (stats[0] + 1, stats[0] + 2), "{OWN_TYPE}");
     for printed in &after.by_user {
-        let ours = find(&users, printed.id).with_context(|| format!("we have no {printed:?}")).unwrap();
+        let ours =
+            find(&users, printed.id).with_context(|| format!("we have no {printed:?}")).unwrap();
         if is_own_user(printed) {
             let first = counted(&before.by_user, printed.id);
-            assert_eq!((ours.count, printed.count), (first + 1, first + 2), "sdiag, then our reading");
+            assert_eq!(
+                (ours.count, printed.count),
+                (first + 1, first + 2),
+                "sdiag, then our reading"
+            );
         } else {
             assert_eq!(ours, *printed);
         }
@@ -212,7 +231,10 @@ fn compare_tables(reading: &Reading, before: &Sdiag, after: &Sdiag) {
     assert_eq!((types.len(), users.len()), (after.by_type.len(), after.by_user.len()));
     if is_root() {
         for user in USERS {
-            assert!(users.iter().any(|row| row.id == user && row.count >= 2), "{user} in {users:?}");
+            assert!(
+                users.iter().any(|row| row.id == user && row.count >= 2),
+                "{user} in {users:?}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The interval's figures are the growth of slurmctld's own counters. They stop at a reset, and the kind of reset is
-//! recognized.
+//! The interval's figures are the growth of slurmctld's own counters. They stop at a reset, and the
+//! kind of reset is recognized.
 
 use std::time::Duration;
 
@@ -48,15 +48,19 @@ fn a_reset_and_a_restart_are_told_apart_and_nothing_is_published_across_them() {
         ["resets_midnight", "resets_command", "resets_restart"]
             .map(|leaf| recorded.newest(&interval(leaf)).unwrap_or(0.0))
     };
-    // slurmctld's counters are per second: wait for an interval or two, and for cycles of both schedulers.
-    wait::until("intervals", SOON, || daemon.recorded().unwrap().series(&interval("seconds")).len() > 4)
-        .unwrap();
+    // slurmctld's counters are per second: wait for an interval or two, and for cycles of both
+    // schedulers.
+    wait::until("intervals", SOON, || {
+        daemon.recorded().unwrap().series(&interval("seconds")).len() > 4
+    })
+    .unwrap();
     // Midnight may come during the test.
     let [midnights, ..] = resets(&mut daemon);
     slurm.run("sdiag", &["--reset"]).unwrap();
     wait::until("the reset", SOON, || resets(&mut daemon)[1] > 0.0).unwrap();
     assert_eq!(resets(&mut daemon)[2], 0.0, "no restart");
-    let cycles = |daemon: &mut Daemon| daemon.recorded().unwrap().newest(&path("main_total_cycles"));
+    let cycles =
+        |daemon: &mut Daemon| daemon.recorded().unwrap().newest(&path("main_total_cycles"));
     wait::until("cycles", SOON, || cycles(&mut daemon) > Some(0.0)).unwrap();
     slurm.slurmctld.stop().unwrap();
     wait::until("an outage", SOON, || {
@@ -73,7 +77,8 @@ fn a_reset_and_a_restart_are_told_apart_and_nothing_is_published_across_them() {
     assert_eq!((command, restart), (1.0, 1.0));
 
     let recorded = daemon.recorded().unwrap();
-    let (starts, seconds) = (recorded.statistics("req_time_start"), recorded.series(&interval("seconds")));
+    let (starts, seconds) =
+        (recorded.statistics("req_time_start"), recorded.series(&interval("seconds")));
     let ticks: Vec<u64> = starts.keys().copied().collect();
     for pair in ticks.windows(2) {
         if starts[&pair[0]] != starts[&pair[1]] {

@@ -24,11 +24,13 @@ pub(crate) fn observe(sandbox: &Sandbox) -> Result<Observation> {
 }
 
 impl Observation {
-    /// What sdiag printed for a figure at this tick; `Some(None)` if it printed no line; `None` if the figure may have
-    /// changed in between. A cycle's own figures may also have changed and changed back.
+    /// What sdiag printed for a figure at this tick; `Some(None)` if it printed no line; `None` if
+    /// the figure may have changed in between. A cycle's own figures may also have changed and
+    /// changed back.
     pub(crate) fn agreed(&self, figure: &Figure) -> Option<Option<i64>> {
         let (before, after) = (figure.in_sdiag(&self.before), figure.in_sdiag(&self.after));
-        let steady = |section, label| self.before.get(section, label) == self.after.get(section, label);
+        let steady =
+            |section, label| self.before.get(section, label) == self.after.get(section, label);
         let cycles = [
             (section::MAIN, "Total cycles"),
             (section::BACKFILL, "Total cycles"),

@@ -1,4 +1,5 @@
-//! Every row of the RPC tables in whisper equals sdiag's, digit for digit, with RPCs of several users.
+//! Every row of the RPC tables in whisper equals sdiag's, digit for digit, with RPCs of several
+//! users.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ const USERS: [(u32, &str); 2] = [(NOBODY, "nobody"), (54321, "uid_54321")];
 const BURST: u32 = 20;
 
 /// Types whose rows must have been compared.
-const TYPES: [&str; 3] = ["REQUEST_PARTITION_INFO", "REQUEST_NODE_INFO", "REQUEST_SUBMIT_BATCH_JOB"];
+const TYPES: [&str; 3] =
+    ["REQUEST_PARTITION_INFO", "REQUEST_NODE_INFO", "REQUEST_SUBMIT_BATCH_JOB"];
 
 /// RPCs of many types, and of all users.
 pub(crate) fn call(sandbox: &Sandbox) {
@@ -28,8 +30,8 @@ pub(crate) fn call(sandbox: &Sandbox) {
             call_as(USERS[usize::from(number % 3 == 0)].0);
         }
     }
-    // A user whose name is still being looked up counts among the others, so each user keeps calling until there is a
-    // path.
+    // A user whose name is still being looked up counts among the others, so each user keeps
+    // calling until there is a path.
     for (id, name) in USERS.into_iter().filter(|_| is_root()) {
         wait::until(&format!("a path for {name}"), SOON, || {
             call_as(id);
@@ -51,22 +53,28 @@ fn rows(seen: &Observation) -> Vec<(&'static str, RpcRow, &[RpcRow])> {
     types.chain(users.map(|row| ("user", row, &seen.after.by_user[..]))).collect()
 }
 
-/// Compares the rows on which two runs of sdiag agree with the tick between them, and all ticks after `begun` up to `end`.
+/// Compares the rows on which two runs of sdiag agree with the tick between them, and all ticks
+/// after `begun` up to `end`.
 pub(crate) fn compare(sandbox: &Sandbox, seen: &[Observation], begun: u64, end: u64) {
     let mut printed: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     for seen in seen {
         // The first sdiag is counted by then, and the tick is counted before the second.
         let own = sandbox.value_at(&path("type", OWN_TYPE, "count"), seen.tick, SOON).unwrap();
-        let [before, after] = [&seen.before, &seen.after].map(|sdiag| exact(count(sdiag, OWN_TYPE)));
+        let [before, after] =
+            [&seen.before, &seen.after].map(|sdiag| exact(count(sdiag, OWN_TYPE)));
         assert!(before < own && own < after, "{OWN_TYPE}: {own} between {before} and {after}");
         for (kind, row, after) in rows(seen) {
-            let same =
-                |other: &&RpcRow| (other.id, other.count, other.total) == (row.id, row.count, row.total);
+            let same = |other: &&RpcRow| {
+                (other.id, other.count, other.total) == (row.id, row.count, row.total)
+            };
             if after.iter().any(|other| same(&other)) {
                 for (leaf, figure) in
                     [("count", row.count), ("mean_time", row.average), ("total_time", row.total)]
                 {
-                    printed.entry(path(kind, &row.name, leaf)).or_default().insert(seen.tick, figure);
+                    printed
+                        .entry(path(kind, &row.name, leaf))
+                        .or_default()
+                        .insert(seen.tick, figure);
                 }
             }
         }
@@ -90,12 +98,13 @@ pub(crate) fn compare(sandbox: &Sandbox, seen: &[Observation], begun: u64, end: 
     compare_intervals(sandbox, TYPES[0], begun, end);
 }
 
-/// At each tick, the rate over the interval is the growth of the row's own count, and the mean times that is the growth
-/// of its time.
+/// At each tick, the rate over the interval is the growth of the row's own count, and the mean
+/// times that is the growth of its time.
 fn compare_intervals(sandbox: &Sandbox, name: &str, begun: u64, end: u64) {
     let series = |path: &str| sandbox.carbon.series(path).unwrap();
-    let [counts, times, rates, means] = ["count", "total_time", "calls_per_minute", "interval_mean_time"]
-        .map(|leaf| series(&path("type", name, leaf)));
+    let [counts, times, rates, means] =
+        ["count", "total_time", "calls_per_minute", "interval_mean_time"]
+            .map(|leaf| series(&path("type", name, leaf)));
     let read = series(&path("type", OWN_TYPE, "count"));
     let seconds = series("cluster.slurm_sched_interval.gauge-seconds");
     let at = |series: &sandbox::Series, tick| series.at(tick).unwrap_or(0.0);

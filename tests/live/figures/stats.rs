@@ -6,7 +6,8 @@ use sandbox::{Sandbox, is_root, printed, wait};
 
 use super::{OWN_TYPE, SOON};
 
-/// A user without a name, who may request everything, has a number. Only root can act as another user.
+/// A user without a name, who may request everything, has a number. Only root can act as another
+/// user.
 pub(crate) fn a_nameless_user_has_a_number(sandbox: &Sandbox) {
     if is_root() {
         sandbox.slurm.run_as(54321, "sinfo", &[]).unwrap();
@@ -15,7 +16,8 @@ pub(crate) fn a_nameless_user_has_a_number(sandbox: &Sandbox) {
     }
 }
 
-/// Compares `slurm-graphite stats` with sdiag at a time when only their own requests change anything.
+/// Compares `slurm-graphite stats` with sdiag at a time when only their own requests change
+/// anything.
 pub(crate) fn compare(sandbox: &Sandbox) {
     // The first reader adds a row for its requests to the table.
     stats(sandbox);
@@ -37,8 +39,8 @@ fn stats(sandbox: &Sandbox) -> String {
     printed(&sandbox.folder, &["stats", "--slurm-conf", &conf]).unwrap()
 }
 
-/// Every line, with the parts masked that must differ: the time of the request, and a latency. Rows of the tables come
-/// last, sorted, because those with the same count have no fixed order.
+/// Every line, with the parts masked that must differ: the time of the request, and a latency. Rows
+/// of the tables come last, sorted, because those with the same count have no fixed order.
 fn normal(text: &str) -> Vec<String> {
     let masked = |line: &str| {
         let differs = ["sdiag output at ", "Latency "].iter().any(|start| line.starts_with(start));
@@ -48,7 +50,8 @@ fn normal(text: &str) -> Vec<String> {
     // Every request is counted in the row of its type and in this user's, `(       0) `.
     let own_user = format!("({:>8}) ", rustix::process::getuid().as_raw());
     let own = |line: &str| line.contains(OWN_TYPE) || line.contains(&own_user);
-    let (rest, mut sorted): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| !rows.contains(line));
+    let (rest, mut sorted): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| !rows.contains(line));
     sorted.retain(|line| !own(line));
     sorted.sort_unstable();
     rest.into_iter().map(masked).chain(sorted.into_iter().map(str::to_owned)).collect()

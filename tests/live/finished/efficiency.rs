@@ -1,5 +1,5 @@
-//! CPU time that jobs have used, added up from their steps as sacct does it, and counted together with the job, even if
-//! the job ends before its steps.
+//! CPU time that jobs have used, added up from their steps as sacct does it, and counted together
+//! with the job, even if the job ends before its steps.
 
 use std::time::Duration;
 
@@ -17,15 +17,19 @@ fn busy(seconds: u32) -> String {
 fn milliseconds(text: &str) -> Option<u64> {
     let (days, clock) = text.split_once('-').unwrap_or(("0", text));
     let (clock, ms) = clock.split_once('.').unwrap_or((clock, "0"));
-    let minutes =
-        clock.split(':').try_fold(0, |sum: u64, part| Some(sum * 60 + part.parse::<u64>().ok()?))?;
+    let minutes = clock
+        .split(':')
+        .try_fold(0, |sum: u64, part| Some(sum * 60 + part.parse::<u64>().ok()?))?;
     Some((days.parse::<u64>().ok()? * 86_400 + minutes) * 1000 + ms.parse::<u64>().ok()?)
 }
 
-/// CPU time used in ms and seconds allocated for all jobs, and the number of jobs, according to sacct.
+/// CPU time used in ms and seconds allocated for all jobs, and the number of jobs, according to
+/// sacct.
 fn in_sacct(stage: &Stage) -> Result<(u64, u64, usize)> {
-    let text = stage.accounting.slurm.call("sacct -aDnP -S now-1day -o JobID,TotalCPU,CPUTimeRAW")?;
-    let jobs = text.lines().filter(|line| !line.split('|').next().is_some_and(|id| id.contains('.')));
+    let text =
+        stage.accounting.slurm.call("sacct -aDnP -S now-1day -o JobID,TotalCPU,CPUTimeRAW")?;
+    let jobs =
+        text.lines().filter(|line| !line.split('|').next().is_some_and(|id| id.contains('.')));
     let mut sums = (0, 0, 0);
     for line in jobs {
         let words: Vec<&str> = line.split('|').collect();
@@ -70,13 +74,18 @@ fn what_jobs_have_used_is_what_sacct_says_and_counts_with_the_job() -> Result<()
     wait::until("all of them in Carbon", MINUTE * 4, || {
         last("total.work.gauge-cpu_seconds_total") == Some(allocated)
     })
-    .with_context(|| format!("{allocated} allocated; {:?}", last("total.work.gauge-cpu_seconds_total")))?;
+    .with_context(|| {
+        format!("{allocated} allocated; {:?}", last("total.work.gauge-cpu_seconds_total"))
+    })?;
     wait::pause(Duration::from_secs(3));
     let sent = stage.sent()?;
     for (leaf, expected) in [("cpu_used_seconds", used), ("cpu_seconds", allocated)] {
         let path = format!("total.work.gauge-{leaf}");
         let found = (sent.last(&format!("{path}_total")), sent.sum(&path));
-        ensure!(found == (Some(expected), expected), "{path}: total and slots {found:?}, sacct {expected}");
+        ensure!(
+            found == (Some(expected), expected),
+            "{path}: total and slots {found:?}, sacct {expected}"
+        );
     }
     stage.daemon.stop()?;
     Ok(())
@@ -84,9 +93,12 @@ fn what_jobs_have_used_is_what_sacct_says_and_counts_with_the_job() -> Result<()
 
 #[test]
 fn times_of_sacct_are_read() {
-    for (text, ms) in
-        [("00:01.234", 1234), ("10:00", 600_000), ("01:02:03", 3_723_000), ("2-00:00:01", 172_801_000)]
-    {
+    for (text, ms) in [
+        ("00:01.234", 1234),
+        ("10:00", 600_000),
+        ("01:02:03", 3_723_000),
+        ("2-00:00:01", 172_801_000),
+    ] {
         assert_eq!(milliseconds(text), Some(ms), "{text}");
     }
     assert_eq!(milliseconds("INVALID"), None);

@@ -28,7 +28,9 @@ pub(super) const LONG: [Fault; 14] = [
     ("slurmctld and slurmdbd are stopped", |play| slurmctld_ends(play, false, true, false)),
     ("slurmctld and slurmdbd are killed", |play| slurmctld_ends(play, true, true, false)),
     ("slurmctld is stopped, the daemon killed", |play| slurmctld_ends(play, false, false, true)),
-    ("slurmctld, slurmdbd and the daemon are killed", |play| slurmctld_ends(play, true, true, true)),
+    ("slurmctld, slurmdbd and the daemon are killed", |play| {
+        slurmctld_ends(play, true, true, true)
+    }),
     ("slurmctld is frozen", slurmctld_frozen),
     ("the job table is away", |play| queries_fail(play, TABLE_AWAY)),
     ("queries take too long", |play| queries_fail(play, NO_TIME)),
@@ -50,7 +52,8 @@ const TABLE_AWAY: Failure = [
 ];
 
 /// It applies to new connections; slurmctld's own goes on.
-const NO_TIME: Failure = ["set global max_statement_time = 0.0002", "set global max_statement_time = 0"];
+const NO_TIME: Failure =
+    ["set global max_statement_time = 0.0002", "set global max_statement_time = 0"];
 
 fn daemon_killed(play: &mut Play, stays_away: bool) -> Result<()> {
     play.submit()?;
@@ -74,13 +77,15 @@ fn mariadb_killed(play: &mut Play) -> Result<()> {
     play.submit()?;
     play.pause(2.0);
     play.stage.accounting.mariadbd.start()?;
-    // slurmdbd may end at its next query to the database: here, and not in the middle of the next fault.
+    // slurmdbd may end at its next query to the database: here, and not in the middle of the next
+    // fault.
     let Accounting { slurm, slurmdbd, .. } = &mut play.stage.accounting;
     let answers = || slurm.run("sacctmgr", &["-n", "show", "cluster"]).is_ok();
     wait::until("slurmdbd, or its end", MINUTE, || answers() || slurmdbd.pid().is_none()).map(drop)
 }
 
-/// slurmctld waits for slurmdbd with each job that starts, and sbatch for slurmctld: so the jobs are submitted before.
+/// slurmctld waits for slurmdbd with each job that starts, and sbatch for slurmctld: so the jobs
+/// are submitted before.
 fn slurmdbd_frozen(play: &mut Play) -> Result<()> {
     play.submit()?;
     play.stage.accounting.slurmdbd.freeze()?;
@@ -98,8 +103,8 @@ fn both_stopped(play: &mut Play) -> Result<()> {
     play.stage.accounting.slurmdbd.start()
 }
 
-/// Arrays are cancelled before slurmdbd knows them: then slurmctld, when it is started again, reports their end as their
-/// start.
+/// Arrays are cancelled before slurmdbd knows them: then slurmctld, when it is started again,
+/// reports their end as their start.
 fn slurmctld_ends(play: &mut Play, is_killed: bool, slurmdbd: bool, daemon: bool) -> Result<()> {
     let end: Ending = if is_killed { Process::kill } else { Process::stop };
     if slurmdbd {
@@ -138,7 +143,8 @@ fn slurmctld_frozen(play: &mut Play) -> Result<()> {
     play.stage.accounting.slurm.slurmctld.thaw()
 }
 
-/// slurmdbd returns an empty list, and success. A daemon that starts meanwhile reads everything again.
+/// slurmdbd returns an empty list, and success. A daemon that starts meanwhile reads everything
+/// again.
 fn queries_fail(play: &mut Play, [cause, repair]: Failure) -> Result<()> {
     play.submit()?;
     if play.random.bool() {

@@ -14,8 +14,11 @@ const FAILED: &str = "cluster.slurm_jobs_finished.total.state.failed.gauge-jobs_
 fn wait_for_jobs(daemon: &mut Daemon, jobs: f64) -> Result<()> {
     let what = format!("{jobs} finished jobs");
     // slurmdbd has no job at first, so no figure but this one is published.
-    let path = if jobs > 0.0 { TOTAL } else { "cluster.slurm_jobs_finished.reading.gauge-unproved" };
-    daemon.until(&what, MINUTE, |sent| sent.series(path).values().any(|value| *value >= jobs).then_some(()))
+    let path =
+        if jobs > 0.0 { TOTAL } else { "cluster.slurm_jobs_finished.reading.gauge-unproved" };
+    daemon.until(&what, MINUTE, |sent| {
+        sent.series(path).values().any(|value| *value >= jobs).then_some(())
+    })
 }
 
 /// libslurm waits for ever for a slurmdbd that hangs.
@@ -36,12 +39,14 @@ fn five_minutes_of_a_frozen_slurmdbd_or_mariadb_cost_one_failure_a_round_and_no_
     ]);
 }
 
-/// A server hangs for at least so many ticks, with a round every so many seconds. Jobs end before, during and after that.
+/// A server hangs for at least so many ticks, with a round every so many seconds. Jobs end before,
+/// during and after that.
 fn hangs(round: u64, ticks: usize, server: fn(&mut Accounting) -> &mut Process) -> Result<String> {
     let folder = Folder::new()?;
     let mut accounting = Accounting::start(&folder)?;
     let slurm = format!("{}timeout = \"1s\"", accounting.slurm.toml());
-    let collector = collector(&folder).replace("interval = \"1s\"", &format!("interval = \"{round}s\""));
+    let collector =
+        collector(&folder).replace("interval = \"1s\"", &format!("interval = \"{round}s\""));
     let mut daemon = Daemon::start_surveying(&folder, &slurm, &collector)?;
     wait_for_jobs(&mut daemon, 0.0)?;
     let submit = |accounting: &Accounting| accounting.slurm.submit(&["--wrap", "exit 3"]);
@@ -74,8 +79,10 @@ fn hangs(round: u64, ticks: usize, server: fn(&mut Accounting) -> &mut Process) 
     // On a busy machine one may be late.
     let is_in = |at: u64| (frozen..thawed).contains(&(at as f64));
     let rounds = up.keys().filter(|at| at.is_multiple_of(round) && is_in(**at)).count();
-    let failures = recorded.reply("finished", "readings_failed").values().copied().fold(0.0, f64::max);
-    let is_each = (failures - rounds as f64).abs() <= 1.0 && rounds as u64 >= ticks as u64 / round - 1;
+    let failures =
+        recorded.reply("finished", "readings_failed").values().copied().fold(0.0, f64::max);
+    let is_each =
+        (failures - rounds as f64).abs() <= 1.0 && rounds as u64 >= ticks as u64 / round - 1;
     ensure!(is_each, "{failures} failures in {rounds} rounds");
     let sent = daemon.stop()?;
     let counted = [TOTAL, FAILED].map(|path| sent.newest(path));

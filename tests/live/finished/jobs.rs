@@ -1,5 +1,5 @@
-//! Random jobs of every kind that ends by itself or is ended, with a record of what was submitted; also requests to a
-//! reader.
+//! Random jobs of every kind that ends by itself or is ended, with a record of what was submitted;
+//! also requests to a reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,11 +38,13 @@ enum End {
     Itself,
     Cancelled,
     Limit,
-    /// By its deadline. slurmctld looks at the deadline of a job only when it could schedule the job, never while it is held.
+    /// By its deadline. slurmctld looks at the deadline of a job only when it could schedule the
+    /// job, never while it is held.
     Late,
 }
 
-/// Arguments of sbatch, tasks, how it ends. `N` is the number of tasks, and `WHO` what all components need.
+/// Arguments of sbatch, tasks, how it ends. `N` is the number of tasks, and `WHO` what all
+/// components need.
 type Kind = (&'static [&'static str], usize, End);
 
 const KINDS: [Kind; 14] = [
@@ -82,7 +84,8 @@ const SCRIPTS: [&str; 5] = ["exit 3", "true", "sleep 1", "kill -9 $$", "srun tru
 const RESIZE: &str = "sleep 2; scontrol update jobid=$SLURM_JOB_ID numnodes=1; sleep 2";
 
 impl Cast {
-    /// Submits a job that starts for each account, QOS and user: only then they have paths of their own.
+    /// Submits a job that starts for each account, QOS and user: only then they have paths of their
+    /// own.
     pub(super) fn introduce(&mut self, accounting: &Accounting) -> Result<()> {
         for account in self.accounts() {
             for qos in ["normal", QOS] {
@@ -98,11 +101,14 @@ impl Cast {
         Ok(())
     }
 
-    /// Submits jobs that change their size. slurmctld 22.05, if it is killed within seconds of their end, finds them running at its
-    /// next start, and then starts no job on their nodes: so nothing may be killed before all of it is saved.
+    /// Submits jobs that change their size. slurmctld 22.05, if it is killed within seconds of
+    /// their end, finds them running at its next start, and then starts no job on their nodes: so
+    /// nothing may be killed before all of it is saved.
     pub(super) fn submit_resized(&mut self, accounting: &Accounting) -> Result<()> {
         for account in ACCOUNTS {
-            let id = accounting.slurm.submit(&["-N2", "-n2", "--time=1", "-A", account, "--wrap", RESIZE])?;
+            let id = accounting
+                .slurm
+                .submit(&["-N2", "-n2", "--time=1", "-A", account, "--wrap", RESIZE])?;
             self.submitted.insert(id, 1);
         }
         Ok(())
@@ -112,8 +118,14 @@ impl Cast {
         [&ACCOUNTS[..], if self.is_long { &[DOTTED] } else { &[] }].concat()
     }
 
-    /// Submits at least this many tasks, by random users to random accounts, and ends some of the jobs that exist.
-    pub(super) fn submit(&mut self, accounting: &Accounting, random: &mut Rng, least: usize) -> Result<()> {
+    /// Submits at least this many tasks, by random users to random accounts, and ends some of the
+    /// jobs that exist.
+    pub(super) fn submit(
+        &mut self,
+        accounting: &Accounting,
+        random: &mut Rng,
+        least: usize,
+    ) -> Result<()> {
         let mut tasks = 0;
         while tasks < least {
             tasks += self.submit_one(accounting, random)?;
@@ -127,12 +139,14 @@ impl Cast {
         Ok(())
     }
 
-    /// Suspends, resumes, requeues or changes a job or a task. Those that are in another state refuse that.
+    /// Suspends, resumes, requeues or changes a job or a task. Those that are in another state
+    /// refuse that.
     fn trouble_one(&self, accounting: &Accounting, random: &mut Rng) -> Result<()> {
         let open = accounting.slurm.call("squeue -h -r -o %A")?;
         let open: Vec<&str> = open.lines().collect();
         let Some(id) = random.choice(&open) else { return Ok(()) };
-        let update = ["update", &format!("jobid={id}"), "timelimit=9", "account=chemistry", "qos=urgent"];
+        let update =
+            ["update", &format!("jobid={id}"), "timelimit=9", "account=chemistry", "qos=urgent"];
         let args = match random.u8(..4) {
             0 => &["suspend", id][..],
             1 => &["resume", id],
@@ -157,7 +171,8 @@ impl Cast {
     }
 
     fn submit_one(&mut self, accounting: &Accounting, random: &mut Rng) -> Result<usize> {
-        let account = format!("--account={}", random.choice(self.accounts()).context("an account")?);
+        let account =
+            format!("--account={}", random.choice(self.accounts()).context("an account")?);
         let qos = format!("--qos={}", if random.bool() { "normal" } else { QOS });
         let mut args = vec!["--parsable", "--output=/dev/null", &account, &qos];
         args.extend(["-p", if random.bool() { "debug" } else { "long" }]);
@@ -175,8 +190,10 @@ impl Cast {
             args.push("--time=10");
         }
         let tasks = if tasks > 0 { tasks } else { random.usize(2..12) };
-        let array =
-            its.iter().find(|arg| arg.starts_with("--array")).map(|arg| arg.replace('N', &tasks.to_string()));
+        let array = its
+            .iter()
+            .find(|arg| arg.starts_with("--array"))
+            .map(|arg| arg.replace('N', &tasks.to_string()));
         for arg in its {
             match (*arg, &array) {
                 ("WHO", _) => args.extend([account.as_str(), &qos]),
@@ -213,8 +230,8 @@ impl Cast {
         let place = random.usize(..self.endless.len());
         let id = self.endless.get(place).copied().unwrap_or_default();
         if random.u8(..4) == 0 && self.submitted.get(&id).is_some_and(|tasks| *tasks > 1) {
-            // Tasks that were waiting have no row of their own until slurmctld has sent it, and squeue does not show them: a slurmctld that
-            // is killed before that has forgotten them.
+            // Tasks that were waiting have no row of their own until slurmctld has sent it, and
+            // squeue does not show them: a slurmctld that is killed before that has forgotten them.
             if self.is_long {
                 self.disturbed.insert(id);
             }
@@ -224,15 +241,17 @@ impl Cast {
         Ok(())
     }
 
-    /// Remembers which jobs a slurmctld that is killed now may forget, or run again: it saves its state every 5 s, and what it
-    /// has not sent to slurmdbd is lost.
+    /// Remembers which jobs a slurmctld that is killed now may forget, or run again: it saves its
+    /// state every 5 s, and what it has not sent to slurmdbd is lost.
     pub(super) fn disturb(&mut self, accounting: &Accounting) -> Result<()> {
-        let ends = "select id_job, max(time_end) from slurm_acct_db.sandbox_job_table group by id_job";
+        let ends =
+            "select id_job, max(time_end) from slurm_acct_db.sandbox_job_table group by id_job";
         let sent: BTreeMap<u32, f64> = (accounting.sql(ends)?.lines())
             .filter_map(|line| line.split_once('\t'))
             .filter_map(|(id, end)| Some((id.parse().ok()?, end.parse().ok()?)))
             .collect();
-        let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-r", "-t", "all", "-o", "%A %F %e"];
+        let args =
+            ["SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-r", "-t", "all", "-o", "%A %F %e"];
         for line in accounting.slurm.run("env", &args)?.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let [id, array, end] = words[..] else { bail!("a line of squeue: {line}") };
@@ -245,8 +264,8 @@ impl Cast {
         Ok(())
     }
 
-    /// Cancels the jobs that do not end by themselves, releases those that are too late, and submits no more of them. In a long run it
-    /// submits one that reaches its limit.
+    /// Cancels the jobs that do not end by themselves, releases those that are too late, and
+    /// submits no more of them. In a long run it submits one that reaches its limit.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
         self.is_ending = true;
         for id in accounting.slurm.call("squeue -h -t suspended -o %A")?.lines() {
@@ -265,7 +284,8 @@ impl Cast {
         Ok(())
     }
 
-    /// Cancels these jobs. Those that have ended, or that a killed slurmctld has forgotten, refuse that.
+    /// Cancels these jobs. Those that have ended, or that a killed slurmctld has forgotten, refuse
+    /// that.
     pub(super) fn cancel(&mut self, accounting: &Accounting, ids: &[u32]) {
         self.endless.retain(|id| !ids.contains(id));
         let ids: Vec<String> = ids.iter().map(u32::to_string).collect();

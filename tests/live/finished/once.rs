@@ -1,4 +1,5 @@
-//! Many jobs of all kinds under faults of all kinds: each is counted once, and every figure is sacct's.
+//! Many jobs of all kinds under faults of all kinds: each is counted once, and every figure is
+//! sacct's.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,8 @@ impl Play {
         }
         let jobs = cast.submitted.len() as u64;
         wait::until("the first jobs of everybody", MINUTE * 2, || {
-            let counted = stage.sent().ok().and_then(|sent| sent.last("total.work.gauge-started_total"));
+            let counted =
+                stage.sent().ok().and_then(|sent| sent.last("total.work.gauge-started_total"));
             counted.is_some_and(|counted| counted >= jobs)
         })?;
         if cast.is_long {
@@ -51,7 +53,8 @@ impl Play {
         fault(self).with_context(|| name.to_owned())
     }
 
-    /// Jobs that end while no daemon runs: its first round counts all of them, and their percentiles are correct.
+    /// Jobs that end while no daemon runs: its first round counts all of them, and their
+    /// percentiles are correct.
     fn check_percentiles(&mut self) -> Result<usize> {
         let (before, slot) = (ended(&self.stage.accounting)?, self.stage.sent()?.last_slot());
         self.stage.daemon.kill()?;
@@ -71,7 +74,10 @@ impl Play {
         }
         for ((level, leaf), value) in expected {
             let its = sent.at(&format!("{level}.{leaf}"), slot);
-            ensure!(its == Some(value), "{level}.{leaf} at {slot} is {its:?}, sacct's lines have {value}");
+            ensure!(
+                its == Some(value),
+                "{level}.{leaf} at {slot} is {its:?}, sacct's lines have {value}"
+            );
             compared += 1;
         }
         Ok(compared)
@@ -84,8 +90,8 @@ fn every_job_is_counted_once_while_slurmdbd_mariadb_and_the_daemon_end_or_hang()
     short(seed).with_context(|| format!("SOAK_SEED={seed}")).unwrap();
 }
 
-/// The tasks of a cancelled array are counted half a minute after slurmdbd knows them. So the faults that only end the
-/// daemon come last, and much of this time passes meanwhile.
+/// The tasks of a cancelled array are counted half a minute after slurmdbd knows them. So the
+/// faults that only end the daemon come last, and much of this time passes meanwhile.
 fn short(seed: u64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let (ends_the_daemon, others) = SHORT.split_at(3);
@@ -131,7 +137,8 @@ fn long(seed: u64) -> Result<()> {
         play.strike(*fault)?;
     }
     play.stage.revive()?;
-    // slurmctld 22.05, after it was killed, may list tasks of an array that it cannot find by their numbers.
+    // slurmctld 22.05, after it was killed, may list tasks of an array that it cannot find by their
+    // numbers.
     play.stage.accounting.slurm.slurmctld.stop()?;
     play.stage.accounting.slurm.slurmctld.start()?;
     play.cast.end(&play.stage.accounting)?;
@@ -144,7 +151,8 @@ fn long(seed: u64) -> Result<()> {
     }
     let percentiles = play.check_percentiles()?;
     println!(
-        "SOAK_SEED={seed}: {} faults, {} jobs, {states:?}; {compared}; {percentiles} figures of one round; {:.0} s",
+        "SOAK_SEED={seed}: {} faults, {} jobs, {states:?}; {compared}; {percentiles} figures of \
+            one round; {:.0} s",
         faults.len(),
         truth.jobs(),
         start.elapsed().as_secs_f64()

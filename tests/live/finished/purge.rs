@@ -1,5 +1,5 @@
-//! slurmdbd's purge, and then a time in which nothing ends: nothing can prove that slurmdbd's empty answers are true, and
-//! what ends afterwards must be counted.
+//! slurmdbd's purge, and then a time in which nothing ends: nothing can prove that slurmdbd's empty
+//! answers are true, and what ends afterwards must be counted.
 
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ const TOTAL: &str = "total.work.gauge-jobs_total";
 fn after_a_purge_and_idle_hours_the_next_jobs_are_counted() {
     let mut stage = Stage::start().unwrap();
     let counted = |stage: &Stage, jobs| {
-        wait::until("all jobs", MINUTE * 2, || stage.sent().is_ok_and(|sent| sent.last(TOTAL) == Some(jobs)))
+        wait::until("all jobs", MINUTE * 2, || {
+            stage.sent().is_ok_and(|sent| sent.last(TOTAL) == Some(jobs))
+        })
     };
     for round in 1..=2 {
         jobs::run(&stage.accounting, 5);
@@ -31,7 +33,11 @@ fn after_a_purge_and_idle_hours_the_next_jobs_are_counted() {
     let sent = stage.sent().unwrap();
     assert_eq!(sent.sum("total.work.gauge-jobs"), 13);
     for slot in sent.slots_with("reading.gauge-unproved", 1) {
-        assert_eq!(sent.at("total.work.gauge-jobs", slot), None, "a figure that is not proved, at {slot}");
+        assert_eq!(
+            sent.at("total.work.gauge-jobs", slot),
+            None,
+            "a figure that is not proved, at {slot}"
+        );
     }
     stage.daemon.stop().unwrap();
 }

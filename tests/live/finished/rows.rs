@@ -1,4 +1,5 @@
-//! Rows of slurmdbd that Slurm writes rarely: two resizes in one second, and a submission in the future.
+//! Rows of slurmdbd that Slurm writes rarely: two resizes in one second, and a submission in the
+//! future.
 
 use anyhow::{Result, ensure};
 use sandbox::wait;
@@ -8,19 +9,21 @@ use super::{MINUTE, Stage, jobs};
 const TOTAL: &str = "total.work.gauge-jobs_total";
 
 impl Stage {
-    /// Adds a row like that of the first job, with these values of some columns. Returns its number.
+    /// Adds a row like that of the first job, with these values of some columns. Returns its
+    /// number.
     fn add_row(&self, job: u32, values: &str) -> Result<String> {
         let table = "slurm_acct_db.sandbox_job_table";
         self.accounting.sql(&format!(
-            "use slurm_acct_db; create temporary table row as select * from {table} order by id_job limit 1; \
-             update row set job_db_inx = 0, id_job = {job}, {values}; insert into {table} select * from row; \
-             select last_insert_id()"
+            "use slurm_acct_db; create temporary table row as select * from {table} order by \
+             id_job limit 1; update row set job_db_inx = 0, id_job = {job}, {values}; insert into \
+             {table} select * from row; select last_insert_id()"
         ))
     }
 
     fn counts(&self, jobs: u64) -> Result<()> {
-        let _late =
-            wait::until("all jobs", MINUTE, || self.sent().is_ok_and(|sent| sent.last(TOTAL) >= Some(jobs)));
+        let _late = wait::until("all jobs", MINUTE, || {
+            self.sent().is_ok_and(|sent| sent.last(TOTAL) >= Some(jobs))
+        });
         self.two_more_rounds()?;
         let sent = self.sent()?;
         let found = (sent.last(TOTAL), sent.sum("total.work.gauge-jobs"));
@@ -29,8 +32,9 @@ impl Stage {
     }
 }
 
-/// slurmdbd's key is the job and its submission. A part's submission is the moment of its resize, so a job that loses two nodes in one
-/// second has one row that is a part without a time, and becomes the job: it was never counted.
+/// slurmdbd's key is the job and its submission. A part's submission is the moment of its resize,
+/// so a job that loses two nodes in one second has one row that is a part without a time, and
+/// becomes the job: it was never counted.
 #[test]
 fn a_job_that_is_resized_twice_in_one_second_counts_when_it_ends() -> Result<()> {
     let mut stage = Stage::start()?;
@@ -43,22 +47,23 @@ fn a_job_that_is_resized_twice_in_one_second_counts_when_it_ends() -> Result<()>
     stage.counts(2)?;
     let end = "state = 3, time_end = unix_timestamp() - 1";
     let row = row.trim();
-    stage
-        .accounting
-        .sql(&format!("update slurm_acct_db.sandbox_job_table set {end} where job_db_inx = {row}"))?;
+    stage.accounting.sql(&format!(
+        "update slurm_acct_db.sandbox_job_table set {end} where job_db_inx = {row}"
+    ))?;
     stage.counts(3)?;
     stage.daemon.stop()?;
     Ok(())
 }
 
-/// Steps are requested by time too, and slurmdbd returns those of jobs submitted in it: one row of a clock that was ahead stopped every
-/// round until that time had come.
+/// Steps are requested by time too, and slurmdbd returns those of jobs submitted in it: one row of
+/// a clock that was ahead stopped every round until that time had come.
 #[test]
 fn a_job_submitted_in_the_future_holds_up_no_other() -> Result<()> {
     let mut stage = Stage::start_with("efficiency = true\n", "")?;
     jobs::run(&stage.accounting, 2);
     stage.counts(2)?;
-    let submitted = "time_submit = unix_timestamp() + 3600, time_eligible = unix_timestamp() + 3600";
+    let submitted =
+        "time_submit = unix_timestamp() + 3600, time_eligible = unix_timestamp() + 3600";
     let ran = "time_start = unix_timestamp() - 30, time_end = unix_timestamp() - 3";
     stage.add_row(900_002, &format!("state = 3, {submitted}, {ran}"))?;
     jobs::run(&stage.accounting, 3);

@@ -21,8 +21,8 @@ fn plain(path: &str) -> String {
 }
 
 impl Sent {
-    /// From lines of the plaintext protocol: whole numbers, and CPU time in ms. A slot may be sent again, but only with
-    /// the same contents.
+    /// From lines of the plaintext protocol: whole numbers, and CPU time in ms. A slot may be sent
+    /// again, but only with the same contents.
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut sent = Self::default();
@@ -33,7 +33,9 @@ impl Sent {
             let (path, value, at) = (word()?, word()?, word()?.parse()?);
             let value = match value.split_once('.') {
                 None if path.contains("cpu_used_seconds") => format!("{value}000"),
-                Some((seconds, ms)) if path.contains("cpu_used_seconds") => format!("{seconds}{ms:0<3}"),
+                Some((seconds, ms)) if path.contains("cpu_used_seconds") => {
+                    format!("{seconds}{ms:0<3}")
+                }
                 _ => value.to_owned(),
             };
             let value = value.parse().with_context(|| format!("a whole number in {line}"))?;
@@ -50,8 +52,13 @@ impl Sent {
         let mut sent = Self::default();
         for (path, file) in carbon.paths() {
             let Some(path) = path.strip_prefix(FAMILY) else { continue };
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts and seconds")]
-            let points = Series::read(&file)?.points.into_iter().map(|(at, value)| (at, value as u64));
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "counts and seconds"
+            )]
+            let points =
+                Series::read(&file)?.points.into_iter().map(|(at, value)| (at, value as u64));
             sent.0.insert(plain(path), points.collect());
         }
         Ok(sent)
@@ -76,7 +83,12 @@ impl Sent {
     }
 
     pub(super) fn last_slot(&self) -> u64 {
-        self.0.values().filter_map(|values| values.last_key_value()).map(|(slot, _)| *slot).max().unwrap_or(0)
+        self.0
+            .values()
+            .filter_map(|values| values.last_key_value())
+            .map(|(slot, _)| *slot)
+            .max()
+            .unwrap_or(0)
     }
 
     pub(super) fn at(&self, path: &str, slot: u64) -> Option<u64> {
@@ -101,7 +113,8 @@ impl Sent {
         })
     }
 
-    /// Compares all totals, and the sums of all slots, with what is expected. Returns how many were compared.
+    /// Compares all totals, and the sums of all slots, with what is expected. Returns how many were
+    /// compared.
     ///
     /// # Errors
     /// They differ; the error names them.
@@ -114,7 +127,9 @@ impl Sent {
             let (least, most) =
                 expected.figures.get(&(level.clone(), leaf.clone())).copied().unwrap_or_default();
             if total != sum || !(least..=most).contains(&total) {
-                wrong.push(format!("{path}: total {total}, all slots {sum}, expected {least} to {most}"));
+                wrong.push(format!(
+                    "{path}: total {total}, all slots {sum}, expected {least} to {most}"
+                ));
             }
         }
         let (all, count) = (paths.len(), wrong.len());
@@ -124,24 +139,29 @@ impl Sent {
         Ok(all)
     }
 
-    /// The number of rows in the window never falls, because it is longer than the test and nothing is purged. But a round reads the newest piece
-    /// first: a row whose end moves meanwhile may be in none of its pieces, or in two.
+    /// The number of rows in the window never falls, because it is longer than the test and nothing
+    /// is purged. But a round reads the newest piece first: a row whose end moves meanwhile may be
+    /// in none of its pieces, or in two.
     ///
     /// # Errors
     /// It falls by more: a query that failed was published as an empty answer.
     pub(super) fn no_false_zero(&self, moved_ends: &[(u64, u64)]) -> Result<()> {
         let of = |leaf: &str| self.0.get(&format!("reading.gauge-{leaf}")).into_iter().flatten();
-        let seconds: BTreeMap<_, _> = of("round_time").map(|(at, micros)| (at, micros / 1_000_000)).collect();
+        let seconds: BTreeMap<_, _> =
+            of("round_time").map(|(at, micros)| (at, micros / 1_000_000)).collect();
         let rows: Vec<_> = of("window_jobs").collect();
         for (before, after) in rows.iter().zip(rows.iter().skip(1)) {
             // A round's slot is that of its end.
-            let rounds = [before.0, after.0].map(|end| end - 1 - seconds.get(end).unwrap_or(&0)..=*end);
-            let moved = moved_ends.iter().filter(|(_, at)| rounds.iter().any(|round| round.contains(at)));
+            let rounds =
+                [before.0, after.0].map(|end| end - 1 - seconds.get(end).unwrap_or(&0)..=*end);
+            let moved =
+                moved_ends.iter().filter(|(_, at)| rounds.iter().any(|round| round.contains(at)));
             let moved: BTreeSet<_> = moved.map(|(row, _)| row).collect();
             let fallen = before.1.saturating_sub(*after.1);
             ensure!(
                 fallen <= moved.len() as u64,
-                "{fallen} of {} rows in the window disappear at {}, while these rows' ends move: {moved:?}",
+                "{fallen} of {} rows in the window disappear at {}, while these rows' ends move: \
+                    {moved:?}",
                 before.1,
                 after.0
             );

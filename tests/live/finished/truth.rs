@@ -1,7 +1,9 @@
-//! The expected values for finished jobs, from sacct, from the database, and from what slurmctld has logged.
+//! The expected values for finished jobs, from sacct, from the database, and from what slurmctld
+//! has logged.
 //!
-//! A job has started if it has nodes. The texts of TRES and of array tasks, which the program reads, do not decide that
-//! here: in sacct it is the list of nodes, in the database the nodes' indexes, or the list if slurmdbd has only the job's end.
+//! A job has started if it has nodes. The texts of TRES and of array tasks, which the program
+//! reads, do not decide that here: in sacct it is the list of nodes, in the database the nodes'
+//! indexes, or the list if slurmdbd has only the job's end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,23 +20,26 @@ pub(super) type Figures = BTreeMap<(String, String), u64>;
 pub(super) const UNFINISHED: &str =
     "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 or `partition` = ''";
 
-/// Rows that have not ended. A job that is cancelled while slurmdbd restarts may be cancelled there and have no end for
-/// ever, and `runawayjobs` leaves it alone: it is nobody's finished job.
+/// Rows that have not ended. A job that is cancelled while slurmdbd restarts may be cancelled there
+/// and have no end for ever, and `runawayjobs` leaves it alone: it is nobody's finished job.
 pub(super) const OPEN: &str =
     "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 and state < 3";
 
-/// Rows that have ended. One of a job that a killed slurmctld has forgotten may have an end, and be pending forever. An array that waits for
-/// its own limit (`%N`) is eligible at INFINITE, 4294967294 (`as_mysql_job_start`), and `runawayjobs` makes that its end
+/// Rows that have ended. One of a job that a killed slurmctld has forgotten may have an end, and be
+/// pending forever. An array that waits for its own limit (`%N`) is eligible at INFINITE,
+/// 4294967294 (`as_mysql_job_start`), and `runawayjobs` makes that its end
 /// (`as_mysql_fix_runaway_jobs`).
 pub(super) const FINAL: &str = "j.time_end > 0 and j.time_end < 4294967294 and j.state > 2";
 
 /// What a person needs to see if this takes too long.
-pub(super) const ROWS: &str = "select job_db_inx, id_job, state, `partition`, array_task_str, time_submit, time_eligible, \
-     time_start, time_end from slurm_acct_db.sandbox_job_table order by 1";
+pub(super) const ROWS: &str = "select job_db_inx, id_job, state, `partition`, array_task_str, \
+     time_submit, time_eligible, time_start, time_end from slurm_acct_db.sandbox_job_table order \
+     by 1";
 
 /// sacct's columns for a job, in this order.
-const COLUMNS: &str = "dbindex,jobid,jobidraw,state,partition,account,qos,user,submit,eligible,start,elapsedraw,timelimitraw,\
-                       nodelist,cputimeraw,alloctres";
+const COLUMNS: &str = "dbindex,jobid,jobidraw,state,partition,\
+                       account,qos,user,submit,eligible,\
+                       start,elapsedraw,timelimitraw,nodelist,cputimeraw,alloctres";
 
 /// A job, or the tasks of an array that never started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,33 +65,52 @@ pub(super) struct Started {
     gpu: u64,
     node: u64,
     billing: u64,
-    /// For the message if something differs: Slurm may store a list of nodes and a number that do not fit.
+    /// For the message if something differs: Slurm may store a list of nodes and a number that do
+    /// not fit.
     node_of_tres: u64,
 }
 
 /// A count at the beginning of a text, 0 if there is none.
 fn number(text: &str) -> u64 {
-    text.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    text.split(|c: char| !c.is_ascii_digit())
+        .next()
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or(0)
 }
 
 impl Row {
     /// From a line of sacct, which writes lists of array tasks in job ids.
     fn of_sacct(line: &str) -> Result<Self> {
         let words: Vec<&str> = line.split('|').collect();
-        let [index, id, raw, state, ref names @ .., submit, eligible, start, run, limit, nodes, cpu, tres] =
-            words[..]
+        let [
+            index,
+            id,
+            raw,
+            state,
+            ref names @ ..,
+            submit,
+            eligible,
+            start,
+            run,
+            limit,
+            nodes,
+            cpu,
+            tres,
+        ] = words[..]
         else {
             anyhow::bail!("a line of sacct: {line}")
         };
         let state = state.split(' ').next().unwrap_or_default().to_lowercase();
         let since = eligible.parse().or_else(|_| submit.parse::<u64>());
         // sacct's word for no QOS, in a row of which slurmdbd has only the end.
-        let names: Vec<&str> = names.iter().map(|name| if *name == "Unknown" { "" } else { name }).collect();
+        let names: Vec<&str> =
+            names.iter().map(|name| if *name == "Unknown" { "" } else { name }).collect();
         let started = Started {
             wait: number(start).saturating_sub(since.unwrap_or_default()),
             run: number(run),
             limit: Some(number(limit) * 60).filter(|seconds| *seconds > 0),
-            // Of a row without allocated TRES, of which slurmdbd has only the end, sacct shows the CPUs that were requested.
+            // Of a row without allocated TRES, of which slurmdbd has only the end, sacct shows the
+            // CPUs that were requested.
             cpu: if tres.is_empty() { 0 } else { number(cpu) },
             gpu: number(run) * count(tres, "gres/gpu"),
             node: number(run) * count_nodes(nodes),
@@ -108,8 +132,20 @@ impl Row {
     /// From a row of the database, where tasks of an array that have not started are a number.
     fn of_sql(line: &str) -> Result<Self> {
         let words: Vec<&str> = line.split('\t').collect();
-        let [index, array, id, state, ref names @ .., since, start, run, limit, nodes, tres, pending] =
-            words[..]
+        let [
+            index,
+            array,
+            id,
+            state,
+            ref names @ ..,
+            since,
+            start,
+            run,
+            limit,
+            nodes,
+            tres,
+            pending,
+        ] = words[..]
         else {
             anyhow::bail!("a row: {line}")
         };
@@ -126,8 +162,11 @@ impl Row {
             other => other,
         };
         let is_list = nodes.starts_with(|first: char| first.is_ascii_digit());
-        let nodes =
-            if is_list { tasks(&format!("_[{nodes}]")).context("nodes")? } else { count_nodes(nodes) };
+        let nodes = if is_list {
+            tasks(&format!("_[{nodes}]")).context("nodes")?
+        } else {
+            count_nodes(nodes)
+        };
         let started = Started {
             wait: number(start).saturating_sub(number(since)),
             run: number(run),
@@ -154,7 +193,9 @@ impl Row {
         names: &[&str],
         started: Option<Started>,
     ) -> Result<Self> {
-        let [partition, account, qos, user] = names[..] else { anyhow::bail!("four names: {names:?}") };
+        let [partition, account, qos, user] = names[..] else {
+            anyhow::bail!("four names: {names:?}")
+        };
         let first = partition.split(',').next().unwrap_or_default();
         Ok(Self {
             index,
@@ -166,8 +207,9 @@ impl Row {
         })
     }
 
-    /// The same with the nodes of its TRES. With a job's end slurmctld sends the TRES that it has then, but not the nodes again
-    /// (`as_mysql_job_complete`): after a kill in which it forgot to report that the job was resized, the list is of more nodes.
+    /// The same with the nodes of its TRES. With a job's end slurmctld sends the TRES that it has
+    /// then, but not the nodes again (`as_mysql_job_complete`): after a kill in which it forgot to
+    /// report that the job was resized, the list is of more nodes.
     pub(super) fn by_tres(&self) -> Self {
         let mut row = self.clone();
         if let Some(started) = &mut row.started {
@@ -218,8 +260,9 @@ impl Row {
                 }
             }
         }
-        let of =
-            |level: String| leaves.iter().map(move |(leaf, value)| ((level.clone(), leaf.clone()), *value));
+        let of = |level: String| {
+            leaves.iter().map(move |(leaf, value)| ((level.clone(), leaf.clone()), *value))
+        };
         self.levels().flat_map(of).collect()
     }
 }
@@ -230,8 +273,8 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    /// From sacct, which must agree with the database, when slurmdbd has written what it still receives: a row that comes
-    /// between the two queries is in one of them.
+    /// From sacct, which must agree with the database, when slurmdbd has written what it still
+    /// receives: a row that comes between the two queries is in one of them.
     pub(super) fn read(accounting: &Accounting) -> Result<Self> {
         let mut read = Self::of_both(accounting);
         for _ in 0..30 {
@@ -246,8 +289,9 @@ impl Truth {
 
     fn of_both(accounting: &Accounting) -> Result<Self> {
         let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ,RS -S now-1day -E now+1day";
-        let text =
-            accounting.slurm.call(&format!("env SLURM_TIME_FORMAT=%s sacct -aXDnP {states} -o {COLUMNS}"))?;
+        let text = accounting
+            .slurm
+            .call(&format!("env SLURM_TIME_FORMAT=%s sacct -aXDnP {states} -o {COLUMNS}"))?;
         let mut rows: Vec<Row> = text.lines().map(Row::of_sacct).collect::<Result<_>>()?;
         rows.sort_by_key(|row| row.index);
         let mut in_sql = sql_rows(accounting, "sandbox_job_table", FINAL)?;
@@ -255,7 +299,12 @@ impl Truth {
         for (row, other) in rows.iter().zip(&in_sql) {
             ensure!(row == other, "sacct has {row:#?}, the database {other:#?}");
         }
-        ensure!(rows.len() == in_sql.len(), "sacct has {} rows, the database {}", rows.len(), in_sql.len());
+        ensure!(
+            rows.len() == in_sql.len(),
+            "sacct has {} rows, the database {}",
+            rows.len(),
+            in_sql.len()
+        );
         Ok(Self { rows })
     }
 
@@ -276,9 +325,11 @@ impl Truth {
         states
     }
 
-    /// Rows whose list of nodes and number of nodes differ, which Slurm stores in columns of their own.
+    /// Rows whose list of nodes and number of nodes differ, which Slurm stores in columns of their
+    /// own.
     pub(super) fn unlike(&self) -> Vec<&Row> {
-        let is_unlike = |row: &&Row| row.started.as_ref().is_some_and(|job| job.node != job.node_of_tres);
+        let is_unlike =
+            |row: &&Row| row.started.as_ref().is_some_and(|job| job.node != job.node_of_tres);
         self.rows.iter().filter(is_unlike).collect()
     }
 
@@ -288,7 +339,8 @@ impl Truth {
         Self { rows: self.rows.iter().filter(|row| !old.contains(&row.index)).cloned().collect() }
     }
 
-    /// Percentiles of the waits and run times by path: the smallest value that this share of the values does not exceed.
+    /// Percentiles of the waits and run times by path: the smallest value that this share of the
+    /// values does not exceed.
     pub(super) fn percentiles(&self) -> Figures {
         let mut times: BTreeMap<String, [Vec<u64>; 2]> = BTreeMap::new();
         for row in self.rows.iter().filter(|row| row.is_job()) {
@@ -303,9 +355,12 @@ impl Truth {
         for (level, values) in times {
             for (kind, values) in ["wait", "run"].into_iter().zip(values) {
                 for (leaf, percent) in [("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)] {
-                    let not_above = |most: &u64| values.iter().filter(|value| *value <= most).count();
-                    let least =
-                        values.iter().filter(|most| not_above(most) * 100 >= values.len() * percent).min();
+                    let not_above =
+                        |most: &u64| values.iter().filter(|value| *value <= most).count();
+                    let least = values
+                        .iter()
+                        .filter(|most| not_above(most) * 100 >= values.len() * percent)
+                        .min();
                     let path = (level.clone(), format!("work.gauge-{kind}_{leaf}"));
                     figures.extend(least.map(|least| (path, *least)));
                 }
@@ -314,7 +369,8 @@ impl Truth {
         figures
     }
 
-    /// Compares it with what was submitted, and with how often slurmctld has logged that a job starts.
+    /// Compares it with what was submitted, and with how often slurmctld has logged that a job
+    /// starts.
     pub(super) fn check(&self, accounting: &Accounting, cast: &Cast) -> Result<()> {
         let (mut tasks, mut starts) = (BTreeMap::<u32, u64>::new(), BTreeMap::<u32, i64>::new());
         let mut failed = BTreeSet::new();
@@ -344,7 +400,8 @@ impl Truth {
         starts.retain(|id, surplus| *surplus != 0 && !cast.disturbed.contains(id));
         ensure!(
             starts.is_empty(),
-            "by job, starts in sacct minus those that slurmctld has logged: {starts:?}; slurmctld's log: {:#?}",
+            "by job, starts in sacct minus those that slurmctld has logged: {starts:?}; \
+                slurmctld's log: {:#?}",
             starts.keys().map(|id| lines_of(accounting, *id)).collect::<Vec<_>>()
         );
         Ok(())
@@ -354,13 +411,15 @@ impl Truth {
 /// These rows of the job table, or of one with the same columns.
 pub(super) fn sql_rows(accounting: &Accounting, table: &str, condition: &str) -> Result<Vec<Row>> {
     let text = accounting.sql(&format!(
-        "select j.job_db_inx, if(j.het_job_id > 0, j.het_job_id, j.id_array_job), j.id_job, j.state, j.`partition`, ifnull(j.account, a.acct), \
-         ifnull(q.name, ''), a.user, if(j.time_eligible > 0 and j.time_eligible < 4294967294, j.time_eligible, j.time_submit), \
-         if(j.time_start < 4294967294, j.time_start, 0), \
-         cast(j.time_end as signed) - cast(j.time_start as signed) - cast(j.time_suspended as signed), j.timelimit, \
-         if(ifnull(j.node_inx, '') != '', j.node_inx, ifnull(j.nodelist, '')), j.tres_alloc, j.array_task_pending from slurm_acct_db.{table} j \
-         join slurm_acct_db.sandbox_assoc_table a on a.id_assoc = j.id_assoc \
-         left join slurm_acct_db.qos_table q on q.id = j.id_qos where {condition}"
+        "select j.job_db_inx, if(j.het_job_id > 0, j.het_job_id, j.id_array_job), j.id_job, \
+         j.state, j.`partition`, ifnull(j.account, a.acct), ifnull(q.name, ''), a.user, \
+         if(j.time_eligible > 0 and j.time_eligible < 4294967294, j.time_eligible, j.time_submit), \
+         if(j.time_start < 4294967294, j.time_start, 0), cast(j.time_end as signed) - \
+         cast(j.time_start as signed) - cast(j.time_suspended as signed), j.timelimit, \
+         if(ifnull(j.node_inx, '') != '', j.node_inx, ifnull(j.nodelist, '')), j.tres_alloc, \
+         j.array_task_pending from slurm_acct_db.{table} j join slurm_acct_db.sandbox_assoc_table \
+         a on a.id_assoc = j.id_assoc left join slurm_acct_db.qos_table q on q.id = j.id_qos where \
+         {condition}"
     ))?;
     text.lines().map(Row::of_sql).collect()
 }
@@ -374,7 +433,8 @@ fn lines_of(accounting: &Accounting, id: u32) -> Vec<String> {
 
 /// The job of a line of slurmctld's log that says that a job starts.
 fn start(line: &str) -> Option<u32> {
-    let rest = ["Allocate JobId=", "Started JobId="].iter().find_map(|words| line.split_once(words))?.1;
+    let rest =
+        ["Allocate JobId=", "Started JobId="].iter().find_map(|words| line.split_once(words))?.1;
     let id = rest.split(' ').next()?;
     let id = id.split_once('(').map_or(id, |(_, raw)| raw.trim_end_matches(')'));
     id.parse().ok()
@@ -411,7 +471,9 @@ fn count(tres: &str, name: &str) -> u64 {
 
 #[test]
 fn lists_of_tasks_and_nodes_are_expanded() {
-    for (id, count) in [("7", 1), ("7_3", 1), ("7_[1-20]", 20), ("7_[1,3,5-9%2]", 7), ("7_[0-10:5]", 3)] {
+    for (id, count) in
+        [("7", 1), ("7_3", 1), ("7_[1-20]", 20), ("7_[1,3,5-9%2]", 7), ("7_[0-10:5]", 3)]
+    {
         assert_eq!(tasks(id), Some(count), "{id}");
     }
     assert_eq!(tasks("7_[1-2"), None);

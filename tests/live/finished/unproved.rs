@@ -1,5 +1,6 @@
-//! Recipes by which finished jobs were once miscounted, or not counted for days: an array that never started, seen through a
-//! restart of slurmctld; a query that fails inside slurmdbd while it answers "no jobs"; and a long time without jobs.
+//! Recipes by which finished jobs were once miscounted, or not counted for days: an array that
+//! never started, seen through a restart of slurmctld; a query that fails inside slurmdbd while it
+//! answers "no jobs"; and a long time without jobs.
 //!
 //! What is expected is counted here, from what was submitted and what was inserted.
 
@@ -14,14 +15,15 @@ use super::{MINUTE, Sent, Stage, jobs, toml};
 /// Jobs in the past, over 70 hours.
 const PAST: u64 = 2000;
 
-/// The whole of a cancelled array once counted as one job that had started: slurmdbd has a start and a text of TRES for it
-/// if slurmctld was restarted before it had reported the job.
+/// The whole of a cancelled array once counted as one job that had started: slurmdbd has a start
+/// and a text of TRES for it if slurmctld was restarted before it had reported the job.
 #[test]
 fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() {
     let mut stage = Stage::start().unwrap();
     let slurm = &stage.accounting.slurm;
     let held = slurm.submit(&["-H", "--array=1-20", "--wrap", "true"]).unwrap().to_string();
-    let one_at_a_time = slurm.submit(&["--array=1-20%1", "--wrap", "sleep 300"]).unwrap().to_string();
+    let one_at_a_time =
+        slurm.submit(&["--array=1-20%1", "--wrap", "sleep 300"]).unwrap().to_string();
     let runs = || slurm.call("squeue -h -t running -o %A").is_ok_and(|jobs| !jobs.is_empty());
     wait::until("the first task", MINUTE, runs).unwrap();
     slurm.run("scancel", &[&held, &one_at_a_time]).unwrap();
@@ -32,8 +34,9 @@ fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() 
         ("work.gauge-cancelled_before_start", 39),
         ("work.gauge-started", 1),
     ];
-    let counted =
-        |sent: &Sent| expected.map(|(path, _)| sent.last(&format!("total.{path}_total")).unwrap_or(0));
+    let counted = |sent: &Sent| {
+        expected.map(|(path, _)| sent.last(&format!("total.{path}_total")).unwrap_or(0))
+    };
     wait::until("all 40 tasks", MINUTE * 3, || {
         stage.sent().is_ok_and(|sent| counted(&sent) == expected.map(|(_, jobs)| jobs))
     })
@@ -51,8 +54,9 @@ fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() 
 /// A daemon that has counted nothing since three days ago.
 fn three_days_ago(folder: &Folder) -> Result<()> {
     let began = now() - 3.0 * 24.0 * 3600.0;
-    let counts =
-        format!("{{\"version\":3,\"cluster\":\"sandbox\",\"first\":{began:.0},\"floor\":{began:.0}}}");
+    let counts = format!(
+        "{{\"version\":3,\"cluster\":\"sandbox\",\"first\":{began:.0},\"floor\":{began:.0}}}"
+    );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let limits = Limits {
@@ -72,14 +76,16 @@ fn three_days_ago(folder: &Folder) -> Result<()> {
 fn insert(accounting: &Accounting) -> Result<()> {
     let own = "'job_db_inx', 'id_job', 'time_submit', 'time_eligible', 'time_start', 'time_end'";
     accounting.sql(&format!(
-        "use slurm_acct_db; set @columns = (select group_concat(concat('`', column_name, '`')) from information_schema.columns \
-         where table_schema = 'slurm_acct_db' and table_name = 'sandbox_job_table' and column_name not in ({own})); \
-         execute immediate concat('insert into sandbox_job_table (', @columns, ', id_job, time_submit, time_eligible, \
-         time_start, time_end) select ', @columns, ', 100000 + seq, time_end - 600 - seq * 126, time_end - 600 - seq * 126, \
-         time_end - 300 - seq * 126, time_end - 600 - seq * 126 + 310 from (select * from sandbox_job_table order by job_db_inx limit 1) \
-         as base, seq_1_to_{PAST}')"
+        "use slurm_acct_db; set @columns = (select group_concat(concat('`', column_name, '`')) \
+         from information_schema.columns where table_schema = 'slurm_acct_db' and table_name = \
+         'sandbox_job_table' and column_name not in ({own})); execute immediate concat('insert \
+         into sandbox_job_table (', @columns, ', id_job, time_submit, time_eligible, time_start, \
+         time_end) select ', @columns, ', 100000 + seq, time_end - 600 - seq * 126, time_end - 600 \
+         - seq * 126, time_end - 300 - seq * 126, time_end - 600 - seq * 126 + 310 from (select * \
+         from sandbox_job_table order by job_db_inx limit 1) as base, seq_1_to_{PAST}')"
     ))?;
-    let rows = accounting.sql("select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0")?;
+    let rows = accounting
+        .sql("select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0")?;
     ensure!(rows.trim() == (PAST + 3).to_string(), "{rows} rows");
     Ok(())
 }
@@ -95,7 +101,10 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
     let sink = Sink::start(Manner::Record).unwrap();
     let toml = toml(&folder, &accounting.slurm, &sink);
     let rename = |from: &str, to: &str| {
-        accounting.sql(&format!("use slurm_acct_db; rename table {from} to {to}")).map(drop).unwrap();
+        accounting
+            .sql(&format!("use slurm_acct_db; rename table {from} to {to}"))
+            .map(drop)
+            .unwrap();
     };
     let (own, away) = ("sandbox_job_table", "job_table_that_is_away");
     let sent = || Sent::read(&sink.bytes()).unwrap();
@@ -103,7 +112,8 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
 
     rename(own, away);
     let mut daemon = sandbox::daemon::spawn_daemon(&folder, "daemon", &toml).unwrap();
-    wait::until("three unproved rounds", MINUTE, || sent().sum("reading.gauge-unproved") > 2).unwrap();
+    wait::until("three unproved rounds", MINUTE, || sent().sum("reading.gauge-unproved") > 2)
+        .unwrap();
     assert_eq!(total(), None, "a round that is not proved has no figures");
     // In the middle of the catch-up, several times.
     for _ in 0..6 {
@@ -122,9 +132,14 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
     daemon.spawn().unwrap();
     let rounds = sent().rounds();
     wait::until("two rounds of a new start", MINUTE, || sent().rounds() > rounds + 2).unwrap();
-    assert_eq!((total(), sent().sum("total.work.gauge-jobs")), (Some(all), all), "{all} jobs, each once");
+    assert_eq!(
+        (total(), sent().sum("total.work.gauge-jobs")),
+        (Some(all), all),
+        "{all} jobs, each once"
+    );
 
-    // Nothing is counted and nothing is said to be zero while it is away; the log has one line each way.
+    // Nothing is counted and nothing is said to be zero while it is away; the log has one line each
+    // way.
     let (rounds, zeros) = (sent().rounds(), sent().slots("total.work.gauge-jobs"));
     let begun = daemon.lines().len();
     rename(own, away);
@@ -136,13 +151,17 @@ fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_ze
     assert!(published <= zeros + 2, "{zeros} slots, then {published}");
     let lines = daemon.lines().split_off(begun);
     let said = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
-    assert_eq!((said("slurmdbd returns no job"), said("slurmdbd returns jobs again")), (1, 1), "{lines:#?}");
+    assert_eq!(
+        (said("slurmdbd returns no job"), said("slurmdbd returns jobs again")),
+        (1, 1),
+        "{lines:#?}"
+    );
     assert_eq!(total(), Some(all));
     daemon.stop().unwrap();
 }
 
-/// slurmdbd refuses a question of an ordinary user that is wider than MaxQueryTimeRange: the row after a time without jobs may be
-/// too far away, and that before it near.
+/// slurmdbd refuses a question of an ordinary user that is wider than MaxQueryTimeRange: the row
+/// after a time without jobs may be too far away, and that before it near.
 #[test]
 fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
     if !is_root() {
@@ -151,11 +170,15 @@ fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
     let folder = Folder::new().unwrap();
     let accounting = Accounting::start_with(&folder, "", "\nMaxQueryTimeRange=1-0").unwrap();
     jobs::run(&accounting, 2);
-    let ago = |hours: u32| -> i64 { format!("{:.0}", now() - f64::from(hours) * 3600.0).parse().unwrap() };
+    let ago = |hours: u32| -> i64 {
+        format!("{:.0}", now() - f64::from(hours) * 3600.0).parse().unwrap()
+    };
     let (first, last) = (ago(30), ago(0));
-    let update =
-        |what: &str| accounting.sql(&format!("update slurm_acct_db.sandbox_job_table set {what}")).unwrap();
-    let began = format!("time_submit = {first} - 9, time_eligible = {first} - 9, time_start = {first} - 9");
+    let update = |what: &str| {
+        accounting.sql(&format!("update slurm_acct_db.sandbox_job_table set {what}")).unwrap()
+    };
+    let began =
+        format!("time_submit = {first} - 9, time_eligible = {first} - 9, time_start = {first} - 9");
     update(&format!("{began}, time_end = {first} where `partition` <> '' order by id_job limit 1"));
     let (_, mail) = sandbox::accounting::USERS[1];
     let ask = |user, since: i64, known: &[i64]| {
@@ -168,7 +191,8 @@ fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
         let hides = visibility.may_hide("jobs");
         (hides, finished.unproved, finished.empty_since.map(|since| since - first))
     };
-    // slurmdbd 26.05 tells nobody its PrivateData, so that an ordinary user's answer is not used, and nothing else is asked.
+    // slurmdbd 26.05 tells nobody its PrivateData, so that an ordinary user's answer is not used,
+    // and nothing else is asked.
     if accounting.slurm.release().unwrap().get(..5).unwrap() >= "26.05" {
         assert_eq!(
             ask(Some(mail), ago(28), &[last]),
@@ -182,7 +206,13 @@ fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
     for (user, hours, known, expected, what) in [
         (Some(mail), 10, &[last][..], (false, false, None), "the row after it is near"),
         (Some(mail), 28, &[last], (false, true, None), "it is too far away"),
-        (Some(mail), 28, &[last, first], (false, false, Some(1)), "nothing since the row before it"),
+        (
+            Some(mail),
+            28,
+            &[last, first],
+            (false, false, Some(1)),
+            "nothing since the row before it",
+        ),
         (Some(mail), 10, &[first], (false, false, Some(1)), "an hour more with each question"),
         (None, 28, &[last], (false, false, None), "an operator may ask for more"),
     ] {
@@ -191,5 +221,9 @@ fn an_ordinary_user_sees_from_the_row_before_it_that_a_time_had_no_jobs() {
     accounting.slurm.submit(&["--wrap", "sleep 300"]).unwrap();
     jobs::until_rows(&accounting, "state = 1", 1);
     update(&format!("time_start = {first} where state = 1"));
-    assert_eq!(ask(Some(mail), ago(20), &[]), (false, false, None), "a job that ran then is enough");
+    assert_eq!(
+        ask(Some(mail), ago(20), &[]),
+        (false, false, None),
+        "a job that ran then is enough"
+    );
 }

@@ -1,6 +1,7 @@
-//! Every version of a row of slurmdbd's job table, recorded by triggers in the database: slurmctld may change a row after
-//! it has been counted, and then the first version stays in the figures. The first version may be the one that was
-//! inserted: slurmctld may report an ended job without its QOS, and again with it.
+//! Every version of a row of slurmdbd's job table, recorded by triggers in the database: slurmctld
+//! may change a row after it has been counted, and then the first version stays in the figures. The
+//! first version may be the one that was inserted: slurmctld may report an ended job without its
+//! QOS, and again with it.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +10,21 @@ use sandbox::Accounting;
 
 use super::truth::{Figures, Row, Truth, sql_rows};
 
-/// Rows of the record that say how a job ended. slurmctld reports the start after the end if slurmdbd was away, and the
-/// rest of an array within some seconds.
-const COMPLETE: &str = "j.time_end > 0 and j.time_end < 4294967294 and j.state > 2 and j.`partition` != '' \
-     and (ifnull(j.array_task_str, '') = '' or not exists (select 1 from slurm_acct_db.versions k \
-     where k.job_db_inx = j.job_db_inx and k.seq > j.seq and k.made < j.made + interval 25 second))";
+/// Rows of the record that say how a job ended. slurmctld reports the start after the end if
+/// slurmdbd was away, and the rest of an array within some seconds.
+const COMPLETE: &str = "j.time_end > 0 and j.time_end < 4294967294 and j.state > 2 and \
+     j.`partition` != '' and (ifnull(j.array_task_str, '') = '' or not exists (select 1 from \
+     slurm_acct_db.versions k where k.job_db_inx = j.job_db_inx and k.seq > j.seq and k.made < \
+     j.made + interval 25 second))";
 
 pub(super) fn record(accounting: &Accounting) -> Result<()> {
     let copy = "for each row insert into versions \
          select null, now(6), t.* from sandbox_job_table t where t.job_db_inx = new.job_db_inx";
     let statements = format!(
-        "use slurm_acct_db; \
-         create table versions (seq bigint auto_increment primary key, made datetime(6)) as select * from sandbox_job_table where 0; \
-         create trigger inserted after insert on sandbox_job_table {copy}; \
-         create trigger updated after update on sandbox_job_table {copy}"
+        "use slurm_acct_db; create table versions (seq bigint auto_increment primary key, made \
+         datetime(6)) as select * from sandbox_job_table where 0; create trigger inserted after \
+         insert on sandbox_job_table {copy}; create trigger updated after update on \
+         sandbox_job_table {copy}"
     );
     accounting.sql(&statements).map(drop)
 }
@@ -30,15 +32,18 @@ pub(super) fn record(accounting: &Accounting) -> Result<()> {
 /// The rows that had an end when it was changed, and when that was, Unix seconds.
 pub(super) fn moved_ends(accounting: &Accounting) -> Result<Vec<(u64, u64)>> {
     let text = accounting.sql(
-        "select job_db_inx, floor(unix_timestamp(made)) from (select job_db_inx, made, time_end, lag(time_end) over \
-         (partition by job_db_inx order by seq) old_end from slurm_acct_db.versions) v where old_end not in (0, time_end)",
+        "select job_db_inx, floor(unix_timestamp(made)) from (select job_db_inx, made, time_end, \
+         lag(time_end) over (partition by job_db_inx order by seq) old_end from \
+         slurm_acct_db.versions) v where old_end not in (0, time_end)",
     )?;
-    let words =
-        |line: &str| line.split_once('\t').and_then(|(row, at)| Some((row.parse().ok()?, at.parse().ok()?)));
+    let words = |line: &str| {
+        line.split_once('\t').and_then(|(row, at)| Some((row.parse().ok()?, at.parse().ok()?)))
+    };
     text.lines().map(|line| words(line).with_context(|| line.to_owned())).collect()
 }
 
-/// What may have been counted. Rows that never changed after their end, which are nearly all, leave no choice.
+/// What may have been counted. Rows that never changed after their end, which are nearly all, leave
+/// no choice.
 pub(super) struct Expected {
     /// The least and the most that each figure may be.
     pub(super) figures: BTreeMap<(String, String), (u64, u64)>,
@@ -51,7 +56,8 @@ pub(super) struct Expected {
 impl Expected {
     /// From the last versions, and those that the trigger has recorded.
     pub(super) fn of(accounting: &Accounting, truth: &Truth) -> Result<Self> {
-        let (mut versions, mut updates) = (BTreeMap::<u64, Vec<Row>>::new(), BTreeMap::<u64, u64>::new());
+        let (mut versions, mut updates) =
+            (BTreeMap::<u64, Vec<Row>>::new(), BTreeMap::<u64, u64>::new());
         for row in sql_rows(accounting, "versions", COMPLETE)? {
             *updates.entry(row.index).or_default() += 1;
             let its = versions.entry(row.index).or_default();
@@ -70,7 +76,9 @@ impl Expected {
                 expected.changes += updates.get(&row.index).copied().unwrap_or(0);
             }
             expected.add(
-                &all.iter().flat_map(|row| [row.figures(), row.by_tres().figures()]).collect::<Vec<_>>(),
+                &all.iter()
+                    .flat_map(|row| [row.figures(), row.by_tres().figures()])
+                    .collect::<Vec<_>>(),
             );
         }
         Ok(expected)

@@ -1,8 +1,8 @@
-//! Finished jobs at a hand-over: every host's daemon reads all of them from slurmdbd, and each job is in the rounds of
-//! exactly one daemon.
+//! Finished jobs at a hand-over: every host's daemon reads all of them from slurmdbd, and each job
+//! is in the rounds of exactly one daemon.
 //!
-//! One slurmctld is enough: in the daemon's slurm.conf there is a primary before it, whose pings are answered by a
-//! forwarder, or by nobody.
+//! One slurmctld is enough: in the daemon's slurm.conf there is a primary before it, whose pings
+//! are answered by a forwarder, or by nobody.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,7 +20,10 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 fn jobs(daemon: &mut FollowingDaemon) -> (f64, f64) {
     let work = "cluster.slurm_jobs_finished.total.work.gauge-jobs";
     let total = daemon.recorded().series(&format!("{work}_total"));
-    (total.last_key_value().map_or(0.0, |(_, jobs)| *jobs), daemon.recorded().series(work).values().sum())
+    (
+        total.last_key_value().map_or(0.0, |(_, jobs)| *jobs),
+        daemon.recorded().series(work).values().sum(),
+    )
 }
 
 /// Waits until slurmdbd knows that these jobs have ended.
@@ -29,7 +32,8 @@ fn end(accounting: &Accounting, jobs: usize, all: usize) -> Result<()> {
         accounting.slurm.submit(&["--output=/dev/null", "--wrap", "true"])?;
     }
     wait::until("their end in slurmdbd", SOON, || {
-        let states = accounting.slurm.run("sacct", &["-n", "-X", "-a", "-o", "State", "-S", "now-1hour"]);
+        let states =
+            accounting.slurm.run("sacct", &["-n", "-X", "-a", "-o", "State", "-S", "now-1hour"]);
         states.is_ok_and(|states| states.matches("COMPLETED").count() == all)
     })?;
     Ok(())
@@ -38,7 +42,11 @@ fn end(accounting: &Accounting, jobs: usize, all: usize) -> Result<()> {
 /// Waits for two complete rounds of reading slurmdbd.
 fn two_rounds(daemon: &mut FollowingDaemon) {
     let rounds = |daemon: &mut FollowingDaemon| {
-        daemon.recorded().reply("finished", "readings_ok").last_key_value().map_or(0.0, |(_, count)| *count)
+        daemon
+            .recorded()
+            .reply("finished", "readings_ok")
+            .last_key_value()
+            .map_or(0.0, |(_, count)| *count)
     };
     let before = rounds(daemon);
     wait::until("two rounds", SOON, || rounds(daemon) >= before + 2.0).unwrap();
@@ -53,8 +61,8 @@ fn what_ended_while_others_were_active_is_in_the_totals_and_in_no_round() {
     assert!((0..5).any(|_| others_were_active()), "a ping was late in each try");
 }
 
-/// Returns false if a ping took more than the 0.3 s for which a tick waits for it: this host's slurmctld, which is no real
-/// standby, was then taken for the active one too early.
+/// Returns false if a ping took more than the 0.3 s for which a tick waits for it: this host's
+/// slurmctld, which is no real standby, was then taken for the active one too early.
 fn others_were_active() -> bool {
     let folder = Folder::new().unwrap();
     let accounting = Accounting::start(&folder).unwrap();
@@ -62,7 +70,10 @@ fn others_were_active() -> bool {
     fs::create_dir(path.join("run")).unwrap();
     fs::write(path.join("hosts"), format!("127.0.0.1 localhost\n{ADDRESS} ghost\n")).unwrap();
     let own = "SlurmctldHost=localhost(127.0.0.1)\n";
-    accounting.slurm.changed("two.conf", own, &format!("SlurmctldHost=ghost({ADDRESS})\n{own}")).unwrap();
+    accounting
+        .slurm
+        .changed("two.conf", own, &format!("SlurmctldHost=ghost({ADDRESS})\n{own}"))
+        .unwrap();
     let collectors = "[collectors.finished]\nenabled = true\ninterval = \"1s\"\n";
     let mut daemon = FollowingDaemon::on(&folder, "localhost", "two.conf", collectors).unwrap();
 

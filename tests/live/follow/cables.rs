@@ -1,8 +1,9 @@
 //! Two controllers on networks that can be cut: the primary's cable is pulled and plugged in again.
 //!
-//! Who was active is what Slurm's own logs say. What each host sent is what its own recorder got, and who won is what
-//! whisper has. That the state's file system hangs on the primary is imitated: what the primary writes no longer reaches
-//! the backup, so that its heartbeat is too old, and it does not see the backup's files either.
+//! Who was active is what Slurm's own logs say. What each host sent is what its own recorder got,
+//! and who won is what whisper has. That the state's file system hangs on the primary is imitated:
+//! what the primary writes no longer reaches the backup, so that its heartbeat is too old, and it
+//! does not see the backup's files either.
 
 use std::time::Duration;
 
@@ -80,9 +81,13 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
     let [one, other] = world.daemons.each_mut().map(FollowingDaemon::slots);
     let twice: Vec<u64> = one.intersection(&other).copied().collect();
     // From then on Slurm itself has two that are active, until it has put the backup back.
-    let early: Vec<&u64> = twice.iter().filter(|at| (**at as f64) < plugged.floor() - 1.0).collect();
+    let early: Vec<&u64> =
+        twice.iter().filter(|at| (**at as f64) < plugged.floor() - 1.0).collect();
     assert!(early.is_empty(), "{early:?} are of both");
-    assert!(handovers.iter().any(|at| *at as f64 > plugged - 1.0), "the return is not marked: {handovers:?}");
+    assert!(
+        handovers.iter().any(|at| *at as f64 > plugged - 1.0),
+        "the return is not marked: {handovers:?}"
+    );
     let due = slot(over) + 3..slot(plugged) - 2;
     let missing: Vec<u64> = due.clone().filter(|at| !other.contains(at)).collect();
     assert!(missing.is_empty(), "the backup did not publish {missing:?}");
@@ -99,7 +104,11 @@ fn a_primary_whose_cable_was_pulled_overwrites_nothing_when_it_is_back() {
 }
 
 /// The slot of a moment.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment of this century")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a moment of this century"
+)]
 fn slot(moment: f64) -> u64 {
     moment as u64
 }

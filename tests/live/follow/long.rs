@@ -1,9 +1,9 @@
-//! Either slurmctld and either daemon are killed, stopped, frozen and restarted, one after the other, and the backup is
-//! told to take over. Every slot in which the active slurmctld's host had a daemon is published, and by only one, or its
-//! points are counted as superseded.
+//! Either slurmctld and either daemon are killed, stopped, frozen and restarted, one after the
+//! other, and the backup is told to take over. Every slot in which the active slurmctld's host had
+//! a daemon is published, and by only one, or its points are counted as superseded.
 //!
-//! A slurmctld counts as active from its first answer to an sdiag that asks only this slurmctld. So each gap is Slurm's
-//! own takeover plus less than an interval. A daemon is up when its reader is.
+//! A slurmctld counts as active from its first answer to an sdiag that asks only this slurmctld. So
+//! each gap is Slurm's own takeover plus less than an interval. A daemon is up when its reader is.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -25,8 +25,9 @@ enum Kind {
     Takeover,
 }
 
-/// The first faults. In each of them the backup has taken over when the primary comes back. A primary that was frozen
-/// believes that it is still active. After a planned takeover the primary comes back within SlurmctldTimeout, and later.
+/// The first faults. In each of them the backup has taken over when the primary comes back. A
+/// primary that was frozen believes that it is still active. After a planned takeover the primary
+/// comes back within SlurmctldTimeout, and later.
 const ALWAYS: [(usize, Kind, f64); 5] = [
     (0, Kind::Freeze, 24.0),
     (0, Kind::Kill, 18.0),
@@ -90,7 +91,12 @@ impl Hosts {
         }
     }
 
-    fn until(&mut self, what: &str, limit: f64, mut is_so: impl FnMut(&mut Self) -> bool) -> Result<()> {
+    fn until(
+        &mut self,
+        what: &str,
+        limit: f64,
+        mut is_so: impl FnMut(&mut Self) -> bool,
+    ) -> Result<()> {
         let end = Instant::now() + Duration::from_secs_f64(limit);
         loop {
             self.look();
@@ -160,7 +166,13 @@ impl Hosts {
         self.until("the return to the primary", 120.0, |hosts| {
             let mut are = hosts.daemons.iter_mut().zip([0.0, 1.0]).map(|(daemon, expected)| {
                 let standby = daemon.recorded().own("standby");
-                standby.range(since + 1..).rev().take(3).filter(|(_, value)| **value == expected).count() == 3
+                standby
+                    .range(since + 1..)
+                    .rev()
+                    .take(3)
+                    .filter(|(_, value)| **value == expected)
+                    .count()
+                    == 3
             });
             are.all(|is| is)
         })
@@ -169,19 +181,26 @@ impl Hosts {
     /// Slots that should have been published and were not, and how many should have been.
     fn missing(&mut self, from: u64, to: u64) -> (Vec<u64>, usize) {
         let slots = self.daemons.each_mut().map(FollowingDaemon::slots);
-        let covers =
-            |spans: &Spans, at: f64| spans.iter().any(|(start, end)| *start <= at && at + 1.0 <= *end);
+        let covers = |spans: &Spans, at: f64| {
+            spans.iter().any(|(start, end)| *start <= at && at + 1.0 <= *end)
+        };
         let must = |at: &u64| {
-            (0..2).any(|host| [&self.active, &self.up].iter().all(|its| covers(&its[host], *at as f64)))
+            (0..2).any(|host| {
+                [&self.active, &self.up].iter().all(|its| covers(&its[host], *at as f64))
+            })
         };
         let due: Vec<u64> = (from..to).filter(must).collect();
-        let missing =
-            due.iter().filter(|at| !slots.iter().any(|slots| slots.contains(at))).copied().collect();
+        let missing = due
+            .iter()
+            .filter(|at| !slots.iter().any(|slots| slots.contains(at)))
+            .copied()
+            .collect();
         (missing, due.len())
     }
 }
 
-/// Every slot in which a host began to publish is marked by it, or one right before whose figures were superseded.
+/// Every slot in which a host began to publish is marked by it, or one right before whose figures
+/// were superseded.
 fn marked(hosts: &mut Hosts) -> Result<usize> {
     let slots = hosts.daemons.each_mut().map(FollowingDaemon::slots);
     let published: BTreeSet<u64> = slots[0].union(&slots[1]).copied().collect();
@@ -200,8 +219,8 @@ fn marked(hosts: &mut Hosts) -> Result<usize> {
     Ok(changes)
 }
 
-/// Every tick that a daemon has made has arrived, including those of a daemon that was killed: ticks are numbered from
-/// its start.
+/// Every tick that a daemon has made has arrived, including those of a daemon that was killed:
+/// ticks are numbered from its start.
 fn nothing_is_lost(daemon: &mut FollowingDaemon) {
     let ticks = daemon.recorded().own("ticks_run");
     let mut before = 0.0;
@@ -219,12 +238,15 @@ fn faults(seed: u64, count: u64) -> Result<()> {
     pair.backup.start()?;
     daemons.iter_mut().try_for_each(|daemon| daemon.process.spawn())?;
     let (active, up) = Default::default();
-    let mut hosts = Hosts { pair, daemons, active, up, awaited: [false, false, true, true], read: [0; 4] };
+    let mut hosts =
+        Hosts { pair, daemons, active, up, awaited: [false, false, true, true], read: [0; 4] };
     hosts.settled()?;
     let from = unix_seconds();
     for number in 1..=count {
-        let (target, kind) = (random.usize(0..4), [Kind::Kill, Kind::Stop, Kind::Freeze][random.usize(0..3)]);
-        // SlurmctldTimeout is 10 s: some faults end before the backup takes over, and some long after.
+        let (target, kind) =
+            (random.usize(0..4), [Kind::Kill, Kind::Stop, Kind::Freeze][random.usize(0..3)]);
+        // SlurmctldTimeout is 10 s: some faults end before the backup takes over, and some long
+        // after.
         let seconds = 1.0 + random.f64() * 24.0;
         let (target, kind, seconds) =
             ALWAYS.get(usize::try_from(number)? - 1).copied().unwrap_or((target, kind, seconds));

@@ -1,5 +1,5 @@
-//! The daemon is stopped for longer than `max_age`, and for longer than Carbon's finest archive: a tick that is sent
-//! again then would be the only one in its slot of a roll-up.
+//! The daemon is stopped for longer than `max_age`, and for longer than Carbon's finest archive: a
+//! tick that is sent again then would be the only one in its slot of a roll-up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use sandbox::{Ahead, Process, Series, Stage, find_program, is_root, now, slurm_g
 
 use super::side_by_side;
 
-/// Seconds from the stop to the next start. The finest archive has an hour, as `max_age` has half an hour.
+/// Seconds from the stop to the next start. The finest archive has an hour, as `max_age` has half
+/// an hour.
 const STOPPED: u64 = 7200;
 const UNKNOWN: &str = "it is not known how old these ticks are";
 
@@ -28,7 +29,9 @@ fn rolled_up(stage: &Stage) -> Result<BTreeMap<(String, u64), f64>> {
     let mut slots = BTreeMap::new();
     for (path, file) in stage.carbon.paths() {
         let points = Series::read_archive(&file, 1)?.points;
-        slots.extend(points.into_iter().map(|(timestamp, value)| ((path.clone(), timestamp), value)));
+        slots.extend(
+            points.into_iter().map(|(timestamp, value)| ((path.clone(), timestamp), value)),
+        );
     }
     Ok(slots)
 }
@@ -53,7 +56,8 @@ fn overwrites_nothing() -> Result<String> {
     stage.daemon.spawn()?;
     stage.said(since, UNKNOWN)?;
     stage.connected(since)?;
-    // It has no tick of its own: the kernel's timers are of the host's clock. The old ones went out in the first second.
+    // It has no tick of its own: the kernel's timers are of the host's clock. The old ones went out
+    // in the first second.
     wait::pause(Duration::from_secs(5));
     let after = rolled_up(&stage)?;
     let changed = before.iter().filter(|(slot, value)| after.get(*slot) != Some(value)).count();
@@ -61,7 +65,8 @@ fn overwrites_nothing() -> Result<String> {
     Ok(format!("{} slots of the roll-up are as they were", before.len()))
 }
 
-/// The daemon runs as in the shipped unit, whose ProcSubset=pid hides the boot id, with what the unit has instead.
+/// The daemon runs as in the shipped unit, whose ProcSubset=pid hides the boot id, with what the
+/// unit has instead.
 fn hidden(has_id: bool) -> Result<String> {
     if !is_root() {
         return Ok(super::SKIPPED.to_owned());
@@ -71,7 +76,12 @@ fn hidden(has_id: bool) -> Result<String> {
     let daemon = Process::new(&stage.folder, "daemon", find_program("unshare")?);
     stage.daemon = daemon
         .args(["-m", "sh", "-ec", script, "sh"])
-        .args([slurm_graphite()?.into_os_string(), "run".into(), "--config".into(), stage.file().into()])
+        .args([
+            slurm_graphite()?.into_os_string(),
+            "run".into(),
+            "--config".into(),
+            stage.file().into(),
+        ])
         .args(["--log-level", "trace", "--log-format", "json"]);
     if has_id {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;

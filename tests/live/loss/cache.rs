@@ -20,8 +20,8 @@ fn a_carbon_that_ends_or_stops() {
     ]);
 }
 
-/// Carbon goes and comes back: one line each, and the first attempt after its return, within the longest delay for that
-/// many failures, succeeds.
+/// Carbon goes and comes back: one line each, and the first attempt after its return, within the
+/// longest delay for that many failures, succeeds.
 fn outage(stage: &mut Stage, go: impl FnOnce(&mut Stage) -> Result<()>) -> Result<()> {
     let gone = now();
     go(stage)?;
@@ -30,14 +30,20 @@ fn outage(stage: &mut Stage, go: impl FnOnce(&mut Stage) -> Result<()>) -> Resul
     let back = now();
     let took = stage.said(start, "\"connected")?.at - back;
     stage.said(gone, BACK)?;
-    let entries: Vec<_> = stage.collected.entries().iter().filter(|entry| entry.at > gone).collect();
-    let failures =
-        entries.iter().filter(|entry| entry.line.contains("not connected") && entry.at < back).count();
+    let entries: Vec<_> =
+        stage.collected.entries().iter().filter(|entry| entry.at > gone).collect();
+    let failures = entries
+        .iter()
+        .filter(|entry| entry.line.contains("not connected") && entry.at < back)
+        .count();
     let limit = (0.25 * 2.0_f64.powi(i32::try_from(failures)?)).min(30.0);
     ensure!(took < limit + 0.5, "{took:.1} s, {failures} failures before");
     let known = |message: &str| [AWAY, BACK].into_iter().find(|known| message.starts_with(known));
-    let news: Vec<_> =
-        entries.iter().filter(|entry| entry.is_news()).filter_map(|entry| known(&entry.message)).collect();
+    let news: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.is_news())
+        .filter_map(|entry| known(&entry.message))
+        .collect();
     ensure!(news == [AWAY, BACK], "{news:?}");
     Ok(())
 }
@@ -51,8 +57,8 @@ fn clean(mut stage: Stage) -> Result<String> {
     Ok(findings.to_string())
 }
 
-/// It ends so long after a write, and stays away. Points that Carbon has received are lost without a sign if it ends soon after
-/// that, and with SIGKILL so is what it had in its memory.
+/// It ends so long after a write, and stays away. Points that Carbon has received are lost without
+/// a sign if it ends soon after that, and with SIGKILL so is what it had in its memory.
 fn ended() -> Result<String> {
     let mut stage = Stage::running()?;
     let random = || fastrand::f64() * 2.0;
@@ -67,7 +73,10 @@ fn ended() -> Result<String> {
             Ok(())
         })?;
     }
-    ensure!(stage.of_carbon("points_resent")? > 0.0, "what Carbon had in its memory is not sent again");
+    ensure!(
+        stage.of_carbon("points_resent")? > 0.0,
+        "what Carbon had in its memory is not sent again"
+    );
     clean(stage)
 }
 
@@ -97,5 +106,8 @@ fn full() -> Result<String> {
     ensure!(findings.wrong.is_empty(), "{findings}");
     ensure!(dropped > 0, "Carbon's cache never was full");
     ensure!(findings.missing() == dropped, "Carbon dropped {dropped}: {findings}");
-    Ok(format!("{} datapoints, {dropped} dropped by Carbon, exactly these are missing", findings.checked))
+    Ok(format!(
+        "{} datapoints, {dropped} dropped by Carbon, exactly these are missing",
+        findings.checked
+    ))
 }

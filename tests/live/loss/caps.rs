@@ -1,5 +1,5 @@
-//! Outages longer than the limits: the oldest ticks are missing as a whole, and the counters equal the number of their
-//! points.
+//! Outages longer than the limits: the oldest ticks are missing as a whole, and the counters equal
+//! the number of their points.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,8 +25,9 @@ fn an_outage_longer_than_the_caps() {
     ]);
 }
 
-/// A daemon without Carbon, with ticks of 130 KB, so that a file of the smallest size is full after 25: paths of the greatest legal
-/// length, and the figures of six more destinations, which accept everything.
+/// A daemon without Carbon, with ticks of 130 KB, so that a file of the smallest size is full after
+/// 25: paths of the greatest legal length, and the figures of six more destinations, which accept
+/// everything.
 fn small(on_disk: bool) -> Result<(Stage, Vec<Sink>)> {
     small_of(on_disk, "4MiB", 32)
 }
@@ -96,16 +97,22 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     let lost = stage.collected.counted().filter(|(at, _)| findings.lost.contains_key(at));
     let whole = lost.map(|(_, points)| points.len()).sum::<usize>();
     ensure!(missing > 0.0, "everything fitted");
-    // A Carbon that answers slowly while the backlog is sent may get a tick before its segment is evicted.
+    // A Carbon that answers slowly while the backlog is sent may get a tick before its segment is
+    // evicted.
     let gaps = older - findings.lost.len();
-    ensure!(gaps <= MOST_GAPS && gaps < findings.lost.len(), "not the oldest, {gaps} gaps: {findings}");
+    ensure!(
+        gaps <= MOST_GAPS && gaps < findings.lost.len(),
+        "not the oldest, {gaps} gaps: {findings}"
+    );
     ensure!(findings.missing() == whole, "parts of ticks: {findings}");
     // The last tick of a run cannot count what it evicts itself: an eighth of the file at once.
     let sizes: Vec<usize> = findings.lost.values().map(Vec::len).collect();
-    let untold =
-        (1..8).filter(|_| before > 0.0).flat_map(|ticks| sizes.windows(ticks).map(|its| its.iter().sum()));
-    let told =
-        std::iter::once(0_usize).chain(untold).any(|untold| (missing - dropped - untold as f64).abs() < 0.5);
+    let untold = (1..8)
+        .filter(|_| before > 0.0)
+        .flat_map(|ticks| sizes.windows(ticks).map(|its| its.iter().sum()));
+    let told = std::iter::once(0_usize)
+        .chain(untold)
+        .any(|untold| (missing - dropped - untold as f64).abs() < 0.5);
     ensure!(told, "{missing} are missing, {dropped} were counted: {findings}");
     Ok(format!("{findings}, {dropped} counted"))
 }
@@ -121,8 +128,10 @@ fn recording_of_days() -> Result<String> {
     let text = String::from_utf8_lossy(&bytes);
     let arrived: BTreeSet<&str> = text.lines().collect();
     for n in 0..READINGS {
-        let line =
-            format!("replayed.slurm_sched_stats.gauge-jobs_submitted {n} {}", 1_700_000_000 + 3600 * n);
+        let line = format!(
+            "replayed.slurm_sched_stats.gauge-jobs_submitted {n} {}",
+            1_700_000_000 + 3600 * n
+        );
         ensure!(arrived.contains(line.as_str()), "{line} did not arrive");
     }
     Ok(format!("{READINGS} readings of 3 days, all arrived"))

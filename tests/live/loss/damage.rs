@@ -1,5 +1,5 @@
-//! A segment of the queue is removed while the daemon is down. The next daemon starts, sends nothing that was not
-//! collected, and counts and reports exactly what is lost.
+//! A segment of the queue is removed while the daemon is down. The next daemon starts, sends
+//! nothing that was not collected, and counts and reports exactly what is lost.
 //!
 //! crates/carbon/src/store/tests.rs flips bits and cuts at every byte.
 

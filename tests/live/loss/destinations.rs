@@ -20,13 +20,15 @@ fn more_than_one_hop_or_destination() {
     ]);
 }
 
-/// A tick is late if it still waits when the next one is made. Long paths fill the kernel's buffers of the deaf one in a few
-/// seconds; a closed window is a pause and no stall, which the daemon waits for.
+/// A tick is late if it still waits when the next one is made. Long paths fill the kernel's buffers
+/// of the deaf one in a few seconds; a closed window is a pause and no stall, which the daemon
+/// waits for.
 fn dead_and_deaf() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let deaf = Sink::start(Manner::Silent)?;
     let dead = destination("dead", &format!("127.0.0.1:{}", free_port()?));
-    stage.plan.destinations = destination("deaf", &deaf.address()) + &dead + &stage.plan.destinations;
+    stage.plan.destinations =
+        destination("deaf", &deaf.address()) + &dead + &stage.plan.destinations;
     stage.plan.top = format!("prefix = \"{}\"\n", LONG.map(|word| word.repeat(45)).join("."));
     stage.plan.drain = "1s";
     stage.configure()?;
@@ -45,10 +47,18 @@ fn dead_and_deaf() -> Result<String> {
         let is_said = entries.any(|entry| entry.line.contains(name) && entry.line.contains(words));
         ensure!(is_said, "{name} {words}");
     }
-    let away = stage.collected.entries().iter().filter(|entry| entry.message.starts_with("not connected; "));
+    let away = stage
+        .collected
+        .entries()
+        .iter()
+        .filter(|entry| entry.message.starts_with("not connected; "));
     ensure!(away.count() == 1, "the dead one, once");
     let findings = stage.settled()?.clean()?;
-    let path = stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("carbon.gauge-queue_ticks"));
+    let path = stage
+        .carbon
+        .paths()
+        .into_iter()
+        .find(|(path, _)| path.ends_with("carbon.gauge-queue_ticks"));
     let waiting = Series::read(&path.context("no queue_ticks")?.1)?;
     ensure!(waiting.points.values().all(|&ticks| ticks == 0.0), "late: {:?}", waiting.points);
     Ok(format!("{findings}, none of its {} ticks late", waiting.points.len()))

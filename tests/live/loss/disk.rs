@@ -1,4 +1,5 @@
-//! The queue's disk and folder: full, hung, removed, or with a newer version. The daemon runs in every case and reports it.
+//! The queue's disk and folder: full, hung, removed, or with a newer version. The daemon runs in
+//! every case and reports it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -84,8 +85,9 @@ fn removed() -> Result<String> {
     Ok(findings)
 }
 
-/// A frozen file system accepts no write until it is thawed. Whatever happens to this test, it is thawed: when this
-/// file is removed, or after two minutes, by a process without the sandbox's mark.
+/// A frozen file system accepts no write until it is thawed. Whatever happens to this test, it is
+/// thawed: when this file is removed, or after two minutes, by a process without the sandbox's
+/// mark.
 fn frozen(folder: &Folder) -> PathBuf {
     folder.path().join("frozen")
 }
@@ -97,7 +99,8 @@ fn freeze(space: &Space, stage: &mut Stage) -> Result<f64> {
     let (queue, frozen) = (queue.display(), frozen.display());
     let wait = format!("for i in $(seq 600); do test -e {frozen} || break; sleep 0.2; done");
     let script = format!("fsfreeze -f {queue} && {wait}; fsfreeze -u {queue}");
-    let away = format!("setsid env -i PATH=\"$PATH\" sh -c '{script}' >/dev/null 2>&1 </dev/null &");
+    let away =
+        format!("setsid env -i PATH=\"$PATH\" sh -c '{script}' >/dev/null 2>&1 </dev/null &");
     space.run(&stage.folder, &away)?;
     stage.said(since, HUNG)?;
     Ok(since)
@@ -116,7 +119,8 @@ fn hung() -> Result<String> {
     let path = folder.path().display();
     fs::create_dir(folder.path().join("queue"))?;
     let script = format!(
-        "truncate -s 32M {path}/disk && mkfs.ext4 -q {path}/disk && mount -o loop {path}/disk {path}/queue"
+        "truncate -s 32M {path}/disk && mkfs.ext4 -q {path}/disk && mount -o loop {path}/disk \
+            {path}/queue"
     );
     let Some(space) = Space::of_root(&folder, &script)? else {
         return Ok("skipped: only root with a loop device can freeze a file system".to_owned());
@@ -127,7 +131,8 @@ fn hung() -> Result<String> {
     let since = freeze(&space, &mut stage)?;
     stage.ticks(4)?;
     let newest = stage.collected.newest().context("no ticks")?;
-    let ticks = stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("gauge-ticks_run"));
+    let ticks =
+        stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("gauge-ticks_run"));
     let ticks = ticks.context("no ticks_run")?.1;
     let stored = || Series::read(&ticks).is_ok_and(|series| series.at(newest).is_some());
     wait::until("a tick that is not on disk", wait::LIMIT, stored)?;
@@ -155,16 +160,14 @@ fn newer() -> Result<String> {
     stage.carbon.process.stop()?;
     stage.ticks(3)?;
     stage.daemon.stop()?;
-    let code = "import struct, sys, zlib\n\
-        for name in sys.argv[1:]:\n\
-        \twith open(name, 'r+b') as file:\n\
-        \t\tdata = bytearray(file.read())\n\
-        \t\tdata[12] = 100\n\
-        \t\tdata[4:8] = struct.pack('<I', zlib.crc32(data[8:struct.unpack_from('<I', data, 8)[0]]))\n\
-        \t\tfile.seek(0)\n\
-        \t\tfile.write(data)\n";
-    let segments: Vec<String> = stage.segments()?.iter().map(|path| path.display().to_string()).collect();
-    let args = ["-c", code].into_iter().chain(segments.iter().map(String::as_str)).collect::<Vec<_>>();
+    let code = "import struct, sys, zlib\nfor name in sys.argv[1:]:\n\twith open(name, 'r+b') as \
+        file:\n\t\tdata = bytearray(file.read())\n\t\tdata[12] = 100\n\t\tdata[4:8] = \
+        struct.pack('<I', zlib.crc32(data[8:struct.unpack_from('<I', data, 8)[0]]))\n\
+        \t\tfile.seek(0)\n\t\tfile.write(data)\n";
+    let segments: Vec<String> =
+        stage.segments()?.iter().map(|path| path.display().to_string()).collect();
+    let args =
+        ["-c", code].into_iter().chain(segments.iter().map(String::as_str)).collect::<Vec<_>>();
     Invocation::of(&stage.folder, &find_program("python3")?, &args)?.succeed()?;
     let before = contents(&stage)?;
     stage.carbon.process.start()?;
@@ -185,7 +188,11 @@ fn newer() -> Result<String> {
     let findings = stage.settled()?;
     let late = findings.lost.keys().any(|&at| at as f64 > since);
     ensure!(findings.wrong.is_empty() && !late, "{findings}");
-    Ok(format!("{} ticks, {} of them kept for the newer program", findings.ticks, findings.lost.len()))
+    Ok(format!(
+        "{} ticks, {} of them kept for the newer program",
+        findings.ticks,
+        findings.lost.len()
+    ))
 }
 
 fn contents(stage: &Stage) -> Result<Vec<Vec<u8>>> {

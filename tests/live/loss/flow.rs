@@ -10,8 +10,8 @@ use super::replay;
 
 /// Readings of one second each.
 const READINGS: u32 = 1200;
-/// Measured in this way at 030ef4f: 2,869 and 2,892, and 2,744 on a busy host; with proof of reading 2,804 and 2,869,
-/// and 2,452 on a busy host, which this one may be.
+/// Measured in this way at 030ef4f: 2,869 and 2,892, and 2,744 on a busy host; with proof of
+/// reading 2,804 and 2,869, and 2,452 on a busy host, which this one may be.
 const LEAST_POINTS_A_SECOND: f64 = 2_000.0;
 
 /// A recording is only backlog.
@@ -23,7 +23,12 @@ fn a_full_cache_with_flow_control_stores_as_many_points_a_second_as_ever() -> Re
     let to = destination("carbon", &stage.carbon.address()).replace("\"3s\"", "\"30s\"");
     let head = "interval = \"1s\"\ndrain_timeout = \"5m\"\n[queue]\nreplay_rate = \"100000\"\n";
     let start = Instant::now();
-    replay(&stage.folder, &format!("{head}{to}"), (0..READINGS).map(|n| begin + f64::from(n)), &[])?;
+    replay(
+        &stage.folder,
+        &format!("{head}{to}"),
+        (0..READINGS).map(|n| begin + f64::from(n)),
+        &[],
+    )?;
     let stored = |stage: &Stage| -> usize {
         let files = stage.carbon.paths().into_values();
         files.filter_map(|file| Series::read(&file).ok()).map(|series| series.points.len()).sum()

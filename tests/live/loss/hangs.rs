@@ -64,7 +64,8 @@ fn running(size: Size, queue: &str) -> Result<Stage> {
 }
 
 fn hung_then_killed(size: Size) -> Result<String> {
-    // Carbon takes seconds to store 10,000 points, and what it stores after the window is not promised.
+    // Carbon takes seconds to store 10,000 points, and what it stores after the window is not
+    // promised.
     let (window, hang) = match size {
         Size::Large => ("resend_window = \"12s\"\n", THREE_WINDOWS * 3),
         _ => (WINDOW, THREE_WINDOWS),
@@ -98,8 +99,11 @@ fn hung_then_continued() -> Result<String> {
     ensure!(stage.of_carbon("connects")?.to_bits() == connects.to_bits(), "a connection was lost");
     // What the connection that was answered too late had carried, in one second, is not proved.
     ensure!(more <= 100.0, "{more} points were sent again");
-    let news: Vec<String> =
-        stage.collected.news(frozen).map(|entry| format!("{} {}", entry.level, entry.message)).collect();
+    let news: Vec<String> = stage
+        .collected
+        .news(frozen)
+        .map(|entry| format!("{} {}", entry.level, entry.message))
+        .collect();
     let warned = news.iter().filter(|line| line.starts_with("WARN")).count();
     ensure!(news.len() == 2 && warned == 1, "not one WARN and one line: {news:?}");
     Ok(format!("{}, said: {news:?}", stage.clean()?))
@@ -138,7 +142,10 @@ pub(crate) fn counted_to_the_point(stage: &mut Stage) -> Result<String> {
     let counted = stage.counted_as_lost();
     let missing = findings.missing() as f64;
     ensure!(missing > 0.0, "nothing is missing: {findings}");
-    ensure!((missing - counted).abs() < 0.5, "{missing} are missing, {counted} counted: {findings}");
+    ensure!(
+        (missing - counted).abs() < 0.5,
+        "{missing} are missing, {counted} counted: {findings}"
+    );
     Ok(format!("{} ticks, {missing} datapoints missing, {counted} counted", findings.ticks))
 }
 

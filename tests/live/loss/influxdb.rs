@@ -1,4 +1,5 @@
-//! InfluxDB 1 as the store: it acknowledges nothing either, and keeps what it has read in memory for a second.
+//! InfluxDB 1 as the store: it acknowledges nothing either, and keeps what it has read in memory
+//! for a second.
 
 use std::time::Duration;
 
@@ -13,21 +14,25 @@ fn influxdb_that_is_killed_twice_has_every_tick() {
     let mut store = InfluxDb::start(&folder).unwrap();
     let reader = Imitation::good(&folder).unwrap().toml();
     let toml = format!(
-        "[slurm]\n{reader}[[carbon]]\nname = \"influxdb\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n",
+        "[slurm]\n{reader}[[carbon]]\nname = \"influxdb\"\nprotocol = \"plaintext\"\naddress = \
+            \"{}\"\n",
         store.address()
     );
     let mut daemon = daemon::spawn_daemon(&folder, "daemon", &toml).unwrap();
     let newest = |store: &InfluxDb| store.series(COUNTED).ok()?.last().map(|(_, value)| *value);
     for _ in 0..2 {
         let before = wait::until_some("a point", wait::LIMIT, || newest(&store)).unwrap();
-        wait::until("five more", wait::LIMIT, || newest(&store).is_some_and(|now| now >= before + 5.0))
-            .unwrap();
+        wait::until("five more", wait::LIMIT, || {
+            newest(&store).is_some_and(|now| now >= before + 5.0)
+        })
+        .unwrap();
         store.process.kill().unwrap();
         wait::pause(Duration::from_secs(4));
         store.process.start().unwrap();
     }
     let before = wait::until_some("a point", wait::LIMIT, || newest(&store)).unwrap();
-    wait::until("five more", wait::LIMIT, || newest(&store).is_some_and(|now| now >= before + 5.0)).unwrap();
+    wait::until("five more", wait::LIMIT, || newest(&store).is_some_and(|now| now >= before + 5.0))
+        .unwrap();
     daemon.stop().unwrap();
     let all = || store.series(COUNTED).unwrap_or_default();
     // The backlog is sent behind the newest tick.

@@ -1,5 +1,5 @@
-//! Carbon loses its memory: points that it has read but not stored are gone, whatever happened to the daemon in
-//! between.
+//! Carbon loses its memory: points that it has read but not stored are gone, whatever happened to
+//! the daemon in between.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The network between the daemon and Carbon: cut, or gone with Carbon's host; also a name that does not resolve for a
-//! while.
+//! The network between the daemon and Carbon: cut, or gone with Carbon's host; also a name that
+//! does not resolve for a while.
 
 use std::fs;
 use std::time::Duration;
@@ -20,8 +20,9 @@ fn a_network_that_fails() {
     ]);
 }
 
-/// Nobody closes the connection, and the next tick is written to nobody: it proves nothing about the one before. What
-/// Carbon had in memory is gone with its host. If that took longer than the window, Carbon would have been seen to read on.
+/// Nobody closes the connection, and the next tick is written to nobody: it proves nothing about
+/// the one before. What Carbon had in memory is gone with its host. If that took longer than the
+/// window, Carbon would have been seen to read on.
 fn host_gone(window: u32) -> Result<String> {
     let Some((mut stage, space)) = isolated()? else { return Ok(SKIPPED.to_owned()) };
     stage.plan.queue = format!("resend_window = \"{window}s\"\n");
@@ -77,8 +78,10 @@ fn unnamed() -> Result<String> {
     fs::write(&hosts, unknown)?;
     fs::write(&switch, "hosts: files\n")?;
     let bind = [hosts.display(), switch.display()];
-    let script =
-        format!("mount --bind {} /etc/hosts && mount --bind {} /etc/nsswitch.conf", bind[0], bind[1]);
+    let script = format!(
+        "mount --bind {} /etc/hosts && mount --bind {} /etc/nsswitch.conf",
+        bind[0], bind[1]
+    );
     let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
     let mut stage = Stage::within(folder, &space, false)?;
     let address = format!("carbon.sandbox:{}", stage.carbon.pickle_port);

@@ -1,5 +1,5 @@
-//! A store that refuses a point older than the newest one of its series, as Mimir does, and carbon-relay-ng with
-//! `validate_order`.
+//! A store that refuses a point older than the newest one of its series, as Mimir does, and
+//! carbon-relay-ng with `validate_order`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -71,8 +71,8 @@ fn by_time_a_store_that_refuses_older_points_has_every_slot_after_an_outage_and_
     let mut store = Some(StrictStore::start(port, &series));
     let (reader, queue) = (Imitation::good(&folder).unwrap().toml(), folder.path().join("queue"));
     let toml = format!(
-        "[slurm]\n{reader}[queue]\ndir = \"{}\"\n[[carbon]]\nname = \"strict\"\nprotocol = \"plaintext\"\n\
-         address = \"127.0.0.1:{port}\"\norder = \"by_time\"\n",
+        "[slurm]\n{reader}[queue]\ndir = \"{}\"\n[[carbon]]\nname = \"strict\"\nprotocol = \
+         \"plaintext\"\naddress = \"127.0.0.1:{port}\"\norder = \"by_time\"\n",
         queue.display()
     );
     let mut daemon = daemon::spawn_daemon(&folder, "daemon", &toml).unwrap();
@@ -86,7 +86,8 @@ fn by_time_a_store_that_refuses_older_points_has_every_slot_after_an_outage_and_
         wait::until(what, wait::LIMIT * 2, is_there).unwrap();
     };
     wait::until("five ticks", wait::LIMIT, || accepted().len() >= 5).unwrap();
-    // Half-way through an outage of 15 s, and again while the backlog has been sent and the store is well.
+    // Half-way through an outage of 15 s, and again while the backlog has been sent and the store
+    // is well.
     let mut killed = Vec::new();
     for _ in 0..2 {
         let end = unix_seconds() + 15;
@@ -110,5 +111,8 @@ fn by_time_a_store_that_refuses_older_points_has_every_slot_after_an_outage_and_
     let may_miss = |slot: &u64| killed.iter().any(|at| (*at..=at + 2).contains(slot));
     let missing: Vec<u64> = (*first..=*last).filter(|slot| !accepted.contains(slot)).collect();
     let lost: Vec<_> = missing.iter().filter(|slot| !may_miss(slot)).collect();
-    assert!(lost.is_empty() && last - first > 50, "{lost:?} of {first}..{last}, killed at {killed:?}");
+    assert!(
+        lost.is_empty() && last - first > 50,
+        "{lost:?} of {first}..{last}, killed at {killed:?}"
+    );
 }

@@ -1,5 +1,5 @@
-//! A proxy between the daemon and Carbon: haproxy acknowledges, answers and closes by its own timers; nginx answers at
-//! once, unless its configuration has `proxy_half_close on`.
+//! A proxy between the daemon and Carbon: haproxy acknowledges, answers and closes by its own
+//! timers; nginx answers at once, unless its configuration has `proxy_half_close on`.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use sandbox::{Folder, Relay, destination, wait};
 use super::hangs::WINDOW;
 use super::sizes::Size;
 
-/// It answers a half-close after stall_timeout, which is no proof: 35 s and 30 s, divided by five. The program behind the proxy reads
-/// nothing.
+/// It answers a half-close after stall_timeout, which is no proof: 35 s and 30 s, divided by five.
+/// The program behind the proxy reads nothing.
 #[test]
 fn a_proxy_with_timers_of_its_own() -> Result<()> {
     behind(|folder, port| Relay::haproxy(folder, port, "60s", "7s"))

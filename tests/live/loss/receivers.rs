@@ -36,8 +36,10 @@ fn once_to_2003() -> Result<String> {
     let inside = space.words(&format!("{} once --send --config {config} >&2", program.display()));
     let words: Vec<&str> = inside.iter().map(String::as_str).collect();
     let finished = Invocation::of(folder, &find_program("nsenter")?, &words)?.finish()?;
-    let said: Vec<&str> = finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();
-    let confirmed = said.iter().any(|line| line.contains("confirmed") && !line.contains("not confirmed"));
+    let said: Vec<&str> =
+        finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();
+    let confirmed =
+        said.iter().any(|line| line.contains("confirmed") && !line.contains("not confirmed"));
     ensure!(!confirmed, "it was called confirmed: {said:?}");
     let doubts = said.iter().any(|line| line.contains("port 2003 usually reads plaintext"));
     ensure!(finished.code != Some(0) || doubts, "exit 0: {said:?}");

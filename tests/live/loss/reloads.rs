@@ -9,8 +9,8 @@ use sandbox::carbon::Options;
 use sandbox::daemon::surveys;
 use sandbox::proc::Signal;
 use sandbox::{
-    Folder, IN_USE, Imitation, Invocation, Manner, Sink, Stage, destination, find_program, free_port, now,
-    wait,
+    Folder, IN_USE, Imitation, Invocation, Manner, Sink, Stage, destination, find_program,
+    free_port, now, wait,
 };
 
 use slurm_snapshot::{NodeMark, Nodes, Partitions, Reading, Reply, Visibility};
@@ -40,15 +40,16 @@ fn hung() -> Result<String> {
     let mut stage = Stage::running()?;
     let (file, text) = (stage.file(), fs::read(stage.file())?);
     fs::remove_file(&file)?;
-    Invocation::of(&stage.folder, &find_program("mkfifo")?, &[&file.display().to_string()])?.succeed()?;
+    Invocation::of(&stage.folder, &find_program("mkfifo")?, &[&file.display().to_string()])?
+        .succeed()?;
     let since = now();
     stage.daemon.signal(Signal::HUP)?;
     stage.ticks(5)?;
     let took = now() - since;
     ensure!((4.0..7.0).contains(&took), "5 ticks took {took:.1} s");
     ensure!(!stage.collected.said(since, IN_USE), "it was read");
-    // A second signal comes while the file is being read. The file has changed in between, and the new contents must be
-    // used.
+    // A second signal comes while the file is being read. The file has changed in between, and the
+    // new contents must be used.
     stage.daemon.signal(Signal::HUP)?;
     stage.ticks(1)?;
     let mut stale = fs::File::options().write(true).open(&file)?;
@@ -93,8 +94,8 @@ fn with_node(folder: &Folder, name: &str, states: [u32; 3]) -> Result<String> {
     Ok(Imitation::new(folder, name, &format!("sleep 3; {serving}"))?.toml())
 }
 
-/// Nothing of the new cluster is published under the old one's name, nothing that was counted of the old one under the new one's, and the
-/// log says again who answers.
+/// Nothing of the new cluster is published under the old one's name, nothing that was counted of
+/// the old one under the new one's, and the log says again who answers.
 fn another_cluster() -> Result<String> {
     const BEGUN: &str = ".slurm_nodes.events.total.gauge-begun_total";
     let mut stage = Stage::new(&Options::default())?;
@@ -107,7 +108,8 @@ fn another_cluster() -> Result<String> {
     let until = |stage: &mut Stage, cluster: &str, is: fn(f64) -> bool| {
         let path = format!("cluster.{cluster}{BEGUN}");
         wait::until("outages", wait::LIMIT, || {
-            let is_it = |points: &sandbox::Points| points.get(&path).is_some_and(|begun| is(*begun));
+            let is_it =
+                |points: &sandbox::Points| points.get(&path).is_some_and(|begun| is(*begun));
             stage.tick().is_ok() && stage.collected.counted().any(|(_, points)| is_it(points))
         })
     };
@@ -126,7 +128,8 @@ fn another_cluster() -> Result<String> {
         let other = points.keys().find(|path| !path.starts_with("cluster.second."));
         ensure!(other.is_none(), "at {at}: {other:?}");
     }
-    let begun: Vec<f64> = ticks.iter().filter_map(|(_, points)| points.get(&path).copied()).collect();
+    let begun: Vec<f64> =
+        ticks.iter().filter_map(|(_, points)| points.get(&path).copied()).collect();
     ensure!(
         !begun.is_empty() && begun.iter().all(|begun| *begun < 0.5),
         "outages of the old cluster: {begun:?}"
@@ -186,13 +189,14 @@ fn removed() -> Result<String> {
     stage.ticks(2)?;
     let findings = stage.finish()?;
     // Points collected while it was not configured were not for it.
-    let others = findings.lost.keys().filter(|&&at| !(gone - 1.0..back).contains(&(at as f64))).count();
+    let others =
+        findings.lost.keys().filter(|&&at| !(gone - 1.0..back).contains(&(at as f64))).count();
     ensure!(findings.wrong.is_empty() && others == 0 && !findings.lost.is_empty(), "{findings}");
     Ok(findings.to_string())
 }
 
-/// One of two destinations is removed, so nobody can say where its backlog should go: points that it never got are
-/// counted when they are dropped.
+/// One of two destinations is removed, so nobody can say where its backlog should go: points that
+/// it never got are counted when they are dropped.
 fn removed_for_good() -> Result<String> {
     const REMOVED: &str = ".queue.gauge-points_dropped_removed";
     let mut stage = Size::Small.stage("max_age = \"15s\"\nresend_window = \"4s\"\n")?;
@@ -208,9 +212,15 @@ fn removed_for_good() -> Result<String> {
     wait::pause(Duration::from_secs(7));
     stage.tick()?;
     // Ticks that were made while it was configured contain figures about it.
-    let is_its = |points: &&sandbox::Points| points.keys().any(|path| path.contains(".carbon.gone."));
-    let points: usize =
-        stage.collected.counted().map(|(_, points)| points).filter(is_its).map(|points| points.len()).sum();
+    let is_its =
+        |points: &&sandbox::Points| points.keys().any(|path| path.contains(".carbon.gone."));
+    let points: usize = stage
+        .collected
+        .counted()
+        .map(|(_, points)| points)
+        .filter(is_its)
+        .map(|points| points.len())
+        .sum();
     let counted = stage.counter(REMOVED)?;
     let is_exact = (counted - points as f64).abs() < 0.5;
     ensure!(is_exact, "{points} points were not sent, {counted} counted");

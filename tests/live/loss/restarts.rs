@@ -1,4 +1,5 @@
-//! The daemon is killed at random moments and restarted with the same queue; also its normal end while Carbon is down.
+//! The daemon is killed at random moments and restarted with the same queue; also its normal end
+//! while Carbon is down.
 
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ fn a_daemon_that_is_killed() {
     ]);
 }
 
-/// A second daemon waits for the first to end, refuses to start and names the first one's process id. The first is not
-/// disturbed.
+/// A second daemon waits for the first to end, refuses to start and names the first one's process
+/// id. The first is not disturbed.
 fn second() -> Result<String> {
     let mut stage = Stage::running()?;
     let mut refused = stage.another("refused")?;
@@ -38,7 +39,8 @@ fn some_time(longest: f64) {
     wait::pause(Duration::from_secs_f64(fastrand::f64() * longest));
 }
 
-/// At random moments, in an outage, and in a replay, which is so slow that the kill comes in the middle of it.
+/// At random moments, in an outage, and in a replay, which is so slow that the kill comes in the
+/// middle of it.
 fn killed() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     stage.plan.queue = "replay_rate = \"200\"\n".to_owned();
@@ -87,6 +89,9 @@ fn clean(mut stage: Stage) -> Result<String> {
     // A SIGKILL leaves nothing that looks damaged.
     let damaged = stage.of_carbon("points_dropped_damaged")?;
     ensure!(damaged == 0.0, "{damaged} points were counted as damaged");
-    ensure!(stage.collected.entries().iter().all(|entry| entry.level != "ERROR"), "taken for damage");
+    ensure!(
+        stage.collected.entries().iter().all(|entry| entry.level != "ERROR"),
+        "taken for damage"
+    );
     Ok(findings)
 }

@@ -1,5 +1,5 @@
-//! Ticks of three sizes: one that fits into the kernel's buffers, one of the usual size, and one that no buffer can
-//! hold.
+//! Ticks of three sizes: one that fits into the kernel's buffers, one of the usual size, and one
+//! that no buffer can hold.
 
 use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
@@ -19,7 +19,8 @@ pub(crate) enum Size {
 }
 
 impl Size {
-    /// A stage whose daemon is not running yet, with ticks of this size and these additional lines in `[queue]`.
+    /// A stage whose daemon is not running yet, with ticks of this size and these additional lines
+    /// in `[queue]`.
     pub(crate) fn stage(self, queue: &str) -> Result<Stage> {
         self.with(Limits::Wide, queue)
     }
@@ -43,7 +44,8 @@ impl Size {
         match self {
             Self::Small => {
                 let off = ["sched_stats", "sched_interval", "sched_exit", "health", "rpc_stats"];
-                stage.plan.top = off.map(|name| format!("[collectors.{name}]\nenabled = false\n")).concat();
+                stage.plan.top =
+                    off.map(|name| format!("[collectors.{name}]\nenabled = false\n")).concat();
             }
             Self::Usual => stage.plan.slurm = Some(reader(stage, 0)?),
             Self::Large => {
@@ -67,13 +69,17 @@ impl Size {
     }
 }
 
-/// The `[slurm]` table for a reader whose slurmctld serves 22 types of RPCs and has this many nodes.
+/// The `[slurm]` table for a reader whose slurmctld serves 22 types of RPCs and has this many
+/// nodes.
 fn reader(stage: &Stage, nodes: usize) -> Result<String> {
     let types = (2003..2025).map(|id| RpcType { id, count: 9, time: 900, queue: None }).collect();
     let rpc = Some(RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() });
     let statistics = Some(Statistics { rpc, ..Statistics::default() });
-    let rows =
-        (0..nodes).map(|n| NodeRow { name: format!("n{n}"), cpu_load: Some(100), ..NodeRow::default() });
+    let rows = (0..nodes).map(|n| NodeRow {
+        name: format!("n{n}"),
+        cpu_load: Some(100),
+        ..NodeRow::default()
+    });
     let nodes = Nodes { last_update: 1_700_000_000, rows: rows.collect(), ..Nodes::default() };
     let survey = Reading {
         reply: Some(Reply::Nodes(Box::new(nodes))),

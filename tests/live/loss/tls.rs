@@ -1,5 +1,5 @@
-//! TLS to Carbon: what is lost when the receiver or the proxy in front of it fails, what does not count as an answer,
-//! and the messages if the two ends do not match.
+//! TLS to Carbon: what is lost when the receiver or the proxy in front of it fails, what does not
+//! count as an answer, and the messages if the two ends do not match.
 //!
 //! carbon-c-relay reads lines over TLS itself; stunnel provides TLS for carbon-cache's pickle port.
 
@@ -40,8 +40,8 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
     let (folder, port) = (&stage.folder, proxy.port);
     let expired = proxy.authority.issue(folder, "expired", "DNS:client", false).unwrap();
     let tables = table("tls", port, &proxy.authority.ca) + &client(&expired);
-    let plain =
-        destination("plain", &format!("localhost:{port}")) + &destination("carbon", &stage.carbon.address());
+    let plain = destination("plain", &format!("localhost:{port}"))
+        + &destination("carbon", &stage.carbon.address());
     let top = "prefix = \"{cluster}\"\n";
     let check = |args: &[&str]| check(&stage, top, &format!("{tables}{plain}"), args).unwrap();
     let expiry = format!(
@@ -62,11 +62,13 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
     }
 }
 
-/// A file may still have the certificate of an authority from before; whether that matters, the handshake shows.
+/// A file may still have the certificate of an authority from before; whether that matters, the
+/// handshake shows.
 #[test]
 fn check_does_not_fail_over_an_expired_certificate_that_the_handshake_does_not_need() {
     let (stage, TlsProxy { authority, port, process: _process, .. }) = behind(STRICT).unwrap();
-    let issue = |name: &str, good| authority.issue(&stage.folder, name, "DNS:client", good).unwrap();
+    let issue =
+        |name: &str, good| authority.issue(&stage.folder, name, "DNS:client", good).unwrap();
     let (good, expired) = (issue("client", true), issue("expired", false));
     for to in [&good.certificate, &authority.ca] {
         let both = [to, &expired.certificate].map(|path| fs::read_to_string(path).unwrap());
@@ -80,7 +82,10 @@ fn check_does_not_fail_over_an_expired_certificate_that_the_handshake_does_not_n
     for (key, path) in [("ca_file", &authority.ca), ("cert_file", &good.certificate)] {
         let line = format!("carbon tls: {key} {}: certificate \"CN=", path.display());
         let expired = format!("– {line}expired\" has expired, on 2020-0");
-        assert!(checked.contains(&expired) && checked.contains(&format!("✓ {line}")), "{key}: {checked}");
+        assert!(
+            checked.contains(&expired) && checked.contains(&format!("✓ {line}")),
+            "{key}: {checked}"
+        );
     }
     assert!(checked.contains("✓ carbon tls: accepted and read the test point"), "{checked}");
     assert!(!checked.contains("✗ carbon tls"), "{checked}");
@@ -131,8 +136,8 @@ fn c_relay() -> Result<String> {
     let server = authority.issue(&stage.folder, "server", "DNS:localhost", true)?;
     let transport = format!("transport plain ssl {}", server.in_one_file()?.display());
     let mut relay = Relay::c_over(&stage.folder, &[&stage.carbon], &transport)?;
-    stage.plan.destinations =
-        table("carbon", relay.port, &authority.ca) + "protocol = \"plaintext\"\nclose_notify = false\n";
+    stage.plan.destinations = table("carbon", relay.port, &authority.ca)
+        + "protocol = \"plaintext\"\nclose_notify = false\n";
     stage.plan.queue = WINDOW.to_owned();
     stage.configure()?;
     stage.daemon.spawn()?;
@@ -185,11 +190,13 @@ fn hung(more: &str, freeze: fn(&mut Stage, &mut Process) -> Result<()>) -> Resul
 }
 
 #[test]
-fn certificates_that_change_are_read_again_and_a_bad_file_leaves_the_last_good_one_in_use() -> Result<()> {
+fn certificates_that_change_are_read_again_and_a_bad_file_leaves_the_last_good_one_in_use()
+-> Result<()> {
     const CHANGED: &str = "the files have changed, and are in use";
     const BAD: &str = "the files have changed, and cannot be used";
     const AWAY: &str = "not connected; ticks are kept";
-    let (mut stage, TlsProxy { authority, process: _process, .. }, identity) = with_a_certificate()?;
+    let (mut stage, TlsProxy { authority, process: _process, .. }, identity) =
+        with_a_certificate()?;
     let next = authority.issue(&stage.folder, "next", "DNS:client", true)?;
     let since = now();
     // One of the two files is replaced before the other, and in between they do not match.
@@ -251,18 +258,27 @@ fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() -> Result
     let checked = run(&stage.folder, &["check", "--connect", "--config", &file])?;
     for (table, words) in &cases {
         let name = table.split('"').nth(1).unwrap_or_default();
-        let wrong = checked.stdout.lines().filter(|line| line.starts_with(&format!("✗ carbon {name}: ")));
+        let wrong =
+            checked.stdout.lines().filter(|line| line.starts_with(&format!("✗ carbon {name}: ")));
         let lines: Vec<&str> = wrong.collect();
-        ensure!(lines.len() == 1 && lines.concat().contains(words), "check on {name}: {}", checked.stdout);
+        ensure!(
+            lines.len() == 1 && lines.concat().contains(words),
+            "check on {name}: {}",
+            checked.stdout
+        );
         stage.said(0.0, words)?;
-        let waiting = stage.until(&format!(".carbon.{name}.gauge-queue_held"), |ticks| ticks >= 3.0)?;
+        let waiting =
+            stage.until(&format!(".carbon.{name}.gauge-queue_held"), |ticks| ticks >= 3.0)?;
         ensure!(waiting >= 3.0, "{name} keeps {waiting} ticks");
         let quoted = format!("\"{name}\"");
         let news = stage.collected.news(0.0).filter(|entry| entry.line.contains(&quoted));
         let news: Vec<&str> = news.map(|entry| entry.line.as_str()).collect();
         let clear = news.iter().filter(|line| line.contains(words)).count();
         // Without TLS, all that is seen is a connection that is closed, until the port is probed.
-        ensure!(clear == 1 && news.len() <= 1 + 2 * usize::from(name == "plain-to-tls"), "{name}: {news:#?}");
+        ensure!(
+            clear == 1 && news.len() <= 1 + 2 * usize::from(name == "plain-to-tls"),
+            "{name}: {news:#?}"
+        );
     }
     let own: Vec<&str> =
         checked.stdout.lines().filter(|line| line.starts_with("✓ carbon localhost:")).collect();

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use sandbox::{
-    Folder, Invocation, Manner, NOBODY, Process, Sink, find_program, free_port, slurm_graphite, wait,
+    Folder, Invocation, Manner, NOBODY, Process, Sink, find_program, free_port, slurm_graphite,
+    wait,
 };
 
 use super::{Reader, controller, refusals, stats, with_port};
@@ -14,7 +15,8 @@ use crate::unchanged::clock::libfaketime;
 const LIMIT: u64 = 4;
 
 #[test]
-fn munged_or_slurmctld_frozen_or_dead_or_another_program_on_its_port_is_one_answer_each_that_names_it() {
+fn munged_or_slurmctld_frozen_or_dead_or_another_program_on_its_port_is_one_answer_each_that_names_it()
+ {
     let (_folder, mut slurm) = controller();
     let mut reader = Reader::native(slurm.conf(), LIMIT);
     reader.settle();
@@ -40,14 +42,18 @@ fn munged_or_slurmctld_frozen_or_dead_or_another_program_on_its_port_is_one_answ
     reader.fails(1800, &["Is slurmctld running"]);
     slurm.slurmctld.start().unwrap();
     reader.reading();
-    // After a start another release may be there: its next number is tried once, which is three lines of 22.05.
+    // After a start another release may be there: its next number is tried once, which is three
+    // lines of 22.05.
     assert!(refusals(&slurm.slurmctld) <= before + 2, "{:#?}", slurm.slurmctld.lines());
 
     // A port that swallows and one that talks are not slurmctld.
     let at = |port: u16| Reader::native(&with_port(&slurm, "other.conf", port), LIMIT);
-    for (manner, errno) in
-        [(Manner::Discard, 5004), (Manner::Silent, 5004), (Manner::Close, 1007), (Manner::Talk, 5003)]
-    {
+    for (manner, errno) in [
+        (Manner::Discard, 5004),
+        (Manner::Silent, 5004),
+        (Manner::Close, 1007),
+        (Manner::Talk, 5003),
+    ] {
         at(Sink::start(manner).unwrap().port).fails(errno, &[]);
     }
     at(free_port().unwrap()).fails(1800, &[]);
@@ -122,15 +128,11 @@ while True:
 fn imposter(folder: &Folder, port: u16, slurmctld: u16) -> (Process, String) {
     let heard = folder.write("heard", "").unwrap();
     std::os::unix::fs::chown(&heard, Some(NOBODY), Some(NOBODY)).unwrap();
-    let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
-    let mut imposter = Process::new(folder, "imposter", find_program("setpriv").unwrap()).args(ids).args([
-        "python3",
-        "-c",
-        IMPOSTER,
-        &port.to_string(),
-        &slurmctld.to_string(),
-        &heard,
-    ]);
+    let ids =
+        [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
+    let mut imposter = Process::new(folder, "imposter", find_program("setpriv").unwrap())
+        .args(ids)
+        .args(["python3", "-c", IMPOSTER, &port.to_string(), &slurmctld.to_string(), &heard]);
     imposter.start().unwrap();
     imposter.line("listening", wait::LIMIT).unwrap();
     (imposter, heard)
@@ -150,8 +152,8 @@ fn another_users_program_on_slurmctlds_port_hears_nothing_and_is_refused_also_un
         let config = folder.write("hidden.toml", &toml).unwrap();
         let program = slurm_graphite().unwrap().display().to_string();
         let args = [
-            "--mount", "--pid", "--fork", "sh", "-c", hides, "sh", &program, "stats", "--json", "--config",
-            &config,
+            "--mount", "--pid", "--fork", "sh", "-c", hides, "sh", &program, "stats", "--json",
+            "--config", &config,
         ];
         let unshare = find_program("unshare").unwrap();
         let hidden = Invocation::of(&folder, &unshare, &args).unwrap().finish().unwrap();

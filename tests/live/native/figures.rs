@@ -1,4 +1,5 @@
-//! Every figure is sdiag's, and on the release that libslurm's reader is built for also that reader's.
+//! Every figure is sdiag's, and on the release that libslurm's reader is built for also that
+//! reader's.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -21,12 +22,14 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
     let slurm = Slurm::start(&folder).unwrap();
     work(&slurm);
     let mut native = Reader::native(slurm.conf(), 10);
-    let is_here = std::env::var_os("SANDBOX_ROOT").is_none() && std::env::var_os("SANDBOX_PREFIX").is_none();
+    let is_here =
+        std::env::var_os("SANDBOX_ROOT").is_none() && std::env::var_os("SANDBOX_PREFIX").is_none();
     let mut libslurm = is_here.then(|| Reader::Libslurm(sandbox::Reader::of(&slurm).unwrap()));
     native.reading();
     for _ in 0..10 {
         let (sdiag, reading) = wait::until_some("two equal runs of sdiag", SOON, || {
-            let (before, reading, after) = (slurm.sdiag().ok()?, native.reading(), slurm.sdiag().ok()?);
+            let (before, reading, after) =
+                (slurm.sdiag().ok()?, native.reading(), slurm.sdiag().ok()?);
             (steady(&before) == steady(&after)).then_some((before, reading))
         })
         .unwrap();
@@ -50,7 +53,8 @@ fn every_figure_is_sdiags_and_libslurms_readers() {
 #[test]
 #[ignore = "needs Slurm from 23.11 on in a chroot: SANDBOX_ROOT"]
 fn a_key_of_auth_slurm_is_as_good_as_munge() {
-    let socket = PathBuf::from(std::env::var_os("SANDBOX_ROOT").unwrap()).join("run/slurmctld/sack.socket");
+    let socket =
+        PathBuf::from(std::env::var_os("SANDBOX_ROOT").unwrap()).join("run/slurmctld/sack.socket");
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     let text = fs::read_to_string(slurm.conf()).unwrap();
@@ -65,8 +69,14 @@ fn a_key_of_auth_slurm_is_as_good_as_munge() {
         stats(&folder, slurm.conf()).env("SLURM_SACK_SOCKET", &socket).finish().unwrap()
     };
     let found = ask(&socket);
-    let Ok(Answer::Reading(reading)) = Answer::parse(found.stdout.as_bytes()) else { panic!("{found:?}") };
-    assert!(slurm.release().unwrap().starts_with(&reading.release.to_string()), "{}", reading.release);
+    let Ok(Answer::Reading(reading)) = Answer::parse(found.stdout.as_bytes()) else {
+        panic!("{found:?}")
+    };
+    assert!(
+        slurm.release().unwrap().starts_with(&reading.release.to_string()),
+        "{}",
+        reading.release
+    );
     assert!(refusals(&slurm.slurmctld) <= 3, "{:#?}", slurm.slurmctld.lines());
     let none = ask(&folder.path().join("none"));
     assert!(["sack.socket", "sackd"].iter().all(|word| none.stderr.contains(word)), "{none:?}");
@@ -78,7 +88,8 @@ fn every_port_of_a_range_is_asked_in_its_turn() {
     let mut slurm = Slurm::new(&folder).unwrap();
     let port = slurm.slurmctld_port;
     let with = |name: &str, from: u16, to: u16| {
-        let (line, range) = (format!("SlurmctldPort={port}\n"), format!("SlurmctldPort={from}-{to}\n"));
+        let (line, range) =
+            (format!("SlurmctldPort={port}\n"), format!("SlurmctldPort={from}-{to}\n"));
         slurm.changed(name, &line, &range).unwrap()
     };
     let beyond = with("beyond.conf", port + 1, port + 3);
@@ -103,8 +114,10 @@ fn steady(sdiag: &Sdiag) -> BTreeMap<(String, String), i64> {
 
 /// Compares what `slurm-graphite stats` prints for this reading with sdiag's text.
 fn same_as_sdiag(folder: &Folder, sdiag: &Sdiag, reading: &Reading) {
-    let again = Imitation::answer(Reading { id: Imitation::reading().id, ..reading.clone() }).unwrap();
-    let imitation = Imitation::new(folder, "again", &format!("hello; while ask; do {again}; done")).unwrap();
+    let again =
+        Imitation::answer(Reading { id: Imitation::reading().id, ..reading.clone() }).unwrap();
+    let imitation =
+        Imitation::new(folder, "again", &format!("hello; while ask; do {again}; done")).unwrap();
     let config = folder.write("again.toml", &format!("[slurm]\n{}", imitation.toml())).unwrap();
     let stats = Invocation::new(folder, &["stats", "--config", &config]);
     let found = Sdiag::parse(&stats.unwrap().succeed().unwrap());
@@ -113,7 +126,8 @@ fn same_as_sdiag(folder: &Folder, sdiag: &Sdiag, reading: &Reading) {
         sdiag.by_type.iter().filter(|row| row.id != u32::from(OWN)).cloned().collect()
     };
     assert_eq!(others(&found), others(sdiag));
-    let count = |sdiag: &Sdiag| sdiag.by_type.iter().find(|row| row.id == u32::from(OWN)).unwrap().count;
+    let count =
+        |sdiag: &Sdiag| sdiag.by_type.iter().find(|row| row.id == u32::from(OWN)).unwrap().count;
     assert_eq!(count(&found), count(sdiag) + 1, "its own request");
 }
 

@@ -1,4 +1,5 @@
-//! The native reader in the daemon: used where no libslurm has a reader, which is said, and left when one is installed.
+//! The native reader in the daemon: used where no libslurm has a reader, which is said, and left
+//! when one is installed.
 
 use std::fs;
 
@@ -10,7 +11,8 @@ use serde_json::Value;
 use super::{controller, refusals};
 use crate::SOON;
 
-const WARNED: &str = "this host has no libslurm with a matching reader, so the native reader is used";
+const WARNED: &str =
+    "this host has no libslurm with a matching reader, so the native reader is used";
 
 /// Installs this program under this name.
 fn install(folder: &Folder, program: &str, name: &str) {
@@ -37,9 +39,11 @@ fn until(collected: &mut Collected, end: &str, what: impl Fn(f64) -> bool) -> f6
     .unwrap()
 }
 
-/// A fall-back that nobody hears of would lose jobs and nodes for good, and one that is for ever would never find them again.
+/// A fall-back that nobody hears of would lose jobs and nodes for good, and one that is for ever
+/// would never find them again.
 #[test]
-fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is_found_when_it_comes() {
+fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is_found_when_it_comes()
+ {
     let (folder, slurm) = controller();
     let sink = Sink::start(Manner::Record).unwrap();
     for name in ["bin", "libexec/slurm-graphite", "run", "queue"] {
@@ -68,12 +72,17 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     let run = |args: &[&str]| {
         let runtime = folder.path().join("run").display().to_string();
         let program = folder.path().join("bin/slurm-graphite");
-        Invocation::of(&folder, &program, args).unwrap().env("RUNTIME_DIRECTORY", &runtime).finish().unwrap()
+        Invocation::of(&folder, &program, args)
+            .unwrap()
+            .env("RUNTIME_DIRECTORY", &runtime)
+            .finish()
+            .unwrap()
     };
     let status: Value = serde_json::from_str(&run(&["status", "--json"]).stdout).unwrap();
     assert_eq!(status["readers"][0]["kind"], "native", "{status}");
     assert!(run(&["status"]).stdout.contains("it can read only the statistics"));
-    // Each search for a number writes lines into slurmctld's log, and `check` knows what the daemon has found.
+    // Each search for a number writes lines into slurmctld's log, and `check` knows what the daemon
+    // has found.
     assert!(refusals(&slurm.slurmctld) <= 2, "{:#?}", slurm.slurmctld.lines());
     let check = run(&["check", "--connect", "--interval", "1s", "--config", &toml]);
     assert!(check.stdout.contains("✗ native reader: in the protocol of Slurm"), "{check:?}");
@@ -83,7 +92,8 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     let before = refusals(&slurm.slurmctld);
     // A libslurm without its plugins ends at its start. What works is not given up for it.
     let reader = "libexec/slurm-graphite/slurm-graphite-reader-38";
-    let broken = folder.script(reader, "touch \"$0.tried\"\necho fatal: no plugins >&2\nexit 1").unwrap();
+    let broken =
+        folder.script(reader, "touch \"$0.tried\"\necho fatal: no plugins >&2\nexit 1").unwrap();
     wait::until("its start", SOON, || fs::exists(format!("{broken}.tried")).unwrap()).unwrap();
     let tried = sandbox::now();
     wait::until("ticks after it", SOON, || {

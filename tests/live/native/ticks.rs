@@ -1,5 +1,5 @@
-//! Whatever the daemon's own requests to munged and slurmctld wait for, each tick is sent, `status` and the log name what to look at,
-//! and the loop's thread makes no call that can wait.
+//! Whatever the daemon's own requests to munged and slurmctld wait for, each tick is sent, `status`
+//! and the log name what to look at, and the loop's thread makes no call that can wait.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,8 @@ fn fill_queue(folder: &Folder) -> Vec<OwnedFd> {
     let address = SocketAddrUnix::new(folder.path().join("munge/sock")).unwrap();
     let connect = || {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         rustix::net::connect(&socket, &address).ok().map(|()| socket)
     };
     std::iter::from_fn(connect).take(10_000).collect()
@@ -119,8 +120,9 @@ fn munged_and_slurmctld_stopped_at_each_step_cost_no_tick_nor_does_a_reload_mean
     let found: Vec<i64> = ticks.all().into_iter().map(|(at, _)| at).collect();
     let holes: Vec<_> = found.windows(2).filter(|two| two[1] != two[0] + 1).collect();
     assert!(holes.is_empty(), "{holes:?}: {:#?}", ticks.daemon.lines());
-    let missed =
-        log::entries(ticks.daemon).into_iter().find(|entry| entry.message.contains("ticks were missed"));
+    let missed = log::entries(ticks.daemon)
+        .into_iter()
+        .find(|entry| entry.message.contains("ticks were missed"));
     assert!(missed.is_none(), "{missed:?}");
     assert!(refusals(&slurm.slurmctld) <= 3, "{:#?}", slurm.slurmctld.lines());
     assert!(ticks.daemon.stop().unwrap().status.success());

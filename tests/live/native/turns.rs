@@ -1,5 +1,5 @@
-//! Controllers of two releases: one in the place of the other, and a pair. The reader speaks to each with its own highest
-//! number.
+//! Controllers of two releases: one in the place of the other, and a pair. The reader speaks to
+//! each with its own highest number.
 
 use std::path::PathBuf;
 
@@ -27,8 +27,9 @@ fn older(folder: &Folder, newer: &Slurm, port: u16) -> Process {
     newer.controller_of(folder, &root, port).unwrap()
 }
 
-/// Waits until readings are of this release. For a moment after its start slurmctld does not say since when it counts, and an
-/// older one in its place refuses the newer one's number as it does a wrong key: so that number is tried again after a minute.
+/// Waits until readings are of this release. For a moment after its start slurmctld does not say
+/// since when it counts, and an older one in its place refuses the newer one's number as it does a
+/// wrong key: so that number is tried again after a minute.
 fn expect(reader: &mut Reader, release: &str) {
     wait::until(release, wait::LIMIT, || {
         reader.ask().0.is_ok_and(|reading| reading.release.to_string() == release)

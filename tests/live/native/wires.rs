@@ -18,7 +18,8 @@ enum Harm {
     Flip(usize),
 }
 
-/// Not up to the end of the connection: from 26.11 on slurmctld waits 10 s for the other side to close it.
+/// Not up to the end of the connection: from 26.11 on slurmctld waits 10 s for the other side to
+/// close it.
 fn read_message(stream: &TcpStream) -> Vec<u8> {
     let mut message = Vec::new();
     stream.take(4).read_to_end(&mut message).unwrap();
@@ -27,8 +28,8 @@ fn read_message(stream: &TcpStream) -> Vec<u8> {
     message
 }
 
-/// A port that forwards one request after the other and does harm to the replies. Returns the port, where harms are sent,
-/// and where the lengths of whole replies come from.
+/// A port that forwards one request after the other and does harm to the replies. Returns the port,
+/// where harms are sent, and where the lengths of whole replies come from.
 fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::Receiver<usize>) {
     let listener = TcpListener::bind((listens, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -10,8 +10,8 @@ use crate::cluster::value;
 /// From the mildest to the worst.
 const CLASSES: [&str; 4] = ["drained", "reboot", "fail", "down"];
 
-/// What a look and a round may be apart at the beginning and at the end of a phase: a round a second, which asks at its beginning, and
-/// may be left out once; seconds are whole.
+/// What a look and a round may be apart at the beginning and at the end of a phase: a round a
+/// second, which asks at its beginning, and may be left out once; seconds are whole.
 const SLACK: f64 = 2.0;
 
 pub(super) struct Look {
@@ -26,20 +26,21 @@ struct Shown {
     boot: Option<i64>,
 }
 
-/// The words of the state in a line of scontrol, as 22.05 has them: 20.11 has signs for some, only one word for an idle node under
-/// maintenance, and another for one that will be rebooted or is: its reason says which. Then it is down and no more: Debian's 20.11.4
-/// has no flag for it yet.
+/// The words of the state in a line of scontrol, as 22.05 has them: 20.11 has signs for some, only
+/// one word for an idle node under maintenance, and another for one that will be rebooted or is:
+/// its reason says which. Then it is down and no more: Debian's 20.11.4 has no flag for it yet.
 pub(super) fn words(line: &str) -> Vec<String> {
     let state = value(line, "State");
     let of = |word: &str| -> String {
-        let mut words = match word.trim_end_matches(['*', '~', '#', '!', '%', '$', '@', '^', '-']) {
-            "MAINT" => "IDLE+MAINTENANCE",
-            "REBOOT" if line.contains("reboot issued") => "DOWN",
-            "REBOOT" => "IDLE",
-            "POWER" => "POWERED_DOWN",
-            word => word,
-        }
-        .to_owned();
+        let mut words =
+            match word.trim_end_matches(['*', '~', '#', '!', '%', '$', '@', '^', '-']) {
+                "MAINT" => "IDLE+MAINTENANCE",
+                "REBOOT" if line.contains("reboot issued") => "DOWN",
+                "REBOOT" => "IDLE",
+                "POWER" => "POWERED_DOWN",
+                word => word,
+            }
+            .to_owned();
         if word.ends_with('*') {
             words += "+NOT_RESPONDING";
         }
@@ -57,7 +58,8 @@ impl Look {
         let node = |line: &str| {
             let words = words(line);
             let moment = |key| value(line, key)?.parse().ok().filter(|at: &i64| *at > 0);
-            let shown = Shown { words, slurmd: moment("SlurmdStartTime"), boot: moment("BootTime") };
+            let shown =
+                Shown { words, slurmd: moment("SlurmdStartTime"), boot: moment("BootTime") };
             (value(line, "NodeName").unwrap_or_default().to_owned(), shown)
         };
         Self { at, nodes: text.lines().filter(|line| !line.trim().is_empty()).map(node).collect() }
@@ -97,18 +99,22 @@ impl Shown {
 pub(super) struct Rounds(Vec<f64>);
 
 impl Rounds {
-    /// What the rounds before the SIGKILL had counted is lost, all but the first: that one was stored at once.
+    /// What the rounds before the SIGKILL had counted is lost, all but the first: that one was
+    /// stored at once.
     pub(super) fn of(timestamps: &[u64], killed: f64) -> Self {
         let all = timestamps.iter().map(|&at| at as f64).enumerate();
         Self(all.filter(|(index, at)| *index == 0 || *at > killed).map(|(_, at)| at).collect())
     }
 
-    /// Whether the daemon has surely, and has perhaps seen when this happened. The round after it may have asked before, and
-    /// scontrol may have answered late, so the round that saw it is one of three.
+    /// Whether the daemon has surely, and has perhaps seen when this happened. The round after it
+    /// may have asked before, and scontrol may have answered late, so the round that saw it is one
+    /// of three.
     fn saw(&self, at: f64) -> (bool, bool) {
         let after = self.0.partition_point(|round| *round < at);
-        let is_near = |round: usize| self.0.get(round).is_some_and(|moment| (moment - at).abs() < SLACK);
-        let others = [after.saturating_sub(1), after + 1].into_iter().filter(|round| is_near(*round));
+        let is_near =
+            |round: usize| self.0.get(round).is_some_and(|moment| (moment - at).abs() < SLACK);
+        let others =
+            [after.saturating_sub(1), after + 1].into_iter().filter(|round| is_near(*round));
         let seen: Vec<bool> = others.chain([after]).map(|round| self.is_in_time(round)).collect();
         (seen.iter().all(|seen| *seen), seen.contains(&true))
     }
@@ -119,7 +125,8 @@ impl Rounds {
         pairs.map(|(_, pair)| (pair[1].min(to) - pair[0].max(from)).max(0.0)).sum()
     }
 
-    /// Whether it came within two rounds' time: of a second, or of the shorter of the two distances before it.
+    /// Whether it came within two rounds' time: of a second, or of the shorter of the two distances
+    /// before it.
     fn is_in_time(&self, round: usize) -> bool {
         let distance = |round: usize| Some(self.0.get(round)? - self.0.get(round.checked_sub(1)?)?);
         let before = |back: usize| round.checked_sub(back).and_then(distance).unwrap_or(0.0);
@@ -145,7 +152,8 @@ pub(super) struct Count {
     restarts: u32,
     reboots: u32,
     classes: [OfClass; 4],
-    /// Each that ended: from when to when, and whether the daemon saw both moments, surely and perhaps.
+    /// Each that ended: from when to when, and whether the daemon saw both moments, surely and
+    /// perhaps.
     ended: Vec<(f64, f64, [bool; 2])>,
 }
 
@@ -159,10 +167,14 @@ struct Outage {
 impl Count {
     pub(super) fn of(looks: &[Look], rounds: &Rounds, is_in: impl Fn(&str) -> bool) -> Self {
         let mut count = Self::default();
-        let names = looks.first().into_iter().flat_map(|look| look.nodes.keys()).filter(|name| is_in(name));
+        let names =
+            looks.first().into_iter().flat_map(|look| look.nodes.keys()).filter(|name| is_in(name));
         for name in names {
             let seen = looks.iter().filter_map(|look| Some((look.at, look.nodes.get(name)?)));
-            count.add_outages(rounds, seen.clone().filter_map(|(at, shown)| Some((at, shown.class()?))));
+            count.add_outages(
+                rounds,
+                seen.clone().filter_map(|(at, shown)| Some((at, shown.class()?))),
+            );
             count.add_starts(seen.map(|(_, shown)| shown));
         }
         count
@@ -223,8 +235,9 @@ impl Count {
         let worst = reboot.ended + down.ended;
         ensure!(drained.ended >= 4 && worst >= 4 && fail.ended >= 1 && down.ended >= 3, "{self:?}");
         ensure!(self.reboots >= 1 && self.restarts > self.reboots, "{self:?}");
-        let is_mixed =
-            drained.timed[1] < drained.ended.into() && drained.timed[0] > 0.0 && down.timed[0] > 0.0;
+        let is_mixed = drained.timed[1] < drained.ended.into()
+            && drained.timed[0] > 0.0
+            && down.timed[0] > 0.0;
         ensure!(is_mixed, "ends with a time, and one without: {self:?}");
         Ok(())
     }
@@ -235,8 +248,10 @@ impl Count {
             let values = recorded.series(&format!("{level}.{path}_total"));
             let last = values.last_key_value().map_or(f64::NAN, |(_, last)| *last);
             let rounds = recorded.series(&format!("{level}.{path}"));
-            // The first round had nothing to compare with, and what was counted until the SIGKILL is lost.
-            let sum: f64 = rounds.iter().filter(|(at, _)| **at as f64 > killed).map(|(_, value)| value).sum();
+            // The first round had nothing to compare with, and what was counted until the SIGKILL
+            // is lost.
+            let sum: f64 =
+                rounds.iter().filter(|(at, _)| **at as f64 > killed).map(|(_, value)| value).sum();
             if (sum - last).abs() < 1e-6 { last } else { f64::NAN }
         };
         let within = |path: &str, [least, most]: [f64; 2], slack: f64| {

@@ -1,5 +1,6 @@
-//! Each thing that the daemon touches hangs, and stays so while readers die, the configuration is to be read again and
-//! connections are renewed: no tick is missing at a receiver that needs none of it.
+//! Each thing that the daemon touches hangs, and stays so while readers die, the configuration is
+//! to be read again and connections are renewed: no tick is missing at a receiver that needs none
+//! of it.
 
 use std::fs;
 
@@ -133,7 +134,8 @@ fn folder_hangs(name: &str) -> Result<String> {
     wait::until("the mount", SOON, mounted)?;
     touching.start()?;
     bindfs.freeze()?;
-    // It takes no lock of the folder: the daemon may hold one as long as this hangs, and no signal would end the wait.
+    // It takes no lock of the folder: the daemon may hold one as long as this hangs, and no signal
+    // would end the wait.
     let look = format!("timeout -s KILL 2 stat -f {path}");
     ensure!(touching.space.run(&touching.rig.folder, &look).is_err(), "{name} does not hang");
     touching.ticks_go_on()?;

@@ -1,5 +1,6 @@
-//! The proof that the loop's thread never waits for a file system, a name service or the start of a program: the system
-//! calls of that thread alone, from READY on, while everything happens that has ever made it wait.
+//! The proof that the loop's thread never waits for a file system, a name service or the start of a
+//! program: the system calls of that thread alone, from READY on, while everything happens that has
+//! ever made it wait.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use sandbox::{
-    Folder, Manner, Notify, Process, Sink, Slurm, TlsProxy, destination, find_program, free_port, proc, wait,
+    Folder, Manner, Notify, Process, Sink, Slurm, TlsProxy, destination, find_program, free_port,
+    proc, wait,
 };
 
 use super::super::SOON;
@@ -33,7 +35,8 @@ fn harm(call: &str) -> Option<&'static str> {
         return None;
     }
     if call.contains("sun_path=") {
-        // systemd's socket, in /run. It may be another after systemd has started again, so each message names it.
+        // systemd's socket, in /run. It may be another after systemd has started again, so each
+        // message names it.
         return (name != "sendto" || !call.contains("/notify\"")).then_some("names a file");
     }
     // Both are about the descriptor alone.
@@ -55,13 +58,14 @@ fn harm(call: &str) -> Option<&'static str> {
 fn after_ready_no_call_of_the_loop_can_wait_for_a_file_a_name_or_a_program() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start(&folder).unwrap();
-    let (plain, behind) = (Sink::start(Manner::Record).unwrap(), Sink::start(Manner::Record).unwrap());
+    let (plain, behind) =
+        (Sink::start(Manner::Record).unwrap(), Sink::start(Manner::Record).unwrap());
     let proxy = TlsProxy::start(&folder, behind.port).unwrap();
     let tls = format!("tls = true\nca_file = {:?}\nreconnect_every = \"5s\"\n", proxy.authority.ca);
     let toml = |more: &str| {
         format!(
-            "{more}[slurm]\n{}[queue]\ndir = {:?}\n[log]\nlevel = \"debug\"\n{}reconnect_every = \"5s\"\n{}{tls}{}\
-             [collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
+            "{more}[slurm]\n{}[queue]\ndir = {:?}\n[log]\nlevel = \"debug\"\n{}reconnect_every = \
+             \"5s\"\n{}{tls}{}[collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
              [collectors.jobs]\nenabled = true\ninterval = \"2s\"\n",
             slurm.toml(),
             folder.path().join("queue"),
@@ -97,9 +101,11 @@ fn after_ready_no_call_of_the_loop_can_wait_for_a_file_a_name_or_a_program() {
     slurm.configure("# another\n").unwrap();
     said(&daemon, "slurm.conf has changed", 1);
     // Reloads: the same, a wrong one, another interval, another Slurm.
-    for (more, becomes) in [("", "in use"), ("wrong\n", "refused"), ("prefix = \"p\"\n", "in use")] {
+    for (more, becomes) in [("", "in use"), ("wrong\n", "refused"), ("prefix = \"p\"\n", "in use")]
+    {
         let skip = daemon.lines().len();
-        fs::write(folder.path().join("daemon.toml"), format!("interval = \"1s\"\n{}", toml(more))).unwrap();
+        fs::write(folder.path().join("daemon.toml"), format!("interval = \"1s\"\n{}", toml(more)))
+            .unwrap();
         daemon.signal(proc::Signal::HUP).unwrap();
         daemon.line_after(skip, &format!("configuration is {becomes}"), SOON).unwrap();
     }
@@ -111,8 +117,10 @@ fn after_ready_no_call_of_the_loop_can_wait_for_a_file_a_name_or_a_program() {
     plain.hang_up();
     fs::write(&proxy.authority.ca, fs::read(&proxy.authority.ca).unwrap()).unwrap();
     let renewed = [&plain, &behind].map(|sink| sink.accepted() + 3);
-    wait::until("renewals", SOON, || plain.accepted() >= renewed[0] && behind.accepted() >= renewed[1])
-        .unwrap();
+    wait::until("renewals", SOON, || {
+        plain.accepted() >= renewed[0] && behind.accepted() >= renewed[1]
+    })
+    .unwrap();
     // A flood of the log, from clients that do not wait for the status.
     let floods = daemon.lines().len() + 2000;
     while daemon.lines().len() < floods {
@@ -125,7 +133,10 @@ fn after_ready_no_call_of_the_loop_can_wait_for_a_file_a_name_or_a_program() {
     }
     let told = notify.messages();
     let recent = &told[told.len() - 5..];
-    assert!(recent.iter().any(|(_, text)| text.contains("gone not connected since ")), "{recent:?}");
+    assert!(
+        recent.iter().any(|(_, text)| text.contains("gone not connected since ")),
+        "{recent:?}"
+    );
 
     is_harmless(&mut strace, &["epoll_wait(", "CLONE_THREAD", "accept4(", "sendto(", "SIGKILL"]);
     assert!(daemon.stop().unwrap().status.success());
@@ -139,7 +150,10 @@ pub(crate) fn is_harmless(strace: &mut Process, signs: &[&str]) {
     let calls: Vec<_> =
         lines.iter().filter(|line| line.contains('(') && !line.starts_with("strace: ")).collect();
     for sign in signs {
-        assert!(calls.iter().any(|call| call.contains(sign)), "{sign}: this is no trace of the loop");
+        assert!(
+            calls.iter().any(|call| call.contains(sign)),
+            "{sign}: this is no trace of the loop"
+        );
     }
     let mut harmful: BTreeMap<String, usize> = BTreeMap::new();
     for call in calls {

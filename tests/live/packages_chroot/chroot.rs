@@ -1,7 +1,7 @@
 //! A clean Debian in a folder: this host's release or another, from this host's mirror.
 //!
-//! What a command needs is mounted in that command's mount namespace, which ends with it. So there is nothing to
-//! unmount, however a test ends.
+//! What a command needs is mounted in that command's mount namespace, which ends with it. So there
+//! is nothing to unmount, however a test ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::{Folder, Process, find_program};
 
-/// The chroot, and the sandbox's folder, which has the same path inside: slurm.conf and munge's socket are there.
+/// The chroot, and the sandbox's folder, which has the same path inside: slurm.conf and munge's
+/// socket are there.
 pub(crate) struct Chroot<'f> {
     folder: &'f Folder,
     root: PathBuf,
@@ -65,14 +66,17 @@ impl<'f> Chroot<'f> {
 
     fn line(&self, apart: &[&str], line: &str) -> Result<String> {
         let args = self.enter(&[]);
-        let args: Vec<&str> = apart.iter().copied().chain(args.iter().map(String::as_str)).collect();
+        let args: Vec<&str> =
+            apart.iter().copied().chain(args.iter().map(String::as_str)).collect();
         host(self.folder, "unshare", &[&args[..], &["sh", "-ec", line]].concat())
     }
 
     /// A program that will run in the chroot as `user` and its group.
     pub(crate) fn process(&self, name: &str, user: &str, command: &[&str]) -> Result<Process> {
         let process = Process::new(self.folder, name, find_program("unshare")?);
-        Ok(process.args(self.enter(&[&format!("--userspec={user}:{user}")])).args(command.iter().copied()))
+        Ok(process
+            .args(self.enter(&[&format!("--userspec={user}:{user}")]))
+            .args(command.iter().copied()))
     }
 
     /// Runs apt-get without questions. A mirror of unstable may be weeks behind.
@@ -92,7 +96,8 @@ impl<'f> Chroot<'f> {
     fn enter(&self, options: &[&str]) -> Vec<String> {
         let (root, folder) = (text(&self.root), text(self.folder.path()));
         let script = format!(
-            "mount -t proc proc {root}/proc && mount --bind {folder} {root}{folder} && exec env -u SLURM_GRAPHITE_CONFIG chroot {} {root} \"$@\"",
+            "mount -t proc proc {root}/proc && mount --bind {folder} {root}{folder} && exec env -u \
+                SLURM_GRAPHITE_CONFIG chroot {} {root} \"$@\"",
             options.join(" ")
         );
         ["--mount", "--propagation=private", "sh", "-ec", &script, "sh"].map(str::to_owned).to_vec()
@@ -114,7 +119,8 @@ fn base(folder: &Folder, suite: &str) -> Result<PathBuf> {
         fs::create_dir_all(&half)?;
         let (own, mut sources) = (own_suite()?, sources(folder, suite)?);
         let find = |sources: &[(String, String)], suite: &str| {
-            let mirror = sources.iter().find(|(_, of)| of == suite).map(|(mirror, _)| mirror.clone());
+            let mirror =
+                sources.iter().find(|(_, of)| of == suite).map(|(mirror, _)| mirror.clone());
             mirror.context("apt has no source of this release")
         };
         if sources.is_empty() {
@@ -124,7 +130,11 @@ fn base(folder: &Folder, suite: &str) -> Result<PathBuf> {
         let mirror = find(&sources, suite)?;
         // A release that this debootstrap does not know yet is made like unstable.
         let script = ["/usr/share/debootstrap/scripts/", suite].concat();
-        let script = if Path::new(&script).exists() { &script } else { "/usr/share/debootstrap/scripts/sid" };
+        let script = if Path::new(&script).exists() {
+            &script
+        } else {
+            "/usr/share/debootstrap/scripts/sid"
+        };
         host(folder, "debootstrap", &["--variant=minbase", suite, &text(&half), &mirror, script])?;
         // With the updates.
         let lines = sources.iter().map(|(mirror, suite)| format!("deb {mirror} {suite} main\n"));
@@ -160,7 +170,9 @@ pub(crate) fn host(folder: &Folder, program: &str, args: &[&str]) -> Result<Stri
     match output.status.code() {
         Some(0) => Ok(said),
         Some(code) => bail!("{program} {args:?} has ended with {code}:\n{said}"),
-        None => bail!("{program} {args:?} has ended by signal {:?}:\n{said}", output.status.signal()),
+        None => {
+            bail!("{program} {args:?} has ended by signal {:?}:\n{said}", output.status.signal())
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! The files of `make dist` on hosts without a compiler or Slurm: from the download to the first point on every Debian,
-//! with that release's own Slurm; also the contents of the files. `make dist-test` runs it, as root.
+//! The files of `make dist` on hosts without a compiler or Slurm: from the download to the first
+//! point on every Debian, with that release's own Slurm; also the contents of the files. `make
+//! dist-test` runs it, as root.
 
 mod content;
 mod exchange;
@@ -15,8 +16,10 @@ use sandbox::{Carbon, Folder, Slurm, wait};
 use super::chroot::Chroot;
 use super::{CONFIGURATION, FIGURE, INTERVAL, SOON, STATE, carbon, target, user_and_state_exist};
 
-/// Debian's Slurm packages for a host of the cluster and a controller, whose commands need no libslurm.
-const SLURM: &str = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge '^libslurm[0-9]+(t64)?$'";
+/// Debian's Slurm packages for a host of the cluster and a controller, whose commands need no
+/// libslurm.
+const SLURM: &str =
+    "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge '^libslurm[0-9]+(t64)?$'";
 
 #[test]
 #[ignore = "make dist-test"]
@@ -26,13 +29,16 @@ fn three_commands_and_two_lines_to_the_first_point_on_debian_11_12_13_and_sid() 
     }
 }
 
-/// 24.11 refuses a client of 22.05, so the old reader is useless, although its library may still be there.
+/// 24.11 refuses a client of 22.05, so the old reader is useless, although its library may still be
+/// there.
 #[test]
 #[ignore = "make dist-test"]
 fn under_an_upgrade_of_slurm_the_daemon_takes_the_other_reader_and_says_so_once() {
     let folder = Folder::new().unwrap();
     let chroot = Chroot::of(&folder, "bookworm").unwrap();
-    chroot.offline(&format!("dpkg -i {}", chroot.take(&artefact(".deb").unwrap()).unwrap())).unwrap();
+    chroot
+        .offline(&format!("dpkg -i {}", chroot.take(&artefact(".deb").unwrap()).unwrap()))
+        .unwrap();
     let mut slurm = slurm(&folder, &chroot).unwrap();
     let carbon = carbon(&folder, &chroot).unwrap();
     edit(&chroot, &carbon).unwrap();
@@ -47,7 +53,8 @@ fn under_an_upgrade_of_slurm_the_daemon_takes_the_other_reader_and_says_so_once(
     for program in [&mut slurm.slurmd, &mut slurm.slurmctld, &mut slurm.munged] {
         program.stop().unwrap();
     }
-    let trixie = "sed 's/bookworm/trixie/' /etc/apt/sources.list > /etc/apt/sources.list.d/trixie.list";
+    let trixie =
+        "sed 's/bookworm/trixie/' /etc/apt/sources.list > /etc/apt/sources.list.d/trixie.list";
     chroot.run(trixie).unwrap();
     chroot.apt("update").unwrap();
     chroot.apt(&format!("install --no-install-recommends -t trixie {SLURM}")).unwrap();
@@ -59,12 +66,17 @@ fn under_an_upgrade_of_slurm_the_daemon_takes_the_other_reader_and_says_so_once(
     daemon.line("reader started for Slurm 24.11", SOON * 3).unwrap();
     wait::until("a point of 24.11", SOON, || points() > before).unwrap();
     let log = daemon.lines();
-    assert_eq!(log.iter().filter(|line| line.contains("reader started")).count(), 2, "{}", log.join("\n"));
+    assert_eq!(
+        log.iter().filter(|line| line.contains("reader started")).count(),
+        2,
+        "{}",
+        log.join("\n")
+    );
     assert!(daemon.stop().unwrap().status.success());
 }
 
-/// First the package, then the tarball: installed without a network, and the tarball's daemon started with its unit's
-/// command.
+/// First the package, then the tarball: installed without a network, and the tarball's daemon
+/// started with its unit's command.
 fn on_a_clean(suite: &str) -> Result<()> {
     let folder = Folder::new()?;
     let chroot = Chroot::of(&folder, suite)?;
@@ -96,10 +108,14 @@ fn on_a_clean(suite: &str) -> Result<()> {
     ensure!(said.contains("Main schedule statistics"), "{said}");
     chroot.offline(&format!("sh {tree}/install.sh --prefix /usr --uninstall"))?;
     let left = chroot.offline(
-        "find / -xdev \\( -path /root -o -path /tmp \\) -prune -o -name '*slurm-graphite*' -print | sort",
+        "find / -xdev \\( -path /root -o -path /tmp \\) -prune -o -name '*slurm-graphite*' -print \
+            | sort",
     )?;
     let left: Vec<&str> = left.lines().collect();
-    ensure!(left == ["/etc/slurm-graphite", CONFIGURATION, "/run/slurm-graphite", STATE], "{left:?}");
+    ensure!(
+        left == ["/etc/slurm-graphite", CONFIGURATION, "/run/slurm-graphite", STATE],
+        "{left:?}"
+    );
     Ok(())
 }
 
@@ -116,7 +132,8 @@ fn slurm(folder: &Folder, chroot: &Chroot<'_>) -> Result<Slurm> {
 fn edit(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     let address = carbon.address();
     chroot.run(&format!(
-        "sed -i -e 's/^address = .*/address = \"{address}\"/' -e 's/^#dir = /dir = /' {CONFIGURATION}"
+        "sed -i -e 's/^address = .*/address = \"{address}\"/' -e 's/^#dir = /dir = /' \
+            {CONFIGURATION}"
     ))?;
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The completions, each tested in its shell. bash's are tested in tests/live/install.rs, because bash is everywhere.
+//! The completions, each tested in its shell. bash's are tested in tests/live/install.rs, because
+//! bash is everywhere.
 
 use sandbox::Folder;
 
@@ -10,17 +11,23 @@ use super::packages;
 fn zsh_and_fish_read_their_completions() {
     let folder = Folder::new().unwrap();
     let content = folder.path().join("content").display().to_string();
-    host(&folder, "dpkg-deb", &["-x", &packages("deb").unwrap()[0].display().to_string(), &content]).unwrap();
+    host(
+        &folder,
+        "dpkg-deb",
+        &["-x", &packages("deb").unwrap()[0].display().to_string(), &content],
+    )
+    .unwrap();
 
     let zsh = format!(
-        "fpath=({content}/usr/share/zsh/vendor-completions $fpath); autoload -Uz compinit; compinit -u -D\n\
-         echo $_comps[slurm-graphite]; autoload +X _slurm-graphite && echo loaded"
+        "fpath=({content}/usr/share/zsh/vendor-completions $fpath); autoload -Uz compinit; \
+         compinit -u -D\necho $_comps[slurm-graphite]; autoload +X _slurm-graphite && echo loaded"
     );
     assert_eq!(host(&folder, "zsh", &["-f", "-c", &zsh]).unwrap(), "_slurm-graphite\nloaded\n");
 
     let fish = |line: &str| {
         let script = format!(
-            "source {content}/usr/share/fish/vendor_completions.d/slurm-graphite.fish; complete -C '{line}'"
+            "source {content}/usr/share/fish/vendor_completions.d/slurm-graphite.fish; complete -C \
+                '{line}'"
         );
         host(&folder, "fish", &["--no-config", "-c", &script]).unwrap()
     };

@@ -19,8 +19,10 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
 
     let chroot = Chroot::new(&folder).unwrap();
     let packages = packages("deb").unwrap();
-    let ours: Vec<_> =
-        packages.into_iter().filter(|path| !path.display().to_string().contains("-reader-")).collect();
+    let ours: Vec<_> = packages
+        .into_iter()
+        .filter(|path| !path.display().to_string().contains("-reader-"))
+        .collect();
     assert_eq!(ours.len(), 2, "{ours:?}");
     chroot.apt("update").unwrap();
     install(&chroot, &ours, "").unwrap();
@@ -33,9 +35,10 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
     let carbon = carbon(&folder, &chroot).unwrap();
     chroot
         .run(&format!(
-            "install -m 600 -o slurm-graphite -g slurm-graphite {} {STATE}/token\n\
-             sed -i -e 's/^address = .*/address = \"{}\"/' -e 's/^interval = .*/interval = \"1s\"/' \
-             -e 's|^#rest = .*|rest = \"{}\"|' -e 's|^#token_file = .*|token_file = \"{STATE}/token\"|' {CONFIGURATION}",
+            "install -m 600 -o slurm-graphite -g slurm-graphite {} {STATE}/token\nsed -i -e \
+             's/^address = .*/address = \"{}\"/' -e 's/^interval = .*/interval = \"1s\"/' -e \
+             's|^#rest = .*|rest = \"{}\"|' -e 's|^#token_file = .*|token_file = \
+             \"{STATE}/token\"|' {CONFIGURATION}",
             folder.path().join("token").display(),
             carbon.address(),
             rest.url
@@ -44,7 +47,8 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
     let check = format!("/usr/bin/slurm-graphite check --connect --config {CONFIGURATION}");
     let user = "setpriv --reuid=slurm-graphite --regid=slurm-graphite --init-groups";
     let said = chroot.run(&format!("{user} {check}")).unwrap();
-    for line in ["✓ connection: http://127.0.0.1", "✓ token: for user root", "✓ slurmctld: cluster"] {
+    for line in ["✓ connection: http://127.0.0.1", "✓ token: for user root", "✓ slurmctld: cluster"]
+    {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert!(!said.contains('✗'), "{said}");

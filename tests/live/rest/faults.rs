@@ -1,5 +1,5 @@
-//! slurmrestd, slurmctld and the token really fail: there is one line in the log, ticks continue, and figures come
-//! back.
+//! slurmrestd, slurmctld and the token really fail: there is one line in the log, ticks continue,
+//! and figures come back.
 
 use std::time::Duration;
 
@@ -25,7 +25,11 @@ fn slurmrestd_killed_and_slurmctld_killed_are_told_apart_and_come_back() {
     let killed = now();
     slurm.slurmctld.kill().unwrap();
     let said = daemon.said(killed, DOWN, SOON).unwrap();
-    assert!(said.line.contains("slurmrestd answers 50") && !said.line.contains("token"), "{}", said.line);
+    assert!(
+        said.line.contains("slurmrestd answers 50") && !said.line.contains("token"),
+        "{}",
+        said.line
+    );
     slurm.slurmctld.start().unwrap();
     daemon.tick_with(true, now(), SOON).unwrap();
     assert_eq!(daemon.news(killed).unwrap(), [DOWN, UP]);
@@ -69,7 +73,8 @@ fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
     daemon.stop().unwrap();
 }
 
-/// If it is renewed while it is valid, it costs no tick; if it expires, it costs ticks until there is another.
+/// If it is renewed while it is valid, it costs no tick; if it expires, it costs ticks until there
+/// is another.
 #[test]
 fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     let (folder, slurm, rest) = cluster(Way::Token, 10, "");
@@ -93,27 +98,38 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     let up = daemon.tick_with(true, renewed, SOON).unwrap();
     daemon.ticks(1).unwrap();
     let recorded = daemon.recorded().unwrap();
-    let without =
-        recorded.own("slurmctld_up").into_iter().filter(|(at, up)| *at as f64 > renewed && *up < 0.5);
+    let without = recorded
+        .own("slurmctld_up")
+        .into_iter()
+        .filter(|(at, up)| *at as f64 > renewed && *up < 0.5);
     let without = without.count();
-    assert!(without <= 1, "{without} ticks without figures after {renewed}, the first good one at {up}");
+    assert!(
+        without <= 1,
+        "{without} ticks without figures after {renewed}, the first good one at {up}"
+    );
     let left = recorded.own("token_expires_in");
-    assert!(left.values().any(|left| *left < 0.0) && *left.values().last().unwrap() > 3000.0, "{left:?}");
+    assert!(
+        left.values().any(|left| *left < 0.0) && *left.values().last().unwrap() > 3000.0,
+        "{left:?}"
+    );
     assert_eq!(daemon.reader().unwrap(), reader);
     daemon.check_ticks().unwrap();
     daemon.stop().unwrap();
 }
 
-/// Also what `check` says of tokens; and each tick sends one request for statistics, and nothing else of ours reaches slurmctld.
+/// Also what `check` says of tokens; and each tick sends one request for statistics, and nothing
+/// else of ours reaches slurmctld.
 #[test]
 fn tls_and_token_must_be_the_right_ones_and_a_tick_is_one_rpc_and_no_ping() {
     let (folder, slurm, rest) = cluster(Way::Token, 3600, "");
     let proxy = TlsProxy::start(&folder, rest.port).unwrap();
-    let check =
-        |url: &str, more: &str| check(&folder, &format!("rest = \"{url}\"\n{}{more}", rest.token_toml()));
+    let check = |url: &str, more: &str| {
+        check(&folder, &format!("rest = \"{url}\"\n{}{more}", rest.token_toml()))
+    };
     let port = proxy.port;
     let ca_line = |authority: &Authority| format!("ca_file = \"{}\"\n", authority.ca.display());
-    let (ca, other) = (ca_line(&proxy.authority), ca_line(&Authority::new(&folder, "other").unwrap()));
+    let (ca, other) =
+        (ca_line(&proxy.authority), ca_line(&Authority::new(&folder, "other").unwrap()));
     let good = check(&format!("https://localhost:{port}"), &ca);
     for line in [
         "✓ connection: https://localhost",
@@ -131,7 +147,10 @@ fn tls_and_token_must_be_the_right_ones_and_a_tick_is_one_rpc_and_no_ping() {
         (format!("http://localhost:{port}"), "", "use https://"),
     ] {
         let found = check(&url, more);
-        assert!(found.contains(words) && found.contains("– slurmctld: not reached"), "{url} {more}: {found}");
+        assert!(
+            found.contains(words) && found.contains("– slurmctld: not reached"),
+            "{url} {more}: {found}"
+        );
     }
     let toml = format!("rest = \"https://localhost:{port}\"\n{}{ca}", rest.token_toml());
     let mut daemon = Daemon::start(&folder, &toml).unwrap();
@@ -158,9 +177,9 @@ fn tls_and_token_must_be_the_right_ones_and_a_tick_is_one_rpc_and_no_ping() {
         true => ("✗ slurmctld: ", "and is the token valid?"),
         false => ("✗ token: ", "rejects the token"),
     };
-    let forged =
-        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE4MDAwMDAwMDAwLCJzdW4iOiJhbGljZSJ9.c2lnbmF0dXJl";
-    for (text, (line, words)) in [("", ("✗ token: ", "the file has no token")), (forged, refused)] {
+    let forged = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE4MDAwMDAwMDAwLCJzdW4iOiJhbGljZSJ9.c2lnbmF0dXJl";
+    for (text, (line, words)) in [("", ("✗ token: ", "the file has no token")), (forged, refused)]
+    {
         folder.write("token", text).unwrap();
         let said = super::check(&folder, &rest.toml());
         assert!(said.contains(line) && said.contains(words), "{said}");

@@ -1,4 +1,5 @@
-//! The figures over REST equal libslurm's at the same moment, except for the list that `slurm-graphite metrics` prints.
+//! The figures over REST equal libslurm's at the same moment, except for the list that
+//! `slurm-graphite metrics` prints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,13 +27,14 @@ fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
     work(&slurm);
     let libslurm = folder.write("libslurm.toml", &format!("[slurm]\n{}", slurm.toml())).unwrap();
     let rest = folder.write("rest.toml", &format!("[slurm]\n{}", rest.toml())).unwrap();
-    let (of_libslurm, of_rest) = wait::until_some("two moments in which nothing changes", SOON * 4, || {
-        let first = moment(&folder, &libslurm, &rest)?;
-        wait::pause(std::time::Duration::from_millis(2500));
-        let second = moment(&folder, &libslurm, &rest)?;
-        Some(([first.0, second.0], [first.1, second.1]))
-    })
-    .unwrap();
+    let (of_libslurm, of_rest) =
+        wait::until_some("two moments in which nothing changes", SOON * 4, || {
+            let first = moment(&folder, &libslurm, &rest)?;
+            wait::pause(std::time::Duration::from_millis(2500));
+            let second = moment(&folder, &libslurm, &rest)?;
+            Some(([first.0, second.0], [first.1, second.1]))
+        })
+        .unwrap();
     assert_eq!(of_libslurm[1].release, of_rest[1].release);
     let (libslurm, rest) = (points(&folder, &of_libslurm), points(&folder, &of_rest));
     let release = of_rest[1].release.to_string();
@@ -49,14 +51,18 @@ fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
     let not_printed: Vec<_> = missing.iter().filter(|path| !is_printed(path)).collect();
     assert!(not_printed.is_empty(), "absent over REST, and not in the list: {not_printed:#?}");
     let all_the_same: Vec<_> = rest.keys().filter(|path| is_printed(path)).collect();
-    assert!(all_the_same.is_empty(), "in the list, and there over REST of {release}: {all_the_same:#?}");
+    assert!(
+        all_the_same.is_empty(),
+        "in the list, and there over REST of {release}: {all_the_same:#?}"
+    );
     let more: Vec<_> = rest.keys().filter(|path| !libslurm.contains_key(*path)).collect();
     assert!(more.is_empty(), "over REST alone: {more:#?}");
     let mut compared = 0;
     for (path, value) in &rest {
         let leaf = path.rsplit_once(".gauge-").unwrap().1;
         // The two ask one after the other; of the interval's figures only the sums are the same.
-        let families = ["slurm_rpc_stats", "slurm_sched_interval", "slurm_health", "slurm_graphite"];
+        let families =
+            ["slurm_rpc_stats", "slurm_sched_interval", "slurm_health", "slurm_graphite"];
         if !MOVES.contains(&leaf) && !families.iter().any(|family| path.contains(family)) {
             assert_eq!(Some(value), libslurm.get(path), "{path}");
             compared += 1;
@@ -83,7 +89,8 @@ fn rpcs_are_the_same(libslurm: &Reading, rest: &Reading) {
 
 /// A reading of each, between two of libslurm's that are the same.
 fn moment(folder: &Folder, libslurm: &str, rest: &str) -> Option<(Reading, Reading)> {
-    let [before, rest, after] = [libslurm, rest, libslurm].map(|file| read(folder, &["--config", file]));
+    let [before, rest, after] =
+        [libslurm, rest, libslurm].map(|file| read(folder, &["--config", file]));
     (steady(&before) == steady(&after)).then_some((after, rest))
 }
 
@@ -101,7 +108,9 @@ fn points(folder: &Folder, readings: &[Reading; 2]) -> BTreeMap<String, String> 
     let file = folder.write("recording", &readings.iter().map(line).collect::<String>()).unwrap();
     let text = printed(folder, &["once", "--interval", "1s", "--replay", &file]).unwrap();
     let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    lines.filter_map(|words| Some(((*words.first()?).to_owned(), (*words.get(1)?).to_owned()))).collect()
+    lines
+        .filter_map(|words| Some(((*words.first()?).to_owned(), (*words.get(1)?).to_owned())))
+        .collect()
 }
 
 /// Families and leaves that are absent in this release, according to docs/metrics.md.
@@ -110,15 +119,21 @@ fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
     let table = metrics.split("## Over REST").nth(1).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `slurm"));
     rows.filter_map(|row| {
-        let [below, leaves, there]: [&str; 3] =
-            row.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>().try_into().unwrap();
+        let [below, leaves, there]: [&str; 3] = row
+            .trim_matches('|')
+            .split(" | ")
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
         let there = there.trim_end_matches(" |");
         let is_there = match there.split_once("from ") {
             None => false,
             Some((before, from)) => {
                 let (first, last) = before.split_once(" to ").unwrap_or((before, before));
                 let between = first.get(..5).zip(last.get(..5));
-                release >= from || between.is_some_and(|(first, last)| (first..=last).contains(&release))
+                release >= from
+                    || between.is_some_and(|(first, last)| (first..=last).contains(&release))
             }
         };
         let leaves = leaves.split(',').map(|leaf| leaf.trim().trim_matches('`').to_owned());
@@ -129,7 +144,8 @@ fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
 }
 
 #[test]
-fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the_states_are_ever_asked_for() {
+fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the_states_are_ever_asked_for()
+ {
     let conf = "Licenses=matlab:5\nPartitionName=second Nodes=localhost State=DOWN Hidden=YES\n";
     let (folder, mut slurm, rest) = cluster(Way::Socket, 0, conf);
     // A CPU is the system's.
@@ -139,14 +155,17 @@ fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the
         process.stop().unwrap();
         process.start().unwrap();
     }
-    slurm.submit(&["--ntasks=3", "--licenses=matlab:2", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    slurm
+        .submit(&["--ntasks=3", "--licenses=matlab:2", "--time=10", "--wrap", "exec sleep 600"])
+        .unwrap();
     let later = "starttime=now+3600 duration=60 user=root nodes=ALL flags=MAINT";
     slurm.call(&format!("scontrol create reservation=r {later}")).unwrap();
     let running = || slurm.call("squeue -h -t R").is_ok_and(|jobs| !jobs.is_empty());
     wait::until("a job that runs", SOON, running).unwrap();
     let libslurm = || replies(Reader::of(&slurm).unwrap());
     let has_all = slurm.release().unwrap().as_str() >= FIRST_WITH_ALL;
-    let is_told = |reply: &&Reply| has_all || matches!(reply, Reply::Reservations(_) | Reply::Controllers(_));
+    let is_told =
+        |reply: &&Reply| has_all || matches!(reply, Reply::Reservations(_) | Reply::Controllers(_));
     let has_states = !slurm.release().unwrap().starts_with(WITHOUT_STATES);
     let one = |replies: Vec<Reply>| -> Vec<Value> {
         replies.iter().filter(is_told).map(|reply| comparable(reply, has_states)).collect()
@@ -181,7 +200,8 @@ fn nodes_partitions_licences_and_reservations_are_libslurms_and_of_jobs_only_the
 
 /// What a reader returns about everything but the statistics.
 fn replies(mut reader: Reader) -> Vec<Reply> {
-    let options = ReplyOptions { partitions: true, rows: true, marks: true, ..ReplyOptions::default() };
+    let options =
+        ReplyOptions { partitions: true, rows: true, marks: true, ..ReplyOptions::default() };
     [ReplyKind::Nodes, ReplyKind::Licenses, ReplyKind::Reservations, ReplyKind::Controllers]
         .into_iter()
         .filter_map(|kind| reader.reading(&Request::new(kind, options)).ok()?.reply)
@@ -196,7 +216,8 @@ fn comparable(reply: &Reply, has_states: bool) -> Value {
     if let Some(nodes) = value.get_mut("nodes") {
         nodes["future"].take();
     }
-    let partitions = value.pointer_mut("/nodes/partitions/partitions").and_then(Value::as_array_mut);
+    let partitions =
+        value.pointer_mut("/nodes/partitions/partitions").and_then(Value::as_array_mut);
     for partition in partitions.into_iter().flatten().filter(|_| !has_states) {
         partition["state"].take();
     }

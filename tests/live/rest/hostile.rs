@@ -1,5 +1,6 @@
-//! A hostile slurmrestd: answers that would take hundreds of MiB. Each is refused by a line that says what was refused,
-//! the ticks go on, and the readers stay below 64 MiB and the daemon below 32 MiB.
+//! A hostile slurmrestd: answers that would take hundreds of MiB. Each is refused by a line that
+//! says what was refused, the ticks go on, and the readers stay below 64 MiB and the daemon below
+//! 32 MiB.
 //!
 //! crates/rest-reader/src/decode/tests/hostile.rs has names that are too long, alone and together.
 
@@ -31,7 +32,12 @@ fn name(number: usize, length: usize) -> String {
     format!("{number:05}").repeat(length / 5)
 }
 
-fn list(body: &mut dyn Write, key: &str, count: usize, item: impl Fn(usize) -> String) -> io::Result<()> {
+fn list(
+    body: &mut dyn Write,
+    key: &str,
+    count: usize,
+    item: impl Fn(usize) -> String,
+) -> io::Result<()> {
     write!(body, "{{\"{key}\":[")?;
     for number in 0..count {
         let comma = if number == 0 { "" } else { "," };
@@ -78,14 +84,17 @@ fn answer(stream: TcpStream, bodies: &[(&str, Body)], request: &str) -> io::Resu
     let mut stream = BufWriter::new(stream);
     let path = request.split(' ').nth(1).unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
+    stream.write_all(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n",
+    )?;
     if let Some((_, body)) = bodies.iter().find(|(hostile, _)| *hostile == path) {
         body(&mut stream)?;
     } else if path == "diag" {
         let req_time = now().floor();
         write!(
             stream,
-            "{{\"statistics\":{{{}\"req_time\":{req_time},\"req_time_start\":1,\"bf_active\":false}}}}",
+            "{{\"statistics\":{{{}\"req_time\":{req_time},\
+                \"req_time_start\":1,\"bf_active\":false}}}}",
             numbers(1)
         )?;
     } else {
@@ -113,7 +122,8 @@ fn an_answer_of_hundreds_of_mib_is_refused_in_words_and_neither_reader_nor_daemo
             None => daemon
                 .until("points of all partitions", SOON, |recorded| {
                     let paths = recorded.below("cluster.slurm_partitions.");
-                    (paths.iter().filter(|path| path.ends_with("gauge-nodes_total")).count() == 1000)
+                    (paths.iter().filter(|path| path.ends_with("gauge-nodes_total")).count()
+                        == 1000)
                         .then_some(())
                 })
                 .unwrap(),

@@ -1,5 +1,5 @@
-//! A server that is not slurmrestd, or a broken one: whatever it sends causes one line in the log, and the reader stays
-//! small.
+//! A server that is not slurmrestd, or a broken one: whatever it sends causes one line in the log,
+//! and the reader stays small.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -41,10 +41,22 @@ const CASES: [(&str, Manner, &str); 14] = [
         "before it was complete",
     ),
     ("100 MB of spaces", |stream| flood(stream, "{", " "), "the response "),
-    ("100 MB of text", |stream| flood(stream, "{\"statistics\":\"", "x"), "contains a longer string than"),
+    (
+        "100 MB of text",
+        |stream| flood(stream, "{\"statistics\":\"", "x"),
+        "contains a longer string than",
+    ),
     ("100 MB of a name", |stream| flood(stream, "{\"", "x"), "contains a longer string than"),
-    ("100 MB of rows", |stream| flood(stream, "{\"statistics\":{\"rpcs_by_user\":[{}", ",{}"), "incomplete"),
-    ("100 MB of depth", |stream| flood(stream, "{\"statistics\":", "["), "not a response of slurmrestd"),
+    (
+        "100 MB of rows",
+        |stream| flood(stream, "{\"statistics\":{\"rpcs_by_user\":[{}", ",{}"),
+        "incomplete",
+    ),
+    (
+        "100 MB of depth",
+        |stream| flood(stream, "{\"statistics\":", "["),
+        "not a response of slurmrestd",
+    ),
     (
         "one byte a second",
         |stream| {
@@ -67,14 +79,17 @@ const CASES: [(&str, Manner, &str); 14] = [
     (
         "redirects",
         |stream| {
-            stream
-                .write_all(b"HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\nContent-Length: 0\r\n\r\n")
+            stream.write_all(
+                b"HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\nContent-Length: 0\r\n\r\n",
+            )
         },
         "redirection",
     ),
     (
         "a proxy alone",
-        |stream| stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 6\r\n\r\n<html>"),
+        |stream| {
+            stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 6\r\n\r\n<html>")
+        },
         "slurmrestd is down",
     ),
 ];
@@ -111,26 +126,33 @@ static SERVED: AtomicU8 = AtomicU8::new(42);
 
 /// Every number of `diag` that all versions have, with this value.
 pub(crate) fn numbers(value: u8) -> String {
-    let names = "server_thread_count agent_queue_size agent_count agent_thread_count dbd_agent_queue_size \
-        gettimeofday_latency schedule_cycle_max schedule_cycle_last schedule_cycle_total schedule_queue_length \
-        jobs_submitted jobs_started jobs_completed jobs_canceled jobs_failed jobs_pending jobs_running \
-        bf_backfilled_jobs bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter bf_cycle_last bf_queue_len";
+    let names = "server_thread_count agent_queue_size agent_count agent_thread_count \
+        dbd_agent_queue_size gettimeofday_latency schedule_cycle_max schedule_cycle_last \
+        schedule_cycle_total schedule_queue_length jobs_submitted jobs_started jobs_completed \
+        jobs_canceled jobs_failed jobs_pending jobs_running bf_backfilled_jobs \
+        bf_last_backfilled_jobs bf_backfilled_het_jobs bf_cycle_counter bf_cycle_last bf_queue_len";
     names.split(' ').map(|name| format!("\"{name}\":{value},")).collect()
 }
 
-/// Acts like slurmrestd 24.11, which has v0.0.42 at most, or like the newest, as if that had it too.
+/// Acts like slurmrestd 24.11, which has v0.0.42 at most, or like the newest, as if that had it
+/// too.
 fn upgraded(stream: &mut TcpStream, request: &str) -> std::io::Result<()> {
     let served = SERVED.load(Ordering::Relaxed);
     let release = Release::of_library(served.into()).unwrap();
-    if ![42, served].iter().any(|version| request.contains(&format!("/slurm/v0.0.{version}/diag"))) {
-        return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    if ![42, served].iter().any(|version| request.contains(&format!("/slurm/v0.0.{version}/diag")))
+    {
+        return stream.write_all(
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        );
     }
     let numbers = numbers(served);
     let body = format!(
-        "{{\"statistics\":{{{numbers}\"req_time\":9,\"req_time_start\":1,\"bf_active\":false}},\"errors\":[],\
+        "{{\"statistics\":{{{numbers}\"req_time\":9,\"req_time_start\":1,\
+         \"bf_active\":false}},\"errors\":[],\
          \"meta\":{{\"slurm\":{{\"release\":\"{release}.5\"}}}}}}"
     );
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let head =
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     stream.write_all((head + &body).as_bytes())
 }
 

@@ -1,5 +1,6 @@
-//! A slurmrestd that invents a word wherever a word becomes a part of a path, another one in each round: the daemon stays
-//! as small as with one whose words stay, and each level has its bound of names and one more.
+//! A slurmrestd that invents a word wherever a word becomes a part of a path, another one in each
+//! round: the daemon stays as small as with one whose words stay, and each level has its bound of
+//! names and one more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
@@ -16,7 +17,8 @@ use super::{SOON, imitation, serve};
 const ROUNDS: usize = 60;
 const MOST_GROWTH_KIB: u64 = 20 << 10;
 
-/// Below which part of a path names are counted, and the bound in docs/metrics.md; of closed sets, how many words Slurm has.
+/// Below which part of a path names are counted, and the bound in docs/metrics.md; of closed sets,
+/// how many words Slurm has.
 const LEVELS: [(&str, usize); 10] = [
     ("slurm_rpc_stats.type.", 300),
     ("slurm_rpc_stats.pending.", 300),
@@ -30,7 +32,12 @@ const LEVELS: [(&str, usize); 10] = [
     ("slurm_licenses.", 1000),
 ];
 
-fn list(body: &mut dyn Write, key: &str, count: usize, item: impl Fn(usize) -> String) -> io::Result<()> {
+fn list(
+    body: &mut dyn Write,
+    key: &str,
+    count: usize,
+    item: impl Fn(usize) -> String,
+) -> io::Result<()> {
     let items: Vec<String> = (0..count).map(item).collect();
     write!(body, "{{\"{key}\":[{}]}}", items.join(","))
 }
@@ -39,7 +46,9 @@ fn answer(stream: TcpStream, request: &str, round: u64) -> io::Result<()> {
     let mut body = BufWriter::new(stream);
     let path = request.split(' ').nth(1).unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-    body.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
+    body.write_all(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n",
+    )?;
     let word = |number: usize| format!("w{round}x{number}");
     let number = |place: usize| round * 100 + u64::try_from(place).unwrap();
     match path {
@@ -49,16 +58,22 @@ fn answer(stream: TcpStream, request: &str, round: u64) -> io::Result<()> {
             };
             let figures = r#""count":1,"total_time":5"#;
             let types = rows(100, &|n| {
-                format!(r#"{{"type_id":{},"message_type":"{}",{figures}}}"#, number(n) % 65_000, word(n))
+                format!(
+                    r#"{{"type_id":{},"message_type":"{}",{figures}}}"#,
+                    number(n) % 65_000,
+                    word(n)
+                )
             });
             let users = rows(200, &|n| {
                 format!(r#"{{"user_id":{},"user":"{}",{figures}}}"#, 1000 + number(n), word(n))
             });
-            let pending = rows(100, &|n| format!(r#"{{"type_id":{},"count":1}}"#, 1_000_000 + number(n)));
+            let pending =
+                rows(100, &|n| format!(r#"{{"type_id":{},"count":1}}"#, 1_000_000 + number(n)));
             write!(
                 body,
-                "{{\"statistics\":{{{}\"req_time\":{},\"req_time_start\":1,\"bf_active\":false,\
-                 \"rpcs_by_message_type\":[{types}],\"rpcs_by_user\":[{users}],\"pending_rpcs\":[{pending}]}}}}",
+                "{{\"statistics\":{{{}\"req_time\":{},\"req_time_start\":1,\
+                 \"bf_active\":false,\"rpcs_by_message_type\":[{types}],\
+                 \"rpcs_by_user\":[{users}],\"pending_rpcs\":[{pending}]}}}}",
                 numbers(1),
                 now().floor()
             )?;
@@ -92,14 +107,19 @@ fn answer(stream: TcpStream, request: &str, round: u64) -> io::Result<()> {
             )
         })?,
         "reservations" => list(&mut body, "reservations", 10, |n| {
-            format!(r#"{{"name":"{}","node_count":1,"core_count":1,"flags":["{}"]}}"#, word(n), word(n))
+            format!(
+                r#"{{"name":"{}","node_count":1,"core_count":1,"flags":["{}"]}}"#,
+                word(n),
+                word(n)
+            )
         })?,
         _ => list(&mut body, path, 0, |_| String::new())?,
     }
     body.flush()
 }
 
-/// The daemon's memory after all rounds, how many series it has sent, and how many names each level has.
+/// The daemon's memory after all rounds, how many series it has sent, and how many names each level
+/// has.
 fn with_words(inventive: bool) -> (u64, usize, BTreeMap<&'static str, usize>) {
     let folder = Folder::new().unwrap();
     let begun = Instant::now();
@@ -139,7 +159,10 @@ fn words_that_a_peer_invents_take_neither_memory_nor_more_names_than_each_levels
     let (steady, steady_series, steady_names) = peaceful.join().unwrap();
     println!("peaceful: {steady} KiB, {steady_series} series, {steady_names:?}");
     println!("inventive: {memory} KiB, {series} series, {names:?}");
-    assert!(memory <= steady + MOST_GROWTH_KIB, "{memory} KiB, and {steady} KiB with words that stay");
+    assert!(
+        memory <= steady + MOST_GROWTH_KIB,
+        "{memory} KiB, and {steady} KiB with words that stay"
+    );
     for (level, most) in LEVELS {
         assert!(names[level] <= most + 1, "{level}: {} names", names[level]);
     }

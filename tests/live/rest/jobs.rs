@@ -1,18 +1,24 @@
 //! slurmrestd is asked only for the states of jobs, and only if the configuration says so.
 
 use sandbox::{Daemon, Folder, Reader, Slurm, Slurmrestd};
-use slurm_snapshot::{Answer, JobStates, JobTally, Jobs, LIBRARIES, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{
+    Answer, JobStates, JobTally, Jobs, LIBRARIES, Reply, ReplyKind, ReplyOptions, Request,
+};
 
 use super::{SOON, rest_reader, served};
 
-const STATES_ONLY: &str = "[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"1s\"\n";
+const STATES_ONLY: &str =
+    "[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"1s\"\n";
 
 /// `slurm` has a job that runs and no other.
 pub(super) fn compare(folder: &Folder, slurm: &Slurm, rest: &Slurmrestd) {
     slurm.submit(&["--array=1-7,20-29:3%2", "--hold", "--wrap", "true"]).unwrap();
     slurm.submit(&["--hold", "--wrap", "true", ":", "--wrap", "true"]).unwrap();
     let refused = ask(rest_reader(rest), false);
-    assert!(refused.as_ref().is_err_and(|text| text.contains("makes slurmrestd grow")), "{refused:?}");
+    assert!(
+        refused.as_ref().is_err_and(|text| text.contains("makes slurmrestd grow")),
+        "{refused:?}"
+    );
 
     let lists = |name: &str| served(slurm, name);
     let before = lists("REQUEST_JOB_INFO");
@@ -29,7 +35,11 @@ pub(super) fn compare(folder: &Folder, slurm: &Slurm, rest: &Slurmrestd) {
         assert!(said.line.contains(words), "{}", said.line);
         daemon.ticks(3).unwrap();
         let news = daemon.news(0.0).unwrap();
-        assert_eq!(news.iter().filter(|line| line.contains("when it is due")).count(), 1, "{news:?}");
+        assert_eq!(
+            news.iter().filter(|line| line.contains("when it is due")).count(),
+            1,
+            "{news:?}"
+        );
         assert!(daemon.recorded().unwrap().own("slurmctld_up").values().all(|up| *up > 0.5));
     } else {
         assert_eq!(states_asked, 1);
@@ -37,8 +47,9 @@ pub(super) fn compare(folder: &Folder, slurm: &Slurm, rest: &Slurmrestd) {
         daemon.until_is("cluster.slurm_jobs.state.pending.gauge-jobs", 13.0).unwrap();
         let recorded = daemon.recorded().unwrap();
         let below: Vec<_> = recorded.below("cluster.slurm_jobs.");
-        let allowed =
-            |path: &&str| [".gauge-jobs", "total.gauge-unparsed"].iter().any(|end| path.ends_with(end));
+        let allowed = |path: &&str| {
+            [".gauge-jobs", "total.gauge-unparsed"].iter().any(|end| path.ends_with(end))
+        };
         assert!(below.iter().all(allowed), "{below:?}");
         assert_eq!(lists("REQUEST_JOB_INFO"), before, "a list of jobs was asked for");
         assert_eq!(told.unwrap(), states_of(ask(Reader::of(slurm).unwrap(), false).unwrap()));
@@ -48,7 +59,8 @@ pub(super) fn compare(folder: &Folder, slurm: &Slurm, rest: &Slurmrestd) {
 
 /// What a reader returns about jobs, or why it returns nothing.
 fn ask(mut reader: Reader, states_only: bool) -> Result<Jobs, String> {
-    let request = Request::new(ReplyKind::Jobs, ReplyOptions { states_only, ..ReplyOptions::default() });
+    let request =
+        Request::new(ReplyKind::Jobs, ReplyOptions { states_only, ..ReplyOptions::default() });
     match reader.ask(&request).unwrap() {
         Answer::Reading(reading) => match reading.reply {
             Some(Reply::Jobs(jobs)) => Ok(*jobs),

@@ -13,7 +13,8 @@ fn every_line_of_a_json_log_is_json_libslurms_own_too_and_a_tick_without_a_chang
     let mut sandbox = Sandbox::start().unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     let config = toml("1s", sandbox.slurm.conf(), &[("main", &sink.address())]);
-    let mut daemon = daemon(&sandbox.folder, "daemon", &config).unwrap().args(["--log-format", "json"]);
+    let mut daemon =
+        daemon(&sandbox.folder, "daemon", &config).unwrap().args(["--log-format", "json"]);
     daemon.start().unwrap();
     daemon.line("slurmctld answers", SOON).unwrap();
     let ticks = || String::from_utf8_lossy(&sink.bytes()).matches(".gauge-ticks_run ").count();
@@ -33,7 +34,8 @@ fn every_line_of_a_json_log_is_json_libslurms_own_too_and_a_tick_without_a_chang
     assert!(daemon.stop().unwrap().status.success());
     let lines = daemon.lines();
     for line in &lines {
-        let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let event: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         for key in ["timestamp", "level", "target", "message"] {
             assert!(event[key].is_string(), "{key} is not in {line}");
         }
@@ -63,14 +65,21 @@ fn journald_makes_its_own_timestamps_and_nobody_else_does() {
 
     let lines = log("journal", Some(journal.clone()));
     // sd-daemon(3): without these prefixes `journalctl -p warning` finds nothing.
-    let priority = |words: &str| lines.iter().find(|line| line.contains(words)).map(|line| &line[..3]);
+    let priority =
+        |words: &str| lines.iter().find(|line| line.contains(words)).map(|line| &line[..3]);
     assert!(lines.iter().all(|line| line.starts_with('<')), "{lines:#?}");
     let priorities = [priority("has started"), priority("not connected; ")];
     assert_eq!(priorities, [Some("<6>"), Some("<4>")], "{lines:#?}");
     assert!(lines.len() > 2 && !lines.iter().any(dated), "{lines:#?}");
-    assert!(lines.iter().all(|line| !line.contains('\u{1b}')), "colours are for a terminal: {lines:#?}");
+    assert!(
+        lines.iter().all(|line| !line.contains('\u{1b}')),
+        "colours are for a terminal: {lines:#?}"
+    );
     let lines = log("other", Some(journal));
-    assert!(lines.len() > 2 && lines.iter().all(dated), "another file is not the journal: {lines:#?}");
+    assert!(
+        lines.len() > 2 && lines.iter().all(dated),
+        "another file is not the journal: {lines:#?}"
+    );
     let lines = log("plain", None);
     assert!(lines.len() > 2 && lines.iter().all(dated), "{lines:#?}");
     let start = lines.iter().find(|line| line.contains("slurm-graphite has started")).unwrap();

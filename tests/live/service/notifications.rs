@@ -71,8 +71,8 @@ fn the_watchdog_is_fed_twice_in_its_patience_however_long_the_interval() {
     let folder = Folder::new().unwrap();
     let mut notify = Notify::listen(&folder).unwrap();
     let config = toml("30s", &folder.path().join("slurm.conf"), &[("nobody", "127.0.0.1:9")]);
-    let mut daemon =
-        notifying(daemon(&folder, "daemon", &config).unwrap(), &notify).env("WATCHDOG_USEC", "3000000");
+    let mut daemon = notifying(daemon(&folder, "daemon", &config).unwrap(), &notify)
+        .env("WATCHDOG_USEC", "3000000");
     let start = Instant::now();
     daemon.start().unwrap();
     let feeds = |notify: &mut Notify| -> Vec<Instant> {
@@ -102,7 +102,8 @@ fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered(
     notify.message("STOPPING=1", SOON).unwrap();
     daemon.line("slurm-graphite has ended", SOON).unwrap();
     wait::until("its last tick in whisper", SOON, || {
-        let up = sandbox.carbon.paths().into_keys().find(|path| path.ends_with(".gauge-slurmctld_up"));
+        let up =
+            sandbox.carbon.paths().into_keys().find(|path| path.ends_with(".gauge-slurmctld_up"));
         up.and_then(|up| sandbox.carbon.series(&up).ok()?.last()).is_some_and(|(_, up)| up == 1.0)
     })
     .unwrap();

@@ -1,4 +1,5 @@
-//! SIGHUP: a valid file is applied completely, and what did not change is left alone. An invalid file changes nothing.
+//! SIGHUP: a valid file is applied completely, and what did not change is left alone. An invalid
+//! file changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,8 @@ use super::{SOON, daemon, toml};
 /// The timestamps at which a plaintext receiver got a path that begins with `start`.
 fn ticks(sink: &Sink, start: &str) -> BTreeSet<u64> {
     let text = String::from_utf8_lossy(&sink.bytes()).into_owned();
-    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n') && line.starts_with(start));
+    let lines =
+        text.split_inclusive('\n').filter(|line| line.ends_with('\n') && line.starts_with(start));
     lines.filter_map(|line| line.split_whitespace().last()?.parse().ok()).collect()
 }
 
@@ -49,16 +51,23 @@ fn sighup_applies_what_has_changed_and_leaves_the_rest_alone() {
     let old = ticks(&goes, "cluster.slurm_sched_stats.");
     assert!(old.last() < new.first() && ticks(&goes, "hpc.").is_empty(), "{old:?} {new:?}");
     assert_eq!((stays.accepted(), goes.accepted(), comes.accepted()), (1, 1, 1));
-    assert_eq!(proc::children(daemon.pid().unwrap()), reader, "the reader has nothing to do with it");
+    assert_eq!(
+        proc::children(daemon.pid().unwrap()),
+        reader,
+        "the reader has nothing to do with it"
+    );
     let lines = daemon.lines();
     let says_so = |line: &String| line.contains("no longer configured") && line.contains("goes");
     assert!(lines.iter().any(says_so), "{lines:#?}");
 
-    // The level is also in use: debug lines about a refused connection appear, and disappear with it.
-    let debug = |daemon: &Process| daemon.lines().iter().filter(|line| line.contains("DEBUG")).count();
+    // The level is also in use: debug lines about a refused connection appear, and disappear with
+    // it.
+    let debug =
+        |daemon: &Process| daemon.lines().iter().filter(|line| line.contains("DEBUG")).count();
     drop(comes);
     wait::until("a debug line", SOON, || debug(&daemon) > 0).unwrap();
-    let config = toml("1s", conf, &[("stays", &stays_at)]).replace("interval", "prefix = \"hpc\"\ninterval");
+    let config =
+        toml("1s", conf, &[("stays", &stays_at)]).replace("interval", "prefix = \"hpc\"\ninterval");
     sandbox.folder.write("daemon.toml", &format!("{config}[log]\nformat = \"json\"\n")).unwrap();
     hang_up(&mut daemon, "\"message\":\"the new configuration is in use\"").unwrap();
     let (before, count) = (debug(&daemon), ticks(&stays, "hpc.").len());
@@ -80,7 +89,10 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     wait::until("two ticks", SOON, || ticks(&sink, path).len() >= 2).unwrap();
     let start = ticks(&sink, path);
 
-    sandbox.folder.write("daemon.toml", "interval = \"0s\"\nprefix = \"new\"\nnosuch = 1\n").unwrap();
+    sandbox
+        .folder
+        .write("daemon.toml", "interval = \"0s\"\nprefix = \"new\"\nnosuch = 1\n")
+        .unwrap();
     hang_up(&mut daemon, "the new configuration is refused").unwrap();
     daemon.line("line 1: interval: ", SOON).unwrap();
     daemon.line("line 3: nosuch: no such key", SOON).unwrap();

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use sandbox::{Folder, Invocation, Manner, Process, Sink, find_program, is_root, run, slurm_graphite, wait};
+use sandbox::{
+    Folder, Invocation, Manner, Process, Sink, find_program, is_root, run, slurm_graphite, wait,
+};
 
 use super::{SOON, toml};
 
@@ -33,10 +35,12 @@ fn systemd_takes_the_units_without_a_word_and_finds_them_well_sandboxed() {
         let said = verify(&unit.replace("\nRestart=", "\nRestrat="));
         assert!(said.contains("slurm-graphite") && said.contains("Restrat"), "{said}");
         let said = verify(&unit);
-        let about_it: Vec<&str> = said.lines().filter(|line| line.contains("slurm-graphite")).collect();
+        let about_it: Vec<&str> =
+            said.lines().filter(|line| line.contains("slurm-graphite")).collect();
         assert_eq!(about_it, [""; 0]);
         let path = folder.path().join(name).display().to_string();
-        let security = |threshold: &str| run(&["security", "--no-pager", "--offline=yes", threshold, &path]);
+        let security =
+            |threshold: &str| run(&["security", "--no-pager", "--offline=yes", threshold, &path]);
         // In tenths: an exposure of 2.0 at most.
         let passed = security("--threshold=20");
         assert_eq!(passed.code, Some(0), "{}{}", passed.stdout, passed.stderr);
@@ -56,8 +60,8 @@ fn the_template_is_the_unit_but_for_the_name_of_its_cluster() {
     assert_eq!(lines, unit.lines().filter(own).collect::<Vec<_>>());
 }
 
-/// It would be a second daemon with the same file and the same queue. A cluster may have any other name, even that of a
-/// program.
+/// It would be a second daemon with the same file and the same queue. A cluster may have any other
+/// name, even that of a program.
 #[test]
 fn an_instance_with_the_name_of_the_unit_is_not_started() {
     let folder = Folder::new().unwrap();
@@ -66,8 +70,9 @@ fn an_instance_with_the_name_of_the_unit_is_not_started() {
     let analyze = find_program("systemd-analyze").unwrap();
     let share = format!("!{}/share/", folder.path().display());
     for (name, is_started) in [("slurm-graphite", false), ("beta", true), ("bash", true)] {
-        let condition =
-            format!("AssertPathExists={assert}").replace("%i", name).replace("!/usr/share/", &share);
+        let condition = format!("AssertPathExists={assert}")
+            .replace("%i", name)
+            .replace("!/usr/share/", &share);
         let args = ["condition", &condition];
         let code = Invocation::of(&folder, &analyze, &args).unwrap().finish().unwrap().code;
         assert_eq!(code == Some(0), is_started, "{condition}");
@@ -92,12 +97,13 @@ fn supervisord_starts_it_and_ends_it_with_success() {
     assert!(section.contains(&log) && !section.contains("/var/"), "{section}");
     let user = if is_root() { "user=root\n" } else { "" };
     let own = format!(
-        "[supervisord]\nnodaemon=true\n{user}logfile={home}/supervisord.log\npidfile={home}/supervisord.pid\n\
-         childlogdir={home}\n{section}"
+        "[supervisord]\nnodaemon=true\n{user}logfile={home}/supervisord.log\n\
+         pidfile={home}/supervisord.pid\nchildlogdir={home}\n{section}"
     );
     let own = folder.write("supervisord.toml", &own).unwrap();
     let mut supervisord =
-        Process::new(&folder, "supervisord", find_program("supervisord").unwrap()).args(["-c", &own]);
+        Process::new(&folder, "supervisord", find_program("supervisord").unwrap())
+            .args(["-c", &own]);
     supervisord.start().unwrap();
     supervisord.line("success: slurm-graphite entered RUNNING state", SOON).unwrap();
     let sent = || String::from_utf8_lossy(&sink.bytes()).contains(".gauge-ticks_run 1 ");

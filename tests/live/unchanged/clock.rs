@@ -12,7 +12,8 @@ use sandbox::{Daemon, Folder, Slurm};
 pub(crate) fn libfaketime() -> Result<String> {
     let folders = fs::read_dir("/usr/lib")?.filter_map(Result::ok).map(|entry| entry.path());
     let files = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
-    let found = files.into_iter().find(|file| file.exists()).context("libfaketime is not installed")?;
+    let found =
+        files.into_iter().find(|file| file.exists()).context("libfaketime is not installed")?;
     Ok(found.display().to_string())
 }
 
@@ -29,8 +30,9 @@ fn hold(slurm: &Slurm, jobs: u32) {
     }
 }
 
-/// Changes from then on have earlier times than the last reply, and slurmctld called everything unchanged: for as long
-/// as its clock was behind, and whatever had happened in that time for longer.
+/// Changes from then on have earlier times than the last reply, and slurmctld called everything
+/// unchanged: for as long as its clock was behind, and whatever had happened in that time for
+/// longer.
 #[test]
 fn what_happens_after_slurmctlds_clock_was_set_back_is_seen() {
     let folder = Folder::new().unwrap();
@@ -46,7 +48,8 @@ fn what_happens_after_slurmctlds_clock_was_set_back_is_seen() {
         slurm.slurmctld.set_env(name, value);
     }
     slurm.start_all().unwrap();
-    let mut daemon = Daemon::start_surveying(&folder, &slurm.toml(), &surveys(&["jobs", "nodes"])).unwrap();
+    let mut daemon =
+        Daemon::start_surveying(&folder, &slurm.toml(), &surveys(&["jobs", "nodes"])).unwrap();
     let pending = "cluster.slurm_jobs.state.pending.gauge-jobs";
     hold(&slurm, 1);
     daemon.until_is(pending, 1.0).unwrap();
@@ -58,7 +61,8 @@ fn what_happens_after_slurmctlds_clock_was_set_back_is_seen() {
     daemon.until_is("cluster.slurm_nodes.flag.drain.gauge-nodes", 1.0).unwrap();
     daemon.said(0.0, "slurmctld's clock was set back", Duration::ZERO).unwrap();
 
-    // Less than the time between two surveys, whose replies are then older than the clock all the same.
+    // Less than the time between two surveys, whose replies are then older than the clock all the
+    // same.
     set(&file, "+5");
     hold(&slurm, 1);
     daemon.until_is(pending, 6.0).unwrap();

@@ -18,13 +18,14 @@ fn next(reader: &mut Reader, known: Option<Nodes>) -> Result<Nodes> {
     }
 }
 
-/// The time that slurmctld compares with is that of jobs. A reservation's begin, end and deletion were not seen until a
-/// job took or returned a licence.
+/// The time that slurmctld compares with is that of jobs. A reservation's begin, end and deletion
+/// were not seen until a job took or returned a licence.
 #[test]
 fn what_a_reservation_sets_aside_is_seen_without_any_job_and_not_after_its_end() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start_with(&folder, "Licenses=foo:10\nSlurmdTimeout=3600\n").unwrap();
-    let mut daemon = Daemon::start_surveying(&folder, &slurm.toml(), &surveys(&["licenses"])).unwrap();
+    let mut daemon =
+        Daemon::start_surveying(&folder, &slurm.toml(), &surveys(&["licenses"])).unwrap();
     let reserved = "cluster.slurm_licenses.foo.gauge-reserved";
     daemon.until_is(reserved, 0.0).unwrap();
     // So that a reply from before would be called unchanged.
@@ -39,8 +40,8 @@ fn what_a_reservation_sets_aside_is_seen_without_any_job_and_not_after_its_end()
     a_node_whose_reservation_has_ended_is_not_reserved_any_more(&slurm);
 }
 
-/// slurmctld takes the flag from the nodes and calls them unchanged, until something else about a node changes: here the next ping, after
-/// twenty minutes.
+/// slurmctld takes the flag from the nodes and calls them unchanged, until something else about a
+/// node changes: here the next ping, after twenty minutes.
 fn a_node_whose_reservation_has_ended_is_not_reserved_any_more(slurm: &Slurm) {
     let short = "reservationname=short starttime=now endtime=now+8 users=root nodes=ALL";
     slurm.call(&format!("scontrol create reservation {short}")).unwrap();

@@ -13,15 +13,19 @@ fn a_node_that_is_powered_down_is_a_change() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     // Otherwise nodes that are powered down are not shown.
-    let lines = "PrivateData=cloud\nSuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=5\nSuspendTimeout=5\n\
-        ResumeTimeout=60\nNodeName=saved NodeAddr=127.0.0.1 CPUs=1 State=CLOUD\nPartitionName=saving Nodes=saved Default=YES\n";
+    let lines = "PrivateData=cloud\nSuspendProgram=/bin/true\nResumeProgram=/bin/true\n\
+        SuspendTime=5\nSuspendTimeout=5\nResumeTimeout=60\nNodeName=saved NodeAddr=127.0.0.1 \
+        CPUs=1 State=CLOUD\nPartitionName=saving Nodes=saved Default=YES\n";
     slurm.replace(&["NodeName=", "PartitionName="], lines).unwrap();
     slurm.start_controller().unwrap();
     let mut reader = Reader::of(&slurm).unwrap();
     let mut kept = Kept { kind: ReplyKind::Nodes, reply: None, compared: 0, changed: 0 };
     slurm.call("scontrol update nodename=saved state=power_up").unwrap();
     let start = Instant::now();
-    let has_flag = |kept: &Kept, flag: &str| matches!(&kept.reply, Some(Reply::Nodes(nodes)) if nodes.flags.contains_key(flag));
+    let has_flag = |kept: &Kept, flag: &str| {
+        matches!(&kept.reply,
+        Some(Reply::Nodes(nodes)) if nodes.flags.contains_key(flag))
+    };
     for flag in ["powering_up", "powering_down", "powered_down"] {
         if flag == "powering_down" {
             slurm.call("scontrol update nodename=saved state=power_down_force").unwrap();

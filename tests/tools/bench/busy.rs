@@ -1,7 +1,8 @@
 //! The same while a neighbour keeps every core awake.
 //!
-//! An idle core of a virtual machine is halted, and each wake-up from that is charged to somebody: most of all to programs that
-//! sleep often. With a neighbour at the lowest priority no core is halted.
+//! An idle core of a virtual machine is halted, and each wake-up from that is charged to somebody:
+//! most of all to programs that sleep often. With a neighbour at the lowest priority no core is
+//! halted.
 
 use anyhow::Result;
 use sandbox::{Process, Sandbox, find_program};
@@ -22,7 +23,8 @@ pub(crate) fn busy(sandbox: &Sandbox) -> Result<Vec<String>> {
     // One for each core, which works only when nothing else does; they end with this.
     let mut neighbours = Vec::new();
     for core in 0..std::thread::available_parallelism()?.get() {
-        let neighbour = Process::new(&sandbox.folder, &format!("neighbour{core}"), find_program("nice")?);
+        let neighbour =
+            Process::new(&sandbox.folder, &format!("neighbour{core}"), find_program("nice")?);
         let mut neighbour = neighbour.args(["-n", "19", "sh", "-c", "while :; do :; done"]);
         neighbour.spawn()?;
         neighbours.push(neighbour);

@@ -1,8 +1,9 @@
 //! `make bench`: what a reading costs, compared with a bare C loop and with forking sdiag.
 //!
-//! docs/performance.md explains how this is measured. It also measures how the memory of both processes changes over many ticks,
-//! what full RPC tables cost, and what slurmrestd costs compared with libslurm. `SANDBOX_PREFIX` names the folder that
-//! another Slurm is installed below, and `SLURM_GRAPHITE_BIN` a daemon with that Slurm's reader next to it.
+//! docs/performance.md explains how this is measured. It also measures how the memory of both
+//! processes changes over many ticks, what full RPC tables cost, and what slurmrestd costs compared
+//! with libslurm. `SANDBOX_PREFIX` names the folder that another Slurm is installed below, and
+//! `SLURM_GRAPHITE_BIN` a daemon with that Slurm's reader next to it.
 
 #![forbid(unsafe_code)]
 
@@ -28,12 +29,13 @@ use crate::turns::{C_LOOP, Cost, SETTLE, collector, floor, ours, ratio, table, w
 /// Readings in a turn of forking sdiag, which costs so much more that a few are enough.
 const FORKS: u32 = 4;
 
-/// By default the window covers 20 readings of 30 s; one of 8 s covers 8 readings of 1 s. What the sender does every
-/// quarter of the window, and at most once a minute, happens every second reading in both cases.
+/// By default the window covers 20 readings of 30 s; one of 8 s covers 8 readings of 1 s. What the
+/// sender does every quarter of the window, and at most once a minute, happens every second reading
+/// in both cases.
 const WINDOW: f64 = 8.0;
 
-/// The targets: CPU and wake-ups of the daemon with the native reader, compared with the C loop, and its memory in MB; CPU with
-/// libslurm's reader, compared with forking sdiag.
+/// The targets: CPU and wake-ups of the daemon with the native reader, compared with the C loop,
+/// and its memory in MB; CPU with libslurm's reader, compared with forking sdiag.
 const MOST_NATIVE: f64 = 1.1;
 const MOST_DURABLE: f64 = 1.5;
 const MOST_WAKES_MORE: f64 = 1.0;
@@ -50,7 +52,8 @@ fn bench() -> Result<()> {
     say(&format!("{}\n\n", machine()))?;
     let sandbox = Sandbox::start()?;
     // The RPC tables come last, because slurmctld's own stay full.
-    let missed = [tick(&sandbox)?, busy::busy(&sandbox)?, memory::growth(&sandbox)?, rpc::full(&sandbox)?];
+    let missed =
+        [tick(&sandbox)?, busy::busy(&sandbox)?, memory::growth(&sandbox)?, rpc::full(&sandbox)?];
     let missed = [missed.concat(), rest::rest()?].concat();
     ensure!(missed.is_empty(), "missed: {}", missed.join("; "));
     Ok(())
@@ -66,11 +69,13 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
     };
     let proxy = TlsProxy::start(folder, sandbox.carbon.pickle_port)?;
     let tls = format!(
-        "[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = \"localhost:{}\"\ntls = true\nca_file = {:?}\n",
+        "[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = \"localhost:{}\"\ntls = true\nca_file = \
+            {:?}\n",
         proxy.port, proxy.authority.ca
     );
     let window = format!(
-        "queue.resend_window = \"{WINDOW} s\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = {:?}\n",
+        "queue.resend_window = \"{WINDOW} s\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = \
+            {:?}\n",
         sandbox.carbon.address()
     );
     let [floor, memory, native, native_durable, tls, durable, window, pyslurm, fork] = in_turn([
@@ -120,9 +125,17 @@ fn tick(sandbox: &Sandbox) -> Result<Vec<String>> {
     ]))?;
     let of_floor = |costs| ratio((costs, Own), (&floor, Own));
     Ok(above([
-        ("the daemon's CPU with the native reader, compared with the C loop", of_floor(&native), MOST_NATIVE),
+        (
+            "the daemon's CPU with the native reader, compared with the C loop",
+            of_floor(&native),
+            MOST_NATIVE,
+        ),
         ("the same with the queue on disk", of_floor(&native_durable), MOST_DURABLE),
-        ("its wake-ups above the C loop's", Own.wakes(&native) - Own.wakes(&floor), MOST_WAKES_MORE),
+        (
+            "its wake-ups above the C loop's",
+            Own.wakes(&native) - Own.wakes(&floor),
+            MOST_WAKES_MORE,
+        ),
         ("MB of memory with the native reader", Own.mb(&native), MOST_MEMORY),
         (
             "the daemon's CPU with TLS compared with that without",

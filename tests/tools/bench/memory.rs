@@ -1,5 +1,5 @@
-//! How 50,000 ticks change memory: a collector with a fast clock reads the real slurmctld, and a peer counts
-//! ticks.
+//! How 50,000 ticks change memory: a collector with a fast clock reads the real slurmctld, and a
+//! peer counts ticks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use crate::turns::start;
 
 /// Ticks a second of the fast clock; a reading takes much less than the 4 ms between them.
 const RATE: u64 = 250;
-/// The sender's rate (carbon/rate.rs) remembers each tick of the last minute in real time: 15,000 instead of 60.
+/// The sender's rate (carbon/rate.rs) remembers each tick of the last minute in real time: 15,000
+/// instead of 60.
 const FIRST: u64 = 20_000;
 const LAST: u64 = 50_000;
 /// How much more memory may be used at the last tick than at the first mark, in KiB.
 const MOST_GROWTH: f64 = 256.0;
 
-/// Runs the fast collector. `SLURM_GRAPHITE_FAST_BIN` names one built with the feature `fast-clock`. Returns the targets that
-/// were missed.
+/// Runs the fast collector. `SLURM_GRAPHITE_FAST_BIN` names one built with the feature
+/// `fast-clock`. Returns the targets that were missed.
 pub(crate) fn growth(sandbox: &Sandbox) -> Result<Vec<String>> {
     let program: PathBuf = std::env::var_os("SLURM_GRAPHITE_FAST_BIN")
         .context("SLURM_GRAPHITE_FAST_BIN is not set: use `make bench`")?
@@ -28,7 +29,8 @@ pub(crate) fn growth(sandbox: &Sandbox) -> Result<Vec<String>> {
     let peer = Peer::start()?;
     let reader = sandbox::slurm_graphite()?.with_file_name("slurm-graphite-reader");
     let toml = format!(
-        "[slurm]\nconf = {:?}\nreader = {reader:?}\n[[carbon]]\naddress = {:?}\n[queue]\nresend_window = \"0s\"\n",
+        "[slurm]\nconf = {:?}\nreader = {reader:?}\n[[carbon]]\naddress = {:?}\n[queue]\n\
+            resend_window = \"0s\"\n",
         sandbox.slurm.conf(),
         peer.address
     );
@@ -51,7 +53,11 @@ pub(crate) fn growth(sandbox: &Sandbox) -> Result<Vec<String>> {
         ["slurm-graphite", "slurm-graphite-reader"].iter().zip(first.iter().zip(last))
     {
         say(&format!("| {name} | {first} KiB | {last} KiB |\n"))?;
-        missed.extend(above([(&format!("KiB more of {name}"), last as f64 - *first as f64, MOST_GROWTH)]));
+        missed.extend(above([(
+            &format!("KiB more of {name}"),
+            last as f64 - *first as f64,
+            MOST_GROWTH,
+        )]));
     }
     Ok(missed)
 }

@@ -1,4 +1,5 @@
-//! The cost of a reading over slurmrestd, measured alternately with libslurm's reader on the same cluster.
+//! The cost of a reading over slurmrestd, measured alternately with libslurm's reader on the same
+//! cluster.
 
 use anyhow::Result;
 use sandbox::{Folder, Manner, Sink, Slurm, Slurmrestd, TlsProxy, Way, destination};
@@ -22,7 +23,10 @@ pub(crate) fn rest() -> Result<Vec<String>> {
     rest.renew(&slurm, 3600)?;
     let proxy = TlsProxy::start(&folder, rest.port)?;
     let sink = Sink::start(Manner::Record)?;
-    let tls = format!("rest = \"https://localhost:{}\"\nca_file = {:?}\n", proxy.port, proxy.authority.ca);
+    let tls = format!(
+        "rest = \"https://localhost:{}\"\nca_file = {:?}\n",
+        proxy.port, proxy.authority.ca
+    );
     let way = |name: &'static str, slurm: String| {
         let toml = format!("[slurm]\n{slurm}\n{}", destination("sink", &sink.address()));
         collector(&folder, name, toml, false, SETTLE)
@@ -37,7 +41,10 @@ pub(crate) fn rest() -> Result<Vec<String>> {
         ("slurmrestd, HTTP", &http, Child),
         ("slurmrestd, HTTPS", &tls, Child),
     ];
-    say(&format!("\n{}", table("a reading by the reader of", ("libslurm's", &libslurm, Child), &rows)))?;
+    say(&format!(
+        "\n{}",
+        table("a reading by the reader of", ("libslurm's", &libslurm, Child), &rows)
+    ))?;
     let of_libslurm = |costs| ratio((costs, Child), (&libslurm, Child));
     Ok(above([
         ("CPU over HTTP compared with libslurm's", of_libslurm(&http), 1.0),

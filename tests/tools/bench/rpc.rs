@@ -1,5 +1,5 @@
-//! The cost of full RPC tables: the points of 100 types and 200 users from a recording, and a whole tick compared with
-//! a bare C loop while slurmctld's own table of users is full.
+//! The cost of full RPC tables: the points of 100 types and 200 users from a recording, and a whole
+//! tick compared with a bare C loop while slurmctld's own table of users is full.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::peer::Peer;
 use crate::turns::Part::{Both, Child, Own};
 use crate::turns::{C_LOOP, SETTLE, collector, floor, ratio, table};
 
-/// Readings in the recording, and the range in which they are measured: at both ends the queue is as full as it gets.
+/// Readings in the recording, and the range in which they are measured: at both ends the queue is
+/// as full as it gets.
 const READINGS: u32 = 1600;
 const FIRST: u64 = 300;
 const LAST: u64 = 1400;
@@ -21,7 +22,8 @@ const LAST: u64 = 1400;
 const USERS: u32 = 200;
 const TYPES: usize = 100;
 
-/// The targets: µs of CPU for deriving and encoding, and the whole tick compared with the bare loop.
+/// The targets: µs of CPU for deriving and encoding, and the whole tick compared with the bare
+/// loop.
 const MOST_DERIVE: f64 = 1000.0;
 const MOST_CPU: f64 = 2.5;
 
@@ -57,7 +59,8 @@ fn recording() -> Result<String> {
     let reading = |number: u32| {
         let moment = 1_700_028_000 + 30 * number;
         let time = |id: u32| u64::from(number) * u64::from(700 + id);
-        let kind = |&id: &u16| RpcType { id, count: number * 3, time: time(id.into()), queue: None };
+        let kind =
+            |&id: &u16| RpcType { id, count: number * 3, time: time(id.into()), queue: None };
         let user = |id: u32| RpcUser {
             id,
             name: Some(if id == 0 { "root".to_owned() } else { format!("first.last{id}") }),
@@ -93,13 +96,16 @@ fn replay(sandbox: &Sandbox, recording: &str, name: &str, enabled: bool) -> Resu
     let config = sandbox.folder.write(
         &format!("{name}.toml"),
         &format!(
-            "prefix = \"cluster\"\n[[carbon]]\naddress = {:?}\n[queue]\nresend_window = \"0s\"\nreplay_rate = \"100000000\"\n\
-             [collectors.rpc_stats]\nenabled = {enabled}\nusers = {USERS}\n",
+            "prefix = \"cluster\"\n[[carbon]]\naddress = {:?}\n[queue]\nresend_window = \"0s\"\n\
+             replay_rate = \"100000000\"\n[collectors.rpc_stats]\nenabled = {enabled}\nusers = \
+             {USERS}\n",
             peer.address
         ),
     )?;
-    let mut process = sandbox
-        .slurm_graphite(name, &["run", "--config", &config, "--prefix", "cluster", "--replay", recording])?;
+    let mut process = sandbox.slurm_graphite(
+        name,
+        &["run", "--config", &config, "--prefix", "cluster", "--replay", recording],
+    )?;
     let pid = process.pid().context("the replay has ended")?;
     let at = |ticks: u64| -> Result<(u64, Duration)> {
         peer.until(ticks, Duration::from_secs(120))?;
@@ -116,13 +122,16 @@ fn replay(sandbox: &Sandbox, recording: &str, name: &str, enabled: bool) -> Resu
 fn live(sandbox: &Sandbox) -> Result<Vec<String>> {
     let peer = Peer::start()?;
     let toml = format!(
-        "[slurm]\nconf = {:?}\n[[carbon]]\naddress = {:?}\n[collectors.rpc_stats]\nusers = {USERS}\n",
+        "[slurm]\nconf = {:?}\n[[carbon]]\naddress = {:?}\n[collectors.rpc_stats]\nusers = \
+            {USERS}\n",
         sandbox.slurm.conf(),
         peer.address
     );
     fill(sandbox)?;
-    let [floor, collector] =
-        in_turn([floor(sandbox, "full-floor")?, collector(&sandbox.folder, "live", toml, false, SETTLE)])?;
+    let [floor, collector] = in_turn([
+        floor(sandbox, "full-floor")?,
+        collector(&sandbox.folder, "live", toml, false, SETTLE),
+    ])?;
     let sdiag = sandbox.slurm.sdiag()?;
     let (types, users) = (sdiag.by_type.len(), sdiag.by_user.len());
     ensure!(users == USERS as usize, "{users} users in slurmctld's table");

@@ -14,7 +14,8 @@ const CALLS_READINGS: u32 = 2;
 /// Seconds until the first readings have allocated their pages and buffers.
 pub(crate) const SETTLE: f64 = 2.0;
 
-/// What a turn cost a process and its child: CPU in µs, wake-ups and system calls a reading, and memory in KiB.
+/// What a turn cost a process and its child: CPU in µs, wake-ups and system calls a reading, and
+/// memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) cpu: [f64; 2],
@@ -63,7 +64,8 @@ pub(crate) fn ratio((costs, part): (&Costs, Part), (floor, of_it): (&Costs, Part
 /// What most are compared with.
 pub(crate) const C_LOOP: &str = "the C loop";
 
-/// A row for each of these contenders, compared with `floor`. What has no memory was not measured for it.
+/// A row for each of these contenders, compared with `floor`. What has no memory was not measured
+/// for it.
 pub(crate) fn table(
     what: &str,
     (name, floor, of_it): (&str, &Costs, Part),
@@ -97,8 +99,8 @@ pub(crate) fn floor<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contender
     let program = compile(&sandbox.folder, "floor", include_str!("floor.c"))?;
     Ok(Box::new(move |turn| {
         let name = format!("{name}{turn}");
-        let mut floor =
-            Process::new(&sandbox.folder, &name, program.clone()).env("SLURM_CONF", sandbox.slurm.conf());
+        let mut floor = Process::new(&sandbox.folder, &name, program.clone())
+            .env("SLURM_CONF", sandbox.slurm.conf());
         floor.spawn()?;
         measure(&sandbox.folder, floor, SETTLE)
     }))
@@ -109,10 +111,12 @@ pub(crate) fn pyslurm<'a>(sandbox: &'a Sandbox, name: &'a str) -> Result<Contend
     let library = compile(&sandbox.folder, "pyslurm.so", include_str!("pyslurm.c"))?;
     let script = sandbox.folder.write("pyslurm.py", include_str!("pyslurm.py"))?;
     Ok(Box::new(move |turn| {
-        let (library, port) = (library.display().to_string(), sandbox.carbon.pickle_port.to_string());
-        let mut python = Process::new(&sandbox.folder, &format!("{name}{turn}"), find_program("python3")?)
-            .args([script.clone(), library, port])
-            .env("SLURM_CONF", sandbox.slurm.conf());
+        let (library, port) =
+            (library.display().to_string(), sandbox.carbon.pickle_port.to_string());
+        let mut python =
+            Process::new(&sandbox.folder, &format!("{name}{turn}"), find_program("python3")?)
+                .args([script.clone(), library, port])
+                .env("SLURM_CONF", sandbox.slurm.conf());
         python.spawn()?;
         python.line("connected", wait::LIMIT)?;
         measure(&sandbox.folder, python, SETTLE)
@@ -132,7 +136,8 @@ pub(crate) fn ours<'a>(
     collector(&sandbox.folder, name, toml, durable, SETTLE)
 }
 
-/// A collector with one tick a second and this configuration, and with its queue on disk if it is `durable`.
+/// A collector with one tick a second and this configuration, and with its queue on disk if it is
+/// `durable`.
 pub(crate) fn collector<'a>(
     folder: &'a Folder,
     name: &'a str,
@@ -150,7 +155,12 @@ pub(crate) fn collector<'a>(
 }
 
 /// A collector after its first reading.
-pub(crate) fn start(collector: Process, folder: &Folder, name: &str, toml: &str) -> Result<Process> {
+pub(crate) fn start(
+    collector: Process,
+    folder: &Folder,
+    name: &str,
+    toml: &str,
+) -> Result<Process> {
     let config = folder.write(&format!("{name}.toml"), &format!("interval = \"1s\"\n{toml}"))?;
     let mut collector = collector.args(["run", "--config", &config]);
     collector.spawn()?;
@@ -158,7 +168,8 @@ pub(crate) fn start(collector: Process, folder: &Folder, name: &str, toml: &str)
     Ok(collector)
 }
 
-/// What `process` and its child cost in [`READINGS`] seconds of one reading each, after `settle` seconds. Ends the process.
+/// What `process` and its child cost in [`READINGS`] seconds of one reading each, after `settle`
+/// seconds. Ends the process.
 fn measure(folder: &Folder, mut process: Process, settle: f64) -> Result<Cost> {
     let pid = process.pid().context("a contender has ended")?;
     let child = proc::children(pid).first().copied();
@@ -185,19 +196,21 @@ fn measure(folder: &Folder, mut process: Process, settle: f64) -> Result<Cost> {
     Ok(cost)
 }
 
-/// How often its threads have given up the CPU by themselves so far: voluntary_ctxt_switches of proc(5).
+/// How often its threads have given up the CPU by themselves so far: voluntary_ctxt_switches of
+/// proc(5).
 fn slept(pid: u32) -> Result<f64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |status: String| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<f64>().ok())
+        status.lines().find_map(|line| {
+            line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<f64>().ok()
+        })
     };
     Ok(tasks.filter_map(|task| of(fs::read_to_string(task.path().join("status")).ok()?)).sum())
 }
 
-/// The system calls of these processes in a reading. The count starts between two readings. strace counts a call when it returns:
-/// one that waits when strace comes is counted, one that waits when it goes is not.
+/// The system calls of these processes in a reading. The count starts between two readings. strace
+/// counts a call when it returns: one that waits when strace comes is counted, one that waits when
+/// it goes is not.
 fn calls(folder: &Folder, pids: [Option<u32>; 2]) -> Result<f64> {
     let end = now() + f64::from(CALLS_READINGS);
     let pids: Vec<String> = pids.iter().flatten().map(u32::to_string).collect();
@@ -212,7 +225,9 @@ fn calls(folder: &Folder, pids: [Option<u32>; 2]) -> Result<f64> {
     strace.signal(proc::Signal::INT)?;
     strace.wait(wait::LIMIT)?;
     let lines = strace.lines();
-    let total =
-        lines.iter().find_map(|line| line.strip_suffix(" total")).context("strace counted nothing")?;
+    let total = lines
+        .iter()
+        .find_map(|line| line.strip_suffix(" total"))
+        .context("strace counted nothing")?;
     Ok(total.trim().parse::<f64>()? / f64::from(CALLS_READINGS))
 }

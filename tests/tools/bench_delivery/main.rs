@@ -1,8 +1,10 @@
-//! `make bench`: what delivery costs at 100,000 points a tick, compared with a bare loop that writes prepared frames,
-//! into a sink that only reads and into a real carbon-cache; and what memory the backlog of an outage takes.
+//! `make bench`: what delivery costs at 100,000 points a tick, compared with a bare loop that
+//! writes prepared frames, into a sink that only reads and into a real carbon-cache; and what
+//! memory the backlog of an outage takes.
 //!
-//! The variants run alternately, each round starts with another one, and the median counts, because after the first
-//! variant carbon-cache is still writing what that has sent. Each run waits until carbon-cache is idle.
+//! The variants run alternately, each round starts with another one, and the median counts, because
+//! after the first variant carbon-cache is still writing what that has sent. Each run waits until
+//! carbon-cache is idle.
 //!
 //! The queue and the sender run in this process: no slurmctld produces 100,000 points a tick.
 
@@ -41,9 +43,9 @@ fn bench() -> Result<()> {
     let folder = Folder::new()?;
     let mut cache = Carbon::start(&folder, "carbon", &Options::keeping("30s:2h"))?;
     say(&format!(
-        "{TICKS} ticks of 100,000 points, from the first push until everything is confirmed; medians of {TURNS} turns, with \
-         the least and the greatest in brackets\n\n\
-         | | points/s | compared with the bare loop |\n|---|---|---|\n"
+        "{TICKS} ticks of 100,000 points, from the first push until everything is confirmed; \
+         medians of {TURNS} turns, with the least and the greatest in brackets\n\n| | points/s | \
+         compared with the bare loop |\n|---|---|---|\n"
     ))?;
     let reads = Sink::start(Manner::Discard)?;
     let sink = reads.address();
@@ -57,7 +59,11 @@ fn bench() -> Result<()> {
     row("a bare loop of ready frames into a sink", &bare_sink, &bare_sink)?;
     row("queue in memory and sender into the sink", &memory_sink, &bare_sink)?;
     row("queue on disk and sender into the sink", &disk_sink, &bare_sink)?;
-    row("a bare loop that writes each tick to a file and syncs it, and sends nothing", &synced, &bare_sink)?;
+    row(
+        "a bare loop that writes each tick to a file and syncs it, and sends nothing",
+        &synced,
+        &bare_sink,
+    )?;
     // Carbon creates the files at the first tick, which is not what is measured.
     bare(&cache.address())?;
     let pid = cache.process.pid().context("carbon-cache has ended")?;
@@ -70,7 +76,9 @@ fn bench() -> Result<()> {
     row("queue on disk and sender into carbon-cache", &disk_carbon, &bare_carbon)?;
 
     let growth = runtime.block_on(outage(&folder))?;
-    say(&format!("\nThe backlog of an hour's outage at that size: drained with {growth} KiB more RSS.\n"))?;
+    say(&format!(
+        "\nThe backlog of an hour's outage at that size: drained with {growth} KiB more RSS.\n"
+    ))?;
 
     none_above([
         (
@@ -170,7 +178,8 @@ async fn ours(address: &str, folder: Option<&Folder>) -> Result<f64> {
     Ok(rate)
 }
 
-/// Queues an hour's ticks without a receiver and then sends them: how much more memory that takes than a tick.
+/// Queues an hour's ticks without a receiver and then sends them: how much more memory that takes
+/// than a tick.
 async fn outage(folder: &Folder) -> Result<u64> {
     let port = free_port()?;
     let to = destination(&format!("127.0.0.1:{port}"))?;

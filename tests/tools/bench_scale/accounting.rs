@@ -1,7 +1,9 @@
-//! `make bench-scale`, accounting: a million finished jobs in the database, and 10,000 associations. It measures what a
-//! round costs the servers and the reader, compared with a bare C loop that makes the same call.
+//! `make bench-scale`, accounting: a million finished jobs in the database, and 10,000
+//! associations. It measures what a round costs the servers and the reader, compared with a bare C
+//! loop that makes the same call.
 //!
-//! Each contender has [`TURNS`] turns that alternate with those of the others; the median turn counts.
+//! Each contender has [`TURNS`] turns that alternate with those of the others; the median turn
+//! counts.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +51,8 @@ pub(crate) fn bench() -> Result<()> {
 fn fill(accounting: &Accounting, jobs: u32, end: i64) -> Result<()> {
     let account = ACCOUNTS[0];
     let association = accounting.sql(&format!(
-        "select id_assoc from slurm_acct_db.{CLUSTER}_assoc_table where acct = '{account}' and user = '{}'",
+        "select id_assoc from slurm_acct_db.{CLUSTER}_assoc_table where acct = '{account}' and \
+            user = '{}'",
         accounting.slurm.run("id", &["-un"])?.trim()
     ))?;
     let association = association.trim();
@@ -58,13 +61,16 @@ fn fill(accounting: &Accounting, jobs: u32, end: i64) -> Result<()> {
     while first <= jobs {
         let last = jobs.min(first + 49_999);
         accounting.sql(&format!(
-            "use slurm_acct_db; insert into {CLUSTER}_job_table (mod_time, account, cpus_req, job_name, id_assoc, id_job, id_qos, id_resv, \
-             id_wckey, id_user, id_group, het_job_id, het_job_offset, state_reason_prev, nodelist, nodes_alloc, `partition`, priority, \
-             state, timelimit, time_submit, time_eligible, time_start, time_end, tres_alloc, tres_req, work_dir) \
-             select {end}, '{account}', 1, 'bench', {association}, 1000000 + seq, 1, 0, 0, 0, 0, 0, 4294967294, 0, 'c1', 1, 'debug', 1000, \
-             elt(1 + seq % 5, 3, 3, 3, 4, 5), 60, {end} - floor(seq * {per_job}) - 900, {end} - floor(seq * {per_job}) - 900, \
-             {end} - floor(seq * {per_job}) - 300, {end} - floor(seq * {per_job}), '1=1,2=100,4=1,5=1,1001=1', '1=1,2=100,4=1,5=1', \
-             '/home/someone/work' from seq_{first}_to_{last}"
+            "use slurm_acct_db; insert into {CLUSTER}_job_table (mod_time, account, cpus_req, \
+             job_name, id_assoc, id_job, id_qos, id_resv, id_wckey, id_user, id_group, het_job_id, \
+             het_job_offset, state_reason_prev, nodelist, nodes_alloc, `partition`, priority, \
+             state, timelimit, time_submit, time_eligible, time_start, time_end, tres_alloc, \
+             tres_req, work_dir) select {end}, '{account}', 1, 'bench', {association}, 1000000 + \
+             seq, 1, 0, 0, 0, 0, 0, 4294967294, 0, 'c1', 1, 'debug', 1000, elt(1 + seq % 5, 3, 3, \
+             3, 4, 5), 60, {end} - floor(seq * {per_job}) - 900, {end} - floor(seq * {per_job}) - \
+             900, {end} - floor(seq * {per_job}) - 300, {end} - floor(seq * {per_job}), \
+             '1=1,2=100,4=1,5=1,1001=1', '1=1,2=100,4=1,5=1', '/home/someone/work' from \
+             seq_{first}_to_{last}"
         ))?;
         first = last + 1;
     }
@@ -91,12 +97,14 @@ fn explain(accounting: &Accounting, end: i64) -> Result<()> {
     ask(&mut reader, end - HOUR, end)?;
     accounting.sql("set global general_log = 0")?;
     let query = accounting.sql(&format!(
-        "select replace(argument, '\\n', ' ') from mysql.general_log where argument like 'select%{CLUSTER}_job_table%time_end%' \
-         order by event_time desc limit 1"
+        "select replace(argument, '\\n', ' ') from mysql.general_log where argument like \
+         'select%{CLUSTER}_job_table%time_end%' order by event_time desc limit 1"
     ))?;
     ensure!(!query.trim().is_empty(), "slurmdbd's question is not in MariaDB's log");
-    let rows = accounting
-        .sql(&format!("use slurm_acct_db; set sql_mode = 'ANSI_QUOTES'; explain {}", query.trim()))?;
+    let rows = accounting.sql(&format!(
+        "use slurm_acct_db; set sql_mode = 'ANSI_QUOTES'; explain {}",
+        query.trim()
+    ))?;
     let row = rows.lines().find(|row| row.contains("t1")).context("no t1 in EXPLAIN")?;
     // id, select_type, table, type, possible_keys, key, key_len, ref, rows, Extra.
     let columns: Vec<&str> = row.split('\t').collect();
@@ -113,8 +121,14 @@ fn microseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// What a request costs, in µs, as the mean of some: CPU of slurmdbd, of MariaDB and of the reader, and the time until the answer.
-fn turn(accounting: &mut Accounting, reader: &mut Reader, since: i64, until: i64) -> Result<[f64; 4]> {
+/// What a request costs, in µs, as the mean of some: CPU of slurmdbd, of MariaDB and of the reader,
+/// and the time until the answer.
+fn turn(
+    accounting: &mut Accounting,
+    reader: &mut Reader,
+    since: i64,
+    until: i64,
+) -> Result<[f64; 4]> {
     let servers = [accounting.slurmdbd.pid(), accounting.mariadbd.pid()];
     let [Some(slurmdbd), Some(mariadbd)] = servers else { bail!("a server has ended") };
     let own = reader.pid();
@@ -148,9 +162,9 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
     let bare = median(floors.iter().map(|floor| floor.cpu));
     let memory = peak_kib(&reader)? * 1024.0;
     say(&format!(
-        "| a round of an hour, {jobs} jobs | CPU |\n|---|---|\n| slurmdbd | {:.1} ms |\n| MariaDB | {:.1} ms |\n\
-         | slurm-graphite-reader | {:.1} ms |\n| a bare C loop: the same call, freed | {:.1} ms |\n\n\
-         The reader waits {:.0} ms for the answer, and has {:.1} MB at most.\n",
+        "| a round of an hour, {jobs} jobs | CPU |\n|---|---|\n| slurmdbd | {:.1} ms |\n| MariaDB \
+         | {:.1} ms |\n| slurm-graphite-reader | {:.1} ms |\n| a bare C loop: the same call, freed \
+         | {:.1} ms |\n\nThe reader waits {:.0} ms for the answer, and has {:.1} MB at most.\n",
         slurmdbd / 1e3,
         mariadbd / 1e3,
         own / 1e3,
@@ -183,12 +197,13 @@ fn catch_up(accounting: &Accounting, end: i64) -> Result<()> {
 fn add_users(accounting: &mut Accounting, users: u32) -> Result<()> {
     let account = ACCOUNTS[0];
     accounting.sql(&format!(
-        "use slurm_acct_db; insert into user_table (creation_time, name) select 1, concat('u', seq) from seq_1_to_{users}; \
-         set @end = (select rgt from {CLUSTER}_assoc_table where acct = '{account}' and user = ''); \
-         update {CLUSTER}_assoc_table set lft = lft + 2 * {users} where lft > @end; \
-         update {CLUSTER}_assoc_table set rgt = rgt + 2 * {users} where rgt >= @end; \
-         insert into {CLUSTER}_assoc_table (creation_time, is_def, user, acct, lft, rgt) \
-         select 1, 1, concat('u', seq), '{account}', @end + 2 * seq - 2, @end + 2 * seq - 1 from seq_1_to_{users}"
+        "use slurm_acct_db; insert into user_table (creation_time, name) select 1, concat('u', \
+         seq) from seq_1_to_{users}; set @end = (select rgt from {CLUSTER}_assoc_table where acct \
+         = '{account}' and user = ''); update {CLUSTER}_assoc_table set lft = lft + 2 * {users} \
+         where lft > @end; update {CLUSTER}_assoc_table set rgt = rgt + 2 * {users} where rgt >= \
+         @end; insert into {CLUSTER}_assoc_table (creation_time, is_def, user, acct, lft, rgt) \
+         select 1, 1, concat('u', seq), '{account}', @end + 2 * seq - 2, @end + 2 * seq - 1 from \
+         seq_1_to_{users}"
     ))?;
     accounting.slurm.slurmctld.stop()?;
     accounting.slurmdbd.stop()?;
@@ -202,7 +217,9 @@ fn associations(folder: &Folder, accounting: &mut Accounting, users: u32) -> Res
     let slurm = &accounting.slurm;
     let mut reader = Reader::of(slurm)?;
     let options = |users| ReplyOptions { users, ..ReplyOptions::default() };
-    let mut ask = |users| match reader.reading(&Request::new(ReplyKind::Associations, options(users)))?.reply
+    let mut ask = |users| match reader
+        .reading(&Request::new(ReplyKind::Associations, options(users)))?
+        .reply
     {
         Some(Reply::Associations(all)) => Ok((all.records, cpu(reader.pid())?, peak_kib(&reader)?)),
         other => bail!("no associations: {other:?}"),
@@ -228,14 +245,17 @@ fn associations(folder: &Folder, accounting: &mut Accounting, users: u32) -> Res
     let [accounts, with_users] = costs.map(|costs| median(costs.into_iter()));
     let floor = median(floors.iter().map(|floor| floor.cpu));
     let (peak, rpcs) = (ask(false)?.2, asked / (2 * TURNS * REQUESTS) as f64);
-    let row = |name: &str, cost: f64| format!("| {name} | {:.1} ms | {:.2} |\n", cost / 1e3, cost / floor);
+    let row = |name: &str, cost: f64| {
+        format!("| {name} | {:.1} ms | {:.2} |\n", cost / 1e3, cost / floor)
+    };
     let rows = [
         row("a bare C loop: the same call, freed", floor),
         row("slurm-graphite-reader: accounts and QOS", accounts),
         row("slurm-graphite-reader: users too", with_users),
     ];
     say(&format!(
-        "| {records} associations | CPU | compared with the C loop |\n|---|---|---|\n{}\n{rpcs} RPCs a round; the reader has {:.1} MB at most.\n",
+        "| {records} associations | CPU | compared with the C loop |\n|---|---|---|\n{}\n{rpcs} \
+            RPCs a round; the reader has {:.1} MB at most.\n",
         rows.concat(),
         peak * 1024.0 / 1e6
     ))?;

@@ -56,20 +56,28 @@ pub(crate) fn submit(folder: &Folder, slurm: &Slurm, partition: &str, jobs: u32)
 /// The cost of the C loop, which prints a line each round: medians.
 pub(crate) fn floor(folder: &Folder, slurm: &Slurm, args: &[&str]) -> Result<Cost> {
     let text = output(folder, slurm, &compile(folder, "floor", include_str!("floor.c"))?, args)?;
-    let row = |line: &str| line.split(' ').map(|word| word.parse().context("not a figure")).collect();
+    let row =
+        |line: &str| line.split(' ').map(|word| word.parse().context("not a figure")).collect();
     let rows: Vec<Vec<f64>> = text.lines().map(row).collect::<Result<_>>()?;
     let column = |index: usize| median(rows.iter().filter_map(|row| row.get(index).copied()));
     let peak = rows.iter().filter_map(|row| row.get(2)).fold(0.0_f64, |most, kib| most.max(*kib));
     Ok(Cost { cpu: column(0), wall: column(1), peak_kib: peak })
 }
 
-/// The cost of Slurm's own commands, run one after the other, each a line: medians, the wall time with reading their output; and the
-/// CPU for splitting their lines, µs.
-pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &str) -> Result<(Cost, f64)> {
+/// The cost of Slurm's own commands, run one after the other, each a line: medians, the wall time
+/// with reading their output; and the CPU for splitting their lines, µs.
+pub(crate) fn forked(
+    folder: &Folder,
+    slurm: &Slurm,
+    rounds: usize,
+    commands: &str,
+) -> Result<(Cost, f64)> {
     let args = ["-c", include_str!("forked.py"), &rounds.to_string(), commands];
     let text = output(folder, slurm, &find_program("python3")?, &args)?;
     let words: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    let [cpu, reading, wall, peak_kib] = *words.as_slice() else { bail!("not four figures: {text}") };
+    let [cpu, reading, wall, peak_kib] = *words.as_slice() else {
+        bail!("not four figures: {text}")
+    };
     Ok((Cost { cpu, wall, peak_kib }, reading))
 }
 
@@ -86,7 +94,10 @@ pub(crate) fn calls(slurm: &Slurm, message: &str) -> Result<f64> {
 pub(crate) fn touch(slurm: &Slurm, round: usize) -> Result<()> {
     slurm.run("scontrol", &["update", "jobid=1", &format!("comment=round{round}")])?;
     slurm.run("scontrol", &["update", "nodename=n2", &format!("comment=round{round}")])?;
-    slurm.run("scontrol", &["update", "partitionname=debug", &format!("maxnodes={}", 1000 + round)])?;
+    slurm.run(
+        "scontrol",
+        &["update", "partitionname=debug", &format!("maxnodes={}", 1000 + round)],
+    )?;
     // Times are whole seconds: a change in the same second as the last reply would not be noticed.
     sandbox::wait::pause(Duration::from_millis(1100));
     Ok(())

@@ -1,8 +1,8 @@
-//! The commands that Slurm exporters for Prometheus run for one scrape. A whole scrape costs more, because here the
-//! output is only split into lines.
+//! The commands that Slurm exporters for Prometheus run for one scrape. A whole scrape costs more,
+//! because here the output is only split into lines.
 //!
-//! Only the commands for jobs, nodes and partitions, as in the projects' sources: none for sdiag, licences or
-//! reservations, and none that needs slurmdbd.
+//! Only the commands for jobs, nodes and partitions, as in the projects' sources: none for sdiag,
+//! licences or reservations, and none that needs slurmdbd.
 
 use anyhow::Result;
 use sandbox::{Folder, Slurm};
@@ -14,8 +14,15 @@ use crate::reader::Cost;
 const EXPORTERS: &str = include_str!("exporters.txt");
 
 /// Their table, and how many times as much CPU as `ours` the cheapest one uses.
-pub(crate) fn measure(folder: &Folder, slurm: &Slurm, rounds: usize, ours: &Cost) -> Result<(String, f64)> {
-    let mut table = "| what an exporter forks a scrape | commands | job RPCs | CPU | and their lines taken apart in Python | beside the reader |\n|---|---|---|---|---|---|\n".to_owned();
+pub(crate) fn measure(
+    folder: &Folder,
+    slurm: &Slurm,
+    rounds: usize,
+    ours: &Cost,
+) -> Result<(String, f64)> {
+    let mut table = "| what an exporter forks a scrape | commands | job RPCs | CPU | and their \
+        lines taken apart in Python | beside the reader |\n|---|---|---|---|---|---|\n"
+        .to_owned();
     let mut cheapest = f64::INFINITY;
     for (name, commands) in EXPORTERS.split("# ").filter_map(|exporter| exporter.split_once('\n')) {
         let before = calls(slurm, DUMP)?;

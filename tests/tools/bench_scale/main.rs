@@ -1,7 +1,8 @@
-//! `make bench-scale`: a cluster of 5,000 nodes and 100,000 waiting jobs, all on this host. It measures what one full
-//! survey costs, compared with a bare C loop that makes the same calls and frees the replies, and with the commands
-//! that exporters fork. It also checks whether the scheduler's statistics lose a slot in the meantime, even while 5,000
-//! jobs start at once and hold the scheduler's lock.
+//! `make bench-scale`: a cluster of 5,000 nodes and 100,000 waiting jobs, all on this host. It
+//! measures what one full survey costs, compared with a bare C loop that makes the same calls and
+//! frees the replies, and with the commands that exporters fork. It also checks whether the
+//! scheduler's statistics lose a slot in the meantime, even while 5,000 jobs start at once and hold
+//! the scheduler's lock.
 //!
 //! Only slurmctld runs: the nodes are CLOUD nodes that never boot.
 
@@ -61,9 +62,11 @@ fn bench() -> Result<()> {
     })?;
     let mut reader = Surveys::start(&slurm)?;
     let idle = reader.rss_kib()?;
-    let ours =
-        measured(&slurm, "slurm-graphite-reader: the same, counted", || reader.take(Some(&slurm), ROUNDS))?;
-    let unchanged = measured(&slurm, "slurm-graphite-reader, nothing changed", || reader.take(None, ROUNDS))?;
+    let ours = measured(&slurm, "slurm-graphite-reader: the same, counted", || {
+        reader.take(Some(&slurm), ROUNDS)
+    })?;
+    let unchanged =
+        measured(&slurm, "slurm-graphite-reader, nothing changed", || reader.take(None, ROUNDS))?;
     let after = reader.rss_kib()?;
     drop(reader);
     let squeue = measured(&slurm, "squeue alone", || {
@@ -81,7 +84,8 @@ fn bench() -> Result<()> {
     grid(&folder, &slurm, nodes, seconds)
 }
 
-/// Runs a daemon that collects everything for ten minutes; meanwhile as many jobs as there are nodes start at once.
+/// Runs a daemon that collects everything for ten minutes; meanwhile as many jobs as there are
+/// nodes start at once.
 fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> {
     let toml = format!("conf = {:?}\n", slurm.conf());
     let mut collectors = "[collectors]\nmax_threads = 1000\n".to_owned();
@@ -102,8 +106,9 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
     let recorded = daemon.recorded()?;
     let failed = recorded.own("slurmctld_up").values().filter(|&&up| up < 0.5).count();
     let ticks = recorded.own("ticks_run").len();
-    let asked = ["jobs", "nodes", "licenses", "reservations", "controllers"]
-        .map(|reply| (reply, recorded.reply(reply, "readings_ok").into_values().next_back().unwrap_or(0.0)));
+    let asked = ["jobs", "nodes", "licenses", "reservations", "controllers"].map(|reply| {
+        (reply, recorded.reply(reply, "readings_ok").into_values().next_back().unwrap_or(0.0))
+    });
     daemon.stop()?;
     ensure!(failed == 0, "{failed} of {ticks} ticks had no statistics");
     ensure!(asked.iter().all(|(_, ok)| *ok > 0.0), "a reply that never came: {asked:?}");
@@ -119,14 +124,19 @@ struct Row {
 }
 
 /// Measures something [`ROUNDS`] times.
-fn measured(slurm: &Slurm, name: &'static str, measure: impl FnOnce() -> Result<Cost>) -> Result<Row> {
+fn measured(
+    slurm: &Slurm,
+    name: &'static str,
+    measure: impl FnOnce() -> Result<Cost>,
+) -> Result<Row> {
     let before = calls(slurm, DUMP)?;
     let cost = measure()?;
     Ok(Row { name, cost, dumps: (calls(slurm, DUMP)? - before) / ROUNDS as f64 })
 }
 
 fn table(floor: &Row, rows: &[&Row]) -> String {
-    let head = "| | CPU | beside the C loop | wall | beside it | job RPCs | most memory |\n|---|---|---|---|---|---|---|\n";
+    let head = "| | CPU | beside the C loop | wall | beside it | job RPCs | most memory |\n\
+        |---|---|---|---|---|---|---|\n";
     let row = |Row { name, cost, dumps }: &&Row| {
         format!(
             "| {name} | {:.1} ms | {:.2} | {:.1} ms | {:.2} | {dumps:.0} | {:.0} MB |\n",

@@ -40,8 +40,9 @@ impl Surveys {
         proc::rss_kib(self.reader.pid()).context("the reader has ended")
     }
 
-    /// Medians of full surveys. With `changed`, this cluster is changed before each of them. Without it nothing changes, but jobs still
-    /// come whole: they wait, and a plan is no change to slurmctld.
+    /// Medians of full surveys. With `changed`, this cluster is changed before each of them.
+    /// Without it nothing changes, but jobs still come whole: they wait, and a plan is no change to
+    /// slurmctld.
     pub(crate) fn take(&mut self, changed: Option<&Slurm>, rounds: usize) -> Result<Cost> {
         let mut costs = Vec::new();
         for round in 0..rounds {
@@ -67,9 +68,12 @@ impl Surveys {
             marks: true,
             ..Default::default()
         };
-        let nodes =
-            self.reader.reading(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, all) })?;
-        let jobs = self.reader.reading(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, all) })?;
+        let nodes = self
+            .reader
+            .reading(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, all) })?;
+        let jobs = self
+            .reader
+            .reading(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, all) })?;
         let cost = ((cpu(pid)? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
         match (nodes.reply, jobs.reply) {
             (Some(Reply::Nodes(nodes)), Some(Reply::Jobs(jobs))) if !unchanged => {

@@ -1,7 +1,8 @@
-//! The alert rules, as a provisioning file for Grafana, with their thresholds and the reasons for them.
+//! The alert rules, as a provisioning file for Grafana, with their thresholds and the reasons for
+//! them.
 //!
-//! Every rule is a Graphite query, a reduction to one number and a threshold. A rule without data is silent. Only one
-//! rule watches for missing data, so that it fires once and not each of them.
+//! Every rule is a Graphite query, a reduction to one number and a threshold. A rule without data
+//! is silent. Only one rule watches for missing data, so that it fires once and not each of them.
 
 use std::fmt::Write;
 
@@ -23,13 +24,14 @@ struct Rule {
     severity: &'static str,
     /// The reason for this threshold, which becomes a comment in the file.
     reason: &'static str,
-    /// What is wrong, in a sentence with the value as `.Values.B`. There is no dollar sign, because Grafana would take
-    /// it for an environment variable.
+    /// What is wrong, in a sentence with the value as `.Values.B`. There is no dollar sign, because
+    /// Grafana would take it for an environment variable.
     summary: &'static str,
     /// What to do first.
     advice: &'static str,
     target: String,
-    /// How many seconds to look back. At any interval up to 5 minutes, this range must contain points.
+    /// How many seconds to look back. At any interval up to 5 minutes, this range must contain
+    /// points.
     window: u32,
     reducer: &'static str,
     /// `gt` or `lt`, and the threshold.
@@ -42,8 +44,8 @@ struct Rule {
     nothing: &'static str,
 }
 
-/// What most rules have in common: if the newest value of the last ten minutes is above 0 for five minutes, this is a warning; without a
-/// value there is none.
+/// What most rules have in common: if the newest value of the last ten minutes is above 0 for five
+/// minutes, this is a warning; without a value there is none.
 const STATE: Rule = Rule {
     name: "",
     title: "",
@@ -70,26 +72,30 @@ fn added_up() -> Rule {
     Rule { window: 900, reducer: "sum", lasts: "0s", ..STATE }
 }
 
-/// The series at the times when every guard has at least its given value; 0 at other times; nothing where the series
-/// has no point. It must not be negative. `multiplySeries` is not used: if a factor has no point, graphite-web returns none, but
-/// VictoriaMetrics returns the other factor.
+/// The series at the times when every guard has at least its given value; 0 at other times; nothing
+/// where the series has no point. It must not be negative. `multiplySeries` is not used: if a
+/// factor has no point, graphite-web returns none, but VictoriaMetrics returns the other factor.
 fn where_at_least(series: &str, guards: &[(&str, f64)]) -> String {
     where_either(series, &[guards])
 }
 
-/// The same at the times when every guard of one of these lists has its value. A division by 0 has no point, on VictoriaMetrics after all
-/// other functions, because it is infinity.
+/// The same at the times when every guard of one of these lists has its value. A division by 0 has
+/// no point, on VictoriaMetrics after all other functions, because it is infinity.
 fn where_either(series: &str, either: &[&[(&str, f64)]]) -> String {
     let all = |guards: &[(&str, f64)]| {
-        let all =
-            guards.iter().map(|(guard, least)| format!("isNonNull(removeBelowValue({guard}, {least}))"));
+        let all = guards
+            .iter()
+            .map(|(guard, least)| format!("isNonNull(removeBelowValue({guard}, {least}))"));
         format!("minSeries(group({}))", all.collect::<Vec<_>>().join(", "))
     };
     let hold = match &either.iter().map(|guards| all(guards)).collect::<Vec<_>>()[..] {
         [one] => one.clone(),
         several => format!("maxSeries(group({}))", several.join(", ")),
     };
-    format!("divideSeries(minSeries(group({series}, scale({hold}, 1000000000000))), isNonNull({series}))")
+    format!(
+        "divideSeries(minSeries(group({series}, scale({hold}, 1000000000000))), \
+            isNonNull({series}))"
+    )
 }
 
 /// How much counters grew in each interval. If a point is missing, the one before it is used.
@@ -169,16 +175,19 @@ impl Rule {
             "target": self.target, "textEditor": true, "intervalMs": 1000, "maxDataPoints": 43200,
         });
         let reduction = json!({
-            "type": "reduce", "expression": "A", "reducer": self.reducer, "settings": { "mode": "dropNN" },
+            "type": "reduce", "expression": "A", "reducer": self.reducer,
+                "settings": { "mode": "dropNN" },
         });
         let (kind, value) = self.limit;
         let threshold = json!({
-            "type": "threshold", "expression": "B", "conditions": [{ "evaluator": { "type": kind, "params": [value] } }],
+            "type": "threshold", "expression": "B", "conditions": [{ "evaluator": { "type": kind,
+                "params": [value] } }],
         });
         for (id, uid, model) in
             [("A", "graphite", query), ("B", "__expr__", reduction), ("C", "__expr__", threshold)]
         {
-            // Grafana's own expressions have a type of that name; for Graphite, the uid here is its type.
+            // Grafana's own expressions have a type of that name; for Graphite, the uid here is its
+            // type.
             write!(
                 file,
                 "          - refId: {id}

@@ -1,4 +1,5 @@
-//! *Cluster*: what are the nodes doing, how much of the cluster is in use, and which partition is full?
+//! *Cluster*: what are the nodes doing, how much of the cluster is in use, and which partition is
+//! full?
 
 use crate::colours::NODES;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row};
@@ -10,7 +11,8 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "cluster",
         title: "Cluster",
-        description: "What are the nodes doing, how much of the machine is in use, and which partition is full?",
+        description: "What are the nodes doing, how much of the machine is in use, and which \
+            partition is full?",
         variables: vec![query_variable("partition", "Partition", "$prefix.slurm_partitions.*")],
         rows: vec![load(), nodes(), use_of(), failures(), reservations(), gpus(), partitions()],
     }
@@ -21,8 +23,9 @@ fn load() -> Row {
         pending_and_running(),
         series(
             "Messages to nodes",
-            "Messages that are waiting for an agent, and agents that are running. Both numbers rise when nodes do not answer, for \
-             example because of a switch, a file system or a mass reboot.",
+            "Messages that are waiting for an agent, and agents that are running. Both numbers \
+             rise when nodes do not answer, for example because of a switch, a file system or a \
+             mass reboot.",
         )
         .line("waiting", "red", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
         .line("agents", "blue", "$prefix.slurm_sched_stats.gauge-agent_count")
@@ -35,7 +38,10 @@ fn nodes() -> Row {
     let out = |title: &str, description: &str, leaf: &str, yellow: f64, red: f64| {
         let number = |kind: &str| format!("$prefix.slurm_nodes.{kind}.gauge-{leaf}");
         let share = |kind: &str| {
-            format!("divideSeries({}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))", number(kind))
+            format!(
+                "divideSeries({}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))",
+                number(kind)
+            )
         };
         stat(title, description)
             .number("down", &number("down"))
@@ -61,7 +67,8 @@ fn nodes() -> Row {
         nodes_out().sized(5, 4),
         out(
             "Out for an hour",
-            "Nodes that have been down or drained for more than an hour: their number, and their share of all nodes.",
+            "Nodes that have been down or drained for more than an hour: their number, and their \
+                share of all nodes.",
             "over_1h",
             0.02,
             0.1,
@@ -75,17 +82,22 @@ fn nodes() -> Row {
         ),
         out(
             "Out for a week",
-            "Nodes that have been down or drained for more than a week. Perhaps somebody forgot them.",
+            "Nodes that have been down or drained for more than a week. Perhaps somebody forgot \
+                them.",
             "over_7d",
             0.01,
             0.05,
         ),
-        series("Nodes by state", "Each node is in exactly one state. Drained and down nodes run no jobs.")
-            .each(&by_state)
-            .stacked()
-            .whole()
-            .coloured(&NODES)
-            .sized(24, 9),
+        series(
+            "Nodes by state",
+            "Each node is in exactly one state. Drained and down nodes run no \
+            jobs.",
+        )
+        .each(&by_state)
+        .stacked()
+        .whole()
+        .coloured(&NODES)
+        .sized(24, 9),
     ])
 }
 
@@ -98,28 +110,34 @@ fn use_of() -> Row {
             .line("other", "red", &total("cpus_other"))
             .stacked()
             .whole(),
-        series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
-                operating system use the rest.")
-            .beside("installed")
-            .line("installed", "text", &total("memory_real"))
-            .line("allocated", "blue", &total("memory_allocated"))
-            .line("free", "green", &total("memory_free"))
-            .unit("bytes"),
+        series(
+            "Memory",
+            "Memory that is allocated to jobs, and memory that the nodes report as \
+                free. Jobs, caches and the operating system use the rest.",
+        )
+        .beside("installed")
+        .line("installed", "text", &total("memory_real"))
+        .line("allocated", "blue", &total("memory_allocated"))
+        .line("free", "green", &total("memory_free"))
+        .unit("bytes"),
     ])
 }
 
 fn failures() -> Row {
-    let of =
-        |class: &str, leaf: &str| format!("sumSeries($prefix.slurm_nodes.events.class.{class}.gauge-{leaf})");
+    let of = |class: &str, leaf: &str| {
+        format!("sumSeries($prefix.slurm_nodes.events.class.{class}.gauge-{leaf})")
+    };
     // Of totals, which roll up to the last value: those of a round roll up to their average.
-    let an_hour =
-        |series: &str| format!("movingSum(nonNegativeDerivative(keepLastValue({series})), '1hour')");
+    let an_hour = |series: &str| {
+        format!("movingSum(nonNegativeDerivative(keepLastValue({series})), '1hour')")
+    };
     let failed = "{down,fail}";
     closed("Failures and repairs (collectors.nodes)").surveys(needs::EVENTS).with([
         series(
             "Nodes that left service",
-            "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator or a health check took the node out, \
-             and its jobs have ended. Rebooting: by scontrol reboot.",
+            "Within the last hour. Down or failing: nobody asked for it. Drained: an administrator \
+             or a health check took the node out, and its jobs have ended. Rebooting: by scontrol \
+             reboot.",
         )
         .line("down or failing", "red", &an_hour(&of(failed, "reached_total")))
         .line("drained", "orange", &an_hour(&of("drained", "reached_total")))
@@ -127,17 +145,22 @@ fn failures() -> Row {
         .whole(),
         series(
             "Time that nodes were out of service",
-            "Of all nodes together, within the last hour, by what they were at that moment. Maintenance, power saving and draining with \
-             jobs are not included.",
+            "Of all nodes together, within the last hour, by what they were at that moment. \
+             Maintenance, power saving and draining with jobs are not included.",
         )
         .each(&an_hour("$prefix.slurm_nodes.events.class.*.gauge-node_seconds_total"))
         .stacked()
         .hours()
-        .coloured(&[("down", "red"), ("fail", "purple"), ("reboot", "blue"), ("drained", "orange")]),
+        .coloured(&[
+            ("down", "red"),
+            ("fail", "purple"),
+            ("reboot", "blue"),
+            ("drained", "orange"),
+        ]),
         series(
             "Mean time to repair",
-            "Of all outages that were down or failing and are over, since the figures began: from the first round in which the node was \
-             out to the first in which it was back.",
+            "Of all outages that were down or failing and are over, since the figures began: from \
+             the first round in which the node was out to the first in which it was back.",
         )
         .line(
             "mean",
@@ -149,10 +172,18 @@ fn failures() -> Row {
             ),
         )
         .hours(),
-        series("Reboots and restarts of slurmd", "Nodes within the last hour. A reboot restarts slurmd too.")
-            .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
-            .line("restarts of slurmd", "blue", &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"))
-            .whole(),
+        series(
+            "Reboots and restarts of slurmd",
+            "Nodes within the last hour. A reboot restarts \
+            slurmd too.",
+        )
+        .line("reboots", "red", &an_hour("$prefix.slurm_nodes.events.total.gauge-reboots_total"))
+        .line(
+            "restarts of slurmd",
+            "blue",
+            &an_hour("$prefix.slurm_nodes.events.total.gauge-slurmd_restarts_total"),
+        )
+        .whole(),
     ])
 }
 
@@ -161,8 +192,8 @@ fn reservations() -> Row {
     closed("Reservations and upgrades (collectors.nodes)").surveys(needs::NODES).with([
         series(
             "Nodes in reservations",
-            "Nodes in active reservations. Only those for whom they are reserved may use what is idle. Maintenance: nodes in \
-             reservations with the flag MAINT, whatever they do.",
+            "Nodes in active reservations. Only those for whom they are reserved may use what is \
+             idle. Maintenance: nodes in reservations with the flag MAINT, whatever they do.",
         )
         .line("allocated", "blue", &of("allocated"))
         .line("idle", "green", &of("idle"))
@@ -172,7 +203,8 @@ fn reservations() -> Row {
         .whole(),
         series(
             "Nodes by release of slurmd",
-            "As it was when the node registered last. During a rolling upgrade one curve falls while another rises.",
+            "As it was when the node registered last. During a rolling upgrade one curve falls \
+                while another rises.",
         )
         .each("$prefix.slurm_nodes.slurmd.*.gauge-nodes")
         .stacked()
@@ -203,11 +235,12 @@ fn partitions() -> Row {
     closed("Partitions (collectors.partitions)").surveys(needs::PARTITIONS).with([
         series(
             "CPUs in use",
-            "Share of the partition's CPUs that is allocated to jobs. A node that belongs to several partitions counts in each of \
-             them.",
+            "Share of the partition's CPUs that is allocated to jobs. A node that belongs to \
+             several partitions counts in each of them.",
         )
         .each(
-            "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
+            "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, \
+                $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
         )
         .unit("percent")
         .max(100.0)

@@ -9,7 +9,8 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "collector",
         title: "Collector",
-        description: "Does slurm-graphite read at every interval, deliver everything, and stay small?",
+        description: "Does slurm-graphite read at every interval, deliver everything, and stay \
+            small?",
         variables: vec![query_variable("host", "Collector's host", "$prefix.slurm_graphite.*")],
         rows: vec![health(), work(), trouble(), surveys(), sometimes()],
     }
@@ -24,50 +25,83 @@ fn growth(path: &str) -> String {
 fn health() -> Row {
     top([
         age_of_data().sized(3, 4),
-        stat("slurmctld", "Whether slurmctld answered the last request. If there is no data, slurm-graphite or its Carbon is down.")
-            .curve("slurmctld", "maxSeries($prefix.slurm_graphite.$host.gauge-slurmctld_up)")
-            .sized(3, 4)
-            .switch("answers", "silent"),
-        stat("Carbon", "Whether all Carbons are connected. If the Carbon behind this dashboard is down, only the age of the data shows it.")
-            .curve("Carbon", "minSeries($prefix.slurm_graphite.$host.carbon.*.gauge-connected)")
-            .sized(3, 4)
-            .switch("connected", "away"),
-        stat("Queue on disk", "Whether the queue is on disk (queue.dir). If it is only in memory, unsent points are lost when the \
-              daemon is killed.")
-            .curve("queue", "minSeries($prefix.slurm_graphite.$host.queue.gauge-durable)")
-            .sized(3, 4)
-            .switch("durable", "memory"),
-        stat("Oldest unsent tick", "How long the oldest tick has waited to be sent. Above 0, a destination is down or slow, but \
-              nothing is lost before queue.max_age.")
-            .curve("age", "maxSeries($prefix.slurm_graphite.$host.carbon.*.gauge-queue_age)")
-            .unit("s")
-            .sized(3, 4)
-            .worry(60.0, 3600.0),
-        stat("Points lost", "Points lost in the time range shown, because the queue was full, the points became too old, the queue's \
-              file was damaged, or it is not known whether Carbon read them.")
-            .curve("lost", &growth("carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,unproved}"))
-            .unit("short")
-            .total()
-            .sized(3, 4)
-            .never(1.0),
-        stat("Ticks missed", "Ticks without a reading in the time range shown, because the previous reading was still running or the \
-              answer came too late.")
-            .curve("missed", &growth("gauge-ticks_{skipped,late}"))
-            .unit("short")
-            .total()
-            .sized(3, 4)
-            .worry(1.0, 20.0),
-        stat("Other trouble", "How many of these are so now: a Carbon in doubt, a queue that is too small, a refused reload. Open \
-              \"Trouble\" below to see which.")
-            .curve("now", &format!(
+        stat(
+            "slurmctld",
+            "Whether slurmctld answered the last request. If there is no data, \
+            slurm-graphite or its Carbon is down.",
+        )
+        .curve("slurmctld", "maxSeries($prefix.slurm_graphite.$host.gauge-slurmctld_up)")
+        .sized(3, 4)
+        .switch("answers", "silent"),
+        stat(
+            "Carbon",
+            "Whether all Carbons are connected. If the Carbon behind this dashboard is \
+            down, only the age of the data shows it.",
+        )
+        .curve("Carbon", "minSeries($prefix.slurm_graphite.$host.carbon.*.gauge-connected)")
+        .sized(3, 4)
+        .switch("connected", "away"),
+        stat(
+            "Queue on disk",
+            "Whether the queue is on disk (queue.dir). If it is only in memory, \
+              unsent points are lost when the daemon is killed.",
+        )
+        .curve("queue", "minSeries($prefix.slurm_graphite.$host.queue.gauge-durable)")
+        .sized(3, 4)
+        .switch("durable", "memory"),
+        stat(
+            "Oldest unsent tick",
+            "How long the oldest tick has waited to be sent. Above 0, a \
+              destination is down or slow, but nothing is lost before queue.max_age.",
+        )
+        .curve("age", "maxSeries($prefix.slurm_graphite.$host.carbon.*.gauge-queue_age)")
+        .unit("s")
+        .sized(3, 4)
+        .worry(60.0, 3600.0),
+        stat(
+            "Points lost",
+            "Points lost in the time range shown, because the queue was full, the \
+              points became too old, the queue's file was damaged, or it is not known whether \
+              Carbon read them.",
+        )
+        .curve(
+            "lost",
+            &growth(
+                "carbon.*.gauge-points_{dropped_full,\
+                dropped_age,dropped_damaged,unproved}",
+            ),
+        )
+        .unit("short")
+        .total()
+        .sized(3, 4)
+        .never(1.0),
+        stat(
+            "Ticks missed",
+            "Ticks without a reading in the time range shown, because the \
+              previous reading was still running or the answer came too late.",
+        )
+        .curve("missed", &growth("gauge-ticks_{skipped,late}"))
+        .unit("short")
+        .total()
+        .sized(3, 4)
+        .worry(1.0, 20.0),
+        stat(
+            "Other trouble",
+            "How many of these are so now: a Carbon in doubt, a queue that is \
+              too small, a refused reload. Open \"Trouble\" below to see which.",
+        )
+        .curve(
+            "now",
+            &format!(
                 "sumSeries({})",
                 ["carbon.*.gauge-in_doubt", "queue.gauge-window_short", "gauge-reload_refused"]
                     .map(|path| format!("$prefix.slurm_graphite.$host.{path}"))
                     .join(", "),
-            ))
-            .whole()
-            .sized(3, 4)
-            .never(1.0),
+            ),
+        )
+        .whole()
+        .sized(3, 4)
+        .never(1.0),
     ])
 }
 
@@ -75,16 +109,16 @@ fn work() -> Row {
     row("Work").with([
         series(
             "Time of a reading",
-            "How long slurmctld took to answer the reader. A few milliseconds is normal. It takes longer \
-                when slurmctld or munged is busy.",
+            "How long slurmctld took to answer the reader. A few milliseconds is normal. It takes \
+                longer when slurmctld or munged is busy.",
         )
         .curve("reading", "maxSeries($prefix.slurm_graphite.$host.gauge-reading_duration)")
         .unit("µs")
         .log(),
         series(
             "Points per second",
-            "Points sent for the first time, and points sent again after a lost connection. Sending a point \
-                twice is harmless, because Carbon keeps one value.",
+            "Points sent for the first time, and points sent again after a lost connection. \
+                Sending a point twice is harmless, because Carbon keeps one value.",
         )
         .line(
             "sent",
@@ -97,10 +131,14 @@ fn work() -> Row {
             "sumSeries(perSecond($prefix.slurm_graphite.$host.carbon.*.gauge-points_resent))",
         )
         .unit("suffix:/s"),
-        series("Memory", "Resident memory, measured once a minute. It should stay level from day to day.")
-            .curve("daemon", "sumSeries($prefix.slurm_graphite.$host.gauge-daemon_memory)")
-            .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
-            .unit("bytes"),
+        series(
+            "Memory",
+            "Resident memory, measured once a minute. It should stay level from day \
+            to day.",
+        )
+        .curve("daemon", "sumSeries($prefix.slurm_graphite.$host.gauge-daemon_memory)")
+        .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
+        .unit("bytes"),
         series("Queue's size", "Disk space and memory used by the queue.")
             .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
             .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
@@ -120,66 +158,114 @@ fn trouble() -> Row {
         .line("late", "yellow", &growth("gauge-ticks_late"))
         .line("restarts", "purple", &growth("gauge-reader_restarts"))
         .unit("short"),
-        series("Points lost by reason", "Points lost per interval, by reason. If any are lost, see the log for details.")
-            .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
-            .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
-            .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
-            .curve("superseded", &growth("carbon.*.gauge-points_superseded"))
-            .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
-            .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
-            .unit("short"),
-        series("Queue", "Ticks that have not been sent yet, by destination. Those that were sent before a lost connection and are sent \
-                again are in queue_resend.")
-            .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
-            .whole(),
-        series("Carbons in doubt", "1 while it is not known whether a destination still reads, because it hangs or its cache is \
-                full. The backlog is not sent during this time.")
-            .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt"),
-        series("Not yet acknowledged", "Bytes that were sent but not yet acknowledged by the destination's kernel.")
-            .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")
-            .unit("bytes"),
+        series(
+            "Points lost by reason",
+            "Points lost per interval, by reason. If any are lost, see \
+            the log for details.",
+        )
+        .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
+        .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
+        .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
+        .curve("superseded", &growth("carbon.*.gauge-points_superseded"))
+        .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
+        .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
+        .unit("short"),
+        series(
+            "Queue",
+            "Ticks that have not been sent yet, by destination. Those that were sent \
+                before a lost connection and are sent again are in queue_resend.",
+        )
+        .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
+        .whole(),
+        series(
+            "Carbons in doubt",
+            "1 while it is not known whether a destination still reads, \
+                because it hangs or its cache is full. The backlog is not sent during this time.",
+        )
+        .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt"),
+        series(
+            "Not yet acknowledged",
+            "Bytes that were sent but not yet acknowledged by the \
+            destination's kernel.",
+        )
+        .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")
+        .unit("bytes"),
         series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
             .line("not on disk", "red", &growth("queue.gauge-undurable"))
             .unit("short"),
-        series("Queue too small", "1 while queue.max_bytes is too small to hold all ticks within queue.resend_window.")
-            .line("too small", "orange", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)"),
-        series("Refused reload", "1 if the last reload failed because of an error in the configuration. The previous configuration \
-                stays in use.")
-            .line("refused", "orange", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)"),
-        series("Carbon's own errors", "Files that Carbon could not create or write, and points that it threw away because its cache was \
-                full, as Carbon counts them itself (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of them: \
-                Carbon has read these points.")
-            .line("errors", "red", "sumSeries(carbon.agents.*.errors)")
-            .line("thrown away", "orange", "sumSeries(carbon.agents.*.cache.overflow)")
-            .whole(),
+        series(
+            "Queue too small",
+            "1 while queue.max_bytes is too small to hold all ticks within \
+            queue.resend_window.",
+        )
+        .line(
+            "too small",
+            "orange",
+            "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)",
+        ),
+        series(
+            "Refused reload",
+            "1 if the last reload failed because of an error in the \
+                configuration. The previous configuration stays in use.",
+        )
+        .line(
+            "refused",
+            "orange",
+            "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)",
+        ),
+        series(
+            "Carbon's own errors",
+            "Files that Carbon could not create or write, and points \
+                that it threw away because its cache was full, as Carbon counts them itself \
+                (CARBON_METRIC_INTERVAL, CARBON_METRIC_PREFIX). slurm-graphite cannot know of \
+                them: Carbon has read these points.",
+        )
+        .line("errors", "red", "sumSeries(carbon.agents.*.errors)")
+        .line("thrown away", "orange", "sumSeries(carbon.agents.*.cache.overflow)")
+        .whole(),
     ])
 }
 
 fn surveys() -> Row {
     closed("Surveys (collectors that are off by default)").survey().with([
-        series("Time of a reply", "How long slurmctld took to produce each reply. It holds a lock during this time; max_duty limits \
-                the share of time that this may take.")
-            .each("$prefix.slurm_graphite.$host.reply.*.gauge-duration")
-            .unit("µs")
-            .log(),
-        series("Replies hidden by PrivateData", "1 if nothing from this reply is published, because PrivateData may hide part of it.")
-            .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden"),
-        series("Counts of finished jobs are late", "1 if slurmdbd returned no job, not even one that ran or that it had before: its database \
-                may have failed, or the cluster is idle. The jobs are counted later.")
-            .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved"),
+        series(
+            "Time of a reply",
+            "How long slurmctld took to produce each reply. It holds a lock \
+                during this time; max_duty limits the share of time that this may take.",
+        )
+        .each("$prefix.slurm_graphite.$host.reply.*.gauge-duration")
+        .unit("µs")
+        .log(),
+        series(
+            "Replies hidden by PrivateData",
+            "1 if nothing from this reply is published, \
+            because PrivateData may hide part of it.",
+        )
+        .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden"),
+        series(
+            "Counts of finished jobs are late",
+            "1 if slurmdbd returned no job, not even one \
+                that ran or that it had before: its database may have failed, or the cluster is \
+                idle. The jobs are counted later.",
+        )
+        .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved"),
     ])
 }
 
 fn sometimes() -> Row {
-    closed("Several controllers, and slurmrestd ([slurm] follow and rest)").needs(needs::SEVERAL).with([
+    closed("Several controllers, and slurmrestd ([slurm] follow and rest)")
+        .needs(needs::SEVERAL)
+        .with([
         series(
             "Hosts on standby",
-            "With [slurm] follow: 0 on the active slurmctld's host, which publishes the figures, and 1 on the other hosts.",
+            "With [slurm] follow: 0 on the active slurmctld's host, which publishes the figures, \
+                and 1 on the other hosts.",
         )
         .each("$prefix.slurm_graphite.$host.gauge-standby"),
         series(
             "Token for slurmrestd",
-            "Remaining lifetime of the token. Only with [slurm] rest, and only if the token has an expiry time.",
+            "Remaining lifetime of the token. Only with [slurm] rest, and only if the token has an \
+                expiry time.",
         )
         .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
         .hours()

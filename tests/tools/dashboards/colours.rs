@@ -1,5 +1,5 @@
-//! One colour for each state on all dashboards: red is broken, orange is drained or cancelled, green is free or done,
-//! blue is working.
+//! One colour for each state on all dashboards: red is broken, orange is drained or cancelled,
+//! green is free or done, blue is working.
 
 /// Slurm's states of nodes.
 pub(crate) const NODES: [(&str, &str); 21] = [
@@ -50,8 +50,8 @@ pub(crate) const JOBS: [(&str, &str); 20] = [
     ("requeued", "super-light-purple"),
 ];
 
-/// Why jobs wait: for their turn and for nodes, because the user chose so, or because somebody must look. Any other
-/// reason is a limit.
+/// Why jobs wait: for their turn and for nodes, because the user chose so, or because somebody must
+/// look. Any other reason is a limit.
 pub(crate) const REASONS: [(&str, &str); 12] = [
     ("Priority", "blue"),
     ("Resources", "blue"),

@@ -1,4 +1,5 @@
-//! Grafana's dashboard JSON: rows, the grid, variables and annotations, the same on every dashboard.
+//! Grafana's dashboard JSON: rows, the grid, variables and annotations, the same on every
+//! dashboard.
 //!
 //! It knows no metrics except the resets, which every dashboard shows as annotations.
 
@@ -46,7 +47,8 @@ impl Row {
 
     /// Adds panels.
     pub(crate) fn with(mut self, panels: impl IntoIterator<Item = Panel>) -> Self {
-        self.panels.extend(panels.into_iter().map(|one| if self.is_survey { one.survey() } else { one }));
+        self.panels
+            .extend(panels.into_iter().map(|one| if self.is_survey { one.survey() } else { one }));
         self
     }
 }
@@ -87,14 +89,20 @@ impl Dashboard {
                 { "type": "panel", "id": "alertlist", "name": "Alert list", "version": "" },
                 { "type": "panel", "id": "text", "name": "Text", "version": "" },
             ],
-            "uid": format!("slurm-graphite-{}", self.name), "title": format!("Slurm / {}", self.title),
-            "description": self.description, "tags": ["slurm", "slurm-graphite"], "editable": true, "graphTooltip": 1,
-            "schemaVersion": 38, "version": 1, "timezone": "browser", "refresh": "1m", "weekStart": "", "fiscalYearStartMonth": 0,
+            "uid": format!("slurm-graphite-{}", self.name), "title": format!("Slurm / {}",
+                self.title),
+            "description": self.description, "tags": ["slurm", "slurm-graphite"], "editable": true,
+                "graphTooltip": 1,
+            "schemaVersion": 38, "version": 1, "timezone": "browser", "refresh": "1m",
+                "weekStart": "", "fiscalYearStartMonth": 0,
             "time": { "from": "now-3h", "to": "now" }, "timepicker": {},
-            "templating": { "list": variables }, "annotations": { "list": annotations }, "panels": grid(self.rows),
+            "templating": { "list": variables }, "annotations": { "list": annotations },
+                "panels": grid(self.rows),
             "links": [{
-                "type": "dashboards", "title": "Slurm", "tags": ["slurm-graphite"], "asDropdown": false, "icon": "external link",
-                "includeVars": true, "keepTime": true, "targetBlank": false, "tooltip": "", "url": "",
+                "type": "dashboards", "title": "Slurm", "tags": ["slurm-graphite"],
+                    "asDropdown": false, "icon": "external link",
+                "includeVars": true, "keepTime": true, "targetBlank": false, "tooltip": "",
+                    "url": "",
             }],
         })
     }
@@ -110,7 +118,8 @@ fn grid(rows: Vec<Row>) -> Vec<Value> {
     for row in rows {
         let mut heading = row.title.map(|title| {
             let row = json!({
-                "id": next(), "type": "row", "title": title, "collapsed": row.collapsed, "panels": [],
+                "id": next(), "type": "row", "title": title, "collapsed": row.collapsed,
+                    "panels": [],
                 "gridPos": { "x": 0, "y": y, "w": COLUMNS, "h": 1 },
             });
             y += 1;
@@ -135,12 +144,13 @@ fn grid(rows: Vec<Row>) -> Vec<Value> {
     placed
 }
 
-/// A variable whose values are found by a query. At first all are selected, as `*`, which stays short however many
-/// there are.
+/// A variable whose values are found by a query. At first all are selected, as `*`, which stays
+/// short however many there are.
 pub(crate) fn query_variable(name: &str, label: &str, query: &str) -> Value {
     json!({
         "name": name, "label": label, "type": "query", "datasource": data_source(), "query": query,
-        "regex": "", "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "allValue": "*", "hide": 0, "skipUrlSync": false,
+        "regex": "", "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "allValue": "*",
+            "hide": 0, "skipUrlSync": false,
         "current": { "selected": true, "text": ["All"], "value": ["$__all"] }, "options": [],
     })
 }
@@ -153,38 +163,48 @@ pub(crate) fn choice(name: &str, label: &str, values: &[&str]) -> Value {
         .map(|value| json!({ "selected": *value == first, "text": value, "value": value }))
         .collect();
     json!({
-        "name": name, "label": label, "type": "custom", "query": values.join(","), "multi": false, "includeAll": false, "hide": 0,
-        "skipUrlSync": false, "current": { "selected": true, "text": first, "value": first }, "options": options,
+        "name": name, "label": label, "type": "custom", "query": values.join(","), "multi": false,
+            "includeAll": false, "hide": 0,
+        "skipUrlSync": false, "current": { "selected": true, "text": first, "value": first },
+            "options": options,
     })
 }
 
-/// Without a value: Grafana takes the default data source if it is a Graphite, or else the first Graphite.
+/// Without a value: Grafana takes the default data source if it is a Graphite, or else the first
+/// Graphite.
 fn data_source_variable() -> Value {
     json!({
-        "name": "datasource", "label": "Graphite", "type": "datasource", "query": "graphite", "regex": "", "refresh": 1,
+        "name": "datasource", "label": "Graphite", "type": "datasource", "query": "graphite",
+            "regex": "", "refresh": 1,
         "multi": false, "includeAll": false, "hide": 0, "skipUrlSync": false, "options": [],
         "current": {},
     })
 }
 
-/// The prefixes of all clusters, with one node or two, as names of series, because /metrics/find cannot search for both
-/// at once. A prefix of three nodes can be typed in.
+/// The prefixes of all clusters, with one node or two, as names of series, because /metrics/find
+/// cannot search for both at once. A prefix of three nodes can be typed in.
 fn prefix_variable() -> Value {
     let query = json!({
         "refId": "Clusters", "queryType": "Metric Name Query", "datasource": data_source(),
         "target": "group(*.slurm_health.gauge-up, *.*.slurm_health.gauge-up)",
     });
     json!({
-        "name": "prefix", "label": "Cluster", "type": "query", "datasource": data_source(), "query": query,
-        "regex": "/^(.+)\\.slurm_health\\.gauge-up$/", "refresh": 1, "sort": 1, "multi": false, "includeAll": false, "hide": 0,
-        "skipUrlSync": false, "current": { "selected": true, "text": "cluster", "value": "cluster" }, "options": [],
+        "name": "prefix", "label": "Cluster", "type": "query", "datasource": data_source(),
+            "query": query,
+        "regex": "/^(.+)\\.slurm_health\\.gauge-up$/", "refresh": 1, "sort": 1, "multi": false,
+            "includeAll": false, "hide": 0,
+        "skipUrlSync": false, "current": { "selected": true, "text": "cluster",
+            "value": "cluster" }, "options": [],
         "description": "The prefix in slurm-graphite.toml; it can be typed in as well",
     })
 }
 
 fn annotations() -> Vec<Value> {
     let reset = |kind: &str, words: &str| {
-        format!("alias(nonNegativeDerivative($prefix.slurm_sched_interval.gauge-resets_{kind}), '{words}')")
+        format!(
+            "alias(nonNegativeDerivative($prefix.slurm_sched_interval.gauge-resets_{kind}), \
+                '{words}')"
+        )
     };
     let target = format!(
         "group({}, {}, {})",
@@ -193,12 +213,16 @@ fn annotations() -> Vec<Value> {
         reset("restart", "slurmctld restarted")
     );
     let alerts = json!({
-        "name": "Annotations & Alerts", "type": "dashboard", "builtIn": 1, "enable": true, "hide": true,
-        "datasource": { "type": "grafana", "uid": "-- Grafana --" }, "iconColor": "rgba(0, 211, 255, 1)",
+        "name": "Annotations & Alerts", "type": "dashboard", "builtIn": 1, "enable": true,
+            "hide": true,
+        "datasource": { "type": "grafana", "uid": "-- Grafana --" }, "iconColor": "rgba(0, 211, \
+            255, 1)",
     });
     let resets = json!({
-        "name": "Resets", "enable": true, "hide": false, "datasource": data_source(), "iconColor": "purple",
-        "target": { "refId": "Resets", "fromAnnotations": true, "target": target, "textEditor": true },
+        "name": "Resets", "enable": true, "hide": false, "datasource": data_source(),
+            "iconColor": "purple",
+        "target": { "refId": "Resets", "fromAnnotations": true, "target": target,
+            "textEditor": true },
     });
     vec![alerts, resets]
 }

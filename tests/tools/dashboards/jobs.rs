@@ -10,9 +10,12 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "jobs",
         title: "Jobs",
-        description: "How many jobs are submitted, start and end, how do they end, and how many are waiting, for what and for how long?",
+        description: "How many jobs are submitted, start and end, how do they end, and how many \
+            are waiting, for what and for how long?",
         variables: [("partition", "Partition"), ("account", "Account"), ("user", "User")]
-            .map(|(name, label)| query_variable(name, label, &format!("$prefix.slurm_jobs.{name}.*")))
+            .map(|(name, label)| {
+                query_variable(name, label, &format!("$prefix.slurm_jobs.{name}.*"))
+            })
             .into(),
         rows: vec![now(), flow(), ends(), work(), states(), waiting(), starts(), who()],
     }
@@ -39,8 +42,9 @@ fn now() -> Row {
         figure("Completed since reset", "completed", reset),
         stat(
             "Not launched",
-            "Jobs that slurmd could not start since the last reset, because of a broken node or file system. sdiag calls them failed. \
-             Programs that exit with an error are not counted here; see How jobs end, below.",
+            "Jobs that slurmd could not start since the last reset, because of a broken node or \
+             file system. sdiag calls them failed. Programs that exit with an error are not \
+             counted here; see How jobs end, below.",
         )
         .curve("failed", "$prefix.slurm_sched_stats.gauge-jobs_failed")
         .whole()
@@ -52,9 +56,10 @@ fn flow() -> Row {
     row("Flow").with([
         series(
             "Jobs per minute",
-            "As sdiag counts them. If many more are submitted than started for hours, the queue grows. Completed: ended, with any exit \
-             code; running jobs that are cancelled are not in it. Cancelled: scancel requests, of any signal. Not launched is what sdiag \
-             calls failed: jobs that slurmd could not start.",
+            "As sdiag counts them. If many more are submitted than started for hours, the queue \
+             grows. Completed: ended, with any exit code; running jobs that are cancelled are not \
+             in it. Cancelled: scancel requests, of any signal. Not launched is what sdiag calls \
+             failed: jobs that slurmd could not start.",
         )
         .line("submitted", "blue", &per_minute("submitted"))
         .line("started", "purple", &per_minute("started"))
@@ -66,8 +71,8 @@ fn flow() -> Row {
         pending_and_running(),
         series(
             "Jobs started by backfill",
-            "Jobs started per minute, and how many of them were started by backfill. If backfill starts nearly all of them, the \
-             main scheduler does not get far enough into the queue.",
+            "Jobs started per minute, and how many of them were started by backfill. If backfill \
+             starts nearly all of them, the main scheduler does not get far enough into the queue.",
         )
         .line("all", "blue", &per_minute("started"))
         .line("by backfill", "orange", &per_minute("backfilled"))
@@ -75,34 +80,41 @@ fn flow() -> Row {
     ])
 }
 
-/// How much a total since the first start grew per minute. A round that could not be read has no point; its jobs are in
-/// the next one.
+/// How much a total since the first start grew per minute. A round that could not be read has no
+/// point; its jobs are in the next one.
 fn finished_per_minute(path: &str) -> String {
     let path = format!("$prefix.slurm_jobs_finished.{path}");
     format!(
-        "scaleToSeconds(divideSeriesLists(nonNegativeDerivative(keepLastValue({path})), isNonNull({path})), 60)"
+        "scaleToSeconds(divideSeriesLists(nonNegativeDerivative(keepLastValue({path})), \
+            isNonNull({path})), 60)"
     )
 }
 
 fn ends() -> Row {
     closed("How jobs end (collectors.finished)").surveys(needs::FINISHED).with([
         failing("Failed, last hour"),
-        stat("Reported late", "Jobs of the last round that reached slurmdbd late. If this happens often, slurmdbd is slow or its queue \
-              is long.")
-            .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")
-            .whole()
-            .worry(10.0, 1000.0),
-        series("Jobs ended per minute, by state", "Finished jobs from slurmdbd. Each job is counted once, in the state that sacct \
-                shows.")
-            .each(&finished_per_minute("total.state.*.gauge-jobs_total"))
-            .unit("short")
-            .stacked()
-            .coloured(&JOBS)
-            .sized(16, 8),
+        stat(
+            "Reported late",
+            "Jobs of the last round that reached slurmdbd late. If this happens \
+              often, slurmdbd is slow or its queue is long.",
+        )
+        .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")
+        .whole()
+        .worry(10.0, 1000.0),
+        series(
+            "Jobs ended per minute, by state",
+            "Finished jobs from slurmdbd. Each job is \
+                counted once, in the state that sacct shows.",
+        )
+        .each(&finished_per_minute("total.state.*.gauge-jobs_total"))
+        .unit("short")
+        .stacked()
+        .coloured(&JOBS)
+        .sized(16, 8),
         series(
             "Share of jobs that failed",
-            "Each point covers the hour before it. A sudden step is usually one user's script or one broken node; the next panel \
-             shows the partition.",
+            "Each point covers the hour before it. A sudden step is usually one user's script or \
+             one broken node; the next panel shows the partition.",
         )
         .curve("failed", FAILING)
         .unit("percentunit")
@@ -124,18 +136,22 @@ fn work() -> Row {
     closed("Resources of finished jobs (collectors.finished)").surveys(needs::FINISHED).with([
         series(
             "CPU-hours, by account",
-            "CPU-hours of the jobs that ended in each hour. A job's whole run time counts in the hour in which it ended. Requires \
-             accounts in the collector.",
+            "CPU-hours of the jobs that ended in each hour. A job's whole run time counts in the \
+             hour in which it ended. Requires accounts in the collector.",
         )
         .nodes(&hours("account.$account.work.gauge-cpu_seconds_total"), -3)
         .unit("suffix:CPU-h")
         .columns()
         .leads_to("This account alone", "jobs", "account"),
-        series("CPU-hours, by partition", "CPU-hours of the jobs that ended in each hour, by partition.")
-            .nodes(&hours("partition.$partition.work.gauge-cpu_seconds_total"), -3)
-            .unit("suffix:CPU-h")
-            .columns()
-            .leads_to("This partition alone", "jobs", "partition"),
+        series(
+            "CPU-hours, by partition",
+            "CPU-hours of the jobs that ended in each hour, by \
+            partition.",
+        )
+        .nodes(&hours("partition.$partition.work.gauge-cpu_seconds_total"), -3)
+        .unit("suffix:CPU-h")
+        .columns()
+        .leads_to("This partition alone", "jobs", "partition"),
         waits(
             "Wait of finished jobs",
             "How long the jobs of each round waited between becoming eligible and starting.",
@@ -144,8 +160,8 @@ fn work() -> Row {
         ),
         series(
             "Use of time limits",
-            "Share of their time limits that finished jobs used. If it is far below one half, backfill plans with unrealistic run \
-             times.",
+            "Share of their time limits that finished jobs used. If it is far below one half, \
+             backfill plans with unrealistic run times.",
         )
         .line(
             "used",
@@ -161,17 +177,21 @@ fn work() -> Row {
         )
         .unit("percentunit")
         .max(1.0),
-        bars("Jobs ended since the first start, by state", "Jobs counted since slurm-graphite first ran with this queue.dir.")
-            .each("$prefix.slurm_jobs_finished.total.state.*.gauge-jobs_total")
-            .coloured(&JOBS)
-            .whole(),
+        bars(
+            "Jobs ended since the first start, by state",
+            "Jobs counted since slurm-graphite \
+            first ran with this queue.dir.",
+        )
+        .each("$prefix.slurm_jobs_finished.total.state.*.gauge-jobs_total")
+        .coloured(&JOBS)
+        .whole(),
     ])
 }
 
 fn states() -> Row {
     // Jobs that have ended stay in slurmctld's memory for MinJobAge and would hide the others.
-    let over =
-        "boot_fail cancelled completed deadline failed node_fail out_of_memory preempted revoked timeout";
+    let over = "boot_fail cancelled completed deadline failed node_fail out_of_memory preempted \
+        revoked timeout";
     let over = format!("state.{}", over.replace(' ', "|state."));
     let by_state = |title: &str, description: &str, leaf: &str| {
         let live = format!("exclude($prefix.slurm_jobs.state.*.gauge-{leaf}, '{over}')");
@@ -179,21 +199,32 @@ fn states() -> Row {
     };
     closed("States and reasons (collectors.jobs)").surveys(needs::JOBS).with([
         by_state("Jobs by state", "Jobs that have not finished, by state.", "jobs"),
-        by_state("CPUs by state", "CPUs that the jobs have allocated, or request while they are pending.", "cpus"),
+        by_state(
+            "CPUs by state",
+            "CPUs that the jobs have allocated, or request while they are \
+            pending.",
+            "cpus",
+        ),
         bars(
             "Why jobs wait",
-            "Pending jobs by reason. Blue: the cluster is busy. Grey: the users asked for it. Orange: a limit has been reached \
-             (QOS…, Assoc…). Red: somebody should investigate.",
+            "Pending jobs by reason. Blue: the cluster is busy. Grey: the users asked for it. \
+             Orange: a limit has been reached (QOS…, Assoc…). Red: somebody should investigate.",
         )
         .each("highestCurrent($prefix.slurm_jobs.reason.*.gauge-jobs, 12)")
         .colour_of_others("orange")
         .coloured(&REASONS)
         .whole(),
-        by_state("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.", "gpus"),
+        by_state(
+            "GPUs by state",
+            "GPUs that the jobs have allocated, or request while they are \
+            pending.",
+            "gpus",
+        ),
         series(
             "Job records",
-            "Jobs that slurmctld holds in its memory, also ended ones for MinJobAge; the waiting tasks of an array are one record. At \
-             MaxJobCount (10,000 unless slurm.conf sets it) sbatch is refused.",
+            "Jobs that slurmctld holds in its memory, also ended ones for MinJobAge; the waiting \
+             tasks of an array are one record. At MaxJobCount (10,000 unless slurm.conf sets it) \
+             sbatch is refused.",
         )
         .curve("records", "$prefix.slurm_jobs.total.gauge-records")
         .whole()
@@ -205,19 +236,22 @@ fn waiting() -> Row {
     closed("Waiting times (collectors.jobs)").surveys(needs::JOBS).with([
         waits(
             "Wait so far, pending jobs",
-            "Time since the pending jobs were submitted. Half of the jobs have waited less than the median.",
+            "Time since the pending jobs were submitted. Half of the jobs have waited less than \
+                the median.",
             "$prefix.slurm_jobs.waiting.gauge-wait",
             ("longest", "max"),
         ),
         waits(
             "Wait before start",
-            "How long the jobs that started since the last round had been eligible. No point if none started.",
+            "How long the jobs that started since the last round had been eligible. No point if \
+                none started.",
             "$prefix.slurm_jobs.waiting.gauge-started_wait",
             ("longest", "max"),
         ),
         series(
             "Waiting by partition",
-            "Nine out of ten pending jobs in the partition have been waiting for less time than this.",
+            "Nine out of ten pending jobs in the partition have been waiting for less time than \
+                this.",
         )
         .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
         .minutes()
@@ -227,7 +261,8 @@ fn waiting() -> Row {
     ])
 }
 
-/// Times of which there are a median, a ninetieth percentile and a third figure: its name, and the end of its path.
+/// Times of which there are a median, a ninetieth percentile and a third figure: its name, and the
+/// end of its path.
 fn waits(title: &str, description: &str, leaf: &str, (third, last): (&str, &str)) -> Panel {
     let path = |end: &str| format!("{leaf}_{end}");
     series(title, description)
@@ -244,15 +279,17 @@ fn starts() -> Row {
     closed("When jobs will start (collectors.jobs)").surveys(needs::JOBS).with([
         waits(
             "Time until pending jobs start",
-            "By the plan of the backfill scheduler, which it makes again in every cycle. It moves when a job ends early, or another \
-             goes first. The waiting tasks of an array are one job here; up to Slurm 22.05 they are left out.",
+            "By the plan of the backfill scheduler, which it makes again in every cycle. It moves \
+             when a job ends early, or another goes first. The waiting tasks of an array are one \
+             job here; up to Slurm 22.05 they are left out.",
             "$prefix.slurm_jobs.expected_start.gauge-start_in",
             ("last", "max"),
         ),
         series(
             "Pending records with and without a plan",
-            "Planned: backfill expects a start. Overdue: it should have started. Not planned: held, waiting for something else than \
-             resources, or further down the queue than backfill looks (bf_max_job_test).",
+            "Planned: backfill expects a start. Overdue: it should have started. Not planned: \
+             held, waiting for something else than resources, or further down the queue than \
+             backfill looks (bf_max_job_test).",
         )
         .line("planned", "green", &path("planned"))
         .line("overdue", "orange", &path("overdue"))

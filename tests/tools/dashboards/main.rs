@@ -1,6 +1,8 @@
-//! Writes the contents of config/grafana: the dashboards, and the alert rules that link to their panels.
+//! Writes the contents of config/grafana: the dashboards, and the alert rules that link to their
+//! panels.
 //!
-//! `make dashboards` runs it on the repository. A test runs it on another folder and compares the two.
+//! `make dashboards` runs it on the repository. A test runs it on another folder and compares the
+//! two.
 
 #![forbid(unsafe_code)]
 

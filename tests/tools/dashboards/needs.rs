@@ -1,4 +1,5 @@
-//! What a closed row needs before it shows anything: the key that opens it, and what that costs slurmctld.
+//! What a closed row needs before it shows anything: the key that opens it, and what that costs
+//! slurmctld.
 
 use crate::grafana::Row;
 use crate::panel::text;
@@ -14,7 +15,8 @@ pub(crate) struct Need {
 
 pub(crate) const NODES: Need = Need {
     keys: "`[collectors.nodes]` with `enabled = true`",
-    cost: "one request a minute for all nodes, for which slurmctld holds its lock for nodes: milliseconds for some hundred nodes.",
+    cost: "one request a minute for all nodes, for which slurmctld holds its lock for nodes: \
+        milliseconds for some hundred nodes.",
 };
 
 pub(crate) const EVENTS: Need = Need {
@@ -24,25 +26,27 @@ pub(crate) const EVENTS: Need = Need {
 
 pub(crate) const PARTITIONS: Need = Need {
     keys: "`[collectors.partitions]` with `enabled = true`",
-    cost: "one request a minute for all nodes and one for all jobs, which the collectors nodes and jobs share: slurmctld walks them while \
-           it holds its locks.",
+    cost: "one request a minute for all nodes and one for all jobs, which the collectors nodes and \
+           jobs share: slurmctld walks them while it holds its locks.",
 };
 
 pub(crate) const JOBS: Need = Need {
     keys: "`[collectors.jobs]` with `enabled = true`",
-    cost: "one request a minute for all jobs, as squeue makes it: slurmctld walks them while it holds its lock for jobs, for some \
-           hundred milliseconds if there are 100,000.",
+    cost: "one request a minute for all jobs, as squeue makes it: slurmctld walks them while it \
+           holds its lock for jobs, for some hundred milliseconds if there are 100,000.",
 };
 
 pub(crate) const WHO: Need = Need {
     keys: "`[collectors.jobs]` with `enabled = true`, and `accounts` and `users` there for theirs",
-    cost: "the same request as for the rows above. Each account and user gets files in Graphite that stay.",
+    cost: "the same request as for the rows above. Each account and user gets files in Graphite \
+        that stay.",
 };
 
 pub(crate) const USERS: Need = Need {
-    keys: "`users = 10` in `[collectors.rpc_stats]` for the last table, and in `[collectors.jobs]`, with `enabled = true`, for the others",
-    cost: "each user gets files in Graphite that stay. rpc_stats costs slurmctld nothing more; jobs costs one request a minute for all \
-           jobs, as squeue makes it.",
+    keys: "`users = 10` in `[collectors.rpc_stats]` for the last table, and in \
+        `[collectors.jobs]`, with `enabled = true`, for the others",
+    cost: "each user gets files in Graphite that stay. rpc_stats costs slurmctld nothing more; \
+           jobs costs one request a minute for all jobs, as squeue makes it.",
 };
 
 pub(crate) const RPC_USERS: Need = Need {
@@ -57,8 +61,8 @@ pub(crate) const FINISHED: Need = Need {
 
 pub(crate) const ASSOCIATIONS: Need = Need {
     keys: "`[collectors.associations]` with `enabled = true`",
-    cost: "one request a minute for all associations, for which slurmctld holds its locks for associations, but not those for jobs or \
-           nodes. Limits that are not set are not drawn.",
+    cost: "one request a minute for all associations, for which slurmctld holds its locks for \
+           associations, but not those for jobs or nodes. Limits that are not set are not drawn.",
 };
 
 pub(crate) const CONTROLLERS: Need = Need {
@@ -67,7 +71,8 @@ pub(crate) const CONTROLLERS: Need = Need {
 };
 
 pub(crate) const SLURMDBD: Need = Need {
-    keys: "`[collectors.slurmdbd]` with `enabled = true`, and a user that is an administrator in slurmdbd's records",
+    keys: "`[collectors.slurmdbd]` with `enabled = true`, and a user that is an administrator in \
+        slurmdbd's records",
     cost: "slurmctld: nothing. slurmdbd: one request a minute.",
 };
 

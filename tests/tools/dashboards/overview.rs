@@ -1,6 +1,7 @@
 //! *Overview*: is the cluster healthy, and if not, where should one look next?
 //!
-//! What is open has data with the shipped configuration. Other collectors have rows of their own, which are closed.
+//! What is open has data with the shipped configuration. Other collectors have rows of their own,
+//! which are closed.
 
 use crate::grafana::{Dashboard, Row, closed, row, top};
 use crate::needs;
@@ -12,21 +13,32 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Overview",
         description: "Is the cluster healthy? If not, where should you look next?",
         variables: Vec::new(),
-        rows: vec![now(), firing(), lately(), nodes(), partitions(), users(), finished(), clusters()],
+        rows: vec![
+            now(),
+            firing(),
+            lately(),
+            nodes(),
+            partitions(),
+            users(),
+            finished(),
+            clusters(),
+        ],
     }
 }
 
-/// How long ago slurmctld's last answer was, by the clock of Graphite's host, to half an interval. Never below 0,
-/// whatever the clocks say.
+/// How long ago slurmctld's last answer was, by the clock of Graphite's host, to half an interval.
+/// Never below 0, whatever the clocks say.
 pub(crate) fn age_of_data() -> Panel {
-    // Per minute, a step at which both series have points: VictoriaMetrics subtracts only where there is a point, and
-    // graphite-web, at a full minute, subtracts nothing or from nothing, which would be the age of 1970.
+    // Per minute, a step at which both series have points: VictoriaMetrics subtracts only where
+    // there is a point, and graphite-web, at a full minute, subtracts nothing or from nothing,
+    // which would be the age of 1970.
     let age = "removeAboveValue(diffSeries(summarize(timeFunction('now', 1), '1min', 'max'), \
-         keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max'))), 1000000000)";
+         keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max'))), \
+         1000000000)";
     stat(
         "Age of data",
-        "Age of slurmctld's newest answer in Graphite. If it grows, every other figure on this page is out of date: slurmctld, \
-         slurm-graphite or Carbon is down.",
+        "Age of slurmctld's newest answer in Graphite. If it grows, every other figure on this \
+         page is out of date: slurmctld, slurm-graphite or Carbon is down.",
     )
     // 0 where clocks differ, but not where there is no age.
     .curve("age", &format!("maxSeries(group({age}, scale({age}, 0)))"))
@@ -45,7 +57,8 @@ pub(crate) fn answers() -> Panel {
 pub(crate) fn main_cycle() -> Panel {
     stat(
         "Main cycle",
-        "How long the last cycle of the main scheduler took. It holds slurmctld's locks, so above a second users have to wait.",
+        "How long the last cycle of the main scheduler took. It holds slurmctld's locks, so above \
+            a second users have to wait.",
     )
     .curve("last", "$prefix.slurm_sched_stats.gauge-main_last_cycle")
     .unit("µs")
@@ -64,24 +77,31 @@ pub(crate) fn jobs() -> Panel {
 
 /// The same over time.
 pub(crate) fn pending_and_running() -> Panel {
-    series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
-        .line("pending", "yellow", "$prefix.slurm_sched_stats.gauge-jobs_pending")
-        .line("running", "blue", "$prefix.slurm_sched_stats.gauge-jobs_running")
-        // Below 20,000 that wait, 300 that run would lie on the axis.
-        .right("running", "locale")
-        .whole()
+    series(
+        "Pending and running",
+        "slurmctld counts pending and running jobs about every 30 seconds.",
+    )
+    .line("pending", "yellow", "$prefix.slurm_sched_stats.gauge-jobs_pending")
+    .line("running", "blue", "$prefix.slurm_sched_stats.gauge-jobs_running")
+    // Below 20,000 that wait, 300 that run would lie on the axis.
+    .right("running", "locale")
+    .whole()
 }
 
 /// Nodes in these states; 0 instead of nothing if no node was ever in one of them.
 pub(crate) fn number_in(states: &str) -> String {
     format!(
-        "sumSeries(group($prefix.slurm_nodes.state.{{{states}}}.gauge-nodes, scale($prefix.slurm_nodes.total.gauge-nodes_total, 0)))"
+        "sumSeries(group($prefix.slurm_nodes.state.{{{states}}}.gauge-nodes, \
+            scale($prefix.slurm_nodes.total.gauge-nodes_total, 0)))"
     )
 }
 
 /// The same as a share of all nodes.
 pub(crate) fn nodes_in(states: &str) -> String {
-    format!("divideSeries({}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))", number_in(states))
+    format!(
+        "divideSeries({}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))",
+        number_in(states)
+    )
 }
 
 pub(crate) const DOWN: &str = "down,fail,inval,unknown";
@@ -93,51 +113,63 @@ fn now() -> Row {
         answers().sized(3, 4),
         stat(
             "RPC time",
-            "Mean time of an RPC in the last interval: how long a user waits for squeue or sbatch. Milliseconds are normal; at a second, \
-             commands hang.",
+            "Mean time of an RPC in the last interval: how long a user waits for squeue or sbatch. \
+             Milliseconds are normal; at a second, commands hang.",
         )
         .curve("mean", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
         .unit("µs")
         .worry(100_000.0, 1_000_000.0)
         .sized(3, 4),
         main_cycle(),
-        stat("Started per minute", "Jobs started per minute, in the last interval. If it is 0 while jobs wait, see why with squeue.")
-            .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
-            .whole()
-            .neutral(),
+        stat(
+            "Started per minute",
+            "Jobs started per minute, in the last interval. If it is 0 \
+            while jobs wait, see why with squeue.",
+        )
+        .curve("started", "$prefix.slurm_sched_interval.gauge-jobs_started_per_minute")
+        .whole()
+        .neutral(),
         jobs(),
         stat(
             "Carbon waits",
-            "How long the oldest tick has waited to be sent to a Carbon. Above 0, a destination is down or slow; nothing is lost before \
-             queue.max_age. If the Carbon of this Graphite is down, only Age of data shows it.",
+            "How long the oldest tick has waited to be sent to a Carbon. Above 0, a destination is \
+             down or slow; nothing is lost before queue.max_age. If the Carbon of this Graphite is \
+             down, only Age of data shows it.",
         )
         .curve("oldest tick", "maxSeries($prefix.slurm_graphite.*.carbon.*.gauge-queue_age)")
         .unit("s")
         .worry(60.0, 3600.0),
         stat(
             "Jobs not launched",
-            "Jobs per minute that slurmd could not start. The cause is a broken node or file system, not a failing program.",
+            "Jobs per minute that slurmd could not start. The cause is a broken node or file \
+                system, not a failing program.",
         )
         .curve("a minute", "$prefix.slurm_sched_interval.gauge-jobs_failed_per_minute")
         .unit("short")
         .worry(0.5, 5.0)
         .sized(7, 4),
-        stat("Messages for nodes", "Messages that are waiting to be sent to nodes. If there are hundreds and the number does not fall, \
-              nodes do not answer.")
-            .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
-            .whole()
-            .worry(500.0, 2000.0)
-            .sized(7, 4),
-        stat("Messages for slurmdbd", "Messages that slurmctld has not yet been able to send to slurmdbd. When this queue is full, \
-              accounting records are lost.")
-            .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
-            .whole()
-            .worry(100.0, 2000.0)
-            .sized(7, 4),
+        stat(
+            "Messages for nodes",
+            "Messages that are waiting to be sent to nodes. If there are \
+              hundreds and the number does not fall, nodes do not answer.",
+        )
+        .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+        .whole()
+        .worry(500.0, 2000.0)
+        .sized(7, 4),
+        stat(
+            "Messages for slurmdbd",
+            "Messages that slurmctld has not yet been able to send to \
+              slurmdbd. When this queue is full, accounting records are lost.",
+        )
+        .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
+        .whole()
+        .worry(100.0, 2000.0)
+        .sized(7, 4),
         stat(
             "Last backfill",
-            "Time since the last backfill cycle began. slurmctld runs a cycle only if something has changed and a job that could start \
-             is waiting.",
+            "Time since the last backfill cycle began. slurmctld runs a cycle only if something \
+             has changed and a job that could start is waiting.",
         )
         .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
         .unit("s")
@@ -151,7 +183,8 @@ fn now() -> Row {
 pub(crate) fn nodes_out() -> Panel {
     stat(
         "Nodes out",
-        "Nodes that are down, and that are drained or draining: their number, and their share of all nodes.",
+        "Nodes that are down, and that are drained or draining: their number, and their share of \
+            all nodes.",
     )
     .number("down", &number_in(DOWN))
     .curve("down %", &nodes_in(DOWN))
@@ -162,8 +195,8 @@ pub(crate) fn nodes_out() -> Panel {
     .worry(0.02, 0.1)
 }
 
-/// Of the jobs that ended within the last hour, the share that did not end as their users intended. The division by 0
-/// or 1 leaves no point where there is no round.
+/// Of the jobs that ended within the last hour, the share that did not end as their users intended.
+/// The division by 0 or 1 leaves no point where there is no round.
 pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(group(\
     $prefix.slurm_jobs_finished.total.state.{failed,node_fail,out_of_memory,boot_fail}.gauge-jobs, \
     scale($prefix.slurm_jobs_finished.total.work.gauge-jobs, 0))), '1hour'), \
@@ -172,21 +205,19 @@ pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(
 
 /// The same now.
 pub(crate) fn failing(title: &str) -> Panel {
-    let description =
-        "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.";
+    let description = "Of the jobs that ended in the last hour, the share that failed, ran out of \
+        memory or lost a node.";
     stat(title, description).curve("failed", FAILING).unit("percentunit").worry(0.2, 0.5)
 }
 
 /// Closed, because it is empty on a good day, and where the rules are not provisioned.
 fn firing() -> Row {
-    closed("Alerts that fire (alert rules)").with([
-        alerts(
-            "Alerts",
-            "Alerts that are firing or pending. Each one links to its page of the runbook. The list is also empty if the alert rules \
-             are not provisioned.",
-        )
-        .sized(24, 8),
-    ])
+    closed("Alerts that fire (alert rules)").with([alerts(
+        "Alerts",
+        "Alerts that are firing or pending. Each one links to its page of the runbook. The \
+             list is also empty if the alert rules are not provisioned.",
+    )
+    .sized(24, 8)])
 }
 
 fn lately() -> Row {
@@ -195,7 +226,8 @@ fn lately() -> Row {
         pending_and_running(),
         series(
             "Jobs per minute",
-            "Do jobs arrive, start and end? \"not launched\" is what sdiag calls failed: jobs that slurmd could not start.",
+            "Do jobs arrive, start and end? \"not launched\" is what sdiag calls failed: jobs that \
+                slurmd could not start.",
         )
         .line("submitted", "yellow", &rate("submitted"))
         .line("started", "blue", &rate("started"))
@@ -204,8 +236,8 @@ fn lately() -> Row {
         .unit("short"),
         series(
             "slurmctld at work",
-            "Share of the time that the main and backfill schedulers were running. If the main scheduler runs more than half of the \
-             time, RPCs have to wait.",
+            "Share of the time that the main and backfill schedulers were running. If the main \
+             scheduler runs more than half of the time, RPCs have to wait.",
         )
         .line("main", "blue", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
         .line("backfill", "orange", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
@@ -214,7 +246,8 @@ fn lately() -> Row {
         .sized(8, 8),
         series(
             "How long slurmctld takes",
-            "Mean time of an RPC, and of a cycle of the main scheduler, in each interval. Both wait for the same locks.",
+            "Mean time of an RPC, and of a cycle of the main scheduler, in each interval. Both \
+                wait for the same locks.",
         )
         .line("RPC", "purple", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
         .line("main cycle", "blue", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
@@ -224,8 +257,8 @@ fn lately() -> Row {
         .sized(8, 8),
         table(
             "RPC types by slurmctld's time",
-            "Which requests keep slurmctld busy. 100% is one thread that does nothing else. Click a name to see how often they come, \
-             and who sends them.",
+            "Which requests keep slurmctld busy. 100% is one thread that does nothing else. Click \
+             a name to see how often they come, and who sends them.",
             "Type",
         )
         .each(&busiest("type"))
@@ -236,8 +269,8 @@ fn lately() -> Row {
     ])
 }
 
-/// Seconds of RPCs per second, by type or user. A share of all RPCs would hide how much their load rises, and accuse a program that asks
-/// an idle slurmctld: often slurm-graphite itself.
+/// Seconds of RPCs per second, by type or user. A share of all RPCs would hide how much their load
+/// rises, and accuse a program that asks an idle slurmctld: often slurm-graphite itself.
 pub(crate) fn busy(level: &str) -> String {
     format!("scale(perSecond($prefix.slurm_rpc_stats.{level}.gauge-total_time), 0.000001)")
 }
@@ -294,7 +327,10 @@ fn partitions() -> Row {
             "Share of each partition's CPUs that is allocated to jobs.",
             "Partition",
         )
-        .each("asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, $prefix.slurm_partitions.*.gauge-cpus_total, -2)")
+        .each(
+            "asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, \
+            $prefix.slurm_partitions.*.gauge-cpus_total, -2)",
+        )
         .unit("percent")
         .max(100.0)
         .leads_to("This partition", "cluster", "partition")
@@ -303,30 +339,32 @@ fn partitions() -> Row {
 }
 
 fn users() -> Row {
-    closed("Users (users = N in collectors.jobs and collectors.rpc_stats)").surveys(needs::USERS).with([
-        table(
-            "Users by CPUs",
-            "Users whose jobs have the most CPUs. Click a name to see that user's jobs.",
-            "User",
-        )
-        .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
-        .whole()
-        .leads_to("Jobs of this user", "jobs", "user"),
-        table("Users by pending jobs", "Users with the most pending jobs.", "User")
-            .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
+    closed("Users (users = N in collectors.jobs and collectors.rpc_stats)")
+        .surveys(needs::USERS)
+        .with([
+            table(
+                "Users by CPUs",
+                "Users whose jobs have the most CPUs. Click a name to see that user's jobs.",
+                "User",
+            )
+            .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
             .whole()
             .leads_to("Jobs of this user", "jobs", "user"),
-        table(
-            "Users by slurmctld's time",
-            "Users whose RPCs keep slurmctld busy. 100% is one thread that does nothing else. Click a name to see what that user \
-             requests.",
-            "User",
-        )
-        .each(&busiest("user"))
-        .unit("percentunit")
-        .decimals(1)
-        .leads_to("RPCs of this user", "rpc", "user"),
-    ])
+            table("Users by pending jobs", "Users with the most pending jobs.", "User")
+                .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
+                .whole()
+                .leads_to("Jobs of this user", "jobs", "user"),
+            table(
+                "Users by slurmctld's time",
+                "Users whose RPCs keep slurmctld busy. 100% is one thread that does nothing else. \
+             Click a name to see what that user requests.",
+                "User",
+            )
+            .each(&busiest("user"))
+            .unit("percentunit")
+            .decimals(1)
+            .leads_to("RPCs of this user", "rpc", "user"),
+        ])
 }
 
 fn finished() -> Row {
@@ -339,7 +377,8 @@ fn finished() -> Row {
 fn clusters() -> Row {
     let both = |leaf: &str| {
         format!(
-            "aliasSub(consolidateBy(group(*.{leaf}, *.*.{leaf}), 'max'), '^.*?([-_.a-zA-Z0-9]+)[.]slurm_[a-z_]+[.].*', '\\1')"
+            "aliasSub(consolidateBy(group(*.{leaf}, *.*.{leaf}), 'max'), \
+                '^.*?([-_.a-zA-Z0-9]+)[.]slurm_[a-z_]+[.].*', '\\1')"
         )
     };
     let each = |title: &str, description: &str, leaf: &str| {

@@ -1,7 +1,7 @@
 //! One panel of a dashboard: what it shows and how, in the same way for the same kind of figure.
 //!
-//! Grafana 10 to 13 must understand all of it: only built-in panels, and no key that one of these releases does not
-//! know.
+//! Grafana 10 to 13 must understand all of it: only built-in panels, and no key that one of these
+//! releases does not know.
 
 mod kinds;
 
@@ -12,17 +12,19 @@ use crate::grafana::data_source;
 use self::kinds::no_data;
 pub(crate) use self::kinds::{alerts, bars, series, stat, table, text};
 
-/// A curve of a survey, which comes once a minute, is drawn through this many milliseconds without a point.
+/// A curve of a survey, which comes once a minute, is drawn through this many milliseconds without
+/// a point.
 const ROUNDS_MS: u32 = 180_000;
 
 /// How many of its intervals old a single figure may be; after that the panel shows "no data".
 const FRESH: u32 = 4;
 
-/// How far back a single figure looks: enough for its small curve, and for a survey that runs every few minutes.
+/// How far back a single figure looks: enough for its small curve, and for a survey that runs every
+/// few minutes.
 const NOW: &str = "1h";
 
-/// One panel. [`series`], [`stat`], [`bars`], [`table`], [`alerts`] or [`text`] make it with defaults, and methods
-/// change these.
+/// One panel. [`series`], [`stat`], [`bars`], [`table`], [`alerts`] or [`text`] make it with
+/// defaults, and methods change these.
 #[derive(Debug, Clone)]
 pub(crate) struct Panel {
     /// The kind of visualization, as Grafana calls it.
@@ -125,12 +127,13 @@ impl Panel {
         self.default("decimals", json!(digits))
     }
 
-    /// Its values are numbers of things, of which there is never a half. Over a long time range a curve shows the largest number of
-    /// those that are merged, and a stack the last, so that its sum stays what it was at one time. Graphite's coarser archives have
-    /// means, which are rounded.
+    /// Its values are numbers of things, of which there is never a half. Over a long time range a
+    /// curve shows the largest number of those that are merged, and a stack the last, so that its
+    /// sum stays what it was at one time. Graphite's coarser archives have means, which are
+    /// rounded.
     pub(crate) fn whole(mut self) -> Self {
-        let is_stack =
-            self.custom.get("stacking").and_then(|stacking| stacking.get("mode")) == Some(&json!("normal"));
+        let is_stack = self.custom.get("stacking").and_then(|stacking| stacking.get("mode"))
+            == Some(&json!("normal"));
         self.merged = (self.kind == "timeseries").then_some(if is_stack { "last" } else { "max" });
         // "short" would make 3 K of 2,500.
         self.unit("locale").decimals(0)
@@ -161,7 +164,9 @@ impl Panel {
     pub(crate) fn sized(mut self, width: u32, height: u32) -> Self {
         self.size = (width, height);
         // A graph as wide as the page has room for its whole legend beside it.
-        if let Some(place) = self.options.get_mut("legend").and_then(|legend| legend.get_mut("placement")) {
+        if let Some(place) =
+            self.options.get_mut("legend").and_then(|legend| legend.get_mut("placement"))
+        {
             *place = json!(if width == 24 { "right" } else { "bottom" });
         }
         self
@@ -201,8 +206,10 @@ impl Panel {
 
     /// The colours of its values, each with the value from which on it is shown.
     fn steps(self, steps: &[(&str, Option<f64>)]) -> Self {
-        let step =
-            |(colour, value): &(&str, Option<f64>)| json!({ "color": colour, "value": value.map(number) });
+        let step = |(colour, value): &(&str, Option<f64>)| {
+            json!({ "color": colour,
+            "value": value.map(number) })
+        };
         let steps: Vec<Value> = steps.iter().map(step).collect();
         self.default("thresholds", json!({ "mode": "absolute", "steps": steps }))
     }
@@ -226,7 +233,8 @@ impl Panel {
         )
     }
 
-    /// The panel shows a survey, which runs once a minute and not at every tick. Only lines are drawn from one point to the next.
+    /// The panel shows a survey, which runs once a minute and not at every tick. Only lines are
+    /// drawn from one point to the next.
     pub(crate) fn survey(mut self) -> Self {
         if self.custom.get("drawStyle").is_some_and(|style| style == "line") {
             self.custom.insert("spanNulls".to_owned(), json!(ROUNDS_MS));
@@ -234,16 +242,18 @@ impl Panel {
         self
     }
 
-    /// A click on one of its series opens a dashboard that shows only that series. `variable` is the variable for it
-    /// there.
+    /// A click on one of its series opens a dashboard that shows only that series. `variable` is
+    /// the variable for it there.
     pub(crate) fn leads_to(self, title: &str, dashboard: &str, variable: &str) -> Self {
         let named = if self.kind == "table" { "${__value.text}" } else { "${__field.name}" };
         let link = json!({
             "title": title, "targetBlank": false,
-            "url": format!("/d/slurm-graphite-{dashboard}?var-datasource=${{datasource}}&var-prefix=${{prefix}}&var-{variable}={named}&${{__url_time_range}}"),
+            "url": format!("/d/slurm-graphite-{dashboard}?var-datasource=${{datasource}}\
+                &var-prefix=${{prefix}}&var-{variable}={named}&${{__url_time_range}}"),
         });
         // In a table, the column of names.
-        let column = self.transformations.iter().find_map(|one| one.pointer("/options/renameByName/Field"));
+        let column =
+            self.transformations.iter().find_map(|one| one.pointer("/options/renameByName/Field"));
         match column.and_then(Value::as_str).map(str::to_owned) {
             Some(column) => self.property(&column, "links", &json!([link])),
             None => self.default("links", json!([link])),
@@ -282,20 +292,16 @@ impl Panel {
 
     /// A thin dashed line for one of its curves, which is only for comparison.
     pub(crate) fn beside(self, curve: &str) -> Self {
-        self.property(curve, "custom.lineStyle", &json!({ "fill": "dash", "dash": [8, 6] })).property(
-            curve,
-            "custom.fillOpacity",
-            &json!(0),
-        )
+        self.property(curve, "custom.lineStyle", &json!({ "fill": "dash", "dash": [8, 6] }))
+            .property(curve, "custom.fillOpacity", &json!(0))
     }
 
     /// A number of things, without a colour that judges it, next to the share that has one.
     pub(crate) fn number(self, curve: &str, target: &str) -> Self {
-        self.curve(curve, target).colour(curve, "text").property(curve, "unit", &json!("locale")).property(
-            curve,
-            "decimals",
-            &json!(0),
-        )
+        self.curve(curve, target)
+            .colour(curve, "text")
+            .property(curve, "unit", &json!("locale"))
+            .property(curve, "decimals", &json!(0))
     }
 
     /// A separate unit, on the right axis, for one of its curves.
@@ -319,7 +325,8 @@ impl Panel {
     /// The JSON that Grafana reads.
     pub(crate) fn json(self, id: u32, x: u32, y: u32) -> Value {
         let mut panel = object(json!({
-            "id": id, "type": self.kind, "title": self.title, "options": self.options, "transparent": self.kind == "text",
+            "id": id, "type": self.kind, "title": self.title, "options": self.options,
+                "transparent": self.kind == "text",
             "gridPos": { "x": x, "y": y, "w": self.size.0, "h": self.size.1 },
         }));
         if self.kind == "text" {
@@ -336,7 +343,8 @@ impl Panel {
                 None => target.clone(),
             };
             let target = named.replace("{}", &fresh);
-            json!({ "refId": id, "datasource": data_source(), "target": target, "textEditor": true })
+            json!({ "refId": id, "datasource": data_source(), "target": target,
+                "textEditor": true })
         });
         let targets = targets.collect();
         if self.is_now && self.kind != "table" {
@@ -352,7 +360,10 @@ impl Panel {
         }
         panel.insert("datasource".to_owned(), data_source());
         panel.insert("targets".to_owned(), targets);
-        panel.insert("fieldConfig".to_owned(), json!({ "defaults": defaults, "overrides": self.overrides }));
+        panel.insert(
+            "fieldConfig".to_owned(),
+            json!({ "defaults": defaults, "overrides": self.overrides }),
+        );
         Value::Object(panel)
     }
 }
@@ -362,8 +373,9 @@ fn number(value: f64) -> Value {
     value.to_string().parse().unwrap_or_default()
 }
 
-/// How much each counter grew, per interval. Over a long time range Grafana asks for fewer points than there are, and Graphite
-/// then has to add up those that it merges. If points are missing, the last one before them is used.
+/// How much each counter grew, per interval. Over a long time range Grafana asks for fewer points
+/// than there are, and Graphite then has to add up those that it merges. If points are missing, the
+/// last one before them is used.
 pub(crate) fn growth(counters: &str) -> String {
     format!("consolidateBy(nonNegativeDerivative(keepLastValue({counters})), 'sum')")
 }

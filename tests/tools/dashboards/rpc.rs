@@ -29,32 +29,44 @@ fn totals() -> Row {
             .neutral(),
         stat(
             "RPCs at a time",
-            "Average number of RPCs that slurmctld was serving at the same time, including the time for which they waited for its locks. RPCs that \
-             only read (squeue, sinfo) run side by side. If this rises together with the mean time, RPCs wait.",
+            "Average number of RPCs that slurmctld was serving at the same time, including the \
+             time for which they waited for its locks. RPCs that only read (squeue, sinfo) run \
+             side by side. If this rises together with the mean time, RPCs wait.",
         )
         .curve("at a time", "$prefix.slurm_rpc_stats.total.gauge-busy")
         .unit("short")
         .decimals(2)
         .sized(5, 4)
         .neutral(),
-        stat("Mean time", "Mean time of an RPC in the interval. It includes the time that the RPC waited for locks.")
-            .curve("mean time", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
-            .unit("µs")
-            .sized(5, 4)
-            .worry(100_000.0, 1_000_000.0),
-        stat("Threads", "RPCs being served right now, one thread each. Up to Slurm 24.05, new RPCs wait when there are 256 \
-              (max_server_threads).")
-            .curve("threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
-            .whole()
-            .sized(5, 4)
-            .worry(128.0, 230.0),
-        stat("Tables", "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; further types and users are not \
-              counted at all. That the table of users is full is normal where there are many: only sdiag --reset, which begins all \
-              counters again, or a restart of slurmctld empties it.")
-            .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
-            .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
-            .whole()
-            .neutral(),
+        stat(
+            "Mean time",
+            "Mean time of an RPC in the interval. It includes the time that the RPC \
+            waited for locks.",
+        )
+        .curve("mean time", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+        .unit("µs")
+        .sized(5, 4)
+        .worry(100_000.0, 1_000_000.0),
+        stat(
+            "Threads",
+            "RPCs being served right now, one thread each. Up to Slurm 24.05, new RPCs \
+              wait when there are 256 (max_server_threads).",
+        )
+        .curve("threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
+        .whole()
+        .sized(5, 4)
+        .worry(128.0, 230.0),
+        stat(
+            "Tables",
+            "Rows in slurmctld's RPC tables. They are full at 100 types and 200 users; \
+              further types and users are not counted at all. That the table of users is full is \
+              normal where there are many: only sdiag --reset, which begins all counters again, or \
+              a restart of slurmctld empties it.",
+        )
+        .curve("types", "$prefix.slurm_rpc_stats.total.gauge-types")
+        .curve("users", "$prefix.slurm_rpc_stats.total.gauge-users")
+        .whole()
+        .neutral(),
     ])
 }
 
@@ -64,8 +76,9 @@ fn types() -> Row {
     row("By type").with([
         series(
             "RPC time by type",
-            "What keeps slurmctld busy: 100% is one thread that does nothing else. \"others\" is the sum of the smaller types. If \
-             REQUEST_JOB_INFO or REQUEST_PARTITION_INFO is large, somebody is running squeue or sinfo in a loop.",
+            "What keeps slurmctld busy: 100% is one thread that does nothing else. \"others\" is \
+             the sum of the smaller types. If REQUEST_JOB_INFO or REQUEST_PARTITION_INFO is large, \
+             somebody is running squeue or sinfo in a loop.",
         )
         .each(&largest)
         .line("others", "text", &format!("diffSeries(sumSeries({all}), sumSeries({largest}))"))
@@ -73,21 +86,33 @@ fn types() -> Row {
         .stacked()
         .leads_to("This type alone", "rpc", "type")
         .sized(14, 10),
-        bars("RPC time by type, last interval", "Each type's share of slurmctld's RPC time in the last interval.")
-            .each("highestCurrent($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
-            .unit("percentunit")
-            .max(1.0)
-            .leads_to("This type alone", "rpc", "type")
-            .sized(10, 10),
+        bars(
+            "RPC time by type, last interval",
+            "Each type's share of slurmctld's RPC time in the \
+            last interval.",
+        )
+        .each("highestCurrent($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
+        .unit("percentunit")
+        .max(1.0)
+        .leads_to("This type alone", "rpc", "type")
+        .sized(10, 10),
         series("Calls", "RPCs per minute, by type.")
-            .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-calls_per_minute, $most)")
+            .each(
+                "highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-calls_per_minute, $most)",
+            )
             .unit("reqpm"),
-        series("Time of one call", "Mean time of an RPC in the interval, including the time that it waited for locks. There is no \
-                point if there was no RPC.")
-            .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-interval_mean_time, $most)")
-            .unit("µs")
-            .log()
-            .worry(100_000.0, 1_000_000.0),
+        series(
+            "Time of one call",
+            "Mean time of an RPC in the interval, including the time that \
+                it waited for locks. There is no point if there was no RPC.",
+        )
+        .each(
+            "highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-interval_mean_time, \
+                $most)",
+        )
+        .unit("µs")
+        .log()
+        .worry(100_000.0, 1_000_000.0),
     ])
 }
 
@@ -106,7 +131,8 @@ fn users() -> Row {
         .leads_to("This user alone", "rpc", "user"),
         series(
             "RPCs by user",
-            "RPCs per minute. A user far above the rest is probably running a script that polls slurmctld.",
+            "RPCs per minute. A user far above the rest is probably running a script that polls \
+                slurmctld.",
         )
         .each("highestAverage($prefix.slurm_rpc_stats.user.$user.gauge-calls_per_minute, $most)")
         .line("others", "text", "$prefix.slurm_rpc_stats.others.gauge-calls_per_minute")
@@ -141,27 +167,36 @@ fn queue() -> Row {
 
 /// slurmdbd's own RPCs: a slow slurmdbd makes slurmctld slow.
 fn slurmdbd() -> Row {
-    let most = |leaf: &str| format!("highestAverage($prefix.slurm_slurmdbd.type.*.gauge-{leaf}, $most)");
+    let most =
+        |leaf: &str| format!("highestAverage($prefix.slurm_slurmdbd.type.*.gauge-{leaf}, $most)");
     closed("slurmdbd (collectors.slurmdbd)").surveys(needs::SLURMDBD).with([
         series(
             "Age of the roll-ups",
-            "Time since the end of the last hour, day and month that slurmdbd has rolled up for sreport. The hourly figure is \
-             normally below one hour. Above two hours, slurmdbd or its database hangs.",
+            "Time since the end of the last hour, day and month that slurmdbd has rolled up for \
+             sreport. The hourly figure is normally below one hour. Above two hours, slurmdbd or \
+             its database hangs.",
         )
         .each("$prefix.slurm_slurmdbd.rollup.*.gauge-age")
         .hours()
         .log()
         .worry(2.0, 24.0),
-        series("slurmdbd: time of an RPC", "Mean time of an RPC in the interval. It grows when the database is slow, for example \
-                because of its disk, a purge or a backup.")
-            .curve("mean", "$prefix.slurm_slurmdbd.total.gauge-interval_mean_time")
-            .unit("µs")
-            .log(),
-        series("slurmdbd: RPC time by type", "Each type's share of slurmdbd's RPC time, for all clusters that slurmdbd serves.")
-            .each(&most("time_share"))
-            .unit("percentunit")
-            .max(1.0)
-            .stacked(),
+        series(
+            "slurmdbd: time of an RPC",
+            "Mean time of an RPC in the interval. It grows when the \
+                database is slow, for example because of its disk, a purge or a backup.",
+        )
+        .curve("mean", "$prefix.slurm_slurmdbd.total.gauge-interval_mean_time")
+        .unit("µs")
+        .log(),
+        series(
+            "slurmdbd: RPC time by type",
+            "Each type's share of slurmdbd's RPC time, for all \
+            clusters that slurmdbd serves.",
+        )
+        .each(&most("time_share"))
+        .unit("percentunit")
+        .max(1.0)
+        .stacked(),
         series("slurmdbd: calls", "RPCs per minute, by type.")
             .each(&most("calls_per_minute"))
             .unit("reqpm"),

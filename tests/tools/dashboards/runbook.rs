@@ -1,5 +1,5 @@
-//! *Runbook*: docs/runbook.md as a dashboard with a panel for each alert rule, so that an alert's link works wherever
-//! Grafana runs.
+//! *Runbook*: docs/runbook.md as a dashboard with a panel for each alert rule, so that an alert's
+//! link works wherever Grafana runs.
 
 use crate::grafana::{Dashboard, top};
 use crate::panel::text;

@@ -1,5 +1,5 @@
-//! `make demo`: half a minute of a real Slurm cluster with a real Carbon, which is killed in between. The table shows
-//! the contents of whisper's files.
+//! `make demo`: half a minute of a real Slurm cluster with a real Carbon, which is killed in
+//! between. The table shows the contents of whisper's files.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,8 @@ const BACK: u64 = 14;
 /// How long the collector may take to notice that Carbon is back; it retries with growing pauses.
 const NOTICED: Duration = Duration::from_secs(60);
 
-/// A tick's reading is complete within this time, so that a later sdiag shows what the collector saw.
+/// A tick's reading is complete within this time, so that a later sdiag shows what the collector
+/// saw.
 const AFTER_THE_TICK: Duration = Duration::from_millis(40);
 
 /// The part of a metric path before the leaf.
@@ -40,20 +41,22 @@ fn main() -> ExitCode {
 
 fn demo() -> Result<()> {
     let terminal = std::io::stdout().is_terminal();
-    say(
-        "\nA Slurm cluster, a Carbon, and slurm-graphite between them, all in a temporary directory on 127.0.0.1.\n\n",
-    )?;
+    say("\nA Slurm cluster, a Carbon, and slurm-graphite between them, all in a temporary \
+            directory on 127.0.0.1.\n\n")?;
     let start = Instant::now();
     let mut sandbox = Sandbox::start()?;
     let (release, folder) = (sandbox.slurm.release()?, sandbox.folder.path().display());
     say(&format!(
-        "  cluster    munged, slurmctld {release}, slurmd, carbon-cache: up in {:.1} s, in {folder}\n",
+        "  cluster    munged, slurmctld {release}, slurmd, carbon-cache: up in {:.1} s, in \
+            {folder}\n",
         start.elapsed().as_secs_f64()
     ))?;
 
     let mut collector = sandbox.collector(&["--interval", "1s"])?;
     say("  collector  slurm-graphite run --interval 1s\n")?;
-    say("  jobs       an array, wide ones for backfill, some that fail, some that are cancelled\n")?;
+    say(
+        "  jobs       an array, wide ones for backfill, some that fail, some that are cancelled\n",
+    )?;
     let mut end = unix_seconds() + LENGTH;
     let mut bustle = Bustle::default();
     for second in 1.. {
@@ -67,7 +70,8 @@ fn demo() -> Result<()> {
             KILLED => {
                 sandbox.carbon.process.kill()?;
                 say(&format!(
-                    "{clear}  {second:2} s       Carbon is killed (SIGKILL); what was in its memory is lost\n"
+                    "{clear}  {second:2} s       Carbon is killed (SIGKILL); what was in its \
+                        memory is lost\n"
                 ))?;
             }
             BACK => {
@@ -98,10 +102,16 @@ fn demo() -> Result<()> {
         ended.status,
         ended.after.as_secs_f64()
     ))?;
-    ensure!(ended.status.success(), "the collector did not end well:\n{}", collector.lines().join("\n"));
+    ensure!(
+        ended.status.success(),
+        "the collector did not end well:\n{}",
+        collector.lines().join("\n")
+    );
 
     let newest = format!("{STATISTICS}jobs_submitted");
-    sandbox.value_at(&newest, end, Duration::from_secs(5)).context("the last tick did not reach whisper")?;
+    sandbox
+        .value_at(&newest, end, Duration::from_secs(5))
+        .context("the last tick did not reach whisper")?;
     let table = Table::read(&sandbox.carbon, &sdiag, end)?;
     say(&table.show(terminal && std::env::var_os("NO_COLOR").is_none()))?;
     say(TABLE)?;
@@ -130,18 +140,20 @@ fn next() -> Result<String> {
     ))
 }
 
-/// How many points were resent, by the collector's own figures in its last tick, once nothing is queued any more.
+/// How many points were resent, by the collector's own figures in its last tick, once nothing is
+/// queued any more.
 fn has_resent(sandbox: &Sandbox) -> Option<f64> {
     let paths = sandbox.carbon.paths();
     let last = |leaf: &str| {
         let path = paths.keys().find(|path| path.ends_with(leaf))?;
         sandbox.carbon.series(path).ok()?.last().map(|point| point.1)
     };
-    last(".gauge-points_resent").filter(|&resent| resent > 0.0 && last(".gauge-queue_resend") == Some(0.0))
+    last(".gauge-points_resent")
+        .filter(|&resent| resent > 0.0 && last(".gauge-queue_resend") == Some(0.0))
 }
 
-/// The demo is a test too: every metric that people's dashboards use must be there, without holes. On a busy machine a
-/// tick may be without its reading. Returns the largest number of holes.
+/// The demo is a test too: every metric that people's dashboards use must be there, without holes.
+/// On a busy machine a tick may be without its reading. Returns the largest number of holes.
 fn judge(table: &Table, sdiag: &Sdiag) -> Result<usize> {
     let mut most = 0;
     for figure in FIGURES.iter().filter(|figure| figure.seed && figure.in_sdiag(sdiag).is_some()) {

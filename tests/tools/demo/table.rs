@@ -40,8 +40,11 @@ impl Table {
             ["main scheduler", "backfill", "jobs", "controller", COLLECTOR]
                 .map(|title| (title, Vec::new()))
                 .into();
-        let absent: Vec<_> =
-            FIGURES.iter().filter(|figure| figure.in_sdiag(sdiag).is_none()).map(|f| f.leaf).collect();
+        let absent: Vec<_> = FIGURES
+            .iter()
+            .filter(|figure| figure.in_sdiag(sdiag).is_none())
+            .map(|f| f.leaf)
+            .collect();
         let mut others = BTreeMap::new();
         for (path, file) in carbon.paths() {
             let leaf = path.rsplit_once(".gauge-").map_or("", |(_, leaf)| leaf);
@@ -51,7 +54,8 @@ impl Table {
                     *others.entry(family(&path)).or_default() += 1;
                     continue;
                 }
-                // slurmctld's first second may have points of these; a row of holes would be useless.
+                // slurmctld's first second may have points of these; a row of holes would be
+                // useless.
                 _ if absent.contains(&leaf) => continue,
                 _ if leaf.starts_with("main_") => "main scheduler",
                 _ if leaf.starts_with("bf_") => "backfill",
@@ -64,8 +68,9 @@ impl Table {
             }
         }
         // In sdiag's order; metrics that sdiag does not have come last, sorted by name.
-        let place =
-            |row: &Row| FIGURES.iter().position(|figure| figure.leaf == row.leaf).unwrap_or(FIGURES.len());
+        let place = |row: &Row| {
+            FIGURES.iter().position(|figure| figure.leaf == row.leaf).unwrap_or(FIGURES.len())
+        };
         groups.iter_mut().for_each(|group| group.1.sort_by_key(place));
         Ok(Self { groups, others, absent })
     }
@@ -92,7 +97,8 @@ impl Table {
                 let mark = if same { "=" } else { " " };
                 _ = writeln!(
                     text,
-                    "  {name:NAME$}{:>7}{:>6}{:>12}{dim}{:>11}{plain} {green}{mark}{plain} {green}{}{plain}",
+                    "  {name:NAME$}{:>7}{:>6}{:>12}{dim}{:>11}{plain} {green}{mark}{plain} \
+                        {green}{}{plain}",
                     row.points,
                     row.holes,
                     row.last.map_or_else(|| "-".to_owned(), number),
@@ -115,7 +121,8 @@ impl Table {
 impl Row {
     fn new(leaf: &str, series: &Series, sdiag: &Sdiag, last_tick: u64) -> Self {
         let first = series.first().map_or(last_tick, |point| point.0);
-        let slots: Vec<Option<f64>> = series.slots(first, last_tick).into_iter().map(|slot| slot.1).collect();
+        let slots: Vec<Option<f64>> =
+            series.slots(first, last_tick).into_iter().map(|slot| slot.1).collect();
         let figure = metrics::figure(leaf);
         Self {
             leaf: leaf.to_owned(),
@@ -143,15 +150,19 @@ fn graph(slots: &[Option<f64>]) -> String {
     let (low, high) =
         values.fold((f64::MAX, f64::MIN), |(low, high), &value| (low.min(value), high.max(value)));
     let height = |value: f64| {
-        let above =
-            |step: &usize| value >= low + (high - low) * f64::from(u8::try_from(*step).unwrap_or(8)) / 8.0;
+        let above = |step: &usize| {
+            value >= low + (high - low) * f64::from(u8::try_from(*step).unwrap_or(8)) / 8.0
+        };
         let step = (1..8).rev().find(above).unwrap_or(0);
         HEIGHTS.get(if high > low { step } else { 0 }).copied().unwrap_or(' ')
     };
     let columns = slots.len().min(GRAPH);
-    // If there are more slots than columns, several share a column; a hole among them must still be visible.
+    // If there are more slots than columns, several share a column; a hole among them must still be
+    // visible.
     (0..columns)
-        .filter_map(|column| slots.get(column * slots.len() / columns..(column + 1) * slots.len() / columns))
+        .filter_map(|column| {
+            slots.get(column * slots.len() / columns..(column + 1) * slots.len() / columns)
+        })
         .map(|part| {
             let all: Option<Vec<f64>> = part.iter().copied().collect();
             all.map_or('·', |values| height(values.into_iter().fold(f64::MIN, f64::max)))
@@ -168,7 +179,11 @@ fn list(title: &str, names: &[&str]) -> String {
             _ => lines.push(format!("    {name},")),
         }
     }
-    if names.is_empty() { String::new() } else { lines.join("\n").trim_end_matches(',').to_owned() + "\n" }
+    if names.is_empty() {
+        String::new()
+    } else {
+        lines.join("\n").trim_end_matches(',').to_owned() + "\n"
+    }
 }
 
 fn exactly(value: i64) -> Option<f64> {

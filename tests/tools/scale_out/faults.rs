@@ -1,6 +1,6 @@
-//! A relay in front of three stores: one is stopped in the middle of a tick and started again, and one is killed. The
-//! missing points are counted before and after a restart of the relay, which makes the sender send everything in
-//! `resend_window` again.
+//! A relay in front of three stores: one is stopped in the middle of a tick and started again, and
+//! one is killed. The missing points are counted before and after a restart of the relay, which
+//! makes the sender send everything in `resend_window` again.
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -59,13 +59,18 @@ impl Relaying {
             let after = self.feed.resent(before.connects)?;
             let counts = self.settled()?;
             self.row("missing after a restart of the relay", &counts, first)?;
-            say(&format!("| points sent again | {} |\n", after.resent.saturating_sub(before.resent)))?;
-            let missing: usize = self.feed.ticks.iter().flat_map(|tick| counts.missing(*tick)).sum();
+            say(&format!(
+                "| points sent again | {} |\n",
+                after.resent.saturating_sub(before.resent)
+            ))?;
+            let missing: usize =
+                self.feed.ticks.iter().flat_map(|tick| counts.missing(*tick)).sum();
             ensure!(missing == 0, "{missing} points are missing in the end");
         }
         read(self.feed.ticks.len())?;
         let status = self.feed.status();
-        let lost = status.dropped.full + status.dropped.age + status.dropped.damaged + status.unproved;
+        let lost =
+            status.dropped.full + status.dropped.age + status.dropped.damaged + status.unproved;
         say(&format!("| counted as lost by the sender | {lost} |\n"))
     }
 
@@ -87,7 +92,8 @@ impl Relaying {
         let memory: Vec<u64> =
             self.pids().into_iter().map(|pid| proc::rss_kib(pid).unwrap_or(0) / 1024).collect();
         say(&format!(
-            "| CPU a tick, ms: relay, stores | {cost:?} |\n| RSS, MiB: relay, stores | {memory:?} |\n"
+            "| CPU a tick, ms: relay, stores | {cost:?} |\n| RSS, MiB: relay, stores | {memory:?} \
+                |\n"
         ))?;
         self.settled().map(drop)
     }
@@ -103,9 +109,9 @@ impl Relaying {
         process.start()
     }
 
-    /// What is missing, and which program lost it. Store number N was down in tick N after `first`. Points of earlier
-    /// ticks were lost after the store had read them. Points of that tick were on the way to the store, or already
-    /// read. For later ticks the relay had a queue.
+    /// What is missing, and which program lost it. Store number N was down in tick N after `first`.
+    /// Points of earlier ticks were lost after the store had read them. Points of that tick were on
+    /// the way to the store, or already read. For later ticks the relay had a queue.
     fn row(&self, what: &str, counts: &Counts, first: usize) -> Result<()> {
         let (mut read_before, mut of_the_tick, mut later, mut all) = (0, 0, 0, Vec::new());
         for (number, tick) in self.feed.ticks.iter().enumerate() {
@@ -129,8 +135,9 @@ impl Relaying {
             return say(&format!("| {what} | nothing |\n"));
         }
         say(&format!(
-            "| {what} | {} |\n| of which the store had read before | {read_before} |\n| of the tick of the fault: on its way to the store, or read by it | \
-             {of_the_tick} |\n| of later ticks: the relay | {later} |\n",
+            "| {what} | {} |\n| of which the store had read before | {read_before} |\n| of the \
+             tick of the fault: on its way to the store, or read by it | {of_the_tick} |\n| of \
+             later ticks: the relay | {later} |\n",
             all.join("; ")
         ))
     }
@@ -140,7 +147,8 @@ impl Relaying {
         let (mut before, mut since) = (Counts::default(), Instant::now());
         loop {
             let counts = counts(&self.stores)?;
-            let missing: usize = self.feed.ticks.iter().flat_map(|tick| counts.missing(*tick)).sum();
+            let missing: usize =
+                self.feed.ticks.iter().flat_map(|tick| counts.missing(*tick)).sum();
             if missing == 0 && counts.series.iter().sum::<usize>() == POINTS {
                 return Ok(counts);
             }

@@ -89,7 +89,8 @@ impl Feed {
         Ok(self.sender.status())
     }
 
-    /// Waits until everything that could be lost with the relay has been sent again after its restart.
+    /// Waits until everything that could be lost with the relay has been sent again after its
+    /// restart.
     pub(crate) fn resent(&self, connects: u64) -> Result<Status> {
         wait::until("the relay again", PATIENCE, || {
             let status = self.sender.status();
@@ -103,7 +104,8 @@ impl Feed {
     }
 }
 
-/// Checks that a graphite-web in front of three others has all series of some groups, and the newest tick of each.
+/// Checks that a graphite-web in front of three others has all series of some groups, and the
+/// newest tick of each.
 pub(crate) fn read_through(web: &GraphiteWeb, ticks: usize) -> Result<()> {
     for group in [0, 41, 99] {
         let target = format!("sumSeries(cluster.scale.group{group}.*)");

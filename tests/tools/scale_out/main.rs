@@ -1,5 +1,6 @@
-//! `make scale-out`: 100,000 points a tick through a relay to three stores, one of which is stopped and one killed in
-//! the middle of a tick; and every target of the dashboards and alert rules on graphite-web and on VictoriaMetrics.
+//! `make scale-out`: 100,000 points a tick through a relay to three stores, one of which is stopped
+//! and one killed in the middle of a tick; and every target of the dashboards and alert rules on
+//! graphite-web and on VictoriaMetrics.
 //!
 //! The queue and the sender run in this process: no slurmctld produces 100,000 points a tick.
 
@@ -86,6 +87,7 @@ fn play(
 
 /// A program from the VictoriaMetrics that run.sh has unpacked; the installed one may be too old.
 fn victoria(name: &str) -> Result<PathBuf> {
-    let folder = std::env::var_os("VICTORIA").context("VICTORIA names no folder: run `make scale-out`")?;
+    let folder =
+        std::env::var_os("VICTORIA").context("VICTORIA names no folder: run `make scale-out`")?;
     Ok(PathBuf::from(folder).join(name))
 }

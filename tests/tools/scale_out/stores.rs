@@ -22,7 +22,9 @@ impl Counts {
     pub(crate) fn missing(&self, timestamp: u64) -> Vec<usize> {
         let stores = self.series.iter().zip(&self.points);
         stores
-            .map(|(series, points)| series.saturating_sub(points.get(&timestamp).copied().unwrap_or(0)))
+            .map(|(series, points)| {
+                series.saturating_sub(points.get(&timestamp).copied().unwrap_or(0))
+            })
             .collect()
     }
 }
@@ -47,7 +49,8 @@ impl Store {
             Self::Cache(cache) => {
                 // A file that is just being created has no archive yet.
                 let read = |file: PathBuf| {
-                    Series::read(&file).map_or(Vec::new(), |series| series.points.into_keys().collect())
+                    Series::read(&file)
+                        .map_or(Vec::new(), |series| series.points.into_keys().collect())
                 };
                 Ok(cache.paths().into_values().map(read).collect())
             }
@@ -79,14 +82,18 @@ pub(crate) fn counts(stores: &[Store]) -> Result<Counts> {
 /// Three carbon-caches.
 pub(crate) fn caches(folder: &Folder) -> Result<Vec<Carbon>> {
     let options = Options::keeping(&format!("{STEP}s:1h"));
-    ["cache0", "cache1", "cache2"].into_iter().map(|name| Carbon::start(folder, name, &options)).collect()
+    ["cache0", "cache1", "cache2"]
+        .into_iter()
+        .map(|name| Carbon::start(folder, name, &options))
+        .collect()
 }
 
 /// Three VictoriaMetrics.
 pub(crate) fn victorias(folder: &Folder) -> Result<Vec<VictoriaMetrics>> {
     let program = victoria("victoria-metrics")?;
     let start = |name: &str| {
-        let mut store = VictoriaMetrics::of(folder, name, &program, &["-dedup.minScrapeInterval=1ms"])?;
+        let mut store =
+            VictoriaMetrics::of(folder, name, &program, &["-dedup.minScrapeInterval=1ms"])?;
         store.process.wait_ready()?;
         Ok(store)
     };

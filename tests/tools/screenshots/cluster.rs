@@ -1,5 +1,6 @@
-//! A cluster of 320 nodes over some hours: jobs come, start and end, slurmctld's two schedulers and its RPCs take their time, and one thing
-//! goes wrong. Its statistics are those that slurmctld would report; everything else is derived from them by slurm-graphite.
+//! A cluster of 320 nodes over some hours: jobs come, start and end, slurmctld's two schedulers and
+//! its RPCs take their time, and one thing goes wrong. Its statistics are those that slurmctld
+//! would report; everything else is derived from them by slurm-graphite.
 
 use slurm_snapshot::{PendingRpc, RpcTables, RpcType, RpcUser, Statistics};
 
@@ -44,7 +45,8 @@ pub(crate) struct Cluster {
     owed: f64,
 }
 
-/// Message types: id, calls a minute, mean time in µs, and of how many of them root is the sender, in tenths.
+/// Message types: id, calls a minute, mean time in µs, and of how many of them root is the sender,
+/// in tenths.
 const RPCS: [(u16, f64, f64, u32); 14] = [
     (1002, 20.0, 240.0, 10),
     (1008, 4.0, 60.0, 10),
@@ -83,11 +85,19 @@ impl Cluster {
         statistics.bf_exit = Some(vec![0; 6]);
         statistics.gettimeofday_latency = 21;
         let types = RPCS.map(|(id, ..)| RpcType { id, ..RpcType::default() });
-        let user =
-            |(id, name): (u32, &str)| RpcUser { id, name: Some(name.to_owned()), ..RpcUser::default() };
-        let users = USERS.iter().map(|(id, name, _)| (*id, *name)).chain([(0, "root")]).map(user).collect();
-        statistics.rpc =
-            Some(RpcTables { types: types.into(), users, pending: Some(Vec::new()), dumped: Vec::new() });
+        let user = |(id, name): (u32, &str)| RpcUser {
+            id,
+            name: Some(name.to_owned()),
+            ..RpcUser::default()
+        };
+        let users =
+            USERS.iter().map(|(id, name, _)| (*id, *name)).chain([(0, "root")]).map(user).collect();
+        statistics.rpc = Some(RpcTables {
+            types: types.into(),
+            users,
+            pending: Some(Vec::new()),
+            dumped: Vec::new(),
+        });
         // Until jobs wait, and as many end as start.
         for _ in 0..600 {
             cluster.flow(11.0, 1.0);
@@ -114,7 +124,9 @@ impl Cluster {
                 self.statistics.agent_queue_size += whole(since * 1.6);
             }
             (Incident::Flood, Some(since)) if since < 250.0 => submitted = 4000.0,
-            (Incident::Slurmdbd, Some(since)) => self.statistics.dbd_agent_queue_size += whole(since * 2.6),
+            (Incident::Slurmdbd, Some(since)) => {
+                self.statistics.dbd_agent_queue_size += whole(since * 2.6)
+            }
             _ => {}
         }
         let moved = self.flow(submitted, alive);
@@ -126,7 +138,8 @@ impl Cluster {
 
     /// How long the pending jobs have waited, in seconds, the shortest first.
     pub(crate) fn waits(&self) -> Vec<u32> {
-        let mut waits: Vec<u32> = self.pending.iter().map(|job| (self.tick - job.submitted) * TICK).collect();
+        let mut waits: Vec<u32> =
+            self.pending.iter().map(|job| (self.tick - job.submitted) * TICK).collect();
         waits.sort_unstable();
         waits
     }
@@ -146,7 +159,8 @@ impl Cluster {
         };
     }
 
-    /// Jobs end, come and start: how many have been submitted, started, started out of turn, completed.
+    /// Jobs end, come and start: how many have been submitted, started, started out of turn,
+    /// completed.
     fn flow(&mut self, submitted: f64, alive: f64) -> [u32; 4] {
         let before = self.running.len();
         let tick = self.tick;
@@ -198,11 +212,13 @@ impl Cluster {
     fn schedule(&mut self, [submitted, started, _, completed]: [u32; 4]) {
         let statistics = &mut self.statistics;
         let queue = number(self.pending.len());
-        // A submission or an end begins a cycle of 100 jobs; once a minute there is one of the whole queue.
+        // A submission or an end begins a cycle of 100 jobs; once a minute there is one of the
+        // whole queue.
         let quick = ((submitted + completed) / 3).clamp(1, 9);
         let of_all = 1;
-        let time =
-            |jobs: u32, each: f64| whole((1800.0 + f64::from(jobs) * each) * (0.8 + 0.5 * fastrand::f64()));
+        let time = |jobs: u32, each: f64| {
+            whole((1800.0 + f64::from(jobs) * each) * (0.8 + 0.5 * fastrand::f64()))
+        };
         for cycle in 0..quick + of_all {
             let jobs = if cycle < quick { queue.min(100) } else { queue };
             let time = time(jobs + started * 4, 85.0);
@@ -211,7 +227,13 @@ impl Cluster {
             *statistics.schedule_cycle_sum.get_or_insert(0) += u64::from(time);
             *statistics.schedule_cycle_depth.get_or_insert(0) += jobs;
             let reason = usize::from(jobs < queue);
-            statistics.schedule_exit.iter_mut().flatten().skip(reason).take(1).for_each(|count| *count += 1);
+            statistics
+                .schedule_exit
+                .iter_mut()
+                .flatten()
+                .skip(reason)
+                .take(1)
+                .for_each(|count| *count += 1);
         }
         statistics.schedule_cycle_counter += quick + of_all;
         statistics.schedule_queue_len = queue;
@@ -258,20 +280,25 @@ impl Cluster {
             for user in &mut tables.users {
                 let root = f64::from(of_root) / 10.0;
                 let part =
-                    USERS.iter().find(|(id, ..)| *id == user.id).map_or(root, |(id, _, part)| match row.id {
-                        4003 if flood > 0.1 => f64::from(*id == 1004),
-                        _ => (1.0 - root) * f64::from(*part) / 100.0,
+                    USERS.iter().find(|(id, ..)| *id == user.id).map_or(root, |(id, _, part)| {
+                        match row.id {
+                            4003 if flood > 0.1 => f64::from(*id == 1004),
+                            _ => (1.0 - root) * f64::from(*part) / 100.0,
+                        }
                     });
                 user.count += whole(calls * part);
                 user.time += u64::from(whole(time * part));
             }
         }
-        statistics.server_thread_count = 1 + whole(total / f64::from(TICK) / 1e6 * (0.5 + fastrand::f64()));
+        statistics.server_thread_count =
+            1 + whole(total / f64::from(TICK) / 1e6 * (0.5 + fastrand::f64()));
         statistics.agent_count = (completed + started).min(12) + statistics.agent_queue_size / 40;
         statistics.agent_thread_count = statistics.agent_count * 3;
         let waiting = statistics.agent_queue_size;
         tables.pending = Some(
-            [(6011, waiting * 2 / 3), (1008, waiting / 3)].map(|(id, count)| PendingRpc { id, count }).into(),
+            [(6011, waiting * 2 / 3), (1008, waiting / 3)]
+                .map(|(id, count)| PendingRpc { id, count })
+                .into(),
         );
     }
 }
@@ -279,7 +306,8 @@ impl Cluster {
 /// Mostly small jobs, and some large ones; those of the flood are all small.
 fn job(tick: u32, is_flood: bool) -> Job {
     let sizes = [1, 1, 2, 4, 4, 8, 16, 32, 64, 64, 128, 256];
-    let cpus = if is_flood { 1 } else { sizes.get(fastrand::usize(..sizes.len())).copied().unwrap_or(1) };
+    let cpus =
+        if is_flood { 1 } else { sizes.get(fastrand::usize(..sizes.len())).copied().unwrap_or(1) };
     let hours = if is_flood { 0.15 } else { 0.05 - 0.7 * (1.0 - fastrand::f64()).ln() };
     let length = whole(hours * 3600.0 / f64::from(TICK)).max(1);
     let gpus = if cpus == 8 || cpus == 16 { fastrand::u32(0..4) } else { 0 };

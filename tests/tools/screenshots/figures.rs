@@ -1,5 +1,6 @@
-//! Figures that are not in slurmctld's statistics: those of the collectors for nodes, jobs and partitions, the daemon's own, and Carbon's.
-//! They are written as lines of Carbon's plaintext protocol, under the paths of docs/metrics.md.
+//! Figures that are not in slurmctld's statistics: those of the collectors for nodes, jobs and
+//! partitions, the daemon's own, and Carbon's. They are written as lines of Carbon's plaintext
+//! protocol, under the paths of docs/metrics.md.
 
 use std::fmt::Write;
 
@@ -7,12 +8,15 @@ use crate::cluster::{CPUS, Cluster, GPU_NODES, Job, NODES, TICK};
 
 /// What is always 0.
 const ZEROS: [(&str, &str); 3] = [
-    ("slurm_graphite.head1", "readings_failed ticks_skipped ticks_late reader_restarts reload_refused"),
+    (
+        "slurm_graphite.head1",
+        "readings_failed ticks_skipped ticks_late reader_restarts reload_refused",
+    ),
     ("slurm_graphite.head1.queue", "undurable window_short points_dropped_removed"),
     (
         "slurm_graphite.head1.carbon.carbon",
-        "points_resent points_dropped_full points_dropped_age points_dropped_damaged points_superseded points_unproved \
-         in_doubt unacked_bytes queue_ticks queue_age",
+        "points_resent points_dropped_full points_dropped_age points_dropped_damaged \
+         points_superseded points_unproved in_doubt unacked_bytes queue_ticks queue_age",
     ),
 ];
 
@@ -39,7 +43,9 @@ impl Lines {
     }
 
     fn all(&mut self, level: &str, figures: &[(&str, f64)]) {
-        figures.iter().for_each(|(leaf, value)| self.add(&format!("cluster.{level}.gauge-{leaf}"), *value));
+        figures
+            .iter()
+            .for_each(|(leaf, value)| self.add(&format!("cluster.{level}.gauge-{leaf}"), *value));
     }
 }
 
@@ -62,7 +68,10 @@ fn own(lines: &mut Lines, total: u32) {
         "slurm_graphite.head1.queue",
         &[("durable", 1.0), ("file_bytes", 300e3 + wave * 11e3), ("memory_bytes", 220e3)],
     );
-    lines.all("slurm_graphite.head1.carbon.carbon", &[("connected", 1.0), ("points_sent", ticks * 231.0)]);
+    lines.all(
+        "slurm_graphite.head1.carbon.carbon",
+        &[("connected", 1.0), ("points_sent", ticks * 231.0)],
+    );
     for (level, leaves) in ZEROS {
         leaves.split(' ').for_each(|leaf| lines.add(&format!("cluster.{level}.gauge-{leaf}"), 0));
     }
@@ -70,14 +79,18 @@ fn own(lines: &mut Lines, total: u32) {
     lines.add("carbon.agents.graphite1-a.cache.overflow", 0);
     for (reply, micros) in [("nodes", 3100.0), ("jobs", 14_000.0)] {
         let micros = micros * (0.8 + 0.5 * fastrand::f64());
-        lines.all(&format!("slurm_graphite.head1.reply.{reply}"), &[("duration", micros), ("hidden", 0.0)]);
+        lines.all(
+            &format!("slurm_graphite.head1.reply.{reply}"),
+            &[("duration", micros), ("hidden", 0.0)],
+        );
     }
 }
 
 fn nodes(lines: &mut Lines, cluster: &Cluster) {
     let used = sum(&cluster.running, |job| job.cpus);
     let nodes = f64::from(NODES);
-    // Two nodes are down and five were drained days ago; a node with a job that is drained is draining.
+    // Two nodes are down and five were drained days ago; a node with a job that is drained is
+    // draining.
     let (down, old) = (2.0, 5.0);
     let busy = (used / f64::from(CPUS)).min(nodes - down - old).floor();
     let drained = f64::from(cluster.drained).min(nodes - down - old);
@@ -108,7 +121,8 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
         let figures = [("over_1h", hour), ("over_1d", day), ("over_7d", week)];
         lines.all(&format!("slurm_nodes.{kind}"), &figures);
     }
-    let (cpus, out) = (nodes * f64::from(CPUS), (down + old + drained - draining) * f64::from(CPUS));
+    let (cpus, out) =
+        (nodes * f64::from(CPUS), (down + old + drained - draining) * f64::from(CPUS));
     let all_gpus = f64::from(GPU_NODES * 4);
     let gpus = (sum(&cluster.running, |job| job.gpus) * 0.55).min(all_gpus);
     let memory = cpus * 4e9;
@@ -129,8 +143,14 @@ fn nodes(lines: &mut Lines, cluster: &Cluster) {
             ("memory_free", memory * (1.0 - used / cpus * 0.55)),
         ],
     );
-    lines.all("slurm_nodes.gpu.a100", &[("allocated", (gpus * 0.7).floor()), ("total", all_gpus * 0.7)]);
-    lines.all("slurm_nodes.gpu.h100", &[("allocated", (gpus * 0.3).floor()), ("total", all_gpus * 0.3)]);
+    lines.all(
+        "slurm_nodes.gpu.a100",
+        &[("allocated", (gpus * 0.7).floor()), ("total", all_gpus * 0.7)],
+    );
+    lines.all(
+        "slurm_nodes.gpu.h100",
+        &[("allocated", (gpus * 0.3).floor()), ("total", all_gpus * 0.3)],
+    );
     let waiting = cluster.pending.len() as f64;
     for (name, share, jobs) in [("compute", 0.82, 0.7), ("gpu", 0.08, 0.2), ("long", 0.1, 0.1)] {
         let use_of = (used / cpus * (0.9 + 0.3 * jobs)).min(1.0);
@@ -170,7 +190,10 @@ fn events(lines: &mut Lines, drained: f64) {
 fn jobs(lines: &mut Lines, cluster: &Cluster) {
     let (pending, running) = (&cluster.pending, &cluster.running);
     let ended = f64::from(cluster.statistics.jobs_completed % 40) + 30.0;
-    lines.add("cluster.slurm_jobs.total.gauge-records", (pending.len() + running.len()) as f64 + ended);
+    lines.add(
+        "cluster.slurm_jobs.total.gauge-records",
+        (pending.len() + running.len()) as f64 + ended,
+    );
     for (state, jobs) in [("pending", pending), ("running", running)] {
         lines.all(
             &format!("slurm_jobs.state.{state}"),
@@ -201,13 +224,18 @@ fn jobs(lines: &mut Lines, cluster: &Cluster) {
         lines.add(&format!("cluster.slurm_jobs.reason.{reason}.gauge-jobs"), count);
     }
     let waits = cluster.waits();
-    let rank = |part: usize| waits.get(waits.len() * part / 10_000).map(|wait| f64::from(wait + TICK));
+    let rank =
+        |part: usize| waits.get(waits.len() * part / 10_000).map(|wait| f64::from(wait + TICK));
     let moments = [("p50", 5000), ("p90", 9000), ("max", 9999)];
     // Jobs that do not wait for resources have no plan, nor has what comes after the first 500.
     let planned = (all - held - dependency - limit).clamp(0.0, 500.0);
     lines.all(
         "slurm_jobs.expected_start",
-        &[("planned", planned), ("overdue", (planned / 40.0).floor()), ("unplanned", all - planned)],
+        &[
+            ("planned", planned),
+            ("overdue", (planned / 40.0).floor()),
+            ("unplanned", all - planned),
+        ],
     );
     for (end, part) in moments {
         if let Some(wait) = rank(part) {
@@ -219,8 +247,14 @@ fn jobs(lines: &mut Lines, cluster: &Cluster) {
             }
             lines.add(&format!("cluster.slurm_jobs.waiting.gauge-wait_{end}"), wait);
             lines.add(&format!("cluster.slurm_jobs.waiting.gauge-started_wait_{end}"), wait * 0.7);
-            lines.add(&format!("cluster.slurm_jobs.partition.compute.waiting.gauge-wait_{end}"), wait);
-            lines.add(&format!("cluster.slurm_jobs.partition.gpu.waiting.gauge-wait_{end}"), wait * 0.4);
+            lines.add(
+                &format!("cluster.slurm_jobs.partition.compute.waiting.gauge-wait_{end}"),
+                wait,
+            );
+            lines.add(
+                &format!("cluster.slurm_jobs.partition.gpu.waiting.gauge-wait_{end}"),
+                wait * 0.4,
+            );
         }
     }
 }

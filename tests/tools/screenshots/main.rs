@@ -1,8 +1,9 @@
-//! `make screenshots`: the dashboards in docs/images, and with INCIDENTS=DIR what an administrator sees of three incidents there, drawn by
-//! Grafana's component library.
+//! `make screenshots`: the dashboards in docs/images, and with INCIDENTS=DIR what an administrator
+//! sees of three incidents there, drawn by Grafana's component library.
 //!
-//! The cluster is simulated: nothing else has hours at 30 s, hundreds of nodes and a file system that hangs. slurm-graphite derives the
-//! figures from its statistics (`run --replay`), Carbon stores them, and graphite-web returns what the panels ask for.
+//! The cluster is simulated: nothing else has hours at 30 s, hundreds of nodes and a file system
+//! that hangs. slurm-graphite derives the figures from its statistics (`run --replay`), Carbon
+//! stores them, and graphite-web returns what the panels ask for.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +18,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use sandbox::panels::{Page, Panels};
 use sandbox::{
-    Carbon, Dashboard, Folder, GraphiteWeb, carbon, command, output, slurm_graphite, unix_seconds, wait,
+    Carbon, Dashboard, Folder, GraphiteWeb, carbon, command, output, slurm_graphite, unix_seconds,
+    wait,
 };
 use slurm_snapshot::{Answer, Reading, Release};
 
@@ -50,7 +52,8 @@ const HOURS: i64 = 6;
 const SHOWN: i64 = 3;
 
 fn main() -> Result<()> {
-    let library = std::env::var_os("GRAFANA_PANELS").context("GRAFANA_PANELS: run `make screenshots`")?;
+    let library =
+        std::env::var_os("GRAFANA_PANELS").context("GRAFANA_PANELS: run `make screenshots`")?;
     let panels = Panels::find(Path::new(&library))?;
     match std::env::var_os("INCIDENTS").filter(|folder| !folder.is_empty()) {
         Some(folder) => incidents(&panels, Path::new(&folder)),
@@ -104,11 +107,15 @@ impl Night {
         writeln!(std::io::stderr(), "screenshots: the night of {name}")?;
         fastrand::seed(7);
         let folder = Folder::new()?;
-        let schemas = "[surveys]\npattern = slurm_(nodes|jobs|partitions)\\.\nretentions = 60s:2d\n\
+        let schemas =
+            "[surveys]\npattern = slurm_(nodes|jobs|partitions)\\.\nretentions = 60s:2d\n\
                        [everything]\npattern = .*\nretentions = 30s:2d\n"
-            .to_owned();
-        let mut carbon =
-            Carbon::spawn(&folder, "carbon", &carbon::Options { schemas, ..carbon::Options::default() })?;
+                .to_owned();
+        let mut carbon = Carbon::spawn(
+            &folder,
+            "carbon",
+            &carbon::Options { schemas, ..carbon::Options::default() },
+        )?;
         let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
         let (recording, lines) = simulate(incident, begins)?;
         let file = folder.write("night.jsonl", &recording)?;
@@ -117,7 +124,8 @@ impl Night {
         let config = folder.write(
             "night.toml",
             &format!(
-                "[[carbon]]\nname = \"carbon\"\naddress = \"{address}\"\n[collectors.rpc_stats]\nusers = 7\n"
+                "[[carbon]]\nname = \"carbon\"\naddress = \"{address}\"\n[collectors.rpc_stats]\n\
+                    users = 7\n"
             ),
         )?;
         let daemon = command(folder.path(), &slurm_graphite()?);
@@ -148,7 +156,8 @@ impl Night {
     ) -> Result<()> {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/grafana"));
         let all = Dashboard::all(root)?;
-        let dashboard = all.into_iter().find(|one| one.name == dashboard).context("no such dashboard")?;
+        let dashboard =
+            all.into_iter().find(|one| one.name == dashboard).context("no such dashboard")?;
         let variables = dashboard.opened(&self.web, &[("prefix", "cluster"), ("most", "10")])?;
         let seconds = (u64::try_from(until - SHOWN * 3600)?, u64::try_from(until)?);
         let page = Page::of(&dashboard, &self.web, &variables, seconds, is_opened)?.above(end);

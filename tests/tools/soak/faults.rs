@@ -71,8 +71,9 @@ fn carbon_killed(soak: &mut Soak) -> Result<()> {
     carbon_dies(soak, 4.0)
 }
 
-/// The limits are wide again from the next fault that restarts Carbon. All series exist before the first fault; with
-/// these limits Carbon would create only fifty new ones a minute and drop the others.
+/// The limits are wide again from the next fault that restarts Carbon. All series exist before the
+/// first fault; with these limits Carbon would create only fifty new ones a minute and drop the
+/// others.
 fn carbon_limited(soak: &mut Soak, killed: bool) -> Result<()> {
     soak.stage.carbon.limit(Limits::AsShipped)?;
     if killed {
@@ -89,7 +90,8 @@ fn carbon_frozen(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.thaw()
 }
 
-/// Carbon's kernel has accepted what was written since the freeze, and loses it when Carbon is killed.
+/// Carbon's kernel has accepted what was written since the freeze, and loses it when Carbon is
+/// killed.
 fn carbon_frozen_and_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.freeze()?;
     soak.lasts(6.0, 25.0);
@@ -173,7 +175,8 @@ fn ticks_go_on(soak: &mut Soak) -> Result<()> {
     let before = soak.stage.collected.counted().count();
     soak.lasts(8.0, 30.0);
     soak.stage.collected.look()?;
-    let (ticks, length) = (soak.stage.collected.counted().count() - before, soak.length.unwrap_or(0.0));
+    let (ticks, length) =
+        (soak.stage.collected.counted().count() - before, soak.length.unwrap_or(0.0));
     let enough = ticks as f64 >= length / 2.0;
     ensure!(enough, "{ticks} ticks in {length:.0} s while a receiver sends bytes without end");
     Ok(())
@@ -217,13 +220,15 @@ fn address_moved(soak: &mut Soak) -> Result<()> {
     back(soak)?;
     soak.address();
     soak.stage.reload()?;
-    // The daemon's own figures have new paths, and a Carbon that is killed while it creates files leaves them broken.
+    // The daemon's own figures have new paths, and a Carbon that is killed while it creates files
+    // leaves them broken.
     soak.stage.steady()
 }
 
 /// One tick is made tomorrow, and then the clock goes back.
 fn clock_ahead(soak: &mut Soak) -> Result<()> {
-    // The age of a tick is unknown for ten minutes if the clock was set since, and it is not sent again: all are read by then.
+    // The age of a tick is unknown for ten minutes if the clock was set since, and it is not sent
+    // again: all are read by then.
     soak.recovered()?;
     let before = of_tomorrow(soak);
     soak.clock.set(A_DAY)?;

@@ -1,4 +1,5 @@
-//! Two more destinations that are always ill, one of them over TLS: the healthy one must not notice.
+//! Two more destinations that are always ill, one of them over TLS: the healthy one must not
+//! notice.
 
 use anyhow::Result;
 use sandbox::{Folder, Manner, Sink, TlsProxy, destination, free_port};
@@ -18,7 +19,8 @@ impl Ill {
         let stunnel = TlsProxy::with(folder, "ill", port, "localhost", "")?;
         let tls = format!("tls = true\nca_file = {:?}\n", stunnel.authority.ca);
         let plain = destination("ill", &format!("127.0.0.1:{port}"));
-        let destinations = plain + &destination("ill-tls", &format!("localhost:{}", stunnel.port)) + &tls;
+        let destinations =
+            plain + &destination("ill-tls", &format!("localhost:{}", stunnel.port)) + &tls;
         Ok(Self { port, sink: None, destinations, _stunnel: stunnel })
     }
 

@@ -1,11 +1,13 @@
-//! `make soak`: random faults in random order for one daemon and one Carbon, without a single lost or wrong datapoint.
+//! `make soak`: random faults in random order for one daemon and one Carbon, without a single lost
+//! or wrong datapoint.
 //!
-//! SOAK_FAULTS sets their number (200), and SOAK_SEED repeats a run's order and durations. Most faults are short; some
-//! have their maximum length. With SOAK_LONGEST each kind occurs once, at its maximum length, in the table's order. With
-//! SOAK_ONLY there are only kinds with this text in their names. With SOAK_TLS the daemon speaks TLS to a stunnel in
-//! front of that Carbon, which has additional faults. The daemon has two more destinations, which are always ill, and
-//! with each fault in another way. The program starts itself again in separate namespaces, where it can cut the loopback
-//! network, fill a small disk and remove a host name.
+//! SOAK_FAULTS sets their number (200), and SOAK_SEED repeats a run's order and durations. Most
+//! faults are short; some have their maximum length. With SOAK_LONGEST each kind occurs once, at
+//! its maximum length, in the table's order. With SOAK_ONLY there are only kinds with this text in
+//! their names. With SOAK_TLS the daemon speaks TLS to a stunnel in front of that Carbon, which has
+//! additional faults. The daemon has two more destinations, which are always ill, and with each
+//! fault in another way. The program starts itself again in separate namespaces, where it can cut
+//! the loopback network, fill a small disk and remove a host name.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +22,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Ahead, Folder, Forwarder, Manner, Stage, TlsProxy, command, destination, find_program, wait};
+use sandbox::{
+    Ahead, Folder, Forwarder, Manner, Stage, TlsProxy, command, destination, find_program, wait,
+};
 use tools::{end, number, say};
 
 use self::faults::faults;
@@ -46,9 +50,15 @@ fn enter() -> Result<()> {
     let seed = number("SOAK_SEED", fastrand::u64(..))?;
     let mut inside = command(&std::env::temp_dir(), &find_program("unshare")?);
     inside.args(["-rnm", "--"]).arg(std::env::current_exe()?);
-    let passed =
-        ["SOAK_FAULTS", "SOAK_LONGEST", "SOAK_TLS", "SOAK_ONLY", "SLURM_GRAPHITE_BIN", "SANDBOX_KEEP"]
-            .into_iter();
+    let passed = [
+        "SOAK_FAULTS",
+        "SOAK_LONGEST",
+        "SOAK_TLS",
+        "SOAK_ONLY",
+        "SLURM_GRAPHITE_BIN",
+        "SANDBOX_KEEP",
+    ]
+    .into_iter();
     inside.envs(passed.filter_map(|name| Some((name, std::env::var_os(name)?))));
     inside.env(INSIDE, "1").env("SOAK_SEED", seed.to_string()).env("TMPDIR", std::env::temp_dir());
     let status = inside.status().context("unshare")?;
@@ -59,7 +69,8 @@ fn enter() -> Result<()> {
 /// The programs that the faults affect.
 struct Soak {
     stage: Stage,
-    /// The forwarder between the daemon and Carbon, on `port`; `None`: the port refuses connections.
+    /// The forwarder between the daemon and Carbon, on `port`; `None`: the port refuses
+    /// connections.
     forwarder: Option<Forwarder>,
     port: u16,
     ill: Ill,
@@ -92,21 +103,24 @@ impl Soak {
         let mut stage = Stage::in_folder(folder, &options)?;
         let (folder, to) = (&stage.folder, stage.carbon.pickle_port);
         let tls = std::env::var_os("SOAK_TLS");
-        let tls = tls.map(|_| TlsProxy::with(folder, "tls", to, "carbon.sandbox", "")).transpose()?;
+        let tls =
+            tls.map(|_| TlsProxy::with(folder, "tls", to, "carbon.sandbox", "")).transpose()?;
         let forwarder = Forwarder::start(tls.as_ref().map_or(to, |proxy| proxy.port))?;
         let port = forwarder.port;
         let (clock, ill) = (Ahead::new(folder)?, Ill::start(folder)?);
         stage.plan.dir = Some(folder.path().join("volume/queue"));
-        // The window is shorter than many faults: the passing of time must prove nothing. The age is longer than any; it
-        // limits what is kept for the destinations that are ill.
-        stage.plan.queue = "resend_window = \"5s\"\nmax_age = \"5m\"\nreplay_rate = \"20000\"\n".to_owned();
+        // The window is shorter than many faults: the passing of time must prove nothing. The age
+        // is longer than any; it limits what is kept for the destinations that are ill.
+        stage.plan.queue =
+            "resend_window = \"5s\"\nmax_age = \"5m\"\nreplay_rate = \"20000\"\n".to_owned();
         stage.under(&clock)?;
         let mut random = fastrand::Rng::with_seed(seed);
         // During a shorter cut the connection survives.
         let stall = random.choice(["2s", "10s"]).unwrap_or("2s");
         say(&format!("stall_timeout = {stall}\n"))?;
         let forwarder = Some(forwarder);
-        let mut soak = Self { stage, forwarder, port, ill, tls, clock, stall, random, longest, length: None };
+        let mut soak =
+            Self { stage, forwarder, port, ill, tls, clock, stall, random, longest, length: None };
         soak.address();
         soak.stage.configure()?;
         soak.stage.daemon.spawn()?;
@@ -118,7 +132,10 @@ impl Soak {
     fn address(&mut self) {
         let healthy = destination("carbon", &format!("carbon.sandbox:{}", self.port));
         let healthy = healthy.replace("\"3s\"", &format!("\"{}\"", self.stall));
-        let tls = self.tls.as_ref().map(|proxy| format!("tls = true\nca_file = {:?}\n", proxy.authority.ca));
+        let tls = self
+            .tls
+            .as_ref()
+            .map(|proxy| format!("tls = true\nca_file = {:?}\n", proxy.authority.ca));
         self.stage.plan.destinations = healthy + &tls.unwrap_or_default() + &self.ill.destinations;
     }
 
@@ -133,7 +150,8 @@ impl Soak {
         wait::pause(Duration::from_secs_f64(shortest + random * (longest - shortest)));
     }
 
-    /// The length of the fault, in seconds: usually a little more than the shortest, sometimes up to the longest.
+    /// The length of the fault, in seconds: usually a little more than the shortest, sometimes up
+    /// to the longest.
     fn lasts(&mut self, shortest: f64, longest: f64) {
         let random = if self.longest { 1.0 } else { self.random.f64().powi(4) };
         let length = shortest + random * (longest - shortest);
@@ -158,7 +176,8 @@ impl Soak {
             self.stage.tick()?;
             let points = self.stage.collected.last_points().context("no tick")?;
             let are = |end: &str, value: f64| {
-                let mut its = points.iter().filter(|(path, _)| path.contains(which) && path.ends_with(end));
+                let mut its =
+                    points.iter().filter(|(path, _)| path.contains(which) && path.ends_with(end));
                 its.all(|(_, its)| (*its - value).abs() < 0.5)
             };
             let nothing_waits = are("gauge-queue_ticks", 0.0) && are("gauge-queue_resend", 0.0);
@@ -199,14 +218,18 @@ fn soak() -> Result<()> {
         soak.pause(0.0, 2.0);
         if n % CHECK_EVERY == 0 {
             soak.recovered()?;
-            let findings = soak.stage.settled()?.clean().with_context(|| format!("after {n} faults"))?;
+            let findings =
+                soak.stage.settled()?.clean().with_context(|| format!("after {n} faults"))?;
             say(&format!("      {findings}\n"))?;
         }
     }
     soak.ill.behave(Some(Manner::Discard))?;
     soak.have_recovered(ALL)?;
     let findings = soak.stage.finish()?;
-    say(&format!("\n{faults} faults in {:.0} s, SOAK_SEED={seed}\n", start.elapsed().as_secs_f64()))?;
+    say(&format!(
+        "\n{faults} faults in {:.0} s, SOAK_SEED={seed}\n",
+        start.elapsed().as_secs_f64()
+    ))?;
     let counted = soak.stage.counted_as_lost();
     say(&format!("{counted} counted as lost; {findings}\n"))?;
     ensure!(counted == 0.0, "datapoints are counted as lost");

@@ -13,7 +13,9 @@ pub(crate) const FAULTS: &[(&str, Fault)] = &[
     ("queue: disk full", disk_full),
     ("queue: disk full of the queue itself", disk_full_of_itself),
     // Twice, because the daemon may write into it meanwhile.
-    ("queue: folder removed, then daemon: SIGKILL", |soak| folder_goes(soak, "rm -rf Q || rm -rf Q", "true")),
+    ("queue: folder removed, then daemon: SIGKILL", |soak| {
+        folder_goes(soak, "rm -rf Q || rm -rf Q", "true")
+    }),
     ("queue: folder moved away, then daemon: SIGKILL", |soak| {
         folder_goes(soak, "mv Q Q.old", "rm -rf Q.old")
     }),
@@ -25,7 +27,8 @@ pub(crate) const FAULTS: &[(&str, Fault)] = &[
     }),
 ];
 
-/// A tick that is not on disk would be lost with the process, so all ticks must be on disk before the next fault.
+/// A tick that is not on disk would be lost with the process, so all ticks must be on disk before
+/// the next fault.
 fn disk_full(soak: &mut Soak) -> Result<()> {
     let (filler, since) = (soak.volume().join("filler"), now());
     let mut file = File::create(&filler)?;
@@ -44,7 +47,8 @@ fn disk_full(soak: &mut Soak) -> Result<()> {
     soak.stage.tick()
 }
 
-/// In an outage the queue grows until its disk is full. When everything was sent, it must find room again by itself.
+/// In an outage the queue grows until its disk is full. When everything was sent, it must find room
+/// again by itself.
 fn disk_full_of_itself(soak: &mut Soak) -> Result<()> {
     soak.ill.behave(Some(Manner::Discard))?;
     soak.have_recovered(ALL)?;
@@ -75,9 +79,9 @@ fn resize(soak: &Soak, size: &str) -> Result<()> {
     shell(&soak.stage.folder, &format!("mount -o remount,size={size} {}", soak.volume().display()))
 }
 
-/// The folder goes in an outage, and something else is done to it or to its place. What has not been sent must be in
-/// the folder that the daemon finds when it is started again, unless it is older than the last start: then it is in the
-/// files alone.
+/// The folder goes in an outage, and something else is done to it or to its place. What has not
+/// been sent must be in the folder that the daemon finds when it is started again, unless it is
+/// older than the last start: then it is in the files alone.
 fn folder_goes(soak: &mut Soak, first: &str, then: &str) -> Result<()> {
     // Two windows: nothing of an earlier run can become due again.
     soak.recovered()?;

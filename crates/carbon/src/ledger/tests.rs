@@ -9,7 +9,9 @@ const AT_BOOT_TIME: Moment = Moment { boot: Duration::from_secs(9000), wall: 900
 
 fn ledger(batches: impl IntoIterator<Item = u64>) -> Ledger {
     let mut ledger = Ledger::new(WINDOW);
-    batches.into_iter().for_each(|batch| ledger.insert(batch, 1000 + batch.cast_signed(), 10, 80, true));
+    batches
+        .into_iter()
+        .for_each(|batch| ledger.insert(batch, 1000 + batch.cast_signed(), 10, 80, true));
     ledger
 }
 
@@ -36,7 +38,8 @@ fn the_newest_goes_first_and_the_backlog_behind_it_oldest_first() {
     assert_eq!((ledger.sums.unsent.ticks, ledger.oldest_unsent(), ledger.sums.held), (0, None, 4));
 }
 
-/// What is done at once was taken out, and the one before it was the newest: a whole outage went out as live ticks.
+/// What is done at once was taken out, and the one before it was the newest: a whole outage went
+/// out as live ticks.
 #[test]
 fn with_a_window_of_zero_there_is_one_live_tick_too() {
     let mut ledger = ledger(1..=4);
@@ -58,7 +61,12 @@ fn a_tick_is_done_when_another_connection_answers_that_carried_bytes_a_window_af
     let (mut ledger, start) = (ledger([1]), Instant::now());
     write_all(&mut ledger, 1);
     let answered = |ledger: &mut Ledger, connection, written: u64, now: u64| {
-        ledger.answered(connection, Some(start + seconds(written)), Duration::ZERO, start + seconds(now));
+        ledger.answered(
+            connection,
+            Some(start + seconds(written)),
+            Duration::ZERO,
+            start + seconds(now),
+        );
         ledger.take_done()
     };
     // It counts from when the tick was read, however long ago it was written.
@@ -141,7 +149,10 @@ fn what_leaves_the_queue_is_counted_where_it_may_be_lost_and_nowhere_twice() {
     ledger.remove(1);
     ledger.lost(seconds(2000));
     assert_eq!(ledger.take_done(), [1]);
-    assert_eq!((ledger.unproved(), ledger.remove(2), ledger.unproved()), (10, Some(Removed::Counted), 20));
+    assert_eq!(
+        (ledger.unproved(), ledger.remove(2), ledger.unproved()),
+        (10, Some(Removed::Counted), 20)
+    );
 }
 
 /// The age was 0 while a hundred of them waited.
@@ -151,7 +162,10 @@ fn provisional_ticks_wait_like_others() {
     ledger.insert(1, 5000, 10, 80, true);
     ledger.hold(1);
     ledger.insert(2, 5010, 10, 80, true);
-    assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (Some(5000), Some(5000)));
+    assert_eq!(
+        (ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)),
+        (Some(5000), Some(5000))
+    );
     write_all(&mut ledger, 1);
     ledger.written(1, 1);
     ledger.lost(seconds(5020));
@@ -169,7 +183,10 @@ fn what_was_sent_before_a_loss_waits_since_the_loss_and_not_since_it_was_collect
     ledger.lost(seconds(5000));
     assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (None, Some(5000)));
     ledger.insert(3, 5010, 10, 80, true);
-    assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (Some(5010), Some(5000)));
+    assert_eq!(
+        (ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)),
+        (Some(5010), Some(5000))
+    );
     let (unsent, again) = (Ticks { ticks: 1, points: 10 }, Ticks { ticks: 2, points: 20 });
     assert_eq!((ledger.sums.unsent, ledger.sums.again), (unsent, again));
     // A proxy without a backend: what is written is lost again, without an answer.

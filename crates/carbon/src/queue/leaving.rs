@@ -1,4 +1,5 @@
-//! What leaves a queue undelivered, because of size, age or damage, and how it is counted; also destinations that move.
+//! What leaves a queue undelivered, because of size, age or damage, and how it is counted; also
+//! destinations that move.
 
 use std::sync::Arc;
 
@@ -9,13 +10,14 @@ use super::state::{QueueState, QueuedBatch};
 use crate::clock::Moment;
 use crate::ledger::Removed;
 
-/// Bytes of frames that are kept in memory in addition to the file. Other frames are read from disk when their turn
-/// comes.
+/// Bytes of frames that are kept in memory in addition to the file. Other frames are read from disk
+/// when their turn comes.
 const MEMORY: usize = 16 << 20;
 
 impl QueueState {
-    /// Removes a batch. Points that a destination never received are lost and counted by `counter`. Points that it may
-    /// not have read are remembered until that is known. Returns whether there are such points.
+    /// Removes a batch. Points that a destination never received are lost and counted by `counter`.
+    /// Points that it may not have read are remembered until that is known. Returns whether there
+    /// are such points.
     pub(super) fn drop_batch(&mut self, id: u64, counter: fn(&mut Dropped) -> &mut u64) -> bool {
         self.publish(id);
         let Some(held) = self.remove(id) else { return false };
@@ -35,7 +37,8 @@ impl QueueState {
                 Some(Removed::Counted) | None => continue,
             };
             let dropped_removed = &mut self.status.dropped_removed;
-            *(if to.configured { counter(&mut to.status.dropped) } else { dropped_removed }) += points;
+            *(if to.configured { counter(&mut to.status.dropped) } else { dropped_removed }) +=
+                points;
         }
         was_written
     }
@@ -45,7 +48,8 @@ impl QueueState {
         let was_written = self.drop_batch(id, |dropped| &mut dropped.full);
         if was_written && !std::mem::replace(&mut self.status.window_short, true) {
             warn!(
-                "queue.max_bytes is too small for resend_window: older ticks cannot be sent again if Carbon loses them; see points_unproved"
+                "queue.max_bytes is too small for resend_window: older ticks cannot be sent again \
+                    if Carbon loses them; see points_unproved"
             );
         }
     }
@@ -54,7 +58,12 @@ impl QueueState {
     pub(super) fn may_be_sent(&mut self, id: u64, now: Moment) -> bool {
         self.clock.look(now);
         let is_too_old = |held: &QueuedBatch| {
-            self.clock.is_too_old(held.summary.timestamp, held.summary.pushed, now, self.limits.max_age)
+            self.clock.is_too_old(
+                held.summary.timestamp,
+                held.summary.pushed,
+                now,
+                self.limits.max_age,
+            )
         };
         self.batches.get(&id).and_then(is_too_old) == Some(false)
     }
@@ -68,7 +77,8 @@ impl QueueState {
         self.clock.look(now);
         let (mut old, mut held_back) = (Vec::new(), 0);
         for (&id, held) in &mut self.batches {
-            let is_too_old = self.clock.is_too_old(held.summary.timestamp, held.summary.pushed, now, max_age);
+            let is_too_old =
+                self.clock.is_too_old(held.summary.timestamp, held.summary.pushed, now, max_age);
             let unknown_age = is_too_old.is_none();
             if is_too_old == Some(true) {
                 old.push(id);
@@ -83,7 +93,8 @@ impl QueueState {
         if held_back > 0 {
             info!(
                 ticks = held_back,
-                "it is not known how old these ticks are; they wait until the clock has not jumped for ten minutes"
+                "it is not known how old these ticks are; they wait until the clock has not jumped \
+                    for ten minutes"
             );
         }
         for id in old {
@@ -92,8 +103,8 @@ impl QueueState {
         self.destinations.retain(|_, to| to.configured || to.ledger.sums().held > 0);
     }
 
-    /// Keeps memory within its bounds: frames that are on disk are removed from memory, and without a disk the oldest
-    /// batch is removed.
+    /// Keeps memory within its bounds: frames that are on disk are removed from memory, and without
+    /// a disk the oldest batch is removed.
     pub(super) fn trim(&mut self) {
         if self.status.memory_bytes > MEMORY && self.status.durable {
             for held in self.batches.values_mut() {
@@ -107,7 +118,8 @@ impl QueueState {
         }
         let max_bytes = usize::try_from(self.limits.max_bytes).unwrap_or(usize::MAX);
         while self.status.memory_bytes > max_bytes {
-            let oldest = self.batches.iter().find(|(_, held)| held.frames.is_some()).map(|(&id, _)| id);
+            let oldest =
+                self.batches.iter().find(|(_, held)| held.frames.is_some()).map(|(&id, _)| id);
             let Some(oldest) = oldest else { return };
             self.evict(oldest);
         }

@@ -55,11 +55,13 @@ pub(crate) enum Loaded {
 pub struct Status {
     /// Whether there is a connection.
     pub connected: bool,
-    /// Since when it has been connected, disconnected or in doubt, whichever is true now. Unix seconds.
+    /// Since when it has been connected, disconnected or in doubt, whichever is true now. Unix
+    /// seconds.
     pub since: i64,
     /// Connections that were made while there was none.
     pub connects: u64,
-    /// Connections that were renewed, and whose end proved that everything written to them was read.
+    /// Connections that were renewed, and whose end proved that everything written to them was
+    /// read.
     pub renewals: u64,
     /// Times that the receiver, which takes no second connection, was seen to run.
     pub seen_to_run: u64,
@@ -69,7 +71,8 @@ pub struct Status {
     pub resent: u64,
     /// Points that the queue lost.
     pub dropped: Dropped,
-    /// Points that were written, could not be proved to be read before a loss, and cannot be written again.
+    /// Points that were written, could not be proved to be read before a loss, and cannot be
+    /// written again.
     pub unproved: u64,
     /// Whether there is currently no sign that the peer reads.
     pub in_doubt: bool,
@@ -89,8 +92,8 @@ pub struct Status {
     pub again: Ticks,
     /// How many of these two are held back: they are provisional, or their age is not known.
     pub held_back: u64,
-    /// Since when the batch that has waited longest has waited, Unix seconds: since its timestamp, or, if it was written
-    /// before, since the loss.
+    /// Since when the batch that has waited longest has waited, Unix seconds: since its timestamp,
+    /// or, if it was written before, since the loss.
     pub waits_since: Option<i64>,
     /// Batches that were written and, as far as is known, not read.
     pub unread: u64,
@@ -141,10 +144,12 @@ impl fmt::Display for Status {
             let (unsent, again, unread) = (self.unsent.ticks, self.again.ticks, self.unread);
             write!(
                 f,
-                "{unsent} ticks not sent, {again} to be sent again, {unread} sent but not known to be read"
+                "{unsent} ticks not sent, {again} to be sent again, {unread} sent but not known to \
+                    be read"
             )?;
         }
-        let unopened = "; the queue's files could not be read, and ticks of an earlier run in them, if there are any, were not sent";
+        let unopened = "; the queue's files could not be read, and ticks of an earlier run in \
+            them, if there are any, were not sent";
         f.write_str(if self.unopened { unopened } else { "" })
     }
 }
@@ -167,7 +172,8 @@ impl Place {
         &self.name
     }
 
-    /// With a window of zero, hands over to the disk what is done. Returns the ticket for [`Place::is_recorded`].
+    /// With a window of zero, hands over to the disk what is done. Returns the ticket for
+    /// [`Place::is_recorded`].
     pub(crate) fn record_done(&self) -> Option<u64> {
         let store = self.shared.store.as_ref()?;
         let mut state = self.shared.state();
@@ -226,8 +232,8 @@ impl Place {
         })
     }
 
-    /// The batch's frames, from memory or from the file. `given_up`: a batch that the disk does not return counts as
-    /// lost.
+    /// The batch's frames, from memory or from the file. `given_up`: a batch that the disk does not
+    /// return counts as lost.
     pub(crate) async fn frames(&self, turn: &Turn, given_up: bool) -> Loaded {
         if let Some(frames) = &turn.frames {
             return Loaded::Frames(Arc::clone(frames));
@@ -314,7 +320,9 @@ impl Place {
     pub(crate) fn status(&self) -> Status {
         let (now, mut state) = (Moment::now(), self.shared.state());
         let unopened = self.shared.store.is_some() && !state.restored;
-        let Some(destination) = state.destinations.get_mut(&self.name) else { return Status::default() };
+        let Some(destination) = state.destinations.get_mut(&self.name) else {
+            return Status::default();
+        };
         let (ledger, sums) = (&destination.ledger, destination.ledger.sums());
         let oldest_unsent = ledger.oldest_unsent();
         if destination.oldest.0 != oldest_unsent {

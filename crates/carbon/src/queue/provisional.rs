@@ -1,7 +1,7 @@
 //! Provisional batches: their pusher may learn later that they must not be sent.
 //!
-//! In the file such a batch is due for one more name, [`NAME`], until it is confirmed, so that it is still provisional
-//! after a restart.
+//! In the file such a batch is due for one more name, [`NAME`], until it is confirmed, so that it
+//! is still provisional after a restart.
 
 use std::sync::Arc;
 
@@ -27,8 +27,9 @@ impl Queue {
         }
     }
 
-    /// Removes the provisional batches, also those that were written but not read for certain: they would be due again
-    /// after a loss. Returns how many batches some destination never received; their points count as withdrawn.
+    /// Removes the provisional batches, also those that were written but not read for certain: they
+    /// would be due again after a loss. Returns how many batches some destination never received;
+    /// their points count as withdrawn.
     pub fn withdraw(&self) -> usize {
         let mut state = self.shared.state();
         let lost = |state: &QueueState| -> u64 {

@@ -1,4 +1,5 @@
-//! What an earlier run left in the file, and which parts are damaged; and what is left where the file was removed.
+//! What an earlier run left in the file, and which parts are damaged; and what is left where the
+//! file was removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::duration::in_words;
 use crate::store::{Kept, Restored};
 
 impl QueueState {
-    /// The file was removed while the daemon was running: what is in memory goes to the new one, the rest is lost.
+    /// The file was removed while the daemon was running: what is in memory goes to the new one,
+    /// the rest is lost.
     pub(super) fn remove_from_disk(&mut self) {
         self.set_durable(false);
         let mut lost = Vec::new();
@@ -38,12 +40,14 @@ impl QueueState {
         let ticks = lost.len();
         error!(
             ticks_lost = ticks,
-            "the queue's files were removed, moved away or hidden by a mount while the daemon was running; ticks that are in memory are written to new files, the others are lost"
+            "the queue's files were removed, moved away or hidden by a mount while the daemon was \
+                running; ticks that are in memory are written to new files, the others are lost"
         );
         lost.into_iter().for_each(|id| self.lose_with_files(id));
     }
 
-    /// A batch was in files that are gone. If they come back, it is not lost after all, so no log forgets it.
+    /// A batch was in files that are gone. If they come back, it is not lost after all, so no log
+    /// forgets it.
     pub(super) fn lose_with_files(&mut self, id: u64) {
         self.removed.insert(id);
         self.drop_batch(id, |dropped| &mut dropped.damaged);
@@ -59,13 +63,14 @@ impl QueueState {
 
     /// Leaves out what the queue knows better than files that have come back.
     fn without_known(&mut self, restored: &mut Restored) {
-        let over: Vec<u64> = restored.batches.keys().copied().filter(|id| self.is_over(*id)).collect();
+        let over: Vec<u64> =
+            restored.batches.keys().copied().filter(|id| self.is_over(*id)).collect();
         restored.batches.retain(|id, _| !over.contains(id) && !self.batches.contains_key(id));
         self.told.forget.extend(over);
         let (batches, destinations) = (&self.batches, &self.destinations);
         for (name, id) in restored.due.iter().filter(|(_, id)| batches.contains_key(id)) {
-            let is_provisional =
-                **name == *provisional::NAME && batches.get(id).is_some_and(|held| held.provisional);
+            let is_provisional = **name == *provisional::NAME
+                && batches.get(id).is_some_and(|held| held.provisional);
             if !is_provisional && destinations.get(name).is_none_or(|to| !to.ledger.holds(*id)) {
                 self.told.done.push((Arc::clone(name), *id));
             }
@@ -93,21 +98,29 @@ impl QueueState {
         }
         let is_destination = |name: &Arc<str>| **name != *provisional::NAME;
         for (name, points) in restored.lost.into_iter().filter(|(name, _)| is_destination(name)) {
-            error!(destination = %name, points, "points queued for this destination have been lost");
+            error!(destination = %name, points,
+                "points queued for this destination have been lost");
             match self.destinations.get_mut(&name) {
-                Some(to) => to.status.dropped.damaged = to.status.dropped.damaged.saturating_add(points),
-                None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
+                Some(to) => {
+                    to.status.dropped.damaged = to.status.dropped.damaged.saturating_add(points)
+                }
+                None => {
+                    self.status.dropped_removed = self.status.dropped_removed.saturating_add(points)
+                }
             }
         }
         for (name, points) in restored.unproved {
             match self.destinations.get_mut(&name) {
                 Some(to) => to.ledger.count_unproved(points),
-                None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
+                None => {
+                    self.status.dropped_removed = self.status.dropped_removed.saturating_add(points)
+                }
             }
         }
         let (ticks, oldest) =
             (restored.batches.len(), restored.batches.values().map(|batch| batch.timestamp).min());
-        if let Some((&last, _)) = restored.batches.last_key_value().filter(|(last, _)| **last >= self.next_id)
+        if let Some((&last, _)) =
+            restored.batches.last_key_value().filter(|(last, _)| **last >= self.next_id)
         {
             if let Some(open) = self.own.last_mut() {
                 open.end = self.next_id;
@@ -116,12 +129,17 @@ impl QueueState {
             self.own.push(self.next_id..u64::MAX);
         }
         for (id, summary) in restored.batches {
-            self.batches.insert(id, QueuedBatch { summary, durable: true, ..QueuedBatch::default() });
+            self.batches
+                .insert(id, QueuedBatch { summary, durable: true, ..QueuedBatch::default() });
         }
         let window = self.limits.resend_window;
         let removed = || DestinationState { configured: false, ..DestinationState::new(window) };
-        let held: BTreeSet<u64> =
-            restored.due.iter().filter(|(name, _)| !is_destination(name)).map(|(_, id)| *id).collect();
+        let held: BTreeSet<u64> = restored
+            .due
+            .iter()
+            .filter(|(name, _)| !is_destination(name))
+            .map(|(_, id)| *id)
+            .collect();
         for (name, id) in restored.due.into_iter().filter(|(name, _)| is_destination(name)) {
             let destination = self.destinations.entry(name).or_insert_with(removed);
             if let Some(batch) = self.batches.get_mut(&id).filter(|batch| batch.frames.is_none()) {
@@ -147,8 +165,9 @@ impl QueueState {
             say_removed(name, to.ledger.sums().held);
         }
         if ticks > 0 {
-            let age =
-                oldest.map(|oldest| u64::try_from(Moment::now().wall.saturating_sub(oldest)).unwrap_or(0));
+            let age = oldest.map(|oldest| {
+                u64::try_from(Moment::now().wall.saturating_sub(oldest)).unwrap_or(0)
+            });
             let age = in_words(Duration::from_secs(age.unwrap_or_default()));
             info!(ticks, age, "ticks of an earlier run are in the queue");
         }
@@ -162,6 +181,7 @@ pub(super) fn say_removed(destination: &str, ticks: u64) {
     warn!(
         destination,
         ticks,
-        "this destination is no longer configured; its ticks are kept until max_age, then dropped and counted in points_dropped_removed"
+        "this destination is no longer configured; its ticks are kept until max_age, then dropped \
+            and counted in points_dropped_removed"
     );
 }

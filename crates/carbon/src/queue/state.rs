@@ -1,7 +1,8 @@
-//! The queue's contents: batches, what each destination still needs, and the changes that are not yet in the file.
+//! The queue's contents: batches, what each destination still needs, and the changes that are not
+//! yet in the file.
 //!
-//! Nothing here waits, writes or reads. It is changed under the queue's lock, by pushes, by the senders and by the
-//! file's thread.
+//! Nothing here waits, writes or reads. It is changed under the queue's lock, by pushes, by the
+//! senders and by the file's thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -23,7 +24,8 @@ use carbon_wire::Frame;
 pub(super) struct QueueState {
     pub(super) limits: Limits,
     pub(super) batches: BTreeMap<u64, QueuedBatch>,
-    /// Batches that the senders do not have yet, and until when they wait for the commit before they get them anyway.
+    /// Batches that the senders do not have yet, and until when they wait for the commit before
+    /// they get them anyway.
     pub(super) unpublished: BTreeMap<u64, Instant>,
     pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
     /// Changes that have not been handed to the file's thread.
@@ -37,8 +39,9 @@ pub(super) struct QueueState {
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
-    /// Which ids this run gives, another range after each time it met higher ones of another run: the last is open, up to `next_id`. All
-    /// ids that files had; and those that were lost with their files.
+    /// Which ids this run gives, another range after each time it met higher ones of another run:
+    /// the last is open, up to `next_id`. All ids that files had; and those that were lost with
+    /// their files.
     pub(super) own: Vec<Range<u64>>,
     pub(super) in_files: BTreeSet<u64>,
     pub(super) removed: BTreeSet<u64>,
@@ -106,9 +109,11 @@ impl DestinationState {
 
 impl QueueState {
     pub(super) fn new(limits: Limits, destinations: &[String]) -> Self {
-        let new = |name: &String| (Arc::from(name.as_str()), DestinationState::new(limits.resend_window));
+        let new =
+            |name: &String| (Arc::from(name.as_str()), DestinationState::new(limits.resend_window));
         let destinations = destinations.iter().map(new).collect();
-        // Each run starts counting at its own time, so that its ids are not those of another run; `restore` goes on above higher ones.
+        // Each run starts counting at its own time, so that its ids are not those of another run;
+        // `restore` goes on above higher ones.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let next_id = u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0);
         Self {
@@ -126,7 +131,8 @@ impl QueueState {
         self.destinations.entry(Arc::from(name)).or_insert_with(|| DestinationState::new(window))
     }
 
-    /// Hands the changes over to the file's thread, or keeps them for the next time if it has no room for them.
+    /// Hands the changes over to the file's thread, or keeps them for the next time if it has no
+    /// room for them.
     pub(super) fn hand_over(&mut self, store: &Store) {
         self.told = store.apply(std::mem::take(&mut self.told));
     }
@@ -174,10 +180,12 @@ impl QueueState {
             }
         }
         let is_short = |to: &DestinationState| to.ledger.is_window_short();
-        self.status.window_short = self.status.window_short && self.destinations.values().any(is_short);
+        self.status.window_short =
+            self.status.window_short && self.destinations.values().any(is_short);
     }
 
-    /// Says to which destinations ticks may be written from now on: whether they were is recorded by a later commit.
+    /// Says to which destinations ticks may be written from now on: whether they were is recorded
+    /// by a later commit.
     pub(super) fn tell_writing(&mut self) {
         let connected = self.destinations.iter().filter(|(_, to)| to.status.connected);
         self.told.writing = Some(connected.map(|(name, _)| Arc::clone(name)).collect());
@@ -204,7 +212,10 @@ impl QueueState {
             Event::Removed => self.remove_from_disk(),
             Event::Committed { appended, ticket, dropped, file_bytes } => {
                 self.set_durable(true);
-                if self.kept.send_if_modified(|kept| std::mem::replace(kept, ticket.max(*kept)) < ticket) {
+                if self
+                    .kept
+                    .send_if_modified(|kept| std::mem::replace(kept, ticket.max(*kept)) < ticket)
+                {
                     self.destinations.values().for_each(|to| to.news.notify_one());
                 }
                 self.status.file_bytes = file_bytes;
@@ -229,7 +240,8 @@ impl QueueState {
                 self.set_durable(false);
                 self.status.error = Some(error.to_string().into());
                 if !std::mem::replace(&mut self.said_undurable, true) {
-                    error!(%error, "cannot write ticks to disk; keeping them in memory until the disk is writable again");
+                    error!(%error, "cannot write ticks to disk; keeping them in memory until the \
+                        disk is writable again");
                 }
                 appended.into_iter().for_each(|id| self.publish(id));
             }

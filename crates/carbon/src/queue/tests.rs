@@ -1,5 +1,5 @@
-//! The queue's tests: disks that do not answer, and a folder that another process uses. leaving.rs tests what leaves a
-//! queue.
+//! The queue's tests: disks that do not answer, and a folder that another process uses. leaving.rs
+//! tests what leaves a queue.
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
 
 mod ages;
@@ -47,7 +47,8 @@ fn with(store: Store) -> Queue {
     Queue { shared: Arc::new(SharedQueue { state, store, lock, appended, opened }) }
 }
 
-/// A collector whose memory is in a log that a hung disk does not return must not start as if it had none.
+/// A collector whose memory is in a log that a hung disk does not return must not start as if it
+/// had none.
 #[tokio::test]
 async fn whoever_waits_for_the_file_goes_on_when_it_has_been_read_and_not_before() {
     let (queue, _thread) = hung();
@@ -87,7 +88,10 @@ fn batch(timestamp: i64) -> Batch {
 async fn destination() -> (TcpListener, crate::Destination) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string().parse().unwrap();
-    let to = crate::Destination { protocol: Protocol::Plaintext, ..crate::Destination::new("a", address) };
+    let to = crate::Destination {
+        protocol: Protocol::Plaintext,
+        ..crate::Destination::new("a", address)
+    };
     (listener, to)
 }
 
@@ -114,11 +118,12 @@ impl HungDisk {
     }
 
     fn answers_again(self) {
-        // Its name is free before the thread goes on, or the folder would look like one that was replaced.
+        // Its name is free before the thread goes on, or the folder would look like one that was
+        // replaced.
         let other_name = self.fifo.with_extension("hung");
         fs::rename(&self.fifo, &other_name).unwrap();
-        // Opened for both, a FIFO waits for nobody: the thread may not have come to it yet, and then finds no FIFO. Or it
-        // is about to open it, so this end stays open.
+        // Opened for both, a FIFO waits for nobody: the thread may not have come to it yet, and
+        // then finds no FIFO. Or it is about to open it, so this end stays open.
         let both = File::options().read(true).write(true).open(&other_name).unwrap();
         fs::remove_file(&other_name).unwrap();
         std::mem::forget(both);
@@ -172,7 +177,8 @@ async fn what_no_commit_has_taken_goes_along_with_the_last_one() {
 }
 
 #[tokio::test]
-async fn a_tick_is_due_to_the_destinations_that_its_commit_names_whatever_is_configured_meanwhile() {
+async fn a_tick_is_due_to_the_destinations_that_its_commit_names_whatever_is_configured_meanwhile()
+{
     let (queue, _thread) = hung();
     queue.push(&batch(1));
     let id = queue.shared.state().next_id - 1;
@@ -201,12 +207,12 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         let second = a.next(Which::All).unwrap().id;
         let first = second - 1;
         // The first is done for all; the second is still due to b.
-        [&a, &b, &c]
-            .into_iter()
-            .for_each(|place| assert_eq!(place.ledger(|ledger| ledger.written(first, 1)), Some(false)));
-        [&a, &c]
-            .into_iter()
-            .for_each(|place| assert_eq!(place.ledger(|ledger| ledger.written(second, 1)), Some(false)));
+        [&a, &b, &c].into_iter().for_each(|place| {
+            assert_eq!(place.ledger(|ledger| ledger.written(first, 1)), Some(false))
+        });
+        [&a, &c].into_iter().for_each(|place| {
+            assert_eq!(place.ledger(|ledger| ledger.written(second, 1)), Some(false))
+        });
         assert_eq!([&a, &b, &c].map(|place| place.status().held), [0, 1, 0]);
         disk.answers_again();
         if heard {
@@ -215,7 +221,11 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         assert_eq!(queue.close().await, 1);
         let again = Queue::open(Some(dir.path().to_owned()), limits(), &names);
         until(&again, |state| state.restored).await;
-        assert_eq!(["a", "b", "c"].map(|name| again.place(name).status().due()), [0, 1, 0], "{heard}");
+        assert_eq!(
+            ["a", "b", "c"].map(|name| again.place(name).status().due()),
+            [0, 1, 0],
+            "{heard}"
+        );
         assert_eq!(again.shared.state().batches.len(), 1, "{heard}");
     }
 }
@@ -224,7 +234,9 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
 async fn a_disk_that_does_not_take_the_last_commit_has_what_it_took_before() {
     let (queue, _thread) = hung();
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
+    restored
+        .batches
+        .insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
     queue.push(&batch(2));
     let asked = Instant::now();
@@ -289,7 +301,9 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
     let (queue, _thread) = hung();
     let place = queue.place("a");
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
+    restored
+        .batches
+        .insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
     let turn = place.next(Which::All).unwrap();
     let asked = Instant::now();
@@ -305,7 +319,8 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
 
 #[tokio::test]
 async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
-    let bad = || StoreError::Io { path: "queue".into(), source: std::io::Error::from_raw_os_error(5) };
+    let bad =
+        || StoreError::Io { path: "queue".into(), source: std::io::Error::from_raw_os_error(5) };
     let store = Store::loading(move |id| match id {
         5 => Err(bad()),
         // Fewer than there were when the file was opened.
@@ -321,7 +336,8 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
         ..Restored::default()
     };
     queue.shared.state().apply(Event::Opened(restored));
-    let (first, damaged) = (place.next(Which::All).unwrap(), |place: &Place| place.status().dropped.damaged);
+    let (first, damaged) =
+        (place.next(Which::All).unwrap(), |place: &Place| place.status().dropped.damaged);
     assert!(matches!(place.frames(&first, false).await, Loaded::NotNow(_)) && damaged(&place) == 0);
     for lost in [3, 6] {
         assert!(matches!(place.frames(&place.next(Which::All).unwrap(), true).await, Loaded::Lost));
@@ -338,7 +354,9 @@ async fn a_tick_that_an_open_log_does_not_have_is_counted_at_once() {
     let queue = with(Store::loading(|_| Err(StoreError::Missing)));
     let place = queue.place("a");
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
+    restored
+        .batches
+        .insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
     let turn = place.next(Which::All).unwrap();
     assert!(matches!(place.frames(&turn, false).await, Loaded::Lost));
@@ -380,7 +398,11 @@ pub(crate) type OnHungDisk = Vec<(u64, Arc<[Frame]>)>;
 /// Every batch of a queue in memory is on a disk that hangs from now on.
 pub(crate) fn disk_hangs(queue: &Queue) -> OnHungDisk {
     let mut state = queue.shared.state();
-    let taken = state.batches.iter_mut().filter_map(|(&id, held)| Some((id, held.frames.take()?))).collect();
+    let taken = state
+        .batches
+        .iter_mut()
+        .filter_map(|(&id, held)| Some((id, held.frames.take()?)))
+        .collect();
     state.status.memory_bytes = 0;
     taken
 }
@@ -408,7 +430,8 @@ async fn with_a_backlog(dir: Option<&Path>, ticks: i64) -> Queue {
     queue
 }
 
-/// A flood has brought Carbon servers down, and the next run sends all of it again. Without a folder it is the last chance.
+/// A flood has brought Carbon servers down, and the next run sends all of it again. Without a
+/// folder it is the last chance.
 #[tokio::test]
 async fn a_drain_leaves_a_backlog_that_is_on_disk_to_the_next_run_and_sends_all_that_is_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -440,7 +463,10 @@ async fn a_folder_of_another_process_is_refused_with_its_id_and_one_that_ends_is
     first.locked().await.unwrap();
     let (start, second) = (Instant::now(), queue_in(dir.path()));
     let error = second.locked().await.unwrap_err().to_string();
-    assert!(error.contains(&format!("process {} uses this directory", std::process::id())), "{error}");
+    assert!(
+        error.contains(&format!("process {} uses this directory", std::process::id())),
+        "{error}"
+    );
     assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
     let third = queue_in(dir.path());
     let (ended, locked) = tokio::join!(first.close(), third.locked());
@@ -529,7 +555,10 @@ async fn the_queue_of_an_earlier_version_is_left_alone() {
 #[tokio::test]
 async fn a_hung_disk_keeps_nothing_in_memory_that_is_done() {
     let (queue, _thread) = hung();
-    queue.reconfigure(Limits { resend_window: Duration::ZERO, ..limits() }, &NAMES.map(str::to_owned));
+    queue.reconfigure(
+        Limits { resend_window: Duration::ZERO, ..limits() },
+        &NAMES.map(str::to_owned),
+    );
     for timestamp in 0..200 {
         queue.push(&batch(timestamp));
         queue.publish();

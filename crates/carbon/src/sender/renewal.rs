@@ -116,9 +116,15 @@ impl SenderTask {
     }
 
     /// Takes the next connection, or notes why there is none.
-    pub(super) fn take_next<C: Stream>(&mut self, links: &mut Links<C>, opened: Result<C>) -> Result {
+    pub(super) fn take_next<C: Stream>(
+        &mut self,
+        links: &mut Links<C>,
+        opened: Result<C>,
+    ) -> Result {
         match opened {
-            Ok(stream) if stream.peer() != links.current.stream.peer() => Err(ConnectionError::Moved),
+            Ok(stream) if stream.peer() != links.current.stream.peer() => {
+                Err(ConnectionError::Moved)
+            }
             Ok(stream) => {
                 links.renewal = Renewal::Opened(stream, Instant::now());
                 Ok(())
@@ -127,7 +133,11 @@ impl SenderTask {
         }
     }
 
-    fn note_not_opened<C: Stream>(&mut self, links: &mut Links<C>, error: ConnectionError) -> Result {
+    fn note_not_opened<C: Stream>(
+        &mut self,
+        links: &mut Links<C>,
+        error: ConnectionError,
+    ) -> Result {
         if matches!(error, ConnectionError::NotCarbon) {
             return Err(error);
         }
@@ -207,7 +217,8 @@ impl SenderTask {
         if !matches!(links.renewal, Renewal::Opened(..)) {
             return Ok(());
         }
-        let Renewal::Opened(stream, _) = std::mem::replace(&mut links.renewal, Renewal::Waits) else {
+        let Renewal::Opened(stream, _) = std::mem::replace(&mut links.renewal, Renewal::Waits)
+        else {
             return Ok(());
         };
         if let Some(end) = stream.has_ended() {
@@ -241,7 +252,9 @@ impl SenderTask {
                 self.change_state(Event::Silent(Instant::now()));
                 return Ok(());
             }
-            Some(end @ (ConnectionError::Truncated | ConnectionError::Talked)) if !self.drain.is_on => {
+            Some(end @ (ConnectionError::Truncated | ConnectionError::Talked))
+                if !self.drain.is_on =>
+            {
                 current.stream.has_ended().map_or(Ok(()), Err)?;
                 self.note_end_without_proof(&old, &end);
             }

@@ -78,7 +78,12 @@ impl SenderTask {
     }
 
     /// Says why there is no connection, each kind of error once in an outage.
-    pub(super) fn say_not_connected(&mut self, error: &ConnectionError, hint: Option<&str>, delay: Duration) {
+    pub(super) fn say_not_connected(
+        &mut self,
+        error: &ConnectionError,
+        hint: Option<&str>,
+        delay: Duration,
+    ) {
         self.begin_outage(Instant::now());
         let (destination, address, waits) = (&self.to.name, &self.to.address, self.place.status());
         let (unsent_ticks, ticks_to_resend) = (waits.unsent.ticks, waits.resends());
@@ -104,7 +109,9 @@ impl SenderTask {
 
     /// Ends the outage, because the connection has lived.
     pub(super) fn end_outage(&mut self) {
-        let Some(Outage { since, lost_before, waits, .. }) = self.said.outage.take() else { return };
+        let Some(Outage { since, lost_before, waits, .. }) = self.said.outage.take() else {
+            return;
+        };
         self.place.note_error(None);
         let lost = self.place.status().lost().saturating_sub(lost_before);
         info!(
@@ -134,7 +141,8 @@ impl SenderTask {
             warn!(
                 destination = %self.to.name,
                 unsent_ticks = waits,
-                "reads less than is collected; ticks that have waited for queue.max_age will be lost"
+                "reads less than is collected; ticks that have waited for queue.max_age will be \
+                    lost"
             );
         }
         lag.since = now;

@@ -155,7 +155,8 @@ mod tests {
         let (away, live, unproved) = (State::Connecting, State::Live, State::Unproved);
         let doubt = State::InDoubt(Instant::now());
         let silent = Event::Silent(Instant::now());
-        let events = [silent, Event::ReadsAgain, Event::Answered, Event::EndedUnproved, Event::Opened];
+        let events =
+            [silent, Event::ReadsAgain, Event::Answered, Event::EndedUnproved, Event::Opened];
         let after = |state: State| events.map(|event| state.after(event));
         assert_eq!(after(away), [away, away, away, away, live]);
         assert!(matches!(after(live)[0], State::InDoubt(_)));

@@ -84,7 +84,8 @@ impl SenderTask {
             self.say_not_connected(&error, hint, delay);
             tokio::select! {
                 () = sleep(delay), if !self.drain.is_on => {}
-                () = self.drain.requested.notified(), if !self.drain.is_on => self.drain.is_on = true,
+                () = self.drain.requested.notified(),
+                    if !self.drain.is_on => self.drain.is_on = true,
                 else => {}
             }
         }
@@ -155,8 +156,10 @@ impl SenderTask {
     /// Makes everything due that is not done. Returns whether the protocol has just become
     /// doubtful.
     fn lose_connection<C>(&mut self, links: &Links<C>, error: &ConnectionError) -> bool {
-        let is_closed =
-            matches!(error, ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Talked);
+        let is_closed = matches!(
+            error,
+            ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Talked
+        );
         if is_closed && links.idle() >= IDLE_LEAST {
             self.idle_timer.closed(links.idle());
         }
@@ -171,7 +174,9 @@ impl SenderTask {
         if links.have_lived() && !talks {
             self.reconnects.backoff.reset();
             self.reconnects.closed_at_once = 0;
-        } else if links.delivered.is_some() && (is_closed || matches!(error, ConnectionError::Socket(_))) {
+        } else if links.delivered.is_some()
+            && (is_closed || matches!(error, ConnectionError::Socket(_)))
+        {
             self.reconnects.closed_at_once += 1;
             return self.reconnects.closed_at_once == CLOSED_AT_ONCE;
         }
@@ -205,7 +210,9 @@ impl SenderTask {
             match self.wait(links, look, pause).await {
                 Woken::Look => {}
                 Woken::Ended(error) => return Err(error),
-                Woken::Renewal(RenewalEvent::Opened(Err(error))) if self.drain.is_on => return Err(error),
+                Woken::Renewal(RenewalEvent::Opened(Err(error))) if self.drain.is_on => {
+                    return Err(error);
+                }
                 Woken::Renewal(RenewalEvent::Opened(opened)) => self.take_next(links, opened)?,
                 Woken::Renewal(RenewalEvent::OldEnded(end)) => {
                     self.note_old_ended(&links.current, &mut links.renewal, end)?;

@@ -22,11 +22,18 @@ fn seconds(n: u64) -> Duration {
 }
 
 fn destination() -> Destination {
-    Destination { protocol: Protocol::Plaintext, ..Destination::new("a", "carbon:2003".parse().unwrap()) }
+    Destination {
+        protocol: Protocol::Plaintext,
+        ..Destination::new("a", "carbon:2003".parse().unwrap())
+    }
 }
 
 fn queue(resend_window: Duration) -> Queue {
-    Queue::open(None, Limits { max_bytes: 64 << 20, max_age: Duration::MAX, resend_window }, &["a".into()])
+    Queue::open(
+        None,
+        Limits { max_bytes: 64 << 20, max_age: Duration::MAX, resend_window },
+        &["a".into()],
+    )
 }
 
 fn start(queue: &Queue) -> Sender {
@@ -50,7 +57,8 @@ async fn push_each(queue: &Queue, ticks: RangeInclusive<i64>, pause: Duration) {
     }
 }
 
-/// Sends a backlog of 30 minutes, with live ticks every 30 s, until everything is stored. Returns how long that took.
+/// Sends a backlog of 30 minutes, with live ticks every 30 s, until everything is stored. Returns
+/// how long that took.
 async fn drains(kind: ReceiverKind, live: u32, by_time: bool) -> Duration {
     let _receiver = world::begin(&[ReceiverKind { strict: by_time, ..kind }]);
     let queue = queue(WINDOW);
@@ -61,10 +69,14 @@ async fn drains(kind: ReceiverKind, live: u32, by_time: bool) -> Duration {
         queue.push(&tick(next, live * 30));
         sleep(seconds(29)).await;
         let status = sender.status();
-        if status.due() == 0 && !status.in_doubt && i64::try_from(world::stored().len()) == Ok(next) {
+        if status.due() == 0 && !status.in_doubt && i64::try_from(world::stored().len()) == Ok(next)
+        {
             break;
         }
-        assert!(began.elapsed() < seconds(4 * 3600), "{live} of {kind:?} does not drain: {status:?}");
+        assert!(
+            began.elapsed() < seconds(4 * 3600),
+            "{live} of {kind:?} does not drain: {status:?}"
+        );
         sleep(seconds(1)).await;
     }
     sender.stop();
@@ -75,12 +87,23 @@ async fn drains(kind: ReceiverKind, live: u32, by_time: bool) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn a_backlog_drains_into_a_receiver_that_stores_little_more_than_is_collected() {
-    for (order, by_time) in
-        [(Order::Oldest, false), (Order::Shared, false), (Order::Oldest, true), (Order::Newest, true)]
-    {
+    for (order, by_time) in [
+        (Order::Oldest, false),
+        (Order::Shared, false),
+        (Order::Oldest, true),
+        (Order::Newest, true),
+    ] {
         for (live, kind, most) in [
-            (1000, ReceiverKind { reads: 2000.0, room: 100_000.0, order, ..ReceiverKind::default() }, 6000),
-            (300, ReceiverKind { reads: 360.0, room: 12_500.0, order, ..ReceiverKind::default() }, 12_000),
+            (
+                1000,
+                ReceiverKind { reads: 2000.0, room: 100_000.0, order, ..ReceiverKind::default() },
+                6000,
+            ),
+            (
+                300,
+                ReceiverKind { reads: 360.0, room: 12_500.0, order, ..ReceiverKind::default() },
+                12_000,
+            ),
             (
                 5,
                 ReceiverKind {
@@ -156,7 +179,9 @@ async fn nothing_is_lost(seed: u64, by_time: bool) {
         // Less than a tick would need a step of the receiver for each part of it.
         room: f64::from(points).max(random.choice([1000.0, 12_500.0, 100_000.0]).unwrap()),
         order: random.choice([Order::Oldest, Order::Shared, Order::Newest]).unwrap(),
-        closes_idle_after: random.choice([None, None, Some(seconds(20)), Some(seconds(120))]).unwrap(),
+        closes_idle_after: random
+            .choice([None, None, Some(seconds(20)), Some(seconds(120))])
+            .unwrap(),
         proxy_closes_after: random.choice([None, None, Some(seconds(35))]).unwrap(),
         most_connections: random.choice([usize::MAX, usize::MAX, usize::MAX, 1]).unwrap(),
         strict: by_time,
@@ -167,14 +192,19 @@ async fn nothing_is_lost(seed: u64, by_time: bool) {
     let kind = if never_lasts { ReceiverKind { closes_idle_after: None, ..kind } } else { kind };
     // A timer that would make an answer worthless; over TLS it causes no answer.
     let timer = random.choice([kind.proxy_closes_after, Some(seconds(2))]).unwrap();
-    let kind =
-        if random.bool() { ReceiverKind { tls: true, proxy_closes_after: timer, ..kind } } else { kind };
+    let kind = if random.bool() {
+        ReceiverKind { tls: true, proxy_closes_after: timer, ..kind }
+    } else {
+        kind
+    };
     let mut events = Vec::new();
     for _ in 0..random.usize(1..6) {
         let long = between(&mut random, window * 3);
         let short = between(&mut random, seconds(30));
-        // A program that keeps one connection and forgets all is a receiver of one connection, as far as can be seen.
-        let greets = if kind.most_connections == 1 { ReceiverState::Talks } else { ReceiverState::Greets };
+        // A program that keeps one connection and forgets all is a receiver of one connection, as
+        // far as can be seen.
+        let greets =
+            if kind.most_connections == 1 { ReceiverState::Talks } else { ReceiverState::Greets };
         let others = [ReceiverState::Talks, greets, ReceiverState::DeadBackend];
         let other = random.choice(others).unwrap();
         events.push(match random.u8(0..11) {
@@ -342,7 +372,8 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing() {
     for by_time in [false, true] {
-        let _receiver = world::begin(&[ReceiverKind { most_connections: 1, ..ReceiverKind::default() }]);
+        let _receiver =
+            world::begin(&[ReceiverKind { most_connections: 1, ..ReceiverKind::default() }]);
         let queue = queue(WINDOW);
         (1..=3600).for_each(|n| queue.push(&tick(n, 137)));
         let sender = start_as(&queue, by_time);
@@ -352,7 +383,10 @@ async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing
         assert_eq!(sender.status().held, 3630, "no window has passed");
         push_each(&queue, 3631..=3780, seconds(20)).await;
         let status = sender.status();
-        assert_eq!((world::stored().len(), status.renewals, status.connects, status.due()), (3780, 0, 1, 0));
+        assert_eq!(
+            (world::stored().len(), status.renewals, status.connects, status.due()),
+            (3780, 0, 1, 0)
+        );
         assert!(status.seen_to_run > 60, "{status:?}");
         assert!(world::writes().values().all(|writes| *writes == 1), "sent again");
         assert!((30..40).contains(&status.held) && status.unread == status.held, "{status:?}");
@@ -363,8 +397,11 @@ async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing
 /// "Once, at replay_rate" would pour twelve hours of ticks into nothing in ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_proxy_with_a_dead_backend_gets_little_of_a_backlog_and_nothing_is_lost_in_it() {
-    for (most_connections, by_time) in [(usize::MAX, false), (1, false), (usize::MAX, true), (1, true)] {
-        let _receiver = world::begin(&[ReceiverKind { most_connections, ..ReceiverKind::default() }]);
+    for (most_connections, by_time) in
+        [(usize::MAX, false), (1, false), (usize::MAX, true), (1, true)]
+    {
+        let _receiver =
+            world::begin(&[ReceiverKind { most_connections, ..ReceiverKind::default() }]);
         world::set(0, ReceiverState::DeadBackend);
         let queue = queue(WINDOW);
         (1..=1440).for_each(|n| queue.push(&tick(n, 137)));
@@ -450,7 +487,8 @@ async fn by_time_nothing_is_sent_until_the_file_is_open_or_for_ten_minutes() {
     sender.stop();
 }
 
-/// A restart within the first backoff looks like an idle timer: it made 30 connections a minute, for ever.
+/// A restart within the first backoff looks like an idle timer: it made 30 connections a minute,
+/// for ever.
 #[tokio::test(start_paused = true)]
 async fn quick_restarts_are_no_idle_timer_and_a_wrong_belief_ends_after_an_hour() {
     let _receiver = world::begin(&[ReceiverKind::default()]);
@@ -471,7 +509,8 @@ async fn quick_restarts_are_no_idle_timer_and_a_wrong_belief_ends_after_an_hour(
         }
     }
     let each_minute: Vec<usize> = connections.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let most = |minutes: std::ops::Range<usize>| each_minute[minutes].iter().copied().max().unwrap();
+    let most =
+        |minutes: std::ops::Range<usize>| each_minute[minutes].iter().copied().max().unwrap();
     assert!(most(2..7) <= 3, "after one restart: {each_minute:?}");
     assert!(most(70..79) <= 3, "after an hour: {each_minute:?}");
     sender.stop();
@@ -501,7 +540,8 @@ async fn a_hang_of_a_quarter_of_an_hour_is_doubted_and_nothing_is_lost_with_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_window_of_zero_nothing_is_written_twice_and_what_is_unproved_at_a_loss_is_counted() {
+async fn with_a_window_of_zero_nothing_is_written_twice_and_what_is_unproved_at_a_loss_is_counted()
+{
     let _receiver = world::begin(&[ReceiverKind::default()]);
     let queue = queue(Duration::ZERO);
     let sender = start(&queue);
@@ -548,7 +588,8 @@ async fn a_certificate_that_expires_costs_no_connection_that_works() {
     sender.stop();
 }
 
-/// It was closed after the stall time-out, as if the receiver's host were gone, and then there was none.
+/// It was closed after the stall time-out, as if the receiver's host were gone, and then there was
+/// none.
 #[tokio::test(start_paused = true)]
 async fn a_lack_of_file_descriptors_costs_no_connection_that_works() {
     let _receiver = world::begin(&[ReceiverKind::default()]);
@@ -567,8 +608,8 @@ async fn a_lack_of_file_descriptors_costs_no_connection_that_works() {
     sender.stop();
 }
 
-/// After ten minutes the connection was closed, because "the receiver accepts no second connection", and nothing was sent
-/// until the name service was back.
+/// After ten minutes the connection was closed, because "the receiver accepts no second
+/// connection", and nothing was sent until the name service was back.
 #[tokio::test(start_paused = true)]
 async fn a_name_that_cannot_be_looked_up_for_an_hour_costs_no_connection_and_no_renewal() {
     for reconnects in [true, false] {
@@ -586,7 +627,11 @@ async fn a_name_that_cannot_be_looked_up_for_an_hour_costs_no_connection_and_no_
         let renewals = sender.status().renewals;
         push_each(&queue, 15..=134, seconds(30)).await;
         let status = sender.status();
-        assert_eq!((world::stored().len(), status.connects, status.due()), (134, 1, 0), "{status:?}");
+        assert_eq!(
+            (world::stored().len(), status.connects, status.due()),
+            (134, 1, 0),
+            "{status:?}"
+        );
         assert!(status.renewals > renewals + 50 && status.unread < 20, "{status:?}");
         // One that has gone away is noticed as ever.
         world::set(0, ReceiverState::Down);
@@ -602,8 +647,10 @@ async fn a_name_that_cannot_be_looked_up_for_an_hour_costs_no_connection_and_no_
 
 #[tokio::test(start_paused = true)]
 async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon() {
-    let _receiver =
-        world::begin(&[ReceiverKind { closes_idle_after: Some(Duration::ZERO), ..ReceiverKind::default() }]);
+    let _receiver = world::begin(&[ReceiverKind {
+        closes_idle_after: Some(Duration::ZERO),
+        ..ReceiverKind::default()
+    }]);
     for wait in (0..100).map(|n| Duration::from_millis(n * 100)) {
         let queue = queue(WINDOW);
         let sender = start(&queue);
@@ -617,7 +664,8 @@ async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon()
 
 /// Calling it again at once, with the backlog, would be a flood into somebody else's service.
 #[tokio::test(start_paused = true)]
-async fn a_port_that_sends_data_is_called_once_a_minute_and_gets_no_backlog_until_a_window_without_it() {
+async fn a_port_that_sends_data_is_called_once_a_minute_and_gets_no_backlog_until_a_window_without_it()
+ {
     for by_time in [false, true] {
         let _receiver = world::begin(&[ReceiverKind::default()]);
         world::set(0, ReceiverState::Talks);
@@ -626,7 +674,11 @@ async fn a_port_that_sends_data_is_called_once_a_minute_and_gets_no_backlog_unti
         let sender = start_as(&queue, by_time);
         push_each(&queue, 21..=80, seconds(10)).await;
         assert!(sender.status().not_carbon && !sender.status().connected);
-        assert!((5..=11).contains(&world::connections()), "{} in ten minutes", world::connections());
+        assert!(
+            (5..=11).contains(&world::connections()),
+            "{} in ten minutes",
+            world::connections()
+        );
         assert!(world::writes().len() <= world::connections() + 1, "{:?}", world::writes());
         world::set(0, ReceiverState::Down);
         world::set(0, ReceiverState::Runs);

@@ -35,7 +35,10 @@ enum Permit {
 impl SenderTask {
     /// Writes what is due, as far as the peer and the rate allow. Returns until when to wait for
     /// the rate or the disk.
-    pub(super) async fn write_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result<Option<Instant>> {
+    pub(super) async fn write_due<C: Stream>(
+        &mut self,
+        links: &mut Links<C>,
+    ) -> Result<Option<Instant>> {
         let collected = self.count_collected();
         if self.to.by_time
             && let Some(until) = self.disk.unopened_until(&self.place)
@@ -43,7 +46,8 @@ impl SenderTask {
             return Ok(Some(until));
         }
         // What may not be Carbon gets the oldest ones, as slowly as new ones come.
-        let mut probes = if self.to.by_time { collected.max(links.delivered.is_none().into()) } else { 0 };
+        let mut probes =
+            if self.to.by_time { collected.max(links.delivered.is_none().into()) } else { 0 };
         while let Some(turn) = self.next_batch() {
             match self.permit(links, &turn, probes)? {
                 Permit::Now => {}
@@ -159,7 +163,8 @@ impl SenderTask {
             if let Some(again) = again {
                 *(if again { &mut status.resent } else { &mut status.sent }) += turn.points;
             }
-            status.last_delivery = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
+            status.last_delivery =
+                SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
         });
         Ok(true)
     }
@@ -170,7 +175,8 @@ impl SenderTask {
             Ok(bytes) => bytes,
             Err(error) => {
                 // If it stayed in the queue, it would be tried for ever.
-                error!(destination = %self.to.name, %error, "these points cannot be encoded and are dropped");
+                error!(destination = %self.to.name, %error, "these points cannot be encoded and \
+                    are dropped");
                 return Ok(());
             }
         };

@@ -1,4 +1,5 @@
-//! What the queue does to its files: new ones, complete and synced writes, removal. Tests inject faults here.
+//! What the queue does to its files: new ones, complete and synced writes, removal. Tests inject
+//! faults here.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -14,11 +15,12 @@ pub(super) const OWN_FILE: u32 = 0o600;
 /// The unit of a read, and of what cannot be read because of a bad sector.
 const PAGE: usize = 4096;
 
-/// Used if neither the kernel nor the unit says what the boot id is. Then the batches of every earlier run count as
-/// those of an earlier boot.
+/// Used if neither the kernel nor the unit says what the boot id is. Then the batches of every
+/// earlier run count as those of an earlier boot.
 pub(super) const NO_BOOT: [u8; 16] = [0; 16];
 
-/// The boot id of the host. The shipped unit hides the kernel's (`ProcSubset=pid`), and has it from systemd.
+/// The boot id of the host. The shipped unit hides the kernel's (`ProcSubset=pid`), and has it from
+/// systemd.
 pub(super) fn boot() -> [u8; 16] {
     #[cfg(test)]
     if faults::is_without_boot() {

@@ -1,4 +1,5 @@
-//! The queue's folder: its lock, its segments by name, who may read it, and whether it is still the one that was opened.
+//! The queue's folder: its lock, its segments by name, who may read it, and whether it is still the
+//! one that was opened.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -11,7 +12,8 @@ use tracing::{info, warn};
 use super::StoreError;
 use super::disk::OWN_FILE;
 
-/// The file that a daemon keeps locked while it uses the folder. It contains the daemon's process id.
+/// The file that a daemon keeps locked while it uses the folder. It contains the daemon's process
+/// id.
 const LOCK: &str = "queue.lock";
 /// Space for a disk that is full; see room.rs.
 pub(super) const RESERVE: &str = "queue.reserve";
@@ -36,7 +38,8 @@ impl Named {
         Ok(Self { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Whether the name still is that of the file. A disk that does not say so is not believed to have lost it.
+    /// Whether the name still is that of the file. A disk that does not say so is not believed to
+    /// have lost it.
     pub(super) fn is_there(&self) -> bool {
         match fs::metadata(&self.path) {
             Ok(now) => (now.dev(), now.ino()) == (self.device, self.inode),
@@ -65,7 +68,11 @@ impl FolderLock {
 /// Creates the folder if it does not exist, and locks it.
 pub(super) fn lock(dir: &Path) -> Result<FolderLock, StoreError> {
     let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
-    DirBuilder::new().recursive(true).mode(OWN_FOLDER).create(dir).map_err(|source| io(dir, source))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(OWN_FOLDER)
+        .create(dir)
+        .map_err(|source| io(dir, source))?;
     let path = dir.join(LOCK);
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let opened = File::options()
@@ -102,8 +109,10 @@ pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("queue-")?.strip_suffix(".log"));
-        let number = number.filter(|number| number.len() == 20 && number.bytes().all(|c| c.is_ascii_digit()));
+        let number =
+            name.to_str().and_then(|name| name.strip_prefix("queue-")?.strip_suffix(".log"));
+        let number = number
+            .filter(|number| number.len() == 20 && number.bytes().all(|c| c.is_ascii_digit()));
         let number = number.and_then(|number| number.parse::<u64>().ok());
         numbers.extend(number.filter(|&number| number < MOST_NUMBER));
     }
@@ -111,9 +120,9 @@ pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Takes the rights of other users away from the folder and from what the daemon has written in it. What belongs to
-/// somebody else, or to a group that is not the daemon's own, stays as it is, with a warning; so does a folder that has
-/// other files.
+/// Takes the rights of other users away from the folder and from what the daemon has written in it.
+/// What belongs to somebody else, or to a group that is not the daemon's own, stays as it is, with
+/// a warning; so does a folder that has other files.
 pub(super) fn narrow(dir: &Path) {
     let (mut wide, mut is_ours_alone) = (Vec::new(), true);
     for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -135,11 +144,13 @@ pub(super) fn narrow(dir: &Path) {
         if !is_narrowed || fs::set_permissions(&path, Permissions::from_mode(mode)).is_err() {
             left.push(path);
         } else {
-            info!(path = %path.display(), "other users could read the queue; its rights are now {mode:o}");
+            info!(path = %path.display(), "other users could read the queue; its rights are now \
+                {mode:o}");
         }
     }
     if let Some(path) = left.first() {
-        warn!(path = %path.display(), others = left.len() - 1, "other users may read what is in the queue's directory; if they should not: chmod go=");
+        warn!(path = %path.display(), others = left.len() - 1, "other users may read what is in \
+            the queue's directory; if they should not: chmod go=");
     }
 }
 

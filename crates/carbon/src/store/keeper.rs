@@ -51,7 +51,8 @@ impl Keeper {
         }
     }
 
-    /// Executes commands until their sender is gone. First it reports whether another process uses the folder.
+    /// Executes commands until their sender is gone. First it reports whether another process uses
+    /// the folder.
     pub(super) fn run(
         mut self,
         commands: &Receiver<StoreCommand>,
@@ -74,7 +75,8 @@ impl Keeper {
             match command {
                 StoreCommand::Apply(changes) => drop(self.apply(changes)),
                 StoreCommand::Load { id, reply } => {
-                    let frames = self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.load(id));
+                    let frames =
+                        self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.load(id));
                     let _ = reply.send(frames);
                 }
                 StoreCommand::Close { changes, closed } => {
@@ -97,10 +99,14 @@ impl Keeper {
     fn open(&mut self) {
         self.tried = Some(Instant::now());
         // The lock of a folder that has gone while no log was open is of no use.
-        let locked =
-            self.lock.take().filter(FolderLock::is_there).map_or_else(|| folder::lock(&self.dir), Ok);
+        let locked = self
+            .lock
+            .take()
+            .filter(FolderLock::is_there)
+            .map_or_else(|| folder::lock(&self.dir), Ok);
         let opened = locked.and_then(|lock| {
-            if self.lock.replace(lock).is_none() && !std::mem::replace(&mut self.is_narrowed, true) {
+            if self.lock.replace(lock).is_none() && !std::mem::replace(&mut self.is_narrowed, true)
+            {
                 folder::narrow(&self.dir);
             }
             Log::open(&self.dir, self.max_bytes, self.refused >= MOST_TRIES)
@@ -111,7 +117,8 @@ impl Keeper {
                 self.say(Event::Opened(restored));
             }
             Err(error) => {
-                self.refused += u32::from(self.lock.is_some() && matches!(error, StoreError::Io { .. }));
+                self.refused +=
+                    u32::from(self.lock.is_some() && matches!(error, StoreError::Io { .. }));
                 self.is_refused = matches!(error, StoreError::OtherVersion { .. });
                 self.say(Event::Failed { appended: Vec::new(), error });
             }
@@ -124,13 +131,15 @@ impl Keeper {
         log.is_none_or(|log| lock.is_none_or(FolderLock::is_there) && log.is_there())
     }
 
-    /// Gives up a log whose folder or newest segment was removed, moved away or hidden by a mount, or which has not read
-    /// a segment that was put back. What is known of it without its files goes to the next one.
+    /// Gives up a log whose folder or newest segment was removed, moved away or hidden by a mount,
+    /// or which has not read a segment that was put back. What is known of it without its files
+    /// goes to the next one.
     fn leave(&mut self) {
         let Some(log) = self.log.take() else { return };
         (self.lock, self.tried) = (None, None);
         let states = log.states.into_iter().map(|(name, (_, bytes))| (name, bytes)).collect();
-        let evicted = log.evicted.into_iter().map(|((to, id), (_, points))| (to, id, points)).collect();
+        let evicted =
+            log.evicted.into_iter().map(|((to, id), (_, points))| (to, id, points)).collect();
         let known = Changes { states, evicted, ..Changes::default() };
         self.owed = known.and(std::mem::take(&mut self.owed));
         self.say(Event::Removed);
@@ -147,7 +156,8 @@ impl Keeper {
             self.open();
         }
         let mut all_dropped = Vec::new();
-        let mut pieces = std::mem::take(&mut self.owed).and(changes).pieces(self.max_bytes).into_iter();
+        let mut pieces =
+            std::mem::take(&mut self.owed).and(changes).pieces(self.max_bytes).into_iter();
         while let Some(piece) = pieces.next() {
             let appended = |changes: &Changes| changes.append.iter().map(|kept| kept.id).collect();
             match self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.commit(&piece)) {
@@ -188,9 +198,15 @@ mod tests {
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, said);
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 200 << 10] }].into();
-        let kept =
-            |id| Kept { id, timestamp: 0, pushed: None, frames: Arc::clone(&frames), due: vec!["a".into()] };
-        let append = |ids: Range<u64>| Changes { append: ids.map(kept).collect(), ..Changes::default() };
+        let kept = |id| Kept {
+            id,
+            timestamp: 0,
+            pushed: None,
+            frames: Arc::clone(&frames),
+            due: vec!["a".into()],
+        };
+        let append =
+            |ids: Range<u64>| Changes { append: ids.map(kept).collect(), ..Changes::default() };
         faults::set_room(Some(0));
         assert_eq!(keeper.apply(append(1..4)), None);
         let done = vec![("a".into(), 1)];
@@ -241,7 +257,10 @@ mod tests {
         keeper.open();
         assert_eq!(keeper.refused, 1);
         while let Ok(event) = events.try_recv() {
-            assert!(matches!(event, Event::Failed { error: StoreError::Io { .. }, .. }), "{event:?}");
+            assert!(
+                matches!(event, Event::Failed { error: StoreError::Io { .. }, .. }),
+                "{event:?}"
+            );
         }
     }
 
@@ -287,6 +306,8 @@ mod tests {
         assert_eq!(keepers[1].apply(Changes::default()), Some(vec![]));
         let Ok(Event::Opened(restored)) = events.try_recv() else { panic!("not opened again") };
         assert_eq!(restored.batches.into_keys().collect::<Vec<_>>(), [1]);
-        assert!(matches!(events.try_recv(), Ok(Event::Committed { appended, .. }) if appended == [2]));
+        assert!(
+            matches!(events.try_recv(), Ok(Event::Committed { appended, .. }) if appended == [2])
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! The log: its contents, commit by commit, and what is removed from its front.
 //!
-//! Only the newest segment is written. After an error other than a refused write it is never written again: the next commit
-//! begins a new one, with everything that it needs from memory. A segment is removed when nothing in it is due. To keep `max_bytes`, the
-//! oldest one is removed even if something in it is due. What happens on a full disk is in room.rs.
+//! Only the newest segment is written. After an error other than a refused write it is never
+//! written again: the next commit begins a new one, with everything that it needs from memory. A
+//! segment is removed when nothing in it is due. To keep `max_bytes`, the oldest one is removed
+//! even if something in it is due. What happens on a full disk is in room.rs.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +19,12 @@ use super::{Changes, StoreError, disk};
 use crate::clock::Moment;
 use carbon_wire::{Frame, points};
 
-/// The smallest useful `max_bytes` with a folder. An eighth of it stays free for the next commit, and another eighth is
-/// removed when it is full. The rest holds more than an hour of ticks of 18 KB at 30 s. A single tick of 80,000 points would
-/// exceed this bound.
+/// The smallest useful `max_bytes` with a folder. An eighth of it stays free for the next commit,
+/// and another eighth is removed when it is full. The rest holds more than an hour of ticks of 18
+/// KB at 30 s. A single tick of 80,000 points would exceed this bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
-/// The largest size of a segment, except for one with a single larger batch. It fits every `max_bytes`: a lower one still
-/// removes whole segments.
+/// The largest size of a segment, except for one with a single larger batch. It fits every
+/// `max_bytes`: a lower one still removes whole segments.
 const MOST_SEGMENT: u64 = LEAST_FILE_BYTES / 8;
 
 #[derive(Clone, Debug)]
@@ -67,7 +68,8 @@ pub(super) struct Log {
     pub(super) writing: Vec<Arc<str>>,
     /// The next record's number.
     pub(super) number: u64,
-    /// The segment that was written last, and how many points it has had for each destination so far.
+    /// The segment that was written last, and how many points it has had for each destination so
+    /// far.
     pub(super) last: u64,
     pub(super) totals: Totals,
     /// Its file, if more may be written to it.
@@ -91,13 +93,15 @@ impl Log {
         self.newest.as_ref().is_none_or(|(_, named)| named.is_there())
     }
 
-    /// Makes the changes durable with one write and one sync. Returns the batches that were removed to make room.
+    /// Makes the changes durable with one write and one sync. Returns the batches that were removed
+    /// to make room.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
         self.max_bytes = changes.max_bytes.unwrap_or(self.max_bytes);
         let finished = self.finished_by(changes);
         let dropped = match self.write_changes(changes, &finished, None) {
             Err(error) if error.is_full() && self.make_room(changes, &finished) => {
-                // First the reserve, if it was used: without it the states could not leave the last segment.
+                // First the reserve, if it was used: without it the states could not leave the last
+                // segment.
                 self.keep_reserve();
                 let has_copies = !self.states.is_empty() || !self.evicted.is_empty();
                 if has_copies && self.reserve.is_none() {
@@ -116,15 +120,19 @@ impl Log {
         let mut left: BTreeMap<u64, Vec<&Arc<str>>> = BTreeMap::new();
         for (to, id) in &changes.done {
             if let Some(entry) = self.batches.get(id) {
-                left.entry(*id).or_insert_with(|| entry.due.iter().collect()).retain(|due| *due != to);
+                left.entry(*id)
+                    .or_insert_with(|| entry.due.iter().collect())
+                    .retain(|due| *due != to);
             }
         }
         let finished = left.into_iter().filter(|(_, due)| due.is_empty()).map(|(id, _)| id);
-        finished.chain(changes.forget.iter().copied().filter(|id| self.batches.contains_key(id))).collect()
+        finished
+            .chain(changes.forget.iter().copied().filter(|id| self.batches.contains_key(id)))
+            .collect()
     }
 
-    /// One write of the changes, after which the segments in `gone` are removed; otherwise those that
-    /// [`Log::leaving`] names.
+    /// One write of the changes, after which the segments in `gone` are removed; otherwise those
+    /// that [`Log::leaving`] names.
     pub(super) fn write_changes(
         &mut self,
         changes: &Changes,
@@ -132,13 +140,17 @@ impl Log {
         gone: Option<Vec<u64>>,
     ) -> Result<Vec<u64>, StoreError> {
         let frames = changes.append.iter().flat_map(|kept| kept.frames.iter());
-        let sizes =
-            frames.map(|frame| frame.body.len()).chain(changes.states.values().map(|bytes| bytes.len()));
+        let sizes = frames
+            .map(|frame| frame.body.len())
+            .chain(changes.states.values().map(|bytes| bytes.len()));
         let size = u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX);
         let before = self.segments.get(&self.last).map_or(0, |segment| segment.bytes);
-        let newest =
-            self.newest.take().filter(|_| before.saturating_add(size) <= segment_bytes(self.max_bytes));
-        let (segment, before) = if newest.is_some() { (self.last, before) } else { (self.number, 0) };
+        let newest = self
+            .newest
+            .take()
+            .filter(|_| before.saturating_add(size) <= segment_bytes(self.max_bytes));
+        let (segment, before) =
+            if newest.is_some() { (self.last, before) } else { (self.number, 0) };
         let gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
@@ -166,17 +178,21 @@ impl Log {
         for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
             let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
             let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let millis = |pushed: Moment| u64::try_from(pushed.boot.as_millis()).unwrap_or(u64::MAX);
+            let millis =
+                |pushed: Moment| u64::try_from(pushed.boot.as_millis()).unwrap_or(u64::MAX);
             let pushed = kept.pushed.map(|pushed| (millis(pushed), pushed.wall));
-            let content = Content::Batch { id, timestamp: kept.timestamp, pushed, due: due.clone(), frames };
+            let content =
+                Content::Batch { id, timestamp: kept.timestamp, pushed, due: due.clone(), frames };
             let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
             let (number, offset, length) = put(content, &totals, body);
             for to in &due {
                 let total = totals.entry(Arc::clone(to)).or_default();
                 *total = total.saturating_add(points);
             }
-            appended
-                .insert(id, LogEntry { segment, offset, length, number, points, due, written: Vec::new() });
+            appended.insert(
+                id,
+                LogEntry { segment, offset, length, number, points, due, written: Vec::new() },
+            );
         }
         let done = self.done(&appended, changes);
         if !done.is_empty() {
@@ -186,7 +202,8 @@ impl Log {
             let entry = appended.get(id).or_else(|| self.batches.get(id));
             entry.is_some_and(|entry| entry.due.contains(to))
         };
-        let ids: Vec<_> = self.unsure.iter().chain(&changes.written).filter(is_due).cloned().collect();
+        let ids: Vec<_> =
+            self.unsure.iter().chain(&changes.written).filter(is_due).cloned().collect();
         let writing = changes.writing.clone().unwrap_or_else(|| self.writing.clone());
         let is_told = newest.is_some() || writing.is_empty();
         if !ids.is_empty() || writing != self.writing || !is_told {
@@ -204,8 +221,10 @@ impl Log {
         let copied = self.evicted.iter().filter(|(_, (from, _))| gone.contains(from));
         let copied = copied.map(|((to, id), (_, points))| (Arc::clone(to), *id, *points));
         // What was proved or counted in the meantime is not copied.
-        let is_open = |(to, id, _): &_| !changes.done.iter().any(|done| done.0 == *to && done.1 == *id);
-        let evicted: Vec<_> = copied.chain(changes.evicted.iter().cloned()).filter(is_open).collect();
+        let is_open =
+            |(to, id, _): &_| !changes.done.iter().any(|done| done.0 == *to && done.1 == *id);
+        let evicted: Vec<_> =
+            copied.chain(changes.evicted.iter().cloned()).filter(is_open).collect();
         if !evicted.is_empty() {
             put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }
@@ -244,7 +263,8 @@ impl Log {
             false => Ok(()),
         });
         let Err(source) = synced else { return Ok(newest) };
-        // Nothing in a new segment counts. A torn end is cut off; after a sync that failed nobody knows what is there.
+        // Nothing in a new segment counts. A torn end is cut off; after a sync that failed nobody
+        // knows what is there.
         if !is_new && is_torn && newest.0.set_len(before).is_ok() {
             self.newest = Some(newest);
         } else if let Ok(left) = fs::metadata(&path)
@@ -272,14 +292,21 @@ impl Log {
     fn done(&self, appended: &BTreeMap<u64, LogEntry>, changes: &Changes) -> Vec<Done> {
         let find = |id: &u64| appended.get(id).or_else(|| self.batches.get(id));
         let entry = |to: &Arc<str>, id: u64| {
-            let entry =
-                find(&id).filter(|entry| entry.due.contains(to)).map(|entry| (entry.number, entry.points));
+            let entry = find(&id)
+                .filter(|entry| entry.due.contains(to))
+                .map(|entry| (entry.number, entry.points));
             let gone = || self.evicted.contains_key(&(Arc::clone(to), id)).then_some((0, 0));
-            entry.or_else(gone).map(|(number, points)| Done { to: Arc::clone(to), number, id, points })
+            entry.or_else(gone).map(|(number, points)| Done {
+                to: Arc::clone(to),
+                number,
+                id,
+                points,
+            })
         };
         let done = changes.done.iter().filter_map(|(to, id)| entry(to, *id));
         let forgotten = changes.forget.iter().filter_map(|id| Some((*id, find(id)?)));
-        let forgotten = forgotten.flat_map(|(id, its)| its.due.iter().filter_map(move |to| entry(to, id)));
+        let forgotten =
+            forgotten.flat_map(|(id, its)| its.due.iter().filter_map(move |to| entry(to, id)));
         self.settled.iter().cloned().chain(done).chain(forgotten).collect()
     }
 
@@ -306,8 +333,9 @@ impl Log {
         }
     }
 
-    /// The segments to remove with a commit of `size` bytes to `segment`: from the front, as long as nothing in them
-    /// is due after it or the log would be too large. Room for one more commit stays free.
+    /// The segments to remove with a commit of `size` bytes to `segment`: from the front, as long
+    /// as nothing in them is due after it or the log would be too large. Room for one more commit
+    /// stays free.
     fn leaving(&self, segment: u64, size: u64, finished: &BTreeSet<u64>) -> Vec<u64> {
         let bound = self.max_bytes.saturating_sub(segment_bytes(self.max_bytes).max(size));
         let mut bytes = self.bytes().saturating_add(size);
@@ -339,20 +367,23 @@ impl Log {
         for segment in gone {
             match disk::remove(&folder::segment(&self.dir, *segment)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    tracing::debug!(%error, segment, "a segment of the queue cannot be removed now");
+                    tracing::debug!(%error, segment,
+                        "a segment of the queue cannot be removed now");
                 }
                 _ => drop(self.segments.remove(segment)),
             }
         }
         let due = self.batches.iter().filter(|(_, entry)| gone.contains(&entry.segment));
-        let dropped: Vec<u64> = if gone.is_empty() { Vec::new() } else { due.map(|(&id, _)| id).collect() };
+        let dropped: Vec<u64> =
+            if gone.is_empty() { Vec::new() } else { due.map(|(&id, _)| id).collect() };
         dropped.iter().for_each(|id| drop(self.batches.remove(id)));
         dropped
     }
 
     /// The frames of a batch that are undamaged.
     pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
-        let LogEntry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Missing)?;
+        let LogEntry { segment, offset, length, .. } =
+            *self.batches.get(&id).ok_or(StoreError::Missing)?;
         let path = folder::segment(&self.dir, segment);
         let damaged = || StoreError::Damaged { path: path.clone() };
         let refused = |source: io::Error| match source.kind() {
@@ -363,13 +394,17 @@ impl Log {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         file.read_exact_at(&mut bytes, offset).map_err(refused)?;
         let record = record::first(&bytes).and_then(Result::ok).ok_or_else(damaged)?;
-        let Content::Batch { frames: heads, .. } = record.head.content else { return Err(damaged()) };
+        let Content::Batch { frames: heads, .. } = record.head.content else {
+            return Err(damaged());
+        };
         let mut at = offset.saturating_add(length.into());
         let mut frames = Vec::with_capacity(heads.len());
         for head in heads {
             let mut body = vec![0; usize::try_from(head.bytes).unwrap_or(0)];
             match file.read_exact_at(&mut body, at) {
-                Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(refused(error)),
+                Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
+                    return Err(refused(error));
+                }
                 Ok(()) if head.fits(id, &body) => frames.push(Frame { points: head.points, body }),
                 _ => {}
             }

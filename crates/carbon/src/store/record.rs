@@ -1,7 +1,7 @@
 //! The format of the queue's files and its conversion from and to memory.
 //!
-//! The queue is a log in segments, which are files named `queue-NUMBER.log`, where NUMBER is the number of their first
-//! record in decimal. A segment is a `begin` and then records, without gaps:
+//! The queue is a log in segments, which are files named `queue-NUMBER.log`, where NUMBER is the
+//! number of their first record in decimal. A segment is a `begin` and then records, without gaps:
 //!
 //! | bytes | |
 //! |---|---|
@@ -12,14 +12,16 @@
 //! | | [`Head`], in postcard's wire format: integers as varints, lists and texts behind their length, kinds by number |
 //! | | the body |
 //!
-//! The first three fields and the version keep their places in all later versions. The fields of [`Head`] and
-//! [`Content`] in their order, and the order of the kinds, are a version's. Any change raises it.
+//! The first three fields and the version keep their places in all later versions. The fields of
+//! [`Head`] and [`Content`] in their order, and the order of the kinds, are a version's. Any change
+//! raises it.
 //!
-//! If a record's head is damaged, everything up to the next mark is skipped; a damaged frame costs only itself. Each
-//! record has a number, one higher than the last, and says how many points its segment has had for each destination
-//! before it. So the number of records and points that are missing between two records is known. A record whose number
-//! is not below the NUMBER of the next segment is void, because its commit failed. So is a segment between a `begin`
-//! and the segment that it names as its predecessor.
+//! If a record's head is damaged, everything up to the next mark is skipped; a damaged frame costs
+//! only itself. Each record has a number, one higher than the last, and says how many points its
+//! segment has had for each destination before it. So the number of records and points that are
+//! missing between two records is known. A record whose number is not below the NUMBER of the next
+//! segment is void, because its commit failed. So is a segment between a `begin` and the segment
+//! that it names as its predecessor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +43,8 @@ pub(super) type Totals = BTreeMap<Arc<str>, u64>;
 pub(super) struct Head {
     /// A `begin` has the number of the record that follows it.
     pub(super) number: u64,
-    /// The totals of this segment before this record; in a `begin`, the final totals of the segment before.
+    /// The totals of this segment before this record; in a `begin`, the final totals of the segment
+    /// before.
     pub(super) totals: Totals,
     /// The length of the body.
     pub(super) body: u32,
@@ -56,8 +59,8 @@ pub(super) enum Content {
         previous: u64,
         boot: [u8; 16],
     },
-    /// `pushed` is CLOCK_BOOTTIME in milliseconds and Unix seconds, if it was in this boot, `due` the destinations. The
-    /// body is the frames.
+    /// `pushed` is CLOCK_BOOTTIME in milliseconds and Unix seconds, if it was in this boot, `due`
+    /// the destinations. The body is the frames.
     Batch {
         id: u64,
         timestamp: i64,
@@ -71,18 +74,20 @@ pub(super) enum Content {
         name: String,
         sum: u32,
     },
-    /// Destination, id and points of batches that were written, and not proved to be read, when `max_bytes` or
-    /// `max_age` removed them. A later `done` for the id cancels it.
+    /// Destination, id and points of batches that were written, and not proved to be read, when
+    /// `max_bytes` or `max_age` removed them. A later `done` for the id cancels it.
     Evicted(Vec<(Arc<str>, u64, u64)>),
-    /// Destinations and ids: batches that were written for the first time. `writing`: destinations that may be written to
-    /// after this record. If it is the last one of its kind, whatever is due to them may have been written.
+    /// Destinations and ids: batches that were written for the first time. `writing`: destinations
+    /// that may be written to after this record. If it is the last one of its kind, whatever is due
+    /// to them may have been written.
     Written {
         ids: Vec<(Arc<str>, u64)>,
         writing: Vec<Arc<str>>,
     },
 }
 
-/// `to` is done with a batch whose record has `number`. With an id of 0, points of that record are lost, and counted.
+/// `to` is done with a batch whose record has `number`. With an id of 0, points of that record are
+/// lost, and counted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) to: Arc<str>,
@@ -102,7 +107,11 @@ pub(super) struct FrameHead {
 
 impl FrameHead {
     pub(super) fn new(id: u64, frame: &Frame) -> Self {
-        Self { points: frame.points, bytes: as_u32(frame.body.len()), sum: frame_sum(id, &frame.body) }
+        Self {
+            points: frame.points,
+            bytes: as_u32(frame.body.len()),
+            sum: frame_sum(id, &frame.body),
+        }
     }
 
     /// Whether `bytes` are what was written.
@@ -157,7 +166,9 @@ pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, u
                     return Some(Ok(record));
                 }
                 Some(newer) => return Some(newer),
-                None => at += 1 + rest.get(1..)?.windows(MARK.len()).position(|bytes| bytes == MARK)?,
+                None => {
+                    at += 1 + rest.get(1..)?.windows(MARK.len()).position(|bytes| bytes == MARK)?
+                }
             }
         }
     })

@@ -29,7 +29,8 @@ struct Scan {
     ends: BTreeMap<u64, Gap>,
     /// The number of the batch's record, destination, id, points.
     done: BTreeSet<(u64, Arc<str>, u64, u64)>,
-    /// The destinations that may have been written to after the last record, and the number of the record that says so.
+    /// The destinations that may have been written to after the last record, and the number of the
+    /// record that says so.
     writing: (u64, Vec<Arc<str>>),
 }
 
@@ -50,10 +51,15 @@ fn remove_without_records(path: &Path) -> Option<Vec<u8>> {
 
 impl Log {
     /// Reads the log in `dir`. With `anyway`, pages that the disk refuses to read count as damaged.
-    pub(super) fn open(dir: &Path, max_bytes: u64, anyway: bool) -> Result<(Self, Restored), StoreError> {
+    pub(super) fn open(
+        dir: &Path,
+        max_bytes: u64,
+        anyway: bool,
+    ) -> Result<(Self, Restored), StoreError> {
         let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
         let mut numbers = folder::segments(dir).map_err(|source| io(dir, source))?;
-        // Once a next segment exists, they would look like gaps, and so would a torn end of the one before.
+        // Once a next segment exists, they would look like gaps, and so would a torn end of the one
+        // before.
         let mut without_records = Vec::new();
         while let Some(&last) = numbers.last()
             && let Some(bytes) = remove_without_records(&folder::segment(dir, last))
@@ -61,7 +67,8 @@ impl Log {
             without_records.push((last, bytes));
             numbers.pop();
         }
-        let mut scan = Scan { log: Self { dir: dir.to_owned(), ..Self::default() }, ..Scan::default() };
+        let mut scan =
+            Scan { log: Self { dir: dir.to_owned(), ..Self::default() }, ..Scan::default() };
         scan.log.boot = disk::boot();
         let (mut refused, mut is_empty) = (None, true);
         for (index, &segment) in numbers.iter().enumerate() {
@@ -76,8 +83,8 @@ impl Log {
             let bytes = bytes.map_err(|source| io(&path, source))?;
             let limit = numbers.get(index + 1).copied();
             let has_records = scan.segment(segment, limit, &bytes);
-            let has_records =
-                has_records.map_err(|version| StoreError::OtherVersion { path: path.clone(), version })?;
+            let has_records = has_records
+                .map_err(|version| StoreError::OtherVersion { path: path.clone(), version })?;
             is_empty &= !has_records;
             let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             scan.log.segments.insert(segment, Segment { bytes, due: 0 });
@@ -103,8 +110,8 @@ impl Log {
 }
 
 impl Scan {
-    /// Reads the next segment; the one after it begins at `limit`. Returns whether it has any record except its
-    /// `begin`.
+    /// Reads the next segment; the one after it begins at `limit`. Returns whether it has any
+    /// record except its `begin`.
     fn segment(&mut self, segment: u64, limit: Option<u64>, bytes: &[u8]) -> Result<bool, u8> {
         let before = std::mem::take(&mut self.log.totals);
         let end = std::mem::replace(&mut self.log.number, segment);
@@ -176,7 +183,8 @@ impl Scan {
         match content {
             Content::Begin { .. } => {}
             Content::Batch { id, timestamp, pushed, due, frames } => {
-                let is_this_boot = self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
+                let is_this_boot =
+                    self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
                 let moment = |(boot, wall)| Moment { boot: Duration::from_millis(boot), wall };
                 let pushed = pushed.filter(|_| is_this_boot).map(moment);
                 let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
@@ -224,7 +232,9 @@ impl Scan {
                 self.log.states.insert(name, (entry.segment, Arc::from(body)));
             }
             Content::State { .. } if is_last => {}
-            Content::State { .. } => self.gaps.push((number..number.saturating_add(1), Totals::new())),
+            Content::State { .. } => {
+                self.gaps.push((number..number.saturating_add(1), Totals::new()))
+            }
             Content::Written { ids, writing } => {
                 for (to, id) in ids {
                     self.log.batches.entry(id).and_modify(|entry| entry.written.push(to));
@@ -232,7 +242,8 @@ impl Scan {
                 self.writing = (number, writing);
             }
             Content::Evicted(entries) => {
-                let its = entries.into_iter().map(|(to, id, points)| ((to, id), (entry.segment, points)));
+                let its =
+                    entries.into_iter().map(|(to, id, points)| ((to, id), (entry.segment, points)));
                 self.log.evicted.extend(its);
             }
         }
@@ -242,18 +253,24 @@ impl Scan {
     fn take(self) -> (Log, Restored) {
         let Self { mut log, summaries, gaps, done, writing: (_, writing), .. } = self;
         let mut restored = Restored {
-            states: log.states.iter().map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect(),
+            states: log
+                .states
+                .iter()
+                .map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes)))
+                .collect(),
             damaged: gaps.iter().fold(0, |sum, (numbers, _)| {
                 u64::saturating_add(sum, numbers.end.saturating_sub(numbers.start))
             }),
             ..Restored::default()
         };
-        // Without those that an earlier start has counted, and those that were done before they were removed.
+        // Without those that an earlier start has counted, and those that were done before they
+        // were removed.
         let mut settled = Vec::new();
         let mut count = |to: Arc<str>, numbers: Range<u64>, points: u64, only: Option<u64>| {
             let first = (numbers.start, Arc::from(""), 0, 0);
             let its = done.range(first..).take_while(|(number, ..)| numbers.contains(number));
-            let its = its.filter(|(_, name, id, _)| *name == to && only.is_none_or(|only| only == *id));
+            let its =
+                its.filter(|(_, name, id, _)| *name == to && only.is_none_or(|only| only == *id));
             let points = its.fold(points, |left, (.., points)| left.saturating_sub(*points));
             if points > 0 {
                 add(&mut restored.lost, &to, points);
@@ -267,7 +284,12 @@ impl Scan {
             let Some(&(summary, damaged)) = summaries.get(&id) else { continue };
             restored.damaged += u64::from(damaged > 0 && !entry.due.is_empty());
             for to in &entry.due {
-                count(Arc::clone(to), entry.number..entry.number.saturating_add(1), damaged, Some(0));
+                count(
+                    Arc::clone(to),
+                    entry.number..entry.number.saturating_add(1),
+                    damaged,
+                    Some(0),
+                );
             }
             if entry.points > 0 && !entry.due.is_empty() {
                 restored.due.extend(entry.due.iter().map(|to| (Arc::clone(to), id)));
@@ -282,9 +304,11 @@ impl Scan {
         }
         restored.written.extend(log.unsure.iter().cloned());
         log.settled.append(&mut settled);
-        // It can no longer be proved that they were read. What is due was evicted while these files were elsewhere.
+        // It can no longer be proved that they were read. What is due was evicted while these files
+        // were elsewhere.
         let mut evicted = std::mem::take(&mut log.evicted);
-        evicted.retain(|(to, id), _| log.batches.get(id).is_none_or(|entry| !entry.due.contains(to)));
+        evicted
+            .retain(|(to, id), _| log.batches.get(id).is_none_or(|entry| !entry.due.contains(to)));
         for ((to, id), (_, points)) in evicted {
             add(&mut restored.unproved, &to, points);
             log.settled.push(Done { to, number: 0, id, points: 0 });

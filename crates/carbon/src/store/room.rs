@@ -1,9 +1,10 @@
 //! Room on a full disk, which may be full of the queue itself.
 //!
-//! What is done is recorded by a write, so on a full disk nothing would ever leave. But a segment in which nothing is due
-//! can be removed without a record: what it had is done because it is not there any more. Only the newest copy of a state
-//! and the list of evicted batches must be written elsewhere first, and the reserve is the room for that: a file of
-//! zeros, removed when it is needed and made again when there is room.
+//! What is done is recorded by a write, so on a full disk nothing would ever leave. But a segment
+//! in which nothing is due can be removed without a record: what it had is done because it is not
+//! there any more. Only the newest copy of a state and the list of evicted batches must be written
+//! elsewhere first, and the reserve is the room for that: a file of zeros, removed when it is
+//! needed and made again when there is room.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,14 +18,15 @@ use super::{Changes, disk};
 const RESERVE_BYTES: u64 = 64 << 10;
 
 impl Log {
-    /// Removes segments from the front in which nothing is due once these changes are made. Returns whether there may
-    /// be room now.
+    /// Removes segments from the front in which nothing is due once these changes are made. Returns
+    /// whether there may be room now.
     pub(super) fn make_room(&mut self, changes: &Changes, finished: &BTreeSet<u64>) -> bool {
         let idle = self.idle(finished);
         let front: Vec<u64> =
             self.segments.keys().copied().take_while(|number| idle.contains(number)).collect();
         let needed = self.with_last_copies(changes);
-        let free: Vec<u64> = front.iter().copied().take_while(|number| !needed.contains(number)).collect();
+        let free: Vec<u64> =
+            front.iter().copied().take_while(|number| !needed.contains(number)).collect();
         if !free.is_empty() {
             return self.give_up(&free);
         }
@@ -40,7 +42,8 @@ impl Log {
         self.write_changes(&Changes::default(), finished, Some(front)).is_ok()
     }
 
-    /// Segments that have the newest copy of a state, or of an evicted batch that these changes do not prove.
+    /// Segments that have the newest copy of a state, or of an evicted batch that these changes do
+    /// not prove.
     fn with_last_copies(&self, changes: &Changes) -> BTreeSet<u64> {
         let proved: BTreeSet<_> = changes.done.iter().collect();
         let evicted = self.evicted.iter().filter(|(batch, _)| !proved.contains(batch));

@@ -14,14 +14,17 @@ use super::*;
 const POINTS: u64 = 10;
 
 impl Store {
-    /// A store whose thread answers nothing, as on a disk that hangs. The thread exists while the second value is kept.
+    /// A store whose thread answers nothing, as on a disk that hangs. The thread exists while the
+    /// second value is kept.
     pub(crate) fn hung() -> (Self, impl Sized) {
         let (commands, unheard) = sync_channel(MOST_UNANSWERED);
         (Self { commands }, unheard)
     }
 
     /// A store whose disk returns batches as `load` says.
-    pub(crate) fn loading(load: impl Fn(u64) -> Result<Arc<[Frame]>, StoreError> + Send + 'static) -> Self {
+    pub(crate) fn loading(
+        load: impl Fn(u64) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
+    ) -> Self {
         let (commands, received) = sync_channel(MOST_UNANSWERED);
         std::thread::spawn(move || {
             for command in received {
@@ -63,7 +66,10 @@ fn kept(id: u64, due: &[&str]) -> Kept {
 }
 
 fn append(ids: impl IntoIterator<Item = u64>) -> Changes {
-    Changes { append: ids.into_iter().map(|id| kept(id, &["a", "b"])).collect(), ..Changes::default() }
+    Changes {
+        append: ids.into_iter().map(|id| kept(id, &["a", "b"])).collect(),
+        ..Changes::default()
+    }
 }
 
 fn done(entries: &[(&str, u64)]) -> Changes {
@@ -78,14 +84,21 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     folder::segments(dir).unwrap().into_iter().map(|number| folder::segment(dir, number)).collect()
 }
 
-/// The destinations of each due batch, with the points that can be read. What is read must be what was written.
+/// The destinations of each due batch, with the points that can be read. What is read must be what
+/// was written.
 fn due(log: &mut Log, restored: &Restored) -> BTreeMap<(String, u64), u64> {
     let mut due = BTreeMap::new();
     for (to, id) in &restored.due {
         let frames = log.load(*id).unwrap();
-        assert!(frames.iter().all(|found| (0..2).any(|part| *found == frame(*id, part))), "a wrong value");
+        assert!(
+            frames.iter().all(|found| (0..2).any(|part| *found == frame(*id, part))),
+            "a wrong value"
+        );
         let points = carbon_wire::points(&frames);
-        assert_eq!((points, id.cast_signed()), (restored.batches[id].points, restored.batches[id].timestamp));
+        assert_eq!(
+            (points, id.cast_signed()),
+            (restored.batches[id].points, restored.batches[id].timestamp)
+        );
         due.insert((to.to_string(), *id), points);
     }
     due
@@ -97,7 +110,8 @@ fn three_segments(dir: &Path) {
         let (mut log, _) = open(dir);
         let first = run * 10 + 1;
         log.commit(&append([first])).unwrap();
-        let mut changes = Changes { append: vec![kept(first + 1, &["b"])], ..state("seen", &[7; 6]) };
+        let mut changes =
+            Changes { append: vec![kept(first + 1, &["b"])], ..state("seen", &[7; 6]) };
         changes.evicted.push((name("a"), first + 5, 100 + run));
         log.commit(&changes).unwrap();
         log.commit(&append([first + 2])).unwrap();
@@ -123,7 +137,11 @@ fn copy(from: &Path) -> tempfile::TempDir {
     dir
 }
 
-fn missing(all: &BTreeMap<(String, u64), u64>, found: &BTreeMap<(String, u64), u64>, to: &str) -> u64 {
+fn missing(
+    all: &BTreeMap<(String, u64), u64>,
+    found: &BTreeMap<(String, u64), u64>,
+    to: &str,
+) -> u64 {
     let its = all.iter().filter(|((name, _), _)| name == to);
     its.map(|(key, points)| points - found.get(key).copied().unwrap_or(0)).sum()
 }
@@ -195,7 +213,8 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
             fs::write(dir.path().join(file.file_name().unwrap()), &bytes[..at]).unwrap();
             let (mut log, restored) = open(dir.path());
             let found = due(&mut log, &restored);
-            // The batches that end after the cut, with their destinations and how many points are after it.
+            // The batches that end after the cut, with their destinations and how many points are
+            // after it.
             let behind: BTreeMap<u64, (Vec<Arc<str>>, u64)> = record::records(&bytes)
                 .map(Result::unwrap)
                 .filter_map(|record| match record.head.content {
@@ -203,7 +222,8 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
                         let head = record.offset as u64 + u64::from(record.length);
                         let ends = (1..).map(|nth| head + nth * u64::from(frames[0].bytes));
                         let lost =
-                            ends.take(2).filter(|&end| head > at as u64 || end > at as u64).count() as u64;
+                            ends.take(2).filter(|&end| head > at as u64 || end > at as u64).count()
+                                as u64;
                         (lost > 0).then_some((id, (due, lost * 5)))
                     }
                     _ => None,
@@ -254,8 +274,8 @@ fn a_disk_that_is_full_at_any_byte_loses_nothing_that_was_there_and_goes_on_when
     }
 }
 
-/// Asserts that what was committed is there, that a refused batch is in the next commit, and that the next run finds
-/// both.
+/// Asserts that what was committed is there, that a refused batch is in the next commit, and that
+/// the next run finds both.
 fn assert_goes_on(mut log: Log, dir: &Path, there: &[u64], at: usize) {
     for &id in there {
         assert!(log.load(id).is_ok(), "{at}: {id} is not there");
@@ -266,7 +286,8 @@ fn assert_goes_on(mut log: Log, dir: &Path, there: &[u64], at: usize) {
     drop(log);
     let (mut log, restored) = open(dir);
     let ids: BTreeSet<u64> = restored.batches.keys().copied().collect();
-    let expected: BTreeSet<u64> = there.iter().copied().filter(|&id| id != 1).chain([9, 10]).collect();
+    let expected: BTreeSet<u64> =
+        there.iter().copied().filter(|&id| id != 1).chain([9, 10]).collect();
     assert_eq!((ids, restored.lost.len()), (expected, 0), "{at}");
     due(&mut log, &restored);
 }
@@ -279,7 +300,9 @@ fn a_sync_that_fails_at_any_step_makes_another_segment_and_nothing_is_written_be
         faults::set_syncs(Some(syncs));
         let mut there = Vec::new();
         for id in 1..=4 {
-            let sizes = |files: Vec<PathBuf>| files.into_iter().map(|file| fs::metadata(file).unwrap().len());
+            let sizes = |files: Vec<PathBuf>| {
+                files.into_iter().map(|file| fs::metadata(file).unwrap().len())
+            };
             let before: Vec<u64> = sizes(segments(dir.path())).collect();
             if log.commit(&append([id])).is_ok() {
                 there.push(id);
@@ -310,7 +333,8 @@ fn a_batch_whose_commit_failed_is_neither_sent_twice_nor_lost_when_it_goes_with_
     assert!(log.commit(&append([2, 3])).is_err());
     faults::set_syncs(None);
     // 2 was removed while in memory, 3 is still due to b.
-    log.commit(&Changes { append: vec![kept(3, &["b"]), kept(4, &["a"])], ..Changes::default() }).unwrap();
+    log.commit(&Changes { append: vec![kept(3, &["b"]), kept(4, &["a"])], ..Changes::default() })
+        .unwrap();
     let (mut log, restored) = open(dir.path());
     let found: Vec<(String, u64)> = due(&mut log, &restored).into_keys().collect();
     let expected = [("a", 1), ("a", 4), ("b", 1), ("b", 3)].map(|(to, id)| (to.to_owned(), id));
@@ -332,7 +356,8 @@ fn max_bytes_takes_the_oldest_segment_and_its_batches_are_told() {
     let mut gone = Vec::new();
     for id in 1..=200 {
         gone.extend(log.commit(&large(id)).unwrap());
-        let bytes: u64 = segments(dir.path()).into_iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+        let bytes: u64 =
+            segments(dir.path()).into_iter().map(|file| fs::metadata(file).unwrap().len()).sum();
         assert!(bytes <= max_bytes && bytes == log.bytes(), "{bytes} after {id}");
     }
     assert!(gone.iter().copied().eq(1..=gone.len() as u64) && gone.len() > 150, "{gone:?}");
@@ -352,7 +377,8 @@ fn a_lower_max_bytes_keeps_the_newest_that_fit() {
     let (before, max_bytes) = (log.bytes(), 4 << 20);
     assert!(before > 15 << 19, "{before}");
     let gone = log.commit(&Changes { max_bytes: Some(max_bytes), ..large(1001) }).unwrap();
-    let bytes: u64 = segments(dir.path()).into_iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    let bytes: u64 =
+        segments(dir.path()).into_iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!((max_bytes * 3 / 4..=max_bytes).contains(&bytes), "{bytes}");
     let (_, restored) = open_at(dir.path(), max_bytes);
     assert!(restored.batches.into_keys().eq(gone.len() as u64 + 1..=1001));
@@ -363,7 +389,8 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
     let (dir, max_bytes) = (tempfile::tempdir().unwrap(), 4 << 20);
     let batches = |ids: std::ops::RangeInclusive<u64>| {
         let frames: Arc<[Frame]> = [Frame { points: 5, body: vec![7; 300 << 10] }].into();
-        let append = ids.map(|id| Kept { frames: Arc::clone(&frames), ..kept(id, &["a"]) }).collect();
+        let append =
+            ids.map(|id| Kept { frames: Arc::clone(&frames), ..kept(id, &["a"]) }).collect();
         Changes { append, ..state("seen", b"last") }
     };
     let start = || Store::start(dir.path().to_owned(), max_bytes).0;
@@ -378,7 +405,8 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
 #[test]
 fn a_state_that_tells_of_a_batch_is_not_in_its_commit_which_may_be_torn() {
     let pieces = Changes { append: append([1, 2]).append, ..state("sent", b"2") }.pieces(64 << 20);
-    let each: Vec<_> = pieces.iter().map(|piece| (piece.append.len(), piece.states.len())).collect();
+    let each: Vec<_> =
+        pieces.iter().map(|piece| (piece.append.len(), piece.states.len())).collect();
     assert_eq!(each, [(2, 0), (0, 1)]);
     assert_eq!(append([1]).pieces(64 << 20).len(), 1);
     assert_eq!(state("sent", b"2").pieces(64 << 20).len(), 1);
@@ -470,7 +498,8 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
     let size = {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = open(dir.path());
-        log.commit(&Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") }).unwrap();
+        log.commit(&Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") })
+            .unwrap();
         usize::try_from(log.bytes()).unwrap()
     };
     // Refused at any byte, or by the sync after the last one.
@@ -486,7 +515,8 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
         faults::set_keeps_files(false);
         faults::set_room(None);
         faults::set_syncs(None);
-        log.commit(&Changes { append: vec![kept(3, &["a", "b"])], ..state("seen", b"two") }).unwrap();
+        log.commit(&Changes { append: vec![kept(3, &["a", "b"])], ..state("seen", b"two") })
+            .unwrap();
         assert_eq!(segments(dir.path()).len(), 3);
         for run in 0..2 {
             let (_, restored) = open(dir.path());
@@ -496,8 +526,8 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
     }
 }
 
-/// CLOCK_BOOTTIME begins at 0 after a reboot, so by that clock nothing old would ever be too old. The shipped unit
-/// hides the boot id.
+/// CLOCK_BOOTTIME begins at 0 after a reboot, so by that clock nothing old would ever be too old.
+/// The shipped unit hides the boot id.
 #[test]
 fn without_a_boot_id_every_run_is_another_boot() {
     let dir = tempfile::tempdir().unwrap();
@@ -530,7 +560,10 @@ async fn refused(other: u8) {
     bytes[4..8].copy_from_slice(&sum.to_le_bytes());
     fs::write(file, &bytes).unwrap();
     let error = Log::open(dir.path(), 64 << 20, true).unwrap_err();
-    assert!(matches!(error, StoreError::OtherVersion { version, .. } if version == other), "{error}");
+    assert!(
+        matches!(error, StoreError::OtherVersion { version, .. } if version == other),
+        "{error}"
+    );
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
     // Nor is it read again and again: the last commit would be the occasion.
     let (store, _lock, mut events) = Store::start(dir.path().to_owned(), 64 << 20);

@@ -27,12 +27,16 @@ pub(crate) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionE
     let is_closed = match &error {
         ConnectionError::Closed => true,
         ConnectionError::Socket(error) => {
-            matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::Other)
+            matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::Other
+            )
         }
         _ => false,
     };
     if is_closed {
-        let text = format!("{peer} closed the connection before TLS was agreed on; is it a plain port?");
+        let text =
+            format!("{peer} closed the connection before TLS was agreed on; is it a plain port?");
         return ConnectionError::NoHandshake(text);
     }
     error
@@ -41,20 +45,25 @@ pub(crate) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionE
 pub(crate) fn silence(peer: SocketAddr, patience: Duration) -> ConnectionError {
     let seconds = patience.as_secs_f64();
     ConnectionError::NoHandshake(format!(
-        "{peer} took the connection, and did not answer TLS's hello within {seconds} s; is it a plain port?"
+        "{peer} took the connection, and did not answer TLS's hello within {seconds} s; is it a \
+            plain port?"
     ))
 }
 
 fn certificate(error: &CertificateError, tls: &Tls) -> String {
     let text = match error {
         // A different authority with the same name leads to a bad signature.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => match &tls.settings().ca_file {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => match &tls
+            .settings()
+            .ca_file
+        {
             Some(file) => format!(
-                "is not signed by an authority of ca_file ({}), or the server does not send a certificate in between",
+                "is not signed by an authority of ca_file ({}), or the server does not send a \
+                    certificate in between",
                 file.display()
             ),
-            None => "is not signed by an authority that this host trusts, or the server does not send a certificate in between; \
-                     an authority of your own is named with ca_file"
+            None => "is not signed by an authority that this host trusts, or the server does not \
+                     send a certificate in between; an authority of your own is named with ca_file"
                 .to_owned(),
         },
         CertificateError::ExpiredContext { time, not_after } => {
@@ -63,14 +72,22 @@ fn certificate(error: &CertificateError, tls: &Tls) -> String {
         }
         CertificateError::NotValidYetContext { time, not_before } => {
             let until = not_before.as_secs().saturating_sub(time.as_secs());
-            format!("is not valid for another {}; is a clock wrong?", in_words(Duration::from_secs(until)))
+            format!(
+                "is not valid for another {}; is a clock wrong?",
+                in_words(Duration::from_secs(until))
+            )
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
             let name = expected.to_str();
-            format!("is for {} and not for {name}; server_name says which is expected", names(presented))
+            format!(
+                "is for {} and not for {name}; server_name says which is expected",
+                names(presented)
+            )
         }
         other if other.to_string().contains("CaUsedAsEndEntity") => {
-            "is that of an authority (CA:TRUE), which no server may use; make one for the server, signed by it".to_owned()
+            "is that of an authority (CA:TRUE), which no server may use; make one for the server, \
+                signed by it"
+                .to_owned()
         }
         other => format!("cannot be accepted: {other}"),
     };
@@ -86,20 +103,24 @@ fn names(presented: &[String]) -> String {
     }
 }
 
-/// What a server's alert means. OpenSSL sends "handshake failure" if a certificate is missing in TLS 1.2.
+/// What a server's alert means. OpenSSL sends "handshake failure" if a certificate is missing in
+/// TLS 1.2.
 fn refusal(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as Alert;
     match (alert, &tls.settings().identity) {
         (Alert::CertificateRequired | Alert::NoCertificate, None) => {
             format!(
-                "the server refuses a client without a certificate ({alert:?}); set cert_file and key_file"
+                "the server refuses a client without a certificate ({alert:?}); set cert_file and \
+                    key_file"
             )
         }
         (Alert::HandshakeFailure, None) => format!(
-            "the server refuses the connection ({alert:?}), probably because it needs a client certificate; set cert_file and key_file"
+            "the server refuses the connection ({alert:?}), probably because it needs a client \
+                certificate; set cert_file and key_file"
         ),
         (Alert::AccessDenied | Alert::DecryptError, Some((file, _))) => format!(
-            "the server refuses the connection ({alert:?}), probably because of the certificate of cert_file ({})",
+            "the server refuses the connection ({alert:?}), probably because of the certificate of \
+                cert_file ({})",
             file.display()
         ),
         (
@@ -111,7 +132,10 @@ fn refusal(alert: AlertDescription, tls: &Tls) -> String {
             | Alert::CertificateRequired
             | Alert::UnknownCA,
             Some((file, _)),
-        ) => format!("the server refuses the certificate of cert_file ({}): {alert:?}", file.display()),
+        ) => format!(
+            "the server refuses the certificate of cert_file ({}): {alert:?}",
+            file.display()
+        ),
         _ => format!("the server refuses the connection: {alert:?}"),
     }
 }

@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The first bytes of a TLS answer: a handshake or an alert, and the major version.
 const ANSWERS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 
-/// Whether the server at the first of these addresses of `host` that accepts a connection answers TLS's hello. No
-/// certificate is checked.
+/// Whether the server at the first of these addresses of `host` that accepts a connection answers
+/// TLS's hello. No certificate is checked.
 pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
     timeout(PATIENCE, asks(host, addresses))
         .await

@@ -1,4 +1,5 @@
-//! What the end of a TLS connection proves. The server is rustls's, and each test decides how it ends the connection.
+//! What the end of a TLS connection proves. The server is rustls's, and each test decides how it
+//! ends the connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -25,15 +26,17 @@ fn server<T: Send + 'static>(
     let ca_file = folder.path().join("ca.pem");
     std::fs::write(&ca_file, made.cert.pem()).unwrap();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
+    let config =
+        ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("localhost:{}", listener.local_addr().unwrap().port()).parse().unwrap();
-    let settings = TlsSettings { ca_file: Some(ca_file), identity: None, server_name: None, close_notify };
+    let settings =
+        TlsSettings { ca_file: Some(ca_file), identity: None, server_name: None, close_notify };
     let tls = Tls::new(settings, &address).unwrap();
     let served = spawn(move || {
         let mut tcp = listener.accept().unwrap().0;
@@ -45,7 +48,10 @@ fn server<T: Send + 'static>(
     });
     let timeouts = Timeouts { connect: Duration::from_secs(2), ..Timeouts::default() };
     let protocol = Protocol::Plaintext;
-    (Destination { protocol, timeouts, tls: Some(tls), ..Destination::new("test", address) }, served)
+    (
+        Destination { protocol, timeouts, tls: Some(tls), ..Destination::new("test", address) },
+        served,
+    )
 }
 
 async fn end(connection: &TlsConnection) -> ConnectionError {
@@ -207,7 +213,8 @@ async fn a_port_that_answers_no_hello_is_said_to_be_a_plain_one() {
     let (mut to, _) = server(&folder, true, drop);
     for closes in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        to.address = format!("127.0.0.1:{}", listener.local_addr().unwrap().port()).parse().unwrap();
+        to.address =
+            format!("127.0.0.1:{}", listener.local_addr().unwrap().port()).parse().unwrap();
         to.timeouts.connect = Duration::from_millis(300);
         let accepted = spawn(move || {
             let mut stream = listener.accept().unwrap().0;

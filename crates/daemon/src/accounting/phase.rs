@@ -16,8 +16,8 @@ pub(super) enum Phase {
     Reading(Box<RoundUnderWay>),
     /// A request of a round that was given up is under way; its answer is dropped.
     GivenUp,
-    /// The queue reports this ticket when it is on disk: what a round has read, or the ledger as it is, which is a first one, or one
-    /// whose last batch the queue may lack.
+    /// The queue reports this ticket when it is on disk: what a round has read, or the ledger as it
+    /// is, which is a first one, or one whose last batch the queue may lack.
     Committing(u64, Option<Box<Next>>),
 }
 
@@ -28,7 +28,8 @@ pub(super) enum Due {
     Window,
     /// Everything since the floor.
     CatchUp,
-    /// The same; what ended until then, Unix seconds, is another daemon's: it is marked as seen, and not published.
+    /// The same; what ended until then, Unix seconds, is another daemon's: it is marked as seen,
+    /// and not published.
     Rebuild(i64),
 }
 
@@ -69,7 +70,8 @@ impl RoundUnderWay {
         Self { round, from, to, due, oldest: None, is_published, measuring: None }
     }
 
-    /// The beginning of the next piece; `None` if everything has been read. The first piece has what is ahead of our clock too.
+    /// The beginning of the next piece; `None` if everything has been read. The first piece has
+    /// what is ahead of our clock too.
     pub(super) fn next_piece(&self, piece: i64) -> Option<i64> {
         let ahead = if self.round.has_answer() { 0 } else { AHEAD };
         let since = self.to.saturating_sub(piece).saturating_sub(ahead);

@@ -29,20 +29,21 @@ impl Plan {
     /// `None` if the configuration does not count finished jobs.
     pub(crate) fn of(config: &Config) -> Option<Self> {
         let (every, finished) = config.collectors.finished(config.interval)?;
-        let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);
+        let most_ids =
+            usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);
         let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
         let FinishedSettings { levels, efficiency, .. } = finished;
         Some(Self { every, window, catch_up, levels, efficiency, most_ids })
     }
 
-    /// The seconds of end times whose ids are kept: a job may come as late as `catch_up`, and the hour in which that ends is kept
-    /// whole.
+    /// The seconds of end times whose ids are kept: a job may come as late as `catch_up`, and the
+    /// hour in which that ends is kept whole.
     pub(crate) fn kept_seconds(&self) -> i64 {
         self.catch_up.max(self.window).saturating_add(HOUR)
     }
 
-    /// The request for the jobs that ended from `since` to `until`, Unix seconds, both included. slurmdbd should have rows that ended at
-    /// `known`.
+    /// The request for the jobs that ended from `since` to `until`, Unix seconds, both included.
+    /// slurmdbd should have rows that ended at `known`.
     pub(crate) fn request(&self, since: i64, until: i64, known: Vec<i64>) -> Request {
         let (qos, users, steps) = (self.levels.qos > 0, self.levels.users > 0, self.efficiency);
         let options = ReplyOptions { qos, users, steps, ..ReplyOptions::default() };

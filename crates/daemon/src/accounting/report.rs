@@ -61,8 +61,8 @@ impl Progress {
         if let (Some(since), false) = (self.behind(), self.is_reported) {
             self.is_reported = true;
             warn!(
-                "finished jobs are not counted: for {} no round could read all of them from slurmdbd; \
-                 see the lines about slurmdbd above, and slurmdbd's log",
+                "finished jobs are not counted: for {} no round could read all of them from \
+                 slurmdbd; see the lines about slurmdbd above, and slurmdbd's log",
                 in_words(since)
             );
         }
@@ -94,10 +94,16 @@ impl Report {
     fn good(&mut self, took: u64) {
         match self.change(SlurmdbdReport::Good) {
             Some(SlurmdbdReport::Failed(since)) => {
-                info!("finished jobs are read from slurmdbd again after {}", in_words(since.elapsed()));
+                info!(
+                    "finished jobs are read from slurmdbd again after {}",
+                    in_words(since.elapsed())
+                );
             }
             Some(SlurmdbdReport::Unproved(since)) => {
-                info!("slurmdbd returns jobs again after {}; all are counted", in_words(since.elapsed()));
+                info!(
+                    "slurmdbd returns jobs again after {}; all are counted",
+                    in_words(since.elapsed())
+                );
             }
             Some(_) => info!(elapsed_us = took, "slurmdbd answers"),
             None => {}
@@ -106,7 +112,8 @@ impl Report {
 
     pub(super) fn failed(&mut self, error: &SourceError) {
         if self.change(SlurmdbdReport::Failed(Instant::now())).is_some() {
-            warn!(%error, "finished jobs cannot be read from slurmdbd; they are counted when they can");
+            warn!(%error, "finished jobs cannot be read from slurmdbd; they are counted when they \
+                can");
         }
     }
 
@@ -115,15 +122,18 @@ impl Report {
         match (self.slurmdbd, known) {
             (SlurmdbdReport::Unproved(_), _) => {}
             (SlurmdbdReport::Nothing, None) => {
-                info!("slurmdbd answers without any job; finished jobs are counted when it returns one");
+                info!(
+                    "slurmdbd answers without any job; finished jobs are counted when it returns \
+                        one"
+                );
                 self.slurmdbd = SlurmdbdReport::Good;
             }
             (_, None) => self.good(0),
             (_, Some(known)) => {
                 warn!(
                     known,
-                    "slurmdbd returns no job, not even one that it had, so its database may have failed: see slurmdbd's log; \
-                     finished jobs are counted when it returns one"
+                    "slurmdbd returns no job, not even one that it had, so its database may have \
+                     failed: see slurmdbd's log; finished jobs are counted when it returns one"
                 );
                 self.slurmdbd = SlurmdbdReport::Unproved(Instant::now());
             }
@@ -133,7 +143,8 @@ impl Report {
     pub(super) fn hidden(&mut self) {
         if self.change(SlurmdbdReport::Hidden).is_some() {
             warn!(
-                "PrivateData may hide jobs of other users from this one, so no finished job is counted. {HIDDEN_REMEDY}"
+                "PrivateData may hide jobs of other users from this one, so no finished job is \
+                    counted. {HIDDEN_REMEDY}"
             );
         }
     }
@@ -143,7 +154,8 @@ impl Report {
         if !mem::replace(&mut self.short, true) {
             warn!(
                 most,
-                "queue.max_bytes has no room for the ids of all jobs of catch_up: jobs that are reported very late are not counted"
+                "queue.max_bytes has no room for the ids of all jobs of catch_up: jobs that are \
+                    reported very late are not counted"
             );
         }
     }
@@ -154,7 +166,8 @@ impl Report {
             warn!(
                 floor,
                 now,
-                "the clock is far behind the jobs that were counted; finished jobs are not counted until it is correct again"
+                "the clock is far behind the jobs that were counted; finished jobs are not counted \
+                    until it is correct again"
             );
         }
     }
@@ -171,12 +184,13 @@ pub(super) fn opened(found: Found) {
         Found::Nothing | Found::OfAnother => info!("finished jobs are counted from now on"),
         Found::DamagedHour(floor) => warn!(
             floor,
-            "some numbers of counted jobs are missing in queue.dir; no job is counted twice, but jobs that ended before `floor` \
-             and are reported only now are not counted"
+            "some numbers of counted jobs are missing in queue.dir; no job is counted twice, but \
+             jobs that ended before `floor` and are reported only now are not counted"
         ),
         Found::NoCounts(floor) => warn!(
             floor,
-            "the totals of finished jobs are missing in queue.dir; they begin at 0 again, with jobs that end after `floor`"
+            "the totals of finished jobs are missing in queue.dir; they begin at 0 again, with \
+                jobs that end after `floor`"
         ),
     }
 }

@@ -8,10 +8,12 @@ use slurm_snapshot::{Finished, Request, Used, add_to};
 use super::phase::AHEAD;
 use super::plan::Plan;
 
-/// Jobs in one request: each is a query of its own to slurmdbd's database, with any number of steps.
+/// Jobs in one request: each is a query of its own to slurmdbd's database, with any number of
+/// steps.
 const MOST_JOBS: usize = 1000;
 
-/// Jobs whose steps are read. They count once all requests are answered; if a request fails, so does the round.
+/// Jobs whose steps are read. They count once all requests are answered; if a request fails, so
+/// does the round.
 #[derive(Debug)]
 pub(super) struct Measuring {
     finished: Finished,
@@ -41,8 +43,9 @@ impl Measuring {
         Self { finished, elapsed, left, requested, most: MOST_JOBS, lost, lost_all }
     }
 
-    /// The next request at `now`, Unix seconds; `None` if everything is known. Steps come only if the job's submission is in the
-    /// requested time. One that lies ahead makes that time long for itself alone.
+    /// The next request at `now`, Unix seconds; `None` if everything is known. Steps come only if
+    /// the job's submission is in the requested time. One that lies ahead makes that time long for
+    /// itself alone.
     pub(super) fn next(&mut self, plan: &Plan, now: i64) -> Option<Request> {
         let last = self.left.last()?;
         let is_ahead = |job: &StartedJob| job.submit > now;
@@ -57,8 +60,9 @@ impl Measuring {
         Some(Request { jobs: jobs.into_iter().collect(), ..plan.request(since, until, Vec::new()) })
     }
 
-    /// Adds the answer to it. slurmdbd leaves out jobs if its database fails half-way, or if it cannot find their steps. Of the other
-    /// runs of a requeued job, it reports those that ended since the first of these started.
+    /// Adds the answer to it. slurmdbd leaves out jobs if its database fails half-way, or if it
+    /// cannot find their steps. Of the other runs of a requeued job, it reports those that ended
+    /// since the first of these started.
     pub(super) fn add(&mut self, used: &[Used], elapsed: u64) {
         add_to(&mut self.elapsed, elapsed);
         self.finished.used.extend(used);
@@ -69,8 +73,8 @@ impl Measuring {
         if found.is_empty() { self.lost_all.extend(missing) } else { self.lost.extend(missing) }
     }
 
-    /// slurmdbd refused the request, because its time is too long for this user: asks again for half as many, whose time may be
-    /// shorter. A single job's steps cannot be had.
+    /// slurmdbd refused the request, because its time is too long for this user: asks again for
+    /// half as many, whose time may be shorter. A single job's steps cannot be had.
     pub(super) fn narrow(&mut self) {
         let mut requested = std::mem::take(&mut self.requested);
         if let [job] = requested[..] {
@@ -98,8 +102,14 @@ mod tests {
 
     #[test]
     fn steps_of_new_jobs_alone_are_asked_for_some_at_a_time() {
-        let job =
-            |id: u64| FinishedJob { id, end: 1000, state: 3, tasks: 1, wait: Some(1), ..Default::default() };
+        let job = |id: u64| FinishedJob {
+            id,
+            end: 1000,
+            state: 3,
+            tasks: 1,
+            wait: Some(1),
+            ..Default::default()
+        };
         let started = (0..1500)
             .map(|id| (id, (u32::try_from(id).unwrap() + 5, 3), 2500 - i64::try_from(id).unwrap()))
             .collect();
@@ -124,11 +134,18 @@ mod tests {
         assert_eq!((used, elapsed), ((0..1500).collect(), 5 + 2));
     }
 
-    /// A round that was cut whenever steps were missing let one row stop all finished jobs, for as long as it was there.
+    /// A round that was cut whenever steps were missing let one row stop all finished jobs, for as
+    /// long as it was there.
     #[test]
     fn a_job_without_steps_counts_later_and_holds_up_no_other() {
-        let job =
-            |id: u64| FinishedJob { id, end: 1000, state: 3, tasks: 1, wait: Some(1), ..Default::default() };
+        let job = |id: u64| FinishedJob {
+            id,
+            end: 1000,
+            state: 3,
+            tasks: 1,
+            wait: Some(1),
+            ..Default::default()
+        };
         let finished = Finished {
             jobs: vec![job(8), job(9)],
             started: vec![(8, (3, 3), 900), (9, (4, 3), 900)],
@@ -149,7 +166,10 @@ mod tests {
                 let span = RememberedSpan { seconds: 90_000, ids: 100 };
                 ledger.adopt(ledger.next(round, 60 + after, span));
                 let counts = ledger.counts();
-                (counts.totals.get("total").map_or(0, |total| total.jobs()), counts.reading.steps_unknown)
+                (
+                    counts.totals.get("total").map_or(0, |total| total.jobs()),
+                    counts.reading.steps_unknown,
+                )
             };
             assert_eq!(count(0), (at_once, 0));
             assert_eq!(count(waits - 1), (at_once, 0));
@@ -157,7 +177,8 @@ mod tests {
         }
     }
 
-    /// slurmdbd finds no step of a job that was submitted after the requested time, by a clock that was ahead.
+    /// slurmdbd finds no step of a job that was submitted after the requested time, by a clock that
+    /// was ahead.
     #[test]
     fn a_job_submitted_in_the_future_is_asked_for_alone_and_until_then() {
         let job = |id: u64, submit: i64| FinishedJob {
@@ -214,7 +235,8 @@ mod tests {
     #[test]
     fn a_run_that_was_requeued_and_is_counted_holds_up_no_later_one() {
         let job = |id: u64| FinishedJob { id, end: 1000, state: 3, tasks: 1, ..Default::default() };
-        // The ledger's floor is 1000, so the first run is none to count; slurmdbd does not tell it since 950.
+        // The ledger's floor is 1000, so the first run is none to count; slurmdbd does not tell it
+        // since 950.
         let jobs = vec![FinishedJob { end: 900, ..job(8) }, job(9)];
         let started = vec![(8, (4, 3), 800), (9, (4, 3), 950)];
         let finished = Finished { jobs, started, ..Finished::default() };

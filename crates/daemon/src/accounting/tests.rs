@@ -33,10 +33,17 @@ pub(super) fn piece(mut rows: Vec<FinishedJob>, from: i64, to: i64, unproved: bo
     let before = rows.iter().map(|job| job.end).filter(|end| *end < from).max();
     rows.retain(|job| (from..=to).contains(&job.end));
     let empty_since = before.filter(|_| rows.is_empty()).map(|end| end + 1);
-    Finished { empty_since, jobs: rows, names: vec!["debug".to_owned()], unproved, ..Finished::default() }
+    Finished {
+        empty_since,
+        jobs: rows,
+        names: vec!["debug".to_owned()],
+        unproved,
+        ..Finished::default()
+    }
 }
 
-/// The piece that a round asks for, if one is under way: from when to when, and where slurmdbd should have rows.
+/// The piece that a round asks for, if one is under way: from when to when, and where slurmdbd
+/// should have rows.
 pub(super) fn asked(daemon: &Accounting) -> Option<(i64, i64, Vec<i64>)> {
     let Phase::Reading(work) = &daemon.phase else { return None };
     let from = work.next_piece(daemon.piece).unwrap();
@@ -50,12 +57,18 @@ pub(super) fn plan() -> Plan {
 
 pub(super) type Disk = BTreeMap<String, Arc<[u8]>>;
 
-/// An accounting that has read `disk`; what it keeps is there at once, but reported only by `commit`.
+/// An accounting that has read `disk`; what it keeps is there at once, but reported only by
+/// `commit`.
 pub(super) fn accounting(disk: &mut Disk, now: i64) -> Accounting {
-    let slurm =
-        SlurmSettings { reader: ReaderChoice::Program("/nonexistent".into()), ..Config::default().slurm };
-    let mut accounting =
-        Accounting::new(patient("test accounting", &slurm, &ReaderMemory::default()), plan(), false);
+    let slurm = SlurmSettings {
+        reader: ReaderChoice::Program("/nonexistent".into()),
+        ..Config::default().slurm
+    };
+    let mut accounting = Accounting::new(
+        patient("test accounting", &slurm, &ReaderMemory::default()),
+        plan(),
+        false,
+    );
     open(&mut accounting, disk, now);
     accounting
 }

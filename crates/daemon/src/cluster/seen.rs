@@ -26,7 +26,8 @@ struct Outage {
 }
 
 impl SlurmctldSeen {
-    /// Takes, and logs if it is news, the outcome of a request for the statistics, at `now` by CLOCK_BOOTTIME.
+    /// Takes, and logs if it is news, the outcome of a request for the statistics, at `now` by
+    /// CLOCK_BOOTTIME.
     pub(crate) fn answered(&mut self, outcome: &Outcome, now: i64) {
         let before = (self.entry.answers, self.entry.standby);
         match outcome {
@@ -59,7 +60,10 @@ impl SlurmctldSeen {
     /// This host's slurmctld is a backup that waits; the host of the one before it that answers.
     pub(super) fn standby(&mut self, ahead: Option<&str>, now: i64) {
         if !self.entry.standby {
-            info!(ahead, "this host's slurmctld is a backup; only the daemon's own figures are published");
+            info!(
+                ahead,
+                "this host's slurmctld is a backup; only the daemon's own figures are published"
+            );
             self.change(true, true, now);
         }
         self.entry.last_answer = Some(now);
@@ -77,7 +81,8 @@ impl SlurmctldSeen {
 
     fn change(&mut self, answers: bool, standby: bool, now: i64) {
         let entry = &mut self.entry;
-        (entry.answers, entry.standby, entry.since, entry.error) = (Some(answers), standby, Some(now), None);
+        (entry.answers, entry.standby, entry.since, entry.error) =
+            (Some(answers), standby, Some(now), None);
     }
 
     /// Takes the outcome of a tick.
@@ -109,7 +114,12 @@ impl Outage {
 impl fmt::Display for Outage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ticks = if self.ticks == 1 { "tick" } else { "ticks" };
-        write!(f, " again after {}; {} {ticks} without a reading", in_words(self.since.elapsed()), self.ticks)
+        write!(
+            f,
+            " again after {}; {} {ticks} without a reading",
+            in_words(self.since.elapsed()),
+            self.ticks
+        )
     }
 }
 

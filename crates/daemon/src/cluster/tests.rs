@@ -9,7 +9,8 @@ use super::*;
 
 fn config(slurm: &str) -> Config {
     Config::of(&format!(
-        "prefix = \"{{cluster}}\"\nqueue.dir = \"/queue\"\n[slurm]\nreader = \"/nonexistent\"\n{slurm}\n[collectors.finished]\nenabled = true\n"
+        "prefix = \"{{cluster}}\"\nqueue.dir = \"/queue\"\n[slurm]\nreader = \"/nonexistent\"\n\
+            {slurm}\n[collectors.finished]\nenabled = true\n"
     ))
 }
 
@@ -45,7 +46,8 @@ async fn a_changed_slurm_leaves_a_commit_of_finished_jobs_to_its_end() {
     assert_eq!(ledger.counts().cluster, "alpha");
 }
 
-/// One failed look-up after a reload ended the daemon for good. Among the controllers of another slurm.conf this host must be found again.
+/// One failed look-up after a reload ended the daemon for good. Among the controllers of another
+/// slurm.conf this host must be found again.
 #[tokio::test]
 async fn a_changed_slurm_does_not_forget_that_this_host_was_found() {
     let (readers, none): (_, Memory<'_>) = (ReaderMemory::default(), &|_| None);
@@ -59,11 +61,13 @@ async fn a_changed_slurm_does_not_forget_that_this_host_was_found() {
     }
 }
 
-/// Totals of the old cluster's nodes went on under the new one's name, and its users kept their paths.
+/// Totals of the old cluster's nodes went on under the new one's name, and its users kept their
+/// paths.
 #[tokio::test]
 async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_name_is_known() {
-    let config =
-        Config::of("[slurm]\nreader = \"/nonexistent\"\n[collectors.nodes]\nenabled = true\nevents = true\n");
+    let config = Config::of(
+        "[slurm]\nreader = \"/nonexistent\"\n[collectors.nodes]\nenabled = true\nevents = true\n",
+    );
     let memory = "{\"last\":1700000000,\"total\":{\"reboots\":41}}";
     let reboots = |is_of_another: bool| {
         let readers = ReaderMemory::default();
@@ -75,7 +79,12 @@ async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_nam
         let mut replies = SurveyReplies::default();
         replies.insert(ReplyKind::Nodes, Reading { reply, ..Reading::default() }.into());
         let mut batch = Batch::new(1_700_000_060);
-        let done = RoundResult { timestamp: 1_700_000_060, ended: 1_700_000_060, requested: asked, replies };
+        let done = RoundResult {
+            timestamp: 1_700_000_060,
+            ended: 1_700_000_060,
+            requested: asked,
+            replies,
+        };
         cluster.collecting.collect_survey(DueCollectors::All, &done, "c", &mut batch);
         let mut points = batch.points();
         points
@@ -86,8 +95,8 @@ async fn what_a_collector_remembers_of_another_cluster_is_forgotten_when_the_nam
     assert_eq!(reboots(true).as_deref(), Some("0"));
 }
 
-/// slurmrestd reported another name at each tick, and each made all series again; and the old paths must not get the values of another
-/// cluster while a name is not believed.
+/// slurmrestd reported another name at each tick, and each made all series again; and the old paths
+/// must not get the values of another cluster while a name is not believed.
 #[tokio::test(start_paused = true)]
 async fn another_name_counts_after_three_ticks_and_at_most_once_an_hour() {
     let (readers, none): (_, Memory<'_>) = (ReaderMemory::default(), &|_| None);
@@ -97,8 +106,9 @@ async fn another_name_counts_after_three_ticks_and_at_most_once_an_hour() {
     assert!(takes("alpha"), "the first one counts at once");
     let names = (0..60).map(|tick| format!("name{tick}"));
     assert!(names.into_iter().all(|name| !takes(&name)));
-    let answers =
-        ["beta", "beta", "alpha", "beta", "beta", "beta", "beta", "alpha", "alpha", "alpha", "alpha"];
+    let answers = [
+        "beta", "beta", "alpha", "beta", "beta", "beta", "beta", "alpha", "alpha", "alpha", "alpha",
+    ];
     let expected = [false, false, true, false, false, true, true, false, false, false, false];
     assert_eq!(answers.map(&mut takes), expected);
     tokio::time::advance(RENAMED_EVERY).await;

@@ -63,7 +63,8 @@ impl TickPhase {
         Some(timestamp)
     }
 
-    /// The answer is there: returns the tick that it is for, if its slot is not over, and the one that begins now.
+    /// The answer is there: returns the tick that it is for, if its slot is not over, and the one
+    /// that begins now.
     pub(super) const fn answered(&mut self) -> (Option<i64>, Option<i64>) {
         let ticks = match *self {
             Self::Waiting { .. } => return (None, None),
@@ -87,7 +88,10 @@ mod tests {
         assert_eq!((phase.answered(), phase.end_slot()), ((Some(10), None), None), "in time");
         phase = TickPhase::Asked(10);
         assert_eq!((phase.end_slot(), phase.end_slot()), (ended(10, TickEnd::Late), None));
-        assert_eq!((phase, phase.answered(), phase), (TickPhase::Late, (None, None), TickPhase::Idle));
+        assert_eq!(
+            (phase, phase.answered(), phase),
+            (TickPhase::Late, (None, None), TickPhase::Idle)
+        );
         phase = TickPhase::LateThen(20);
         assert_eq!((phase.answered(), phase), ((None, Some(20)), TickPhase::Idle));
         phase = TickPhase::LateThen(20);

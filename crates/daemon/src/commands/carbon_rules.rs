@@ -1,7 +1,8 @@
-//! `carbon-rules`: the rules that Carbon needs for this configuration, printed, or written into Carbon's own files.
+//! `carbon-rules`: the rules that Carbon needs for this configuration, printed, or written into
+//! Carbon's own files.
 //!
-//! Carbon is mostly on another host, and its files are often a configuration manager's: so printing comes first, and what is
-//! printed is what would be written, markers included.
+//! Carbon is mostly on another host, and its files are often a configuration manager's: so printing
+//! comes first, and what is printed is what would be written, markers included.
 
 mod block;
 mod creates;
@@ -38,7 +39,8 @@ pub(super) fn text(config: &Config, file: Option<RulesFile>) -> String {
         Some(RulesFile::Schemas) => schemas(config).text,
         Some(RulesFile::Aggregation) => aggregation().text,
         None => format!(
-            "# {SCHEMAS}: put this above all other rules\n\n{}\n\n# {AGGREGATION}: put this above all other rules\n\n{}",
+            "# {SCHEMAS}: put this above all other rules\n\n{}\n\n# {AGGREGATION}: put this above \
+                all other rules\n\n{}",
             schemas(config).text,
             aggregation().text
         ),
@@ -46,10 +48,17 @@ pub(super) fn text(config: &Config, file: Option<RulesFile>) -> String {
 }
 
 /// Puts the rules into Carbon's files in `folder`, or only says what would change.
-pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: Option<u32>) -> Result<()> {
-    let schemas = Change::of(&folder.join(SCHEMAS), None, |old| Ok(schemas(config).put_into(old)?))?;
-    let aggregation =
-        Change::of(&folder.join(AGGREGATION), Some(&schemas), |old| Ok(aggregation().put_into(old)?))?;
+pub(super) fn write(
+    config: &Config,
+    folder: &Path,
+    dry_run: bool,
+    max_creates: Option<u32>,
+) -> Result<()> {
+    let schemas =
+        Change::of(&folder.join(SCHEMAS), None, |old| Ok(schemas(config).put_into(old)?))?;
+    let aggregation = Change::of(&folder.join(AGGREGATION), Some(&schemas), |old| {
+        Ok(aggregation().put_into(old)?)
+    })?;
     let mut changes = vec![schemas, aggregation];
     if let Some(most) = max_creates {
         changes.push(Change::of(&folder.join(CARBON), None, |old| creates::raised(old, most))?);
@@ -59,18 +68,25 @@ pub(super) fn write(config: &Config, folder: &Path, dry_run: bool, max_creates: 
         return print(&report);
     }
     // What can fail comes first: a file is only replaced when all of them can be.
-    let staged: Vec<Vec<Staged<'_>>> =
-        changes.iter().filter(|change| change.is_needed()).map(Change::stage).collect::<Result<_>>()?;
+    let staged: Vec<Vec<Staged<'_>>> = changes
+        .iter()
+        .filter(|change| change.is_needed())
+        .map(Change::stage)
+        .collect::<Result<_>>()?;
     for file in staged.into_iter().flatten() {
         file.commit()?;
     }
     print(&report)?;
     print(match changes.iter().map(Change::is_needed).collect::<Vec<_>>()[..] {
         [.., true] if max_creates.is_some() => {
-            "Restart Carbon, which reads carbon.conf only at its start: `systemctl restart carbon-cache`\n"
+            "Restart Carbon, which reads carbon.conf only at its start: `systemctl restart \
+                carbon-cache`\n"
         }
         [false, false, ..] => "Nothing to restart\n",
-        _ => "Restart Carbon before the first start of slurm-graphite: `systemctl restart carbon-cache`\n",
+        _ => {
+            "Restart Carbon before the first start of slurm-graphite: `systemctl restart \
+                carbon-cache`\n"
+        }
     })
 }
 
@@ -86,20 +102,27 @@ struct Change {
 }
 
 impl Change {
-    /// Reads the file and edits it. One that does not exist is only made if there is another like which to make it.
-    fn of(path: &Path, like: Option<&Self>, edit: impl FnOnce(&[u8]) -> Result<Vec<u8>>) -> Result<Self> {
+    /// Reads the file and edits it. One that does not exist is only made if there is another like
+    /// which to make it.
+    fn of(
+        path: &Path,
+        like: Option<&Self>,
+        edit: impl FnOnce(&[u8]) -> Result<Vec<u8>>,
+    ) -> Result<Self> {
         let shown = || path.display().to_string();
         let place = Place::find(path).with_context(shown)?;
         let (like, old) = match (place.read(), like) {
             (Ok((metadata, old)), _) => (metadata, Some(old)),
             // A link that leads nowhere is not a missing file.
-            (Err(error), Some(like)) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
+            (Err(error), Some(like))
+                if error.kind() == ErrorKind::NotFound && !path.is_symlink() =>
+            {
                 (like.like.clone(), None)
             }
             (Err(error), _) => return Err(open_folder::explain(error).context(shown())),
         };
-        let new =
-            edit(old.as_deref().unwrap_or_default()).with_context(|| place.path.display().to_string())?;
+        let new = edit(old.as_deref().unwrap_or_default())
+            .with_context(|| place.path.display().to_string())?;
         Ok(Self { place, old, new, like })
     }
 
@@ -140,12 +163,15 @@ impl Change {
 
     /// The lines that would go and come. Only one place of a file is changed.
     fn preview(&self) -> String {
-        let [old, new] = [self.old.as_deref().unwrap_or_default(), &self.new].map(String::from_utf8_lossy);
+        let [old, new] =
+            [self.old.as_deref().unwrap_or_default(), &self.new].map(String::from_utf8_lossy);
         let [mut old, mut new] = [&old, &new].map(|text| text.lines().collect::<Vec<_>>());
         let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
         (old, new) = (old.split_off(head), new.split_off(head));
-        let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-        let mut text = format!("{}: from line {} on\n", self.place.path.display(), head.saturating_add(1));
+        let tail =
+            old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+        let mut text =
+            format!("{}: from line {} on\n", self.place.path.display(), head.saturating_add(1));
         for (sign, lines) in [('-', old), ('+', new)] {
             for line in lines.iter().take(lines.len() - tail) {
                 // Writing to a String cannot fail.

@@ -1,7 +1,9 @@
-//! `check`: checks the configuration, and with `--connect` everything that it names: one line each, with advice.
+//! `check`: checks the configuration, and with `--connect` everything that it names: one line each,
+//! with advice.
 //!
-//! `✓` is OK. `✗` is wrong and makes the exit code 1. `–` could not be checked, or is only a note. Nothing is sent but
-//! one point with a path of its own, the canary, some hundred times. The daemon's store is never opened.
+//! `✓` is OK. `✗` is wrong and makes the exit code 1. `–` could not be checked, or is only a note.
+//! Nothing is sent but one point with a path of its own, the canary, some hundred times. The
+//! daemon's store is never opened.
 
 mod accounting;
 mod carbon_conf;
@@ -81,7 +83,11 @@ fn absent_slurm_conf(config: &Config) -> Option<CheckLine> {
     ))
 }
 
-async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &mut Report) -> Result<()> {
+async fn everything(
+    options: &Options,
+    storage_schemas: Option<&Path>,
+    report: &mut Report,
+) -> Result<()> {
     let config = load(options)?;
     start_quiet_log(options, &config);
     report.add(configuration(&config));
@@ -104,7 +110,9 @@ async fn everything(options: &Options, storage_schemas: Option<&Path>, report: &
     // A Carbon's rules come before its canary, which is a series too.
     let cluster = reading.as_ref().and_then(|reading| reading.cluster.as_deref());
     match carbon_conf::find(&config, storage_schemas).await {
-        Ok(Some(place)) => report.add_all(storage::lines(&config, cluster, series.as_ref(), &place)),
+        Ok(Some(place)) => {
+            report.add_all(storage::lines(&config, cluster, series.as_ref(), &place))
+        }
         Ok(None) => {
             report.rules_elsewhere = true;
             report.add_all(storage::long_queue(&config));
@@ -132,14 +140,16 @@ fn configuration(config: &Config) -> CheckLine {
             0 => CheckLine::good(text),
             _ => CheckLine::costs(
                 format!(
-                    "{text}; others than its owner may write it, and so say which program the daemon starts"
+                    "{text}; others than its owner may write it, and so say which program the \
+                        daemon starts"
                 ),
                 "Use `chmod go-w`.",
             ),
         };
     }
     let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
-    let text = format!("configuration: flags and defaults only; there is no {}", missing.join(" or "));
+    let text =
+        format!("configuration: flags and defaults only; there is no {}", missing.join(" or "));
     match std::env::var_os(VARIABLE) {
         Some(_) => CheckLine::unknown(format!("{text}, which {VARIABLE} names")),
         None => CheckLine::good(text),
@@ -193,8 +203,10 @@ impl Report {
 
     fn add(&mut self, line: CheckLine) {
         if !self.json && self.printed.is_ok() {
-            let advice =
-                line.advice.as_ref().map_or_else(String::new, |advice| format!("\n  {}", printable(advice)));
+            let advice = line
+                .advice
+                .as_ref()
+                .map_or_else(String::new, |advice| format!("\n  {}", printable(advice)));
             self.printed = print_marked(line.mark, &format!("{}{advice}", printable(&line.text)));
         }
         self.lines.push(line);
@@ -210,24 +222,30 @@ impl Report {
         let notes = if has_notes { "; see the notes with –" } else { "" };
         let rules = match self.rules_elsewhere {
             true => {
-                "; Carbon's rules, on another host, were not checked (--storage-schemas FILE checks a copy)"
+                "; Carbon's rules, on another host, were not checked (--storage-schemas FILE \
+                    checks a copy)"
             }
             false => "",
         };
         format!("no problem found{notes}{rules}\n")
     }
 
-    /// Prints the JSON, also where the checks could not be completed. An error if something is wrong.
+    /// Prints the JSON, also where the checks could not be completed. An error if something is
+    /// wrong.
     fn end(&mut self, checked: Result<()>) -> Result<()> {
         if self.json {
-            let failure = checked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+            let failure =
+                checked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
             self.lines.extend(
-                failure.lines().map(|text| CheckLine { mark: Mark::Wrong, ..CheckLine::unknown(text) }),
+                failure
+                    .lines()
+                    .map(|text| CheckLine { mark: Mark::Wrong, ..CheckLine::unknown(text) }),
             );
         }
         let wrong = self.lines.iter().filter(|line| line.mark == Mark::Wrong).count();
         if self.json {
-            let document = serde_json::json!({ "ok": checked.is_ok() && wrong == 0, "lines": self.lines });
+            let document =
+                serde_json::json!({ "ok": checked.is_ok() && wrong == 0, "lines": self.lines });
             self.printed = print_json(&document);
         }
         std::mem::replace(&mut self.printed, Ok(()))?;
@@ -239,15 +257,20 @@ impl Report {
 
 /// Such as `carbon main`, or `carbon localhost:2004` without a name.
 fn title(to: &Destination) -> String {
-    if to.name == ONLY_NAME { format!("carbon {}", to.address) } else { format!("carbon {}", to.name) }
+    if to.name == ONLY_NAME {
+        format!("carbon {}", to.address)
+    } else {
+        format!("carbon {}", to.name)
+    }
 }
 
-/// What Carbon's plaintext receiver takes without the end of a line; at more it closes the connection.
+/// What Carbon's plaintext receiver takes without the end of a line; at more it closes the
+/// connection.
 const LONGEST_LINE: usize = 16_384;
 
-/// One point whose value is this moment, so that it can be told from an earlier check's, as often as it takes for a
-/// plaintext receiver to close over its pickle. `None` where the prefix needs the cluster's name and slurmctld has not
-/// told it.
+/// One point whose value is this moment, so that it can be told from an earlier check's, as often
+/// as it takes for a plaintext receiver to close over its pickle. `None` where the prefix needs the
+/// cluster's name and slurmctld has not told it.
 fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     let host = host();
     let cluster = reading.and_then(|reading| reading.cluster.as_deref());

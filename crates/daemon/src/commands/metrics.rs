@@ -1,4 +1,5 @@
-//! `metrics`: every path with its unit and meaning; without a word docs/metrics.md, which `make golden` makes of the same tables.
+//! `metrics`: every path with its unit and meaning; without a word docs/metrics.md, which `make
+//! golden` makes of the same tables.
 
 use std::borrow::Cow;
 
@@ -22,13 +23,19 @@ struct MetricRow {
 }
 
 /// All metrics, or those with `filter` in their path or meaning, which fit a terminal.
-pub(super) fn text(filter: Option<&str>, format: MetricsFormat, is_terminal: bool) -> Result<String> {
+pub(super) fn text(
+    filter: Option<&str>,
+    format: MetricsFormat,
+    is_terminal: bool,
+) -> Result<String> {
     if filter.is_none() && format == MetricsFormat::Markdown {
         return Ok(DOCUMENT.to_owned());
     }
     let filter = filter.unwrap_or_default().to_lowercase();
     let mut rows: Vec<MetricRow> = every_level().flat_map(rows).collect();
-    rows.retain(|row| [&*row.path, &row.meaning].iter().any(|text| text.to_lowercase().contains(&filter)));
+    rows.retain(|row| {
+        [&*row.path, &row.meaning].iter().any(|text| text.to_lowercase().contains(&filter))
+    });
     if rows.is_empty() {
         bail!("no metric has {filter:?} in its path or meaning");
     }
@@ -36,8 +43,9 @@ pub(super) fn text(filter: Option<&str>, format: MetricsFormat, is_terminal: boo
         return Ok(serde_json::to_string(&rows)? + "\n");
     }
     if is_terminal && format == MetricsFormat::Markdown {
-        let entry =
-            |row: &MetricRow| format!("{}{}", row.path, wrapped(&format!("{}; {}", row.unit, row.meaning)));
+        let entry = |row: &MetricRow| {
+            format!("{}{}", row.path, wrapped(&format!("{}; {}", row.unit, row.meaning)))
+        };
         return Ok(rows.iter().map(entry).collect());
     }
     let line = |[path, unit, rollup, meaning]: [&str; 4]| match format {
@@ -46,7 +54,8 @@ pub(super) fn text(filter: Option<&str>, format: MetricsFormat, is_terminal: boo
     };
     let rule = if format == MetricsFormat::Markdown { "|---|---|---|---|\n" } else { "" };
     let head = line(["path", "unit", "roll-up", "meaning"]) + rule;
-    let lines = rows.iter().map(|row| line([&row.path, row.unit, row.rollup.as_str(), &row.meaning]));
+    let lines =
+        rows.iter().map(|row| line([&row.path, row.unit, row.rollup.as_str(), &row.meaning]));
     Ok(std::iter::once(head).chain(lines).collect())
 }
 
@@ -86,7 +95,10 @@ mod tests {
         let tsv = text(Some("BF_last_CYCLE"), MetricsFormat::Tsv, false).unwrap();
         let lines: Vec<Vec<&str>> = tsv.lines().map(|line| line.split('\t').collect()).collect();
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() == 4), "{tsv}");
-        assert!(lines.iter().any(|line| line[0] == "cluster.slurm_sched_stats.gauge-bf_last_cycle"), "{tsv}");
+        assert!(
+            lines.iter().any(|line| line[0] == "cluster.slurm_sched_stats.gauge-bf_last_cycle"),
+            "{tsv}"
+        );
         let json: serde_json::Value =
             serde_json::from_str(&text(None, MetricsFormat::Json, false).unwrap()).unwrap();
         assert!(json.as_array().unwrap().len() > 300 && json[0]["rollup"].is_string(), "{json}");
@@ -132,7 +144,8 @@ mod tests {
 
     #[test]
     fn carbon_rolls_every_figure_up_as_it_says() {
-        let rules = aggregations(include_str!("../../../../config/carbon/storage-aggregation.conf"));
+        let rules =
+            aggregations(include_str!("../../../../config/carbon/storage-aggregation.conf"));
         for level in every_level() {
             let below = level.below.replace(['<', '>'], "");
             for Leaf { leaf, rollup, .. } in level.leaves() {
@@ -149,7 +162,9 @@ mod tests {
     /// Patterns and what they say, in order.
     fn aggregations(rules: &str) -> Vec<(regex::Regex, Rollup)> {
         let rule = |rule: &str| {
-            let value = |key: &str| rule.lines().find_map(|l| l.strip_prefix(&format!("{key} = "))).unwrap();
+            let value = |key: &str| {
+                rule.lines().find_map(|l| l.strip_prefix(&format!("{key} = "))).unwrap()
+            };
             let rollup = match value("aggregationMethod") {
                 "average" => Rollup::Average,
                 "last" => Rollup::Last,

@@ -1,4 +1,5 @@
-//! `once`: prints one tick as plaintext lines. With `--send` also sends it, and waits until Carbon has read it.
+//! `once`: prints one tick as plaintext lines. With `--send` also sends it, and waits until Carbon
+//! has read it.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -19,13 +20,15 @@ use crate::host::host;
 use crate::source::{ReaderMemory, recording};
 use crate::survey::{Survey, patient};
 
-/// Why this command, `check` and a daemon that has run for a day count differently; README has the same words.
-pub(super) const MORE_LATER: &str = "a first reading lacks the daemon's own figures and those of an interval, and \
-     what was not seen yet adds series later";
+/// Why this command, `check` and a daemon that has run for a day count differently; README has the
+/// same words.
+pub(super) const MORE_LATER: &str = "a first reading lacks the daemon's own figures and those of \
+     an interval, and what was not seen yet adds series later";
 
 pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Result<()> {
     let mut config = load_quietly(options)?;
-    // Nobody who only looks sends anything: a series keeps the rules that Carbon had when its first point came.
+    // Nobody who only looks sends anything: a series keeps the rules that Carbon had when its first
+    // point came.
     match sends {
         true => config = config.with_destination()?,
         false => config.carbon.clear(),
@@ -43,7 +46,8 @@ pub(super) fn once(options: &Options, replay: Option<&Path>, sends: bool) -> Res
         print(&carbon::lines(&batch))?;
         if Plan::of(&config).is_some() {
             note(
-                "finished jobs are counted by the daemon alone; `stats --jobs --finished` has those of the last hour",
+                "finished jobs are counted by the daemon alone; `stats --jobs --finished` has \
+                    those of the last hour",
             );
         }
         if std::io::stdout().is_terminal() {
@@ -76,13 +80,15 @@ impl<'a> Ticks<'a> {
         Request::new(ReplyKind::Statistics, self.collecting.options())
     }
 
-    /// Adds the points of the survey collectors, whenever they would be due; returns why some are missing.
+    /// Adds the points of the survey collectors, whenever they would be due; returns why some are
+    /// missing.
     pub(super) async fn survey(&mut self, batch: &mut Batch) -> Vec<String> {
         let mut missing = Vec::new();
         let Config { slurm, collectors, .. } = self.config;
         for role in [Role::Surveys, Role::Accounting] {
             let Some(needs) = self.collecting.needs(role) else { continue };
-            let survey = Survey::new(patient("surveys", slurm, &ReaderMemory::default()), false, collectors);
+            let survey =
+                Survey::new(patient("surveys", slurm, &ReaderMemory::default()), false, collectors);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             missing.extend(failures);
             self.collecting.collect_survey(DueCollectors::All, &done, &self.prefix, batch);
@@ -94,8 +100,8 @@ impl<'a> Ticks<'a> {
     pub(super) fn batch(&mut self, reading: Reading) -> Result<Batch> {
         let cluster = reading.cluster.as_deref();
         let prefix = self.config.prefix.expand(cluster, &host());
-        self.prefix =
-            prefix.context("the prefix needs the cluster's name, which slurmctld has not reported")?;
+        self.prefix = prefix
+            .context("the prefix needs the cluster's name, which slurmctld has not reported")?;
         let timestamp = slot(reading.time, self.config.interval);
         let mut batch = Batch::new(timestamp);
         let outcome = TickOutcome::Reading(Arc::new(reading));
@@ -111,9 +117,14 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
     let failed = drain(config, start_senders(config, &queue)).await;
     for to in config.carbon.iter().filter(|to| !failed.contains_key(&to.name)) {
         let doubt = to.protocol.unusual_port(to.address.port);
-        let doubt =
-            doubt.map_or(String::new(), |doubt| format!("; but {doubt}, so it may not have stored them"));
-        note(&format!("sent {} points to {}, which has read them{doubt}", batch.points().len(), to.address));
+        let doubt = doubt.map_or(String::new(), |doubt| {
+            format!("; but {doubt}, so it may not have stored them")
+        });
+        note(&format!(
+            "sent {} points to {}, which has read them{doubt}",
+            batch.points().len(),
+            to.address
+        ));
     }
     delivered(&failed)
 }
@@ -129,7 +140,8 @@ pub(super) async fn drain(config: &Config, senders: Vec<Sender>) -> BTreeMap<Str
     for (to, sender) in config.carbon.iter().zip(senders) {
         let full = sender.status().dropped.full;
         let left = sender.drain(config.drain_timeout).await;
-        let dropped = (full > 0).then(|| format!("{full} points were dropped because of queue.max_bytes"));
+        let dropped =
+            (full > 0).then(|| format!("{full} points were dropped because of queue.max_bytes"));
         let why = [dropped, (!left.is_complete()).then(|| left.to_string())];
         let why: Vec<String> = why.into_iter().flatten().collect();
         if !why.is_empty() {
@@ -142,6 +154,9 @@ pub(super) async fn drain(config: &Config, senders: Vec<Sender>) -> BTreeMap<Str
 /// An error if something was not delivered.
 pub(super) fn delivered(failed: &BTreeMap<String, String>) -> Result<()> {
     let failed = failed.values().map(String::as_str).collect::<Vec<_>>().join("; ");
-    ensure!(failed.is_empty(), "not delivered: {failed}; `slurm-graphite check --connect` shows why");
+    ensure!(
+        failed.is_empty(),
+        "not delivered: {failed}; `slurm-graphite check --connect` shows why"
+    );
     Ok(())
 }

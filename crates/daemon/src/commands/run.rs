@@ -1,7 +1,8 @@
-//! `run`: the daemon. A loop in which `select` only names what happened, and one function handles each event.
+//! `run`: the daemon. A loop in which `select` only names what happened, and one function handles
+//! each event.
 //!
-//! Nothing here waits for slurmctld or for Carbon: readings come from the source's task, batches go to each
-//! destination's queue, and the ticks continue whatever happens there.
+//! Nothing here waits for slurmctld or for Carbon: readings come from the source's task, batches go
+//! to each destination's queue, and the ticks continue whatever happens there.
 
 mod accounting;
 mod emitting;
@@ -41,7 +42,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let config = load(options)?.with_destination()?;
     let logging = Logging::start(config.log);
     let options = options.clone();
-    // A task of its own: waking the runtime's outermost future costs it a system call and a turn each time.
+    // A task of its own: waking the runtime's outermost future costs it a system call and a turn
+    // each time.
     block_on(async {
         tokio::spawn(handle_events(config, options, logging)).await.context("the daemon's task")?
     })
@@ -123,12 +125,18 @@ struct Daemon {
 impl Daemon {
     async fn start(config: Config) -> Result<Self> {
         queue_owner::check(config.queue.dir.clone()).await?;
-        let queue =
-            Queue::open(config.queue.dir.clone(), config.queue.limits.clone(), &names(&config.carbon));
+        let queue = Queue::open(
+            config.queue.dir.clone(),
+            config.queue.limits.clone(),
+            &names(&config.carbon),
+        );
         // Before anything else is started: two daemons must not share a folder.
         queue.locked().await?;
-        let senders =
-            config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone(), &queue))).collect();
+        let senders = config
+            .carbon
+            .iter()
+            .map(|to| (to.clone(), Sender::start(to.clone(), &queue)))
+            .collect();
         if config.collectors.remember() {
             remembering::wait(&queue).await;
         }
@@ -138,7 +146,8 @@ impl Daemon {
             interval = config.interval,
             prefix = %config.prefix,
             destinations = addresses(&config.carbon),
-            queue = config.queue.dir.as_ref().map_or("in memory".into(), |dir| dir.display().to_string()),
+            queue = config.queue.dir.as_ref().map_or("in memory".into(), |dir|
+                dir.display().to_string()),
             "slurm-graphite has started"
         );
         tell_missing_conf(&config.slurm);
@@ -146,7 +155,9 @@ impl Daemon {
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
             grid: Grid::new(config.interval, clock::now()),
-            cluster: Cluster::start(&config, &readers, &|name| remembering::memory(&queue, name, None)),
+            cluster: Cluster::start(&config, &readers, &|name| {
+                remembering::memory(&queue, name, None)
+            }),
             readers,
             queue,
             senders,
@@ -172,7 +183,8 @@ impl Daemon {
         tokio::select! {
             rung = self.alarm.at(moment) => DaemonEvent::Alarm(rung),
             event = self.cluster.event() => DaemonEvent::Cluster(event),
-            () = or_never(ticket.map(|ticket| self.queue.kept(ticket))) => DaemonEvent::CountsOnDisk,
+            () = or_never(ticket.map(|ticket|
+                self.queue.kept(ticket))) => DaemonEvent::CountsOnDisk,
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
             never = self.notify.insisting() => match never {},
             _ = signals.hangup.recv() => DaemonEvent::Reload,
@@ -255,7 +267,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
+    /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second
+    /// signal.
     async fn stop(mut self, mut signals: Signals) -> Result<()> {
         self.notify.insist("STOPPING=1");
         self.remember(i64::MAX);
@@ -292,14 +305,17 @@ impl Daemon {
     }
 }
 
-/// Says at the start that slurm.conf cannot be read: the first tick may be an hour away. Its file system may hang.
+/// Says at the start that slurm.conf cannot be read: the first tick may be an hour away. Its file
+/// system may hang.
 fn tell_missing_conf(slurm: &SlurmSettings) {
-    let named = source::conf::named(slurm.conf.as_deref()).filter(|_| slurm.rest.endpoint.is_none());
+    let named =
+        source::conf::named(slurm.conf.as_deref()).filter(|_| slurm.rest.endpoint.is_none());
     let Some((conf, by)) = named else { return };
     // If there is no thread for it, the first tick says so.
     let _ = waiting_threads::begin("slurm.conf at the start", move || {
         if let Err(error) = source::conf::fingerprint(&conf) {
-            warn!(conf = %conf.display(), named_by = by, %error, "slurm.conf does not exist or cannot be read; waiting for it");
+            warn!(conf = %conf.display(), named_by = by, %error, "slurm.conf does not exist or \
+                cannot be read; waiting for it");
         }
     });
 }

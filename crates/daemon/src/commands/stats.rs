@@ -1,5 +1,5 @@
-//! `stats`: what sdiag prints, in its words and order, with names resolved; a recording with `--json`. With `--jobs`:
-//! whose jobs run and wait, or have ended.
+//! `stats`: what sdiag prints, in its words and order, with names resolved; a recording with
+//! `--json`. With `--jobs`: whose jobs run and wait, or have ended.
 
 mod compared;
 mod document;
@@ -26,7 +26,8 @@ pub(super) fn all() -> Request {
 
 pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
     let config = load_quietly(options)?;
-    let request = if reset { Request::new(ReplyKind::Reset, ReplyOptions::default()) } else { all() };
+    let request =
+        if reset { Request::new(ReplyKind::Reset, ReplyOptions::default()) } else { all() };
     let reading = block_on(read_or_advise(config.slurm, request))?;
     if reset {
         return print("The statistics of slurmctld have been reset.\n");
@@ -47,12 +48,14 @@ fn read_whole(options: &Options, request: Request) -> Result<Box<Reading>> {
 
 /// Refuses a reply of which a part may be hidden from this user.
 fn whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
-    let visibility = reading.visibility.as_ref().context("slurmctld did not say what PrivateData hides")?;
+    let visibility =
+        reading.visibility.as_ref().context("slurmctld did not say what PrivateData hides")?;
     let file = if kind.row().role == Role::Accounting { "slurmdbd.conf" } else { "slurm.conf" };
     match kind.row().private.iter().find(|word| visibility.may_hide(word)) {
         None => Ok(()),
         Some(word) => bail!(
-            "PrivateData={word} in {file} may hide part of the reply from this user, so nothing is printed.\n{HIDDEN_REMEDY}"
+            "PrivateData={word} in {file} may hide part of the reply from this user, so nothing is \
+                printed.\n{HIDDEN_REMEDY}"
         ),
     }
 }
@@ -66,7 +69,9 @@ mod tests {
     #[test]
     fn a_part_is_not_printed_as_the_whole() {
         let of = |visibility| Reading { visibility, ..Reading::default() };
-        let seen = |word: &str, privileged| Some(Visibility { private: vec![word.to_owned()], privileged });
+        let seen = |word: &str, privileged| {
+            Some(Visibility { private: vec![word.to_owned()], privileged })
+        };
         for (kind, word) in [
             (ReplyKind::Jobs, "jobs"),
             (ReplyKind::Associations, "usage"),

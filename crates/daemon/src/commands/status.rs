@@ -1,7 +1,7 @@
 //! `status`: the state of the running daemon, for a person, a health check or a script.
 //!
-//! A problem counts only after it has lasted longer than `--max-age`, because a restart of slurmctld is not a failure
-//! of the daemon.
+//! A problem counts only after it has lasted longer than `--max-age`, because a restart of
+//! slurmctld is not a failure of the daemon.
 
 mod lines;
 
@@ -34,7 +34,8 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
     let intervals = Duration::from_secs(document.interval.into()) * 3;
     let lines = lines(&document, max_age.unwrap_or(intervals.max(LEAST_AGE)));
     let wrong = lines.iter().filter(|line| line.mark == Mark::Wrong);
-    let problems: Vec<String> = wrong.map(|line| format!("{}: {}", line.subject, line.text)).collect();
+    let problems: Vec<String> =
+        wrong.map(|line| format!("{}: {}", line.subject, line.text)).collect();
     let count = problems.len();
     if json {
         let judged = Judged { ok: count == 0, problems, document: &document };

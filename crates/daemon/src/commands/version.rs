@@ -1,4 +1,5 @@
-//! `--version`: the version, the commit, and the readers that are installed, with the one that this host uses.
+//! `--version`: the version, the commit, and the readers that are installed, with the one that this
+//! host uses.
 
 use std::fmt::Write;
 

@@ -30,7 +30,8 @@ pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
     block_on(async {
         let view = View { every, ..View::default() };
         let watch = Watch { view, answered: Instant::now(), asked: None };
-        let source = Source::start("statistics", config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
+        let source =
+            Source::start("statistics", config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
         let terminal = Terminal::take().context("taking the terminal over")?;
         if terminal.is_none() {
             start_quiet_log(options, &config);
@@ -102,7 +103,8 @@ impl Watch {
                 now.map_or_else(String::new, |now| document(now, self.view.compared()) + "\n")
             }
             Err(error) => {
-                let [why, advice] = self.view.trouble.insert([error.to_string(), error.advice().to_owned()]);
+                let [why, advice] =
+                    self.view.trouble.insert([error.to_string(), error.advice().to_owned()]);
                 format!("no reading: {why}\n{advice}\n\n")
             }
         }

@@ -1,4 +1,5 @@
-//! `[collectors]`: which metrics are published, how often, and within which bounds. The collectors declare the keys.
+//! `[collectors]`: which metrics are published, how often, and within which bounds. The collectors
+//! declare the keys.
 
 use std::time::Duration;
 
@@ -25,12 +26,13 @@ pub(super) fn read(collectors: &mut Collectors, mut all: Section<'_, '_>) {
     all.end();
 }
 
-/// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that
-/// costs it too much.
+/// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd
+/// is asked for nothing that costs it too much.
 pub(super) fn check(collectors: &Collectors, tick: u32, has_dir: bool, problems: &mut Problems) {
     if let Some((_, finished)) = collectors.finished(tick) {
         if !has_dir {
-            let text = "needs [queue] dir: it must remember across restarts which jobs it has counted";
+            let text =
+                "needs [queue] dir: it must remember across restarts which jobs it has counted";
             problems.add("collectors.finished", text);
         }
         if finished.catch_up < finished.window {
@@ -98,7 +100,9 @@ fn positive(number: i64) -> Result<u32, String> {
 fn at_most(most: usize) -> impl Fn(i64) -> Result<usize, String> {
     move |number| {
         usize::try_from(number).ok().filter(|&count| count <= most).ok_or_else(|| {
-            format!("{number} is not between 0 and {most}; in Graphite every path is a file that stays")
+            format!(
+                "{number} is not between 0 and {most}; in Graphite every path is a file that stays"
+            )
         })
     }
 }
@@ -120,7 +124,8 @@ mod tests {
 
     /// A collector's table as the shipped configuration has it: every key with its default.
     fn table(collector: &Collector) -> String {
-        let comment = |text: &str| text.lines().map(|line| format!("# {line}\n")).collect::<String>();
+        let comment =
+            |text: &str| text.lines().map(|line| format!("# {line}\n")).collect::<String>();
         let settings = collector.settings.iter().map(|setting| {
             let default = match setting.default {
                 Value::Flag(flag) => flag.to_string(),
@@ -140,10 +145,12 @@ mod tests {
     #[test]
     fn the_shipped_file_has_the_table_of_each_collector_as_it_declares_it() {
         let shipped = include_str!("../../../../config/slurm-graphite.toml");
-        let mut paragraphs: Vec<String> = shipped.trim_end().split("\n\n").map(str::to_owned).collect();
+        let mut paragraphs: Vec<String> =
+            shipped.trim_end().split("\n\n").map(str::to_owned).collect();
         for collector in COLLECTORS {
             let table = table(collector).trim_end().to_owned();
-            let is_its = |head: &str, paragraph: &String| paragraph.lines().any(|line| line == head);
+            let is_its =
+                |head: &str, paragraph: &String| paragraph.lines().any(|line| line == head);
             let head = format!("[collectors.{}]", collector.name);
             match paragraphs.iter().position(|paragraph| is_its(&head, paragraph)) {
                 Some(location) => paragraphs[location] = table,
@@ -158,14 +165,18 @@ mod tests {
     fn a_reload_restarts_only_what_has_other_settings() {
         let old = Config::default().collectors;
         for collector in COLLECTORS {
-            let change = if collector.is_survey() { "interval = \"5m\"" } else { "enabled = false" };
+            let change =
+                if collector.is_survey() { "interval = \"5m\"" } else { "enabled = false" };
             let settings = collector.settings.iter().map(|setting| match setting.default {
                 Value::Flag(flag) => format!("{} = {}", setting.key, !flag),
-                Value::Users(count) | Value::Names(count) => format!("{} = {}", setting.key, count + 1),
+                Value::Users(count) | Value::Names(count) => {
+                    format!("{} = {}", setting.key, count + 1)
+                }
                 Value::Seconds(time) => format!("{} = \"{}s\"", setting.key, time + 1),
             });
             for change in settings.chain([change.to_owned()]) {
-                let new = Config::of(&format!("[collectors.{}]\n{change}", collector.name)).collectors;
+                let new =
+                    Config::of(&format!("[collectors.{}]\n{change}", collector.name)).collectors;
                 for other in COLLECTORS {
                     let is_other = other.name != collector.name;
                     assert_eq!(new.is_same(&old, other.name), is_other, "{} {change}", other.name);
@@ -180,11 +191,17 @@ mod tests {
         assert!(!remember("[collectors.jobs]\nusers = 3"), "it is off");
         assert!(remember("[collectors.rpc_stats]\nusers = 3"));
         assert!(remember("[collectors.jobs]\nenabled = true"), "its QOS");
-        let jobs = |more| remember(&format!("[collectors.jobs]\nenabled = true\nqos = false\n{more}"));
+        let jobs =
+            |more| remember(&format!("[collectors.jobs]\nenabled = true\nqos = false\n{more}"));
         assert_eq!(["", "accounts = 3"].map(jobs), [false, true]);
-        assert!(!remember(&format!("{REST}[collectors.jobs]\nenabled = true\nstates_only = true")), "none");
+        assert!(
+            !remember(&format!("{REST}[collectors.jobs]\nenabled = true\nstates_only = true")),
+            "none"
+        );
         assert!(remember("[collectors.nodes]\nenabled = true\nevents = true"), "its sums");
-        assert!(!remember("queue.dir = \"/q\"\n[collectors.finished]\nenabled = true\naccounts = 3"));
+        assert!(!remember(
+            "queue.dir = \"/q\"\n[collectors.finished]\nenabled = true\naccounts = 3"
+        ));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Which configuration file is read: the one that --config names, or else the default file, which may be missing.
+//! Which configuration file is read: the one that --config names, or else the default file, which
+//! may be missing.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,7 +22,8 @@ pub(crate) struct ConfigFile {
     pub(super) is_private: bool,
 }
 
-/// A configuration file that is there and cannot be read, or one that --config names and that is not there.
+/// A configuration file that is there and cannot be read, or one that --config names and that is
+/// not there.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot be read: {source}", .path.display())]
 pub(crate) struct Unreadable {
@@ -38,7 +40,9 @@ impl ConfigFile {
                 let is_private = path.metadata().is_ok_and(|file| file.mode() & 0o004 == 0);
                 Ok(Self { path: Some(path.to_owned()), text, is_private })
             }
-            Err(source) => Err(Unreadable { path: path.to_owned(), source, is_default: named.is_none() }),
+            Err(source) => {
+                Err(Unreadable { path: path.to_owned(), source, is_default: named.is_none() })
+            }
         };
         if let Some(path) = named {
             return read(path);
@@ -79,10 +83,12 @@ pub(crate) fn default_paths() -> Vec<PathBuf> {
     below_prefix(&program).into_iter().chain([Path::new("/etc").join(BELOW)]).collect()
 }
 
-/// Where `make install PREFIX=` puts it, for a program that was installed with it; below /usr it is in /etc.
+/// Where `make install PREFIX=` puts it, for a program that was installed with it; below /usr it is
+/// in /etc.
 fn below_prefix(program: &Path) -> Option<PathBuf> {
     let prefix = program.parent().filter(|folder| folder.ends_with("bin"))?.parent()?;
-    (prefix != Path::new("/usr") && prefix != Path::new("/")).then(|| prefix.join("etc").join(BELOW))
+    (prefix != Path::new("/usr") && prefix != Path::new("/"))
+        .then(|| prefix.join("etc").join(BELOW))
 }
 
 #[cfg(test)]
@@ -91,7 +97,8 @@ mod tests {
 
     #[test]
     fn another_prefix_has_a_default_file_of_its_own_and_a_build_has_none() {
-        let of = |program: &str| below_prefix(Path::new(program)).map(|path| path.display().to_string());
+        let of =
+            |program: &str| below_prefix(Path::new(program)).map(|path| path.display().to_string());
         let expected = "/usr/local/etc/slurm-graphite/slurm-graphite.toml".to_owned();
         assert_eq!(of("/usr/local/bin/slurm-graphite"), Some(expected));
         for program in

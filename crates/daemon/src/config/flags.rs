@@ -1,5 +1,5 @@
-//! The flags of the command line, each of which overrides the file's value. They are in groups, because a command has
-//! only the flags that it uses.
+//! The flags of the command line, each of which overrides the file's value. They are in groups,
+//! because a command has only the flags that it uses.
 
 use std::path::PathBuf;
 
@@ -65,7 +65,8 @@ pub(crate) struct CarbonFlags {
     #[arg(
         long,
         value_name = "HOST:PORT",
-        help = "Carbon's pickle receiver, instead of those in the file; repeat for more than one, [::1]:2004 for IPv6. Without --config the file's queue.dir is not used"
+        help = "Carbon's pickle receiver, instead of those in the file; repeat for more than one, \
+            [::1]:2004 for IPv6. Without --config the file's queue.dir is not used"
     )]
     pub(crate) carbon: Vec<String>,
 }

@@ -38,7 +38,8 @@ impl Problems {
         self.list.push(Problem { line: None, key: key.into(), text: text.into() });
     }
 
-    /// What every user of this host may know: of a file that not everybody may read, no text, which may quote a value.
+    /// What every user of this host may know: of a file that not everybody may read, no text, which
+    /// may quote a value.
     pub(crate) fn public(&self) -> String {
         let lines = self.to_string();
         if !self.is_private {
@@ -59,7 +60,8 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
+        let file =
+            self.file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
         let problems = self.list.iter().map(|Problem { line, key, text }| match line {
             Some(line) => format!("{file}line {line}: {key}: {text}"),
             None => format!("{key}: {text}"),

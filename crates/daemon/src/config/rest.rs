@@ -38,7 +38,8 @@ impl RestSettings {
                 problems.add("slurm.rest", "is missing, but user, ca_file or insecure is set");
             }
             if self.token_file.is_some() {
-                let text = "can only be used with rest; libslurm takes a token from SLURM_JWT, the native reader none";
+                let text = "can only be used with rest; libslurm takes a token from SLURM_JWT, the \
+                    native reader none";
                 problems.add("slurm.token_file", text);
             }
             if *reader == ReaderChoice::Native && std::env::var_os("SLURM_JWT").is_some() {
@@ -50,7 +51,10 @@ impl RestSettings {
             return;
         };
         if matches!(reader, ReaderChoice::Libslurm | ReaderChoice::Native) {
-            problems.add("slurm.reader", "cannot be used with slurm.rest, which has a reader of its own");
+            problems.add(
+                "slurm.reader",
+                "cannot be used with slurm.rest, which has a reader of its own",
+            );
         }
         if has_conf {
             problems.add(
@@ -61,11 +65,15 @@ impl RestSettings {
         if endpoint.is_exposed() && self.token_file.is_some() && !self.insecure {
             problems.add(
                 "slurm.rest",
-                "would send the token over the network in the clear: use https://, or set insecure = true",
+                "would send the token over the network in the clear: use https://, or set insecure \
+                    = true",
             );
         }
         if !matches!(endpoint, Endpoint::Unix(_)) && self.token_file.is_none() {
-            problems.add("slurm.token_file", "is missing: slurmrestd needs a token, except on a unix socket");
+            problems.add(
+                "slurm.token_file",
+                "is missing: slurmrestd needs a token, except on a unix socket",
+            );
         }
         if self.ca_file.is_some() && !endpoint.is_tls() {
             problems.add("slurm.ca_file", "can only be used with https://");
@@ -78,7 +86,8 @@ mod tests {
     use super::super::{Config, Flags, SlurmFlags};
 
     fn problems(text: &str) -> String {
-        Config::parse(text, &Flags::default()).map_or_else(|problems| problems.to_string(), |_| String::new())
+        Config::parse(text, &Flags::default())
+            .map_or_else(|problems| problems.to_string(), |_| String::new())
     }
 
     #[test]
@@ -90,7 +99,10 @@ mod tests {
             ("rest = \"http://h\"\ntoken_file = \"/t\"", "in the clear"),
             ("rest = \"h:6820\"", "line 2: slurm.rest: "),
             ("rest = \"unix:/s\"\nconf = \"/c\"", "cannot be used with [slurm] conf"),
-            ("rest = \"unix:/s\"\nfollow = \"slurmctld\"", "slurm.follow: cannot be used with slurm.rest"),
+            (
+                "rest = \"unix:/s\"\nfollow = \"slurmctld\"",
+                "slurm.follow: cannot be used with slurm.rest",
+            ),
             ("follow = \"me\"", "line 2: slurm.follow: \"me\" is not \"slurmctld\""),
             ("rest = \"https://h\"", "slurm.token_file: is missing"),
             ("token_file = \"/t\"", "slurm.token_file: can only be used with rest; libslurm"),
@@ -99,20 +111,35 @@ mod tests {
                 "with rest; libslurm takes a token from SLURM_JWT, the native reader none",
             ),
             ("user = \"u\"", "slurm.rest: is missing"),
-            ("rest = \"unix:/s\"\nreader = \"native\"", "slurm.reader: cannot be used with slurm.rest"),
+            (
+                "rest = \"unix:/s\"\nreader = \"native\"",
+                "slurm.reader: cannot be used with slurm.rest",
+            ),
             ("rest = \"unix:/s\"\nreader = \"/r\"", ""),
             ("reader = \"rest\"", "line 2: slurm.reader: \"rest\" is neither"),
-            ("follow = \"slurmctld\"\nreader = \"native\"", "slurm.follow: cannot be used with reader"),
+            (
+                "follow = \"slurmctld\"\nreader = \"native\"",
+                "slurm.follow: cannot be used with reader",
+            ),
             ("follow = \"slurmctld\"", ""),
             ("rest = \"unix:/s\"\nca_file = \"/c\"", "only be used with https://"),
-            ("rest = \"unix:/s\"\nuser = \"a b\"", "line 3: slurm.user: \"a b\" is not a user name"),
-            ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),
+            (
+                "rest = \"unix:/s\"\nuser = \"a b\"",
+                "line 3: slurm.user: \"a b\" is not a user name",
+            ),
+            (
+                "rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true",
+                "makes slurmrestd grow by up to 2 GB",
+            ),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true", ""),
-            ("[collectors.jobs]\nenabled = true\nstates_only = true", "can only be used with [slurm] rest"),
+            (
+                "[collectors.jobs]\nenabled = true\nstates_only = true",
+                "can only be used with [slurm] rest",
+            ),
             // Partitions do without the reply of jobs there, and need not come in its rounds.
             (
-                "rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"5m\"\n\
-                 [collectors.partitions]\nenabled = true\ninterval = \"1m\"",
+                "rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true\n\
+                 interval = \"5m\"\n[collectors.partitions]\nenabled = true\ninterval = \"1m\"",
                 "",
             ),
         ] {

@@ -15,7 +15,8 @@ const UNITS: [(&str, u64); 6] = [
 
 const DAY: u64 = 86_400;
 
-/// How long points are kept at the interval, and coarser archives: seconds between two points, and seconds kept.
+/// How long points are kept at the interval, and coarser archives: seconds between two points, and
+/// seconds kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Retentions {
     pub(crate) finest: u64,
@@ -23,7 +24,8 @@ pub(crate) struct Retentions {
 }
 
 impl Default for Retentions {
-    /// 14 days at the interval, so that last week's incident can be looked at; 5 minutes for 90 days, an hour for 3 years.
+    /// 14 days at the interval, so that last week's incident can be looked at; 5 minutes for 90
+    /// days, an hour for 3 years.
     fn default() -> Self {
         Self { finest: 14 * DAY, coarser: vec![(300, 90 * DAY), (3600, 3 * 365 * DAY)] }
     }
@@ -35,24 +37,28 @@ impl FromStr for Retentions {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
-                "expected how long to keep points at the interval, and coarser archives in Carbon's form, such as \
-                 \"{}\"; found {text:?}",
+                "expected how long to keep points at the interval, and coarser archives in \
+                 Carbon's form, such as \"{}\"; found {text:?}",
                 Self::default()
             )
         };
         let mut parts = text.split(',').map(str::trim);
-        let finest = parts.next().and_then(seconds).filter(|kept| *kept > 0).ok_or_else(expected)?;
+        let finest =
+            parts.next().and_then(seconds).filter(|kept| *kept > 0).ok_or_else(expected)?;
         let archive = |part: &str| {
             let (step, kept) = part.split_once(':')?;
-            let step = u32::try_from(seconds(step)?).ok().filter(|step| (1..=DAY_STEP).contains(step))?;
+            let step =
+                u32::try_from(seconds(step)?).ok().filter(|step| (1..=DAY_STEP).contains(step))?;
             Some((step, seconds(kept)?))
         };
-        let coarser: Vec<(u32, u64)> = parts.map(archive).collect::<Option<_>>().ok_or_else(expected)?;
+        let coarser: Vec<(u32, u64)> =
+            parts.map(archive).collect::<Option<_>>().ok_or_else(expected)?;
         let mut before = (0, finest);
         for &(step, kept) in &coarser {
             if step <= before.0 || kept <= before.1 {
                 return Err(format!(
-                    "each archive must be coarser than the one before it and be kept for longer; found {text:?}"
+                    "each archive must be coarser than the one before it and be kept for longer; \
+                        found {text:?}"
                 ));
             }
             before = (step, kept);
@@ -105,7 +111,9 @@ mod tests {
 
     #[test]
     fn what_whisper_would_refuse_is_refused() {
-        for text in ["", "30s:14d", "0d", "14d,5m", "14d,5m:14d", "14d,1h:90d,5m:3y", "soon", "14d,2d:90d"] {
+        for text in
+            ["", "30s:14d", "0d", "14d,5m", "14d,5m:14d", "14d,1h:90d,5m:3y", "soon", "14d,2d:90d"]
+        {
             assert!(text.parse::<Retentions>().is_err(), "{text}");
         }
     }

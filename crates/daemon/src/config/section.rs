@@ -1,5 +1,5 @@
-//! A table of the configuration file while it is being read: each key is taken once, and a key that is left at the end
-//! does not exist.
+//! A table of the configuration file while it is being read: each key is taken once, and a key that
+//! is left at the end does not exist.
 //!
 //! Serde would stop at the first problem; an administrator needs all of them.
 
@@ -77,7 +77,8 @@ impl<'p, 't> Section<'p, 't> {
 
     /// Reads true or false.
     pub(super) fn set_flag(&mut self, key: &'static str, target: &mut bool) {
-        let parse = |value: &DeValue<'_>| value.as_bool().ok_or_else(|| expected("true or false", value));
+        let parse =
+            |value: &DeValue<'_>| value.as_bool().ok_or_else(|| expected("true or false", value));
         self.set_value(key, parse, target);
     }
 
@@ -122,13 +123,20 @@ impl<'p, 't> Section<'p, 't> {
         self.table_in(key, value, &wrong)
     }
 
-    /// An array of tables of this table, in their order; `visit` keeps the borrow of the problems short.
-    pub(super) fn each_section(&mut self, key: &'static str, mut visit: impl FnMut(Section<'_, 't>, usize)) {
+    /// An array of tables of this table, in their order; `visit` keeps the borrow of the problems
+    /// short.
+    pub(super) fn each_section(
+        &mut self,
+        key: &'static str,
+        mut visit: impl FnMut(Section<'_, 't>, usize),
+    ) {
         self.known.push(key);
         let Some(value) = self.table.remove(key) else { return };
         let line = line_of(self.text, value.span().start);
         let wrong = format!("expected tables: [[{}]], with two brackets", self.full(key));
-        let DeValue::Array(array) = value.into_inner() else { return self.problem_at(line, key, wrong) };
+        let DeValue::Array(array) = value.into_inner() else {
+            return self.problem_at(line, key, wrong);
+        };
         let count = array.len();
         for item in array {
             if let Some(section) = self.table_in(key, item, &wrong) {
@@ -138,21 +146,32 @@ impl<'p, 't> Section<'p, 't> {
     }
 
     /// The table that `value` is; if it is none, that is a problem.
-    fn table_in(&mut self, key: &str, value: Spanned<DeValue<'t>>, wrong: &str) -> Option<Section<'_, 't>> {
+    fn table_in(
+        &mut self,
+        key: &str,
+        value: Spanned<DeValue<'t>>,
+        wrong: &str,
+    ) -> Option<Section<'_, 't>> {
         let span = value.span();
         let DeValue::Table(table) = value.into_inner() else {
             self.problem_at(line_of(self.text, span.start), key, wrong.to_owned());
             return None;
         };
         let top = if self.name.is_empty() { self.known.clone() } else { self.top.clone() };
-        let section = Section::new(&self.full(key), Spanned::new(span, table), self.text, self.problems);
+        let section =
+            Section::new(&self.full(key), Spanned::new(span, table), self.text, self.problems);
         Some(Section { top, ..section })
     }
 
     /// Reports that `key` is missing, unless it was there and wrong.
     pub(super) fn require(&mut self, key: &'static str, what: &str) {
         let full = self.full(key);
-        if !self.problems.list.iter().any(|problem| problem.key == full && problem.line >= Some(self.line)) {
+        if !self
+            .problems
+            .list
+            .iter()
+            .any(|problem| problem.key == full && problem.line >= Some(self.line))
+        {
             self.problem(key, format!("is missing: {what}"));
         }
     }
@@ -175,7 +194,8 @@ impl<'p, 't> Section<'p, 't> {
                 continue;
             }
             let meant = similar(key, &self.known);
-            let meant = meant.map_or_else(|| "the".to_owned(), |meant| format!("did you mean {meant}? The"));
+            let meant = meant
+                .map_or_else(|| "the".to_owned(), |meant| format!("did you mean {meant}? The"));
             let text = format!("no such key; {meant} keys here are {}", self.known.join(", "));
             self.problem_at(line, key, text);
         }
@@ -208,5 +228,8 @@ fn literal<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
 /// The key that was meant, if one is as similar as clap expects of its flags.
 fn similar<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let similarities = known.iter().map(|known| (strsim::jaro(key, known), *known));
-    similarities.filter(|(how, _)| *how > 0.7).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+    similarities
+        .filter(|(how, _)| *how > 0.7)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
 }

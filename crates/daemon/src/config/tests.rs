@@ -35,14 +35,16 @@ max_bytes = "lots"
         "line 1: interval: ",
         "line 2: prefix: ",
         "line 6: slurm.conf: ",
-        "line 7: slurm.timeout: expected a quoted string, found an integer; \"30\" is not a duration",
+        "line 7: slurm.timeout: expected a quoted string, found an integer; \"30\" is not a \
+            duration",
         "line 16: queue.max_bytes: ",
         "line 10: carbon.address: ",
         "line 9: carbon.name: is missing: with several destinations each needs one",
         "line 13: carbon.protocol: ",
         "line 12: carbon.name: is missing",
         "line 12: carbon.address: is missing",
-        "line 3: intervall: no such key; did you mean interval? The keys here are interval, prefix, ",
+        "line 3: intervall: no such key; did you mean interval? The keys here are interval, \
+            prefix, ",
     ];
     assert_eq!(found.len(), starts.len(), "{found:#?}");
     for (found, start) in found.iter().zip(starts) {
@@ -53,7 +55,10 @@ max_bytes = "lots"
 #[test]
 fn what_is_no_toml_is_said_with_its_line() {
     let found = problems("interval = \"30s\"\nprefix = cluster\n[slurm\n");
-    assert!(found.iter().any(|p| p.starts_with("line 2: not TOML: a text needs quotes")), "{found:?}");
+    assert!(
+        found.iter().any(|p| p.starts_with("line 2: not TOML: a text needs quotes")),
+        "{found:?}"
+    );
     assert!(found.iter().any(|p| p.starts_with("line 3: not TOML: ")), "{found:?}");
 }
 
@@ -64,10 +69,27 @@ fn what_a_key_cannot_mean_is_refused() {
         (
             "",
             "prefix",
-            &["\"\"", "\"a..b\"", "\"a b\"", "\".a\"", "\"a/b\"", "\"{host\"", "\"{hosts}\"", "\"é\""][..],
+            &[
+                "\"\"",
+                "\"a..b\"",
+                "\"a b\"",
+                "\".a\"",
+                "\"a/b\"",
+                "\"{host\"",
+                "\"{hosts}\"",
+                "\"é\"",
+            ][..],
         ),
-        ("", "interval", &["\"0s\"", "\"500ms\"", "\"1500ms\"", "\"2h\"", "\"30\"", "\"-1s\"", "\"soon\""]),
-        ("[collectors.rpc_stats]\n", "users", &["-1", "201", "9999999999999999999999", "1.5", "\"10\""]),
+        (
+            "",
+            "interval",
+            &["\"0s\"", "\"500ms\"", "\"1500ms\"", "\"2h\"", "\"30\"", "\"-1s\"", "\"soon\""],
+        ),
+        (
+            "[collectors.rpc_stats]\n",
+            "users",
+            &["-1", "201", "9999999999999999999999", "1.5", "\"10\""],
+        ),
         ("[collectors]\n", "max_duty", &["\"0%\"", "\"101%\"", "5"]),
         ("[collectors]\n", "max_threads", &["0", "\"9\""]),
         (survey, "users", &["-1", "1001"]),
@@ -78,7 +100,8 @@ fn what_a_key_cannot_mean_is_refused() {
             assert_eq!(problems(&format!("{table}{key} = {value}")).len(), 1, "{key} = {value}");
         }
     }
-    let right = "prefix = \"hpc.{cluster}.{host}\"\ninterval = \"1m\"\n[collectors.rpc_stats]\nusers = 200";
+    let right =
+        "prefix = \"hpc.{cluster}.{host}\"\ninterval = \"1m\"\n[collectors.rpc_stats]\nusers = 200";
     assert_eq!(problems(right), [""; 0]);
 }
 
@@ -135,7 +158,9 @@ fn a_file_that_would_hold_little_but_its_log_is_refused() {
 fn two_destinations_need_two_names_and_a_single_one_none() {
     let text = |names: [&str; 2]| {
         let [one, two] = names;
-        format!("[[carbon]]\naddress = \"a:2004\"\n{one}\n[[carbon]]\naddress = \"b:2004\"\n{two}\n")
+        format!(
+            "[[carbon]]\naddress = \"a:2004\"\n{one}\n[[carbon]]\naddress = \"b:2004\"\n{two}\n"
+        )
     };
     let [one, two] = ["name = \"one\"", "name = \"two\""];
     assert!(Config::parse(&text([one, two]), &Flags::default()).is_ok());
@@ -162,7 +187,8 @@ fn flags_go_over_the_file() {
         queue_dir: Some("/q".into()),
         ..Flags::default()
     };
-    let text = "interval = \"1m\"\n[[carbon]]\naddress = \"old:2004\"\n[queue]\nresend_window = \"0s\"";
+    let text =
+        "interval = \"1m\"\n[[carbon]]\naddress = \"old:2004\"\n[queue]\nresend_window = \"0s\"";
     let config = Config::parse(text, &flags).unwrap();
     assert_eq!((config.interval, config.slurm.conf), (10, Some("/x".into())));
     assert_eq!(config.carbon.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["carbon"]);
@@ -170,7 +196,8 @@ fn flags_go_over_the_file() {
     assert_eq!(config.queue.limits.resend_window, Duration::ZERO);
 
     let paths = PathFlags { interval: Some("x".into()), prefix: None };
-    let flags = Flags { paths, carbon: CarbonFlags { carbon: vec!["y".into()] }, ..Flags::default() };
+    let flags =
+        Flags { paths, carbon: CarbonFlags { carbon: vec!["y".into()] }, ..Flags::default() };
     let problems = Config::parse("", &flags).unwrap_err().to_string();
     assert!(problems.contains("--interval: ") && problems.contains("--carbon: "), "{problems}");
 }
@@ -179,19 +206,25 @@ fn flags_go_over_the_file() {
 fn two_destinations_with_one_address_are_refused_unless_one_alone_sends_tags() {
     let problems = |first: &str, second: &str| {
         problems(&format!(
-            "[[carbon]]\nname = \"a\"\naddress = \"h:2004\"\n{first}\n[[carbon]]\nname = \"b\"\naddress = \"h:2004\"\n{second}"
+            "[[carbon]]\nname = \"a\"\naddress = \"h:2004\"\n{first}\n[[carbon]]\nname = \"b\"\n\
+                address = \"h:2004\"\n{second}"
         ))
     };
     let tags = "tags = true";
-    for (first, second, is_refused) in
-        [("", "", true), (tags, tags, true), (tags, "", false), ("", tags, false), ("tags = false", "", true)]
-    {
+    for (first, second, is_refused) in [
+        ("", "", true),
+        (tags, tags, true),
+        (tags, "", false),
+        ("", tags, false),
+        ("tags = false", "", true),
+    ] {
         let found = problems(first, second);
         assert_eq!(found.len(), usize::from(is_refused), "{first:?} {second:?}: {found:?}");
         assert!(
             found.iter().all(|text| {
                 text.starts_with(
-                    "line 5: carbon.address: another [[carbon]] sends the same paths to h:2004; remove one",
+                    "line 5: carbon.address: another [[carbon]] sends the same paths to h:2004; \
+                        remove one",
                 )
             }),
             "{found:?}"
@@ -232,8 +265,13 @@ fn the_shipped_file_names_every_key_with_its_default() {
         .collect();
     // The two ways to slurmctld exclude each other.
     let without = |keys: &[&str]| -> String {
-        let is_left_out = |line: &&str| keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
-        uncommented.lines().filter(|line| !is_left_out(line)).map(|line| format!("{line}\n")).collect()
+        let is_left_out =
+            |line: &&str| keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
+        uncommented
+            .lines()
+            .filter(|line| !is_left_out(line))
+            .map(|line| format!("{line}\n"))
+            .collect()
     };
     let rest = ["rest", "token_file", "user", "ca_file", "insecure"];
     assert_eq!(problems(&without(&["conf", "follow"])), [""; 0]);
@@ -262,7 +300,8 @@ fn every_key_that_the_program_takes_is_in_its_table_of_the_shipped_file() {
     }
 }
 
-/// The program names the keys that there are when it meets one that is not; a table has more of them inside.
+/// The program names the keys that there are when it meets one that is not; a table has more of
+/// them inside.
 fn collect(table: &str, keys: &mut Vec<String>) {
     for key in known(table) {
         let full = if table.is_empty() { key } else { format!("{table}.{key}") };
@@ -300,15 +339,18 @@ fn a_survey_falls_on_ticks_whichever_of_file_and_flags_has_the_last_word() {
 
 #[test]
 fn a_key_of_the_top_below_a_table_is_not_called_unknown() {
-    for (table, line) in
-        [("[[carbon]]\naddress = \"a:1\"", 3), ("[collectors.jobs]\nenabled = true", 3), ("[log]", 2)]
-    {
+    for (table, line) in [
+        ("[[carbon]]\naddress = \"a:1\"", 3),
+        ("[collectors.jobs]\nenabled = true", 3),
+        ("[log]", 2),
+    ] {
         let text = Config::parse(&format!("{table}\nprefix = \"hpc\"\n"), &Flags::default())
             .unwrap_err()
             .to_string();
         assert!(text.contains(&format!("line {line}: ")), "{text}");
         assert!(
-            text.contains("prefix: prefix belongs at the top of the file") && !text.contains("no such key"),
+            text.contains("prefix: prefix belongs at the top of the file")
+                && !text.contains("no such key"),
             "{text}"
         );
     }

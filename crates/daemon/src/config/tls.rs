@@ -26,7 +26,11 @@ pub(super) fn read(carbon: &mut Section<'_, '_>, address: Option<&Address>) -> O
         (!tls && server_name.is_some(), "server_name", no_tls),
         (!tls && !close_notify, "close_notify", no_tls),
         (tls && has_cert && !has_key, "key_file", "is missing: cert_file needs its private key"),
-        (tls && has_key && !has_cert, "cert_file", "is missing: key_file is the key of a certificate"),
+        (
+            tls && has_key && !has_cert,
+            "cert_file",
+            "is missing: key_file is the key of a certificate",
+        ),
         (tls && cfg!(not(feature = "tls")), "tls", "this program was built without TLS"),
     ] {
         if is_wrong {
@@ -63,7 +67,11 @@ mod tests {
     fn what_does_not_fit_tls_is_refused_with_the_key() {
         for (text, expected) in [
             ("tls = true", ""),
-            ("tls = true\nca_file = \"/c\"\ncert_file = \"/c\"\nkey_file = \"/k\"\nserver_name = \"h\"", ""),
+            (
+                "tls = true\nca_file = \"/c\"\ncert_file = \"/c\"\nkey_file = \"/k\"\nserver_name \
+                    = \"h\"",
+                "",
+            ),
             ("tls = true\nserver_name = \"127.0.0.1\"\nclose_notify = false", ""),
             ("tls = \"yes\"", "carbon.tls: expected true or false, found a string"),
             ("tls = true\nca_file = \"c\"", "carbon.ca_file: \"c\" is not an absolute path"),

@@ -9,7 +9,9 @@ use super::{LogFormat, ReaderChoice};
 pub(crate) fn interval(text: &str) -> Result<u32, String> {
     let duration = duration(text)?;
     if duration.subsec_nanos() != 0 {
-        return Err(format!("{text:?} is not a whole number of seconds; Carbon stores no finer timestamps"));
+        return Err(format!(
+            "{text:?} is not a whole number of seconds; Carbon stores no finer timestamps"
+        ));
     }
     u32::try_from(duration.as_secs())
         .ok()
@@ -31,13 +33,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
     humantime::parse_duration(text).map_err(|_| {
         format!(
-            "{text:?} is not a duration; write a number with its unit, such as \"30s\", \"10m\" or \"12h\""
+            "{text:?} is not a duration; write a number with its unit, such as \"30s\", \"10m\" or \
+                \"12h\""
         )
     })
 }
 
 /// A duration within bounds that only a slip of the unit leaves.
-pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, String> {
+pub(super) fn between(
+    least: Duration,
+    most: Duration,
+) -> impl Fn(&str) -> Result<Duration, String> {
     move |text| {
         let found = duration(text)?;
         if (least..=most).contains(&found) {
@@ -68,7 +74,9 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
 }
 
 /// One of a few words, each with its value.
-pub(super) fn one_of<T: Copy, const N: usize>(words: [(&str, T); N]) -> impl Fn(&str) -> Result<T, String> {
+pub(super) fn one_of<T: Copy, const N: usize>(
+    words: [(&str, T); N],
+) -> impl Fn(&str) -> Result<T, String> {
     move |text| {
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         found.ok_or_else(|| {

@@ -1,9 +1,11 @@
-//! The rule of isolation.rs against a model of two controllers, in which every event comes in every order.
+//! The rule of isolation.rs against a model of two controllers, in which every event comes in every
+//! order.
 //!
-//! The model knows who was really active in which slot. Its Slurm does what backup.c and controller.c do: a backup takes
-//! over if for longer than SlurmctldTimeout it has neither reached the primary nor seen a new heartbeat in
-//! StateSaveLocation; the primary takes control back once per SlurmctldTimeout, when it reaches the backup. The backup's
-//! port is closed for a moment whenever it begins or ends to be active.
+//! The model knows who was really active in which slot. Its Slurm does what backup.c and
+//! controller.c do: a backup takes over if for longer than SlurmctldTimeout it has neither reached
+//! the primary nor seen a new heartbeat in StateSaveLocation; the primary takes control back once
+//! per SlurmctldTimeout, when it reaches the backup. The backup's port is closed for a moment
+//! whenever it begins or ends to be active.
 
 use std::ops::RangeInclusive;
 
@@ -266,7 +268,8 @@ impl World {
         for slot in due.each() {
             self.delivered.insert(slot);
             let was_heard = self.node_slots.any(slot.saturating_sub(HALF)..=slot);
-            // Both hosts reach Carbon and not each other: then both publish all the time, and the documents say so.
+            // Both hosts reach Carbon and not each other: then both publish all the time, and the
+            // documents say so.
             let is_split = (self.now.saturating_sub(TIMEOUT)..self.now)
                 .all(|at| self.delivered.contains(at) && !self.reached_slots.contains(at));
             assert!(
@@ -286,7 +289,8 @@ impl World {
         }
     }
 
-    /// Everything works again, or only the backup stays dead: nothing waits for ever, and nothing is lost unseen.
+    /// Everything works again, or only the backup stays dead: nothing waits for ever, and nothing
+    /// is lost unseen.
     fn end(mut self, backup: bool) {
         (self.peer, self.carbon, self.nodes, self.state) = (true, true, true, true);
         if self.backup != backup {
@@ -303,9 +307,12 @@ impl World {
         for slot in dropped.each() {
             let before = slot.saturating_sub(HALF - 1)..=slot;
             let was_heard = self.node_slots.with(self.reached_slots).any(before);
-            // What was before the start of the daemon or of its slurmctld is not known, or counts no more.
-            let restarts =
-                log.iter().filter(|(_, fault)| matches!(fault, Restart | Takeover)).map(|(at, _)| *at);
+            // What was before the start of the daemon or of its slurmctld is not known, or counts
+            // no more.
+            let restarts = log
+                .iter()
+                .filter(|(_, fault)| matches!(fault, Restart | Takeover))
+                .map(|(at, _)| *at);
             let is_new = std::iter::once(100).chain(restarts).filter(|at| *at <= slot).any(|at| {
                 let first = (at + 1..self.now).find(|at| self.reached_slots.contains(*at));
                 first.is_none_or(|first| first + 2 * TIMEOUT >= slot)
@@ -313,7 +320,8 @@ impl World {
             // For SlurmctldTimeout after the first answer Slurm may still have two that are active.
             let settles = (slot.saturating_sub(2 * TIMEOUT)..=slot).any(|at| {
                 let silence = at.saturating_sub(HALF - 1)..=at - 1;
-                self.reached_slots.contains(at) && !self.reached_slots.with(self.node_slots).any(silence)
+                self.reached_slots.contains(at)
+                    && !self.reached_slots.with(self.node_slots).any(silence)
             });
             assert!(
                 is_new || settles || !was_heard,
@@ -355,7 +363,8 @@ fn no_order_of_events_overwrites_a_backups_slots_drops_unseen_or_waits_for_ever(
 fn no_long_sequence_of_events_does_either() {
     let mut random = 7_u64;
     let mut next = |most: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % most
     };
     for round in 0..3000 {
@@ -369,7 +378,8 @@ fn no_long_sequence_of_events_does_either() {
     }
 }
 
-/// The rule that the issue starts from: such figures are sent if the one that answers says that it is not active.
+/// The rule that the issue starts from: such figures are sent if the one that answers says that it
+/// is not active.
 #[test]
 fn a_backup_that_says_that_it_waits_may_have_been_active_a_moment_ago() {
     let mut world = World::new();

@@ -1,7 +1,8 @@
 //! A reader's process, started and waited for by a thread of its own.
 //!
-//! The start waits until the program is loaded, and its file system may hang. The thread lives as long as the process,
-//! because a reader asks the kernel to be killed when its parent ends, and a parent is the thread that has started it.
+//! The start waits until the program is loaded, and its file system may hang. The thread lives as
+//! long as the process, because a reader asks the kernel to be killed when its parent ends, and a
+//! parent is the thread that has started it.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +17,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::sync::watch;
 use waiting_threads::JobEnd;
 
-/// A role's readers, with those that were killed and have not ended: they wait in the kernel, where no signal reaches them.
+/// A role's readers, with those that were killed and have not ended: they wait in the kernel, where
+/// no signal reaches them.
 const MOST: usize = 2;
 
 /// A running program, killed when this is dropped.
@@ -48,19 +50,26 @@ impl ReaderChild {
     /// Starts `program` for this role.
     ///
     /// # Errors
-    /// The program cannot be started, or not within `patience`. [`io::ErrorKind::ResourceBusy`]: earlier readers of this
-    /// role have not ended.
+    /// The program cannot be started, or not within `patience`. [`io::ErrorKind::ResourceBusy`]:
+    /// earlier readers of this role have not ended.
     pub(super) async fn start(
         role: &str,
         program: &Path,
         arguments: &[OsString],
         patience: Duration,
     ) -> io::Result<(Self, Pipes)> {
-        #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one place that starts programs: readers"
+        )]
         let mut command = Command::new(program);
         command.args(arguments);
         // A process group of its own, so that a terminal's Ctrl-C reaches only the daemon.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
         let question = format!("{command:?}");
         let work = move |job: JobEnd<_>| live(command, job);
         waiting_threads::ask_at_most(MOST, &owner(role), &question, patience, work).await?

@@ -1,8 +1,8 @@
 //! The slurm.conf that libslurm will read, and whether it has changed since a reader was started.
 //!
-//! The file may be on a file system that hangs, so a thread checks it, and a check that takes longer than a second counts
-//! as no change. A thread costs a third of a tick, so it is done at every tick only while there are no readings, and
-//! otherwise now and then.
+//! The file may be on a file system that hangs, so a thread checks it, and a check that takes
+//! longer than a second counts as no change. A thread costs a third of a tick, so it is done at
+//! every tick only while there are no readings, and otherwise now and then.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +40,8 @@ impl ConfWatch {
     /// Watches `conf`, or without it the places where libslurm looks.
     pub(super) fn new(conf: Option<&Path>) -> Self {
         let named = named(conf).map(|(named, _)| named);
-        let paths = named.clone().map_or_else(|| USUAL.map(PathBuf::from).to_vec(), |conf| vec![conf]);
+        let paths =
+            named.clone().map_or_else(|| USUAL.map(PathBuf::from).to_vec(), |conf| vec![conf]);
         Self { owner: "slurm.conf", paths: paths.into(), named, seen: None, looked: None }
     }
 
@@ -53,7 +54,8 @@ impl ConfWatch {
         watch
     }
 
-    /// Notes what a reader that is started now will read. An error if the file that was named does not exist.
+    /// Notes what a reader that is started now will read. An error if the file that was named does
+    /// not exist.
     pub(super) async fn note(&mut self) -> Result<(), PathBuf> {
         if let Some(now) = self.look().await {
             self.seen = Some(now);

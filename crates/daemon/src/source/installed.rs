@@ -19,15 +19,23 @@ pub(crate) struct InstalledReader {
     pub(crate) is_used: bool,
 }
 
-/// All of them, the programs in the order in which the daemon tries them; the error says why it would use none.
-pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Option<locate::NoReader>) {
+/// All of them, the programs in the order in which the daemon tries them; the error says why it
+/// would use none.
+pub(crate) async fn readers(
+    slurm: &SlurmSettings,
+) -> (Vec<InstalledReader>, Option<locate::NoReader>) {
     let ((candidates, is_native), mut missing) = match locate::readers(slurm) {
         Ok(candidates) => (candidates, None),
         Err(error) => (<(Vec<PathBuf>, bool)>::default(), Some(error)),
     };
     let mut programs = locate::installed();
-    programs
-        .extend(candidates.iter().filter(|program| !programs.contains(program)).cloned().collect::<Vec<_>>());
+    programs.extend(
+        candidates
+            .iter()
+            .filter(|program| !programs.contains(program))
+            .cloned()
+            .collect::<Vec<_>>(),
+    );
     let (mut readers, mut is_found) = (Vec::new(), false);
     for program in programs {
         let version = Process::version(&program).await;
@@ -50,14 +58,20 @@ fn newest() -> String {
     LIBRARIES.last().map_or_else(String::new, |(_, newest)| newest.to_string())
 }
 
-/// `version` is what a reader says about itself; without its libslurm it says nothing, and its name must do.
+/// `version` is what a reader says about itself; without its libslurm it says nothing, and its name
+/// must do.
 fn asks(program: &Path, version: Option<&str>) -> String {
     if ReaderKind::named(program) == ReaderKind::Rest {
         return format!("slurmrestd of Slurm 22.05 to {}", newest());
     }
-    let said: Option<Release> = version.and_then(|version| version.rsplit(' ').next()?.parse().ok());
-    let named =
-        || LIBRARIES.iter().find(|(number, _)| Some(*number) == locate::number(program)).map(|(_, of)| *of);
+    let said: Option<Release> =
+        version.and_then(|version| version.rsplit(' ').next()?.parse().ok());
+    let named = || {
+        LIBRARIES
+            .iter()
+            .find(|(number, _)| Some(*number) == locate::number(program))
+            .map(|(_, of)| *of)
+    };
     match said.or_else(named) {
         Some(release) => format!("Slurm {release}"),
         None => "an unknown release of Slurm".to_owned(),

@@ -1,4 +1,5 @@
-//! Which reader program to start: one is installed for each libslurm, and the host has one libslurm, or none.
+//! Which reader program to start: one is installed for each libslurm, and the host has one
+//! libslurm, or none.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -92,20 +93,22 @@ pub(crate) enum NoReader {
     Unfit { tried: String, advice: String },
     /// Every reader is there, and what it needs is not.
     #[error(
-        "this host has no libslurm. {INSTALL_LIBSLURM} For the statistics alone, the cluster's slurm.conf in {} and munge are enough",
+        "this host has no libslurm. {INSTALL_LIBSLURM} For the statistics alone, the cluster's \
+            slurm.conf in {} and munge are enough",
         conf::USUAL[0]
     )]
     NoLibrary,
     /// Nor libslurm, so what is missing first is slurm.conf.
-    #[error("there is no {}; with it and munge the statistics can be read, also without libslurm", conf::USUAL.join(" or "))]
+    #[error("there is no {}; with it and munge the statistics can be read, also without libslurm",
+        conf::USUAL.join(" or "))]
     NoConf,
     #[error("looking for the installed readers: {0}")]
     Unsearched(io::Error),
 }
 
 impl NoReader {
-    /// `tried` are the readers that the dynamic loader refused, each with its words, on a host with these libslurm.so.N. One
-    /// that is elsewhere is no missing one: then a reader says more.
+    /// `tried` are the readers that the dynamic loader refused, each with its words, on a host with
+    /// these libslurm.so.N. One that is elsewhere is no missing one: then a reader says more.
     pub(super) fn unfit(tried: &[String], sonames: &[u32]) -> Self {
         if sonames.is_empty() && tried.iter().all(|text| text.contains(ABSENT)) {
             return Self::NoLibrary;
@@ -117,20 +120,26 @@ impl NoReader {
     pub(super) const fn advice(&self) -> &'static str {
         match self {
             Self::NoLibrary => {
-                "If Slurm is in a directory of its own, name the one of its libslurm in LD_LIBRARY_PATH."
+                "If Slurm is in a directory of its own, name the one of its libslurm in \
+                    LD_LIBRARY_PATH."
             }
             Self::NoConf => {
                 "Copy the cluster's slurm.conf to this host, or name its place with [slurm] conf."
             }
             Self::Unsearched(_) => {
-                "Does a file system hang that has Slurm's files or the readers, such as /etc/slurm or /opt/slurm?"
+                "Does a file system hang that has Slurm's files or the readers, such as /etc/slurm \
+                    or /opt/slurm?"
             }
-            _ => "`slurm-graphite --version` shows which readers are installed, and for which Slurm each is.",
+            _ => {
+                "`slurm-graphite --version` shows which readers are installed, and for which Slurm \
+                    each is."
+            }
         }
     }
 }
 
-/// Of the readers of all releases all but one have no library here: of those the numbers say enough.
+/// Of the readers of all releases all but one have no library here: of those the numbers say
+/// enough.
 fn summary(tried: &[String]) -> String {
     let number = |text: &str| {
         let (_, library) = text.rsplit_once("libslurm.so.")?;
@@ -146,14 +155,18 @@ fn summary(tried: &[String]) -> String {
     others.chain([absent]).collect::<Vec<_>>().join("; ")
 }
 
-/// What to install where these libslurm.so.N are; without any, for one that is still to come, or in a place of its own.
+/// What to install where these libslurm.so.N are; without any, for one that is still to come, or in
+/// a place of its own.
 fn install(sonames: &[u32]) -> String {
     let packages: Vec<String> = sonames.iter().map(|soname| format!("{NAME}-{soname}")).collect();
     let packages = match packages.is_empty() {
         true => format!("{NAME}-N for libslurm.so.N"),
         false => packages.join(" or "),
     };
-    format!("install the package {packages} (Debian, Ubuntu: apt install; RHEL, Rocky, Alma: dnf install)")
+    format!(
+        "install the package {packages} (Debian, Ubuntu: apt install; RHEL, Rocky, Alma: dnf \
+            install)"
+    )
 }
 
 /// The folders in which the dynamic loader looks first.
@@ -161,7 +174,8 @@ fn loaders_path() -> OsString {
     std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default()
 }
 
-/// N of every libslurm.so.N that the loader may find: in the folders of `path`, or else in the usual ones.
+/// N of every libslurm.so.N that the loader may find: in the folders of `path`, or else in the
+/// usual ones.
 fn libraries(path: &OsStr) -> Vec<u32> {
     let first = libraries_in(std::env::split_paths(path));
     if first.is_empty() { libraries_in(LIBRARY_FOLDERS) } else { first }
@@ -175,14 +189,17 @@ fn libraries_in(folders: impl IntoIterator<Item = impl AsRef<Path>>) -> Vec<u32>
     sonames
 }
 
-/// What has a number of its own in these folders, the highest first; of the same number, that of the folder that comes first.
+/// What has a number of its own in these folders, the highest first; of the same number, that of
+/// the folder that comes first.
 fn numbered(
     folders: impl IntoIterator<Item = impl AsRef<Path>>,
     number: impl Fn(&str) -> Option<u32>,
 ) -> Vec<(u32, PathBuf)> {
-    let entries = folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
-    let mut found: Vec<(u32, PathBuf)> =
-        entries.filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path()))).collect();
+    let entries =
+        folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path())))
+        .collect();
     found.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     found
 }
@@ -217,7 +234,8 @@ pub(super) fn installed_libraries() -> Vec<u32> {
     libraries(&loaders_path())
 }
 
-/// The programs to try, in that order, the newest libslurm first; and whether the native reader is used where none fits.
+/// The programs to try, in that order, the newest libslurm first; and whether the native reader is
+/// used where none fits.
 pub(super) fn readers(slurm: &SlurmSettings) -> Result<(Vec<PathBuf>, bool), NoReader> {
     let folders = folders();
     let (name, found, is_native) = match &slurm.reader {
@@ -232,13 +250,16 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<(Vec<PathBuf>, bool), NoR
     if is_native || !found.is_empty() {
         return Ok((found, is_native));
     }
-    let could_be_native = slurm.reader == ReaderChoice::Auto && name == NAME && !needs_libslurm(slurm);
+    let could_be_native =
+        slurm.reader == ReaderChoice::Auto && name == NAME && !needs_libslurm(slurm);
     if could_be_native && installed_libraries().is_empty() {
         return Err(NoReader::NoConf);
     }
     let advice = match name {
         NAME => match &*installed_libraries() {
-            [] => format!("this host has no libslurm either: install Slurm's, then {}", install(&[])),
+            [] => {
+                format!("this host has no libslurm either: install Slurm's, then {}", install(&[]))
+            }
             sonames => install(sonames),
         },
         _ => format!("install the package {name}"),
@@ -252,7 +273,8 @@ fn needs_libslurm(slurm: &SlurmSettings) -> bool {
     slurm.follow || std::env::var_os("SLURM_JWT").is_some()
 }
 
-/// Whether the native reader can take the place of libslurm's, which alone asks slurmctld for a slurm.conf that is not here.
+/// Whether the native reader can take the place of libslurm's, which alone asks slurmctld for a
+/// slurm.conf that is not here.
 fn may_be_native(slurm: &SlurmSettings) -> bool {
     let has_conf = || {
         conf::named(slurm.conf.as_deref()).is_some()
@@ -284,7 +306,8 @@ pub(super) fn number(program: &Path) -> Option<u32> {
     soname_number(program.file_name()?.to_str()?)
 }
 
-/// Beside this program, where it was built; in libexec below the same prefix, where it was installed.
+/// Beside this program, where it was built; in libexec below the same prefix, where it was
+/// installed.
 fn folders() -> Vec<PathBuf> {
     let own = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let installed = own.as_deref().and_then(Path::parent).map(|prefix| prefix.join(LIBEXEC));
@@ -325,7 +348,8 @@ mod tests {
         }
         std::fs::create_dir(folder.path().join("slurm-graphite-reader-45")).unwrap();
         let found = found_in(&[folder.path().to_owned(), "/nowhere".into()]);
-        let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        let names: Vec<_> =
+            found.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["slurm-graphite-reader-42", "slurm-graphite-reader-38"]);
     }
 
@@ -335,15 +359,20 @@ mod tests {
         let path = folder.path().to_str().unwrap();
         let generic = install(&libraries_in([path, "/nowhere"]));
         assert!(generic.contains("slurm-graphite-reader-N for libslurm.so.N"), "{generic}");
-        for name in
-            ["libslurm.so", "libslurm.so.38", "libslurm.so.38.0.0", "libslurmfull.so", "libslurmdb.so.38"]
-        {
+        for name in [
+            "libslurm.so",
+            "libslurm.so.38",
+            "libslurm.so.38.0.0",
+            "libslurmfull.so",
+            "libslurmdb.so.38",
+        ] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         let advice = install(&libraries_in([path, path]));
         assert_eq!(
             advice,
-            "install the package slurm-graphite-reader-38 (Debian, Ubuntu: apt install; RHEL, Rocky, Alma: dnf install)"
+            "install the package slurm-graphite-reader-38 (Debian, Ubuntu: apt install; RHEL, \
+                Rocky, Alma: dnf install)"
         );
         std::fs::write(folder.path().join("libslurm.so.42"), "").unwrap();
         let both = install(&libraries_in([path]));
@@ -355,18 +384,24 @@ mod tests {
     fn readers_whose_library_is_not_here_are_numbers_and_others_keep_their_words() {
         let said = |number: u32| {
             format!(
-                "/l/slurm-graphite-reader-{number}: x: error while loading shared libraries: libslurm.so.{number}: cannot open shared object file: No such file or directory"
+                "/l/slurm-graphite-reader-{number}: x: error while loading shared libraries: \
+                    libslurm.so.{number}: cannot open shared object file: No such file or directory"
             )
         };
-        let other = "/l/slurm-graphite-reader-38: the loaded libslurm is libslurm.so.39 of Slurm 23.02";
+        let other =
+            "/l/slurm-graphite-reader-38: the loaded libslurm is libslurm.so.39 of Slurm 23.02";
         assert_eq!(
             summary(&[said(45), other.to_owned(), said(36)]),
             format!("{other}; the dynamic loader finds no libslurm.so.45, 36")
         );
         assert_eq!(summary(&[said(38)]), said(38));
-        // Nothing is said of the readers where no libslurm is installed, and they are not to be installed again.
+        // Nothing is said of the readers where no libslurm is installed, and they are not to be
+        // installed again.
         let none = NoReader::unfit(&[said(45), said(38)], &[]).to_string();
-        assert!(none.starts_with("this host has no libslurm. Install") && none.len() < 400, "{none}");
+        assert!(
+            none.starts_with("this host has no libslurm. Install") && none.len() < 400,
+            "{none}"
+        );
         assert!(!none.contains("slurm-graphite-reader"), "{none}");
         for (tried, sonames) in [(said(38), &[39][..]), (other.to_owned(), &[])] {
             assert!(matches!(NoReader::unfit(&[tried], sonames), NoReader::Unfit { .. }));

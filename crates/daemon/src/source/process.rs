@@ -1,7 +1,8 @@
 //! One reader process: started, spoken to in lines, and killed when it is dropped.
 //!
-//! Whatever goes wrong (exit, hang, garbage, half a line) becomes a [`ProcessError`] within a deadline. After that the
-//! process must be dropped, because it is no longer known which answer belongs to which request.
+//! Whatever goes wrong (exit, hang, garbage, half a line) becomes a [`ProcessError`] within a
+//! deadline. After that the process must be dropped, because it is no longer known which answer
+//! belongs to which request.
 
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind};
@@ -23,7 +24,8 @@ use super::stderr::{LastLines, LoggedLines, Stderr};
 const LONGEST_LINE: u64 = 64 << 20;
 /// How long lines that are in the pipe are given.
 const SETTLE: Duration = Duration::from_millis(20);
-/// A reader's version takes it no longer than to be loaded, from a file system over the network too.
+/// A reader's version takes it no longer than to be loaded, from a file system over the network
+/// too.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 /// What the dynamic loader exits with when a library is missing.
 const LOADER_FAILED: i32 = 127;
@@ -37,7 +39,8 @@ pub(crate) enum ProcessError {
     /// Earlier readers wait in the kernel, where no signal reaches them.
     #[error("no other reader is started, because earlier ones were killed and have not ended")]
     Unkillable,
-    /// The host's libslurm is not the one that it is built for: the dynamic loader says so, or the reader itself.
+    /// The host's libslurm is not the one that it is built for: the dynamic loader says so, or the
+    /// reader itself.
     #[error("{0}")]
     Unloadable(String),
     #[error("the reader ended ({status}){said}")]
@@ -47,7 +50,8 @@ pub(crate) enum ProcessError {
     NotInitialized { status: String, said: LastLines },
     #[error("{} was not ready within {} s{said}", .said.kind.speaker(), .deadline.as_secs_f64())]
     NotReady { deadline: Duration, said: LastLines },
-    #[error("the reader gave no response within {} s and was killed{}{said}", .deadline.as_secs_f64(), .said.may_hang())]
+    #[error("the reader gave no response within {} s and was killed{}{said}",
+        .deadline.as_secs_f64(), .said.may_hang())]
     Silent { deadline: Duration, said: LastLines },
     #[error("unexpected output of the reader: {0}")]
     Nonsense(String),
@@ -57,27 +61,32 @@ impl ProcessError {
     /// What an administrator would look at first.
     pub(crate) fn advice(&self) -> &'static str {
         match self {
-            Self::NotInitialized { said, .. } if said.lines.iter().any(|line| line.contains("SlurmUser")) => {
-                "Create the user that SlurmUser in slurm.conf names on this host too, with the same number."
+            Self::NotInitialized { said, .. }
+                if said.lines.iter().any(|line| line.contains("SlurmUser")) =>
+            {
+                "Create the user that SlurmUser in slurm.conf names on this host too, with the \
+                    same number."
             }
             Self::Start { .. } => {
-                "Does the program exist, may the daemon's user run it, and does its file system answer?"
+                "Does the program exist, may the daemon's user run it, and does its file system \
+                    answer?"
             }
             Self::Unkillable => {
-                "They wait in the kernel, most often for a file system that hangs: see `ps -eo pid,stat,wchan:30,args`. \
-                 When one of them has ended, another is started."
+                "They wait in the kernel, most often for a file system that hangs: see `ps -eo \
+                 pid,stat,wchan:30,args`. When one of them has ended, another is started."
             }
             Self::Nonsense(_) => "Install the reader of the same version as this program.",
             Self::Unloadable(_) => "Install the reader for this host's libslurm.",
             Self::Gone { said, .. } | Self::NotReady { said, .. } | Self::Silent { said, .. }
                 if !matches!(said.kind, ReaderKind::Libslurm) =>
             {
-                "Slurm has not failed; the reader would have reported that. Is this host short of memory or CPU? \
-                 `slurm-graphite check --connect` starts another reader."
+                "Slurm has not failed; the reader would have reported that. Is this host short of \
+                 memory or CPU? `slurm-graphite check --connect` starts another reader."
             }
             Self::NotInitialized { .. } | Self::NotReady { .. } => {
-                "libslurm needs /etc/slurm/slurm.conf, or the file that --slurm-conf, [slurm] conf or SLURM_CONF \
-                 names; a configless host gets it from slurmctld, which must answer. Does `sdiag` work here?"
+                "libslurm needs /etc/slurm/slurm.conf, or the file that --slurm-conf, [slurm] conf \
+                 or SLURM_CONF names; a configless host gets it from slurmctld, which must answer. \
+                 Does `sdiag` work here?"
             }
             Self::Silent { .. } => "Is munged stopped? Try `munge -n | unmunge`.",
             Self::Gone { .. } => "Does `sdiag` work on this host, as this user?",
@@ -111,7 +120,8 @@ impl Process {
             ErrorKind::ResourceBusy => ProcessError::Unkillable,
             _ => ProcessError::Start { program: program.display().to_string(), source },
         };
-        let started = ReaderChild::start(role, program, arguments, deadline).await.map_err(start_error)?;
+        let started =
+            ReaderChild::start(role, program, arguments, deadline).await.map_err(start_error)?;
         let mut process = Self::with(started, kind, logged).map_err(start_error)?;
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
@@ -152,15 +162,16 @@ impl Process {
         })
     }
 
-    /// What `program --version` prints: that of a reader which this host can run, and whose libslurm is the one that it is
-    /// built for.
+    /// What `program --version` prints: that of a reader which this host can run, and whose
+    /// libslurm is the one that it is built for.
     pub(crate) async fn version(program: &Path) -> Option<String> {
         #[expect(clippy::disallowed_methods, reason = "a reader, for its version")]
         let mut command = Command::new(program);
         command.arg("--version").stdin(std::process::Stdio::null());
         let work = move || command.output();
         let output =
-            waiting_threads::ask("versions", &program.to_string_lossy(), VERSION_DEADLINE, work).await;
+            waiting_threads::ask("versions", &program.to_string_lossy(), VERSION_DEADLINE, work)
+                .await;
         let output = output.ok()?.ok().filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
@@ -209,8 +220,8 @@ impl Process {
         self.ended().await
     }
 
-    /// What libslurm has said since the last request, of one that has failed. It was written before the answer, so that
-    /// it is in the pipe, but another task reads that.
+    /// What libslurm has said since the last request, of one that has failed. It was written before
+    /// the answer, so that it is in the pipe, but another task reads that.
     pub(crate) async fn said(&self) -> LastLines {
         sleep(SETTLE).await;
         self.stderr.said()
@@ -221,8 +232,8 @@ impl Process {
         let mut stdout = (&mut self.stdout).take(LONGEST_LINE);
         let read = tokio::select! {
             read = stdout.read_until(b'\n', &mut self.line) => read,
-            // Not the pipe's end alone: what libslurm forks while it fetches a configuration may hold it open.
-            // An answer that is in the pipe counts, also when its end is known first.
+            // Not the pipe's end alone: what libslurm forks while it fetches a configuration may
+            // hold it open. An answer that is in the pipe counts, also when its end is known first.
             _ = self.child.ended() => {
                 timeout(SETTLE, stdout.read_until(b'\n', &mut self.line)).await.unwrap_or(Ok(0))
             }
@@ -269,8 +280,9 @@ mod tests {
         let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
         let (deadline, logged) = (Duration::from_secs(10), LoggedLines::default());
         let shell = Path::new("/bin/sh");
-        let error =
-            Process::start("a test", shell, &script, deadline, ReaderKind::Rest, &logged).await.unwrap_err();
+        let error = Process::start("a test", shell, &script, deadline, ReaderKind::Rest, &logged)
+            .await
+            .unwrap_err();
         let text = error.to_string();
         assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
     }
@@ -305,14 +317,21 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let (deadline, logged) = (Duration::from_secs(1), LoggedLines::default());
-        let error = Process::start("another test", &script, &[], deadline, ReaderKind::Libslurm, &logged)
-            .await
-            .unwrap_err();
+        let error =
+            Process::start("another test", &script, &[], deadline, ReaderKind::Libslurm, &logged)
+                .await
+                .unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
-        assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");
-        let pid: i32 =
-            std::fs::read_to_string(folder.path().join("reader.pid")).unwrap().trim().parse().unwrap();
+        assert_eq!(
+            text,
+            "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf"
+        );
+        let pid: i32 = std::fs::read_to_string(folder.path().join("reader.pid"))
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
         let group = Pid::from_raw(pid).unwrap();
         let gone = async {
             while rustix::process::test_kill_process_group(group).is_ok() {

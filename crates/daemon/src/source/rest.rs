@@ -34,12 +34,14 @@ impl Expiry {
             let old = self.token.take().unwrap_or_default();
             if token.exposed && !old.exposed {
                 warn!(
-                    "every user of this host can read token_file; use chmod 600, or 640 with the daemon's group"
+                    "every user of this host can read token_file; use chmod 600, or 640 with the \
+                        daemon's group"
                 );
             }
             if token.writable && !old.writable {
                 warn!(
-                    "others than its owner may replace token_file; use chmod go-w for it and for its directory"
+                    "others than its owner may replace token_file; use chmod go-w for it and for \
+                        its directory"
                 );
             }
             *self = Self { token: Some(token.clone()), said: 0 };
@@ -52,13 +54,15 @@ impl Expiry {
             if left > 0 {
                 warn!(
                     user,
-                    "the token for slurmrestd expires in {} min; without a new one there will be no readings",
+                    "the token for slurmrestd expires in {} min; without a new one there will be \
+                        no readings",
                     left / 60
                 );
             } else {
                 warn!(
                     user,
-                    "the token for slurmrestd has expired; there are no readings until token_file has a new one"
+                    "the token for slurmrestd has expired; there are no readings until token_file \
+                        has a new one"
                 );
             }
         }

@@ -1,4 +1,5 @@
-//! A reader's stderr: passed on to our log without repetitions and floods, with its last lines in errors.
+//! A reader's stderr: passed on to our log without repetitions and floods, with its last lines in
+//! errors.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -63,7 +64,8 @@ impl SaidLines {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line, or makes it the newest, and keeps no more than `most`; whether it was not there.
+    /// Adds a line, or makes it the newest, and keeps no more than `most`; whether it was not
+    /// there.
     fn remember(&self, text: &str, most: usize) -> bool {
         let mut lines = self.lock();
         let before = lines.len();
@@ -84,7 +86,8 @@ impl SaidLines {
 /// What the readers of a role have said that the log has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoggedLines {
-    /// Since the last reading, so that what libslurm repeats at every call, and every reader at its start, is logged once.
+    /// Since the last reading, so that what libslurm repeats at every call, and every reader at its
+    /// start, is logged once.
     lines: SaidLines,
     minute: Arc<Mutex<LogMinute>>,
 }
@@ -106,7 +109,8 @@ impl LogMinute {
         if self.withheld > 0 {
             warn!(
                 lines = self.withheld,
-                "the reader said more than {MOST_IN_A_MINUTE} lines in a minute; the others were logged at debug"
+                "the reader said more than {MOST_IN_A_MINUTE} lines in a minute; the others were \
+                    logged at debug"
             );
         }
         *self = Self::default();
@@ -198,16 +202,19 @@ impl Stderr {
     }
 }
 
-/// libslurm begins its lines with the program's name: `slurm-graphite-reader: ` or `slurm-graphite-reader-42: `.
+/// libslurm begins its lines with the program's name: `slurm-graphite-reader: ` or
+/// `slurm-graphite-reader-42: `.
 fn without_program(text: &str) -> &str {
     text.strip_prefix("slurm-graphite-reader")
         .and_then(|rest| rest.split_once(": "))
-        .filter(|(soname, _)| soname.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()))
+        .filter(|(soname, _)| {
+            soname.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit())
+        })
         .map_or(text, |(_, line)| line)
 }
 
-/// Of readers side by side all but one cannot be loaded, which is as it should be; where it is not, it is in the error. The
-/// last is a reader's own refusal.
+/// Of readers side by side all but one cannot be loaded, which is as it should be; where it is not,
+/// it is in the error. The last is a reader's own refusal.
 fn is_of_the_loader(text: &str) -> bool {
     ["error while loading shared libraries", "symbol lookup error", "the loaded libslurm is "]
         .iter()
@@ -254,7 +261,8 @@ mod tests {
         let _guard = tracing::subscriber::set_default(subscriber.with_ansi(false).finish());
         let (output, input) = std::io::pipe().unwrap();
         let output = Receiver::from_owned_fd(OwnedFd::from(output)).unwrap();
-        let mut input = tokio::net::unix::pipe::Sender::from_owned_fd(OwnedFd::from(input)).unwrap();
+        let mut input =
+            tokio::net::unix::pipe::Sender::from_owned_fd(OwnedFd::from(input)).unwrap();
         let logged = LoggedLines::default();
         let mut stderr = Stderr::follow(output, ReaderKind::Libslurm, logged.clone());
         for minute in 0..3 {
@@ -282,11 +290,14 @@ mod tests {
 
     #[test]
     fn what_libslurm_says_is_quoted_without_the_readers_name_whatever_it_is() {
-        for line in ["slurm-graphite-reader: error: munge: no", "slurm-graphite-reader-42: error: munge: no"]
-        {
+        for line in [
+            "slurm-graphite-reader: error: munge: no",
+            "slurm-graphite-reader-42: error: munge: no",
+        ] {
             assert_eq!(without_program(line), "error: munge: no");
         }
-        for line in ["error: munge: no", "slurm-graphite-reader.conf: no", "slurm-graphite-reader"] {
+        for line in ["error: munge: no", "slurm-graphite-reader.conf: no", "slurm-graphite-reader"]
+        {
             assert_eq!(without_program(line), line);
         }
     }

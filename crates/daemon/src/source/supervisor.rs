@@ -1,4 +1,5 @@
-//! The task behind a source: starts a reader, asks it, and replaces it when it is stuck, gone, or no longer the right one.
+//! The task behind a source: starts a reader, asks it, and replaces it when it is stuck, gone, or
+//! no longer the right one.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,8 +23,8 @@ use crate::clock::or_never;
 use crate::config::{ReaderChoice, SlurmSettings};
 use crate::printable::printable;
 
-/// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
-/// controller may have moved.
+/// How long a reader that gets no answer is kept: libslurm never looks at its configuration again,
+/// and the controller may have moved.
 const STALE_AFTER: Duration = Duration::from_secs(60);
 
 /// What is asked.
@@ -42,7 +43,8 @@ pub(super) struct ReaderSupervisor {
     status: watch::Sender<ReaderStatus>,
     reader: Option<ActiveReader>,
     conf: ConfWatch,
-    /// While the native reader is used only because no libslurm has a reader: where one would appear.
+    /// While the native reader is used only because no libslurm has a reader: where one would
+    /// appear.
     libslurm: Option<ConfWatch>,
     backoff: Backoff,
     pause: Option<Pause>,
@@ -127,7 +129,8 @@ impl ReaderSupervisor {
         }
     }
 
-    /// Starts a reader so that the next request need not wait for it. What fails is said when it is asked.
+    /// Starts a reader so that the next request need not wait for it. What fails is said when it is
+    /// asked.
     async fn start_ahead(&mut self) {
         if let Err(error) = self.ready().await {
             debug!(%error, "no reader yet");
@@ -210,9 +213,11 @@ impl ReaderSupervisor {
             let kind = ReaderKind::of(program, &self.slurm);
             let arguments = self.arguments(kind);
             let deadline = self.start_deadline;
-            match Process::start(self.role, program, &arguments, deadline, kind, &self.logged).await {
+            match Process::start(self.role, program, &arguments, deadline, kind, &self.logged).await
+            {
                 Ok(reader) => {
-                    let (path, pid, release) = (program.display(), Some(reader.child.pid), reader.release);
+                    let (path, pid, release) =
+                        (program.display(), Some(reader.child.pid), reader.release);
                     let whose = match (kind, release) {
                         (ReaderKind::Rest, _) => "slurmrestd".to_owned(),
                         (_, None) => "an unknown release of Slurm".to_owned(),
@@ -235,8 +240,11 @@ impl ReaderSupervisor {
                     return Ok(ActiveReader::Process(Box::new(reader)));
                 }
                 // The dynamic loader's answer: this host has another libslurm.
-                Err(ProcessError::Unloadable(text)) => unfit.push(format!("{}: {text}", program.display())),
-                // One that was installed without its plugins does not take the place of a native reader that works.
+                Err(ProcessError::Unloadable(text)) => {
+                    unfit.push(format!("{}: {text}", program.display()))
+                }
+                // One that was installed without its plugins does not take the place of a native
+                // reader that works.
                 Err(error @ ProcessError::NotInitialized { .. }) if self.libslurm.is_some() => {
                     unfit.push(format!("{}: {error}", program.display()));
                 }
@@ -260,8 +268,10 @@ impl ReaderSupervisor {
         self.replace_reader();
         self.troubled = true;
         let error = Arc::new(error);
-        self.pause =
-            Some(Pause { until: Instant::now() + self.backoff.next_delay(), error: Arc::clone(&error) });
+        self.pause = Some(Pause {
+            until: Instant::now() + self.backoff.next_delay(),
+            error: Arc::clone(&error),
+        });
         SourceError::Resting(error)
     }
 
@@ -304,13 +314,14 @@ impl ReaderSupervisor {
                 ("--ca-file", path(&rest.ca_file)),
             ],
         };
-        let flags = flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
+        let flags =
+            flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
         // Without slurmrestd the configuration cannot have it.
         flags.chain(rest.insecure.then(|| "--insecure".into())).collect()
     }
 
-    /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried
-    /// at once.
+    /// libslurm reads slurm.conf once: another one needs another process, and one that has come at
+    /// last is tried at once.
     async fn notice_changed_conf(&mut self, request: &Request) {
         if self.slurm.rest.endpoint.is_some() {
             return;
@@ -332,7 +343,10 @@ impl ReaderSupervisor {
         // Only libslurm keeps to the controller that it once knew.
         let keeps = self.status.borrow().kind() == Some(ReaderKind::Libslurm);
         if keeps && self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
-            debug!("slurmctld has not answered for a minute; starting another reader, in case it has moved");
+            debug!(
+                "slurmctld has not answered for a minute; starting another reader, in case it has \
+                    moved"
+            );
             self.unanswered_since = None;
             self.troubled = true;
             self.replace_reader();

@@ -1,7 +1,8 @@
 //! Whether slurmctld's clock was set back: then what it calls unchanged may have changed.
 //!
-//! slurmctld compares the time of its last reply with the time of the last change, both on its clock. Pure: the clock
-//! is that of the statistics, held against the time since the host's boot, which nobody sets.
+//! slurmctld compares the time of its last reply with the time of the last change, both on its
+//! clock. Pure: the clock is that of the statistics, held against the time since the host's boot,
+//! which nobody sets.
 
 use slurm_snapshot::Reading;
 
@@ -13,13 +14,18 @@ pub(super) struct ControllerClock {
 }
 
 impl ControllerClock {
-    /// Whether these statistics show that less time has passed for slurmctld than really has. slurmctld may have been
-    /// started again, or be another controller.
+    /// Whether these statistics show that less time has passed for slurmctld than really has.
+    /// slurmctld may have been started again, or be another controller.
     pub(super) fn was_set_back(&mut self, reading: &Reading) -> bool {
-        let (Some(statistics), Some(uptime)) = (&reading.statistics, reading.uptime) else { return false };
+        let (Some(statistics), Some(uptime)) = (&reading.statistics, reading.uptime) else {
+            return false;
+        };
         let before = self.last.replace((statistics.req_time, uptime));
         before.is_some_and(|(there, here)| {
-            #[expect(clippy::cast_precision_loss, reason = "the seconds between two readings are exact")]
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "the seconds between two readings are exact"
+            )]
             let passed = statistics.req_time.saturating_sub(there) as f64;
             #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
             let elapsed = reading.elapsed as f64 / 1e6;
@@ -41,11 +47,19 @@ mod tests {
         Reading { statistics, uptime: Some(uptime), elapsed, ..Reading::default() }
     }
 
-    /// The statistics are later than every kept reply again, but a change in between has an earlier time.
+    /// The statistics are later than every kept reply again, but a change in between has an earlier
+    /// time.
     #[test]
     fn a_clock_that_is_set_back_by_less_than_the_interval_is_noticed() {
         let mut clock = ControllerClock::default();
-        let seen = [(1000, 50.0), (1060, 110.0), (1110, 170.0), (1170, 230.0), (9170, 290.0), (1290, 350.0)];
+        let seen = [
+            (1000, 50.0),
+            (1060, 110.0),
+            (1110, 170.0),
+            (1170, 230.0),
+            (9170, 290.0),
+            (1290, 350.0),
+        ];
         let back = seen.map(|(there, here)| clock.was_set_back(&reading(there, here, 2000)));
         assert_eq!(back, [false, false, true, false, false, true], "forward is not back");
     }
@@ -61,7 +75,8 @@ mod tests {
             for (pause, took, answered) in asked {
                 let there = i64::from(offset + now + pause + took * answered / 100) / 1000;
                 now += pause + took;
-                let reading = reading(1_700_000_000 + there, f64::from(now) / 1000.0, u64::from(took) * 1000);
+                let reading = reading(1_700_000_000 + there, f64::from(now) / 1000.0,
+                    u64::from(took) * 1000);
                 prop_assert!(!clock.was_set_back(&reading));
             }
         }

@@ -1,6 +1,8 @@
-//! How often one expensive reply may be asked for, so that it costs slurmctld no more than its share of time.
+//! How often one expensive reply may be asked for, so that it costs slurmctld no more than its
+//! share of time.
 //!
-//! At a duty of 5 %, a reply that took 3 s is requested at most once a minute. Pure: moments are arguments.
+//! At a duty of 5 %, a reply that took 3 s is requested at most once a minute. Pure: moments are
+//! arguments.
 
 use std::time::Duration;
 
@@ -24,7 +26,8 @@ impl DutyLimit {
         self.next = now;
     }
 
-    /// The answer or failure took `duration`: the next request may start `duration / max_duty` after the last one.
+    /// The answer or failure took `duration`: the next request may start `duration / max_duty`
+    /// after the last one.
     pub(super) fn answered(&mut self, duration: Duration, max_duty: f64) {
         let Some(asked) = self.asked else { return };
         let period = duration.as_secs_f64() / max_duty.clamp(f64::MIN_POSITIVE, 1.0);

@@ -1,4 +1,5 @@
-//! One kind of reply over several rounds: when it may be requested, its last outcome, and whether it may be published.
+//! One kind of reply over several rounds: when it may be requested, its last outcome, and whether
+//! it may be published.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +64,8 @@ impl ReplyState {
                 self.kept = None;
                 self.failure = Some(format!("{error}. {}", error.advice()));
                 if self.logged != LoggedReply::Failed {
-                    warn!(reply = kind.name(), %error, hint = error.advice(), "no reading; trying again when it is due");
+                    warn!(reply = kind.name(), %error, hint = error.advice(), "no reading; trying \
+                        again when it is due");
                 }
                 self.logged = LoggedReply::Failed;
                 return None;
@@ -73,8 +75,8 @@ impl ReplyState {
         (self.counters.duration, self.failure) = (Some(reading.elapsed), None);
         // Whether slurmctld may hide a part of the reply from the daemon's user.
         let visibility = reading.visibility.as_ref();
-        let is_hidden =
-            !kind.row().private.is_empty() && visibility.is_none_or(|seen| kind.row().is_hidden(seen));
+        let is_hidden = !kind.row().private.is_empty()
+            && visibility.is_none_or(|seen| kind.row().is_hidden(seen));
         let lacks_partitions = kind == ReplyKind::Nodes
             && options.partitions
             && visibility.is_some_and(|seen| seen.may_hide("partitions"));
@@ -89,7 +91,8 @@ impl ReplyState {
             if self.counters.hidden {
                 warn!(
                     reply,
-                    "slurm.conf's PrivateData may hide part of this from the daemon's user, so none of it is published. {HIDDEN_REMEDY}"
+                    "slurm.conf's PrivateData may hide part of this from the daemon's user, so \
+                        none of it is published. {HIDDEN_REMEDY}"
                 );
             } else {
                 info!(reply, elapsed_us = reading.elapsed, "slurmctld answers");
@@ -99,7 +102,8 @@ impl ReplyState {
             self.kept = None;
         }
         if is_hidden {
-            self.failure = Some(format!("PrivateData may hide some of it from this user. {HIDDEN_REMEDY}"));
+            self.failure =
+                Some(format!("PrivateData may hide some of it from this user. {HIDDEN_REMEDY}"));
             return None;
         }
         if !matches!(reading.reply, Some(Reply::Unchanged)) {
@@ -152,7 +156,11 @@ mod tests {
             state.kept = state.take(ReplyKind::Nodes, options, nodes(reply));
             let reply = state.kept.as_ref().and_then(|kept| kept.reply.clone());
             assert_eq!(reply, Some(Reply::Nodes(Box::default())), "the nodes, and no partition");
-            assert_eq!((state.logged, state.counters.hidden), (LoggedReply::Hidden, true), "round {round}");
+            assert_eq!(
+                (state.logged, state.counters.hidden),
+                (LoggedReply::Hidden, true),
+                "round {round}"
+            );
         }
         let options = ReplyOptions::default();
         state.take(ReplyKind::Nodes, options, nodes(Reply::Unchanged));

@@ -53,7 +53,8 @@ enum Fate {
     SetBack,
 }
 
-/// In each of these the starts since the round before were in no point. One job starts in each second.
+/// In each of these the starts since the round before were in no point. One job starts in each
+/// second.
 #[tokio::test]
 async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
     use Fate::{Failed, Good, Late, Reloaded, SetBack};
@@ -66,8 +67,10 @@ async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
     let source = || patient("test surveys", &config.slurm, &ReaderMemory::default());
     let mut survey = Survey::new(source(), false, &config.collectors);
     let mut published = Vec::new();
-    let fates =
-        [Good, Good, Failed, Failed, Good, Late, Good, Reloaded, Good, Reloaded, Failed, Good, SetBack, Good];
+    let fates = [
+        Good, Good, Failed, Failed, Good, Late, Good, Reloaded, Good, Reloaded, Failed, Good,
+        SetBack, Good,
+    ];
     for (tick, fate) in (0..).step_by(60).zip(fates) {
         if fate == SetBack {
             survey.forget();
@@ -78,12 +81,15 @@ async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
             // A reader that takes nothing has room for four requests.
             survey.source = source();
             let at_tick = DueCollectors::At(START + tick);
-            let (due, needs) = (collecting.survey(Role::Surveys, at_tick), collecting.needs(Role::Surveys));
+            let (due, needs) =
+                (collecting.survey(Role::Surveys, at_tick), collecting.needs(Role::Surveys));
             let kept = collecting.published_jobs();
-            let mut done = survey.begin(START + tick, &due, &needs.unwrap(), kept, Some(1), at(tick));
+            let mut done =
+                survey.begin(START + tick, &due, &needs.unwrap(), kept, Some(1), at(tick));
             while let Some(round) = &survey.round {
                 let kind = *round.left.last().unwrap();
-                let came = tick + if fate == Late && kind == ReplyKind::Associations { 65 } else { 5 };
+                let came =
+                    tick + if fate == Late && kind == ReplyKind::Associations { 65 } else { 5 };
                 let outcome = match kind {
                     ReplyKind::Jobs if fate == Failed => Err(SourceError::NoConf(PathBuf::new())),
                     ReplyKind::Jobs => {
@@ -99,7 +105,8 @@ async fn every_start_is_in_one_point_whatever_happened_to_the_reply_before() {
             }
             let mut batch = Batch::new(START + tick);
             collecting.collect_survey(at_tick, &done.unwrap(), "c", &mut batch);
-            let point = batch.points().find(|point| point.path() == "c.slurm_jobs.waiting.gauge-started");
+            let point =
+                batch.points().find(|point| point.path() == "c.slurm_jobs.waiting.gauge-started");
             published.extend(point.map(|point| (fate, point.value())));
         }
         if fate == Reloaded {

@@ -30,7 +30,10 @@ fn what_varies_is_a_tag_and_all_else_the_name() {
             "cluster.a.slurm_graphite.node1.queue.gauge-batches",
             "slurm_graphite.queue.batches;cluster=a;host=node1",
         ),
-        ("a.slurm_graphite.node1.gauge-check", "slurm_graphite.check;cluster=a;host=node1;prefix=a"),
+        (
+            "a.slurm_graphite.node1.gauge-check",
+            "slurm_graphite.check;cluster=a;host=node1;prefix=a",
+        ),
     ] {
         assert_eq!(tagged(path), expected);
     }
@@ -43,7 +46,10 @@ fn a_prefix_or_a_name_that_looks_like_a_family_is_none() {
             "slurm_jobs.slurm_jobs.total.gauge-jobs",
             "slurm_jobs.total.jobs;cluster=slurm_jobs;prefix=slurm_jobs",
         ),
-        ("cluster.slurm_jobs.slurm_jobs.total.gauge-jobs", "slurm_jobs.total.jobs;cluster=slurm_jobs"),
+        (
+            "cluster.slurm_jobs.slurm_jobs.total.gauge-jobs",
+            "slurm_jobs.total.jobs;cluster=slurm_jobs",
+        ),
         (
             "cluster.slurm_licenses.slurm_health.gauge-used",
             "slurm_licenses.used;cluster=cluster;license=slurm_health",
@@ -69,15 +75,19 @@ fn a_path_of_an_older_version_loses_nothing() {
     assert_eq!(tagged("cluster.other"), "cluster.other");
 }
 
-/// Then distinct paths of one prefix have distinct names, because values are in the tags as they are.
+/// Then distinct paths of one prefix have distinct names, because values are in the tags as they
+/// are.
 #[test]
 fn no_two_figures_have_a_name_and_tags_in_common() {
     let mut seen = BTreeMap::new();
     for level in every_level() {
         for leaf in level.leaves() {
             let name = tagged(&format!("cluster.{}.gauge-{}", level.below, leaf.leaf));
-            let tags: BTreeSet<String> =
-                name.split(';').skip(1).map(|tag| tag.split('=').next().unwrap().to_owned()).collect();
+            let tags: BTreeSet<String> = name
+                .split(';')
+                .skip(1)
+                .map(|tag| tag.split('=').next().unwrap().to_owned())
+                .collect();
             let key = (name.split(';').next().unwrap().to_owned(), tags);
             let before = seen.insert(key, (level.below, leaf.leaf.clone()));
             assert_eq!(before, None, "{name}");
@@ -149,12 +159,14 @@ proptest! {
     #[test]
     fn every_documented_path_has_a_name_within_the_limits(
         prefix in prefix(),
-        names in proptest::collection::vec(prop_oneof![any::<String>(), "[~;=a]{1,4}", "[a.]{190,210}"], 4),
+        names in proptest::collection::vec(prop_oneof![any::<String>(), "[~;=a]{1,4}", "[a.]{190,\
+            210}"], 4),
     ) {
         for level in every_level() {
             for leaf in level.leaves() {
                 let path = filled(&prefix, level.below, &leaf.leaf, &names);
-                prop_assert_eq!(carbon::path::check(&path).ok().map(|()| check(&tagged(&path))), Some(Ok(())));
+                prop_assert_eq!(carbon::path::check(&path).ok().map(|()| check(&tagged(&path))),
+                    Some(Ok(())));
             }
         }
     }
@@ -162,7 +174,8 @@ proptest! {
     #[test]
     fn distinct_paths_have_distinct_names(
         prefixes in proptest::collection::vec("(cluster\\.){0,3}(cluster|[ab]|[ab]\\.[ab])", 2),
-        names in proptest::collection::vec(proptest::collection::vec("[ab.]{1,2}|x{190,193}", 4), 2),
+        names in proptest::collection::vec(proptest::collection::vec("[ab.]{1,2}|x{190,193}", 4),
+            2),
     ) {
         let mut seen = BTreeMap::new();
         for (prefix, names) in prefixes.iter().zip(&names) {
@@ -170,7 +183,8 @@ proptest! {
                 let leaf = level.leaves().into_iter().next().unwrap();
                 let path = filled(prefix, level.below, &leaf.leaf, names);
                 let before = seen.insert(tagged(&path), path.clone());
-                prop_assert!(before.as_ref().is_none_or(|before| *before == path), "{:?} and {}", before, path);
+                prop_assert!(before.as_ref().is_none_or(|before| *before == path), "{:?} and {}",
+                    before, path);
             }
         }
     }

@@ -1,5 +1,6 @@
-//! The lines of the log on their way to stderr, which may be a pipe that nobody reads: they wait in a bounded queue, and a
-//! thread writes them. What finds no room there is dropped and counted. It must not know what is in a line.
+//! The lines of the log on their way to stderr, which may be a pipe that nobody reads: they wait in
+//! a bounded queue, and a thread writes them. What finds no room there is dropped and counted. It
+//! must not know what is in a line.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -85,7 +86,8 @@ impl LineQueue {
         loop {
             let is_empty = |lines: &mut Lines| lines.waiting.is_empty();
             let lines = self.changed.wait_while(self.lock(), is_empty);
-            let Some(line) = lines.unwrap_or_else(PoisonError::into_inner).waiting.pop_front() else {
+            let Some(line) = lines.unwrap_or_else(PoisonError::into_inner).waiting.pop_front()
+            else {
                 continue;
             };
             let written = write_to_stderr(&line);
@@ -158,7 +160,8 @@ impl Write for LogWriter {
     }
 }
 
-/// Writes the last words of a command after all that was logged, and does not wait for longer than a second if it was.
+/// Writes the last words of a command after all that was logged, and does not wait for longer than
+/// a second if it was.
 pub(crate) fn finish(text: &str) {
     if !QUEUE.lock().has_thread {
         // Nobody is left to be told when stderr is closed.

@@ -1,12 +1,12 @@
 //! `diag`: what sdiag shows.
 //!
-//! slurm-snapshot's table has the numbers, and their names in the API. slurmrestd's quotients are used
-//! only if their sum is absent. The mean table size is used only in v0.0.38, because after that it is
-//! the mean queue length.
+//! slurm-snapshot's table has the numbers, and their names in the API. slurmrestd's quotients are
+//! used only if their sum is absent. The mean table size is used only in v0.0.38, because after
+//! that it is the mean queue length.
 
 use slurm_snapshot::{
-    DumpedRpcs, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, Means, PendingRpc, RpcQueue, RpcTables,
-    RpcType, RpcUser, Statistics, numbers_of_statistics,
+    DumpedRpcs, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, Means, PendingRpc, RpcQueue,
+    RpcTables, RpcType, RpcUser, Statistics, numbers_of_statistics,
 };
 
 use super::Payload;
@@ -22,11 +22,13 @@ macro_rules! members {
         /// Of the object, and of its rows.
         const MEMBERS: &[&str] = &[
             $($(members!(@$member $($api)?),)+)+ $(stringify!($quotient),)+
-            "req_time", "req_time_start", "bf_active", "schedule_exit", "bf_exit", "type_id", "user_id", "count",
+            "req_time", "req_time_start", "bf_active", "schedule_exit", "bf_exit", "type_id",
+                "user_id", "count",
             "total_time", "user", "queued", "dropped", "cycle_last", "cycle_max",
         ];
 
-        fn read_members($item: Item<'_>, $statistics: &mut Statistics, $means: &mut Means) -> Result<(), String> {
+        fn read_members($item: Item<'_>, $statistics: &mut Statistics, $means: &mut Means)
+            -> Result<(), String> {
             $($($statistics.$member = $item.$read(members!(@$member $($api)?))?;)+)+
             $($means.$mean = $item.number(stringify!($quotient))?;)+
             Ok(())
@@ -49,8 +51,7 @@ numbers_of_statistics! { members! (|item, statistics, means|
 /// Why a scheduling cycle ended, in slurmctld's order.
 const SCHEDULE_EXITS: &[&str] =
     words![end_job_queue default_queue_depth max_job_start licenses max_rpc_cnt max_sched_time];
-const BF_EXITS: &[&str] =
-    words![end_job_queue bf_max_job_start bf_max_job_test state_changed bf_node_space_size bf_max_time];
+const BF_EXITS: &[&str] = words![end_job_queue bf_max_job_start bf_max_job_test state_changed bf_node_space_size bf_max_time];
 
 const TYPES: &str = "rpcs_by_message_type";
 const USERS: &str = "rpcs_by_user";
@@ -102,7 +103,11 @@ impl Payload for Diag {
     }
 
     fn end_answer(&mut self, _: i64) -> Result<(), String> {
-        if self.statistics.is_some() { Ok(()) } else { Err("the response contains no statistics".to_owned()) }
+        if self.statistics.is_some() {
+            Ok(())
+        } else {
+            Err("the response contains no statistics".to_owned())
+        }
     }
 }
 
@@ -133,7 +138,8 @@ impl Diag {
                 // No message waits: 0, and not an older version that does not tell.
                 tables.pending.get_or_insert_default();
             }
-            // slurmrestd never reports whether RPCs are queued. They are if a queue has done something.
+            // slurmrestd never reports whether RPCs are queued. They are if a queue has done
+            // something.
             let busy = |queue: &RpcQueue| *queue != RpcQueue::default();
             if tables.types.iter().filter_map(|row| row.queue.as_ref()).any(busy) {
                 s.rpc_queue_enabled = Some(true);
@@ -171,7 +177,11 @@ fn exits(item: Item<'_>, reasons: &[&str]) -> Result<Option<Vec<u32>>, String> {
     if !reasons.iter().any(|reason| item.has(reason)) {
         return Ok(None);
     }
-    reasons.iter().map(|reason| Ok(item.number(reason)?.unwrap_or(0))).collect::<Result<_, _>>().map(Some)
+    reasons
+        .iter()
+        .map(|reason| Ok(item.number(reason)?.unwrap_or(0)))
+        .collect::<Result<_, _>>()
+        .map(Some)
 }
 
 fn rpc_type(row: Item<'_>) -> Result<RpcType, String> {
@@ -193,8 +203,15 @@ fn rpc_type(row: Item<'_>) -> Result<RpcType, String> {
 fn rpc_user(row: Item<'_>, names: bool) -> Result<RpcUser, String> {
     let id: u32 = row.needed("user_id")?;
     // A user without a name is identified by the number.
-    let name = Some(row.name("user")?).filter(|name| names && !name.is_empty() && *name != id.to_string());
-    Ok(RpcUser { id, name, looking_up: false, count: row.needed("count")?, time: row.needed("total_time")? })
+    let name =
+        Some(row.name("user")?).filter(|name| names && !name.is_empty() && *name != id.to_string());
+    Ok(RpcUser {
+        id,
+        name,
+        looking_up: false,
+        count: row.needed("count")?,
+        time: row.needed("total_time")?,
+    })
 }
 
 /// Messages that wait, with their nodes, which slurmrestd calls `count`: enough to see which.

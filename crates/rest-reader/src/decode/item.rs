@@ -1,5 +1,5 @@
-//! An item's members, as the versions write them: a number is a number, a text, or `{set, infinite, number}`; a list of
-//! words is an array, or one text with commas.
+//! An item's members, as the versions write them: a number is a number, a text, or `{set, infinite,
+//! number}`; a list of words is an array, or one text with commas.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -48,8 +48,8 @@ impl<'a> Item<'a> {
         self.number(name)?.ok_or_else(|| format!("{name} is missing: the response is incomplete"))
     }
 
-    /// As `number`, for an unsigned C number, whose two highest values mean "no value" and "infinite", in 64 bits those of 32
-    /// too; older versions write them as negative numbers.
+    /// As `number`, for an unsigned C number, whose two highest values mean "no value" and
+    /// "infinite", in 64 bits those of 32 too; older versions write them as negative numbers.
     pub(super) fn value<T: TryFrom<i128>>(self, name: &str) -> Result<Option<T>, String> {
         let last = i128::from(u64::MAX);
         match self.amount(name) {
@@ -102,7 +102,8 @@ impl<'a> Item<'a> {
     /// Counts bytes that are kept of this item.
     pub(super) fn charge(self, bytes: usize) -> Result<(), String> {
         let left = self.room.get().checked_sub(bytes);
-        self.room.set(left.ok_or("the names so far are longer together than those of any cluster")?);
+        self.room
+            .set(left.ok_or("the names so far are longer together than those of any cluster")?);
         Ok(())
     }
 
@@ -155,7 +156,8 @@ impl Number {
             Value::Null => Self::None,
             Value::Bool(_) | Value::Array(_) => Self::Wrong,
             Value::Number(number) => {
-                let whole = number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from));
+                let whole =
+                    number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from));
                 whole.or_else(|| number.as_f64().and_then(whole_of)).map_or(Self::Wrong, Self::Is)
             }
             Value::String(text) => match text.trim() {

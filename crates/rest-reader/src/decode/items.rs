@@ -1,5 +1,5 @@
-//! A payload's items as serde_json's `Value`, one at a time: of each only the members that are needed, each of which it
-//! may have once, and no more of them than [`MOST_KEPT`].
+//! A payload's items as serde_json's `Value`, one at a time: of each only the members that are
+//! needed, each of which it may have once, and no more of them than [`MOST_KEPT`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use super::Payload;
 use super::item::Item;
 
-/// The most bytes of memory, approximately, that an item may take. A limit of the text that it is parsed from would be
-/// either too high or too low: `{"":{"":…` takes 126 times its length, and a reservation of 6,000 nodes has 260 KB of
-/// which nothing is needed.
+/// The most bytes of memory, approximately, that an item may take. A limit of the text that it is
+/// parsed from would be either too high or too low: `{"":{"":…` takes 126 times its length, and a
+/// reservation of 6,000 nodes has 260 KB of which nothing is needed.
 const MOST_KEPT: usize = 4 << 20;
 
 /// The memory of a list's entry, of an object, and of its member, in addition to texts.
@@ -33,8 +33,9 @@ fn take<E: Error>(room: &Cell<usize>, bytes: usize) -> Result<(), E> {
     Ok(())
 }
 
-/// Reads an object's members, of which `list` may read some itself. Of the others those are kept that are `needed`, with
-/// everything in them; `None`: all. A member may occur once: whichever of two counted, the other figure would be lost.
+/// Reads an object's members, of which `list` may read some itself. Of the others those are kept
+/// that are `needed`, with everything in them; `None`: all. A member may occur once: whichever of
+/// two counted, the other figure would be lost.
 pub(super) fn members<'de, A: MapAccess<'de>>(
     mut map: A,
     room: &Cell<usize>,
@@ -164,11 +165,15 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
             };
             let room = room();
             let kept = NeededMembers { room: &room, needed: Some(T::NEEDED) };
-            let Some(item) = items.next_element_seed(kept).map_err(|error| wrong(&error))? else { break };
+            let Some(item) = items.next_element_seed(kept).map_err(|error| wrong(&error))? else {
+                break;
+            };
             if !matches!(item, Value::Object(_) | Value::Null) {
                 return Err(wrong(&"it is not an object"));
             }
-            self.payload.item(self.list, Item::new(&item, &names)).map_err(|problem| wrong(&problem))?;
+            self.payload
+                .item(self.list, Item::new(&item, &names))
+                .map_err(|problem| wrong(&problem))?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! `jobs/state`: how many jobs are in each state, counted while the answer is read.
 //!
-//! A row's id shows how many jobs the row represents, because the waiting tasks of an array may be one row. In 24.11
-//! and 26.05 each task has its own row, so rows are not slurmctld's records. If a state has several words, only one
-//! counts: the one that squeue's `%T` shows.
+//! A row's id shows how many jobs the row represents, because the waiting tasks of an array may be
+//! one row. In 24.11 and 26.05 each task has its own row, so rows are not slurmctld's records. If a
+//! state has several words, only one counts: the one that squeue's `%T` shows.
 
 use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array, one_more};
 
@@ -54,7 +54,8 @@ mod tests {
 
     fn counted(rows: &str) -> Result<Jobs, String> {
         let text = format!(r#"{{"jobs":[{rows}],"errors":[],"warnings":[]}}"#);
-        let envelope = read_answer(text.as_bytes(), Jobs::default()).map_err(|error| error.to_string())?;
+        let envelope =
+            read_answer(text.as_bytes(), Jobs::default()).map_err(|error| error.to_string())?;
         Ok(envelope.payload)
     }
 
@@ -88,7 +89,10 @@ mod tests {
         assert!(read_answer(&b"{}"[..], Jobs::default()).is_err());
         let jobs = counted(r#"{"job_id":"7_[1,2,...]","state":["PENDING"]}"#).unwrap();
         assert_eq!((jobs.unparsed, jobs.states.shown["pending"].jobs), (1, 1));
-        assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states.shown, [].into());
+        assert_eq!(
+            counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states.shown,
+            [].into()
+        );
         assert_eq!(counted("").unwrap().states.shown, [].into());
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{Controller, License, Licenses, Partition, Partitions, Reservation, Reservations};
+use slurm_snapshot::{
+    Controller, License, Licenses, Partition, Partitions, Reservation, Reservations,
+};
 
 use super::Payload;
 use super::item::Item;
@@ -44,7 +46,8 @@ impl Payload for Licenses {
 
 impl Payload for Reservations {
     const NAME: &'static str = "reservations";
-    const NEEDED: &'static [&'static str] = words![name node_count core_count start_time end_time flags];
+    const NEEDED: &'static [&'static str] =
+        words![name node_count core_count start_time end_time flags];
 
     fn item(&mut self, _: &str, item: Item<'_>) -> Result<(), String> {
         let flags = item.words("flags")?;

@@ -1,12 +1,13 @@
-//! `nodes`, counted while the answer is read. Only what a node adds to a tally is kept, unless each node is requested.
+//! `nodes`, counted while the answer is read. Only what a node adds to a tally is kept, unless each
+//! node is requested.
 //!
 //! slurmrestd's state is a list of words, which is made into libslurm's number.
 
 use std::collections::BTreeMap;
 
 use slurm_snapshot::{
-    FoundNode, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release, ReplyOptions, gres, node_flag,
-    one_more, short_name, tres,
+    FoundNode, Memory, NODE_STATES, NodeMark, NodeState, Partition, Release, ReplyOptions, gres,
+    node_flag, one_more, short_name, tres,
 };
 
 use super::Payload;
@@ -15,8 +16,8 @@ use super::item::Item;
 /// slurm.conf can have no more nodes: `MAX_SLURM_NODES`.
 const MOST_NODES: u64 = 65_536;
 
-/// Bytes of a partition, of a state or GPU type in it, or of a flag, in addition to its name, on average: a map has room for
-/// eleven with its first entry.
+/// Bytes of a partition, of a state or GPU type in it, or of a flag, in addition to its name, on
+/// average: a map has room for eleven with its first entry.
 const NAME_COST: usize = 1200;
 
 /// Bytes of a node's mark in addition to its name; more than those of a range of nodes.
@@ -121,8 +122,10 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
         // v0.0.38 has them only there.
         None => node.text("tres").and_then(|tres| tres::cpus(tres.as_bytes())).ok_or(NO_CPUS)?,
     };
-    let (gres, used) = (node.text("gres").unwrap_or_default(), node.text("gres_used").unwrap_or_default());
-    let (gpus, unparsed) = gres::shares_by_type(gres.as_bytes(), used.as_bytes(), state.is_usable());
+    let (gres, used) =
+        (node.text("gres").unwrap_or_default(), node.text("gres_used").unwrap_or_default());
+    let (gpus, unparsed) =
+        gres::shares_by_type(gres.as_bytes(), used.as_bytes(), state.is_usable());
     // Up to v0.0.38 the first name, later the second.
     let free = node.value("free_memory")?.or(node.value("free_mem")?);
     let slurmd = node.text("slurmd_version").or_else(|| node.text("version"));
@@ -144,7 +147,11 @@ fn found(node: Item<'_>, state: NodeState, words: &[&str]) -> Result<FoundNode, 
 }
 
 /// Makes an entry with this name, and counts what it costs, if there is none yet.
-fn charge<T: Default>(node: Item<'_>, map: &mut BTreeMap<String, T>, name: &str) -> Result<(), String> {
+fn charge<T: Default>(
+    node: Item<'_>,
+    map: &mut BTreeMap<String, T>,
+    name: &str,
+) -> Result<(), String> {
     if !map.contains_key(name) {
         node.charge(name.len().saturating_add(NAME_COST))?;
         map.insert(name.to_owned(), T::default());
@@ -152,7 +159,8 @@ fn charge<T: Default>(node: Item<'_>, map: &mut BTreeMap<String, T>, name: &str)
     Ok(())
 }
 
-/// The words of a node's state: the base state and, from v0.0.39 on, its flags, which are a member of their own before.
+/// The words of a node's state: the base state and, from v0.0.39 on, its flags, which are a member
+/// of their own before.
 fn state_words(node: Item<'_>) -> Result<Vec<&str>, String> {
     let lists = [node.words("state")?, node.words("state_flags")?].concat();
     Ok(lists.iter().flat_map(|words| words.split('+')).collect())
@@ -171,7 +179,8 @@ fn bit_of(word: &str) -> Option<u32> {
 /// libslurm's number for a state.
 fn state_number(words: &[&str]) -> Result<u32, String> {
     let base = words.iter().find_map(|word| base_of(word));
-    let base = base.and_then(|base| u32::try_from(base).ok()).ok_or("the node has an unknown state")?;
+    let base =
+        base.and_then(|base| u32::try_from(base).ok()).ok_or("the node has an unknown state")?;
     Ok(words.iter().filter_map(|word| bit_of(word)).fold(base, |state, bit| state | 1 << bit))
 }
 
@@ -180,7 +189,10 @@ fn flags(words: &[&str], state: NodeState) -> Vec<String> {
     let is_pair = |word: &str| PAIRS.iter().any(|pair| word.eq_ignore_ascii_case(pair));
     // 22.05 writes "?" for a flag that it has no word for.
     let is_known = |word: &str| {
-        base_of(word).is_some() || bit_of(word).is_some() || is_pair(word) || ["INVALID", "?"].contains(&word)
+        base_of(word).is_some()
+            || bit_of(word).is_some()
+            || is_pair(word)
+            || ["INVALID", "?"].contains(&word)
     };
     let mut flags = state.flags();
     if words.iter().any(|word| !is_known(word)) && !flags.iter().any(|flag| flag == "other") {

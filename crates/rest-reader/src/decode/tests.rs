@@ -1,11 +1,14 @@
-//! Any text yields figures or an error, and a changed answer never yields a figure that it does not contain.
+//! Any text yields figures or an error, and a changed answer never yields a figure that it does not
+//! contain.
 
 mod hostile;
 mod versions;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use slurm_snapshot::{Controller, Licenses, Partitions, Release, ReplyOptions, Reservations, Statistics};
+use slurm_snapshot::{
+    Controller, Licenses, Partitions, Release, ReplyOptions, Reservations, Statistics,
+};
 
 use super::diag::Diag;
 use super::{NodesAnswer, read_answer};
@@ -17,21 +20,27 @@ fn diag() -> Value {
         "req_time": number(1_700_000_100), "req_time_start": number(1_700_000_000),
         "job_states_ts": number(1_700_000_090), "bf_when_last_cycle": number(1_700_000_095),
         "bf_active": false, "schedule_exit": {
-            "end_job_queue": 1, "default_queue_depth": 2, "max_job_start": 3, "max_rpc_cnt": 5, "max_sched_time": 6,
+            "end_job_queue": 1, "default_queue_depth": 2, "max_job_start": 3, "max_rpc_cnt": 5,
+                "max_sched_time": 6,
             "licenses": 4
         },
         "bf_exit": {
-            "end_job_queue": 1, "bf_max_job_start": 2, "bf_max_job_test": 3, "bf_max_time": 6, "bf_node_space_size": 5,
+            "end_job_queue": 1, "bf_max_job_start": 2, "bf_max_job_test": 3, "bf_max_time": 6,
+                "bf_node_space_size": 5,
             "state_changed": 4
         },
-        "rpcs_by_message_type": [{"message_type": "REQUEST_PING", "type_id": 1008, "count": 2, "queued": 0, "dropped": 0,
+        "rpcs_by_message_type": [{"message_type": "REQUEST_PING", "type_id": 1008, "count": 2,
+            "queued": 0, "dropped": 0,
             "cycle_last": 0, "cycle_max": 0, "total_time": 30, "average_time": number(15)}],
         "rpcs_by_user": [
-            {"user": "root", "user_id": 0, "count": 2, "total_time": 30, "average_time": number(15)},
-            {"user": "54321", "user_id": 54321, "count": 1, "total_time": 3, "average_time": number(3)}
+            {"user": "root", "user_id": 0, "count": 2, "total_time": 30,
+                "average_time": number(15)},
+            {"user": "54321", "user_id": 54321, "count": 1, "total_time": 3,
+                "average_time": number(3)}
         ],
         "pending_rpcs": [{"message_type": "REQUEST_TERMINATE_JOB", "type_id": 6011, "count": 3}],
-        "pending_rpcs_by_hostlist": [{"message_type": "REQUEST_TERMINATE_JOB", "type_id": 6011, "count": ["n1", "n2"]}],
+        "pending_rpcs_by_hostlist": [{"message_type": "REQUEST_TERMINATE_JOB", "type_id": 6011,
+            "count": ["n1", "n2"]}],
     });
     let numbers = [
         "server_thread_count",
@@ -81,15 +90,16 @@ fn diag() -> Value {
     }
     json!({
         "statistics": statistics, "errors": [], "warnings": [],
-        "meta": {"slurm": {"version": {"major": "24", "minor": "11", "micro": "5"}, "release": "24.11.5",
+        "meta": {"slurm": {"version": {"major": "24", "minor": "11", "micro": "5"},
+            "release": "24.11.5",
             "cluster": "sandbox"}},
     })
 }
 
 fn decoded(answer: &Value, version: u32) -> Result<Statistics, String> {
     let text = serde_json::to_vec(answer).unwrap();
-    let envelope =
-        read_answer(&text[..], Diag::new(version, true, true)).map_err(|error| error.to_string())?;
+    let envelope = read_answer(&text[..], Diag::new(version, true, true))
+        .map_err(|error| error.to_string())?;
     envelope.payload.statistics.ok_or_else(|| "no statistics".to_owned())
 }
 
@@ -100,7 +110,10 @@ fn an_answer_of_24_11_is_read_whole() {
     assert_eq!(envelope.meta.release, Some(Release::new(24, 11)));
     assert_eq!(envelope.meta.cluster.as_deref(), Some("sandbox"));
     let s = envelope.payload.statistics.unwrap();
-    assert_eq!((s.req_time, s.schedule_cycle_counter, s.schedule_cycle_sum), (1_700_000_100, 110, Some(109)));
+    assert_eq!(
+        (s.req_time, s.schedule_cycle_counter, s.schedule_cycle_sum),
+        (1_700_000_100, 110, Some(109))
+    );
     assert_eq!(s.schedule_exit, Some(vec![1, 2, 3, 4, 5, 6]));
     assert_eq!(s.bf_exit, Some(vec![1, 2, 3, 4, 5, 6]));
     assert_eq!(s.means, None, "every sum is there");
@@ -133,7 +146,8 @@ fn that_no_message_waits_is_a_figure_and_an_older_version_has_none() {
     assert_eq!(decoded(&answer, 40).unwrap().rpc.unwrap().pending, None);
 }
 
-/// Up to v0.0.40 there are quotients and no sums. The one named after table sizes is of queue lengths from v0.0.39 on.
+/// Up to v0.0.40 there are quotients and no sums. The one named after table sizes is of queue
+/// lengths from v0.0.39 on.
 #[test]
 fn a_quotient_counts_where_its_sum_is_absent_and_never_under_a_wrong_name() {
     let mut answer = diag();
@@ -182,7 +196,8 @@ fn numbers_may_be_texts_or_objects_and_nothing_else() {
 
 #[test]
 fn what_was_refused_is_no_reading_whatever_else_it_holds() {
-    let text = r#"{"errors":[{"error_number":1007,"error":"refused"}],"statistics":{"rpcs_by_user":[]}}"#;
+    let text =
+        r#"{"errors":[{"error_number":1007,"error":"refused"}],"statistics":{"rpcs_by_user":[]}}"#;
     let envelope = read_answer(text.as_bytes(), Diag::new(38, true, true)).unwrap();
     assert_eq!(envelope.error, Some(1007));
     assert_eq!(envelope.payload.statistics, None);
@@ -193,7 +208,8 @@ fn what_was_refused_is_no_reading_whatever_else_it_holds() {
 fn a_release_is_read_of_its_text() {
     for (meta, release) in [
         (
-            json!({"Slurm": {"version": {"major": 22, "micro": 8, "minor": 5}, "release": "22.05.8"}}),
+            json!({"Slurm": {"version": {"major": 22, "micro": 8, "minor": 5},
+                "release": "22.05.8"}}),
             Some(Release::new(22, 5)),
         ),
         (json!({"slurm": {"release": "26.05.0-0rc1"}}), Some(Release::new(26, 5))),
@@ -203,7 +219,10 @@ fn a_release_is_read_of_its_text() {
         let mut answer = diag();
         answer["meta"] = meta;
         let text = serde_json::to_vec(&answer).unwrap();
-        assert_eq!(read_answer(&text[..], Diag::new(42, false, false)).unwrap().meta.release, release);
+        assert_eq!(
+            read_answer(&text[..], Diag::new(42, false, false)).unwrap().meta.release,
+            release
+        );
     }
 }
 
@@ -260,7 +279,10 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
             members.iter().for_each(|(name, member)| places(member, &format!("{at}/{name}"), found))
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(index, item)| places(item, &format!("{at}/{index}"), found));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(index, item)| places(item, &format!("{at}/{index}"), found));
         }
         _ => {}
     }
@@ -304,8 +326,10 @@ fn the_release_of_a_nodes_slurmd_has_two_names() {
 #[test]
 fn only_a_remote_licence_has_a_server_that_counts() {
     let answer = json!({"licenses": [
-        {"LicenseName": "a@b", "Total": 20, "Used": 3, "Remote": true, "LastConsumed": 9, "LastDeficit": 4},
-        {"LicenseName": "c", "Total": 20, "Used": 3, "Remote": false, "LastConsumed": 0, "LastDeficit": 0},
+        {"LicenseName": "a@b", "Total": 20, "Used": 3, "Remote": true, "LastConsumed": 9,
+            "LastDeficit": 4},
+        {"LicenseName": "c", "Total": 20, "Used": 3, "Remote": false, "LastConsumed": 0,
+            "LastDeficit": 0},
     ]});
     let read = read_answer(answer.to_string().as_bytes(), Licenses::default()).unwrap();
     let seen: Vec<_> =
@@ -322,7 +346,10 @@ fn a_licence_without_end_has_no_number_and_a_layer_its_nodes() {
     ]});
     let read = read_answer(answer.to_string().as_bytes(), Licenses::default()).unwrap();
     let [flat, matlab] = &read.payload.licenses[..] else { panic!("not two") };
-    assert_eq!((flat.total, flat.free, flat.used, flat.nodes.as_deref()), (None, None, 2, Some("n[1-2]")));
+    assert_eq!(
+        (flat.total, flat.free, flat.used, flat.nodes.as_deref()),
+        (None, None, 2, Some("n[1-2]"))
+    );
     assert_eq!((matlab.total, matlab.free, matlab.nodes.as_deref()), (Some(20), Some(0), None));
 }
 
@@ -340,19 +367,24 @@ proptest! {
         let place = &found[which.index(found.len())];
         let mut changed = whole.clone();
         *changed.pointer_mut(place).unwrap() = value;
-        let (Ok(truth), Ok(figures)) = (decoded(&whole, version), decoded(&changed, version)) else { return Ok(()) };
+        let (Ok(truth), Ok(figures)) = (decoded(&whole, version), decoded(&changed,
+            version)) else { return Ok(()) };
         let of = |s: &Statistics| match serde_json::to_value(s).unwrap() {
             Value::Object(members) => members,
             other => panic!("{other}"),
         };
         let (truth, figures) = (of(&truth), of(&figures));
-        let differ: Vec<_> = figures.iter().filter(|(name, value)| truth.get(*name) != Some(value)).collect();
-        // One member, and what follows from it: the means if it was a sum, and whether there is a queue.
-        prop_assert!(differ.iter().filter(|(name, _)| *name != "means" && *name != "rpc_queue_enabled").count() <= 1, "{place}: {differ:?}");
+        let differ: Vec<_> = figures.iter().filter(|(name, value)|
+            truth.get(*name) != Some(value)).collect();
+        // One member, and what follows from it: the means if it was a sum, and whether there is a
+        // queue.
+        prop_assert!(differ.iter().filter(|(name, _)| *name != "means"
+            && *name != "rpc_queue_enabled").count() <= 1, "{place}: {differ:?}");
     }
 
     #[test]
-    fn damaged_bytes_are_no_panic(bytes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8), cut in any::<prop::sample::Index>()) {
+    fn damaged_bytes_are_no_panic(bytes in prop::collection::vec((any::<prop::sample::Index>(),
+        any::<u8>()), 1..8), cut in any::<prop::sample::Index>()) {
         let mut text = serde_json::to_vec(&diag()).unwrap();
         for (which, byte) in bytes {
             let at = which.index(text.len());
@@ -360,12 +392,15 @@ proptest! {
         }
         let _ = read_answer(&text[..], Diag::new(42, true, true));
         let end = cut.index(text.len());
-        prop_assert!(read_answer(&text[..end], Diag::new(42, true, true)).is_err(), "half a response");
+        prop_assert!(read_answer(&text[..end], Diag::new(42, true, true)).is_err(), "half a \
+            response");
     }
 
     #[test]
-    fn any_json_is_no_panic_for_any_answer(value in anything(), key in "nodes|partitions|licenses|reservations|pings|statistics") {
-        let text = serde_json::to_vec(&json!({key: [value.clone(), {"name": value, "state": "UP"}]})).unwrap();
+    fn any_json_is_no_panic_for_any_answer(value in anything(),
+        key in "nodes|partitions|licenses|reservations|pings|statistics") {
+        let text = serde_json::to_vec(&json!({key: [value.clone(), {"name": value,
+            "state": "UP"}]})).unwrap();
         let release = Release::new(24, 11);
         let _ = read_answer(&text[..], NodesAnswer::new(release, each()));
         let _ = read_answer(&text[..], Partitions::default());

@@ -1,12 +1,15 @@
-//! `slurm_associations`: fairshare, shares, usage, and what is used next to each limit, by account, by QOS and by user.
+//! `slurm_associations`: fairshare, shares, usage, and what is used next to each limit, by account,
+//! by QOS and by user.
 //!
-//! Paths do not contain the tree of accounts, because a name occurs only once in a cluster, and accounts move.
+//! Paths do not contain the tree of accounts, because a name occurs only once in a cluster, and
+//! accounts move.
 
 use std::collections::BTreeMap;
 
 use slurm_snapshot::tres::whole;
 use slurm_snapshot::{
-    Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, TresUse, UseAndLimits, sum_of,
+    Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, TresUse, UseAndLimits,
+    sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
@@ -29,7 +32,8 @@ that the user may use.",
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "associations",
-    comment: "Fairshare, usage and limits by account and QOS, as sshare and sacctmgr show them: slurm_associations.",
+    comment: "Fairshare, usage and limits by account and QOS, as sshare and sacctmgr show them: \
+        slurm_associations.",
     settings: &[USERS],
     levels: &[LEVELS],
     replies: &[ReplyKind::Associations],
@@ -41,29 +45,41 @@ pub(super) const COLLECTOR: Collector = Collector {
 levels! {
     LEVELS:
     TOTAL: Level<Table<Associations>, 0> = ("slurm_associations.total", [], ALL,
-        "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`. If PrivateData names \
-         `usage` or `users`, the daemon's user must be an operator.");
-    ACCOUNT: Level<Table<Association>, 1> = ("slurm_associations.account.<account>", [Configured(10_000)], SHARES,
+        "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`. If PrivateData \
+         names `usage` or `users`, the daemon's user must be an operator.");
+    ACCOUNT: Level<Table<Association>, 1> = ("slurm_associations.account.<account>",
+        [Configured(10_000)], SHARES,
         "Shares and usage of an account, with the accounts below it, as `sshare -al` shows them. \
          No point where sshare prints nothing or `inf`.");
-    ACCOUNT_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.account.<account>", [Configured(10_000)], JOBS,
+    ACCOUNT_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.account.<account>",
+        [Configured(10_000)], JOBS,
         "Its jobs next to its limits: if `jobs_running` has reached `grp_jobs`, or a TRES its \
          limit, jobs wait for it. No point for a limit that is not set.");
-    ACCOUNT_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.account.<account>.tres.<tres>", [Configured(10_000), Used(64)], TRES,
+    ACCOUNT_TRES: Level<Table<TresValues>, 2> =
+        ("slurm_associations.account.<account>.tres.<tres>", [Configured(10_000), Used(64)], TRES,
         "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, \
          `gres_gpu`. Minutes are TRES-minutes, for memory MiB-minutes.");
-    QOS: Level<Table<QosUse>, 1> = ("slurm_associations.qos.<qos>", [Configured(MOST_NAMES)], OF_QOS,
-        "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.");
-    QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>", [Configured(MOST_NAMES)], JOBS, "All jobs of a QOS next to the limits for all of them.");
-    QOS_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", [Configured(MOST_NAMES), Used(64)], TRES, "Of a QOS.");
-    QOS_TRES_LIMITS: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>", [Configured(MOST_NAMES), Used(64)], TRES_LIMITS,
+    QOS: Level<Table<QosUse>, 1> = ("slurm_associations.qos.<qos>", [Configured(MOST_NAMES)],
+        OF_QOS,
+        "The jobs of a QOS next to its limits; limits per user and per account hold for each of \
+            them.");
+    QOS_JOBS: Level<Table<UseAndLimits>, 1> = ("slurm_associations.qos.<qos>",
+        [Configured(MOST_NAMES)], JOBS, "All jobs of a QOS next to the limits for all of them.");
+    QOS_TRES: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>",
+        [Configured(MOST_NAMES), Used(64)], TRES, "Of a QOS.");
+    QOS_TRES_LIMITS: Level<Table<TresValues>, 2> = ("slurm_associations.qos.<qos>.tres.<tres>",
+        [Configured(MOST_NAMES), Used(64)], TRES_LIMITS,
         "What each user and each account may have of a TRES in this QOS.");
-    USER: Level<Table<Association>, 2> = ("slurm_associations.user.<account>.<user>", [Configured(10_000), Ranked], SHARES,
+    USER: Level<Table<Association>, 2> = ("slurm_associations.user.<account>.<user>",
+        [Configured(10_000), Ranked], SHARES,
         "A user in an account, if `users` in `[collectors.associations]` is above 0: the top users \
          by usage, in each of their accounts. A user's association with one partition has no \
          path.");
-    USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>", [Configured(10_000), Ranked], JOBS, "Of a user in an account.");
-    USER_TRES: Level<Table<TresValues>, 3> = ("slurm_associations.user.<account>.<user>.tres.<tres>", [Configured(10_000), Ranked, Used(64)], TRES, "Of a user in an account.");
+    USER_JOBS: Level<Table<UseAndLimits>, 2> = ("slurm_associations.user.<account>.<user>",
+        [Configured(10_000), Ranked], JOBS, "Of a user in an account.");
+    USER_TRES: Level<Table<TresValues>, 3> =
+        ("slurm_associations.user.<account>.<user>.tres.<tres>", [Configured(10_000), Ranked,
+        Used(64)], TRES, "Of a user in an account.");
 }
 
 struct AssociationsCollector {
@@ -86,21 +102,25 @@ metrics! {
             "FairShare: the factor in a user's job priority, at best 1; no point for accounts, or \
              without FAIR_TREE"),
         average(level_fs, "ratio",
-            "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. \
-             No point without usage");
+            "LevelFS: share divided by usage among its siblings; below 1 it has used more than its \
+             share. No point without usage");
     JOBS: UseAndLimits =
-        average(jobs_running, "count", "its running jobs; absent if AccountingStorageEnforce lacks `limits`"),
+        average(jobs_running, "count", "its running jobs; absent if AccountingStorageEnforce lacks \
+            `limits`"),
         average(grp_jobs, "count", "GrpJobs: maximum number of running jobs"),
         average(max_jobs, "count",
             "MaxJobs: maximum number of running jobs of each user, unless that user has another"),
-        average("submit_jobs", "count", |u| u.jobs_submitted, "its running and pending jobs; like `jobs_running`"),
+        average("submit_jobs", "count", |u| u.jobs_submitted, "its running and pending jobs; like \
+            `jobs_running`"),
         average(grp_submit_jobs, "count",
-            "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused"),
+            "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is \
+                refused"),
         average(max_submit_jobs, "count",
             "MaxSubmitJobs: maximum number of running and pending jobs of each user"),
         average(wall_used, "s", "wall time of its jobs, reduced by decay"),
         average("grp_wall", "s", |u| minutes(u.grp_wall), "GrpWall: the limit of wall_used"),
-        average("max_wall_per_job", "s", |u| minutes(u.max_wall_per_job), "MaxWall: how long one job may run");
+        average("max_wall_per_job", "s", |u| minutes(u.max_wall_per_job), "MaxWall: how long one \
+            job may run");
     OF_QOS: QosUse =
         average(usage_raw, "TRES-seconds", "as for an account"),
         average("max_jobs_per_user", "count", |q| q.use_and_limits.max_jobs_per_user,
@@ -109,7 +129,8 @@ metrics! {
             "MaxJobsPA: maximum number of running jobs of each account"),
         average("max_submit_jobs_per_user", "count", |q| q.use_and_limits.max_submit_jobs_per_user,
             "MaxSubmitPU: maximum number of running and pending jobs of each user"),
-        average("max_submit_jobs_per_account", "count", |q| q.use_and_limits.max_submit_jobs_per_account,
+        average("max_submit_jobs_per_account", "count", |q|
+            q.use_and_limits.max_submit_jobs_per_account,
             "MaxSubmitPA: maximum number of running and pending jobs of each account");
 }
 
@@ -130,19 +151,28 @@ impl Default for TresValues {
 
 metrics! {
     TRES: TresValues =
-        average("used", "count, bytes", |t| t.amount(t.of.used), "what is allocated to running jobs; like `jobs_running`"),
-        average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have allocated together"),
-        average("used_mins", "min", |t| exact_f64(t.of.used_secs) / 60.0, "TRES-minutes used, reduced by decay"),
+        average("used", "count, bytes", |t| t.amount(t.of.used), "what is allocated to running \
+            jobs; like `jobs_running`"),
+        average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have \
+            allocated together"),
+        average("used_mins", "min", |t| exact_f64(t.of.used_secs) / 60.0, "TRES-minutes used, \
+            reduced by decay"),
         average("grp_tres_mins", "min", |t| t.of.grp_mins, "GrpTRESMins: the limit of used_mins"),
         average("run_mins", "min", |t| t.of.run_secs.map(|secs| exact_f64(secs) / 60.0),
             "TRES-minutes that running jobs may still use, by their time limits"),
-        average("grp_tres_run_mins", "min", |t| t.of.grp_run_mins, "GrpTRESRunMins: the limit of run_mins"),
-        average("max_tres_per_job", "count, bytes", |t| t.amount(t.of.max_per_job), "MaxTRES: what one job may have"),
-        average("max_tres_per_node", "count, bytes", |t| t.amount(t.of.max_per_node), "MaxTRESPerNode: what one job may have on a node"),
-        average("max_tres_mins_per_job", "min", |t| t.of.max_mins_per_job, "MaxTRESMins: TRES-minutes of one job");
+        average("grp_tres_run_mins", "min", |t| t.of.grp_run_mins, "GrpTRESRunMins: the limit of \
+            run_mins"),
+        average("max_tres_per_job", "count, bytes", |t| t.amount(t.of.max_per_job), "MaxTRES: what \
+            one job may have"),
+        average("max_tres_per_node", "count, bytes", |t| t.amount(t.of.max_per_node),
+            "MaxTRESPerNode: what one job may have on a node"),
+        average("max_tres_mins_per_job", "min", |t| t.of.max_mins_per_job, "MaxTRESMins: \
+            TRES-minutes of one job");
     TRES_LIMITS: TresValues =
-        average("max_tres_per_user", "count, bytes", |t| t.amount(t.of.max_per_user), "MaxTRESPU: what each user may have"),
-        average("max_tres_per_account", "count, bytes", |t| t.amount(t.of.max_per_account), "MaxTRESPA: what each account may have");
+        average("max_tres_per_user", "count, bytes", |t| t.amount(t.of.max_per_user), "MaxTRESPU: \
+            what each user may have"),
+        average("max_tres_per_account", "count, bytes", |t| t.amount(t.of.max_per_account),
+            "MaxTRESPA: what each account may have");
 }
 
 impl Collect<SurveyReplies> for AssociationsCollector {
@@ -153,7 +183,8 @@ impl Collect<SurveyReplies> for AssociationsCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Associations(all)) = replies.get(ReplyKind::Associations) else { return };
         points.push(&TOTAL, [], all);
-        for association in all.associations.iter().filter(|association| association.user.is_none()) {
+        for association in all.associations.iter().filter(|association| association.user.is_none())
+        {
             let (name, of) = (|| [Name::new(&association.account)], &association.use_and_limits);
             points.push(&ACCOUNT, name(), association);
             points.push(&ACCOUNT_JOBS, name(), of);
@@ -193,7 +224,8 @@ fn push_users(points: &mut Points<'_>, all: &[Association]) {
             users.entry(id).or_insert_with(|| (&user.name, Vec::new())).1.push(association);
         }
     }
-    let usage = |of: &[&Association]| whole(of.iter().map(|association| association.usage_raw).sum());
+    let usage =
+        |of: &[&Association]| whole(of.iter().map(|association| association.usage_raw).sum());
     let in_all = sum_of(users.values().map(|(_, of)| usage(of)));
     let candidates: Vec<Candidate<'_>> = users
         .iter()
@@ -222,7 +254,8 @@ fn push_users(points: &mut Points<'_>, all: &[Association]) {
     }
 }
 
-/// By a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another TRES has that name.
+/// By a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another TRES has
+/// that name.
 fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
     let mut tres = BTreeMap::new();
     for (name, of) in &of.tres {
@@ -254,7 +287,8 @@ mod tests {
 
     fn physics() -> Association {
         let idle = TresValues::default().of;
-        let cpu = TresUse { used: Some(4), used_secs: 90, run_secs: Some(600), grp: Some(8), ..idle };
+        let cpu =
+            TresUse { used: Some(4), used_secs: 90, run_secs: Some(600), grp: Some(8), ..idle };
         let memory = TresUse { used: Some(2), max_per_job: Some(4), ..idle };
         let gpu = TresUse { grp_mins: Some(100), ..idle };
         let tres = [("cpu", cpu), ("gres/gpu", gpu), ("mem", memory)];
@@ -327,7 +361,8 @@ mod tests {
             ["used", "run_mins", "used_mins"].map(of)
         };
         assert_eq!(used(&surveyed(&mut collector, 120, &reply(vec![idle.clone()]))), [true; 3]);
-        // AccountingStorageEnforce no longer has `limits`: what was used is known, and what is used is not.
+        // AccountingStorageEnforce no longer has `limits`: what was used is known, and what is used
+        // is not.
         let mut physics = physics();
         for tres in physics.use_and_limits.tres.values_mut() {
             *tres = TresUse { used: None, run_secs: None, ..*tres };
@@ -342,11 +377,14 @@ mod tests {
         let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
         assert!(collector.collector.options().users);
         let for_one = Association { partition: Some("gpu".to_owned()), ..user("ann", 7, 1.0) };
-        let nobody =
-            Association { user: Some(AssociationUser { name: "gone".to_owned(), id: None }), ..physics() };
+        let nobody = Association {
+            user: Some(AssociationUser { name: "gone".to_owned(), id: None }),
+            ..physics()
+        };
         let all = reply([users(), vec![for_one, nobody]].concat());
         let points = surveyed(&mut collector, 60, &all);
-        let fairshare: Vec<&String> = points.iter().filter(|point| point.contains("fairshare")).collect();
+        let fairshare: Vec<&String> =
+            points.iter().filter(|point| point.contains("fairshare")).collect();
         let expected = ["ann", "eve"]
             .map(|user| format!("c.slurm_associations.user.physics.{user}.gauge-fairshare 0.5"));
         assert_eq!(fairshare, expected.each_ref());
@@ -358,7 +396,8 @@ mod tests {
     #[test]
     fn of_two_names_with_one_number_the_first_has_paths() {
         let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
-        let points = surveyed(&mut collector, 60, &reply(vec![user("toor", 0, 5.0), user("root", 0, 7.0)]));
+        let points =
+            surveyed(&mut collector, 60, &reply(vec![user("toor", 0, 5.0), user("root", 0, 7.0)]));
         let usage = "c.slurm_associations.user.physics.root.gauge-usage_raw";
         let usage: Vec<&String> = points.iter().filter(|point| point.starts_with(usage)).collect();
         assert_eq!(usage, ["c.slurm_associations.user.physics.root.gauge-usage_raw 7"]);

@@ -35,7 +35,9 @@ metrics! {
 
 impl Collect<SurveyReplies> for ControllersCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
-        let Some(Reply::Controllers(controllers)) = replies.get(ReplyKind::Controllers) else { return };
+        let Some(Reply::Controllers(controllers)) = replies.get(ReplyKind::Controllers) else {
+            return;
+        };
         for controller in controllers {
             let name = match controller.index {
                 0 => "primary".to_owned(),
@@ -63,7 +65,8 @@ mod tests {
             60,
             &SurveyReplies::with_only(ReplyKind::Controllers, Reply::Controllers(all)),
         );
-        let expected = ["primary.gauge-up 1", "primary.gauge-answer_time 340", "backup2.gauge-up 0"];
+        let expected =
+            ["primary.gauge-up 1", "primary.gauge-answer_time 340", "backup2.gauge-up 0"];
         assert_eq!(points, expected.map(|point| format!("c.slurm_controllers.{point}")));
     }
 }

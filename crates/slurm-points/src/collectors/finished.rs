@@ -1,4 +1,5 @@
-//! `slurm_jobs_finished`: jobs that have ended, by final state, partition, account, QOS and user, each counted once.
+//! `slurm_jobs_finished`: jobs that have ended, by final state, partition, account, QOS and user,
+//! each counted once.
 //!
 //! The ledger (crate::finished) counts; this file always makes points of the whole ledger.
 
@@ -17,7 +18,8 @@ use crate::settings::{Setting, Settings, Value};
 const WINDOW: Setting = Setting {
     key: "window",
     default: Value::Seconds(3600),
-    comment: "Each round reads the jobs that ended in this time, and counts those that were not counted before.",
+    comment: "Each round reads the jobs that ended in this time, and counts those that were not \
+        counted before.",
 };
 const CATCH_UP: Setting = Setting {
     key: "catch_up",
@@ -68,8 +70,10 @@ levels! {
 }
 
 /// Of a round, and since the first start.
-type Work =
-    ((Table<Tally>, Table<Figures>), (MetricTotals<Tally>, (Table<Option<u64>>, MetricTotals<Option<u64>>)));
+type Work = (
+    (Table<Tally>, Table<Figures>),
+    (MetricTotals<Tally>, (Table<Option<u64>>, MetricTotals<Option<u64>>)),
+);
 
 static STATES: Level<Table<(u64, u64)>, 2> =
     Level::in_list("slurm_jobs_finished.<level>.state.<state>", [Closed, Closed], STATE);
@@ -110,7 +114,8 @@ levels_of_jobs! {
     "account.<account>":
         "By account, if `accounts` is above 0.",
         "By account.";
-    "other_accounts": "All accounts without paths of their own.", "All accounts without paths of their own.";
+    "other_accounts": "All accounts without paths of their own.", "All accounts without paths of \
+        their own.";
     "no_account": "Without an account.", "Without an account.";
     "qos.<qos>": "By QOS, if `qos` is above 0.", "By QOS.";
     "other_qos": "All QOS without paths of their own.", "All QOS without paths of their own.";
@@ -152,11 +157,14 @@ pub fn batch(counts: &Counts, prefix: &str) -> Batch {
     points.push(&READING_UNPROVED, [], &counts.reading.unproved);
     points.push(&READING_STEPS, [], counts);
     // Counts of a level that an older version had are kept, and not published.
-    let is_declared = |level: &str| LEVELS_OF_JOBS.iter().any(|declared| super::fits(declared, level));
+    let is_declared =
+        |level: &str| LEVELS_OF_JOBS.iter().any(|declared| super::fits(declared, level));
     for (level, total) in counts.totals.iter().filter(|(level, _)| is_declared(level)) {
         let round = counts.round.get(level).copied().unwrap_or_default();
         let level = || Name::component(level);
-        for (((_, state), round), total) in FINAL_STATES.iter().zip(round.sums.states).zip(total.states) {
+        for (((_, state), round), total) in
+            FINAL_STATES.iter().zip(round.sums.states).zip(total.states)
+        {
             points.push(&STATES, [level(), Name::new(state)], &(round, total));
         }
         let used = |tally: &Tally| counts.efficiency.then_some(tally.cpu_used);
@@ -173,12 +181,15 @@ pub fn unproved_batch(slot: i64, prefix: &str) -> Batch {
     batch
 }
 
-/// The paths of these and of later counts: percentiles, which need a job that had started, are included.
+/// The paths of these and of later counts: percentiles, which need a job that had started, are
+/// included.
 pub fn paths(counts: &Counts, prefix: &str) -> Vec<String> {
     let mut counts = counts.clone();
     for level in counts.totals.keys() {
         let spread = Some(Spread::default());
-        counts.round.insert(level.clone(), Figures { waits: spread, runs: spread, ..Figures::default() });
+        counts
+            .round
+            .insert(level.clone(), Figures { waits: spread, runs: spread, ..Figures::default() });
     }
     batch(&counts, prefix).points().map(|point| point.path().to_owned()).collect()
 }
@@ -189,16 +200,18 @@ metrics! {
             "jobs of this round that ended before the previous round"),
         last("late_jobs_total", "count", |c| c.late_total, "late_jobs since the first start"),
         max("oldest_late_seconds", "s", |c| c.reading.oldest_late,
-            "time since the first of those ended; 0 if there is none. Jobs more than `catch_up` late are \
-             not counted"),
+            "time since the first of those ended; 0 if there is none. Jobs more than `catch_up` \
+             late are not counted"),
         average("window_jobs", "count", |c| c.reading.window_jobs,
             "rows of jobs that ended in the last `window`; no point if a part could not be read"),
         average("changed", "count", |c| c.reading.changed,
             "rows that changed after they were counted, and stay counted as they were"),
         last(changed_total, "count", "changed since the first start"),
         average("unparsed", "count", |c| c.reading.unparsed,
-            "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures"),
-        average("round_time", "µs", |c| c.reading.elapsed, "how long slurmdbd took for all answers of the round");
+            "texts that could not be parsed; above 0, array tasks or TRES are missing from the \
+                other figures"),
+        average("round_time", "µs", |c| c.reading.elapsed, "how long slurmdbd took for all answers \
+            of the round");
     UNPROVED: bool =
         max("unproved", "0 or 1", |unproved| *unproved,
             "1 if slurmdbd returned no job of, or near, some time: its database failed, or the \
@@ -207,7 +220,8 @@ metrics! {
         average("steps_unknown", "count", |c| c.efficiency.then_some(c.reading.steps_unknown),
             "with `efficiency`: jobs whose steps slurmdbd did not return, counted without CPU \
              time"),
-        last("steps_unknown_total", "count", |c| c.efficiency.then_some(c.steps_unknown_total), "steps_unknown since the first start");
+        last("steps_unknown_total", "count", |c| c.efficiency.then_some(c.steps_unknown_total),
+            "steps_unknown since the first start");
     STATE: (u64, u64) =
         average("jobs", "count", |(round, _)| *round, "jobs that this round has counted"),
         last("jobs_total", "count", |(_, total)| *total, "jobs since the first start");
@@ -219,7 +233,8 @@ metrics! {
             "total time they waited after becoming eligible, or after submission if they never did"),
         average("run_seconds", "s", |t| t.run,
             "total time they ran, without suspensions"),
-        average("cpu_seconds", "s", |t| t.cpu, "CPUs allocated to them, multiplied by their run time"),
+        average("cpu_seconds", "s", |t| t.cpu, "CPUs allocated to them, multiplied by their run \
+            time"),
         average("gpu_seconds", "s", |t| t.gpu,
             "the same for GPUs; 0 if AccountingStorageTRES lacks gres/gpu"),
         average("node_seconds", "s", |t| t.node,
@@ -229,7 +244,8 @@ metrics! {
         average("limit_seconds", "s", |t| t.limit, "sum of their time limits"),
         average("limit_used_seconds", "s", |t| t.limit_used, "how much of that they used"),
         average("limit_used_little", "count", |t| t.short,
-            "jobs that ran for less than a tenth of their time limit; of a resized job the last row counts");
+            "jobs that ran for less than a tenth of their time limit; of a resized job the last \
+                row counts");
 }
 
 metrics! {
@@ -281,10 +297,13 @@ mod tests {
 
     #[test]
     fn every_level_is_published_in_every_round_also_one_in_which_nothing_ended() {
-        let tally = Tally { states: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], started: 5, ..Tally::default() };
+        let tally =
+            Tally { states: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], started: 5, ..Tally::default() };
         let sums = Tally { states: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0], started: 1, ..Tally::default() };
-        let figures = Figures { sums, waits: Some(Spread { p50: 1, p90: 2, p99: 3, max: 4 }), runs: None };
-        let levels = ["total", "partition.debug", "no_partition", "user.ann", "other_users", "no_user"];
+        let figures =
+            Figures { sums, waits: Some(Spread { p50: 1, p90: 2, p99: 3, max: 4 }), runs: None };
+        let levels =
+            ["total", "partition.debug", "no_partition", "user.ann", "other_users", "no_user"];
         let mut counts = Counts::default();
         counts.slot = 60;
         counts.totals = levels.map(|level| (level.to_owned(), tally)).into();

@@ -48,8 +48,9 @@ impl Collect<TickOutcome> for Health {
             Some((reading, statistics)) => {
                 self.last = Some(timestamp);
                 let before = self.before.replace(Arc::clone(reading));
-                let unbroken =
-                    before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
+                let unbroken = before
+                    .as_deref()
+                    .and_then(|before| derive::unbroken(before, reading, self.tick));
                 // Below 0 where a queue became shorter.
                 let growth = |of: fn(&Statistics) -> u32| {
                     let (old, seconds) = unbroken?;
@@ -76,20 +77,20 @@ impl Collect<TickOutcome> for Health {
 metrics! {
     METRICS: HealthValues =
         average(up, "0 or 1",
-            "whether slurmctld answered at this tick; no point if a reload cut the reading short. Alert: 0 \
-             for 3 ticks"),
+            "whether slurmctld answered at this tick; no point if a reload cut the reading short. \
+             Alert: 0 for 3 ticks"),
         max(seconds_since_reading, "s",
-            "time since the last tick with an answer of slurmctld; no point before the first answer. Alert: \
-             above 300"),
+            "time since the last tick with an answer of slurmctld; no point before the first \
+             answer. Alert: above 300"),
         average(threads_fraction, "0-1",
-            "server_thread_count divided by 256, slurmctld's limit up to 24.05; no point from 24.11 on. \
-             Warn: above 0.5 for 5 minutes; alert: above 0.9"),
+            "server_thread_count divided by 256, slurmctld's limit up to 24.05; no point from \
+             24.11 on. Warn: above 0.5 for 5 minutes; alert: above 0.9"),
         average(agent_queue_per_minute, "1/min",
-            "growth of agent_queue_size, below 0 while the queue gets shorter. Warn: above 0 for 15 \
-             minutes, nodes do not answer"),
+            "growth of agent_queue_size, below 0 while the queue gets shorter. Warn: above 0 for \
+             15 minutes, nodes do not answer"),
         average(dbd_agent_queue_per_minute, "1/min",
-            "growth of dbd_agent_queue_size. Warn: above 0 for 15 minutes, slurmdbd or its database is \
-             slow; at MaxDBDMsgs accounting is lost");
+            "growth of dbd_agent_queue_size. Warn: above 0 for 15 minutes, slurmdbd or its \
+             database is slow; at MaxDBDMsgs accounting is lost");
 }
 
 #[cfg(test)]
@@ -131,16 +132,26 @@ mod tests {
     #[test]
     fn an_outage_is_told_at_every_tick_and_never_as_a_success() {
         let mut health = Health { tick: 30, before: None, last: None };
-        assert_eq!(lines(&mut health, 960, None), "c.slurm_health.gauge-up 0 960\n", "nothing was read yet");
+        assert_eq!(
+            lines(&mut health, 960, None),
+            "c.slurm_health.gauge-up 0 960\n",
+            "nothing was read yet"
+        );
         lines(&mut health, 990, Some(&reading(990.0, 64, 0)));
         let away = lines(&mut health, 1020, None) + &lines(&mut health, 1050, None);
-        assert!(away.contains("gauge-up 0 1050") && away.contains("seconds_since_reading 60 1050"), "{away}");
+        assert!(
+            away.contains("gauge-up 0 1050") && away.contains("seconds_since_reading 60 1050"),
+            "{away}"
+        );
         assert!(!away.contains("threads"), "{away}");
         let back = lines(&mut health, 1080, Some(&reading(1080.0, 64, 45)));
         assert!(back.contains("gauge-up 1 ") && back.contains("since_reading 0 "), "{back}");
         assert!(back.contains("threads_fraction 0.25 "), "{back}");
         assert!(back.contains("gauge-dbd_agent_queue_per_minute 30 "), "over 90 s: {back}");
-        let newer = Arc::new(Reading { release: Release::new(24, 11), ..(*reading(1090.0, 64, 45)).clone() });
+        let newer = Arc::new(Reading {
+            release: Release::new(24, 11),
+            ..(*reading(1090.0, 64, 45)).clone()
+        });
         let newer = lines(&mut health, 1090, Some(&newer));
         assert!(!newer.contains("threads_fraction"), "no such limit: {newer}");
         let late = lines(&mut health, 2000, Some(&reading(2000.0, 64, 45)));
@@ -157,7 +168,10 @@ mod tests {
             &TickOutcome::GivenUp,
             &mut Points::new("c", &mut batch, &mut NamedPaths::default()),
         );
-        assert_eq!(carbon_wire::lines(&batch), "c.slurm_health.gauge-seconds_since_reading 30 1020\n");
+        assert_eq!(
+            carbon_wire::lines(&batch),
+            "c.slurm_health.gauge-seconds_since_reading 30 1020\n"
+        );
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `slurm_jobs`: the queue, counted by state, partition, QOS, account, user and reason.
 //!
-//! The reader makes the counts from every record of the reply. A job that waits in several partitions counts in each of
-//! them, and once everywhere else.
+//! The reader makes the counts from every record of the reply. A job that waits in several
+//! partitions counts in each of them, and once everywhere else.
 
 use slurm_snapshot::{
-    Expected, JobStates, JobTallies, JobTally, Jobs, Moments, NamedRows, PartitionJobs, PublishedJobs, Reply,
-    ReplyKind, ReplyOptions, Started, UserJobs, Waiting, sum_of,
+    Expected, JobStates, JobTallies, JobTally, Jobs, Moments, NamedRows, PartitionJobs,
+    PublishedJobs, Reply, ReplyKind, ReplyOptions, Started, UserJobs, Waiting, sum_of,
 };
 
 use super::{Begin, Collect, Collector, Start};
@@ -41,7 +41,8 @@ const ALWAYS: &[&str] = &["pending", "running"];
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "jobs",
-    comment: "The queue: jobs by state, partition, QOS and reason, and how long they wait: slurm_jobs.",
+    comment: "The queue: jobs by state, partition, QOS and reason, and how long they wait: \
+        slurm_jobs.",
     settings: &[ACCOUNTS, QOS, USERS, STATES_ONLY],
     levels: &[LEVELS],
     replies: &[ReplyKind::Jobs],
@@ -63,19 +64,22 @@ levels! {
     TOTAL: Level<Table<Jobs>, 0> = ("slurm_jobs.total", [], ALL,
         "The queue: `[collectors.jobs]`. Ended jobs count for MinJobAge (300 s by default).");
     STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.state.<state>", [Closed], TALLY,
-        "By state, in squeue's words (`squeue -o %T`) in lower case; `pending` and `running` always have a \
-         point.");
+        "By state, in squeue's words (`squeue -o %T`) in lower case; `pending` and `running` \
+         always have a point.");
     REASON: Level<Table<JobTally>, 1> = ("slurm_jobs.reason.<reason>", [Closed], TALLY,
         "Pending jobs by squeue's reason: Priority and Resources mean a busy cluster; Dependency, \
          JobHeldUser and BeginTime are the users' wish; look at all others.");
     WAITING: Level<Table<LevelWaits>, 0> = ("slurm_jobs.waiting", [], WAITS,
-        "How long pending jobs have been waiting, and how long those that started since the last round had \
-         waited. A path without jobs has no point.");
-    PARTITION_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.state.<state>", [Used(MOST_NAMES), Closed], TALLY, "By partition and state.");
-    PARTITION_REASON: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.reason.<reason>", [Used(MOST_NAMES), Closed], TALLY,
+        "How long pending jobs have been waiting, and how long those that started since the last \
+         round had waited. A path without jobs has no point.");
+    PARTITION_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.partition.<partition>.state.<state>",
+        [Used(MOST_NAMES), Closed], TALLY, "By partition and state.");
+    PARTITION_REASON: Level<Table<JobTally>, 2> =
+        ("slurm_jobs.partition.<partition>.reason.<reason>", [Used(MOST_NAMES), Closed], TALLY,
         "The pending jobs of one partition by reason. PartitionDown and ReqNodeNotAvail need an \
          administrator.");
-    PARTITION_WAITING: Level<Table<LevelWaits>, 1> = ("slurm_jobs.partition.<partition>.waiting", [Used(MOST_NAMES)], WAITS,
+    PARTITION_WAITING: Level<Table<LevelWaits>, 1> = ("slurm_jobs.partition.<partition>.waiting",
+        [Used(MOST_NAMES)], WAITS,
         "The waiting times of one partition.");
     EXPECTED_START: Level<Table<Expectations>, 0> = ("slurm_jobs.expected_start", [], EXPECTED,
         "When pending jobs will start, by the plan that backfill makes again in every cycle. Jobs \
@@ -83,22 +87,30 @@ levels! {
          one. The start of a job at a limit, or after bf_window, is a rough guess. All waiting \
          tasks of an array are one record, with the start of the next task. Percentiles are by \
          record; up to 22.05 without arrays.");
-    PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> = ("slurm_jobs.partition.<partition>.expected_start", [Used(MOST_NAMES)], EXPECTED,
+    PARTITION_EXPECTED_START: Level<Table<Expectations>, 1> =
+        ("slurm_jobs.partition.<partition>.expected_start", [Used(MOST_NAMES)], EXPECTED,
         "One partition. A job that waits in several has one plan, which counts in each.");
-    QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", [Invented, Closed], TALLY,
+    QOS_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.qos.<qos>.state.<state>", [Invented,
+        Closed], TALLY,
         "By QOS, in lower case, and state: `qos = true`, the default; at most 1,000. From 24.11 on \
          a pending job may have several, and counts in each.");
-    NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", [Closed], TALLY, "Jobs without a QOS, by state.");
-    OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", [Closed], TALLY,
+    NO_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_qos.state.<state>", [Closed], TALLY,
+        "Jobs without a QOS, by state.");
+    OTHER_QOS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_qos.state.<state>", [Closed],
+        TALLY,
         "Jobs with a QOS that has no paths; each counts once, and also in those of its QOS that \
          have paths.");
-    ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>", [Invented, Closed], TALLY,
+    ACCOUNT_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.account.<account>.state.<state>",
+        [Invented, Closed], TALLY,
         "By account and state: `accounts = N`, off by default; at first those with the most \
          CPUs.");
-    NO_ACCOUNT_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_account.state.<state>", [Closed], TALLY, "Jobs without an account, by state.");
-    OTHER_ACCOUNTS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_accounts.state.<state>", [Closed], TALLY,
+    NO_ACCOUNT_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.no_account.state.<state>", [Closed],
+        TALLY, "Jobs without an account, by state.");
+    OTHER_ACCOUNTS_STATE: Level<Table<JobTally>, 1> = ("slurm_jobs.other_accounts.state.<state>",
+        [Closed], TALLY,
         "Jobs of all accounts without paths, by state.");
-    USER_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.user.<user>.state.<state>", [Ranked, Closed], TALLY,
+    USER_STATE: Level<Table<JobTally>, 2> = ("slurm_jobs.user.<user>.state.<state>", [Ranked,
+        Closed], TALLY,
         "By user and state, if `users` in `[collectors.jobs]` is above 0: the top users by CPUs, \
          allocated and requested, from the first started job on. The busiest have a tenth of these \
          CPUs. That makes 25 files for each state and each of `users` in 30 days. A user without \
@@ -124,7 +136,8 @@ struct NamedLevels {
 
 const OF_ACCOUNTS: NamedLevels =
     NamedLevels { own: &ACCOUNT_STATE, others: &OTHER_ACCOUNTS_STATE, none: &NO_ACCOUNT_STATE };
-const OF_QOS: NamedLevels = NamedLevels { own: &QOS_STATE, others: &OTHER_QOS_STATE, none: &NO_QOS_STATE };
+const OF_QOS: NamedLevels =
+    NamedLevels { own: &QOS_STATE, others: &OTHER_QOS_STATE, none: &NO_QOS_STATE };
 
 struct LevelWaits {
     submitted: Option<Moments>,
@@ -154,36 +167,47 @@ levels! {
 metrics! {
     TALLY: JobTally =
         average(jobs, "count", "jobs"),
-        average(cpus, "count", "CPUs allocated to these jobs, or requested by them while they are pending"),
+        average(cpus, "count", "CPUs allocated to these jobs, or requested by them while they are \
+            pending"),
         average(nodes, "count",
-            "nodes allocated to or requested by these jobs; a shared node counts for each of its jobs"),
+            "nodes allocated to or requested by these jobs; a shared node counts for each of its \
+                jobs"),
         average(gpus, "count", "GPUs allocated to or requested by these jobs"),
         average("memory", "bytes", |t| mebibytes(t.memory),
             "memory allocated to or requested by these jobs; 0 if Slurm does not allocate memory");
     ALL: Jobs =
         average("jobs", "count", |j| sum(&j.states.shown), "all jobs that slurmctld knows"),
         average(unparsed, "count",
-            "texts that could not be parsed; above 0, GPUs, memory or array tasks are missing from the \
-             other figures"),
+            "texts that could not be parsed; above 0, GPUs, memory or array tasks are missing from \
+             the other figures"),
         average(records, "count",
-            "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record");
+            "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array \
+                are one record");
     WAITS: LevelWaits =
-        average("wait_p50", "s", |w| w.since(w.submitted?.p50), "median time since the pending jobs were submitted"),
+        average("wait_p50", "s", |w| w.since(w.submitted?.p50), "median time since the pending \
+            jobs were submitted"),
         average("wait_p90", "s", |w| w.since(w.submitted?.p90), "90th percentile of the same"),
-        max("wait_max", "s", |w| w.since(w.submitted?.max), "time since the oldest pending job was submitted"),
+        max("wait_max", "s", |w| w.since(w.submitted?.max), "time since the oldest pending job was \
+            submitted"),
         average("eligible_wait_p50", "s", |w| w.since(w.eligible?.p50),
             "median time since the pending jobs that may start became eligible"),
-        average("eligible_wait_p90", "s", |w| w.since(w.eligible?.p90), "90th percentile of the same"),
-        max("eligible_wait_max", "s", |w| w.since(w.eligible?.max), "longest time that an eligible job has waited"),
+        average("eligible_wait_p90", "s", |w| w.since(w.eligible?.p90), "90th percentile of the \
+            same"),
+        max("eligible_wait_max", "s", |w| w.since(w.eligible?.max), "longest time that an eligible \
+            job has waited"),
         average("started", "count", |w| w.started?.jobs,
             "jobs that started since the last round, with all nodes up; too low if the interval \
              exceeds MinJobAge"),
-        average("started_wait_p50", "s", |w| w.some_started()?.p50, "median time that the started jobs had been eligible"),
+        average("started_wait_p50", "s", |w| w.some_started()?.p50, "median time that the started \
+            jobs had been eligible"),
         average("started_wait_p90", "s", |w| w.some_started()?.p90, "90th percentile of the same"),
-        max("started_wait_max", "s", |w| w.some_started()?.max, "longest time that one of them had been eligible");
+        max("started_wait_max", "s", |w| w.some_started()?.max, "longest time that one of them had \
+            been eligible");
     EXPECTED: Expectations =
-        average("planned", "count", |e| e.expected.planned.records, "records of pending jobs that have a plan"),
-        average("planned_jobs", "count", |e| e.expected.planned.jobs, "jobs in these records; each task of an array counts"),
+        average("planned", "count", |e| e.expected.planned.records, "records of pending jobs that \
+            have a plan"),
+        average("planned_jobs", "count", |e| e.expected.planned.jobs, "jobs in these records; each \
+            task of an array counts"),
         average("overdue", "count", |e| e.expected.overdue.records,
             "records whose planned start has passed"),
         average("overdue_jobs", "count", |e| e.expected.overdue.jobs, "jobs in these records"),
@@ -191,10 +215,14 @@ metrics! {
             "all other records of pending jobs: held, waiting for something else, or not reached \
              by backfill"),
         average("unplanned_jobs", "count", |e| e.expected.unplanned.jobs, "jobs in these records"),
-        average("start_in_p50", "s", |e| e.until(e.expected.starts?.p50), "median time until the planned records start; absent if there is none"),
-        average("start_in_p90", "s", |e| e.until(e.expected.starts?.p90), "90th percentile of the same"),
-        average("start_in_p99", "s", |e| e.until(e.expected.starts?.p99), "99th percentile of the same"),
-        max("start_in_max", "s", |e| e.until(e.expected.starts?.max), "time until the last planned record starts");
+        average("start_in_p50", "s", |e| e.until(e.expected.starts?.p50), "median time until the \
+            planned records start; absent if there is none"),
+        average("start_in_p90", "s", |e| e.until(e.expected.starts?.p90), "90th percentile of the \
+            same"),
+        average("start_in_p99", "s", |e| e.until(e.expected.starts?.p99), "99th percentile of the \
+            same"),
+        max("start_in_max", "s", |e| e.until(e.expected.starts?.max), "time until the last planned \
+            record starts");
 }
 
 impl Expectations {
@@ -241,7 +269,9 @@ impl Collect<SurveyReplies> for JobsCollector {
         }
         let of_qos = (self.options.qos, MOST_NAMES, OF_QOS, &jobs.qos);
         let of_accounts = (self.options.accounts, self.accounts, OF_ACCOUNTS, &jobs.accounts);
-        for (_, most, levels, rows) in [of_qos, of_accounts].into_iter().filter(|(is_on, ..)| *is_on) {
+        for (_, most, levels, rows) in
+            [of_qos, of_accounts].into_iter().filter(|(is_on, ..)| *is_on)
+        {
             levels.push(points, most, rows);
         }
         if self.options.users {
@@ -276,14 +306,20 @@ impl NamedLevels {
         points.push_words(self.others, [], ALWAYS, &others.shown);
         for name in own {
             let states = rows.names.get(&name).map(|jobs| &jobs.states.shown);
-            points.push_words(self.own, [Name::new(&name)], ALWAYS, states.unwrap_or(&JobTallies::new()));
+            points.push_words(
+                self.own,
+                [Name::new(&name)],
+                ALWAYS,
+                states.unwrap_or(&JobTallies::new()),
+            );
         }
     }
 }
 
 fn push_users(points: &mut Points<'_>, users: &[UserJobs]) {
     let all = sum_of(users.iter().map(|user| user.states.unfinished_cpus()));
-    let candidates: Vec<Candidate<'_>> = users.iter().map(|user| candidate(user, all, points)).collect();
+    let candidates: Vec<Candidate<'_>> =
+        users.iter().map(|user| candidate(user, all, points)).collect();
     points.rank(&candidates);
     let mut others = JobStates::default();
     for (user, candidate) in users.iter().zip(&candidates) {
@@ -297,7 +333,8 @@ fn push_users(points: &mut Points<'_>, users: &[UserJobs]) {
     points.push_words(&OTHERS_STATE, [], ALWAYS, &others.shown);
 }
 
-/// A user among those who may have paths; `all`: the CPUs of all users. Only jobs that have started give a user paths.
+/// A user among those who may have paths; `all`: the CPUs of all users. Only jobs that have started
+/// give a user paths.
 fn candidate<'a>(user: &'a UserJobs, all: u64, points: &Points<'_>) -> Candidate<'a> {
     let cpus = user.states.unfinished_cpus();
     let unranked = Candidate {
@@ -308,7 +345,8 @@ fn candidate<'a>(user: &'a UserJobs, all: u64, points: &Points<'_>) -> Candidate
         is_heavy: cpus >= all.div_ceil(10),
     };
     let may_have_paths = user.has_started || points.user(&unranked).is_some();
-    let rank = Some((cpus, sum(&user.states.shown))).filter(|(cpus, _)| *cpus > 0 && may_have_paths);
+    let rank =
+        Some((cpus, sum(&user.states.shown))).filter(|(cpus, _)| *cpus > 0 && may_have_paths);
     Candidate { rank, ..unranked }
 }
 

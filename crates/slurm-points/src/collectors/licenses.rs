@@ -22,9 +22,11 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    LICENSE: Level<Table<License>, 1> = ("slurm_licenses.<license>", [Configured(MOST_NAMES)], METRICS,
+    LICENSE: Level<Table<License>, 1> = ("slurm_licenses.<license>", [Configured(MOST_NAMES)],
+        METRICS,
         "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.");
-    LAYER: Level<Table<License>, 2> = ("slurm_licenses.<license>.layer.<nodes>", [Configured(MOST_NAMES), Configured(MOST_NAMES)], METRICS,
+    LAYER: Level<Table<License>, 2> = ("slurm_licenses.<license>.layer.<nodes>",
+        [Configured(MOST_NAMES), Configured(MOST_NAMES)], METRICS,
         "Each layer of a hierarchical resource (from 25.05 on), by its nodes. Layers may be \
          nested: do not add them. With an older libslurm, such a resource has no points.");
 }
@@ -59,8 +61,8 @@ impl Collect<SurveyReplies> for LicensesCollector {
     }
 }
 
-/// Each licence, and each layer of a hierarchical resource, by its level. `None` if several have the same level: they
-/// cannot be told apart, and nested layers have no sum.
+/// Each licence, and each layer of a hierarchical resource, by its level. `None` if several have
+/// the same level: they cannot be told apart, and nested layers have no sum.
 fn by_level(licenses: &[License]) -> BTreeMap<(Name<'_>, Option<Name<'_>>), Option<&License>> {
     let mut levels = BTreeMap::new();
     for license in licenses {
@@ -92,14 +94,19 @@ mod tests {
         };
         let points = points(vec![matlab]);
         let below = format!("c.slurm_licenses.{}", carbon_wire::path::component("matlab@site"));
-        let expected = ["total 20", "used 7", "free 10", "reserved 3", "last_consumed 15", "last_deficit 2"];
+        let expected =
+            ["total 20", "used 7", "free 10", "reserved 3", "last_consumed 15", "last_deficit 2"];
         assert_eq!(points, expected.map(|point| format!("{below}.gauge-{point}")));
     }
 
     fn points(licenses: Vec<License>) -> Vec<String> {
         let all = slurm_snapshot::Licenses { last_update: 1, licenses };
         let mut collector = started(&COLLECTOR, &[]);
-        surveyed(&mut collector, 60, &SurveyReplies::with_only(ReplyKind::Licenses, Reply::Licenses(all)))
+        surveyed(
+            &mut collector,
+            60,
+            &SurveyReplies::with_only(ReplyKind::Licenses, Reply::Licenses(all)),
+        )
     }
 
     fn layer(nodes: Option<&str>, total: Option<u32>, used: u32) -> License {
@@ -123,7 +130,8 @@ mod tests {
             layer(Some("n[3-4]"), None, 0),
         ]);
         let figures = |nodes, figures: &[&str]| {
-            let below = format!("c.slurm_licenses.flat.layer.{}", carbon_wire::path::component(nodes));
+            let below =
+                format!("c.slurm_licenses.flat.layer.{}", carbon_wire::path::component(nodes));
             figures.iter().map(|figure| format!("{below}.gauge-{figure}")).collect::<Vec<_>>()
         };
         let expected = [
@@ -135,7 +143,8 @@ mod tests {
         assert_eq!(points, expected.concat());
     }
 
-    /// A reader older than 25.05 does not see which layer is which, and the sum of nested layers is not a number of anything.
+    /// A reader older than 25.05 does not see which layer is which, and the sum of nested layers is
+    /// not a number of anything.
     #[test]
     fn layers_that_cannot_be_told_apart_have_no_points() {
         let mut licenses = vec![layer(None, Some(24), 2), layer(None, Some(16), 2)];

@@ -1,4 +1,5 @@
-//! `slurm_nodes`: nodes, CPUs, memory and GPUs by state, and how long nodes have been drained or down.
+//! `slurm_nodes`: nodes, CPUs, memory and GPUs by state, and how long nodes have been drained or
+//! down.
 //!
 //! A node counts once here, whatever partitions it is in. FUTURE nodes count only as `future`.
 
@@ -15,8 +16,11 @@ use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::settings::{EVENTS, Setting, Value};
 
-const EACH: Setting =
-    Setting { key: "each", default: Value::Flag(false), comment: "Also each node, with some twenty paths." };
+const EACH: Setting = Setting {
+    key: "each",
+    default: Value::Flag(false),
+    comment: "Also each node, with some twenty paths.",
+};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
@@ -29,7 +33,10 @@ pub(super) const COLLECTOR: Collector = Collector {
     replies: &[ReplyKind::Nodes],
     start: Start::Survey(|Begin { interval, settings, memory }| {
         let events = || NodeEvents::new(settings.interval(*interval), *memory);
-        Box::new(NodesCollector { each: settings.flag(&EACH), events: settings.flag(&EVENTS).then(events) })
+        Box::new(NodesCollector {
+            each: settings.flag(&EACH),
+            events: settings.flag(&EVENTS).then(events),
+        })
     }),
 };
 
@@ -37,28 +44,34 @@ levels! {
     LEVELS:
     TOTAL: Level<Table<NodeTally>, 0> = ("slurm_nodes.total", [], SHARES,
         "Nodes: `[collectors.nodes]`. Each node counts once, even if it is in several partitions.");
-    RECORDS: Level<Table<Nodes>, 0> = ("slurm_nodes.records", [], OF_RECORDS, "Nodes that are not in the total, and what could not be parsed.");
+    RECORDS: Level<Table<Nodes>, 0> = ("slurm_nodes.records", [], OF_RECORDS, "Nodes that are not \
+        in the total, and what could not be parsed.");
     STATE: Level<Table<NodeTally>, 1> = ("slurm_nodes.state.<state>", [Closed], TALLY,
         "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix.");
     FLAG: Level<Table<NodeTally>, 1> = ("slurm_nodes.flag.<flag>", [Closed], TALLY,
-        "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
-         `powered_down`, `powering_up` and so on. A node may have several.");
-    GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", [Configured(64)], GPUS, "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.");
-    UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", [], GPUS, "GPUs without a type.");
+        "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, \
+         `planned`, `powered_down`, `powering_up` and so on. A node may have several.");
+    GPU: Level<Table<Shares>, 1> = ("slurm_nodes.gpu.<type>", [Configured(64)], GPUS, "GPUs by \
+        type; those without a type are in `slurm_nodes.untyped_gpu`.");
+    UNTYPED_GPU: Level<Table<Shares>, 0> = ("slurm_nodes.untyped_gpu", [], GPUS, "GPUs without a \
+        type.");
     RESERVED: Level<Table<NodeTally>, 0> = ("slurm_nodes.reserved", [], SHARES,
         "Nodes in active reservations that are not for maintenance, whole nodes even if only some \
          cores are reserved.");
-    MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", [], SHARES, "Nodes in active reservations with the flag MAINT.");
+    MAINTENANCE: Level<Table<NodeTally>, 0> = ("slurm_nodes.maintenance", [], SHARES, "Nodes in \
+        active reservations with the flag MAINT.");
     SLURMD: Level<Table<u64>, 1> = ("slurm_nodes.slurmd.<release>", [Configured(32)], SLURMDS,
         "Nodes by the release of their slurmd, with `_` for each point (`22_05_8`). `other`: texts \
          that are no release; `unknown`: nodes that have not registered since slurmctld was \
          started, or up to 22.05 since it was reconfigured.");
-    DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", [], OUT, "How long nodes have been drained or draining.");
+    DRAINED: Level<Table<Out>, 0> = ("slurm_nodes.drained", [], OUT, "How long nodes have been \
+        drained or draining.");
     DOWN: Level<Table<Out>, 0> = ("slurm_nodes.down", [], OUT,
         "How long nodes that are not drained have been down, from the time of their reason.");
     NODE: Level<Table<NodeTally>, 1> = ("slurm_nodes.node.<node>", [Configured(65_536)], SHARES,
         "Each node: `each = true`, off by default; with `node_state` it makes 19 paths.");
-    NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", [Configured(65_536)], ROW, "Further figures of each node.");
+    NODE_STATE: Level<Table<NodeRow>, 1> = ("slurm_nodes.node_state.<node>", [Configured(65_536)],
+        ROW, "Further figures of each node.");
 }
 
 struct NodesCollector {
@@ -86,16 +99,23 @@ metrics! {
         average("over_1d", "count", |o| o.longer_than(DAY), "nodes for over a day"),
         average("over_7d", "count", |o| o.longer_than(7 * DAY), "nodes for over a week");
     ROW: NodeRow =
-        average(down, "0 or 1", "whether the node is down, regardless of whether it is also drained"),
+        average(down, "0 or 1",
+            "whether the node is down, regardless of whether it is also drained"),
         average(drain, "0 or 1", "whether it is drained or draining"),
         average(not_responding, "0 or 1", "whether its slurmd does not respond"),
-        average("cpu_load", "load", |r| r.cpu_load.map(|load| f64::from(load) / 100.0), "load average over the last minute");
+        average("cpu_load", "load", |r| r.cpu_load.map(|load| f64::from(load) / 100.0), "load \
+            average over the last minute");
 }
 
 impl Collect<SurveyReplies> for NodesCollector {
     fn options(&self) -> ReplyOptions {
         let events = self.events.is_some();
-        ReplyOptions { rows: self.each, marks: events, partitions: events, ..ReplyOptions::default() }
+        ReplyOptions {
+            rows: self.each,
+            marks: events,
+            partitions: events,
+            ..ReplyOptions::default()
+        }
     }
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
@@ -111,7 +131,8 @@ impl Collect<SurveyReplies> for NodesCollector {
         points.push_summed(&GPU, [], &types, Shares::default(), Shares::add);
         points.push(&RESERVED, [], &nodes.reserved);
         points.push(&MAINTENANCE, [], &nodes.maintenance);
-        let slurmds = nodes.slurmds.iter().map(|(release, nodes)| (release.replace('.', "_"), *nodes));
+        let slurmds =
+            nodes.slurmds.iter().map(|(release, nodes)| (release.replace('.', "_"), *nodes));
         let mut slurmds: BTreeMap<String, u64> = slurmds.collect();
         let other = slurmds.remove(OTHER).unwrap_or(0);
         points.push_summed(&SLURMD, [], &slurmds, other, add_to);
@@ -164,8 +185,11 @@ mod tests {
             &SurveyReplies::with_only(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
         );
         let of_it: Vec<&String> = points.iter().filter(|point| point.contains(".n1.")).collect();
-        let about =
-            COLLECTOR.every_level().find(|level| level.below == "slurm_nodes.node.<node>").unwrap().about;
+        let about = COLLECTOR
+            .every_level()
+            .find(|level| level.below == "slurm_nodes.node.<node>")
+            .unwrap()
+            .about;
         assert!(about.contains(&format!("makes {} paths", of_it.len())), "{of_it:#?}");
         let state = ["down 1", "drain 1", "not_responding 0", "cpu_load 1.5"];
         let state = state.map(|point| format!("c.slurm_nodes.node_state.n1.gauge-{point}"));

@@ -23,18 +23,24 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 levels! {
     LEVELS:
-    STATE: Level<Table<Partition>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], STATES,
+    STATE: Level<Table<Partition>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)],
+        STATES,
         "Each partition, hidden ones too: `[collectors.partitions]`. It costs slurmctld as much as \
          `jobs` and `nodes` if those are off.");
-    NODES: Level<Table<NodeTally>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], SHARES,
+    NODES: Level<Table<NodeTally>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)],
+        SHARES,
         "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.");
-    NODE_STATE: Level<Table<NodeTally>, 2> = ("slurm_partitions.<partition>.state.<state>", [Configured(MOST_NAMES), Closed], TALLY,
-        "Its nodes by state, as in `slurm_nodes.state.<state>`: jobs do not get those that are down, \
-         drained, fail or inval.");
-    GPU: Level<Table<Shares>, 2> = ("slurm_partitions.<partition>.gpu.<type>", [Configured(MOST_NAMES), Configured(64)], GPUS,
+    NODE_STATE: Level<Table<NodeTally>, 2> = ("slurm_partitions.<partition>.state.<state>",
+        [Configured(MOST_NAMES), Closed], TALLY,
+        "Its nodes by state, as in `slurm_nodes.state.<state>`: jobs do not get those that are \
+         down, drained, fail or inval.");
+    GPU: Level<Table<Shares>, 2> = ("slurm_partitions.<partition>.gpu.<type>",
+        [Configured(MOST_NAMES), Configured(64)], GPUS,
         "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`.");
-    UNTYPED_GPU: Level<Table<Shares>, 1> = ("slurm_partitions.<partition>.untyped_gpu", [Configured(MOST_NAMES)], GPUS, "Its GPUs without a type.");
-    JOBS: Level<Table<PartitionJobs>, 1> = ("slurm_partitions.<partition>", [Configured(MOST_NAMES)], OF_JOBS,
+    UNTYPED_GPU: Level<Table<Shares>, 1> = ("slurm_partitions.<partition>.untyped_gpu",
+        [Configured(MOST_NAMES)], GPUS, "Its GPUs without a type.");
+    JOBS: Level<Table<PartitionJobs>, 1> = ("slurm_partitions.<partition>",
+        [Configured(MOST_NAMES)], OF_JOBS,
         "Its jobs. A job that waits in several partitions counts in each.");
 }
 
@@ -42,16 +48,22 @@ struct PartitionsCollector;
 
 metrics! {
     STATES: Partition =
-        average("up", "0 or 1", |p| is(p, "up"), "whether the partition accepts jobs and starts them"),
-        average("down", "0 or 1", |p| is(p, "down"), "whether the partition accepts jobs without starting them"),
-        average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
-        average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither accepts nor starts jobs");
+        average("up", "0 or 1", |p| is(p, "up"), "whether the partition accepts jobs and starts \
+            them"),
+        average("down", "0 or 1", |p| is(p, "down"), "whether the partition accepts jobs without \
+            starting them"),
+        average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs \
+            while refusing new ones"),
+        average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither \
+            accepts nor starts jobs");
     OF_JOBS: PartitionJobs =
         average("jobs_pending", "count", |p| p.states.pending().jobs, "jobs pending"),
         average("jobs_running", "count", |p| p.states.running().jobs,
             "jobs running, or `configuring` while nodes boot or a prolog runs"),
-        average("jobs_cpus_pending", "count", |p| p.states.pending().cpus, "CPUs that pending jobs request"),
-        average("jobs_cpus_running", "count", |p| p.states.running().cpus, "CPUs allocated to these jobs");
+        average("jobs_cpus_pending", "count", |p| p.states.pending().cpus, "CPUs that pending jobs \
+            request"),
+        average("jobs_cpus_running", "count", |p| p.states.running().cpus, "CPUs allocated to \
+            these jobs");
 }
 
 impl Collect<SurveyReplies> for PartitionsCollector {
@@ -119,13 +131,17 @@ mod tests {
             memory: Memory { real: 9, allocated: 8, free: 6 },
         };
         let tally = |jobs, cpus| JobTally { jobs, cpus, ..JobTally::default() };
-        let shown = [("special_exit".to_owned(), tally(11, 44)), ("configuring".to_owned(), tally(12, 48))];
-        let unfinished = [("pending".to_owned(), tally(11, 44)), ("running".to_owned(), tally(12, 48))];
+        let shown =
+            [("special_exit".to_owned(), tally(11, 44)), ("configuring".to_owned(), tally(12, 48))];
+        let unfinished =
+            [("pending".to_owned(), tally(11, 44)), ("running".to_owned(), tally(12, 48))];
         let states = JobStates { shown: shown.into(), unfinished: unfinished.into() };
         let queued = PartitionJobs { states, ..PartitionJobs::default() };
         let jobs = Jobs { partitions: [("gpu".to_owned(), queued)].into(), ..Jobs::default() };
-        let mut replies =
-            SurveyReplies::with_only(ReplyKind::Nodes, nodes(vec![partition("gpu", "drain", total)]));
+        let mut replies = SurveyReplies::with_only(
+            ReplyKind::Nodes,
+            nodes(vec![partition("gpu", "drain", total)]),
+        );
         replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
         let expected = [
             "up 0",
@@ -152,7 +168,10 @@ mod tests {
             "jobs_cpus_pending 44",
             "jobs_cpus_running 48",
         ];
-        assert_eq!(points(&replies), expected.map(|point| format!("c.slurm_partitions.gpu.gauge-{point}")));
+        assert_eq!(
+            points(&replies),
+            expected.map(|point| format!("c.slurm_partitions.gpu.gauge-{point}"))
+        );
     }
 
     #[test]
@@ -163,13 +182,18 @@ mod tests {
         let without = points(&replies);
         for state in all {
             for other in all {
-                let point = format!("c.slurm_partitions.{state}.gauge-{other} {}", u8::from(state == other));
+                let point = format!(
+                    "c.slurm_partitions.{state}.gauge-{other} {}",
+                    u8::from(state == other)
+                );
                 assert!(without.contains(&point), "{point} is not in {without:#?}");
             }
         }
         assert!(!without.iter().any(|point| point.contains("gauge-jobs_")), "no jobs were read");
         replies.add(ReplyKind::Jobs, Reply::Jobs(Box::default()));
-        assert!(points(&replies).contains(&"c.slurm_partitions.up.gauge-jobs_pending 0".to_owned()));
+        assert!(
+            points(&replies).contains(&"c.slurm_partitions.up.gauge-jobs_pending 0".to_owned())
+        );
     }
 
     #[test]
@@ -182,7 +206,10 @@ mod tests {
         replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(states)));
         let points = points(&replies);
         let wrong = ["gauge-jobs_", "gauge-up ", "gauge-down ", "gauge-drain ", "gauge-inactive "];
-        assert!(!points.iter().any(|point| wrong.iter().any(|leaf| point.contains(leaf))), "{points:#?}");
+        assert!(
+            !points.iter().any(|point| wrong.iter().any(|leaf| point.contains(leaf))),
+            "{points:#?}"
+        );
         assert!(!points.is_empty());
     }
 }

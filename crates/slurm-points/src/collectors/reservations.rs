@@ -34,10 +34,12 @@ struct ReservationsNow {
 metrics! {
     METRICS: ReservationsNow =
         average("count", "count", |s| s.reservations.len(), "reservations, at most 1,000"),
-        average("active", "count", |s| s.active().count(), "reservations that have begun and not ended"),
+        average("active", "count", |s| s.active().count(), "reservations that have begun and not \
+            ended"),
         average("nodes", "count", |s| s.active().map(|r| u64::from(r.nodes)).sum::<u64>(),
             "nodes in active reservations; a node in two of them counts twice"),
-        average("cores", "count", |s| s.active().map(|r| u64::from(r.cores)).sum::<u64>(), "cores in active reservations"),
+        average("cores", "count", |s| s.active().map(|r| u64::from(r.cores)).sum::<u64>(), "cores \
+            in active reservations"),
         average("seconds_to_start", "s", |s| s.to_soonest(s.planned().filter_map(|r| r.start_time)),
             "time until the next reservation begins; no point if none is planned, or only with \
              TIME_FLOAT"),
@@ -48,7 +50,8 @@ metrics! {
 impl Collect<SurveyReplies> for ReservationsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
-        let (all, now) = (all.reservations.clone(), replies.there(ReplyKind::Reservations, timestamp));
+        let (all, now) =
+            (all.reservations.clone(), replies.there(ReplyKind::Reservations, timestamp));
         let maint = all.iter().filter(|reservation| reservation.maint).cloned().collect();
         points.push(&ALL, [], &ReservationsNow { reservations: all, now });
         points.push(&MAINT, [], &ReservationsNow { reservations: maint, now });
@@ -83,11 +86,18 @@ mod tests {
     /// Its start is always the same time ahead.
     #[test]
     fn a_reservation_that_floats_is_not_the_next_to_begin() {
-        let of = |start, floats| Reservation { start_time: Some(start), floats, ..Reservation::default() };
+        let of = |start, floats| Reservation {
+            start_time: Some(start),
+            floats,
+            ..Reservation::default()
+        };
         let points = |reservations: Vec<Reservation>| {
-            let all =
-                slurm_snapshot::Reservations { reservations, ..slurm_snapshot::Reservations::default() };
-            let replies = SurveyReplies::with_only(ReplyKind::Reservations, Reply::Reservations(all));
+            let all = slurm_snapshot::Reservations {
+                reservations,
+                ..slurm_snapshot::Reservations::default()
+            };
+            let replies =
+                SurveyReplies::with_only(ReplyKind::Reservations, Reply::Reservations(all));
             surveyed(&mut started(&COLLECTOR, &[]), 1000, &replies)
         };
         let leaf = "c.slurm_reservations.all.gauge-seconds_to_start";
@@ -124,7 +134,9 @@ mod tests {
         ];
         has_all(&points, &expected);
         assert!(
-            !points.iter().any(|point| point.starts_with("c.slurm_reservations.maint.gauge-seconds_to_end"))
+            !points
+                .iter()
+                .any(|point| point.starts_with("c.slurm_reservations.maint.gauge-seconds_to_end"))
         );
     }
 }

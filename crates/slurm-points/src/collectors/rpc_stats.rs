@@ -1,4 +1,5 @@
-//! `slurm_rpc_stats`: slurmctld's RPC tables as sdiag prints them, and what they grew by since the last reading.
+//! `slurm_rpc_stats`: slurmctld's RPC tables as sdiag prints them, and what they grew by since the
+//! last reading.
 //!
 //! rpc_metrics.rs computes the figures of a row.
 
@@ -7,19 +8,24 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, add_to, rpc_name, sum_of};
+use slurm_snapshot::{
+    Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, add_to, rpc_name, sum_of,
+};
 
 use super::{Begin, Collect, Collector, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
 use crate::levels::Names::{Closed, Ranked};
 use crate::levels::{Name, OTHER, Table};
 use crate::named_paths::Points;
-use crate::rpc_metrics::{CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics};
+use crate::rpc_metrics::{
+    CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics,
+};
 use crate::settings::{Setting, Value};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "rpc_stats",
-    comment: "slurmctld's RPC tables, which show what overloads it: slurm_rpc_stats. Up to 100 message types.",
+    comment: "slurmctld's RPC tables, which show what overloads it: slurm_rpc_stats. Up to 100 \
+        message types.",
     settings: &[Setting {
         key: "users",
         default: Value::Users(0),
@@ -43,7 +49,8 @@ levels! {
          types are one sum, `other`. slurmctld counts at most 100 types, since its start or `sdiag \
          --reset`, not since midnight. Across a reset the interval has no figures.");
     TYPE_QUEUE: Level<Table<RpcQueue>, 1> = ("slurm_rpc_stats.type.<type>", [Closed], QUEUE, "");
-    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", [], TOTAL, "All message types of that table together.");
+    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_rpc_stats.total", [], TOTAL, "All message types \
+        of that table together.");
     TABLES: Level<Table<(usize, usize)>, 0> = ("slurm_rpc_stats.total", [], ROWS, "");
     USER: Level<Table<CallsRow>, 1> = ("slurm_rpc_stats.user.<user>", [Ranked], CALLS,
         "By user, if `users` in `[collectors.rpc_stats]` is above 0: the top users by RPC time. \
@@ -54,10 +61,12 @@ levels! {
          too; the figures of the interval do not jump.");
     PENDING: Level<Table<u64>, 1> = ("slurm_rpc_stats.pending.<type>", [Closed], OF_PENDING,
         "Messages to nodes that wait for an agent, by type; no point without messages.");
-    PENDING_TOTAL: Level<Table<(u64, usize)>, 0> = ("slurm_rpc_stats.pending_total", [], ALL_PENDING, "All of those messages.");
+    PENDING_TOTAL: Level<Table<(u64, usize)>, 0> = ("slurm_rpc_stats.pending_total", [],
+        ALL_PENDING, "All of those messages.");
 }
 
-const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
+const RPC_LEVELS: RpcLevels =
+    RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
 
 struct RpcStats {
     interval: u32,
@@ -82,8 +91,11 @@ impl Collect<TickOutcome> for RpcStats {
         let name = |id| type_name(id, reading.release);
         push_types(&RPC_LEVELS, name, &tables, growth.as_ref(), points);
         // Those of types that are not known have no sum.
-        let queues: BTreeMap<&str, &RpcQueue> =
-            rpc.types.iter().filter_map(|row| Some((name(row.id.into()), row.queue.as_ref()?))).collect();
+        let queues: BTreeMap<&str, &RpcQueue> = rpc
+            .types
+            .iter()
+            .filter_map(|row| Some((name(row.id.into()), row.queue.as_ref()?)))
+            .collect();
         for (name, queue) in queues.into_iter().filter(|(name, _)| *name != OTHER) {
             points.push(&TYPE_QUEUE, [Name::new(name)], queue);
         }
@@ -127,16 +139,20 @@ metrics! {
         average(queued, "count",
             "RPCs of this type in slurmctld's queue; from 24.05 on with enable_rpc_queue, as the \
              next three"),
-        last(dropped, "count", "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
+        last(dropped, "count", "RPCs refused because the queue was full, since slurmctld's start \
+            or sdiag --reset"),
         average(cycle_last, "count", "RPCs served in the last cycle of the queue"),
         max(cycle_max, "count", "largest number of RPCs served in one cycle of the queue");
     ROWS: (usize, usize) =
-        average("types", "count", |(types, _)| *types, "rows in the table of types; at 100 it is full, and slurmctld counts no further types"),
-        average("users", "count", |(_, users)| *users, "rows in the table of users; at 200 it is full, and slurmctld counts no further users");
+        average("types", "count", |(types, _)| *types, "rows in the table of types; at 100 it is \
+            full, and slurmctld counts no further types"),
+        average("users", "count", |(_, users)| *users, "rows in the table of users; at 200 it is \
+            full, and slurmctld counts no further users");
     OF_PENDING: u64 =
         average("count", "count", |&messages| messages, "messages of this type that wait");
     ALL_PENDING: (u64, usize) =
-        average("count", "count", |(count, _)| *count, "messages that wait; if it grows, nodes do not answer"),
+        average("count", "count", |(count, _)| *count, "messages that wait; if it grows, nodes do \
+            not answer"),
         average("dumped", "count", |(_, dumped)| *dumped,
             "messages that `sdiag` shows with their nodes: at most 25");
 }

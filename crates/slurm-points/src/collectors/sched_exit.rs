@@ -61,7 +61,8 @@ impl Collect<TickOutcome> for SchedExit {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         let Some((reading, new)) = outcome.statistics() else { return };
         let before = self.before.replace(Arc::clone(reading));
-        let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
+        let unbroken =
+            before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
         for Scheduler { level, reasons, exits } in SCHEDULERS {
             let before = unbroken.and_then(|(old, _)| exits(old));
             let mut ended: BTreeMap<&str, Ended> = BTreeMap::new();
@@ -81,8 +82,10 @@ impl Collect<TickOutcome> for SchedExit {
 
 metrics! {
     METRICS: Ended =
-        last("count", "count", |(count, _)| *count, "cycles that have ended for this reason since the last reset"),
-        average("interval_count", "count", |(_, in_interval)| *in_interval, "cycles that ended for this reason since the last reading");
+        last("count", "count", |(count, _)| *count, "cycles that have ended for this reason since \
+            the last reset"),
+        average("interval_count", "count", |(_, in_interval)| *in_interval, "cycles that ended for \
+            this reason since the last reading");
 }
 
 #[cfg(test)]
@@ -118,7 +121,10 @@ mod tests {
             &TickOutcome::Reading(Arc::clone(reading)),
             &mut Points::new("c", &mut batch, &mut NamedPaths::default()),
         );
-        carbon_wire::lines(&batch).lines().map(|line| line.trim_end_matches(" 60").to_owned()).collect()
+        carbon_wire::lines(&batch)
+            .lines()
+            .map(|line| line.trim_end_matches(" 60").to_owned())
+            .collect()
     }
 
     #[test]
@@ -129,9 +135,18 @@ mod tests {
             ["c.slurm_sched_exit.main.end.gauge-count 7"]
         );
         let found = points(&mut exits, &reading(60.0, &[9, 0, 0, 0, 0, 0, 4, 1], &[3]));
-        assert!(found.contains(&"c.slurm_sched_exit.main.end.gauge-interval_count 2".into()), "{found:?}");
+        assert!(
+            found.contains(&"c.slurm_sched_exit.main.end.gauge-interval_count 2".into()),
+            "{found:?}"
+        );
         assert!(found.contains(&"c.slurm_sched_exit.main.other.gauge-count 5".into()), "{found:?}");
-        assert!(!found.iter().any(|point| point.contains("other.gauge-interval")), "unknown before");
-        assert!(!found.iter().any(|point| point.contains("bf.end.gauge-interval")), "unknown before");
+        assert!(
+            !found.iter().any(|point| point.contains("other.gauge-interval")),
+            "unknown before"
+        );
+        assert!(
+            !found.iter().any(|point| point.contains("bf.end.gauge-interval")),
+            "unknown before"
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! `slurm_sched_interval`: what the schedulers did since the last reading, exactly, where sdiag's means run since midnight.
+//! `slurm_sched_interval`: what the schedulers did since the last reading, exactly, where sdiag's
+//! means run since midnight.
 //!
-//! Nothing is published for an interval in which the counters were reset, nor for more than three intervals at once.
+//! Nothing is published for an interval in which the counters were reset, nor for more than three
+//! intervals at once.
 
 use std::sync::Arc;
 
@@ -17,7 +19,9 @@ pub(super) const COLLECTOR: Collector = Collector {
     settings: &[],
     levels: &[LEVELS],
     replies: &[ReplyKind::Statistics],
-    start: Start::Tick(|begin| Box::new(SchedInterval { tick: begin.interval, ..SchedInterval::default() })),
+    start: Start::Tick(|begin| {
+        Box::new(SchedInterval { tick: begin.interval, ..SchedInterval::default() })
+    }),
 };
 
 levels! {
@@ -56,7 +60,8 @@ struct IntervalValues {
 impl SchedInterval {
     fn values(&mut self, now: &Arc<Reading>, new: &Statistics) -> IntervalValues {
         let before = self.before.replace(Arc::clone(now));
-        let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, now, self.tick));
+        let unbroken =
+            before.as_deref().and_then(|before| derive::unbroken(before, now, self.tick));
         let interval = unbroken.map(|(old, seconds)| Interval::new(old, new, now.release, seconds));
         match before.as_deref().and_then(|before| derive::reset(before, now)) {
             Some(Reset::Midnight) => one_more(&mut self.resets.midnight),
@@ -66,7 +71,8 @@ impl SchedInterval {
         }
         IntervalValues {
             interval,
-            // Otherwise its figures are those of a cycle that is long over: without jobs there is none.
+            // Otherwise its figures are those of a cycle that is long over: without jobs there is
+            // none.
             coverage: interval
                 .filter(|interval| interval.bf.count > 0)
                 .and_then(|_| derive::bf_coverage(new)),
@@ -90,47 +96,58 @@ impl Collect<TickOutcome> for SchedInterval {
 metrics! {
     METRICS: IntervalValues =
         average("seconds", "s", |k| k.interval?.seconds, "real time between the two readings"),
-        average("jobs_submitted_per_minute", "1/min", |k| rate(k, |i| i.jobs.submitted), "jobs submitted"),
+        average("jobs_submitted_per_minute", "1/min", |k| rate(k, |i| i.jobs.submitted), "jobs \
+            submitted"),
         average("jobs_started_per_minute", "1/min", |k| rate(k, |i| i.jobs.started),
             "jobs started; if it stays far below the jobs submitted, the queue grows"),
-        average("jobs_completed_per_minute", "1/min", |k| rate(k, |i| i.jobs.completed), "jobs that ended, with any exit code; see `jobs_completed`"),
-        average("jobs_canceled_per_minute", "1/min", |k| rate(k, |i| i.jobs.canceled), "successful scancel requests; see `jobs_canceled`"),
+        average("jobs_completed_per_minute", "1/min", |k| rate(k, |i| i.jobs.completed), "jobs \
+            that ended, with any exit code; see `jobs_completed`"),
+        average("jobs_canceled_per_minute", "1/min", |k| rate(k, |i| i.jobs.canceled), "successful \
+            scancel requests; see `jobs_canceled`"),
         average("jobs_failed_per_minute", "1/min", |k| rate(k, |i| i.jobs.failed),
             "jobs that slurmd could not start; more than a few suggest a broken node"),
-        average("jobs_backfilled_per_minute", "1/min", |k| rate(k, |i| i.jobs.backfilled), "jobs started by backfill"),
+        average("jobs_backfilled_per_minute", "1/min", |k| rate(k, |i| i.jobs.backfilled), "jobs \
+            started by backfill"),
         average(job_states_age, "s",
             "age of jobs_pending and jobs_running; above 60, slurmctld's background work is delayed"),
-        average("main_cycles", "count", |k| k.interval?.main.count, "main cycles that ended in the interval"),
+        average("main_cycles", "count", |k| k.interval?.main.count, "main cycles that ended in the \
+            interval"),
         average("main_mean_cycle", "µs", |k| k.interval?.main.mean_time(),
-            "mean time of those cycles; sustained values above 1,000,000 make users wait for squeue and sbatch"),
+            "mean time of those cycles; sustained values above 1,000,000 make users wait for \
+                squeue and sbatch"),
         average("main_mean_depth", "count", |k| k.interval?.main.mean_depth(),
             "mean number of jobs examined per cycle; wrong if a cycle was running at either \
              reading"),
         average("main_cycles_per_minute", "1/min", |k| rate(k, |i| i.main.count),
             "main cycles a minute; 0 while jobs wait means that the scheduler is stuck"),
         average("main_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
-            "share of the wall-clock time spent in the main scheduler; sustained values above 0.5 leave \
-             little time for RPCs"),
-        average("bf_cycles", "count", |k| k.interval?.bf.count, "backfill cycles that ended in the interval"),
+            "share of the wall-clock time spent in the main scheduler; sustained values above 0.5 \
+             leave little time for RPCs"),
+        average("bf_cycles", "count", |k| k.interval?.bf.count, "backfill cycles that ended in the \
+            interval"),
         average(bf_last_cycle_age, "s",
-            "time since the last backfill cycle began; above 600 while jobs wait, backfill does not run"),
+            "time since the last backfill cycle began; above 600 while jobs wait, backfill does \
+                not run"),
         average("bf_mean_cycle", "µs", |k| k.interval?.bf.mean_time(),
-            "mean time of those cycles, without their sleep; near bf_max_time, cycles end before their \
-             queue does"),
-        average("bf_depth_mean", "count", |k| k.interval?.bf.mean_depth(), "mean number of jobs examined per cycle"),
+            "mean time of those cycles, without their sleep; near bf_max_time, cycles end before \
+             their queue does"),
+        average("bf_depth_mean", "count", |k| k.interval?.bf.mean_depth(), "mean number of jobs \
+            examined per cycle"),
         average("bf_depth_mean_try", "count", |k| mean(k, |i| i.bf_depth_try),
             "mean number of jobs that a cycle tried to start"),
         average("bf_queue_length_mean", "count", |k| mean(k, |i| i.bf_queue_len),
-            "mean number of entries in a cycle's queue (see `bf_queue_length`); no point if a cycle was \
-             running at either reading"),
-        average("bf_table_size_mean", "count", |k| mean(k, |i| i.bf_table_size), "mean number of time slots used for planning per cycle"),
-        average("bf_cycles_per_minute", "1/min", |k| rate(k, |i| i.bf.count), "backfill cycles a minute"),
+            "mean number of entries in a cycle's queue (see `bf_queue_length`); no point if a \
+             cycle was running at either reading"),
+        average("bf_table_size_mean", "count", |k| mean(k, |i| i.bf_table_size), "mean number of \
+            time slots used for planning per cycle"),
+        average("bf_cycles_per_minute", "1/min", |k| rate(k, |i| i.bf.count), "backfill cycles a \
+            minute"),
         average("bf_busy_fraction", "0-1", |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
-            "share of the wall-clock time spent in backfill, without its sleep; sustained above 0.8, \
-             slurmctld does little else"),
+            "share of the wall-clock time spent in backfill, without its sleep; sustained above \
+             0.8, slurmctld does little else"),
         average("bf_coverage", "ratio", |k| k.coverage,
-            "tries of the last backfill cycle divided by its queue's entries; below 0.5, jobs at its end \
-             get no chance; no point without a cycle"),
+            "tries of the last backfill cycle divided by its queue's entries; below 0.5, jobs at \
+             its end get no chance; no point without a cycle"),
         last("resets_midnight", "count", |k| k.resets.midnight,
             "resets at midnight UTC since the daemon's start"),
         last("resets_command", "count", |k| k.resets.command,

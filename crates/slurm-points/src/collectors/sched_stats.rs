@@ -1,4 +1,5 @@
-//! `slurm_sched_stats`: what sdiag prints of the schedulers, under the names that dashboards already have.
+//! `slurm_sched_stats`: what sdiag prints of the schedulers, under the names that dashboards
+//! already have.
 //!
 //! Every figure equals sdiag's, digit for digit. If sdiag prints no line, there is no point.
 
@@ -45,9 +46,10 @@ metrics! {
         average(dbd_agent_queue_size, "count",
             "messages that wait for slurmdbd; if it grows, slurmdbd is down or slow"),
         average(gettimeofday_latency, "µs",
-            "time of 1,000 calls of gettimeofday on slurmctld's host when slurmctld started; high with a \
-             bad clock source"),
-        last("req_time", "Unix s", |s| moment(Some(s.req_time)), "when slurmctld answered, on its clock"),
+            "time of 1,000 calls of gettimeofday on slurmctld's host when slurmctld started; high \
+             with a bad clock source"),
+        last("req_time", "Unix s", |s| moment(Some(s.req_time)), "when slurmctld answered, on its \
+            clock"),
         last("req_time_start", "Unix s", |s| moment(Some(s.req_time_start)),
             "when slurmctld began to count: the last reset"),
         last(jobs_submitted, "count", "jobs submitted since the last reset"),
@@ -56,7 +58,8 @@ metrics! {
             "jobs since the last reset whose script, salloc or srun reported the end, with any \
              exit code; not a running job that was cancelled"),
         last(jobs_canceled, "count",
-            "successful scancel requests since the last reset, with any signal; one for a whole array"),
+            "successful scancel requests since the last reset, with any signal; one for a whole \
+                array"),
         last(jobs_failed, "count",
             "jobs since the last reset that slurmd could not start, which drains the node; not \
              jobs that exit with an error"),
@@ -64,41 +67,53 @@ metrics! {
         average(jobs_running, "count", "jobs running at job_states_ts"),
         last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
             "when slurmctld last counted pending and running jobs: up to about 30 s ago"),
-        average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last cycle of the main scheduler"),
-        max("main_max_cycle", "µs", |s| s.schedule_cycle_max, "longest cycle of the main scheduler since the last reset"),
-        last("main_total_cycles", "count", |s| s.schedule_cycle_counter, "cycles of the main scheduler since the last reset"),
+        average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last cycle of the main \
+            scheduler"),
+        max("main_max_cycle", "µs", |s| s.schedule_cycle_max, "longest cycle of the main scheduler \
+            since the last reset"),
+        last("main_total_cycles", "count", |s| s.schedule_cycle_counter, "cycles of the main \
+            scheduler since the last reset"),
         last("main_cycle_sum", "µs", |s| s.schedule_cycle_sum,
-            "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up to Slurm 25.05"),
-        average("main_mean_cycle", "µs", |s| derive::means(s).schedule_cycle, "mean cycle of the main scheduler since the last reset"),
-        last("main_depth_sum", "count", |s| s.schedule_cycle_depth, "jobs that the main scheduler examined since the last reset"),
+            "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up \
+                to Slurm 25.05"),
+        average("main_mean_cycle", "µs", |s| derive::means(s).schedule_cycle, "mean cycle of the \
+            main scheduler since the last reset"),
+        last("main_depth_sum", "count", |s| s.schedule_cycle_depth, "jobs that the main scheduler \
+            examined since the last reset"),
         average("main_mean_depth_cycle", "count", |s| derive::means(s).schedule_depth,
             "mean number of jobs that a main cycle examined since the last reset"),
-        average("main_cycles_per_minute", "1/min", |s| derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start),
+        average("main_cycles_per_minute", "1/min", |s|
+            derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start),
             "main cycles per whole minute since the last reset; from its second minute on"),
         average("main_last_queue_length", "count", |s| s.schedule_queue_len,
             "entries in the last main cycle's queue: one for each partition of a pending job, one \
              for an array"),
-        last("bf_total_jobs_since_slurm_start", "count", |s| s.bf_backfilled_jobs, "jobs started by backfill since slurmctld's start"),
+        last("bf_total_jobs_since_slurm_start", "count", |s| s.bf_backfilled_jobs, "jobs started \
+            by backfill since slurmctld's start"),
         last("bf_total_jobs_since_cycle_start", "count", |s| s.bf_last_backfilled_jobs,
             "jobs started by backfill since the last reset"),
         last("bf_total_het_jobs_since_cycle_start", "count", |s| s.bf_backfilled_het_jobs,
             "components of het jobs started by backfill since the last reset"),
-        last("bf_total_cycles", "count", |s| s.bf_cycle_counter, "backfill cycles since the last reset"),
+        last("bf_total_cycles", "count", |s| s.bf_cycle_counter, "backfill cycles since the last \
+            reset"),
         last("bf_last_cycle_when", "Unix s", |s| moment(s.bf_when_last_cycle),
-            "when the last backfill cycle with jobs began; if it was long ago while jobs wait, backfill \
-             does not run"),
+            "when the last backfill cycle with jobs began; if it was long ago while jobs wait, \
+             backfill does not run"),
         average(bf_active, "0 or 1", "whether a backfill cycle is running now"),
         average("bf_last_cycle", "µs", |s| s.bf_cycle_last,
             "last backfill cycle with jobs, without the time it slept to let RPCs through"),
-        max("bf_max_cycle", "µs", |s| s.bf_cycle_max, "longest backfill cycle since the last reset"),
+        max("bf_max_cycle", "µs", |s| s.bf_cycle_max,
+            "longest backfill cycle since the last reset"),
         last(bf_cycle_sum, "µs", "sum of the backfill cycles since the last reset"),
-        average("bf_mean_cycle", "µs", |s| derive::means(s).bf_cycle, "mean backfill cycle since the last reset"),
+        average("bf_mean_cycle", "µs", |s| derive::means(s).bf_cycle, "mean backfill cycle since \
+            the last reset"),
         average("bf_last_depth_cycle", "count", |s| s.bf_last_depth,
             "jobs that the last backfill cycle with jobs examined"),
         average("bf_last_depth_cycle_try", "count", |s| s.bf_last_depth_try,
             "jobs that the last backfill cycle with jobs tried to start"),
         last(bf_depth_sum, "count", "jobs that backfill examined since the last reset"),
-        last("bf_depth_sum_try", "count", |s| s.bf_depth_try_sum, "jobs that backfill tried to start since the last reset"),
+        last("bf_depth_sum_try", "count", |s| s.bf_depth_try_sum, "jobs that backfill tried to \
+            start since the last reset"),
         average("bf_depth_mean", "count", |s| derive::means(s).bf_depth,
             "mean number of jobs that a backfill cycle examined since the last reset"),
         average("bf_depth_mean_try", "count", |s| derive::means(s).bf_depth_try,
@@ -116,7 +131,8 @@ metrics! {
             "sum of the time slots of all backfill cycles since the last reset"),
         average("bf_table_size_mean", "count", |s| derive::means(s).bf_table_size,
             "mean number of time slots of a backfill cycle since the last reset"),
-        average(rpc_queue_enabled, "0 or 1", "whether slurmctld queues RPCs by type; from Slurm 24.05");
+        average(rpc_queue_enabled, "0 or 1", "whether slurmctld queues RPCs by type; from Slurm \
+            24.05");
 }
 
 /// A fresh slurmctld counts since 0 for about a second: that is no moment.
@@ -159,7 +175,10 @@ mod tests {
     ];
 
     fn value(leaf: &str, statistics: &Statistics) -> Option<f64> {
-        METRICS.iter().find(|figure| figure.leaf == leaf).and_then(|figure| (figure.value)(statistics))
+        METRICS
+            .iter()
+            .find(|figure| figure.leaf == leaf)
+            .and_then(|figure| (figure.value)(statistics))
     }
 
     #[test]
@@ -171,8 +190,11 @@ mod tests {
 
     #[test]
     fn what_sdiag_does_not_print_is_not_published_as_zero() {
-        let nothing_yet =
-            Statistics { req_time: 1_700_000_060, req_time_start: 1_700_000_000, ..Statistics::default() };
+        let nothing_yet = Statistics {
+            req_time: 1_700_000_060,
+            req_time_start: 1_700_000_000,
+            ..Statistics::default()
+        };
         for leaf in [
             "main_mean_cycle",
             "main_mean_depth_cycle",
@@ -188,12 +210,17 @@ mod tests {
         ] {
             assert_eq!(value(leaf, &nothing_yet), None, "{leaf}");
         }
-        assert_eq!(value("bf_last_cycle", &nothing_yet), Some(0.0), "a counter at zero is a figure");
+        assert_eq!(
+            value("bf_last_cycle", &nothing_yet),
+            Some(0.0),
+            "a counter at zero is a figure"
+        );
     }
 
     #[test]
     fn each_name_carries_its_own_member() {
-        // Another exporter swaps the two counters of backfilled jobs, and publishes µs as a count of cycles.
+        // Another exporter swaps the two counters of backfilled jobs, and publishes µs as a count
+        // of cycles.
         let statistics = Statistics {
             bf_backfilled_jobs: 900,
             bf_last_backfilled_jobs: 30,

@@ -1,5 +1,5 @@
-//! `slurm_slurmdbd`: slurmdbd's own statistics, as `sacctmgr show stats` prints them. A slow slurmdbd makes slurmctld
-//! slow.
+//! `slurm_slurmdbd`: slurmdbd's own statistics, as `sacctmgr show stats` prints them. A slow
+//! slurmdbd makes slurmctld slow.
 
 use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, dbd_rpc_name};
 
@@ -9,7 +9,9 @@ use crate::levels::Names::{Closed, Ranked};
 use crate::levels::{Name, OTHER, Table};
 use crate::named_paths::Points;
 use crate::replies::SurveyReplies;
-use crate::rpc_metrics::{CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics};
+use crate::rpc_metrics::{
+    CallsRow, MEMBERS, OthersTables, RpcHistory, RpcLevels, push_types, rpc_metrics,
+};
 use crate::settings::{Setting, Value};
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -21,7 +23,8 @@ SlurmUser.",
     settings: &[Setting {
         key: "users",
         default: Value::Users(0),
-        comment: "Publish the top N users by RPC time of an interval, as in rpc_stats; 0 for none, at most 200.",
+        comment: "Publish the top N users by RPC time of an interval, as in rpc_stats; 0 for none, \
+            at most 200.",
     }],
     levels: &[LEVELS],
     replies: &[ReplyKind::Slurmdbd],
@@ -40,7 +43,8 @@ levels! {
          restart or `sacctmgr clear stats` the interval has no figures. If the mean of \
          `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the \
          database.");
-    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_slurmdbd.total", [], TOTAL, "All message types together.");
+    ALL_TYPES: Level<Table<CallsRow>, 0> = ("slurm_slurmdbd.total", [], TOTAL, "All message types \
+        together.");
     USER: Level<Table<CallsRow>, 1> = ("slurm_slurmdbd.user.<user>", [Ranked], CALLS,
         "By user, if `users` in `[collectors.slurmdbd]` is above 0, limited as in \
          `slurm_rpc_stats.user.<user>`.");
@@ -52,7 +56,8 @@ levels! {
          slurmdbd counts a failed roll-up too: its log has the error.");
 }
 
-const RPC_LEVELS: RpcLevels = RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
+const RPC_LEVELS: RpcLevels =
+    RpcLevels { type_: &TYPE, total: &ALL_TYPES, user: &USER, others: &OTHERS };
 
 struct Slurmdbd {
     /// Seconds between two rounds.
@@ -71,16 +76,19 @@ rpc_metrics! {
 
 metrics! {
     OF_ROLLUP: Period =
-        average("last_cycle", "µs", |(rollup, _)| rollup.last, "how long the last one took; no point before the second one"),
-        max("max_cycle", "µs", |(rollup, _)| rollup.max, "how long the longest one took; no point before the second one"),
-        average("mean_cycle", "µs", |(rollup, _)| rollup.total.map(|total| total / rollup.count.max(1)),
+        average("last_cycle", "µs", |(rollup, _)| rollup.last, "how long the last one took; no \
+            point before the second one"),
+        max("max_cycle", "µs", |(rollup, _)| rollup.max, "how long the longest one took; no point \
+            before the second one"),
+        average("mean_cycle", "µs", |(rollup, _)| rollup.total.map(|total|
+            total / rollup.count.max(1)),
             "sacctmgr's mean, truncated: `total_time` divided by `total_cycles`"),
         last("total_time", "µs", |(rollup, _)| rollup.total, "total time of all of them"),
         last("total_cycles", "count", |(rollup, _)| Some(rollup.count).filter(|cycles| *cycles > 0),
             "roll-ups without the first; no point before the second"),
         max("age", "s", |(_, age)| *age,
-            "time since the end of the last period that was rolled up; for `hour` above two hours, slurmdbd \
-             or its database hangs");
+            "time since the end of the last period that was rolled up; for `hour` above two hours, \
+             slurmdbd or its database hangs");
 }
 
 impl Collect<SurveyReplies> for Slurmdbd {
@@ -95,7 +103,8 @@ impl Collect<SurveyReplies> for Slurmdbd {
         let tables = Tables::from_rows(types, users);
         let growth = self.history.growth(&tables, |before| {
             // Otherwise slurmdbd has reset its counters.
-            let is_same = |reply: &Reply| matches!(reply, Reply::Slurmdbd(before) if before.since == *since);
+            let is_same =
+                |reply: &Reply| matches!(reply, Reply::Slurmdbd(before) if before.since == *since);
             before.reply.as_ref().filter(|reply| is_same(reply))?;
             derive::seconds_between(before, reading, self.interval)
         });
@@ -151,7 +160,11 @@ mod tests {
         }
     }
 
-    fn round(collector: &mut Running<SurveyCollector>, minute: u32, reply: DbdStatistics) -> Vec<String> {
+    fn round(
+        collector: &mut Running<SurveyCollector>,
+        minute: u32,
+        reply: DbdStatistics,
+    ) -> Vec<String> {
         let reading = Reading {
             time: f64::from(minute) * 60.0 + 1_700_000_000.5,
             reply: Some(Reply::Slurmdbd(Box::new(reply))),
@@ -177,14 +190,19 @@ mod tests {
         let lines = round(&mut collector, 0, statistics(5, 10));
         assert!(has(&lines, "type.DBD_GET_STATS.gauge-count 10"), "{lines:#?}");
         assert!(has(&lines, "type.other.gauge-mean_time 5"));
-        assert!(!lines.iter().any(|line| line.contains("calls_per_minute") || line.contains(".user.")));
+        assert!(
+            !lines.iter().any(|line| line.contains("calls_per_minute") || line.contains(".user."))
+        );
         let lines = round(&mut collector, 1, statistics(5, 40));
         assert!(has(&lines, "type.DBD_GET_STATS.gauge-calls_per_minute 30"), "{lines:#?}");
         assert!(has(&lines, "type.other.gauge-calls_per_minute 0"));
         assert!(has(&lines, "total.gauge-interval_mean_time 15"));
         let lines = round(&mut collector, 2, statistics(6, 60));
         assert!(has(&lines, "total.gauge-count 61"));
-        assert!(!lines.iter().any(|line| line.contains("calls_per_minute")), "its counters were reset");
+        assert!(
+            !lines.iter().any(|line| line.contains("calls_per_minute")),
+            "its counters were reset"
+        );
     }
 
     #[test]
@@ -203,7 +221,11 @@ mod tests {
         let month = DbdRollup { end: Some(START - 86_400), ..DbdRollup::default() };
         let rollups = [("hour".to_owned(), hour), ("month".to_owned(), month)].into();
         let mut collector = started(&COLLECTOR, &[]);
-        let lines = round(&mut collector, 0, DbdStatistics { since: 5, rollups, ..DbdStatistics::default() });
+        let lines = round(
+            &mut collector,
+            0,
+            DbdStatistics { since: 5, rollups, ..DbdStatistics::default() },
+        );
         let of = |period: &str| -> Vec<&str> {
             let start = format!("c.slurm_slurmdbd.rollup.{period}.gauge-");
             lines.iter().filter_map(|line| line.strip_prefix(&start)).collect()

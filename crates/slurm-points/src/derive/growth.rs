@@ -1,8 +1,8 @@
 //! The growth of RPC tables between two readings: exact, or nothing at all.
 //!
-//! Neither slurmctld nor slurmdbd ever removes a row from a table or lets it shrink, except when it empties all tables.
-//! So if rows are gone or smaller, the two tables do not belong together, whatever else the readings say. A count,
-//! which is a `u32` there, may wrap.
+//! Neither slurmctld nor slurmdbd ever removes a row from a table or lets it shrink, except when it
+//! empties all tables. So if rows are gone or smaller, the two tables do not belong together,
+//! whatever else the readings say. A count, which is a `u32` there, may wrap.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -40,7 +40,8 @@ impl Calls {
     }
 }
 
-/// The rows of one table by number. Two rows with one number, which slurmctld never makes, are added.
+/// The rows of one table by number. Two rows with one number, which slurmctld never makes, are
+/// added.
 type CallsTable<K> = BTreeMap<K, Calls>;
 
 /// The tables of one reading, or their growth.
@@ -62,7 +63,10 @@ impl Tables {
 
     /// The growth since `before`, row by row; a row that was not there yet has grown from 0.
     pub fn since(&self, before: &Self) -> Option<Self> {
-        Some(Self { types: grown(&before.types, &self.types)?, users: grown(&before.users, &self.users)? })
+        Some(Self {
+            types: grown(&before.types, &self.types)?,
+            users: grown(&before.users, &self.users)?,
+        })
     }
 }
 
@@ -78,7 +82,8 @@ fn grown<K: Ord + Copy>(before: &CallsTable<K>, now: &CallsTable<K>) -> Option<C
     if before.keys().any(|id| !now.contains_key(id)) {
         return None;
     }
-    let since =
-        |(&id, calls): (&K, &Calls)| Some((id, calls.since(before.get(&id).copied().unwrap_or_default())?));
+    let since = |(&id, calls): (&K, &Calls)| {
+        Some((id, calls.since(before.get(&id).copied().unwrap_or_default())?))
+    };
     now.iter().map(since).collect()
 }

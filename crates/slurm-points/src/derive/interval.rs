@@ -1,7 +1,8 @@
 //! The exact growth of slurmctld's counters between two readings, even if one of them wrapped.
 //!
-//! A cycle counts whole in the interval in which it ends, even if it is longer than the interval. What cannot be known
-//! exactly is `None`, except for the main scheduler's depth, because nothing says whether a cycle of it is running.
+//! A cycle counts whole in the interval in which it ends, even if it is longer than the interval.
+//! What cannot be known exactly is `None`, except for the main scheduler's depth, because nothing
+//! says whether a cycle of it is running.
 
 use slurm_snapshot::{Release, Statistics};
 
@@ -67,9 +68,11 @@ impl Interval {
         let main_most = most_time(seconds, main_count, new.schedule_cycle_max);
         // If the sum may have wrapped once more, nothing is known.
         let unique = |time: u64| {
-            release >= WIDE_CYCLE_SUM || time.checked_add(1 << 32).is_some_and(|more| more > main_most)
+            release >= WIDE_CYCLE_SUM
+                || time.checked_add(1 << 32).is_some_and(|more| more > main_most)
         };
-        let bf_time = old.bf_cycle_sum.zip(new.bf_cycle_sum).and_then(|(old, new)| new.checked_sub(old));
+        let bf_time =
+            old.bf_cycle_sum.zip(new.bf_cycle_sum).and_then(|(old, new)| new.checked_sub(old));
         let bf_count = grown(|s| s.bf_cycle_counter);
         let bf_most = most_time(seconds, bf_count, new.bf_cycle_max.unwrap_or(u32::MAX));
         let between_cycles = old.bf_active == 0 && new.bf_active == 0;
@@ -107,7 +110,8 @@ impl Interval {
         count.into() * 60.0 / self.seconds
     }
 
-    /// The time of these cycles divided by wall time; above 1 if a cycle was longer than the interval in which it ended.
+    /// The time of these cycles divided by wall time; above 1 if a cycle was longer than the
+    /// interval in which it ended.
     pub fn busy_fraction(&self, cycles: &Cycles) -> Option<f64> {
         cycles.time.map(|time| exact_f64(time) / (self.seconds * 1e6))
     }
@@ -130,7 +134,8 @@ impl Cycles {
     }
 }
 
-/// The growth of `schedule_cycle_sum`, µs, which is a `u32` in slurmctld up to 25.05 and wraps after 71.6 minutes.
+/// The growth of `schedule_cycle_sum`, µs, which is a `u32` in slurmctld up to 25.05 and wraps
+/// after 71.6 minutes.
 fn cycle_sum_grown(old: u64, new: u64, release: Release) -> Option<u64> {
     if release >= WIDE_CYCLE_SUM {
         return new.checked_sub(old);
@@ -139,12 +144,16 @@ fn cycle_sum_grown(old: u64, new: u64, release: Release) -> Option<u64> {
     Some(new.wrapping_sub(old).into())
 }
 
-/// The longest time that so many cycles can have taken, µs: each no longer than `longest`, and together no longer than
-/// `seconds` and the part of one that was before the interval.
+/// The longest time that so many cycles can have taken, µs: each no longer than `longest`, and
+/// together no longer than `seconds` and the part of one that was before the interval.
 fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
     // slurmctld's clock and the reader's do not run at exactly the same speed.
     let wall = seconds * 1.01e6 + 1e6;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the range of u64")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "cut to the range of u64"
+    )]
     let wall = (wall as u64).saturating_add(longest.into());
     wall.min(u64::from(cycles) * u64::from(longest))
 }
@@ -158,7 +167,8 @@ pub const fn exact_f64(value: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// It examined 900 jobs before midnight UTC, and 100 after it. Statistics of the second look at it are like those of any cycle.
+    /// It examined 900 jobs before midnight UTC, and 100 after it. Statistics of the second look at
+    /// it are like those of any cycle.
     #[test]
     fn what_backfill_examined_in_a_cycle_with_a_reset_in_it_is_not_known() {
         let mean_depth = |bf_active, began| {

@@ -1,7 +1,8 @@
-//! The time between two readings: how long it was, and whether slurmctld's counters were reset within it.
+//! The time between two readings: how long it was, and whether slurmctld's counters were reset
+//! within it.
 //!
-//! The clocks are compared with each other, so that a step of any of them yields no figure. In doubt it is a reset, or
-//! no span at all: a missing figure does no harm, but a wrong one does.
+//! The clocks are compared with each other, so that a step of any of them yields no figure. In
+//! doubt it is a reset, or no span at all: a missing figure does no harm, but a wrong one does.
 
 use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
 
@@ -10,7 +11,8 @@ use super::interval::exact_f64;
 /// The most intervals that may be between two readings that are compared.
 const FARTHEST: f64 = 3.0;
 
-/// The least, because a rate over a short moment, after an answer that was nearly late, would be noise.
+/// The least, because a rate over a short moment, after an answer that was nearly late, would be
+/// noise.
 const NEAREST: f64 = 0.25;
 
 /// How much faster than another a clock may run while it is adjusted, but not set.
@@ -40,8 +42,8 @@ pub(crate) enum Reset {
     Restart,
 }
 
-/// The time between two readings; `None` if they are more than three intervals apart or nearly at the same time, of two
-/// clusters or releases, or if a clock was set in between.
+/// The time between two readings; `None` if they are more than three intervals apart or nearly at
+/// the same time, of two clusters or releases, or if a clock was set in between.
 pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
     let (old, new) = statistics(before, now)?;
     let seconds = seconds_between(before, now, interval)?;
@@ -51,7 +53,8 @@ pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Spa
     usable.then(|| Span { seconds, reset: began_anew(old, new) })
 }
 
-/// The real time between two readings, s; `None` for the reasons of [`span`], but slurmctld's clock is not compared.
+/// The real time between two readings, s; `None` for the reasons of [`span`], but slurmctld's clock
+/// is not compared.
 pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) -> Option<f64> {
     let wall = now.time - before.time;
     let seconds = now.uptime.zip(before.uptime).map_or(wall, |(now, before)| now - before);
@@ -62,8 +65,13 @@ pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) ->
     usable.then_some(seconds)
 }
 
-/// The statistics of the reading before, and the seconds since, if there is a `Span` without a reset.
-pub fn unbroken<'a>(before: &'a Reading, now: &Reading, interval: u32) -> Option<(&'a Statistics, f64)> {
+/// The statistics of the reading before, and the seconds since, if there is a `Span` without a
+/// reset.
+pub fn unbroken<'a>(
+    before: &'a Reading,
+    now: &Reading,
+    interval: u32,
+) -> Option<(&'a Statistics, f64)> {
     let span = span(before, now, interval).filter(|span| span.reset.is_none())?;
     Some((before.statistics.as_ref()?, span.seconds))
 }
@@ -75,7 +83,10 @@ pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
 }
 
 /// Both statistics, if they may be compared.
-fn statistics<'a>(before: &'a Reading, now: &'a Reading) -> Option<(&'a Statistics, &'a Statistics)> {
+fn statistics<'a>(
+    before: &'a Reading,
+    now: &'a Reading,
+) -> Option<(&'a Statistics, &'a Statistics)> {
     before.statistics.as_ref().zip(now.statistics.as_ref()).filter(|_| !is_another(before, now))
 }
 
@@ -88,8 +99,15 @@ fn slack(seconds: f64) -> f64 {
     0.05 + seconds * SLEW
 }
 
-/// Whether as much time passed on slurmctld's clock, which has whole seconds. It answered between request and reply.
-fn agrees(seconds: f64, before: &Reading, now: &Reading, old: &Statistics, new: &Statistics) -> bool {
+/// Whether as much time passed on slurmctld's clock, which has whole seconds. It answered between
+/// request and reply.
+fn agrees(
+    seconds: f64,
+    before: &Reading,
+    now: &Reading,
+    old: &Statistics,
+    new: &Statistics,
+) -> bool {
     let there = new.req_time.saturating_sub(old.req_time) as f64;
     let slack = slack(seconds);
     seconds - elapsed(now) - slack < there + 1.0 && seconds + elapsed(before) + slack > there - 1.0
@@ -102,12 +120,14 @@ fn elapsed(reading: &Reading) -> f64 {
 
 fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {
     let kept = !kept_went_down(old, new);
-    // A slurmctld counts from time 0 until it first looks at its clock, and keeps what it counted before that.
+    // A slurmctld counts from time 0 until it first looks at its clock, and keeps what it counted
+    // before that.
     let moved = old.req_time_start != new.req_time_start && old.req_time_start > 0;
     if !moved && kept && !scheduler_went_down(old, new) {
         return None;
     }
-    // slurmctld resets its counters when it first looks at the clock on a new day (UTC); a busy one does that late.
+    // slurmctld resets its counters when it first looks at the clock on a new day (UTC); a busy one
+    // does that late.
     let day = |moment: i64| moment.div_euclid(DAY);
     if moved && kept && day(old.req_time_start) < day(new.req_time_start) && !restarted(old, new) {
         return Some(Reset::Midnight);
@@ -115,7 +135,8 @@ fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {
     Some(if restarted(old, new) || !by_command(new) { Reset::Restart } else { Reset::Command })
 }
 
-/// Counters that every reset sets to 0 and nothing else lowers. The sums of depths and lengths may wrap within a day.
+/// Counters that every reset sets to 0 and nothing else lowers. The sums of depths and lengths may
+/// wrap within a day.
 fn scheduler_went_down(old: &Statistics, new: &Statistics) -> bool {
     let counters = |s: &Statistics| {
         [
@@ -146,8 +167,9 @@ fn rpcs_went_down(old: &RpcTables, new: &RpcTables) -> bool {
     // slurmctld adds new types at the end: if a row has moved, it is another process.
     let mut rows = new.types.iter();
     old.types.iter().any(|old| {
-        let is_lower =
-            |new: &RpcType| new.id != old.id || went_down(old.count, new.count) || new.time < old.time;
+        let is_lower = |new: &RpcType| {
+            new.id != old.id || went_down(old.count, new.count) || new.time < old.time
+        };
         rows.next().is_none_or(is_lower)
     })
 }
@@ -161,18 +183,21 @@ const fn went_down(old: u32, new: u32) -> bool {
     new.wrapping_sub(old) > u32::MAX / 2
 }
 
-/// Whether figures that survive `sdiag --reset` and midnight are lost: then it is another process or controller.
+/// Whether figures that survive `sdiag --reset` and midnight are lost: then it is another process
+/// or controller.
 fn restarted(old: &Statistics, new: &Statistics) -> bool {
     new.req_time_start <= 0
         || new.req_time_start < old.req_time_start
         || (old.bf_when_last_cycle.is_some() && new.bf_when_last_cycle.is_none())
         || (old.bf_table_size > Some(0) && new.bf_table_size == Some(0))
-        || (old.schedule_cycle_last > 0 && new.schedule_cycle_last == 0 && new.schedule_cycle_counter == 0)
+        || (old.schedule_cycle_last > 0
+            && new.schedule_cycle_last == 0
+            && new.schedule_cycle_counter == 0)
 }
 
-/// Whether the process is older than its counters. After a reset, that RPC is the first row of the tables; a slurmctld
-/// that starts receives others first. The time of the last backfill cycle shows nothing, because slurmctld restores it
-/// from its saved state (22.05).
+/// Whether the process is older than its counters. After a reset, that RPC is the first row of the
+/// tables; a slurmctld that starts receives others first. The time of the last backfill cycle shows
+/// nothing, because slurmctld restores it from its saved state (22.05).
 fn by_command(new: &Statistics) -> bool {
     let since = new.req_time_start;
     let first = new.rpc.as_ref().and_then(|tables| tables.types.first());
@@ -191,7 +216,8 @@ mod tests {
     const MIDNIGHT: i64 = 20_000 * DAY;
 
     fn rpc(rows: &[(u16, u32)]) -> Option<RpcTables> {
-        let row = |&(id, count): &(u16, u32)| RpcType { id, count, time: u64::from(count), queue: None };
+        let row =
+            |&(id, count): &(u16, u32)| RpcType { id, count, time: u64::from(count), queue: None };
         Some(RpcTables { types: rows.iter().map(row).collect(), ..RpcTables::default() })
     }
 
@@ -232,7 +258,8 @@ mod tests {
 
     #[test]
     fn what_22_05_keeps_tells_a_reset_by_command_from_a_restart() {
-        // Both recorded in the sandbox; after the restart the moment of the last backfill cycle is an old one.
+        // Both recorded in the sandbox; after the restart the moment of the last backfill cycle is
+        // an old one.
         let reset = Statistics {
             req_time: MIDNIGHT + 3630,
             req_time_start: MIDNIGHT + 3620,
@@ -287,13 +314,19 @@ mod tests {
         let command = Statistics { rpc: rpc(&[(2035, 1)]), bf_backfilled_jobs: 0, ..anew.clone() };
         assert_eq!(between(evening.clone(), command).unwrap().reset, Some(Reset::Command));
         let unlike = Statistics { req_time_start: MIDNIGHT - 5, ..anew };
-        assert_ne!(between(evening, unlike).unwrap().reset, Some(Reset::Midnight), "before midnight");
+        assert_ne!(
+            between(evening, unlike).unwrap().reset,
+            Some(Reset::Midnight),
+            "before midnight"
+        );
     }
 
     #[test]
     fn rows_in_another_order_are_of_another_process_however_high_they_are() {
-        let evening = Statistics { req_time: MIDNIGHT - 10, req_time_start: MIDNIGHT - 50_000, ..running() };
-        let morning = Statistics { req_time: MIDNIGHT + 60, req_time_start: MIDNIGHT + 5, ..evening.clone() };
+        let evening =
+            Statistics { req_time: MIDNIGHT - 10, req_time_start: MIDNIGHT - 50_000, ..running() };
+        let morning =
+            Statistics { req_time: MIDNIGHT + 60, req_time_start: MIDNIGHT + 5, ..evening.clone() };
         assert_eq!(between(evening.clone(), morning.clone()).unwrap().reset, Some(Reset::Midnight));
         let mut rows = evening.rpc.clone().unwrap();
         rows.types.rotate_left(1);
@@ -323,25 +356,39 @@ mod tests {
 
     #[test]
     fn a_counter_that_passes_its_end_is_no_reset() {
-        let old = Statistics { jobs_submitted: u32::MAX - 2, bf_depth_sum: Some(u32::MAX), ..running() };
-        let new =
-            Statistics { req_time: MIDNIGHT + 3630, jobs_submitted: 4, bf_depth_sum: Some(9), ..old.clone() };
+        let old =
+            Statistics { jobs_submitted: u32::MAX - 2, bf_depth_sum: Some(u32::MAX), ..running() };
+        let new = Statistics {
+            req_time: MIDNIGHT + 3630,
+            jobs_submitted: 4,
+            bf_depth_sum: Some(9),
+            ..old.clone()
+        };
         assert_eq!(between(old, new).unwrap().reset, None);
     }
 
     #[test]
     fn a_slurmctld_that_has_not_looked_at_its_clock_yet_is_told_once() {
-        let fresh = Statistics { req_time: MIDNIGHT + 3630, rpc: rpc(&[]), ..Statistics::default() };
+        let fresh =
+            Statistics { req_time: MIDNIGHT + 3630, rpc: rpc(&[]), ..Statistics::default() };
         assert_eq!(between(running(), fresh.clone()).unwrap().reset, Some(Reset::Restart));
-        let counting =
-            Statistics { req_time: MIDNIGHT + 3660, req_time_start: MIDNIGHT + 3631, ..fresh.clone() };
-        assert_eq!(reset(&reading(fresh.clone()), &reading(counting.clone())), None, "the same process");
+        let counting = Statistics {
+            req_time: MIDNIGHT + 3660,
+            req_time_start: MIDNIGHT + 3631,
+            ..fresh.clone()
+        };
+        assert_eq!(
+            reset(&reading(fresh.clone()), &reading(counting.clone())),
+            None,
+            "the same process"
+        );
         assert_eq!(between(fresh, counting), None, "since when is not known");
     }
 
     #[test]
     fn what_does_not_belong_together_has_no_span() {
-        let (old, now) = (reading(running()), reading(Statistics { req_time: MIDNIGHT + 3630, ..running() }));
+        let (old, now) =
+            (reading(running()), reading(Statistics { req_time: MIDNIGHT + 3630, ..running() }));
         assert_eq!(span(&old, &now, 30).map(|span| span.seconds), Some(30.0));
         assert_eq!(span(&old, &now, 9), None, "more than three intervals");
         assert_eq!(span(&old, &now, 300), None, "nearly at once");
@@ -355,8 +402,10 @@ mod tests {
         assert_eq!(changed(|now| now.release = Release::new(22, 6)), None);
         assert_eq!(changed(|now| now.statistics = None), None, "a reset's answer");
         let clusters = |old: &str, new: &str| {
-            let named =
-                |reading: &Reading, name: &str| Reading { cluster: Some(name.to_owned()), ..reading.clone() };
+            let named = |reading: &Reading, name: &str| Reading {
+                cluster: Some(name.to_owned()),
+                ..reading.clone()
+            };
             span(&named(&self::reading(running()), old), &named(&now, new), 30)
         };
         assert!(clusters("a", "a").is_some());

@@ -1,7 +1,7 @@
 //! What has been counted, and the next commit.
 //!
-//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing. docs/development/decisions.md
-//! explains why even then every job is counted exactly once.
+//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing.
+//! docs/development/decisions.md explains why even then every job is counted exactly once.
 
 mod commit;
 mod opening;
@@ -42,14 +42,15 @@ pub struct Counts {
     version: u32,
     /// Whose jobs they are.
     pub cluster: String,
-    /// When counting began, Unix seconds. Records of hours with another `first` are ignored: in 22.05 the jobs of every cluster have
-    /// the same ids.
+    /// When counting began, Unix seconds. Records of hours with another `first` are ignored: in
+    /// 22.05 the jobs of every cluster have the same ids.
     first: i64,
     /// Nothing that ended before is counted, Unix seconds.
     floor: i64,
     /// The newest end that was counted.
     latest: Option<i64>,
-    /// The newest hour before the floor of which a job was counted: slurmdbd may still have its rows.
+    /// The newest hour before the floor of which a job was counted: slurmdbd may still have its
+    /// rows.
     forgotten: Option<i64>,
     /// Whether they include the CPU time of steps.
     pub(crate) efficiency: bool,
@@ -75,7 +76,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Whether the level is there and stays. If none of its jobs has started for a long time, it goes when another name needs a level.
+    /// Whether the level is there and stays. If none of its jobs has started for a long time, it
+    /// goes when another name needs a level.
     pub(super) fn has_level(&self, level: &str) -> bool {
         let latest = self.latest.unwrap_or(i64::MIN);
         self.totals.contains_key(level)
@@ -89,9 +91,11 @@ impl Counts {
 pub struct RoundReading {
     /// Of all its requests, µs.
     pub elapsed: u64,
-    /// Rows of jobs that ended in the last `window`, counted now or before; `None` if only a part of that was read.
+    /// Rows of jobs that ended in the last `window`, counted now or before; `None` if only a part
+    /// of that was read.
     pub window_jobs: Option<u64>,
-    /// Jobs counted now that ended before the last round, and seconds since the first of them ended.
+    /// Jobs counted now that ended before the last round, and seconds since the first of them
+    /// ended.
     pub(crate) late_jobs: u64,
     pub(crate) oldest_late: u64,
     pub(crate) unparsed: u64,
@@ -163,7 +167,8 @@ impl FinishedLedger {
     /// The first ledger of a cluster: jobs that ended before `now` are not counted.
     pub fn first(cluster: &str, now: i64) -> Self {
         let cluster = cluster.to_owned();
-        let counts = Counts { version: VERSION, cluster, first: now, floor: now, ..Counts::default() };
+        let counts =
+            Counts { version: VERSION, cluster, first: now, floor: now, ..Counts::default() };
         Self { counts, seen: SeenIds::new(now), ..Self::default() }
     }
 
@@ -201,7 +206,8 @@ impl FinishedLedger {
         self.seen.look(job)
     }
 
-    /// The end of the newest job that was counted, Unix seconds: slurmdbd should still have its row.
+    /// The end of the newest job that was counted, Unix seconds: slurmdbd should still have its
+    /// row.
     pub const fn latest(&self) -> Option<i64> {
         self.counts.latest
     }
@@ -216,10 +222,12 @@ impl FinishedLedger {
         self.counts.moment
     }
 
-    /// Whether the last `window` may not reach back to the last round, because rounds failed, the host slept, its clock was set, or
-    /// the daemon did not run.
+    /// Whether the last `window` may not reach back to the last round, because rounds failed, the
+    /// host slept, its clock was set, or the daemon did not run.
     pub fn has_gap(&self, now: i64, window: i64) -> bool {
-        self.counts.moment.is_none_or(|moment| !(0..=window / 2).contains(&now.saturating_sub(moment)))
+        self.counts
+            .moment
+            .is_none_or(|moment| !(0..=window / 2).contains(&now.saturating_sub(moment)))
     }
 
     pub(super) fn incomplete(&self, id: u64) -> Option<Incomplete> {
@@ -231,15 +239,16 @@ impl FinishedLedger {
         self.incomplete.values().any(|incomplete| incomplete.end < from)
     }
 
-    /// Lowers a floor that comes from a clock that was ahead, but only while nothing was counted: ids from before the floor are
-    /// forgotten, and those jobs would be counted again.
+    /// Lowers a floor that comes from a clock that was ahead, but only while nothing was counted:
+    /// ids from before the floor are forgotten, and those jobs would be counted again.
     pub fn lower_floor(&mut self, now: i64) {
         if self.counts.latest.is_none() && self.counts.floor > now.saturating_add(FAR_AHEAD) {
             self.counts.floor = now;
         }
     }
 
-    /// The slot of a round that ends at `now`, if there is a round every `every` seconds: the open one, but never one that was used.
+    /// The slot of a round that ends at `now`, if there is a round every `every` seconds: the open
+    /// one, but never one that was used.
     pub fn slot(&self, now: i64, every: i64) -> i64 {
         let every = every.max(1);
         let open = now.div_euclid(every).saturating_mul(every);
@@ -248,7 +257,8 @@ impl FinishedLedger {
         if used <= 0 || next > now.saturating_add(FAR_AHEAD) { open } else { open.max(next) }
     }
 
-    /// The slot of a round without counts, which is used with that; `None` while slots are ahead of the clock.
+    /// The slot of a round without counts, which is used with that; `None` while slots are ahead of
+    /// the clock.
     pub fn use_slot(&mut self, now: i64, every: i64) -> Option<i64> {
         let slot = self.slot(now, every);
         let is_open = slot <= now;
@@ -256,8 +266,8 @@ impl FinishedLedger {
         is_open.then_some(slot)
     }
 
-    /// Whether a round is due at a tick that is a multiple of `every`. While slots are ahead of the clock, which was set back, only
-    /// every second one is, until the clock has caught up.
+    /// Whether a round is due at a tick that is a multiple of `every`. While slots are ahead of the
+    /// clock, which was set back, only every second one is, until the clock has caught up.
     pub fn is_due(&self, timestamp: i64, every: i64) -> bool {
         let is_ahead = self.slot(timestamp, every) > timestamp;
         !is_ahead || timestamp.rem_euclid(every.max(1).saturating_mul(2)) == 0
@@ -268,7 +278,8 @@ impl FinishedLedger {
     /// # Errors
     /// They cannot be written as JSON.
     pub fn records(&self, next: &Next) -> serde_json::Result<Vec<(String, Arc<[u8]>)>> {
-        let hours = next.hours.iter().map(|hour| (seen::name(*hour), Arc::from(self.seen.record(*hour))));
+        let hours =
+            next.hours.iter().map(|hour| (seen::name(*hour), Arc::from(self.seen.record(*hour))));
         let emptied = next.emptied.iter().map(|hour| (seen::name(*hour), Arc::from([])));
         Ok(hours.chain(emptied).chain([record(&next.counts)?]).collect())
     }

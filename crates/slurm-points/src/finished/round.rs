@@ -9,19 +9,23 @@ use super::ledger::{FinishedLedger, Incomplete, RoundReading};
 use super::seen::{Mark, Seen, SeenId, hour_of};
 use super::tally::{Figures, Spread, Tally};
 
-/// A job that is reported within this time after its end is not late: slurmctld reports to slurmdbd some seconds later.
+/// A job that is reported within this time after its end is not late: slurmctld reports to slurmdbd
+/// some seconds later.
 const GRACE: i64 = 60;
 
-/// A row without the record of its job's start counts after this time as it is. slurmdbd may receive that record after the one of
-/// the job's end; until then the row has no partition, and an array is one task. The time begins when slurmctld has sent all records.
+/// A row without the record of its job's start counts after this time as it is. slurmdbd may
+/// receive that record after the one of the job's end; until then the row has no partition, and an
+/// array is one task. The time begins when slurmctld has sent all records.
 const INCOMPLETE: i64 = 600;
 
-/// How long the number of an array's tasks that never started must stay the same. slurmctld sends the ends of jobs through its queue,
-/// and other changes of 1,000 jobs every 5 s past that queue: slurmdbd may learn later that some of the tasks did start.
+/// How long the number of an array's tasks that never started must stay the same. slurmctld sends
+/// the ends of jobs through its queue, and other changes of 1,000 jobs every 5 s past that queue:
+/// slurmdbd may learn later that some of the tasks did start.
 const SETTLING: i64 = 30;
 
-/// A job counts after this time even if the CPU time of some steps is not known. Steps of a cancelled job end up to KillWait and
-/// UnkillableStepTimeout after the job. Without JobAcctGatherType it is never known.
+/// A job counts after this time even if the CPU time of some steps is not known. Steps of a
+/// cancelled job end up to KillWait and UnkillableStepTimeout after the job. Without
+/// JobAcctGatherType it is never known.
 const OPEN_STEPS: i64 = 180;
 
 /// The same if slurmdbd returned no step at all: its table of steps may be broken, and be mended.
@@ -36,18 +40,21 @@ pub struct StartedJob {
     pub key: (u32, u32),
     /// Unix seconds.
     pub start: i64,
-    /// When it was submitted, Unix seconds: slurmdbd returns only steps of jobs that were submitted in the requested time.
+    /// When it was submitted, Unix seconds: slurmdbd returns only steps of jobs that were submitted
+    /// in the requested time.
     pub submit: i64,
 }
 
-/// Whether the next part of this job has the same row. slurmdbd's key is the job's id and its submission, and a part's submission is the
-/// moment at which the one before it ended. Such a row has used nothing yet, and becomes the job.
+/// Whether the next part of this job has the same row. slurmdbd's key is the job's id and its
+/// submission, and a part's submission is the moment at which the one before it ended. Such a row
+/// has used nothing yet, and becomes the job.
 fn is_begun_part(job: &FinishedJob) -> bool {
     job.state == RESIZING && job.end <= job.submit
 }
 
-/// How many accounts, QOS and users have levels of their own: the first that have a job that started. All others share one, so
-/// that nobody can take all levels with names that were invented for jobs that never start.
+/// How many accounts, QOS and users have levels of their own: the first that have a job that
+/// started. All others share one, so that nobody can take all levels with names that were invented
+/// for jobs that never start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
     pub(crate) accounts: usize,
@@ -60,7 +67,12 @@ pub struct Levels {
 impl Levels {
     const fn kinds(self) -> [LevelKind; 3] {
         [
-            LevelKind { own: "account.", most: self.accounts, others: "other_accounts", none: "no_account" },
+            LevelKind {
+                own: "account.",
+                most: self.accounts,
+                others: "other_accounts",
+                none: "no_account",
+            },
             LevelKind { own: "qos.", most: self.qos, others: "other_qos", none: "no_qos" },
             LevelKind { own: "user.", most: self.users, others: "other_users", none: "no_user" },
         ]
@@ -73,8 +85,9 @@ impl Levels {
 
     /// Whether the settings still have this level.
     pub(super) fn has(self, level: &str) -> bool {
-        let is_its =
-            |kind: &LevelKind| level.starts_with(kind.own) || [kind.others, kind.none].contains(&level);
+        let is_its = |kind: &LevelKind| {
+            level.starts_with(kind.own) || [kind.others, kind.none].contains(&level)
+        };
         self.kinds().iter().find(|kind| is_its(kind)).is_none_or(|kind| kind.most > 0)
     }
 }
@@ -138,7 +151,8 @@ impl FinishedRound {
         Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
     }
 
-    /// The jobs with a start that may count in this round: the CPU time of their steps must be known before they are added.
+    /// The jobs with a start that may count in this round: the CPU time of their steps must be
+    /// known before they are added.
     pub fn steps_of(&self, finished: &Finished, ledger: &FinishedLedger) -> Vec<StartedJob> {
         if finished.started.is_empty() {
             return Vec::new();
@@ -150,12 +164,13 @@ impl FinishedRound {
         let new = finished.jobs.iter().filter(is_new).filter(|job| !self.known.contains(&job.id));
         let new: BTreeMap<u64, i64> = new.map(|job| (job.id, job.submit)).collect();
         let started = finished.started.iter();
-        let to_measure = |&(id, key, start)| Some(StartedJob { id, key, start, submit: *new.get(&id)? });
+        let to_measure =
+            |&(id, key, start)| Some(StartedJob { id, key, start, submit: *new.get(&id)? });
         started.filter_map(to_measure).collect()
     }
 
-    /// Notes that slurmdbd's answer lacks the steps of these jobs. They count without them, but later than usual, and latest if the
-    /// answer had no other job's steps either.
+    /// Notes that slurmdbd's answer lacks the steps of these jobs. They count without them, but
+    /// later than usual, and latest if the answer had no other job's steps either.
     pub fn lose_steps(&mut self, jobs: impl IntoIterator<Item = u64>, has_others: bool) {
         let patience = if has_others { OPEN_STEPS } else { LOST_STEPS };
         self.lost_steps.extend(jobs.into_iter().map(|id| (id, patience)));
@@ -176,7 +191,9 @@ impl FinishedRound {
             if self.until.is_some_and(|until| job.end > until) || is_begun_part(job) {
                 continue;
             }
-            let Some(mut tally) = Tally::from_job(job).filter(|_| job.end >= floor) else { continue };
+            let Some(mut tally) = Tally::from_job(job).filter(|_| job.end >= floor) else {
+                continue;
+            };
             match ledger.look(job) {
                 Seen::Never => {}
                 Seen::Same => continue,
@@ -194,8 +211,12 @@ impl FinishedRound {
                 "" => INCOMPLETE,
                 _ if job.tasks > 1 => SETTLING,
                 _ if used.is_open => OPEN_STEPS,
-                // Once other jobs' steps came without this one's, the table of steps is not to blame.
-                _ if ledger.incomplete(job.id).is_some_and(|known| known.patience == OPEN_STEPS) => {
+                // Once other jobs' steps came without this one's, the table of steps is not to
+                // blame.
+                _ if ledger
+                    .incomplete(job.id)
+                    .is_some_and(|known| known.patience == OPEN_STEPS) =>
+                {
                     self.lost_steps.get(&job.id).map_or(0, |_| OPEN_STEPS)
                 }
                 _ => self.lost_steps.get(&job.id).copied().unwrap_or(0),
@@ -204,7 +225,8 @@ impl FinishedRound {
                 let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
                 // A clock that was ahead for a moment must not hold the job back for as long.
                 let known = known.filter(|known| known.since <= self.moment);
-                // A busy cluster always has records that slurmctld has not told yet, and steps have their time from the first look on.
+                // A busy cluster always has records that slurmctld has not told yet, and steps have
+                // their time from the first look on.
                 let busy = if [OPEN_STEPS, LOST_STEPS].contains(&patience) { 0 } else { self.busy };
                 let since = known.map_or(self.moment, |known| known.since).max(busy);
                 let incomplete = Incomplete { since, end: job.end, tasks: job.tasks, patience };
@@ -241,7 +263,13 @@ impl FinishedRound {
         self.has_answer
     }
 
-    fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &FinishedLedger) {
+    fn count(
+        &mut self,
+        job: &FinishedJob,
+        tally: &Tally,
+        finished: &Finished,
+        ledger: &FinishedLedger,
+    ) {
         if ledger.last_moment().is_some_and(|last| job.end.saturating_add(GRACE) < last) {
             add_to(&mut self.reading.late_jobs, tally.jobs());
             let age = u64::try_from(self.moment.saturating_sub(job.end)).unwrap_or(0);
@@ -269,7 +297,13 @@ impl FinishedRound {
         }
     }
 
-    fn level(&self, kind: LevelKind, name: &str, has_started: bool, ledger: &FinishedLedger) -> String {
+    fn level(
+        &self,
+        kind: LevelKind,
+        name: &str,
+        has_started: bool,
+        ledger: &FinishedLedger,
+    ) -> String {
         if name.is_empty() {
             return kind.none.to_owned();
         }
@@ -295,7 +329,8 @@ impl FinishedRound {
     /// What the round adds, by level.
     pub(super) fn figures(&mut self) -> BTreeMap<String, Figures> {
         let done = std::mem::take(&mut self.figures).into_iter().map(|(level, growing)| {
-            let (waits, runs) = (Spread::from_values(growing.waits), Spread::from_values(growing.runs));
+            let (waits, runs) =
+                (Spread::from_values(growing.waits), Spread::from_values(growing.runs));
             (level, Figures { sums: growing.sums, waits, runs })
         });
         done.collect()

@@ -1,4 +1,5 @@
-//! The ids of jobs that have been counted, by the hour in which they ended; and the record of an hour.
+//! The ids of jobs that have been counted, by the hour in which they ended; and the record of an
+//! hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,8 +146,8 @@ impl SeenIds {
         sizes.iter().rev().find(|(hour, size)| !has_all(hour, **size)).map(|(hour, _)| *hour)
     }
 
-    /// The end of the last hour that must be forgotten so that there are no more than `most` ids; `sizes` says how many each hour
-    /// has. `None` if none must. The newest hour stays.
+    /// The end of the last hour that must be forgotten so that there are no more than `most` ids;
+    /// `sizes` says how many each hour has. `None` if none must. The newest hour stays.
     pub(super) fn floor_for(sizes: &BTreeMap<i64, usize>, most: usize) -> Option<i64> {
         let mut left: usize = sizes.values().sum();
         let newest = sizes.keys().next_back().copied()?;
@@ -160,7 +161,8 @@ impl SeenIds {
 
     /// Forgets the hours that are over at `floor`, Unix seconds; returns them.
     pub(super) fn forget(&mut self, floor: i64) -> Vec<i64> {
-        let over: Vec<i64> = self.hours.keys().copied().take_while(|hour| end_of(*hour) <= floor).collect();
+        let over: Vec<i64> =
+            self.hours.keys().copied().take_while(|hour| end_of(*hour) <= floor).collect();
         over.iter().for_each(|hour| drop(self.hours.remove(hour)));
         over
     }
@@ -278,7 +280,8 @@ mod tests {
         let marks = |of: fn(i64) -> FinishedJob| -> usize {
             (0..2000).map(|number| Mark::hash_job(&of(number))).collect::<BTreeSet<_>>().len()
         };
-        let submitted = |submit| FinishedJob { submit: 1_700_000_000 + submit, ..FinishedJob::default() };
+        let submitted =
+            |submit| FinishedJob { submit: 1_700_000_000 + submit, ..FinishedJob::default() };
         let ended = |end| FinishedJob { end: 1_700_000_000 + end, ..FinishedJob::default() };
         // Of 2,000 in 65,536 about 30 have the mark of another one.
         assert!([marks(submitted), marks(ended)].iter().all(|marks| *marks > 1940));

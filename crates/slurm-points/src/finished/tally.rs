@@ -24,7 +24,8 @@ pub struct Tally {
     pub(crate) billing: u64,
     /// CPU time that they used, ms; 0 if their steps are not read.
     pub(crate) cpu_used: u64,
-    /// Jobs that started and had a time limit, their limits, how much of them they used, and jobs that used less than a tenth.
+    /// Jobs that started and had a time limit, their limits, how much of them they used, and jobs
+    /// that used less than a tenth.
     pub(crate) limited: u64,
     pub(crate) limit: u64,
     pub(crate) limit_used: u64,
@@ -79,7 +80,8 @@ impl Tally {
         for (sum, more) in self.states.iter_mut().zip(more.states) {
             add_to(sum, more);
         }
-        add_members!(self, more; cancelled_before_start started wait run cpu gpu node billing cpu_used);
+        add_members!(self,
+            more; cancelled_before_start started wait run cpu gpu node billing cpu_used);
         add_members!(self, more; limited limit limit_used short);
     }
 }
@@ -140,7 +142,8 @@ mod tests {
         let tally = Tally::from_job(&job()).unwrap();
         assert_eq!((tally.cpu, tally.gpu, tally.node, tally.billing), (400, 100, 200, 500));
         assert_eq!((tally.limited, tally.limit, tally.limit_used, tally.short), (1, 3600, 100, 1));
-        let (longer, unlimited) = (FinishedJob { run: 360, ..job() }, FinishedJob { limit: None, ..job() });
+        let (longer, unlimited) =
+            (FinishedJob { run: 360, ..job() }, FinishedJob { limit: None, ..job() });
         assert_eq!(Tally::from_job(&longer).unwrap().short, 0, "a tenth is not less than a tenth");
         assert_eq!(Tally::from_job(&unlimited).unwrap().limited, 0);
     }
@@ -156,7 +159,11 @@ mod tests {
         let running = Tally::from_job(&FinishedJob { state: 4, ..job() }).unwrap();
         assert_eq!((running.jobs(), running.cancelled_before_start, running.started), (1, 0, 1));
         let expired = Tally::from_job(&FinishedJob { state: 10, ..rest }).unwrap();
-        assert_eq!((expired.jobs(), expired.cancelled_before_start), (36, 0), "its deadline ended it");
+        assert_eq!(
+            (expired.jobs(), expired.cancelled_before_start),
+            (36, 0),
+            "its deadline ended it"
+        );
     }
 
     /// A job that was made smaller while it ran counted with its last size only.
@@ -183,7 +190,9 @@ mod tests {
             let members = value.as_object().unwrap().values();
             members
                 .flat_map(|value| match value {
-                    serde_json::Value::Array(states) => states.iter().map(|n| n.as_u64().unwrap()).collect(),
+                    serde_json::Value::Array(states) => {
+                        states.iter().map(|n| n.as_u64().unwrap()).collect()
+                    }
                     number => vec![number.as_u64().unwrap()],
                 })
                 .collect()
@@ -194,7 +203,8 @@ mod tests {
 
     #[test]
     fn ranks_are_values_that_are_there() {
-        let of = |values: std::ops::RangeInclusive<u64>| Spread::from_values(values.rev().collect());
+        let of =
+            |values: std::ops::RangeInclusive<u64>| Spread::from_values(values.rev().collect());
         assert_eq!(of(1..=100), Some(Spread { p50: 50, p90: 90, p99: 99, max: 100 }));
         assert_eq!(of(1..=1), Some(Spread { p50: 1, p90: 1, p99: 1, max: 1 }));
         assert_eq!(of(1..=3), Some(Spread { p50: 2, p90: 3, p99: 3, max: 3 }));

@@ -1,4 +1,5 @@
-//! Names that come and go: who has paths, how many over a month, and what one who leaves is published as.
+//! Names that come and go: who has paths, how many over a month, and what one who leaves is
+//! published as.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +36,10 @@ metrics! {
 levels! {
     LEVELS:
     PARTITION: Level<Table<Pair>, 1> = ("p.<partition>", [Configured(MOST)], PAIR, "");
-    TYPE: Level<Table<Pair>, 2> = ("p.<partition>.gpu.<type>", [Configured(MOST), Configured(MOST)], PAIR, "");
-    STATE: Level<Table<Pair>, 2> = ("p.<partition>.state.<state>", [Configured(MOST), Closed], PAIR, "");
+    TYPE: Level<Table<Pair>, 2> = ("p.<partition>.gpu.<type>", [Configured(MOST),
+        Configured(MOST)], PAIR, "");
+    STATE: Level<Table<Pair>, 2> = ("p.<partition>.state.<state>", [Configured(MOST), Closed],
+        PAIR, "");
     QUEUE: Level<Table<Pair>, 2> = ("q.<partition>.state.<state>", [Used(MOST), Closed], PAIR, "");
     ACCOUNT: Level<Table<Pair>, 2> = ("a.<account>.state.<state>", [Invented, Closed], PAIR, "");
     REASON: Level<Table<Pair>, 1> = ("r.<reason>", [Closed], PAIR, "");
@@ -115,8 +118,13 @@ fn who_leaves_is_0_once_in_the_figures_that_it_had() {
     round(&mut paths, 0, |points| push(points, &["a", "b"]));
     let last = round(&mut paths, 60, |points| push(points, &["a"]));
     let of_b: Vec<_> = last.into_iter().filter(|(path, _)| path.starts_with("p.b")).collect();
-    let zeroes =
-        ["p.b limit", "p.b plain", "p.b.gpu.a100 plain", "p.b.state.down plain", "p.b.state.idle plain"];
+    let zeroes = [
+        "p.b limit",
+        "p.b plain",
+        "p.b.gpu.a100 plain",
+        "p.b.state.down plain",
+        "p.b.state.idle plain",
+    ];
     assert_eq!(of_b, zeroes.map(|path| point(path, 0)));
     let later = round(&mut paths, 120, |points| push(points, &["a"]));
     assert!(later.keys().all(|path| path.starts_with("p.a")), "{later:?}");
@@ -130,7 +138,11 @@ fn a_round_without_an_answer_is_no_leave() {
     let mut paths = NamedPaths::default();
     partitions(&mut paths, 0, &["a"]);
     assert_eq!(round(&mut paths, 60, |_| ()), Points1::new());
-    assert_eq!(partitions(&mut paths, 120, &["a", "a"]), [point("p.a plain", 7)], "nor is a name twice");
+    assert_eq!(
+        partitions(&mut paths, 120, &["a", "a"]),
+        [point("p.a plain", 7)],
+        "nor is a name twice"
+    );
 }
 
 #[test]
@@ -146,13 +158,24 @@ fn a_word_never_leaves_and_one_that_is_not_used_is_0() {
         })
     };
     queue(0, &words([("Licenses", 3)]), &["debug"]);
-    let expected =
-        [point("q.debug.state.pending plain", 0), point("r.Licenses plain", 0), point("r.always plain", 0)];
+    let expected = [
+        point("q.debug.state.pending plain", 0),
+        point("r.Licenses plain", 0),
+        point("r.always plain", 0),
+    ];
     for now in [60, 29 * DAY, 30 * DAY] {
-        assert_eq!(queue(now, &words([]), &[]).into_iter().collect::<Vec<_>>(), expected, "at {now}");
+        assert_eq!(
+            queue(now, &words([]), &[]).into_iter().collect::<Vec<_>>(),
+            expected,
+            "at {now}"
+        );
     }
     let later = queue(300 * DAY, &words([]), &[]);
-    assert_eq!(later.into_iter().collect::<Vec<_>>(), expected[1..], "no job in a partition for a month");
+    assert_eq!(
+        later.into_iter().collect::<Vec<_>>(),
+        expected[1..],
+        "no job in a partition for a month"
+    );
     let many: BTreeMap<String, Pair> = (0..1000).map(|n| (format!("w{n}"), pair(1))).collect();
     assert_eq!(queue(301 * DAY, &many, &[]).len(), MOST_WORDS);
 }
@@ -196,7 +219,12 @@ fn a_name_that_leaves_takes_the_slots_below_it_along() {
     assert_eq!(seen.len(), MOST + 1, "{seen:?}");
 }
 
-fn accounts(paths: &mut NamedPaths, now: i64, most: usize, started: &[(&str, u64)]) -> BTreeSet<String> {
+fn accounts(
+    paths: &mut NamedPaths,
+    now: i64,
+    most: usize,
+    started: &[(&str, u64)],
+) -> BTreeSet<String> {
     round(paths, now, |points| {
         points.give(&ACCOUNT, most, started.iter().copied().collect());
         points.end_round();
@@ -279,7 +307,8 @@ proptest! {
         let settings = Settings::new(true, &[]);
         let (mut paths, mut memory) = (NamedPaths::new(&settings, None), None);
         let mut now = 0;
-        // When each name had points of its own, by the path before it; and what the last round has published.
+        // When each name had points of its own, by the path before it; and what the last round has
+        // published.
         let mut seen: BTreeMap<String, BTreeMap<String, Vec<i64>>> = BTreeMap::new();
         let mut last: Option<Points1> = None;
         for event in events {
@@ -302,7 +331,8 @@ proptest! {
             };
             let found = round(&mut paths, now, |points| {
                 for (partition, types) in &reply {
-                    let types = types.iter().map(|(kind, count)| (format!("t{kind}"), pair(*count))).collect();
+                    let types = types.iter().map(|(kind, count)| (format!("t{kind}"),
+                        pair(*count))).collect();
                     let name = format!("p{partition}");
                     points.push(&PARTITION, [Name::new(&name)], &pair(1));
                     points.push_summed(&TYPE, [Name::new(&name)], &types, pair(0), Pair::add);
@@ -314,18 +344,23 @@ proptest! {
                 let name = format!("p.p{partition}");
                 let own = found.get(&format!("{name} plain")).copied();
                 let gpus = format!("{name}.gpu.");
-                let sum: f64 = found.iter().filter(|(path, _)| path.starts_with(&gpus)).map(|(_, n)| n).sum();
+                let sum: f64 = found.iter().filter(|(path, _)| path.starts_with(&gpus)).map(|(_,
+                    n)| n).sum();
                 let all: u64 = types.values().sum();
                 let all = f64::from(u32::try_from(all).unwrap());
-                prop_assert_eq!(sum, if own == Some(1.0) { all } else { 0.0 }, "of {}: {:?}", name, found);
+                prop_assert_eq!(sum, if own == Some(1.0) { all } else { 0.0 }, "of {}: {:?}", name,
+                    found);
             }
             // What is not in the reply is 0, once.
             for (path, value) in found.iter().filter(|(path, _)| !path.contains(".other ")) {
                 let mut parts = path.split([' ', '.']).skip(1);
-                let partition: u8 = parts.next().and_then(|part| part.strip_prefix('p')).unwrap().parse().unwrap();
-                let kind = parts.nth(1).and_then(|part| part.strip_prefix('t')).map(|kind| kind.parse().unwrap());
+                let partition: u8 = parts.next().and_then(|part|
+                    part.strip_prefix('p')).unwrap().parse().unwrap();
+                let kind = parts.nth(1).and_then(|part| part.strip_prefix('t')).map(|kind|
+                    kind.parse().unwrap());
                 let types = reply.get(&partition);
-                let is_there = types.is_some_and(|types| kind.is_none_or(|kind| types.contains_key(&kind)));
+                let is_there = types.is_some_and(|types| kind.is_none_or(|kind|
+                    types.contains_key(&kind)));
                 prop_assert_eq!(*value > 0.0, is_there, "{} {}", path, value);
                 if !is_there {
                     let before = last.as_ref().and_then(|last| last.get(path));
@@ -336,7 +371,8 @@ proptest! {
                 seen.entry(start.to_owned()).or_default().entry(name.to_owned()).or_default().push(now);
             }
             if let Some(last) = &last {
-                let gone = last.iter().filter(|(path, value)| **value > 0.0 && !found.contains_key(*path));
+                let gone = last.iter().filter(|(path, value)| **value > 0.0
+                    && !found.contains_key(*path));
                 prop_assert_eq!(gone.count(), 0, "left without a 0: {:?} then {:?}", last, found);
             }
             last = Some(found);
@@ -345,7 +381,8 @@ proptest! {
         let month = 30 * DAY - WRITTEN_EVERY;
         for (start, names) in &seen {
             for first in names.values().flatten() {
-                let within = |times: &&Vec<i64>| times.iter().any(|at| at >= first && *at < first + month);
+                let within = |times: &&Vec<i64>| times.iter().any(|at| at >= first
+                    && *at < first + month);
                 let count = names.values().filter(within).count();
                 prop_assert!(count <= MOST, "{count} names at {start}: {names:?}");
             }

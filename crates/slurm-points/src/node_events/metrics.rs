@@ -16,20 +16,24 @@ type OfClass = (Table<ClassCounts>, Sums<ClassCounts>);
 
 levels! {
     pub(crate) LEVELS:
-    TOTAL: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", [], (EVENTS, MetricTotals(EVENTS)),
+    TOTAL: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", [], (EVENTS,
+        MetricTotals(EVENTS)),
         "Outages, reboots and restarts of slurmd: `events = true` in `[collectors.nodes]`. An \
          outage lasts from the first round in which a node is out of service to the first in which \
          it is back; one of less than two rounds may be missed. Maintenance, power saving and \
          draining with jobs are no outages. docs/development/node-events.md has every rule.");
-    WATCH: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", [], (WATCHED, MetricTotals(WATCHED)), "");
+    WATCH: Level<Sums<EventCounts>, 0> = ("slurm_nodes.events.total", [], (WATCHED,
+        MetricTotals(WATCHED)), "");
     CLASS: Level<OfClass, 1> = ("slurm_nodes.events.class.<class>", [Closed], CLASSES,
         "Outages by class, the worst first: `down`; `fail` (set by an administrator, and no job \
          left); `reboot` (by `scontrol reboot`); `drained` (and no job left). An outage belongs to \
          the worst class that it came to. `outage_seconds` divided by `ended_timed` is the mean \
          time to repair, except of `drained`.");
-    PARTITION: Level<Sums<EventCounts>, 1> = ("slurm_nodes.events.partition.<partition>.total", [Configured(MOST_NAMES)], (EVENTS, MetricTotals(EVENTS)),
+    PARTITION: Level<Sums<EventCounts>, 1> = ("slurm_nodes.events.partition.<partition>.total",
+        [Configured(MOST_NAMES)], (EVENTS, MetricTotals(EVENTS)),
         "The same of the nodes of one partition. A node in two partitions counts in each.");
-    PARTITION_CLASS: Level<OfClass, 2> = ("slurm_nodes.events.partition.<partition>.class.<class>", [Configured(MOST_NAMES), Closed], CLASSES, "By partition and class.");
+    PARTITION_CLASS: Level<OfClass, 2> = ("slurm_nodes.events.partition.<partition>.class.<class>",
+        [Configured(MOST_NAMES), Closed], CLASSES, "By partition and class.");
 }
 
 /// Words for [`EventCounts::classes`].
@@ -54,8 +58,10 @@ metrics! {
         average(reached, "count",
             "outages that came to this class; one that gets worse counts in both"),
         average(ended, "count", "outages that ended and had no worse class"),
-        average("ended_timed", "count", |c| c.timed, "those of them whose beginning and end were both seen"),
-        average("outage_seconds", "s", |c| c.seconds, "how long these `ended_timed` lasted together"),
+        average("ended_timed", "count", |c| c.timed, "those of them whose beginning and end were \
+            both seen"),
+        average("outage_seconds", "s", |c| c.seconds,
+            "how long these `ended_timed` lasted together"),
         average(node_seconds, "s",
             "time that nodes spent in this class since the last round; all classes together are \
              the lost capacity");
@@ -77,7 +83,11 @@ pub(crate) fn push(points: &mut Points<'_>, round: &EventsOfRound<'_>) {
     for (partition, (now, all)) in &round.partitions {
         points.push(&PARTITION, [Name::new(partition)], (now, all));
         for (class, (now, all)) in WORDS.into_iter().zip(now.classes.iter().zip(&all.classes)) {
-            points.push(&PARTITION_CLASS, [Name::new(partition), Name::new(class)], (now, (now, all)));
+            points.push(
+                &PARTITION_CLASS,
+                [Name::new(partition), Name::new(class)],
+                (now, (now, all)),
+            );
         }
     }
 }

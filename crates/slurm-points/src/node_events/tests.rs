@@ -1,4 +1,5 @@
-//! Node events: each rule of docs/development/node-events.md, and a simulation whose truth is the script that it plays.
+//! Node events: each rule of docs/development/node-events.md, and a simulation whose truth is the
+//! script that it plays.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +54,10 @@ impl Rounds {
         let (round, all) = self.events.round(self.now, nodes).total;
         self.sum.add(&round);
         let of_rounds = EventCounts { classes: all.classes.map(without_longest), ..all };
-        assert_eq!(of_rounds, EventCounts { classes: self.sum.classes.map(without_longest), ..self.sum });
+        assert_eq!(
+            of_rounds,
+            EventCounts { classes: self.sum.classes.map(without_longest), ..self.sum }
+        );
         round
     }
 
@@ -91,8 +95,15 @@ fn a_node_that_is_drained_goes_down_and_is_resumed_has_one_outage_and_it_is_down
 
 #[test]
 fn what_is_no_outage_begins_none() {
-    let states = [IDLE | MAINT, ALLOCATED | DRAIN, IDLE | POWERED_DOWN, IDLE | POWERING_UP, ALLOCATED | FAIL];
-    let sum = Rounds::new().states(&[&[IDLE], &states[..], &[UNKNOWN, IDLE | SILENT, IDLE]].concat());
+    let states = [
+        IDLE | MAINT,
+        ALLOCATED | DRAIN,
+        IDLE | POWERED_DOWN,
+        IDLE | POWERING_UP,
+        ALLOCATED | FAIL,
+    ];
+    let sum =
+        Rounds::new().states(&[&[IDLE], &states[..], &[UNKNOWN, IDLE | SILENT, IDLE]].concat());
     assert_eq!(sum, EventCounts::default());
 }
 
@@ -105,7 +116,11 @@ fn a_cloud_node_that_was_not_resumed_is_down_although_it_is_off() {
         DOWN | POWERING_UP,
         IDLE | POWERED_DOWN,
     ]);
-    assert_eq!((sum.begun, sum.classes[DEAD]), (1, class(1, 1, 1, 20, 20)), "powering up ends nothing");
+    assert_eq!(
+        (sum.begun, sum.classes[DEAD]),
+        (1, class(1, 1, 1, 20, 20)),
+        "powering up ends nothing"
+    );
 }
 
 #[test]
@@ -130,7 +145,8 @@ fn after_slurmctlds_restart_unknown_changes_nothing() {
 fn a_silent_node_counts_as_down_after_a_minute_of_silence() {
     let sum = Rounds::new().states(&[[IDLE].as_slice(), &[IDLE | SILENT; 6], &[IDLE]].concat());
     assert_eq!(sum, EventCounts::default(), "50 s");
-    let sum = Rounds::new().states(&[[IDLE].as_slice(), &[ALLOCATED | SILENT; 8], &[ALLOCATED]].concat());
+    let sum =
+        Rounds::new().states(&[[IDLE].as_slice(), &[ALLOCATED | SILENT; 8], &[ALLOCATED]].concat());
     assert_eq!((sum.begun, sum.classes[DEAD]), (1, class(1, 1, 1, 20, 20)));
 }
 
@@ -141,7 +157,11 @@ fn what_began_or_ended_while_nobody_looked_counts_without_its_time() {
     rounds.after(10, &of(IDLE, IDLE));
     rounds.after(10, &of(DOWN, IDLE));
     let late = rounds.after(20, &of(DOWN, IDLE));
-    assert_eq!((late.unknown_seconds, late.classes[DEAD].node_seconds), (0, 40), "one round was left out");
+    assert_eq!(
+        (late.unknown_seconds, late.classes[DEAD].node_seconds),
+        (0, 40),
+        "one round was left out"
+    );
     let gap = rounds.after(21, &of(IDLE, DOWN));
     assert_eq!((gap.unknown_seconds, gap.begun, gap.classes[DEAD]), (21, 1, class(1, 1, 0, 0, 0)));
     let end = rounds.after(10, &of(IDLE, IDLE));
@@ -193,13 +213,16 @@ fn a_node_that_vanishes_has_not_returned_and_a_new_name_is_a_new_node() {
 fn the_same_reply_again_is_time_in_which_nothing_changed() {
     let mut rounds = Rounds::new();
     let kept = nodes(vec![mark("a", IDLE | DRAIN)]);
-    let seconds: Vec<u64> = (0..4).map(|_| rounds.after(10, &kept).classes[DRAINED].node_seconds).collect();
+    let seconds: Vec<u64> =
+        (0..4).map(|_| rounds.after(10, &kept).classes[DRAINED].node_seconds).collect();
     assert_eq!(seconds, [0, 10, 10, 10]);
 }
 
-/// With `follow` another host's daemon has counted it, and after a weekend an alert about the last minutes would be wrong.
+/// With `follow` another host's daemon has counted it, and after a weekend an alert about the last
+/// minutes would be wrong.
 #[test]
-fn what_happened_in_a_long_absence_is_not_counted_and_an_outage_that_was_there_is_as_at_the_start() {
+fn what_happened_in_a_long_absence_is_not_counted_and_an_outage_that_was_there_is_as_at_the_start()
+{
     let of = |[a, b]: [u32; 2]| nodes(vec![mark("a", a), mark("b", b)]);
     for is_restarted in [false, true] {
         let mut rounds = Rounds::new();
@@ -235,13 +258,21 @@ fn what_happened_while_the_daemon_was_away_counts_when_it_is_back() {
         rounds.after(10, &of([IDLE, DOWN, DOWN]));
         rounds.restart();
         let back = rounds.after(away, &of([DOWN, IDLE, IDLE]));
-        assert_eq!((back.begun, back.ended(), back.classes[DEAD].timed), (1, 2, timed), "after {away} s");
+        assert_eq!(
+            (back.begun, back.ended(), back.classes[DEAD].timed),
+            (1, 2, timed),
+            "after {away} s"
+        );
     }
 }
 
 fn started(state: u32, slurmd: i64, boot: i64) -> Nodes {
     let moment = |at: i64| Some(at).filter(|at| *at > 0);
-    nodes(vec![NodeMark { boot_time: moment(boot), slurmd_start_time: moment(slurmd), ..mark("n", state) }])
+    nodes(vec![NodeMark {
+        boot_time: moment(boot),
+        slurmd_start_time: moment(slurmd),
+        ..mark("n", state)
+    }])
 }
 
 /// Each as slurmctld has it: state, slurmd's start, boot; 0 is not known.
@@ -255,14 +286,29 @@ fn starts(seen: &[(u32, i64, i64)]) -> (u64, u64) {
 
 #[test]
 fn a_reboot_is_slurmds_new_start_in_a_machine_that_was_booted_since_its_last() {
-    assert_eq!(starts(&[(IDLE, 5000, 4900), (IDLE, 5000, 4902), (IDLE, 7000, 4899)]), (1, 0), "slurmd alone");
+    assert_eq!(
+        starts(&[(IDLE, 5000, 4900), (IDLE, 5000, 4902), (IDLE, 7000, 4899)]),
+        (1, 0),
+        "slurmd alone"
+    );
     assert_eq!(starts(&[(IDLE, 5000, 4900), (IDLE, 7000, 6900)]), (1, 1));
-    // The machine takes three minutes to boot, and slurmctld shows the old moments until slurmd registers.
+    // The machine takes three minutes to boot, and slurmctld shows the old moments until slurmd
+    // registers.
     assert_eq!(starts(&[(IDLE, 5000, 4900), (DOWN, 5000, 4900), (IDLE, 7000, 6820)]), (1, 1));
-    let none = [(IDLE, 5000, 4900), (UNKNOWN, 0, 0), (IDLE, 5000, 4901), (UNKNOWN, 0, 0), (IDLE, 7000, 6900)];
+    let none = [
+        (IDLE, 5000, 4900),
+        (UNKNOWN, 0, 0),
+        (IDLE, 5000, 4901),
+        (UNKNOWN, 0, 0),
+        (IDLE, 7000, 6900),
+    ];
     assert_eq!(starts(&none), (1, 1), "slurmctld was restarted");
-    let saved =
-        [(IDLE, 5000, 4900), (IDLE | POWERED_DOWN, 5000, 4900), (IDLE, 7000, 6900), (IDLE, 7000, 6901)];
+    let saved = [
+        (IDLE, 5000, 4900),
+        (IDLE | POWERED_DOWN, 5000, 4900),
+        (IDLE, 7000, 6900),
+        (IDLE, 7000, 6901),
+    ];
     assert_eq!(starts(&saved), (0, 0), "power saving boots nodes all day");
     assert_eq!(starts(&[(IDLE, 0, 0), (IDLE, 7000, 6900)]), (0, 0), "a new node");
 }
@@ -304,16 +350,21 @@ fn a_node_counts_in_each_of_its_partitions_and_once_in_all() {
             (*name, (now.classes[DEAD].seconds, all.begun, all.classes[DEAD].node_seconds))
         })
         .collect();
-    let expected = [("all", (40, 2, 40)), ("ends", (40, 2, 40)), ("middle", (0, 0, 0)), ("odd", (0, 0, 0))];
+    let expected =
+        [("all", (40, 2, 40)), ("ends", (40, 2, 40)), ("middle", (0, 0, 0)), ("odd", (0, 0, 0))];
     assert_eq!(found, expected.into());
     assert_eq!((round.total.1.begun, round.total.0.classes[DEAD].longest), (2, 20));
 }
 
 #[test]
 fn a_memory_that_cannot_be_read_is_none() {
-    for text in
-        ["", "[]", "{\"nodes\":3}", "\0", r#"{"nodes":{"n":{"outage":{"since":5,"worst":9,"now":9}}}}"#]
-    {
+    for text in [
+        "",
+        "[]",
+        "{\"nodes\":3}",
+        "\0",
+        r#"{"nodes":{"n":{"outage":{"since":5,"worst":9,"now":9}}}}"#,
+    ] {
         assert_eq!(NodeEvents::new(EVERY, Some(text)).memory, Memory::default());
     }
 }
@@ -339,7 +390,8 @@ fn script() -> impl Strategy<Value = Vec<(usize, i64)>> {
         .prop_map(|phases| [&[(0, 30)], &phases[..], &[(0, 50)]].concat())
 }
 
-/// What the script says, to the second: begun; of each class reached, ended, seconds and node-seconds.
+/// What the script says, to the second: begun; of each class reached, ended, seconds and
+/// node-seconds.
 fn truth(script: &[(usize, i64)]) -> (u64, [(u64, u64, i64, i64); 4]) {
     let (mut begun, mut classes, mut outage) = (0, [(0, 0, 0, 0); 4], None::<(usize, i64)>);
     for &(phase, length) in script {
@@ -377,14 +429,16 @@ fn phase_at(script: &[(usize, i64)], at: i64) -> u32 {
 }
 
 proptest! {
-    /// Each phase lasts longer than two rounds. Rounds are left out, the daemon starts again, and slurmctld forgets: all that
-    /// changes no count, and times by no more than two rounds for each phase.
+    /// Each phase lasts longer than two rounds. Rounds are left out, the daemon starts again, and
+    /// slurmctld forgets: all that changes no count, and times by no more than two rounds for each
+    /// phase.
     #[test]
     fn any_script_is_counted_as_it_was_played(
         scripts in prop::collection::vec(script(), 1..4),
         rounds in prop::collection::vec((any::<bool>(), prop::bool::weighted(0.1)), 600),
     ) {
-        let length = scripts.iter().map(|script| script.iter().map(|(_, length)| length).sum::<i64>()).max().unwrap();
+        let length = scripts.iter().map(|script| script.iter().map(|(_, length)|
+            length).sum::<i64>()).max().unwrap();
         let (mut run, mut left_out, mut waited) = (Rounds::new(), false, 0);
         let end = length / i64::from(EVERY) + 3;
         for (round, (leaves_out, restarts)) in (0..end).zip(rounds.into_iter().cycle()) {
@@ -418,21 +472,26 @@ proptest! {
             prop_assert!((i64::try_from(class.node_seconds).unwrap() - node_seconds).abs() <= slack);
         }
         let total = |of: fn(&ClassCounts) -> u64| sum.classes.iter().map(of).sum::<u64>();
-        prop_assert_eq!(total(|class| class.seconds), total(|class| class.node_seconds), "every outage has ended");
+        prop_assert_eq!(total(|class| class.seconds), total(|class| class.node_seconds), "every \
+            outage has ended");
     }
 
     #[test]
     fn any_reply_in_any_order_overflows_nothing(
         seen in prop::collection::vec(
-            (any::<i64>(), prop::collection::vec(("[ab]", any::<u32>(), any::<Option<i64>>(), any::<Option<i64>>()), 0..4)), 0..30),
+            (any::<i64>(), prop::collection::vec(("[ab]", any::<u32>(), any::<Option<i64>>(),
+                any::<Option<i64>>()), 0..4)), 0..30),
     ) {
         let mut events = NodeEvents::new(EVERY, None);
         for (now, marks) in seen {
-            let marks = marks.into_iter().map(|(name, state, boot_time, slurmd_start_time)| NodeMark { name, state, boot_time, slurmd_start_time }).collect();
+            let marks = marks.into_iter().map(|(name, state, boot_time, slurmd_start_time)|
+                NodeMark { name, state, boot_time, slurmd_start_time }).collect();
             events.round(now, &nodes(marks));
             let again = NodeEvents::new(EVERY, events.changed_memory().as_deref()).memory;
-            let out = |memory: &Memory| memory.nodes.values().filter(|node| node.outage.is_some()).count();
-            prop_assert_eq!((out(&again), again.total.begun), (out(&events.memory), events.memory.total.begun));
+            let out = |memory: &Memory| memory.nodes.values().filter(|node|
+                node.outage.is_some()).count();
+            prop_assert_eq!((out(&again), again.total.begun), (out(&events.memory),
+                events.memory.total.begun));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Random walks of slurmctld's counters, read through the collectors, against what really happened: the figures of
-//! `slurm_sched_interval` and of each type of RPC.
+//! Random walks of slurmctld's counters, read through the collectors, against what really happened:
+//! the figures of `slurm_sched_interval` and of each type of RPC.
 //!
-//! The walks include wraps, resets at any moment, restarts, clock changes and missing readings. An interval figure must
-//! be exactly right or absent, and must be present if nothing prevented it.
+//! The walks include wraps, resets at any moment, restarts, clock changes and missing readings. An
+//! interval figure must be exactly right or absent, and must be present if nothing prevented it.
 
 mod world;
 
@@ -24,8 +24,9 @@ type Step = (Vec<ClusterEvent>, bool);
 
 fn work() -> impl Strategy<Value = ClusterEvent> {
     let long = prop_oneof![4 => Just(0), 1 => 1_000_000_u32..60_000_000];
-    (0_u32..50, 0.0..1.0, 0_u32..5000, long)
-        .prop_map(|(cycles, share, depth, long)| ClusterEvent::Work(Work { cycles, share, depth, long }))
+    (0_u32..50, 0.0..1.0, 0_u32..5000, long).prop_map(|(cycles, share, depth, long)| {
+        ClusterEvent::Work(Work { cycles, share, depth, long })
+    })
 }
 
 fn event() -> impl Strategy<Value = ClusterEvent> {
@@ -46,13 +47,22 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn world() -> impl Strategy<Value = World> {
-    let release =
-        prop_oneof![Just(Release::new(22, 5)), Just(Release::new(24, 11)), Just(Release::new(26, 5))];
+    let release = prop_oneof![
+        Just(Release::new(22, 5)),
+        Just(Release::new(24, 11)),
+        Just(Release::new(26, 5))
+    ];
     let tick = prop_oneof![Just(1_u32), Just(10), Just(30), Just(60), Just(300), Just(3600)];
     // Near midnight as often as not.
     let start = prop_oneof![86_000.0..86_399.9, 0.0..86_400.0];
     let near_the_end = prop_oneof![0_u32..1000, (u32::MAX - 5000)..=u32::MAX, any::<u32>()];
-    (release, tick, start, [near_the_end.clone(), near_the_end.clone(), near_the_end], any::<bool>())
+    (
+        release,
+        tick,
+        start,
+        [near_the_end.clone(), near_the_end.clone(), near_the_end],
+        any::<bool>(),
+    )
         .prop_map(|(release, tick, start, counters, uptime)| {
             World::new(release, tick, start, counters, uptime)
         })
@@ -127,7 +137,8 @@ proptest! {
                 check([before, &reading], then, &world, &found, &counted)?;
                 check_rpcs(before, then, &world, [&found, &rpcs], &counted)?;
             } else {
-                prop_assert!(found.is_empty() && rpcs.is_empty(), "{found:?} {rpcs:?} of one reading");
+                prop_assert!(found.is_empty() && rpcs.is_empty(), "{found:?} {rpcs:?} of one \
+                    reading");
             }
             last = Some((reading, world.truth.clone()));
             world.truth.forget_moments();
@@ -152,7 +163,11 @@ fn check(
         || world.surely_seen_as_set(seconds)
         || seconds > 3.0 * tick + 1.5 + seconds * 0.01
     {
-        prop_assert!(found.is_empty(), "{found:?} across {:?} or a clock that was set", truth.resets);
+        prop_assert!(
+            found.is_empty(),
+            "{found:?} across {:?} or a clock that was set",
+            truth.resets
+        );
     }
     if let ([only], true, true) = (truth.resets.as_slice(), settled, !world.ever_set) {
         // Where midnight fell between them and nothing is less than it was, no reading can tell.
@@ -214,17 +229,25 @@ fn check(
     exactly("bf_mean_cycle", mean(float(bf_time), bf_cycles))?;
     exactly("bf_depth_mean_try", mean(grown(|t| t.bf_depth_try).into(), bf_cycles))?;
     exactly("bf_queue_length_mean", mean(grown(|t| t.bf_queue_len).into(), bf_cycles))?;
-    // Of the last cycle; without one since the reading before it would be that of a cycle that is long over.
+    // Of the last cycle; without one since the reading before it would be that of a cycle that is
+    // long over.
     let (tries, queue) = (new.bf_last_depth_try.unwrap_or(0), new.bf_queue_len);
     let is_known = bf_cycles > 0 && new.bf_active == 0 && queue > 0;
     exactly("bf_coverage", is_known.then(|| f64::from(tries) / f64::from(queue)))?;
     exactly("bf_depth_mean", mean(grown(|t| t.bf_queue_len).into(), bf_cycles))?;
     exactly("bf_table_size_mean", (bf_cycles > 0).then_some(1.0))?;
     let jobs = grown(|t| t.jobs);
-    for (kind, times) in
-        [("submitted", 1.0), ("started", 2.0), ("completed", 3.0), ("canceled", 4.0), ("failed", 5.0)]
-    {
-        exactly(&format!("jobs_{kind}_per_minute"), Some(f64::from(jobs) * times * 60.0 / measured))?;
+    for (kind, times) in [
+        ("submitted", 1.0),
+        ("started", 2.0),
+        ("completed", 3.0),
+        ("canceled", 4.0),
+        ("failed", 5.0),
+    ] {
+        exactly(
+            &format!("jobs_{kind}_per_minute"),
+            Some(f64::from(jobs) * times * 60.0 / measured),
+        )?;
     }
     exactly("jobs_backfilled_per_minute", Some(f64::from(jobs) * 60.0 / measured))
 }
@@ -245,7 +268,11 @@ fn check_rpcs(
     }
     if !only_midnight(&truth.resets) {
         // What no reading can tell from midnight is held to be it, above.
-        prop_assert!(rpcs.is_empty() || counted == [Reset::Midnight], "{rpcs:?} across {:?}", truth.resets);
+        prop_assert!(
+            rpcs.is_empty() || counted == [Reset::Midnight],
+            "{rpcs:?} across {:?}",
+            truth.resets
+        );
         return Ok(());
     }
     let tick = f64::from(world.tick);
@@ -256,8 +283,10 @@ fn check_rpcs(
     if rpcs.is_empty() {
         return Ok(());
     }
-    // Across midnight nothing says what was measured: it is right to the µs, unless a clock was set.
-    let (measured, slack) = found.get("seconds").map_or((seconds, 1e-5), |&measured| (measured, 1e-12));
+    // Across midnight nothing says what was measured: it is right to the µs, unless a clock was
+    // set.
+    let (measured, slack) =
+        found.get("seconds").map_or((seconds, 1e-5), |&measured| (measured, 1e-12));
     let is_known = found.contains_key("seconds") || !world.any_set();
     let grown: BTreeMap<u16, u64> = truth
         .calls
@@ -275,9 +304,9 @@ fn check_rpcs(
         prop_assert!(same, "{row} {leaf}: {found:?} for {value:?}");
         Ok(())
     };
-    let rows = grown
-        .iter()
-        .map(|(&id, &calls)| (format!("type.{}", rpc_name(id.into(), Release::new(22, 5)).unwrap()), calls));
+    let rows = grown.iter().map(|(&id, &calls)| {
+        (format!("type.{}", rpc_name(id.into(), Release::new(22, 5)).unwrap()), calls)
+    });
     for (row, calls) in rows.chain([("total".to_owned(), all)]) {
         if is_known {
             exactly(&row, "calls_per_minute", Some(float(calls) * 60.0 / measured))?;
@@ -293,7 +322,8 @@ fn check_rpcs(
     Ok(())
 }
 
-/// Whether a reset after it can be told: not of one in the second of a reset, nor before slurmctld's first look at its clock.
+/// Whether a reset after it can be told: not of one in the second of a reset, nor before
+/// slurmctld's first look at its clock.
 fn is_settled(reading: &Reading) -> bool {
     let statistics = reading.statistics.as_ref().unwrap();
     statistics.req_time_start > 0 && statistics.req_time_start != statistics.req_time

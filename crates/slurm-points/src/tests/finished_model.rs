@@ -1,11 +1,14 @@
-//! Every job is counted once: a model of a daemon that is killed between any two steps, on a disk that tears commits.
+//! Every job is counted once: a model of a daemon that is killed between any two steps, on a disk
+//! that tears commits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use slurm_snapshot::{Finished, FinishedJob, RESIZING};
 
-use crate::finished::{Counts, FinishedLedger, FinishedRound, Found, HOUR, Levels, RememberedSpan, Tally};
+use crate::finished::{
+    Counts, FinishedLedger, FinishedRound, Found, HOUR, Levels, RememberedSpan, Tally,
+};
 
 const LEVELS: Levels = Levels { accounts: 2, qos: 0, users: 9 };
 const SPAN: RememberedSpan = RememberedSpan { seconds: 25 * HOUR, ids: 1_000_000 };
@@ -16,7 +19,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
     }
 
@@ -32,8 +36,9 @@ impl Random {
 type Disk = BTreeMap<String, Arc<[u8]>>;
 
 fn finished(jobs: &[FinishedJob]) -> Finished {
-    let names =
-        ["debug", "long", "physics", "chemistry", "biology", "ann", "bob"].map(str::to_owned).to_vec();
+    let names = ["debug", "long", "physics", "chemistry", "biology", "ann", "bob"]
+        .map(str::to_owned)
+        .to_vec();
     Finished { jobs: jobs.to_vec(), names, ..Finished::default() }
 }
 
@@ -79,7 +84,8 @@ struct FinishedModel {
 impl FinishedModel {
     fn new(seed: u64) -> Self {
         // Both users have a level of their own from the start: a job of each has started.
-        let of_user = |user| FinishedJob { user, partition: 0, account: 2, ..plain(u64::from(user), START) };
+        let of_user =
+            |user| FinishedJob { user, partition: 0, account: 2, ..plain(u64::from(user), START) };
         let (reported, unreported) = (vec![of_user(5), of_user(6)], Vec::new());
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (disk, sent, resized) = (Disk::new(), BTreeMap::new(), Vec::new());
@@ -114,7 +120,8 @@ impl FinishedModel {
         (self.daemon, self.catch_up) = (Some(ledger), true);
     }
 
-    /// The batch enters the queue, which sends it until it has been read, and its note with it; or it is lost with the daemon.
+    /// The batch enters the queue, which sends it until it has been read, and its note with it; or
+    /// it is lost with the daemon.
     fn send(&mut self, ledger: &FinishedLedger) -> bool {
         if self.random.one_in(5) {
             return false;
@@ -147,8 +154,8 @@ impl FinishedModel {
         }
     }
 
-    /// The rows of a job that is resized twice in one second: a part that ended with the first, and one row for both the second part,
-    /// which has no time, and the rest of the job.
+    /// The rows of a job that is resized twice in one second: a part that ended with the first, and
+    /// one row for both the second part, which has no time, and the rest of the job.
     fn lose_two_nodes_at_once(&mut self, like: FinishedJob) {
         let at = self.now;
         self.next_id = self.next_id.wrapping_add(2);
@@ -182,7 +189,8 @@ impl FinishedModel {
         let to = self.now + 300;
         let in_time = self.reported.iter().filter(|job| (from..=to).contains(&job.end));
         // slurmctld's word of a job's start may come behind that of its end.
-        let is_incomplete = |job: &FinishedJob| job.id.is_multiple_of(7) && self.now < job.end + 200;
+        let is_incomplete =
+            |job: &FinishedJob| job.id.is_multiple_of(7) && self.now < job.end + 200;
         let jobs = in_time.map(|job| match is_incomplete(job) {
             true => FinishedJob { partition: u32::MAX, tasks: 1, ..*job },
             false => *job,
@@ -193,7 +201,8 @@ impl FinishedModel {
     /// A round, which may end anywhere.
     fn round(&mut self) {
         let Some(mut ledger) = self.daemon.take() else { return };
-        self.catch_up |= ledger.has_gap(self.now, HOUR) || ledger.has_incomplete_before(self.now - HOUR);
+        self.catch_up |=
+            ledger.has_gap(self.now, HOUR) || ledger.has_incomplete_before(self.now - HOUR);
         let mut round = FinishedRound::new(self.now, HOUR, LEVELS);
         round.add(&self.rows_since(ledger.floor().max(self.now - HOUR)), 1, &ledger);
         // The older pieces may fail: then what was read counts, and the catch-up is still due.
@@ -233,7 +242,8 @@ impl FinishedModel {
     fn run(&mut self, steps: u64) {
         for _ in 0..steps {
             match self.random.below(60) {
-                // A daemon that is off for days. slurmdbd may learn of a job later than `catch_up`; that job cannot be counted.
+                // A daemon that is off for days. slurmdbd may learn of a job later than `catch_up`;
+                // that job cannot be counted.
                 0 => {
                     self.reported.append(&mut self.unreported);
                     self.now += self.random.seconds(72 * 3600);
@@ -315,12 +325,21 @@ fn every_job_is_counted_once_wherever_the_daemon_is_killed_and_however_a_commit_
         }
         let accounts = ledger.counts().totals.iter().filter(|(level, _)| level.contains("account"));
         let jobs: u64 = accounts.clone().map(|(_, tally)| tally.jobs()).sum();
-        assert_eq!(jobs, ledger.counts().totals["total"].jobs(), "seed {seed}: all accounts together");
+        assert_eq!(
+            jobs,
+            ledger.counts().totals["total"].jobs(),
+            "seed {seed}: all accounts together"
+        );
         assert!(accounts.count() <= 3, "seed {seed}: two, and the others");
     }
 }
 
-fn counted(ledger: &mut FinishedLedger, now: i64, jobs: &[FinishedJob], span: RememberedSpan) -> (u64, bool) {
+fn counted(
+    ledger: &mut FinishedLedger,
+    now: i64,
+    jobs: &[FinishedJob],
+    span: RememberedSpan,
+) -> (u64, bool) {
     let before = ledger.counts().totals.get("total").map_or(0, Tally::jobs);
     let mut round = FinishedRound::new(now, HOUR, LEVELS);
     round.add(&finished(jobs), 1, ledger);
@@ -335,8 +354,14 @@ fn counted(ledger: &mut FinishedLedger, now: i64, jobs: &[FinishedJob], span: Re
 fn tasks_of_an_array_count_when_they_have_stayed_as_many_for_half_a_minute() {
     let mut ledger = FinishedLedger::first("c", START);
     let rest = |tasks| FinishedJob { tasks, wait: None, state: 4, ..plain(1, START) };
-    for (after, tasks, count) in [(5, 9, 0), (20, 9, 0), (34, 7, 0), (60, 7, 0), (64, 7, 7), (99, 7, 0)] {
-        assert_eq!(counted(&mut ledger, START + after, &[rest(tasks)], SPAN).0, count, "after {after} s");
+    for (after, tasks, count) in
+        [(5, 9, 0), (20, 9, 0), (34, 7, 0), (60, 7, 0), (64, 7, 7), (99, 7, 0)]
+    {
+        assert_eq!(
+            counted(&mut ledger, START + after, &[rest(tasks)], SPAN).0,
+            count,
+            "after {after} s"
+        );
     }
 }
 
@@ -398,7 +423,8 @@ fn a_job_of_another_cluster_with_the_same_id_counts_also_after_a_restart() {
 #[test]
 fn a_clock_that_is_years_behind_at_a_start_counts_nothing_twice() {
     let mut ledger = FinishedLedger::first("c", START);
-    let jobs: Vec<_> = (0..60).map(|id| plain(id, START + i64::try_from(id).unwrap() * HOUR)).collect();
+    let jobs: Vec<_> =
+        (0..60).map(|id| plain(id, START + i64::try_from(id).unwrap() * HOUR)).collect();
     let now = START + 60 * HOUR;
     assert_eq!(counted(&mut ledger, now, &jobs, SPAN).0, 60);
     ledger.lower_floor(1000);
@@ -444,7 +470,8 @@ fn a_job_whose_end_was_changed_afterwards_is_not_counted_again() {
 fn ids_that_do_not_fit_cost_what_comes_late_and_never_count_a_job_twice() {
     let mut ledger = FinishedLedger::first("c", START);
     let span = RememberedSpan { ids: 30, ..SPAN };
-    let jobs: Vec<_> = (0..100).map(|id| plain(id, START + i64::try_from(id).unwrap() * HOUR / 10)).collect();
+    let jobs: Vec<_> =
+        (0..100).map(|id| plain(id, START + i64::try_from(id).unwrap() * HOUR / 10)).collect();
     assert_eq!(counted(&mut ledger, START + 10 * HOUR, &jobs, span), (100, true));
     assert!(ledger.ids() <= 30, "{}", ledger.ids());
     assert_eq!(counted(&mut ledger, START + 10 * HOUR, &jobs, span).0, 0);
@@ -493,7 +520,8 @@ fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
         disk.extend(ledger.records(&next).unwrap());
         ledger.adopt(next);
     }
-    let full = disk.iter().filter(|(name, bytes)| name.contains("hour") && !bytes.is_empty()).count();
+    let full =
+        disk.iter().filter(|(name, bytes)| name.contains("hour") && !bytes.is_empty()).count();
     assert!((25..=30).contains(&full), "{full}");
     let (again, _) = FinishedLedger::open("c", START, &disk);
     assert_eq!(again.counts(), ledger.counts());

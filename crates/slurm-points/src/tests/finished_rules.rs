@@ -1,4 +1,5 @@
-//! The rules of docs/development/decisions.md, "What counts as a finished job", one by one, on the ledger and its rounds.
+//! The rules of docs/development/decisions.md, "What counts as a finished job", one by one, on the
+//! ledger and its rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,8 +60,11 @@ fn a_row_that_changes_is_counted_once_as_changed_and_never_again_as_a_job() {
     let requeued = FinishedJob { state: 1024, end: START + 70, ..before };
     let later = FinishedJob { end: START + 2 * HOUR, ..requeued };
     let mut changed = Vec::new();
-    for (after, row) in [(120, requeued), (180, requeued), (2 * HOUR, later), (2 * HOUR + 60, later)] {
-        let counts = round(&mut ledger, &mut disk, START + after, &[row, row, job(2, START + 6)], &[]);
+    for (after, row) in
+        [(120, requeued), (180, requeued), (2 * HOUR, later), (2 * HOUR + 60, later)]
+    {
+        let counts =
+            round(&mut ledger, &mut disk, START + after, &[row, row, job(2, START + 6)], &[]);
         assert_eq!((counts.totals["total"].jobs(), counts.totals["total"].states[0]), (2, 2));
         changed.push((counts.reading.changed, counts.changed_total));
     }
@@ -68,14 +72,19 @@ fn a_row_that_changes_is_counted_once_as_changed_and_never_again_as_a_job() {
     let (mut again, found) = FinishedLedger::open("c", START + 3 * HOUR, &disk);
     assert_eq!(found, Found::Whole);
     let counts = round(&mut again, &mut disk, START + 3 * HOUR, &[later], &[]);
-    assert_eq!((counts.reading.changed, counts.totals["total"].jobs()), (0, 2), "it is remembered as it is");
+    assert_eq!(
+        (counts.reading.changed, counts.totals["total"].jobs()),
+        (0, 2),
+        "it is remembered as it is"
+    );
 }
 
 /// A database that was restored gives the numbers of the last rows again.
 #[test]
 fn a_number_that_a_restored_database_gives_again_is_another_job() {
     let old = FinishedJob { submit: START + 10, ..job(1, START + 20) };
-    // Within the hour, hours later, and with slurmctld's clock set back while it ran; of one submission it is one job.
+    // Within the hour, hours later, and with slurmctld's clock set back while it ran; of one
+    // submission it is one job.
     for (submit, end, jobs, changed) in
         [(90, 100, 2, 0), (4 * HOUR, 5 * HOUR, 2, 0), (4 * HOUR, 20, 2, 0), (10, 5 * HOUR, 1, 1)]
     {
@@ -84,7 +93,11 @@ fn a_number_that_a_restored_database_gives_again_is_another_job() {
         let again = FinishedJob { submit: START + submit, ..job(1, START + end) };
         for _ in 0..3 {
             let counts = round(&mut ledger, &mut disk, START + 5 * HOUR, &[again], &[]);
-            assert_eq!((counts.totals["total"].jobs(), counts.changed_total), (jobs, changed), "{again:?}");
+            assert_eq!(
+                (counts.totals["total"].jobs(), counts.changed_total),
+                (jobs, changed),
+                "{again:?}"
+            );
         }
     }
 }
@@ -131,7 +144,11 @@ fn a_job_that_was_resized_is_one_job_with_the_seconds_of_all_its_parts() {
     }
     let (mut ledger, mut disk) = first();
     let counts = round(&mut ledger, &mut disk, START + 60, &parts[..2], &[]);
-    assert_eq!((counts.round["total"].waits, counts.round["total"].runs), (None, None), "no percentile");
+    assert_eq!(
+        (counts.round["total"].waits, counts.round["total"].runs),
+        (None, None),
+        "no percentile"
+    );
 }
 
 /// One damaged byte in the record of an hour counted its jobs twice.
@@ -165,7 +182,11 @@ fn a_damaged_hour_or_damaged_counts_make_no_job_count_twice() {
             6 + 2,
             "none twice; the late one of a lost hour is not counted"
         );
-        assert_eq!(FinishedLedger::open("c", now + 240, &damaged).1, Found::Whole, "it is said once");
+        assert_eq!(
+            FinishedLedger::open("c", now + 240, &damaged).1,
+            Found::Whole,
+            "it is said once"
+        );
     }
     for counts in [None, Some(Arc::from(*b"{\"version\":"))] {
         let mut damaged = disk.clone();
@@ -176,12 +197,17 @@ fn a_damaged_hour_or_damaged_counts_make_no_job_count_twice() {
         assert!((START + 6001..=now + 480).contains(&floor), "{}", floor - START);
         let new = job(60, now + 600);
         let counts = round(&mut again, &mut damaged, now + 660, &[&jobs[..], &[new]].concat(), &[]);
-        assert_eq!(counts.totals["total"].jobs(), 1, "totals begin again, and none is in two rounds");
+        assert_eq!(
+            counts.totals["total"].jobs(),
+            1,
+            "totals begin again, and none is in two rounds"
+        );
         assert_ne!(counts.slot, 0);
     }
 }
 
-/// The newest end that was counted was that of the row as it was first: what had changed since lay behind the floor of a lost hour.
+/// The newest end that was counted was that of the row as it was first: what had changed since lay
+/// behind the floor of a lost hour.
 #[test]
 fn a_row_that_has_changed_is_not_counted_when_the_hour_of_its_new_end_is_lost() {
     let (mut ledger, mut disk) = first();

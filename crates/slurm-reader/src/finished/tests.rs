@@ -40,7 +40,8 @@ fn fold_row(row: &slurmdb_job_rec_t) -> (FinishedJob, Vec<String>, u64) {
 }
 
 #[test]
-fn a_record_of_nothing_is_a_row_that_never_started_and_gpus_of_types_count_where_there_is_no_total() {
+fn a_record_of_nothing_is_a_row_that_never_started_and_gpus_of_types_count_where_there_is_no_total()
+{
     let nothing = slurmdb_job_rec_t { state: 3, timelimit: u32::MAX, ..Default::default() };
     let (job, ..) = fold_row(&nothing);
     assert_eq!((job.wait, job.run, job.limit, job.gpus), (None, 0, None, 0));
@@ -80,13 +81,24 @@ fn tasks_that_never_started_are_counted_and_one_that_did_is_one_whatever_its_tex
     for (start, tasks, count) in
         [(0, c"0x7FF", 11), (NO_TIME, c"1-20%2", 20), (0, c"", 1), (1040, c"1-20", 1)]
     {
-        let (job, _, unparsed) = fold_row(&slurmdb_job_rec_t { start, array_task_str: text(tasks), ..row() });
-        assert_eq!((job.tasks, unparsed, job.wait.is_some()), (count, 0, start == 1040), "{tasks:?}");
+        let (job, _, unparsed) =
+            fold_row(&slurmdb_job_rec_t { start, array_task_str: text(tasks), ..row() });
+        assert_eq!(
+            (job.tasks, unparsed, job.wait.is_some()),
+            (count, 0, start == 1040),
+            "{tasks:?}"
+        );
     }
     // slurmctld 22.05 leaves a cancelled held array like this: its start is its end.
-    let held =
-        slurmdb_job_rec_t { state: 4, start: 1100, array_task_str: text(c"0x7FE"), elapsed: 0, ..row() };
-    let (job, ..) = fold_row(&slurmdb_job_rec_t { nodes: text(c""), tres_alloc_str: text(c""), ..held });
+    let held = slurmdb_job_rec_t {
+        state: 4,
+        start: 1100,
+        array_task_str: text(c"0x7FE"),
+        elapsed: 0,
+        ..row()
+    };
+    let (job, ..) =
+        fold_row(&slurmdb_job_rec_t { nodes: text(c""), tres_alloc_str: text(c""), ..held });
     assert_eq!((job.tasks, job.wait), (10, None));
     let (job, _, unparsed) =
         fold_row(&slurmdb_job_rec_t { start: 0, array_task_str: text(c"1,3,..."), ..row() });
@@ -101,13 +113,27 @@ fn a_text_of_tres_or_a_moment_is_no_start() {
     const REST: &CStr = c"1=1,3=18446744073709551614,5=1";
     let none = c"None assigned";
     for (what, state, start, nodes, tres, started) in [
-        ("an array that was cancelled before slurmdbd knew it", CANCELLED, 1100, none, MEMORY, false),
+        (
+            "an array that was cancelled before slurmdbd knew it",
+            CANCELLED,
+            1100,
+            none,
+            MEMORY,
+            false,
+        ),
         ("the rest of an array, after a restart of slurmctld", CANCELLED, 1100, none, REST, false),
         ("its deadline passed while it was pending", 10, 1100, none, c"4=1", false),
         ("slurmdbd has no node list", CANCELLED, 1100, c"(unknown)", REST, false),
         ("the record of the start was dropped", 3, 0, none, c"1=2,4=1", false),
         ("a runaway job that sacctmgr has repaired", 3, 0, c"n1", c"1=2,4=1", false),
-        ("cancelled while it was pending, with a planned start", CANCELLED, NO_TIME, none, c"", false),
+        (
+            "cancelled while it was pending, with a planned start",
+            CANCELLED,
+            NO_TIME,
+            none,
+            c"",
+            false,
+        ),
         ("-N0, for a burst buffer", 3, 1040, none, c"", true),
         ("cancelled while it ran", CANCELLED, 1040, c"n[1-2]", c"1=2,4=2", true),
         ("requeued while it ran", 1024, 1040, c"n1", c"1=2", true),
@@ -115,17 +141,30 @@ fn a_text_of_tres_or_a_moment_is_no_start() {
         ("its nodes did not boot", 9, 1040, c"cloud1", c"1=2", true),
     ] {
         let (nodes, tres_alloc_str, array_task_str) = (text(nodes), text(tres), text(c"0x7FE"));
-        let (job, ..) =
-            fold_row(&slurmdb_job_rec_t { state, start, nodes, tres_alloc_str, array_task_str, ..row() });
-        assert_eq!((job.wait.is_some(), job.tasks), (started, if started { 1 } else { 10 }), "{what}");
+        let (job, ..) = fold_row(&slurmdb_job_rec_t {
+            state,
+            start,
+            nodes,
+            tres_alloc_str,
+            array_task_str,
+            ..row()
+        });
+        assert_eq!(
+            (job.wait.is_some(), job.tasks),
+            (started, if started { 1 } else { 10 }),
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
-    for (what, state, end, jobs) in
-        [("ended in it", 3, 1100, 1), ("runs", 1, 0, 0), ("ran", 3, 1201, 0), ("is known", 3, 999, 0)]
-    {
+    for (what, state, end, jobs) in [
+        ("ended in it", 3, 1100, 1),
+        ("runs", 1, 0, 0),
+        ("ran", 3, 1201, 0),
+        ("is known", 3, 999, 0),
+    ] {
         let mut fold = FinishedFold::new(true, |_| None, [1000, 1200]);
         assert!(!fold.has_rows());
         fold.add(made(&slurmdb_job_rec_t { state, end, ..row() }));
@@ -143,7 +182,8 @@ fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
 fn a_row_before_the_time_shows_since_when_nothing_ended() {
     let empty_since = |rows: &[(u32, i64)]| {
         let mut fold = FinishedFold::new(true, |_| None, [1000, 1200]);
-        rows.iter().for_each(|&(state, end)| fold.add(made(&slurmdb_job_rec_t { state, end, ..row() })));
+        rows.iter()
+            .for_each(|&(state, end)| fold.add(made(&slurmdb_job_rec_t { state, end, ..row() })));
         fold.finish(&[], &[]).empty_since
     };
     assert_eq!(empty_since(&[(3, 700), (5, 900), (4, 800)]), Some(901));
@@ -169,7 +209,8 @@ fn of_jobs_that_had_started_it_is_noted_how_to_ask_for_their_steps() {
     let mut fold = FinishedFold::new(true, |_| None, [0, i64::MAX]);
     fold.add(made(&slurmdb_job_rec_t { array_job_id: 9, array_task_id: 3, ..row() }));
     fold.add(made(&slurmdb_job_rec_t { jobid: 10, start: 0, ..row() }));
-    // slurmdbd returns the steps of jobs that ended since the time in the request: this one never came.
+    // slurmdbd returns the steps of jobs that ended since the time in the request: this one never
+    // came.
     fold.add(made(&slurmdb_job_rec_t { db_index: 2, jobid: 11, end: 1030, ..row() }));
     assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, (9, 3), 1040), (2, (11, NO_VAL), 1030)]);
 }
@@ -185,15 +226,24 @@ fn steps_are_summed_as_sacct_does_and_one_whose_use_is_not_known_is_said() {
     };
     assert_eq!(of(&[]), (0, false), "a job without steps used nothing");
     assert_eq!(of(&[(3, [2, 600_400], b"1=2"), (5, [1, 900_700], b"1=1")]), (4501, false));
-    assert_eq!(of(&[(4, [1, 0], b"1=2"), (4, [0, 0], b"")]), (1000, true), "its end is not told yet");
+    assert_eq!(
+        of(&[(4, [1, 0], b"1=2"), (4, [0, 0], b"")]),
+        (1000, true),
+        "its end is not told yet"
+    );
     assert_eq!(of(&[(1, [7, 0], b"1=2")]), (0, true), "it runs");
 }
 
 #[test]
 fn gpus_of_types_are_summed_where_nobody_counts_all() {
-    assert_eq!(fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1"), ..row() }).0.gpus, 3);
     assert_eq!(
-        fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1,1001=4"), ..row() }).0.gpus,
+        fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1"), ..row() }).0.gpus,
+        3
+    );
+    assert_eq!(
+        fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(c"1002=2,1003=1,1001=4"), ..row() })
+            .0
+            .gpus,
         4
     );
     assert_eq!(fold_row(&slurmdb_job_rec_t { tres_alloc_str: text(c"1=x"), ..row() }).2, 1);
@@ -201,12 +251,17 @@ fn gpus_of_types_are_summed_where_nobody_counts_all() {
 
 #[test]
 fn of_several_partitions_the_first_counts_and_a_user_without_a_name_is_his_number() {
-    let (_, names, _) =
-        fold_row(&slurmdb_job_rec_t { partition: text(c",debug,long"), user: text(c""), uid: 1234, ..row() });
+    let (_, names, _) = fold_row(&slurmdb_job_rec_t {
+        partition: text(c",debug,long"),
+        user: text(c""),
+        uid: 1234,
+        ..row()
+    });
     assert_eq!(names, ["debug", "physics", "1234", "normal"]);
 }
 
-/// slurmdbd joins reservations without grouping: a job that waits in a changed one came once for each version.
+/// slurmdbd joins reservations without grouping: a job that waits in a changed one came once for
+/// each version.
 #[test]
 fn a_row_that_comes_several_times_is_one_job() {
     let mut fold = FinishedFold::new(true, |_| None, [0, i64::MAX]);
@@ -224,7 +279,12 @@ fn a_user_without_an_association_has_the_name_that_sacct_finds() {
     let user_of = |id| (id == 1003).then(|| "carol".to_owned());
     let mut fold = FinishedFold::new(false, user_of, [0, i64::MAX]);
     for (id, uid) in [(5, 1003), (6, 1003), (7, 1004)] {
-        fold.add(made(&slurmdb_job_rec_t { db_index: id, uid, user: std::ptr::null_mut(), ..row() }));
+        fold.add(made(&slurmdb_job_rec_t {
+            db_index: id,
+            uid,
+            user: std::ptr::null_mut(),
+            ..row()
+        }));
     }
     let finished = fold.finish(&[], &[]);
     let users: Vec<&str> = finished.jobs.iter().map(|job| finished.name(job.user)).collect();

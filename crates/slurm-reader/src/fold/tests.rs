@@ -32,7 +32,13 @@ fn counted_with(kept: Option<PublishedJobs>, jobs: &[Job<'_>]) -> Jobs {
 
 fn one() -> Job<'static> {
     let tally = JobTally { jobs: 1, cpus: 4, nodes: 1, memory: 2000, ..JobTally::default() };
-    Job { partition: b"debug", tally, submit_time: NOW - 100, eligible_time: NOW - 90, ..Job::default() }
+    Job {
+        partition: b"debug",
+        tally,
+        submit_time: NOW - 100,
+        eligible_time: NOW - 90,
+        ..Job::default()
+    }
 }
 
 fn sum<'a>(tallies: impl IntoIterator<Item = &'a JobTally>) -> JobTally {
@@ -51,13 +57,16 @@ fn a_job_that_waits_in_two_partitions_counts_in_each_and_once_in_all() {
     assert_eq!(jobs.waiting.submitted.unwrap().jobs, 1);
 }
 
-/// slurmctld has the list of a pending job as its user has written it: `-p debug,debug,gpu` counted twice, and `-p debug,` in a partition
-/// without a name.
+/// slurmctld has the list of a pending job as its user has written it: `-p debug,debug,gpu` counted
+/// twice, and `-p debug,` in a partition without a name.
 #[test]
 fn each_partition_in_a_list_counts_once() {
     let jobs = counted(&[Job { partition: b"debug,debug,,gpu,", ..one() }]);
-    let pending: Vec<_> =
-        jobs.partitions.iter().map(|(name, of)| (name.as_str(), of.states.pending().jobs)).collect();
+    let pending: Vec<_> = jobs
+        .partitions
+        .iter()
+        .map(|(name, of)| (name.as_str(), of.states.pending().jobs))
+        .collect();
     assert_eq!(pending, [("debug", 1), ("gpu", 1)]);
 }
 
@@ -67,8 +76,8 @@ fn pending(rows: &NamedRows) -> Vec<(&str, u64)> {
     names.chain([("rest", pending(&rows.rest))]).collect()
 }
 
-/// From 24.11 on a pending job has the text that its user has written. One with `-q a,b` counted as two of the other QOS, and `-q high,high`
-/// twice.
+/// From 24.11 on a pending job has the text that its user has written. One with `-q a,b` counted as
+/// two of the other QOS, and `-q high,high` twice.
 #[test]
 fn a_job_with_several_qos_counts_in_each_that_is_kept_and_once_in_the_rest() {
     let texts = ["high", "normal", "high,,HIGH,", "normal,high", "a,b,high", "a,b", "", ",", "a"];
@@ -81,7 +90,8 @@ fn a_job_with_several_qos_counts_in_each_that_is_kept_and_once_in_the_rest() {
     assert_eq!(pending(&every.qos), expected, "a command shows all of them");
 }
 
-/// 15,000 held jobs, each with an account of 990 bytes, made a line of over 64 MiB, and nothing was read any more.
+/// 15,000 held jobs, each with an account of 990 bytes, made a line of over 64 MiB, and nothing was
+/// read any more.
 #[test]
 fn invented_accounts_are_at_most_so_many_rows_and_take_nobodys_row_away() {
     let of = |account: &'static [u8], started| Job {
@@ -95,15 +105,23 @@ fn invented_accounts_are_at_most_so_many_rows_and_take_nobodys_row_away() {
     let kept = PublishedJobs { accounts: ["kept".to_owned()].into(), ..PublishedJobs::default() };
     let mut fold = JobsFold::new(NOW, NOW + 2, None, OPTIONS, Some(kept));
     names.iter().for_each(|account| fold.add(&Job { account, ..one() }));
-    for job in [of(b"kept", false), of(b"runs", true), of(b"runs", false), of(b"", false), of(b"late", false)]
-    {
+    for job in [
+        of(b"kept", false),
+        of(b"runs", true),
+        of(b"runs", false),
+        of(b"", false),
+        of(b"late", false),
+    ] {
         fold.add(&job);
     }
     names.iter().take(10).for_each(|account| fold.add(&Job { account, ..one() }));
     let rows = fold.finish().accounts;
     assert_eq!(rows.names.len(), MOST_ROWS + 3);
     assert!(["kept", "runs", ""].iter().all(|name| rows.names.contains_key(*name)));
-    assert_eq!(rows.rest.shown["pending"].jobs, 501, "those above the bound, and one that came later");
+    assert_eq!(
+        rows.rest.shown["pending"].jobs, 501,
+        "those above the bound, and one that came later"
+    );
     let all = rows.names.values().map(|jobs| &jobs.states).chain([&rows.rest]);
     assert_eq!(sum(all.flat_map(|states| states.shown.values())).jobs, names.len() as u64 + 15);
     assert!(rows.names.keys().all(|name| name.len() <= slurm_snapshot::LONGEST_NAME));
@@ -117,7 +135,8 @@ fn a_completing_job_is_not_what_it_ended_as() {
     assert_eq!(jobs.states.shown.keys().collect::<Vec<_>>(), ["completing"]);
 }
 
-/// Jobs that lost their reservation waited in no partition, and their account was not in `stats --jobs`.
+/// Jobs that lost their reservation waited in no partition, and their account was not in `stats
+/// --jobs`.
 #[test]
 fn a_job_waits_or_runs_whatever_flag_squeue_shows_instead() {
     let (pending, running, neither) = ((1, 0), (0, 1), (0, 0));
@@ -137,8 +156,9 @@ fn a_job_waits_or_runs_whatever_flag_squeue_shows_instead() {
     ] {
         let jobs = counted(&[Job { state, ..one() }]);
         let names = [&jobs.accounts, &jobs.qos].map(|rows| &rows.names[""].states);
-        for states in
-            [&jobs.states, &jobs.partitions["debug"].states, &jobs.users[0].states].into_iter().chain(names)
+        for states in [&jobs.states, &jobs.partitions["debug"].states, &jobs.users[0].states]
+            .into_iter()
+            .chain(names)
         {
             assert_eq!(states.shown.keys().collect::<Vec<_>>(), [shown], "{state:#x}");
             assert_eq!((states.pending().jobs, states.running().jobs), expected, "{state:#x}");
@@ -167,8 +187,9 @@ fn who_may_not_run_yet_has_waited_since_submission_only() {
     assert_eq!(counted(&[Job { state: 1, ..one() }]).waiting, Waiting::default());
 }
 
-/// slurmctld sends the present moment for a plan that has passed, and while it writes a long reply, that moment moves on; a
-/// user's `--begin` for a job without a plan; and the latest start of any job for one that waits for a burst buffer.
+/// slurmctld sends the present moment for a plan that has passed, and while it writes a long reply,
+/// that moment moves on; a user's `--begin` for a job without a plan; and the latest start of any
+/// job for one that waits for a burst buffer.
 #[test]
 fn an_expected_start_is_a_plan_only_if_backfill_made_it() {
     const STAGING: u32 = slurm_sys::WAIT_BURST_BUFFER_STAGING;
@@ -190,20 +211,26 @@ fn an_expected_start_is_a_plan_only_if_backfill_made_it() {
     ] {
         let jobs = counted(&[job]);
         let expected = jobs.expected;
-        let records = [expected.planned, expected.overdue, expected.unplanned].map(|class| class.records);
+        let records =
+            [expected.planned, expected.overdue, expected.unplanned].map(|class| class.records);
         assert_eq!(records.iter().position(|&records| records > 0), Some(class), "{job:?}");
         assert_eq!(records.iter().sum::<u64>(), 1);
-        assert_eq!(expected.starts.map(|starts| starts.max), (class == planned).then_some(job.start_time));
+        assert_eq!(
+            expected.starts.map(|starts| starts.max),
+            (class == planned).then_some(job.start_time)
+        );
         assert_eq!(jobs.partitions["debug"].expected, expected);
     }
     let others = [Job { state: 1, ..later }, Job { state: 1 << 19, ..later }];
     assert_eq!(counted(&others).expected, Expected::default(), "they do not wait");
 }
 
-/// An array's record has one start time: from 23.02 on that of its next task, before that of a later one.
+/// An array's record has one start time: from 23.02 on that of its next task, before that of a
+/// later one.
 #[test]
 fn the_waiting_tasks_of_an_array_are_one_plan() {
-    let array = Job { tally: JobTally { jobs: 1000, ..one().tally }, start_time: NOW + 900, ..one() };
+    let array =
+        Job { tally: JobTally { jobs: 1000, ..one().tally }, start_time: NOW + 900, ..one() };
     let single = |start| Job { start_time: NOW + start, ..one() };
     let expected = counted(&[array, single(100), single(200)]).expected;
     assert_eq!(expected.planned, Expecting { records: 3, jobs: 1002 });
@@ -223,7 +250,11 @@ fn a_start_belongs_to_one_interval_and_a_cancelled_job_has_none() {
     assert_eq!(started(running(NOW - 61)), 0);
     assert_eq!(started(running(NOW)), 0, "the present second is the next one's");
     assert_eq!(counted(&[running(NOW - 30)]).started.unwrap().max, 60);
-    assert_eq!(started(Job { has_nodes: false, ..running(NOW - 30) }), 0, "cancelled before its start");
+    assert_eq!(
+        started(Job { has_nodes: false, ..running(NOW - 30) }),
+        0,
+        "cancelled before its start"
+    );
     assert_eq!(started(Job { state: 0, ..running(NOW - 30) }), 0, "expected to start");
 }
 
@@ -231,11 +262,16 @@ fn a_start_belongs_to_one_interval_and_a_cancelled_job_has_none() {
 #[test]
 fn a_job_whose_nodes_are_being_booted_starts_once() {
     const BOOTING: u32 = 1 | 1 << 14 | 1 << 18;
-    let started =
-        |state, start_time| counted(&[Job { state, has_nodes: true, start_time, ..one() }]).started.unwrap();
+    let started = |state, start_time| {
+        counted(&[Job { state, has_nodes: true, start_time, ..one() }]).started.unwrap()
+    };
     assert_eq!(started(BOOTING, NOW - 30).jobs, 0, "at its allocation");
     let booted = started(1, NOW - 10);
-    assert_eq!((booted.jobs, booted.max), (1, 80), "when its nodes are up; the boot is part of its wait");
+    assert_eq!(
+        (booted.jobs, booted.max),
+        (1, 80),
+        "when its nodes are up; the boot is part of its wait"
+    );
     // Its prolog is running, and its start time will not change again.
     assert_eq!(started(1 | 1 << 14, NOW - 30).jobs, 1);
 }
@@ -266,7 +302,8 @@ fn names_that_are_no_text_stay_apart() {
     assert_eq!(jobs.accounts.names.len(), 2);
 }
 
-/// A name that anybody can invent shows itself by jobs that wait, or that were cancelled before they started.
+/// A name that anybody can invent shows itself by jobs that wait, or that were cancelled before
+/// they started.
 #[test]
 fn a_name_has_started_once_one_of_its_jobs_has_had_nodes() {
     let of = |account: &'static [u8], state, has_nodes| Job { account, state, has_nodes, ..one() };
@@ -295,7 +332,8 @@ prop_compose! {
         user in 0_u32..5,
         partition in 0_usize..5,
         account in 0_usize..4,
-        (jobs, cpus, nodes, gpus, memory) in (1_u64..1000, any::<u32>(), any::<u32>(), any::<u16>(), any::<u32>()),
+        (jobs, cpus, nodes, gpus, memory) in (1_u64..1000, any::<u32>(), any::<u32>(),
+            any::<u16>(), any::<u32>()),
         (submit_time, eligible_time, start_time) in any::<(i64, i64, i64)>(),
         (held, has_nodes) in any::<(bool, bool)>(),
     ) -> Job<'static> {
@@ -322,12 +360,15 @@ proptest! {
     #[test]
     fn totals_are_the_sums_of_their_parts(list in prop::collection::vec(any_job(), 0..60)) {
         let jobs = counted(&list);
-        let tally = |job: &Job<'_>| JobTally { oldest: is_pending(job).then_some(job.submit_time), ..job.tally };
+        let tally = |job: &Job<'_>| JobTally { oldest: is_pending(job).then_some(job.submit_time),
+            ..job.tally };
         let total = sum(list.iter().map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.states.shown.values()), total);
-        prop_assert_eq!(sum(jobs.accounts.names.values().flat_map(|account| account.states.shown.values())), total);
+        prop_assert_eq!(sum(jobs.accounts.names.values().flat_map(|account|
+            account.states.shown.values())), total);
         prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.shown.values())), total);
-        let pending = sum(list.iter().filter(|job| is_pending(job)).map(tally).collect::<Vec<_>>().iter());
+        let pending = sum(list.iter().filter(|job|
+            is_pending(job)).map(tally).collect::<Vec<_>>().iter());
         prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
         prop_assert_eq!(jobs.states.pending(), pending);
         prop_assert_eq!(jobs.waiting.submitted.map_or(0, |waits| waits.jobs), pending.jobs);
@@ -342,7 +383,8 @@ proptest! {
             let names = job.qos.split(|&byte| byte == b',').filter(|name| !name.is_empty()).count();
             (0..names.max(1)).for_each(|_| in_qos.add(tally(job)));
             // In these lists no name occurs twice.
-            let names = job.partition.split(|&byte| byte == b',').filter(|name| !name.is_empty()).count();
+            let names = job.partition.split(|&byte|
+                byte == b',').filter(|name| !name.is_empty()).count();
             for _ in 0..names.max(1) {
                 in_partitions.add(tally(job));
                 if is_pending(job) {
@@ -352,9 +394,11 @@ proptest! {
         }
         let states = jobs.partitions.values().flat_map(|partition| partition.states.shown.values());
         prop_assert_eq!(sum(states), in_partitions);
-        prop_assert_eq!(sum(jobs.qos.names.values().flat_map(|qos| qos.states.shown.values())), in_qos);
+        prop_assert_eq!(sum(jobs.qos.names.values().flat_map(|qos| qos.states.shown.values())),
+            in_qos);
         prop_assert_eq!(jobs.qos.rest.shown.len() + jobs.accounts.rest.shown.len(), 0);
-        let reasons = jobs.partitions.values().flat_map(|partition| partition.pending_reasons.values());
+        let reasons = jobs.partitions.values().flat_map(|partition|
+            partition.pending_reasons.values());
         prop_assert_eq!(sum(reasons), pending);
     }
 }

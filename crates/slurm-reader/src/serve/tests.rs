@@ -51,7 +51,8 @@ impl Rpcs for Script {
     }
 
     fn conf(&mut self, _: i64) -> Result<Option<Conf>, CallError> {
-        self.lines_before_conf.push(self.output.borrow().iter().filter(|&&byte| byte == b'\n').count());
+        self.lines_before_conf
+            .push(self.output.borrow().iter().filter(|&&byte| byte == b'\n').count());
         if self.cluster.remove(0) {
             let private = vec!["jobs".into(), "partitions".into()];
             let visibility = Visibility { private, privileged: Some(self.privileged) };
@@ -111,7 +112,8 @@ fn answers(script: &mut Script, input: &str) -> (Vec<Answer>, io::Result<()>) {
     let output = Shared(Rc::clone(&script.output));
     let end = serve(script, HELLO, input.as_bytes(), output);
     let output = script.output.take();
-    let lines = output.split_inclusive(|&byte| byte == b'\n').map(|line| Answer::parse(line).unwrap());
+    let lines =
+        output.split_inclusive(|&byte| byte == b'\n').map(|line| Answer::parse(line).unwrap());
     (lines.collect(), end)
 }
 
@@ -139,7 +141,8 @@ fn cluster(answer: &Answer) -> Option<&str> {
 fn hello_then_one_answer_for_each_request_in_order() {
     let (statistics, own_cluster) = (vec![false, true], Some("sandbox"));
     let mut script = Script { statistics, own_cluster, ..Script::default() };
-    let input = "{\"statistics\":{\"id\":1}}\n{\"statistics\":{\"id\":2,\"options\":{\"rpc\":true}}}\n{\"reset\":{\"id\":3}}";
+    let input = "{\"statistics\":{\"id\":1}}\n{\"statistics\":{\"id\":2,\
+        \"options\":{\"rpc\":true}}}\n{\"reset\":{\"id\":3}}";
     let (answers, end) = answers(&mut script, input);
     assert!(end.is_ok());
     let [hello, failure, reading, reset] = answers.as_slice() else { panic!("{answers:?}") };
@@ -168,14 +171,19 @@ fn the_cluster_is_asked_for_behind_an_answer_and_never_before_one() {
     let mut script = Script { statistics: vec![false], cluster: vec![true], ..Script::default() };
     let (answers, _) = answers(&mut script, &"{\"statistics\":{\"id\":1}}\n".repeat(3));
     let clusters: Vec<_> = answers.iter().skip(1).map(cluster).collect();
-    assert_eq!(clusters, [None, None, Some("sandbox")], "a failure, then a reading, then one with the name");
+    assert_eq!(
+        clusters,
+        [None, None, Some("sandbox")],
+        "a failure, then a reading, then one with the name"
+    );
     assert_eq!(script.lines_before_conf, [3], "the hello and two answers were out");
 }
 
 #[test]
 fn names_are_resolved_only_on_request() {
     let mut script = Script { own_cluster: Some("sandbox"), ..Script::default() };
-    let input = "{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}\n{\"statistics\":{\"id\":2,\"options\":{\"rpc\":true,\"users\":true}}}\n";
+    let input = "{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}\n\
+        {\"statistics\":{\"id\":2,\"options\":{\"rpc\":true,\"users\":true}}}\n";
     let (answers, _) = answers(&mut script, input);
     let names: Vec<Vec<Option<String>>> = answers
         .into_iter()
@@ -200,11 +208,14 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
     assert_eq!((refused.len(), script.loaded), (4, 0));
 
     let mut script = Script { cluster: vec![true], privileged: true, ..Script::default() };
-    let input = "{\"jobs\":{\"id\":1}}\n{\"jobs\":{\"id\":2,\"options\":{\"users\":true}}}\n{\"licenses\":{\"id\":3}}\n";
+    let input = "{\"jobs\":{\"id\":1}}\n{\"jobs\":{\"id\":2,\"options\":{\"users\":true}}}\n\
+        {\"licenses\":{\"id\":3}}\n";
     let (answers, _) = answers(&mut script, input);
     let readings: Vec<_> = answers
         .into_iter()
-        .filter_map(|answer| if let Answer::Reading(reading) = answer { Some(*reading) } else { None })
+        .filter_map(
+            |answer| if let Answer::Reading(reading) = answer { Some(*reading) } else { None },
+        )
         .collect();
     let [first, second, third] = readings.as_slice() else { panic!("{readings:?}") };
     assert_eq!(first.visibility.as_ref().unwrap().private, ["jobs", "partitions"]);
@@ -276,7 +287,8 @@ fn a_backup_that_waits_has_said_so_and_is_asked_only_where_that_was_asked_for() 
     let own_cluster = Some("sandbox");
     let mut script = Script { own: vec![1800, 2027], own_cluster, ..Script::default() };
     let own = "{\"statistics\":{\"id\":1,\"options\":{\"follow\":true}}}\n";
-    let (answers, _) = answers(&mut script, &format!("{own}{{\"statistics\":{{\"id\":1}}}}\n{own}{own}"));
+    let (answers, _) =
+        answers(&mut script, &format!("{own}{{\"statistics\":{{\"id\":1}}}}\n{own}{own}"));
     let [
         _,
         Answer::Reading(standby),

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BASE, COMPLETING, DOWN, DRAIN, FAIL, FUTURE, NO_RESPOND, POWER_DOWN, POWER_DRAIN, POWER_UP, POWERED_DOWN,
-    POWERING_DOWN, POWERING_UP, REBOOT_ISSUED, UNKNOWN, is_working,
+    BASE, COMPLETING, DOWN, DRAIN, FAIL, FUTURE, NO_RESPOND, POWER_DOWN, POWER_DRAIN, POWER_UP,
+    POWERED_DOWN, POWERING_DOWN, POWERING_UP, REBOOT_ISSUED, UNKNOWN, is_working,
 };
 
 /// Flags of a node that power saving turns off or on, or keeps off.
@@ -48,7 +48,8 @@ pub const fn service(state: u32) -> Service {
     } else if state & FAIL != 0 && !has_jobs {
         Service::Out(OutageClass::Fail)
     } else if state & REBOOT_ISSUED != 0 && !is_working(base) {
-        // With a job: from 26.05 on, `sbatch --reboot` boots the nodes that the job has already been given.
+        // With a job: from 26.05 on, `sbatch --reboot` boots the nodes that the job has already
+        // been given.
         Service::Out(OutageClass::Reboot)
     } else if state & DRAIN != 0 && !has_jobs {
         // `scontrol update state=power_down_asap` drains a node until it is turned off.
@@ -68,7 +69,9 @@ pub const fn changes_power(state: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ALLOCATED, BLOCKED, IDLE, INVALID_REG, MAINT, MIXED, PLANNED, REBOOT_REQUESTED};
+    use super::super::{
+        ALLOCATED, BLOCKED, IDLE, INVALID_REG, MAINT, MIXED, PLANNED, REBOOT_REQUESTED,
+    };
     use super::OutageClass::{Down, Drained, Fail, Reboot};
     use super::Service::{In, Out, Silent, Undecided};
     use super::*;

@@ -14,8 +14,18 @@ fn bytes(hex: &str) -> Vec<u8> {
 fn requests_of_both_headers_and_every_plugin() {
     let munge = "00000065 00000004 616263 00 0001";
     for (number, plugin, credential, expected) in [
-        (36, Plugin::Munge, "abc", format!("00000020 2400 0000 0000 07f3 00000002 0000 0000 0000 {munge}")),
-        (38, Plugin::Munge, "abc", format!("0000001e 2600 0000 07f3 00000002 0000 0000 0000 {munge}")),
+        (
+            36,
+            Plugin::Munge,
+            "abc",
+            format!("00000020 2400 0000 0000 07f3 00000002 0000 0000 0000 {munge}"),
+        ),
+        (
+            38,
+            Plugin::Munge,
+            "abc",
+            format!("0000001e 2600 0000 07f3 00000002 0000 0000 0000 {munge}"),
+        ),
         (
             45,
             Plugin::Slurm,
@@ -46,7 +56,11 @@ fn vectors_of_rfc_9861() {
 #[test]
 fn replies_with_and_without_a_credential_and_with_an_origin() {
     for (hex, number, expected) in [
-        ("2600 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203", 38, Some(&b"ab"[..])),
+        (
+            "2600 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203",
+            38,
+            Some(&b"ab"[..]),
+        ),
         (
             "2400 0000 0009 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203",
             36,
@@ -54,7 +68,8 @@ fn replies_with_and_without_a_credential_and_with_an_origin() {
         ),
         ("2d00 0040 07f4 00000003 0000 0000 0002 7f000001 1aa1 010203", 45, None),
         (
-            "2d00 0040 07f4 00000003 0000 0000 000a 00000010 00000000000000000000000000000001 1aa1 010203",
+            "2d00 0040 07f4 00000003 0000 0000 000a 00000010 00000000000000000000000000000001 1aa1 \
+                010203",
             45,
             None,
         ),
@@ -78,7 +93,8 @@ fn an_error_number_may_come_with_slurmctlds_own_number() {
     let other = bytes("2a00 0040 07d1 00000000 0000 0000 0000");
     assert_eq!(Message::read(&other).unwrap().content(42), Ok(Content::Other(2001)));
     for hex in [
-        // Forwarded, with returned messages, of an unknown family, with another plugin's credential.
+        // Forwarded, with returned messages, of an unknown family, with another plugin's
+        // credential.
         "2a00 0040 1f41 00000004 0001 0000 0000 000003ef",
         "2a00 0040 1f41 00000004 0000 0001 0000 000003ef",
         "2a00 0040 1f41 00000004 0000 0000 0001 000003ef",
@@ -97,7 +113,9 @@ fn a_credential_binds_its_own_message_alone() {
     assert!(message.is_bound_by(&right));
     let another_body = [&[2][..], &kangaroo_twelve(&[1, 2, 4], &[0x07, 0xf4])].concat();
     let another_type = [&[2][..], &kangaroo_twelve(&[1, 2, 3], &[0x1f, 0x41])].concat();
-    for wrong in [&another_body, &another_type, &vec![], &of("01 07f4"), &of("02"), &right[1..].to_vec()] {
+    for wrong in
+        [&another_body, &another_type, &vec![], &of("01 07f4"), &of("02"), &right[1..].to_vec()]
+    {
         assert!(!message.is_bound_by(wrong), "{wrong:?}");
     }
     let old = of("2400 0000 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203");

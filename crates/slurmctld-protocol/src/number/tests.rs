@@ -1,4 +1,5 @@
-//! Numbers against slurmctlds of every release, with right and wrong keys, outages, upgrades and downgrades.
+//! Numbers against slurmctlds of every release, with right and wrong keys, outages, upgrades and
+//! downgrades.
 
 use proptest::prelude::*;
 
@@ -22,7 +23,8 @@ impl Slurmctld {
         Self { own, has_our_key: true, started: START, refused: Vec::new() }
     }
 
-    /// Measured on 20.11, 22.05, 24.11 and 26.05; the releases between answer alike, in Slurm's source.
+    /// Measured on 20.11, 22.05, 24.11 and 26.05; the releases between answer alike, in Slurm's
+    /// source.
     fn answer(&self, number: u16) -> Result<(), Refusal> {
         let three_before = [42, 43, 44, 45, 46, 47, 48].contains(&self.own);
         let lowest = self.own - if three_before { 3 } else { 2 };
@@ -67,7 +69,10 @@ impl Slurmctld {
     /// The most refusals in any hour.
     fn worst_hour(&self) -> usize {
         let times = || self.refused.iter().map(|(at, _)| *at);
-        times().map(|from| times().filter(|at| (from..from + HOUR).contains(at)).count()).max().unwrap_or(0)
+        times()
+            .map(|from| times().filter(|at| (from..from + HOUR).contains(at)).count())
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -107,9 +112,12 @@ fn a_restart_into_any_other_release_is_followed() {
             slurmctld.ask(&mut numbers, START);
             let later = START + 2 * HOUR;
             let mut slurmctld = Slurmctld { started: later - 5, ..Slurmctld::new(after) };
-            // A release that does not know the number before costs the minute after which others are tried.
+            // A release that does not know the number before costs the minute after which others
+            // are tried.
             let found = (0..=62).find_map(|tick| {
-                slurmctld.ask(&mut numbers, later + tick).filter(|number| *number == after.min(NEWEST))
+                slurmctld
+                    .ask(&mut numbers, later + tick)
+                    .filter(|number| *number == after.min(NEWEST))
             });
             assert!(found.is_some(), "{before} to {after}: {numbers:?}");
             assert!(slurmctld.refused.len() <= MOST, "{before} to {after}");
@@ -148,7 +156,8 @@ fn a_slurmctld_that_does_not_say_yet_since_when_it_counts_costs_one_refusal() {
     assert_eq!(slurmctld.refused.len(), 1);
 }
 
-/// It had accepted a lower number when it did not say yet since when it counts, and the reader stayed with that.
+/// It had accepted a lower number when it did not say yet since when it counts, and the reader
+/// stayed with that.
 #[test]
 fn an_upgrade_of_a_slurmctld_that_was_asked_in_its_first_moment_alone_is_seen() {
     let (mut older, mut newer) = (Slurmctld::new(42), Slurmctld::new(45));
@@ -187,7 +196,8 @@ fn a_wrong_key_is_no_flood_and_is_noticed_within_the_pauses_when_it_is_put_right
             }
             assert!(slurmctld.worst_hour() <= MOST, "{own}: {}", slurmctld.worst_hour());
             slurmctld.has_our_key = true;
-            let back = (0..).find(|tick| slurmctld.ask(&mut numbers, START + 10 * HOUR + tick).is_some());
+            let back =
+                (0..).find(|tick| slurmctld.ask(&mut numbers, START + 10 * HOUR + tick).is_some());
             assert!(back.unwrap() <= HOUR, "{own}");
         }
     }
@@ -206,7 +216,8 @@ fn a_munged_that_is_restarted_on_the_controllers_host_costs_a_minute_and_no_sear
         }
         assert_eq!(slurmctld.refused.len(), 2, "{own}: the same number twice");
         slurmctld.has_our_key = true;
-        let back = (5..).find(|tick| slurmctld.ask(&mut numbers, START + tick) == Some(own.min(NEWEST)));
+        let back =
+            (5..).find(|tick| slurmctld.ask(&mut numbers, START + tick) == Some(own.min(NEWEST)));
         assert_eq!(back, Some(60), "{own}");
     }
 }
@@ -246,10 +257,11 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever happens in whatever order: while nothing is accepted there are no more than six refusals in an hour, and
-    /// two hours after all is well the highest number is spoken.
+    /// Whatever happens in whatever order: while nothing is accepted there are no more than six
+    /// refusals in an hour, and two hours after all is well the highest number is spoken.
     #[test]
-    fn no_order_of_events_floods_slurmctld_or_is_final(events in prop::collection::vec(event(), 1..80)) {
+    fn no_order_of_events_floods_slurmctld_or_is_final(events in prop::collection::vec(event(),
+        1..80)) {
         let (mut slurmctld, mut numbers) = (Slurmctld::new(38), Numbers::default());
         let mut now = START;
         // Refusals since something was accepted or the clock jumped.

@@ -18,7 +18,8 @@ fn pairs(conf: &SlurmConf) -> Vec<(&str, &str)> {
 
 #[test]
 fn controllers_in_order_with_their_addresses() {
-    let conf = of("slurmctldhost=a\nSLURMCTLDHOST=b(10.0.0.2)\nSlurmctldHost=c(fd00::3)\n").unwrap();
+    let conf =
+        of("slurmctldhost=a\nSLURMCTLDHOST=b(10.0.0.2)\nSlurmctldHost=c(fd00::3)\n").unwrap();
     assert_eq!(pairs(&conf), [("a", "a"), ("b", "10.0.0.2"), ("c", "fd00::3")]);
     let conf = of("ControlMachine=a\nControlAddr=10.0.0.1\nBackupController=b\n").unwrap();
     assert_eq!(pairs(&conf), [("a", "10.0.0.1"), ("b", "b")]);
@@ -33,13 +34,17 @@ fn controllers_in_order_with_their_addresses() {
 fn defaults_are_slurms() {
     let conf = of("SlurmctldHost=a\n").unwrap();
     let munge = Munge { socket: "/run/munge/munge.socket.2".into(), ttl: 0 };
-    assert_eq!((conf.ports, conf.auth, conf.user.as_str()), ((6817, 6817), AuthType::Munge(munge), "root"));
+    assert_eq!(
+        (conf.ports, conf.auth, conf.user.as_str()),
+        ((6817, 6817), AuthType::Munge(munge), "root")
+    );
     assert_eq!((conf.ipv4, conf.ipv6, conf.cluster), (true, false, None));
 }
 
 #[test]
 fn ports_and_socket_and_words() {
-    let conf = of("SlurmctldHost=a\nSlurmctldPort=6820-6830\nAuthInfo=cred_expire=3,socket=/x/sock,ttl=30\nClusterName=Big\n\
+    let conf = of("SlurmctldHost=a\nSlurmctldPort=6820-6830\n\
+                   AuthInfo=cred_expire=3,socket=/x/sock,ttl=30\nClusterName=Big\n\
                    CommunicationParameters=NoInAddrAny,enableipv6,DisableIPv4\nSlurmUser=slurm\n")
     .unwrap();
     assert_eq!(
@@ -65,7 +70,10 @@ fn what_it_cannot_do_is_said_with_what_helps() {
         ("AuthType=auth/jwt", "slurmrestd"),
     ] {
         let error = of(&format!("SlurmctldHost=a\n{line}\n")).unwrap_err();
-        assert!(error.contains(helps) && error.contains(line.split('=').next().unwrap()), "{error}");
+        assert!(
+            error.contains(helps) && error.contains(line.split('=').next().unwrap()),
+            "{error}"
+        );
     }
     assert!(of("SlurmctldHost=a\nTLSType=tls/none\nAuthType=slurm\n").is_ok());
     assert!(find(Some(Path::new("/named"))).is_ok_and(|path| path == Path::new("/named")));
@@ -78,7 +86,11 @@ fn munges_socket_is_found_in_an_included_file_and_beside_what_is_not_supported()
     let [path, more] = ["slurm.conf", "more.conf"].map(|name| folder.path().join(name));
     for (text, included, expected) in [
         ("ClusterName=a\n", "", Some(MUNGE_SOCKET)),
-        ("TLSType=tls/s2n\nInclude more.conf\n", "authinfo = ttl=60,socket=/x/sock\n", Some("/x/sock")),
+        (
+            "TLSType=tls/s2n\nInclude more.conf\n",
+            "authinfo = ttl=60,socket=/x/sock\n",
+            Some("/x/sock"),
+        ),
         ("authtype = auth/munge # not auth/slurm\n", "", Some(MUNGE_SOCKET)),
         ("#AuthType=auth/slurm\n", "", Some(MUNGE_SOCKET)),
         ("Include more.conf\n", "AuthType=auth/slurm\n", None),

@@ -1,5 +1,5 @@
-//! Replies of each layout, packed from a list of names, and compared by those names: a member in another's place has
-//! another's value.
+//! Replies of each layout, packed from a list of names, and compared by those names: a member in
+//! another's place has another's value.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,19 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// `NAME:KIND`, with `<N` or `>=N` where only some protocol numbers have it. Slurm's source is the authority.
-const LAYOUT: &str = "\
-parts_packed:one<44 req_time:time req_time_start:time server_thread_count:u32 agent_queue_size:u32 agent_count:u32 \
-agent_thread_count:u32 dbd_agent_queue_size:u32 gettimeofday_latency:u32 jobs_submitted:u32 jobs_started:u32 \
-jobs_completed:u32 jobs_canceled:u32 jobs_failed:u32 jobs_pending:u32 jobs_running:u32 job_states_ts:time \
-schedule_cycle_max:u32 schedule_cycle_last:u32 schedule_cycle_sum:u32<44 schedule_cycle_sum:u64>=44 \
-schedule_cycle_counter:u32 schedule_cycle_depth:u32 schedule_exit:array32>=40 schedule_queue_len:u32 \
-bf_backfilled_jobs:u32 bf_last_backfilled_jobs:u32 bf_cycle_counter:u32 bf_cycle_sum:u64 bf_cycle_last:u32 \
-bf_last_depth:u32 bf_last_depth_try:u32 bf_queue_len:u32 bf_cycle_max:u32 bf_when_last_cycle:time bf_depth_sum:u32 \
-bf_depth_try_sum:u32 bf_queue_len_sum:u32 bf_table_size:u32 bf_table_size_sum:u32 bf_active:u32 \
-bf_backfilled_het_jobs:u32 bf_exit:array32>=40";
+/// `NAME:KIND`, with `<N` or `>=N` where only some protocol numbers have it. Slurm's source is the
+/// authority.
+const LAYOUT: &str = "parts_packed:one<44 req_time:time req_time_start:time \
+server_thread_count:u32 agent_queue_size:u32 agent_count:u32 agent_thread_count:u32 \
+dbd_agent_queue_size:u32 gettimeofday_latency:u32 jobs_submitted:u32 jobs_started:u32 \
+jobs_completed:u32 jobs_canceled:u32 jobs_failed:u32 jobs_pending:u32 jobs_running:u32 \
+job_states_ts:time schedule_cycle_max:u32 schedule_cycle_last:u32 schedule_cycle_sum:u32<44 \
+schedule_cycle_sum:u64>=44 schedule_cycle_counter:u32 schedule_cycle_depth:u32 \
+schedule_exit:array32>=40 schedule_queue_len:u32 bf_backfilled_jobs:u32 \
+bf_last_backfilled_jobs:u32 bf_cycle_counter:u32 bf_cycle_sum:u64 bf_cycle_last:u32 \
+bf_last_depth:u32 bf_last_depth_try:u32 bf_queue_len:u32 bf_cycle_max:u32 bf_when_last_cycle:time \
+bf_depth_sum:u32 bf_depth_try_sum:u32 bf_queue_len_sum:u32 bf_table_size:u32 bf_table_size_sum:u32 \
+bf_active:u32 bf_backfilled_het_jobs:u32 bf_exit:array32>=40";
 
 const NUMBERS: std::ops::RangeInclusive<u16> = OLDEST..=NEWEST;
 
@@ -105,12 +107,17 @@ fn reply(number: u16, tables: Tables) -> (Vec<u8>, Value) {
 fn rpc_tables(packed: &mut Packed, number: u16, tables: Tables) -> Value {
     let Tables { types, users, has_queue } = tables;
     let has_queue = has_queue && number >= 41;
-    let column =
-        |rows: usize, base: u64| -> Vec<u64> { (0..rows as u64).map(|row| base + row * 3).collect() };
+    let column = |rows: usize, base: u64| -> Vec<u64> {
+        (0..rows as u64).map(|row| base + row * 3).collect()
+    };
     let (ids, counts, times) =
         (column(types, 1001), column(types, 4_000_000_000), column(types, u64::MAX - 3000));
-    let (queued, dropped, last, max) =
-        (column(types, 7), column(types, u64::MAX - 9000), column(types, 20_000), column(types, 60_000));
+    let (queued, dropped, last, max) = (
+        column(types, 7),
+        column(types, u64::MAX - 9000),
+        column(types, 20_000),
+        column(types, 60_000),
+    );
     packed.put(4, types as u64);
     packed.array(2, &ids);
     packed.array(4, &counts);
@@ -128,7 +135,8 @@ fn rpc_tables(packed: &mut Packed, number: u16, tables: Tables) -> Value {
         let mut found = json!({"id": ids[row], "count": counts[row], "time": times[row]});
         if has_queue {
             found["queue"] = json!({
-                "queued": queued[row], "dropped": dropped[row], "cycle_last": last[row], "cycle_max": max[row]
+                "queued": queued[row], "dropped": dropped[row], "cycle_last": last[row],
+                    "cycle_max": max[row]
             });
         }
         found
@@ -166,9 +174,11 @@ const SOME: Tables = Tables { types: 5, users: 3, has_queue: true };
 #[test]
 fn every_member_of_every_layout_is_in_its_own_place() {
     for number in NUMBERS {
-        for tables in
-            [SOME, Tables { has_queue: false, ..SOME }, Tables { types: 0, users: 0, has_queue: true }]
-        {
+        for tables in [
+            SOME,
+            Tables { has_queue: false, ..SOME },
+            Tables { types: 0, users: 0, has_queue: true },
+        ] {
             let (bytes, expected) = reply(number, tables);
             let found = unpack(&bytes, number, true).unwrap_or_else(|Short| panic!("{number}"));
             assert_eq!(found, of_json(expected), "{number}");
@@ -199,7 +209,8 @@ fn a_layout_that_is_not_the_numbers_is_refused_and_so_is_a_reply_without_its_sch
         for packed in NUMBERS {
             let (bytes, _) = reply(packed, SOME);
             let layout = |number: u16| (number >= 40, number >= 41, number >= 44);
-            // These are as long as each other: a header with another number is refused before (message.rs).
+            // These are as long as each other: a header with another number is refused before
+            // (message.rs).
             let is_as_long = [spoken, packed].map(|number| number >= 41) == [true; 2];
             if is_as_long && layout(spoken) != layout(packed) {
                 continue;
@@ -261,7 +272,8 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_bounded(number in NUMBERS, bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn any_bytes_are_refused_or_bounded(number in NUMBERS,
+        bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let _ = unpack(&bytes, number, true);
     }
 }

@@ -1,4 +1,5 @@
-//! From the packages of single readers to the one with all readers, and back: the configuration and the queue are kept.
+//! From the packages of single readers to the one with all readers, and back: the configuration and
+//! the queue are kept.
 
 use sandbox::Folder;
 
@@ -15,8 +16,9 @@ fn the_one_deb_takes_the_place_of_the_single_ones_and_gives_it_back() {
     let chroot = Chroot::new(&folder).unwrap();
     let (single, one) = (packages("deb").unwrap(), [artefact(".deb").unwrap()]);
     let installed = || {
-        let all =
-            chroot.run("dpkg-query -f '${Package} ${db:Status-Status}\n' -W 'slurm-graphite*'").unwrap();
+        let all = chroot
+            .run("dpkg-query -f '${Package} ${db:Status-Status}\n' -W 'slurm-graphite*'")
+            .unwrap();
         let names = all.lines().filter_map(|line| line.strip_suffix(" installed"));
         names.map(str::to_owned).collect::<Vec<_>>()
     };
@@ -46,11 +48,13 @@ fn the_one_rpm_takes_the_place_of_the_single_ones_and_gives_it_back() {
     let chroot = Chroot::new(&folder).unwrap();
     let root = chroot.path("/").display().to_string();
     let rpm = |args: &[&str]| host(&folder, "rpm", &[&["--root", &root], args].concat()).unwrap();
-    let file = |path: &std::path::Path| chroot.path(&chroot.take(path).unwrap()).display().to_string();
+    let file =
+        |path: &std::path::Path| chroot.path(&chroot.take(path).unwrap()).display().to_string();
     let one = file(&artefact(".rpm").unwrap());
     let single: Vec<String> = packages("rpm").unwrap().iter().map(|path| file(path)).collect();
     let installed = || {
-        let mut names: Vec<String> = rpm(&["-qa", "--qf", "%{name}\n"]).lines().map(str::to_owned).collect();
+        let mut names: Vec<String> =
+            rpm(&["-qa", "--qf", "%{name}\n"]).lines().map(str::to_owned).collect();
         names.sort();
         names
     };

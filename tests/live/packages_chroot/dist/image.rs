@@ -1,4 +1,5 @@
-//! The Dockerfile without docker: each of its lines is executed in a chroot of the release that it names.
+//! The Dockerfile without docker: each of its lines is executed in a chroot of the release that it
+//! names.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,8 @@ fn image<'f>(folder: &'f Folder, arguments: &[(&str, &str)]) -> Result<Chroot<'f
         match (instruction, &words[..]) {
             ("ARG", [argument]) => {
                 let (name, default) = argument.split_once('=').context("no default")?;
-                let given = arguments.iter().find(|(given, _)| *given == name).map(|(_, value)| *value);
+                let given =
+                    arguments.iter().find(|(given, _)| *given == name).map(|(_, value)| *value);
                 variables.insert(name, given.unwrap_or(default));
             }
             ("FROM", [image, as_name @ ..]) => {
@@ -78,7 +80,8 @@ fn image<'f>(folder: &'f Folder, arguments: &[(&str, &str)]) -> Result<Chroot<'f
             }
             ("COPY", [from, source, "/"]) => {
                 let from = from.strip_prefix("--from=").context("copied from the host")?;
-                let (_, of) = stages.iter().find(|(name, _)| name == from).context("no such stage")?;
+                let (_, of) =
+                    stages.iter().find(|(name, _)| name == from).context("no such stage")?;
                 let source = format!("{}/.", of.path(source).display());
                 let root = stages.last().context("no FROM")?.1.path("/").display().to_string();
                 host(folder, "cp", &["-a", &source, &root])?;

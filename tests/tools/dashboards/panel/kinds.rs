@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Panel, object};
 
-/// A curve is drawn through this many milliseconds without a point: three ticks of 30 s. A longer outage is a gap.
+/// A curve is drawn through this many milliseconds without a point: three ticks of 30 s. A longer
+/// outage is a gap.
 const TICKS_MS: u32 = 90_000;
 
 /// The colour of unknown values, which nothing else has.
@@ -14,19 +15,23 @@ const UNKNOWN: &str = "purple";
 pub(crate) fn series(title: &str, description: &str) -> Panel {
     let mut panel = Panel::new("timeseries", title, description, (12, 8));
     panel.custom = object(json!({
-        "drawStyle": "line", "lineInterpolation": "linear", "lineWidth": 1, "fillOpacity": 8, "gradientMode": "none",
-        "showPoints": "auto", "pointSize": 5, "spanNulls": TICKS_MS, "axisPlacement": "auto", "axisLabel": "",
+        "drawStyle": "line", "lineInterpolation": "linear", "lineWidth": 1, "fillOpacity": 8,
+            "gradientMode": "none",
+        "showPoints": "auto", "pointSize": 5, "spanNulls": TICKS_MS, "axisPlacement": "auto",
+            "axisLabel": "",
         "scaleDistribution": { "type": "linear" }, "stacking": { "mode": "none", "group": "A" },
         "thresholdsStyle": { "mode": "off" },
     }));
     panel.options = object(json!({
-        "legend": { "showLegend": true, "displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "mean", "max"] },
+        "legend": { "showLegend": true, "displayMode": "table", "placement": "bottom",
+            "calcs": ["lastNotNull", "mean", "max"] },
         "tooltip": { "mode": "multi", "sort": "desc" },
     }));
     panel.default("color", json!({ "mode": "palette-classic" })).min(0.0)
 }
 
-/// The newest value of each series. If there is none, the panel shows words instead of the last known value.
+/// The newest value of each series. If there is none, the panel shows words instead of the last
+/// known value.
 fn newest(kind: &'static str, title: &str, description: &str, size: (u32, u32)) -> Panel {
     let mut panel = Panel::new(kind, title, description, size);
     panel.is_now = true;
@@ -37,7 +42,8 @@ fn newest(kind: &'static str, title: &str, description: &str, size: (u32, u32)) 
 pub(crate) fn stat(title: &str, description: &str) -> Panel {
     let mut panel = newest("stat", title, description, (4, 4));
     panel.options = object(json!({
-        "colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
+        "colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto",
+            "textMode": "auto",
         "reduceOptions": { "calcs": ["last"], "fields": "", "values": false },
     }));
     panel.default("color", json!({ "mode": "thresholds" }))
@@ -47,23 +53,28 @@ pub(crate) fn stat(title: &str, description: &str) -> Panel {
 pub(crate) fn bars(title: &str, description: &str) -> Panel {
     let mut panel = newest("bargauge", title, description, (12, 9));
     panel.options = object(json!({
-        "displayMode": "gradient", "orientation": "horizontal", "showUnfilled": true, "valueMode": "color",
+        "displayMode": "gradient", "orientation": "horizontal", "showUnfilled": true,
+            "valueMode": "color",
         "reduceOptions": { "calcs": ["last"], "fields": "", "values": false },
     }));
     panel.colour_of_others("blue").min(0.0)
 }
 
-/// A line for each series: the newest value and a sparkline. `what` is the heading of the column of names.
+/// A line for each series: the newest value and a sparkline. `what` is the heading of the column of
+/// names.
 pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
     let mut panel = newest("table", title, description, (8, 9)).colour_of_others("blue").min(0.0);
-    panel.custom = object(json!({ "align": "auto", "cellOptions": { "type": "auto" }, "inspect": false }));
+    panel.custom =
+        object(json!({ "align": "auto", "cellOptions": { "type": "auto" }, "inspect": false }));
     panel.options = object(json!({
         "showHeader": true, "cellHeight": "sm", "sortBy": [{ "displayName": "Now", "desc": true }],
     }));
     panel.transformations = vec![
-        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last", "allValues"] } }),
+        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last",
+            "allValues"] } }),
         json!({ "id": "organize", "options": {
-            "renameByName": { "Field": what, "Last": "Now", "All values": "Trend" }, "indexByName": {}, "excludeByName": {},
+            "renameByName": { "Field": what, "Last": "Now", "All values": "Trend" },
+                "indexByName": {}, "excludeByName": {},
         } }),
     ];
     // A third of the page has no room for Grafana's widths.
@@ -78,9 +89,11 @@ pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
 pub(crate) fn alerts(title: &str, description: &str) -> Panel {
     let mut panel = Panel::new("alertlist", title, description, (8, 8));
     panel.options = object(json!({
-        "viewMode": "list", "groupMode": "default", "groupBy": [], "maxItems": 20, "sortOrder": 1, "dashboardAlerts": false,
+        "viewMode": "list", "groupMode": "default", "groupBy": [], "maxItems": 20, "sortOrder": 1,
+            "dashboardAlerts": false,
         "alertName": "", "alertInstanceLabelFilter": "{prefix=\"$prefix\"}",
-        "stateFilter": { "firing": true, "pending": true, "noData": true, "error": true, "normal": false },
+        "stateFilter": { "firing": true, "pending": true, "noData": true, "error": true,
+            "normal": false },
     }));
     panel
 }

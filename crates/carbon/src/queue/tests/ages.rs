@@ -1,4 +1,5 @@
-//! Nothing older than `max_age` is written, whatever the clocks do: a simulation with a true time of its own.
+//! Nothing older than `max_age` is written, whatever the clocks do: a simulation with a true time
+//! of its own.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +74,8 @@ impl World {
 
     /// The daemon is stopped for some time, and perhaps its host too.
     fn stop(&mut self) {
-        let stopped_for = self.pick(&[1, 60, MAX_AGE / 2, MAX_AGE - 60, MAX_AGE + 60, 26 * 3600, 5 * DAY]);
+        let stopped_for =
+            self.pick(&[1, 60, MAX_AGE / 2, MAX_AGE - 60, MAX_AGE + 60, 26 * 3600, 5 * DAY]);
         self.now += stopped_for;
         self.knows_boot = self.random.bool();
         if self.random.bool() {
@@ -121,24 +123,34 @@ impl World {
             let id = queue.shared.state().next_id;
             queue.push(&batch(pushed.wall));
             let boot = Some(self.started).filter(|_| self.knows_boot);
-            self.ticks.insert(id, Tick { collected: self.now, timestamp: pushed.wall, pushed, boot });
+            self.ticks
+                .insert(id, Tick { collected: self.now, timestamp: pushed.wall, pushed, boot });
             self.held_back = self.held_back.max(place.status().held_back);
             self.now += self.random.i64(0..59);
             set_clock(Some(self.moment()));
             while is_up && let Some(turn) = place.next(Which::All) {
                 let age = self.now - self.ticks[&turn.id].collected;
-                assert!(age <= MAX_AGE + UNSEEN, "a tick was written {age} s after it was collected");
+                assert!(
+                    age <= MAX_AGE + UNSEEN,
+                    "a tick was written {age} s after it was collected"
+                );
                 place.ledger(|ledger| ledger.written(turn.id, 1));
                 self.written.insert(turn.id);
             }
         }
         self.dropped += place.status().dropped.age;
         let state = queue.shared.state();
-        state.batches.keys().copied().filter(|id| state.destinations["a"].ledger.holds(*id)).collect()
+        state
+            .batches
+            .keys()
+            .copied()
+            .filter(|id| state.destinations["a"].ledger.holds(*id))
+            .collect()
     }
 }
 
-/// A start after a long stop sent what was older than Carbon's finest archive: single ticks overwrote its roll-ups.
+/// A start after a long stop sent what was older than Carbon's finest archive: single ticks
+/// overwrote its roll-ups.
 #[test]
 fn nothing_older_than_max_age_is_written_whatever_the_clocks_do_and_nothing_goes_uncounted() {
     let (mut held_back, mut dropped, mut written) = (0, 0, 0);
@@ -156,13 +168,20 @@ fn nothing_older_than_max_age_is_written_whatever_the_clocks_do_and_nothing_goes
             world.ticks.keys().filter(is_lost).count() as u64
         };
         let counted = lost(&world, &kept);
-        assert!(world.dropped >= counted, "seed {seed}: {counted} ticks are gone, {} counted", world.dropped);
+        assert!(
+            world.dropped >= counted,
+            "seed {seed}: {counted} ticks are gone, {} counted",
+            world.dropped
+        );
         assert!(world.dropped == counted || !window.is_zero(), "seed {seed}: counted twice");
         (held_back, dropped) = (held_back + world.held_back, dropped + world.dropped);
         written += world.written.len();
     }
     set_clock(None);
-    assert!(held_back > 1000 && dropped > 1000 && written > 10_000, "{held_back}, {dropped}, {written}");
+    assert!(
+        held_back > 1000 && dropped > 1000 && written > 10_000,
+        "{held_back}, {dropped}, {written}"
+    );
 }
 
 /// A queue that has found ticks of an earlier boot with these timestamps, at that time of day.

@@ -10,7 +10,8 @@ fn at(boot: u64, wall: i64) -> Moment {
     Moment { boot: Duration::from_secs(boot), wall }
 }
 
-/// A host without a clock of its own starts in 1970: `status` said "not connected since 1970 (56years)".
+/// A host without a clock of its own starts in 1970: `status` said "not connected since 1970
+/// (56years)".
 #[tokio::test]
 async fn since_when_something_is_so_does_not_change_when_the_clock_is_set() {
     set_clock(Some(at(100, 20)));

@@ -1,4 +1,5 @@
-//! Folders that go and come back at random, between deliveries, losses, ticks that leave, stops and kills.
+//! Folders that go and come back at random, between deliveries, losses, ticks that leave, stops and
+//! kills.
 
 use super::removal::{away, copy, not_in_the_log};
 use super::*;
@@ -11,7 +12,8 @@ const STEPS: usize = 40;
 fn needed(queue: &Queue) -> Vec<(&'static str, i64)> {
     let state = queue.shared.state();
     let held = |name: &'static str| {
-        let its = state.batches.iter().filter(|(id, _)| state.destinations[name].ledger.holds(**id));
+        let its =
+            state.batches.iter().filter(|(id, _)| state.destinations[name].ledger.holds(**id));
         its.map(|(_, held)| (name, held.summary.timestamp)).collect::<Vec<_>>()
     };
     BOTH.into_iter().flat_map(held).collect()
@@ -100,7 +102,9 @@ impl World {
             7 => {
                 let (now, window) = (Instant::now(), limits().resend_window);
                 place.ledger(|ledger| ledger.answered(self.connection, None, Duration::ZERO, now));
-                place.ledger(|ledger| ledger.answered(u64::MAX, Some(now + window), Duration::ZERO, now));
+                place.ledger(|ledger| {
+                    ledger.answered(u64::MAX, Some(now + window), Duration::ZERO, now)
+                });
                 self.connection += 2;
                 "prove"
             }

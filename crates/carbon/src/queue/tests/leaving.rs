@@ -1,4 +1,5 @@
-//! What leaves a queue undelivered: by age, with clocks that jump; by size; and when a destination is removed or moves.
+//! What leaves a queue undelivered: by age, with clocks that jump; by size; and when a destination
+//! is removed or moves.
 
 use super::*;
 use crate::clock::Clock;
@@ -93,7 +94,8 @@ fn a_clock_that_is_corrected_little_by_little_stays_plausible() {
     let summary = Summary { timestamp: -10 * DAY, ..Summary::default() };
     let looks: Vec<bool> = (0..30_i64)
         .map(|n| {
-            let now = Moment { boot: Duration::from_secs(60 * n.cast_unsigned()), wall: 1000 + 65 * n };
+            let now =
+                Moment { boot: Duration::from_secs(60 * n.cast_unsigned()), wall: 1000 + 65 * n };
             clock.look(now);
             clock.is_too_old(summary.timestamp, summary.pushed, now, HOUR) == Some(true)
         })
@@ -119,7 +121,11 @@ async fn what_max_bytes_takes_from_the_resend_window_is_counted_when_it_cannot_b
     place.lost();
     assert_eq!(place.status().unproved, (40 - left) * 1000);
     place.lost();
-    assert_eq!((place.status().unproved, place.status().due()), ((40 - left) * 1000, left), "twice");
+    assert_eq!(
+        (place.status().unproved, place.status().due()),
+        ((40 - left) * 1000, left),
+        "twice"
+    );
 }
 
 #[tokio::test]
@@ -184,7 +190,9 @@ async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_co
     queue.shared.state().expire(later(HOUR * 2));
     assert_eq!(queue.status().dropped_removed, 1);
     assert_eq!(queue.place("a").status().dropped.age, 1);
-    assert!(queue.shared.state().batches.is_empty() && queue.shared.state().destinations.len() == 1);
+    assert!(
+        queue.shared.state().batches.is_empty() && queue.shared.state().destinations.len() == 1
+    );
 }
 
 /// One tick of a clock that was a year ahead kept all others of earlier runs for ever.
@@ -204,7 +212,8 @@ async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
     let at = |minutes: u64| {
         let boot = Duration::from_secs(60 * minutes);
         let now = Moment { boot, wall: 20 * DAY + 60 * minutes.cast_signed() };
-        // Not the host's: `reconfigure` looks at it, and this run would have lasted as long as the host is up.
+        // Not the host's: `reconfigure` looks at it, and this run would have lasted as long as the
+        // host is up.
         crate::clock::tests::set(Some(now));
         queue.shared.state().expire(now);
         let status = place.status();
@@ -218,8 +227,8 @@ async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
     assert_eq!((at(12), at(23)), (1, 0));
 }
 
-/// What a run of three ticks leaves, when it has said `connected` before the last of them and `written` so many; and what
-/// a later one counts at max_age: dropped, unproved.
+/// What a run of three ticks leaves, when it has said `connected` before the last of them and
+/// `written` so many; and what a later one counts at max_age: dropped, unproved.
 async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) -> (u64, u64) {
     let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let queue = queue_in(dir.path());
@@ -238,7 +247,8 @@ async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) ->
         assert_eq!(queue.close().await, 4);
     }
     removal::copy(dir.path(), killed.path());
-    let start = || Queue::open(Some(killed.path().to_owned()), an_hour(), &NAMES.map(str::to_owned));
+    let start =
+        || Queue::open(Some(killed.path().to_owned()), an_hour(), &NAMES.map(str::to_owned));
     // Each start tells the next one.
     for run in 0..2 {
         let again = start();
@@ -255,7 +265,8 @@ async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) ->
     (status.dropped.age, status.unproved)
 }
 
-/// Ticks that had been written and read counted as dropped when a restart met an outage: nothing was lost.
+/// Ticks that had been written and read counted as dropped when a restart met an outage: nothing
+/// was lost.
 #[tokio::test]
 async fn what_an_earlier_run_has_written_is_never_counted_as_dropped() {
     assert_eq!(counted_at_max_age(false, 3, false).await, (1, 3));

@@ -1,5 +1,5 @@
-//! Provisional batches: they go out while none has a later timestamp, and otherwise only after they are confirmed, also by the
-//! next run.
+//! Provisional batches: they go out while none has a later timestamp, and otherwise only after they
+//! are confirmed, also by the next run.
 
 use super::*;
 
@@ -34,7 +34,11 @@ fn a_provisional_tick_is_never_backlog_before_it_is_confirmed() {
     let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
     pushed(&queue);
     let status = queue.place("a").status();
-    assert_eq!((status.due(), status.unsent.ticks), (2, 4), "those that wait are unsent, and not due");
+    assert_eq!(
+        (status.due(), status.unsent.ticks),
+        (2, 4),
+        "those that wait are unsent, and not due"
+    );
     assert_eq!(write_all(&queue), [4, 1, 3]);
     // Also what was written: it may be in the kernel's buffer, which is gone with the connection.
     queue.place("a").lost();
@@ -48,7 +52,8 @@ fn a_provisional_tick_is_never_backlog_before_it_is_confirmed() {
     assert_eq!(write_all(&queue), [2, 4]);
 }
 
-/// A tick and the survey behind it: the survey used to keep back a tick that waited for an acknowledgement.
+/// A tick and the survey behind it: the survey used to keep back a tick that waited for an
+/// acknowledgement.
 #[test]
 fn all_provisional_batches_of_the_newest_slot_go_out() {
     let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
@@ -151,8 +156,8 @@ fn write_all_once(queue: &Queue) -> usize {
     1
 }
 
-/// The peer's kernel has not acknowledged the tick before: the cable is out. What is written now would arrive when it is
-/// back.
+/// The peer's kernel has not acknowledged the tick before: the cable is out. What is written now
+/// would arrive when it is back.
 #[tokio::test]
 async fn a_provisional_tick_is_not_put_behind_bytes_that_nobody_acknowledges() {
     let (listener, to) = destination().await;

@@ -10,8 +10,8 @@ fn at_once() -> Limits {
     Limits { resend_window: Duration::ZERO, ..limits() }
 }
 
-/// It was told to the disk with the next tick, so that a SIGKILL sent again what had gone out in a whole interval: 40 of
-/// 40 ticks.
+/// It was told to the disk with the next tick, so that a SIGKILL sent again what had gone out in a
+/// whole interval: 40 of 40 ticks.
 #[tokio::test]
 async fn a_kill_in_a_replay_sends_one_tick_twice_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
@@ -25,7 +25,8 @@ async fn a_kill_in_a_replay_sends_one_tick_twice_and_no_more() {
     let mut lines = BufReader::new(listener.accept().await.unwrap().0).lines();
     let mut arrived = Vec::new();
     while u32::try_from(arrived.len()) != Ok(TICKS) {
-        let Some(line) = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap() else {
+        let Some(line) = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap()
+        else {
             // It was renewed.
             lines = BufReader::new(listener.accept().await.unwrap().0).lines();
             continue;

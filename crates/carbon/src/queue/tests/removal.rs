@@ -1,4 +1,5 @@
-//! A folder that is removed, moved away, replaced or taken by another daemon while the queue uses it.
+//! A folder that is removed, moved away, replaced or taken by another daemon while the queue uses
+//! it.
 
 use super::*;
 
@@ -48,7 +49,8 @@ pub(super) async fn after_a_kill(dir: &Path) -> (Vec<i64>, BTreeMap<String, Arc<
 }
 
 pub(super) async fn all_durable(queue: &Queue) {
-    until(queue, |state| state.status.durable && state.batches.values().all(|held| held.durable)).await;
+    until(queue, |state| state.status.durable && state.batches.values().all(|held| held.durable))
+        .await;
 }
 
 /// A folder, the queue's in it, and the second run of a queue that has three ticks there.
@@ -75,7 +77,10 @@ async fn what_is_in_memory_is_written_again_when_its_files_are_gone() {
         let place = queue.place("a");
         let (second, _) = (place.next(Which::All).unwrap().id, happen(&dir));
         // It is done, and no folder that comes back may bring it again.
-        queue.reconfigure(Limits { resend_window: Duration::ZERO, ..limits() }, &NAMES.map(str::to_owned));
+        queue.reconfigure(
+            Limits { resend_window: Duration::ZERO, ..limits() },
+            &NAMES.map(str::to_owned),
+        );
         place.ledger(|ledger| ledger.written(second, 1));
         queue.push(&batch(3));
         until(&queue, |state| state.batches.len() == 2).await;
@@ -142,8 +147,13 @@ async fn a_folder_that_another_daemon_has_taken_is_left_alone() {
 
 /// The batches that a destination still needs and the log does not have.
 pub(super) async fn not_in_the_log(queue: &Queue) -> Vec<i64> {
-    let held: Vec<(u64, i64)> =
-        queue.shared.state().batches.iter().map(|(&id, held)| (id, held.summary.timestamp)).collect();
+    let held: Vec<(u64, i64)> = queue
+        .shared
+        .state()
+        .batches
+        .iter()
+        .map(|(&id, held)| (id, held.summary.timestamp))
+        .collect();
     let (store, mut missing) = (queue.shared.store.as_ref().unwrap(), Vec::new());
     for (id, timestamp) in held {
         if store.load(id).await.is_err() {
@@ -153,8 +163,8 @@ pub(super) async fn not_in_the_log(queue: &Queue) -> Vec<i64> {
     missing
 }
 
-/// What was counted when its files were gone was evicted in the files that came back: each later start kept the ticks for
-/// the senders, and the log had forgotten them.
+/// What was counted when its files were gone was evicted in the files that came back: each later
+/// start kept the ticks for the senders, and the log had forgotten them.
 #[tokio::test]
 async fn what_comes_back_with_its_files_is_in_the_log_of_later_starts_too() {
     let (_up, dir, queue) = after_three_ticks().await;
@@ -199,8 +209,8 @@ async fn what_comes_back_at_once_is_not_forgotten() {
     assert_eq!(after_a_kill(&dir).await.0, [1, 2, 3, 4, 5]);
 }
 
-/// The clock was behind when this run began, or the files are of a daemon that was started later: their ids are higher than this run's
-/// first one, and were taken for ticks that it had had.
+/// The clock was behind when this run began, or the files are of a daemon that was started later:
+/// their ids are higher than this run's first one, and were taken for ticks that it had had.
 #[tokio::test]
 async fn files_of_a_run_that_began_later_are_sent_and_not_forgotten() {
     let up = tempfile::tempdir().unwrap();
@@ -209,7 +219,8 @@ async fn files_of_a_run_that_began_later_are_sent_and_not_forgotten() {
     queue.push(&batch(10));
     all_durable(&queue).await;
     let last = queue.shared.state().next_id;
-    for (dir, first_id, timestamps) in [(&mount, last + 1000, 1..=3), (&between, last + 500, 4..=4)] {
+    for (dir, first_id, timestamps) in [(&mount, last + 1000, 1..=3), (&between, last + 500, 4..=4)]
+    {
         let other = queue_in(dir);
         other.shared.state().next_id = first_id;
         timestamps.for_each(|timestamp| other.push(&batch(timestamp)));

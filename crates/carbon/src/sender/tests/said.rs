@@ -25,7 +25,8 @@ fn lines(written: &NamedTempFile, words: &str) -> Vec<String> {
     text.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
 }
 
-/// The log said "the peer closed the connection", without an address, and never "Connection refused".
+/// The log said "the peer closed the connection", without an address, and never "Connection
+/// refused".
 #[tokio::test(start_paused = true)]
 async fn an_outage_names_the_address_and_each_reason_once() {
     let (written, _guard) = log();
@@ -39,9 +40,14 @@ async fn an_outage_names_the_address_and_each_reason_once() {
         let lost = lines(&written, "WARN carbon::sender::said: not connected;");
         let refused = lines(&written, "WARN carbon::sender::said: still not connected;");
         assert_eq!((lost.len(), refused.len()), (outage, outage), "{lost:?} {refused:?}");
-        assert!(lost.iter().all(|line| line.contains("the peer closed") && line.contains("carbon:2003")));
         assert!(
-            refused.iter().all(|line| line.contains("connection refused") && line.contains("carbon:2003"))
+            lost.iter()
+                .all(|line| line.contains("the peer closed") && line.contains("carbon:2003"))
+        );
+        assert!(
+            refused
+                .iter()
+                .all(|line| line.contains("connection refused") && line.contains("carbon:2003"))
         );
         world::set(0, ReceiverState::Runs);
     }
@@ -71,7 +77,9 @@ async fn a_disk_that_returns_nothing_is_said_once_and_so_is_its_return() {
 /// Whichever comes first, what waits becomes more until it is lost.
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_reads_less_than_is_collected_is_said_once() {
-    for (by_time, reads, times) in [(false, 50.0, 1), (true, 50.0, 1), (false, 300.0, 0), (true, 300.0, 0)] {
+    for (by_time, reads, times) in
+        [(false, 50.0, 1), (true, 50.0, 1), (false, 300.0, 0), (true, 300.0, 0)]
+    {
         let (written, _guard) = log();
         let kind = ReceiverKind { reads, room: 2000.0, ..ReceiverKind::default() };
         let _receiver = world::begin(&[kind]);

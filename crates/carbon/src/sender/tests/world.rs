@@ -1,7 +1,8 @@
-//! A simulated receiver with a simulated clock: what it reads, holds in memory and stores, and how it ends.
+//! A simulated receiver with a simulated clock: what it reads, holds in memory and stores, and how
+//! it ends.
 //!
-//! Weights represent points: a tick is one line, `w WEIGHT TIMESTAMP`, and the kernel accepts as much of it as it has
-//! room for.
+//! Weights represent points: a tick is one line, `w WEIGHT TIMESTAMP`, and the kernel accepts as
+//! much of it as it has room for.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,8 +65,8 @@ pub(super) struct ReceiverKind {
     pub(super) answers_after: Duration,
     /// A proxy in front of it closes its end this long after ours, whatever has been read.
     pub(super) proxy_closes_after: Option<Duration>,
-    /// Whether it speaks TLS. Its close_notify comes only if everything was read: not from that proxy's timer, and not
-    /// from a kernel whose program has died.
+    /// Whether it speaks TLS. Its close_notify comes only if everything was read: not from that
+    /// proxy's timer, and not from a kernel whose program has died.
     pub(super) tls: bool,
     /// Whether it refuses a tick older than the newest one that it has.
     pub(super) strict: bool,
@@ -104,7 +105,8 @@ pub(super) enum ReceiverState {
     Talks,
     /// The same, and it sends one word before it answers a half-close.
     Greets,
-    /// A proxy whose backend is dead: it reads everything, forgets it, and closes each connection after 20 s.
+    /// A proxy whose backend is dead: it reads everything, forgets it, and closes each connection
+    /// after 20 s.
     DeadBackend,
 }
 
@@ -203,13 +205,19 @@ pub(super) fn begin(kinds: &[ReceiverKind]) -> tokio::task::JoinSet<()> {
         process: ReceiverState::Runs,
         ran: Duration::ZERO,
         paused: false,
-        memory: if kind.full { [(PART, kind.cache, Duration::ZERO)].into() } else { VecDeque::new() },
+        memory: if kind.full {
+            [(PART, kind.cache, Duration::ZERO)].into()
+        } else {
+            VecDeque::new()
+        },
         held: if kind.full { kind.cache } else { 0.0 },
         stored: BTreeSet::new(),
         refuses: false,
         lacks: false,
     };
-    world(|world| *world = Network { receivers: kinds.iter().map(receiver).collect(), ..Network::default() });
+    world(|world| {
+        *world = Network { receivers: kinds.iter().map(receiver).collect(), ..Network::default() }
+    });
     let mut steps = tokio::task::JoinSet::new();
     steps.spawn(async {
         loop {
@@ -247,7 +255,9 @@ pub(super) fn unname(nameless: bool) {
 
 /// Every tick that some receiver has stored.
 pub(super) fn stored() -> BTreeSet<i64> {
-    world(|world| world.receivers.iter().flat_map(|receiver| receiver.stored.iter().copied()).collect())
+    world(|world| {
+        world.receivers.iter().flat_map(|receiver| receiver.stored.iter().copied()).collect()
+    })
 }
 
 /// Connections that were made so far.
@@ -263,8 +273,11 @@ pub(super) fn writes() -> BTreeMap<i64, u32> {
 impl Network {
     fn set(&mut self, receiver: usize, process: ReceiverState) {
         let links = self.links.values_mut().filter(|link| link.receiver == receiver);
-        let bare =
-            if self.receivers[receiver].kind.tls { ConnectionEnd::Truncated } else { ConnectionEnd::Closed };
+        let bare = if self.receivers[receiver].kind.tls {
+            ConnectionEnd::Truncated
+        } else {
+            ConnectionEnd::Closed
+        };
         match process {
             ReceiverState::Down => {
                 for link in links {
@@ -299,7 +312,9 @@ impl Network {
             if it.process != ReceiverState::Runs {
                 let (process, tls) = (it.process, it.kind.tls);
                 let links = self.links.values_mut();
-                links.filter(|link| link.receiver == number).for_each(|link| link.forget(process, tls, now));
+                links
+                    .filter(|link| link.receiver == number)
+                    .for_each(|link| link.forget(process, tls, now));
                 continue;
             }
             it.ran += STEP;
@@ -345,14 +360,21 @@ impl Network {
                 let read = link.unread.is_empty()
                     && link.half_closed.is_none_or(|at| now >= at + it.kind.answers_after);
                 let done = read
-                    || link
-                        .half_closed
-                        .is_some_and(|at| it.kind.proxy_closes_after.is_some_and(|after| now >= at + after));
-                let idle = it.kind.closes_idle_after.is_some_and(|after| now >= link.last_bytes + after);
-                if (link.half_closed.is_some() && done && !it.paused) || (idle && link.unread.is_empty()) {
+                    || link.half_closed.is_some_and(|at| {
+                        it.kind.proxy_closes_after.is_some_and(|after| now >= at + after)
+                    });
+                let idle =
+                    it.kind.closes_idle_after.is_some_and(|after| now >= link.last_bytes + after);
+                if (link.half_closed.is_some() && done && !it.paused)
+                    || (idle && link.unread.is_empty())
+                {
                     // A proxy could still pass on what it has received; here it never does.
                     let is_timer = it.kind.tls && !(link.half_closed.is_some() && read);
-                    link.end(if is_timer { ConnectionEnd::Truncated } else { ConnectionEnd::Closed });
+                    link.end(if is_timer {
+                        ConnectionEnd::Truncated
+                    } else {
+                        ConnectionEnd::Closed
+                    });
                 }
             }
         }
@@ -428,7 +450,8 @@ impl SimulatedStream {
         let address = SocketAddr::from(([127, 0, 0, 1], 2003));
         let refused = |kind: std::io::ErrorKind| ConnectionError::Connect(address, kind.into());
         let waits = world(|world| {
-            let waiting = world.links.values().filter(|link| link.receiver == receiver && !link.accepted);
+            let waiting =
+                world.links.values().filter(|link| link.receiver == receiver && !link.accepted);
             match world.receivers[receiver].process {
                 ReceiverState::Runs if world.receivers[receiver].refuses => {
                     Err(ConnectionError::Tls("the server's certificate expired".into()))
@@ -449,10 +472,14 @@ impl SimulatedStream {
         let number = world(|world| {
             let number = world.next_link;
             world.next_link += 1;
-            let open = world.links.values().filter(|link| link.receiver == receiver && link.ended.is_none());
+            let open = world
+                .links
+                .values()
+                .filter(|link| link.receiver == receiver && link.ended.is_none());
             let is = &world.receivers[receiver];
             // The kernel of a program that hangs accepts it.
-            let is_full = is.process != ReceiverState::Hangs && open.count() >= is.kind.most_connections;
+            let is_full =
+                is.process != ReceiverState::Hangs && open.count() >= is.kind.most_connections;
             let link = SimulatedLink {
                 receiver,
                 accepted: false,
@@ -479,7 +506,9 @@ impl SimulatedStream {
             ConnectionEnd::Truncated => ConnectionError::Truncated,
             ConnectionEnd::NotCarbon => ConnectionError::NotCarbon,
             ConnectionEnd::Talked => ConnectionError::Talked,
-            ConnectionEnd::Reset => ConnectionError::Socket(std::io::ErrorKind::ConnectionReset.into()),
+            ConnectionEnd::Reset => {
+                ConnectionError::Socket(std::io::ErrorKind::ConnectionReset.into())
+            }
         })
     }
 }
@@ -487,7 +516,10 @@ impl SimulatedStream {
 impl Stream for SimulatedStream {
     async fn open(to: &Destination) -> Result<Self, ConnectionError> {
         if world(|world| world.nameless) {
-            return Err(ConnectionError::Lookup("carbon".into(), std::io::ErrorKind::TimedOut.into()));
+            return Err(ConnectionError::Lookup(
+                "carbon".into(),
+                std::io::ErrorKind::TimedOut.into(),
+            ));
         }
         Self::to(world(|world| world.name), to.timeouts).await
     }
@@ -503,7 +535,8 @@ impl Stream for SimulatedStream {
     async fn write(&self, frame: &[u8]) -> Result<(), ConnectionError> {
         let line = std::str::from_utf8(frame).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
-        let (mut left, timestamp): (f64, i64) = (words[1].parse().unwrap(), words[2].parse().unwrap());
+        let (mut left, timestamp): (f64, i64) =
+            (words[1].parse().unwrap(), words[2].parse().unwrap());
         let mut progress = Instant::now();
         self.unfinished.store(true, std::sync::atomic::Ordering::Relaxed);
         loop {

@@ -24,7 +24,8 @@ pub(in crate::store) fn set_disk(bytes: Option<u64>) {
     DISK.set(bytes);
 }
 
-/// The process is killed after this many more writes, syncs and removals: none after them has any effect.
+/// The process is killed after this many more writes, syncs and removals: none after them has any
+/// effect.
 pub(in crate::store) fn set_steps(steps: Option<u32>) {
     STEPS.set(steps);
 }
@@ -88,7 +89,8 @@ fn used(file: &File) -> u64 {
     files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
 }
 
-/// Returns whether a sync is left out: where steps are counted nothing outlives a power cut, and tests make many.
+/// Returns whether a sync is left out: where steps are counted nothing outlives a power cut, and
+/// tests make many.
 pub(in crate::store) fn sync() -> io::Result<bool> {
     step()?;
     match SYNCS.get() {

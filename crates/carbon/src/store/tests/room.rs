@@ -1,4 +1,5 @@
-//! A disk that the queue itself has filled: what is done leaves it although nothing can be written, and nothing else does.
+//! A disk that the queue itself has filled: what is done leaves it although nothing can be written,
+//! and nothing else does.
 
 use super::*;
 
@@ -13,7 +14,8 @@ fn with_disk(dir: &Path, max_bytes: u64) -> Log {
     open_at(dir, max_bytes).0
 }
 
-/// Commits batches until the disk is full. Returns the ids of those that are on disk, and the one that is not.
+/// Commits batches until the disk is full. Returns the ids of those that are on disk, and the one
+/// that is not.
 fn fill(log: &mut Log) -> (Vec<u64>, Kept) {
     let mut on_disk = Vec::new();
     for id in 1.. {
@@ -58,7 +60,8 @@ fn a_disk_that_the_queue_has_filled_is_free_again_when_everything_is_done() {
     }
 }
 
-/// What had waited for the disk was more than a segment, so the first commit had no word of what is done.
+/// What had waited for the disk was more than a segment, so the first commit had no word of what is
+/// done.
 #[test]
 fn a_disk_that_the_queue_has_filled_is_free_again_when_much_has_waited_for_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -114,8 +117,8 @@ fn the_newest_state_and_what_is_evicted_are_copied_before_their_segment_goes() {
     }
 }
 
-/// The reserve had given its room to a state whose segment went, batches took what was left of it, and then the state could not leave
-/// the last segment: nothing that was done left any more.
+/// The reserve had given its room to a state whose segment went, batches took what was left of it,
+/// and then the state could not leave the last segment: nothing that was done left any more.
 #[test]
 fn what_the_reserve_was_used_for_leaves_a_reserve_before_anything_else_is_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,7 +129,8 @@ fn what_the_reserve_was_used_for_leaves_a_reserve_before_anything_else_is_writte
     // What is written after a start is in another segment.
     let mut log = open_at(dir.path(), ONE_SEGMENT).0;
     let (mut ids, mut owed) = fill(&mut log);
-    // The first segment is done, and the state in it is copied. As much has waited as there is room for then.
+    // The first segment is done, and the state in it is copied. As much has waited as there is room
+    // for then.
     for waiting in (1..20).rev() {
         let more: Vec<u64> = (owed.id..owed.id + waiting).collect();
         let append = more.iter().flat_map(|id| large(*id).append).collect();
@@ -145,7 +149,8 @@ fn what_the_reserve_was_used_for_leaves_a_reserve_before_anything_else_is_writte
     assert_eq!(restored.batches.len(), 1);
 }
 
-/// Batches, states and evictions at random on a disk that is too small, with a kill at any write, sync or removal.
+/// Batches, states and evictions at random on a disk that is too small, with a kill at any write,
+/// sync or removal.
 #[test]
 fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
     faults::set_disk(None);
@@ -153,7 +158,8 @@ fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
         let mut random = fastrand::Rng::with_seed(seed);
         let dir = tempfile::tempdir().unwrap();
         let (mut next, mut round) = (1, 0_u32);
-        // What is committed and not done; what may or may not be there; what was committed with each state.
+        // What is committed and not done; what may or may not be there; what was committed with
+        // each state.
         let (mut due, mut unsure) = (BTreeSet::new(), BTreeSet::new());
         let (mut counts, mut newer): (u32, Vec<u32>) = (0, Vec::new());
         for run in 0..5 {
@@ -162,10 +168,14 @@ fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
             let at = format!("seed {seed}, run {run}");
             let found: BTreeSet<u64> = restored.batches.keys().copied().collect();
             assert!(found.is_superset(&due), "{at}: lost {:?}", due.difference(&found));
-            assert!(found.iter().all(|id| due.contains(id) || unsure.contains(id)), "{at}: {found:?} again");
+            assert!(
+                found.iter().all(|id| due.contains(id) || unsure.contains(id)),
+                "{at}: {found:?} again"
+            );
             assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{at}");
             let counted = restored.states.get("counts");
-            let counted = counted.map_or(0, |bytes| u32::from_le_bytes(bytes[..4].try_into().unwrap()));
+            let counted =
+                counted.map_or(0, |bytes| u32::from_le_bytes(bytes[..4].try_into().unwrap()));
             assert!(
                 counted == counts || newer.contains(&counted),
                 "{at}: {counted}, not {counts} or {newer:?}"
@@ -183,7 +193,8 @@ fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
                 }
                 if random.u32(0..5) == 0 {
                     round += 1;
-                    let bytes = [round.to_le_bytes().as_slice(), &vec![1; random.usize(0..9000)]].concat();
+                    let bytes =
+                        [round.to_le_bytes().as_slice(), &vec![1; random.usize(0..9000)]].concat();
                     changes.states.insert("counts".to_owned(), bytes.into());
                     newer.push(round);
                 }

@@ -27,7 +27,8 @@ fn what_a_start_counts_is_counted_once() {
         let (mut log, restored) = open(dir.path());
         unproved += restored.unproved.values().sum::<u64>();
         lost += restored.lost.values().sum::<u64>();
-        log.commit(&Changes { append: vec![kept(10 + run, &["a"])], ..Changes::default() }).unwrap();
+        log.commit(&Changes { append: vec![kept(10 + run, &["a"])], ..Changes::default() })
+            .unwrap();
     }
     assert_eq!(unproved, 100);
     assert!(lost > 0 && lost <= POINTS, "{lost}");
@@ -37,7 +38,8 @@ fn what_a_start_counts_is_counted_once() {
 fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
     let dir = tempfile::tempdir().unwrap();
     let (mut log, _) = open(dir.path());
-    log.commit(&Changes { append: vec![kept(1, &["a"]), kept(2, &["a"])], ..Changes::default() }).unwrap();
+    log.commit(&Changes { append: vec![kept(1, &["a"]), kept(2, &["a"])], ..Changes::default() })
+        .unwrap();
     // Removed by max_age, when the file still has it; by max_bytes, when the file no longer has it.
     for (id, forget) in [(1, vec![1]), (9, vec![])] {
         let (evicted, done) = (vec![(name("a"), id, 10)], vec![(name("a"), id)]);
@@ -89,7 +91,8 @@ fn a_disk_that_refuses_every_read_is_no_empty_log() {
     assert_eq!((restored.due.len(), restored.damaged), (4, 0));
 }
 
-/// The next segment had the name of one without a record, which was removed as if it were its own failed attempt.
+/// The next segment had the name of one without a record, which was removed as if it were its own
+/// failed attempt.
 #[test]
 fn commits_without_records_in_segments_of_their_own_are_no_errors() {
     let dir = tempfile::tempdir().unwrap();
@@ -157,11 +160,14 @@ async fn only_the_daemons_user_may_read_the_queue() {
         assert!(store.close(append([id])).await.is_some());
     };
     run(1).await;
-    let files = || fs::read_dir(&dir).unwrap().flatten().map(|file| file.path()).collect::<Vec<_>>();
+    let files =
+        || fs::read_dir(&dir).unwrap().flatten().map(|file| file.path()).collect::<Vec<_>>();
     assert_eq!(files().len(), 3, "a segment, the lock and the reserve");
     assert!(files().iter().all(|file| mode(file) == 0o600) && mode(&dir) == 0o700);
     // Of a version that did not care.
-    files().iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap());
+    files()
+        .iter()
+        .for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap());
     fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
     run(2).await;
     assert!(files().iter().all(|file| mode(file) == 0o600) && mode(&dir) == 0o700);
@@ -184,7 +190,8 @@ fn a_lock_that_is_a_link_is_not_followed() {
     assert_eq!(fs::read_to_string(&theirs).unwrap(), "text");
 }
 
-/// A folder that came back has what is written to it once more. If that copy was torn, the log forgot both.
+/// A folder that came back has what is written to it once more. If that copy was torn, the log
+/// forgot both.
 #[test]
 fn a_torn_copy_of_a_batch_costs_nothing_of_the_first_one() {
     let whole = tempfile::tempdir().unwrap();
@@ -207,7 +214,12 @@ fn a_torn_copy_of_a_batch_costs_nothing_of_the_first_one() {
             );
             log.commit(&append([10 + run])).unwrap();
             let due = due(&mut log, &restored);
-            assert_eq!(due.get(&("a".to_owned(), 1)), Some(&POINTS), "{cut} of {}, run {run}", bytes.len());
+            assert_eq!(
+                due.get(&("a".to_owned(), 1)),
+                Some(&POINTS),
+                "{cut} of {}, run {run}",
+                bytes.len()
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The rule of a round against a slurmdbd that fails without a word: its queries fail, its rows are requeued and purged,
-//! nothing ends for hours, and the daemon is killed at every point of a commit. The truth is a list of the jobs that ended.
+//! The rule of a round against a slurmdbd that fails without a word: its queries fail, its rows are
+//! requeued and purged, nothing ends for hours, and the daemon is killed at every point of a
+//! commit. The truth is a list of the jobs that ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,8 +64,11 @@ impl World {
     }
 
     fn something_happens(&mut self) {
-        self.now +=
-            if self.random.u8(0..12) == 0 { self.random.i64(HOUR..5 * HOUR) } else { self.random.i64(1..90) };
+        self.now += if self.random.u8(0..12) == 0 {
+            self.random.i64(HOUR..5 * HOUR)
+        } else {
+            self.random.i64(1..90)
+        };
         match self.random.u8(0..14) {
             0..4 => (0..self.random.u8(0..9)).for_each(|_| self.end_a_job(true)),
             4 => self.end_a_job(false),
@@ -91,7 +95,8 @@ impl World {
         rows.copied().collect()
     }
 
-    /// The reader's answer. It goes back to a known row in as many statements, which are all alike here.
+    /// The reader's answer. It goes back to a known row in as many statements, which are all alike
+    /// here.
     fn answer(&mut self, from: i64, to: i64, known: &[i64]) -> Finished {
         let mut rows = self.statement(from, to);
         let mut is_proved = !rows.is_empty();
@@ -101,7 +106,8 @@ impl World {
             rows.retain(|job| (from..=to).contains(&job.end));
             is_proved = !fails;
         }
-        let (mut before, after): (Vec<i64>, Vec<i64>) = known.iter().partition(|known| **known < from);
+        let (mut before, after): (Vec<i64>, Vec<i64>) =
+            known.iter().partition(|known| **known < from);
         before.sort_unstable_by_key(|known| -known);
         let wider = after.into_iter().min().map(|known| [from, to.max(known)]);
         for [from, to] in wider.into_iter().chain(before.into_iter().map(|known| [known, to])) {
@@ -171,7 +177,10 @@ impl World {
             let ledger = daemon.ledger().unwrap();
             let counts = ledger.counts().clone();
             let before = self.sent.insert(counts.slot, counts.clone());
-            assert!(before.is_none_or(|before| before.round == counts.round), "a slot was used twice");
+            assert!(
+                before.is_none_or(|before| before.round == counts.round),
+                "a slot was used twice"
+            );
             let (name, slot): (String, Arc<[u8]>) = ledger.published();
             self.disk.insert(name, slot);
         }
@@ -190,7 +199,10 @@ impl World {
             }
             self.round(false).await;
         }
-        assert!(self.daemon.as_ref().is_some_and(|daemon| daemon.due == Due::Window), "it is stuck");
+        assert!(
+            self.daemon.as_ref().is_some_and(|daemon| daemon.due == Due::Window),
+            "it is stuck"
+        );
         self.settled = self.now - AHEAD;
     }
 

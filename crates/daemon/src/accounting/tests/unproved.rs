@@ -1,4 +1,5 @@
-//! Rounds of which some piece is not proved: what the log says, what is published, and how they end.
+//! Rounds of which some piece is not proved: what the log says, what is published, and how they
+//! end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,10 +39,13 @@ impl Dbd {
     /// The reader's rule: towards a row before the piece by an hour more each time.
     fn answer(&mut self, from: i64, to: i64, known: &[i64]) -> Finished {
         let mut rows = self.rows(from, to);
-        if let (true, Some(after)) = (rows.is_empty(), known.iter().filter(|known| **known >= from).min()) {
+        if let (true, Some(after)) =
+            (rows.is_empty(), known.iter().filter(|known| **known >= from).min())
+        {
             rows = self.rows(from, to.max(*after));
         }
-        let (nearest, mut since) = (known.iter().copied().filter(|known| *known < from).max(), from);
+        let (nearest, mut since) =
+            (known.iter().copied().filter(|known| *known < from).max(), from);
         while rows.is_empty() && nearest.is_some_and(|nearest| nearest < since) {
             since = (since - HOUR).max(nearest.unwrap());
             rows = self.rows(since, to);
@@ -55,8 +59,8 @@ impl Dbd {
     }
 }
 
-/// A round at `now`, which is on disk when it ends. Returns the slots that are only said to be unproved, and whether its counts are
-/// published; `each` looks at the daemon after each answer.
+/// A round at `now`, which is on disk when it ends. Returns the slots that are only said to be
+/// unproved, and whether its counts are published; `each` looks at the daemon after each answer.
 async fn round(
     daemon: &mut Accounting,
     disk: &mut Disk,
@@ -112,7 +116,8 @@ async fn a_window_that_was_read_in_part_has_no_number_of_rows() {
     }
 }
 
-/// Each round wrote "returns jobs again" after its newest piece, and "returns no job" after the older one.
+/// Each round wrote "returns jobs again" after its newest piece, and "returns no job" after the
+/// older one.
 #[tokio::test]
 async fn the_log_says_once_that_an_older_piece_is_not_proved_and_once_that_all_are() {
     let mut disk = BTreeMap::new();
@@ -121,25 +126,34 @@ async fn the_log_says_once_that_an_older_piece_is_not_proved_and_once_that_all_a
     dbd.ends.push(now - 5);
     dbd.works_since = now - HOUR;
     let since = |daemon: &Accounting| {
-        if let SlurmdbdReport::Unproved(since) = daemon.report.slurmdbd { Some(since) } else { None }
+        if let SlurmdbdReport::Unproved(since) = daemon.report.slurmdbd {
+            Some(since)
+        } else {
+            None
+        }
     };
     round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
     let begun = since(&daemon);
     assert!(begun.is_some() && jobs(&daemon) == 2, "{:?}", daemon.report);
     for tick in 1..4 {
         let mut said = Vec::new();
-        round(&mut daemon, &mut disk, &mut dbd, now + tick, true, |daemon| said.push(since(daemon))).await;
+        round(&mut daemon, &mut disk, &mut dbd, now + tick, true, |daemon| {
+            said.push(since(daemon))
+        })
+        .await;
         assert!(said.len() > 1 && said.iter().all(|since| *since == begun), "{said:?}");
     }
     dbd.works_since = i64::MIN;
     let mut all = false;
-    round(&mut daemon, &mut disk, &mut dbd, now + 5, true, |daemon| all |= since(daemon).is_none()).await;
+    round(&mut daemon, &mut disk, &mut dbd, now + 5, true, |daemon| all |= since(daemon).is_none())
+        .await;
     assert!(all && daemon.report.slurmdbd == SlurmdbdReport::Good, "{:?}", daemon.report);
 }
 
 /// A host that has become active said nothing while it could not see what another has counted.
 #[tokio::test]
-async fn a_new_active_host_says_that_it_could_not_see_what_another_has_counted_and_a_standby_says_nothing() {
+async fn a_new_active_host_says_that_it_could_not_see_what_another_has_counted_and_a_standby_says_nothing()
+ {
     for older in [false, true] {
         let mut disk = BTreeMap::new();
         let (mut daemon, mut dbd) = after_a_job(&mut disk).await;
@@ -149,7 +163,11 @@ async fn a_new_active_host_says_that_it_could_not_see_what_another_has_counted_a
         daemon.rebuild(now);
         let published = round(&mut daemon, &mut disk, &mut dbd, now, true, |_| {}).await;
         assert_eq!(published, (vec![now], false), "its figures are another's; older: {older}");
-        assert_eq!(daemon.due, Due::Rebuild(now + 1), "what another host may have counted ends with a round");
+        assert_eq!(
+            daemon.due,
+            Due::Rebuild(now + 1),
+            "what another host may have counted ends with a round"
+        );
         let standby = round(&mut daemon, &mut disk, &mut dbd, now + 1, false, |_| {}).await;
         assert_eq!(standby, (vec![], false));
         dbd.works_since = i64::MIN;
@@ -164,7 +182,8 @@ async fn a_new_active_host_says_that_it_could_not_see_what_another_has_counted_a
     }
 }
 
-/// Of a time without jobs that was longer than MaxQueryTimeRange, only the newer half was proved, until ten days had passed.
+/// Of a time without jobs that was longer than MaxQueryTimeRange, only the newer half was proved,
+/// until ten days had passed.
 #[tokio::test]
 async fn a_time_without_jobs_is_proved_from_both_sides() {
     let mut disk = BTreeMap::new();

@@ -1,7 +1,8 @@
 //! Rules between two markers, in a file that otherwise belongs to the site.
 //!
-//! Pure: bytes in, bytes out. Carbon reads the file with Python's ConfigParser: it does not start if two sections have the same
-//! name, and an indented line continues the value above it, also across comments and empty lines.
+//! Pure: bytes in, bytes out. Carbon reads the file with Python's ConfigParser: it does not start
+//! if two sections have the same name, and an indented line continues the value above it, also
+//! across comments and empty lines.
 
 /// How the lines above and below a block begin. Behind it is the block's name.
 const BEGIN: &str = "# BEGIN slurm-graphite carbon-rules";
@@ -10,7 +11,8 @@ const END: &str = "# END slurm-graphite carbon-rules";
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// What distinguishes it from other blocks of the file: the prefix, where the rules depend on it.
+    /// What distinguishes it from other blocks of the file: the prefix, where the rules depend on
+    /// it.
     name: String,
     /// With both markers, and with the end of the last line.
     pub(crate) text: String,
@@ -20,20 +22,23 @@ pub(crate) struct Block {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BlockError {
     #[error(
-        "line {0}: a block of slurm-graphite begins here and has no END line; remove what is left of it by hand"
+        "line {0}: a block of slurm-graphite begins here and has no END line; remove what is left \
+            of it by hand"
     )]
     NoEnd(usize),
     #[error(
-        "line {0}: a block of slurm-graphite ends here and has no BEGIN line; remove what is left of it by hand"
+        "line {0}: a block of slurm-graphite ends here and has no BEGIN line; remove what is left \
+            of it by hand"
     )]
     NoBegin(usize),
     #[error(
-        "line {0}: {1} is also in the block, and Carbon does not start if a section occurs twice; remove it by hand"
+        "line {0}: {1} is also in the block, and Carbon does not start if a section occurs twice; \
+            remove it by hand"
     )]
     Twice(usize, String),
     #[error(
-        "line {0}: below the block, this line would belong to the block's last rule; begin the site's rules with a [section] in the first \
-         column"
+        "line {0}: below the block, this line would belong to the block's last rule; begin the \
+         site's rules with a [section] in the first column"
     )]
     NoSection(usize),
 }
@@ -49,7 +54,10 @@ struct Line<'a> {
 impl Block {
     pub(super) fn new(name: &str, rules: &str) -> Self {
         let of = |marker: &str| format!("{marker} {name}").trim_end().to_owned();
-        Self { name: name.to_owned(), text: format!("{}\n{}\n{}\n", of(BEGIN), rules.trim(), of(END)) }
+        Self {
+            name: name.to_owned(),
+            text: format!("{}\n{}\n{}\n", of(BEGIN), rules.trim(), of(END)),
+        }
     }
 
     /// The only block of a file of ours, which has no name.
@@ -57,16 +65,20 @@ impl Block {
         Self { name: String::new(), text: file.to_owned() }
     }
 
-    /// The file with this block instead of the one with its name: above all rules of the site, and otherwise unchanged.
+    /// The file with this block instead of the one with its name: above all rules of the site, and
+    /// otherwise unchanged.
     pub(crate) fn put_into(&self, file: &[u8]) -> Result<Vec<u8>, BlockError> {
         let lines = lines(file)?;
-        let parts: Vec<&[Line<'_>]> = lines.chunk_by(|line, next| line.block == next.block).collect();
+        let parts: Vec<&[Line<'_>]> =
+            lines.chunk_by(|line, next| line.block == next.block).collect();
         parts.iter().filter(|part| !self.is(part)).try_for_each(|part| self.check(part))?;
         let has_crlf = lines.first().is_some_and(|line| line.text.ends_with(b"\r\n"));
         let end: &[u8] = if has_crlf { b"\r\n" } else { b"\n" };
-        let own: Vec<u8> = self.text.lines().flat_map(|line| [line.as_bytes(), end].concat()).collect();
-        let is_site =
-            |part: &[Line<'_>]| part.iter().any(|line| line.block.is_none() && line.is_significant());
+        let own: Vec<u8> =
+            self.text.lines().flat_map(|line| [line.as_bytes(), end].concat()).collect();
+        let is_site = |part: &[Line<'_>]| {
+            part.iter().any(|line| line.block.is_none() && line.is_significant())
+        };
         // With a block for each of several prefixes, each stays where it is.
         let place = parts.iter().take_while(|part| !is_site(part)).position(|part| self.is(part));
         let mut new = Vec::new();
@@ -93,7 +105,9 @@ impl Block {
     }
 
     fn is(&self, part: &[Line<'_>]) -> bool {
-        part.first().and_then(|line| line.block).is_some_and(|(name, _)| name == self.name.as_bytes())
+        part.first()
+            .and_then(|line| line.block)
+            .is_some_and(|(name, _)| name == self.name.as_bytes())
     }
 
     /// Whether these lines can be below this block.
@@ -102,8 +116,9 @@ impl Block {
         if let Some(first) = significant.next_if(|first| !first.text.starts_with(b"[")) {
             return Err(BlockError::NoSection(first.number));
         }
-        let is_ours =
-            |line: &[u8]| line.starts_with(b"[") && self.text.lines().any(|own| own.as_bytes() == line);
+        let is_ours = |line: &[u8]| {
+            line.starts_with(b"[") && self.text.lines().any(|own| own.as_bytes() == line)
+        };
         match significant.find(|line| is_ours(line.text.trim_ascii())) {
             Some(line) => {
                 let name = String::from_utf8_lossy(line.text.trim_ascii());
@@ -125,7 +140,8 @@ fn lines(file: &[u8]) -> Result<Vec<Line<'_>>, BlockError> {
     let mut lines = Vec::new();
     let mut block = None;
     for (number, text) in (1..).zip(file.split_inclusive(|byte| *byte == b'\n')) {
-        let named = |marker: &str| Some(text.trim_ascii().strip_prefix(marker.as_bytes())?.trim_ascii());
+        let named =
+            |marker: &str| Some(text.trim_ascii().strip_prefix(marker.as_bytes())?.trim_ascii());
         let end = named(END);
         match (named(BEGIN), block) {
             (Some(_), Some((_, from))) => return Err(BlockError::NoEnd(from)),

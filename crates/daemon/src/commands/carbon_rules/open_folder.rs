@@ -1,5 +1,6 @@
-//! A file by its open folder and its name. A path is looked up once, and what is done later is done in that folder, whatever
-//! somebody renames meanwhile. Root looks only into folders that are root's alone: others could lead it to any file.
+//! A file by its open folder and its name. A path is looked up once, and what is done later is done
+//! in that folder, whatever somebody renames meanwhile. Root looks only into folders that are
+//! root's alone: others could lead it to any file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -54,16 +55,21 @@ impl Place {
                     .with_context(|| so_far.display().to_string())?;
             }
             match next {
-                Some((stat, next)) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
+                Some((stat, next))
+                    if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink =>
+                {
                     links += 1;
                     ensure!(links <= MOST_LINKS, Errno::LOOP);
-                    let target = PathBuf::from(OsString::from_vec(readlinkat(&next, "", [])?.into_bytes()));
+                    let target =
+                        PathBuf::from(OsString::from_vec(readlinkat(&next, "", [])?.into_bytes()));
                     if target.is_absolute() {
                         (folder, so_far) = (root()?, PathBuf::from("/"));
                     }
                     rest.extend(names(&target));
                 }
-                Some((stat, next)) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                Some((stat, next))
+                    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory =>
+                {
                     folder = next;
                     if name == ".." { _ = so_far.pop() } else { so_far.push(name) }
                 }
@@ -76,10 +82,14 @@ impl Place {
         }
     }
 
-    /// The file as it is. A link that somebody has put there since is refused, and a pipe does not hang.
+    /// The file as it is. A link that somebody has put there since is refused, and a pipe does not
+    /// hang.
     pub(super) fn read(&self) -> Result<(Metadata, Vec<u8>), Error> {
-        let mut file =
-            open_at(&self.folder, &self.name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
+        let mut file = open_at(
+            &self.folder,
+            &self.name,
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK,
+        )?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(Error::other("not a regular file"));
@@ -97,8 +107,9 @@ pub(super) fn explain(error: Error) -> anyhow::Error {
     }
 }
 
-/// An error if another user than root may put something else in this folder: under a name that is free, or in place of what is
-/// there, which a sticky folder only allows its owner. The owner of `/` is root, also where root is only a namespace's.
+/// An error if another user than root may put something else in this folder: under a name that is
+/// free, or in place of what is there, which a sticky folder only allows its owner. The owner of
+/// `/` is root, also where root is only a namespace's.
 fn refuse_others(folder: &Stat, next: Option<u32>, host: u32) -> Result<()> {
     let is_root = |user| user == 0 || user == host;
     let why = "a user who may write there could make root write anywhere";
@@ -109,7 +120,8 @@ fn refuse_others(folder: &Stat, next: Option<u32>, host: u32) -> Result<()> {
     );
     let mode = Mode::from_raw_mode(folder.st_mode);
     ensure!(
-        !mode.intersects(Mode::WGRP | Mode::WOTH) || mode.contains(Mode::SVTX) && next.is_some_and(is_root),
+        !mode.intersects(Mode::WGRP | Mode::WOTH)
+            || mode.contains(Mode::SVTX) && next.is_some_and(is_root),
         "others than its owner may write there, and {why}. Take the right away with `chmod go-w`"
     );
     Ok(())

@@ -1,5 +1,5 @@
-//! A file that is replaced as a whole: every reader finds the old text or the new one, also if the disk is full or this process
-//! is killed.
+//! A file that is replaced as a whole: every reader finds the old text or the new one, also if the
+//! disk is full or this process is killed.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -19,13 +19,20 @@ pub(super) struct Staged<'a> {
 }
 
 impl<'a> Staged<'a> {
-    /// Writes the text for the file of this name in the place's folder, with the owner and the mode of `like`.
-    pub(super) fn new(place: &'a Place, target: OsString, text: &[u8], like: &Metadata) -> Result<Self> {
+    /// Writes the text for the file of this name in the place's folder, with the owner and the mode
+    /// of `like`.
+    pub(super) fn new(
+        place: &'a Place,
+        target: OsString,
+        text: &[u8],
+        like: &Metadata,
+    ) -> Result<Self> {
         let temporary = OsString::from(format!(".{}.{}", target.display(), std::process::id()));
         let shown = || place.path.with_file_name(&temporary).display().to_string();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let mut file = File::from(openat(&place.folder, &temporary, flags, mode).with_context(shown)?);
+        let mut file =
+            File::from(openat(&place.folder, &temporary, flags, mode).with_context(shown)?);
         let written = file
             .write_all(text)
             .and_then(|()| fchown(&file, Some(like.uid()), Some(like.gid())))

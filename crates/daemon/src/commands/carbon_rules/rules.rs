@@ -1,5 +1,5 @@
-//! The rules: storage-schemas.conf's fit the configured prefix, intervals and queue; storage-aggregation.conf's fit every
-//! configuration.
+//! The rules: storage-schemas.conf's fit the configured prefix, intervals and queue;
+//! storage-aggregation.conf's fit every configuration.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,26 +13,31 @@ const DAY: u64 = 86_400;
 /// Users come and go, and each has files of his own: a month of them is enough.
 const OF_USERS: u64 = 30 * DAY;
 
-/// The block of storage-schemas.conf. Blocks for several prefixes can be in one file, so their sections have names of their own.
+/// The block of storage-schemas.conf. Blocks for several prefixes can be in one file, so their
+/// sections have names of their own.
 pub(crate) fn schemas(config: &Config) -> Block {
     let interval = config.interval;
     let prefix = config.prefix.to_string();
     let pattern = pattern(&prefix);
     let mut text = format!(
-        "# For Carbon's storage-schemas.conf, with the prefix {prefix} and an interval of {interval} s, above all other rules: the\n\
-         # first rule that matches wins. Carbon applies a rule only when it creates a series, so put this in place before the\n\
-         # first start. `slurm-graphite carbon-rules --write` replaces everything between BEGIN and END.\n"
+        "# For Carbon's storage-schemas.conf, with the prefix {prefix} and an interval of \
+         {interval} s, above all other rules: the\n# first rule that matches wins. Carbon applies \
+         a rule only when it creates a series, so put this in place before the\n# first start. \
+         `slurm-graphite carbon-rules --write` replaces everything between BEGIN and END.\n"
     );
     let mut rule = |name: &str, families: &str, retentions: String| {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "[slurm_graphite{name}:{prefix}]\npattern = {pattern}{families}\nretentions = {retentions}\n\n"
+            "[slurm_graphite{name}:{prefix}]\npattern = {pattern}{families}\nretentions = \
+                {retentions}\n\n"
         );
     };
     let finest = finest(config);
     let retentions = |step| archives(&config.retentions, finest, step);
-    for (collector, settings) in config.collectors.all().filter(|(_, settings)| settings.users().is_some()) {
+    for (collector, settings) in
+        config.collectors.all().filter(|(_, settings)| settings.users().is_some())
+    {
         let family = collector.family();
         let (name, step) = match collector.is_survey() {
             true => (format!("_users_{family}"), settings.interval(interval)),
@@ -60,10 +65,13 @@ fn finest(config: &Config) -> u64 {
     late.max(config.retentions.finest)
 }
 
-/// The families of surveys by their interval, s; those that are off too, for the day when they are on.
+/// The families of surveys by their interval, s; those that are off too, for the day when they are
+/// on.
 fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     let mut surveys: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    for (collector, settings) in config.collectors.all().filter(|(collector, _)| collector.is_survey()) {
+    for (collector, settings) in
+        config.collectors.all().filter(|(collector, _)| collector.is_survey())
+    {
         surveys.entry(settings.interval(config.interval)).or_default().push(collector.family());
     }
     surveys
@@ -72,7 +80,8 @@ fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
 /// Seconds between two points, and seconds kept.
 type Archive = (u32, u64);
 
-/// The archives, the finest first. Whisper needs every step to be a multiple of the finer one's, and a coarser archive to be kept for longer.
+/// The archives, the finest first. Whisper needs every step to be a multiple of the finer one's,
+/// and a coarser archive to be kept for longer.
 fn archives(settings: &Retentions, finest: u64, interval: u32) -> Vec<Archive> {
     let mut archives = vec![(interval, finest)];
     for &(step, kept) in &settings.coarser {
@@ -105,7 +114,8 @@ fn in_words(archives: Vec<Archive>) -> String {
     words.collect::<Vec<_>>().join(",")
 }
 
-/// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both. A name with tags begins with the family.
+/// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both. A name with tags
+/// begins with the family.
 fn pattern(prefix: &str) -> String {
     let any = "[^.]+";
     let fixed = prefix.replace('.', r"\.").replace("{cluster}", any).replace("{host}", any);
@@ -123,28 +133,41 @@ mod tests {
 
     #[test]
     fn the_shipped_file_is_what_this_prints_for_the_defaults() {
-        crate::tests::golden("../../config/carbon/storage-schemas.conf", &document(&Config::default()));
+        crate::tests::golden(
+            "../../config/carbon/storage-schemas.conf",
+            &document(&Config::default()),
+        );
     }
 
     #[test]
     fn steps_divide_each_other_for_every_interval() {
         for interval in 1..=3600 {
             let text = document(&Config { interval, ..Config::default() });
-            let rules: Vec<Vec<u32>> =
-                text.lines().filter_map(|line| line.strip_prefix("retentions = ")).map(steps_of).collect();
+            let rules: Vec<Vec<u32>> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("retentions = "))
+                .map(steps_of)
+                .collect();
             assert_eq!(rules.len(), 6);
             assert_eq!((rules[0][0], rules[5][0]), (interval, interval));
             for steps in rules {
                 assert!(steps[0] % interval == 0 && steps[0] < 60 + interval.max(2), "{text}");
-                assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] % pair[0] == 0), "{text}");
+                assert!(
+                    steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] % pair[0] == 0),
+                    "{text}"
+                );
             }
         }
     }
 
     fn steps_of(retentions: &str) -> Vec<u32> {
         let step = |archive: &str| {
-            let (number, unit) =
-                archive.split(':').next().unwrap().split_at_checked(archive.find(':').unwrap() - 1).unwrap();
+            let (number, unit) = archive
+                .split(':')
+                .next()
+                .unwrap()
+                .split_at_checked(archive.find(':').unwrap() - 1)
+                .unwrap();
             number.parse::<u32>().unwrap()
                 * match unit {
                     "s" => 1,
@@ -158,18 +181,28 @@ mod tests {
     #[test]
     fn a_survey_has_a_rule_with_its_own_interval() {
         let config = Config::of(
-            "interval = \"10s\"\n[collectors.jobs]\ninterval = \"2m\"\n[collectors.nodes]\ninterval = \"2m\"",
+            "interval = \"10s\"\n[collectors.jobs]\ninterval = \"2m\"\n[collectors.nodes]\n\
+                interval = \"2m\"",
         );
         let text = document(&config);
         let found = |path: &str| first(&text, path).unwrap().lines().nth(2).unwrap().to_owned();
-        assert_eq!(found("cluster.slurm_jobs.total.gauge-jobs"), "retentions = 2m:14d,6m:90d,1h:3y");
-        assert_eq!(found("cluster.slurm_partitions.debug.gauge-up"), "retentions = 1m:14d,5m:90d,1h:3y");
+        assert_eq!(
+            found("cluster.slurm_jobs.total.gauge-jobs"),
+            "retentions = 2m:14d,6m:90d,1h:3y"
+        );
+        assert_eq!(
+            found("cluster.slurm_partitions.debug.gauge-up"),
+            "retentions = 1m:14d,5m:90d,1h:3y"
+        );
         assert_eq!(
             found("cluster.slurm_jobs.user.ann.state.running.gauge-jobs"),
             "retentions = 2m:14d,6m:30d"
         );
         assert_eq!(found("cluster.slurm_sched_stats.gauge-x"), "retentions = 10s:14d,5m:90d,1h:3y");
-        assert_eq!(found("slurm_jobs.total.jobs;cluster=cluster"), "retentions = 2m:14d,6m:90d,1h:3y");
+        assert_eq!(
+            found("slurm_jobs.total.jobs;cluster=cluster"),
+            "retentions = 2m:14d,6m:90d,1h:3y"
+        );
     }
 
     /// Every value of the configuration, up to a year.
@@ -202,7 +235,8 @@ mod tests {
     #[test]
     fn users_have_a_rule_above_the_one_that_would_take_them_too() {
         let text = document(&Config::default());
-        let is_users = |path| first(&text, path).unwrap().starts_with("slurm_graphite_users:cluster]");
+        let is_users =
+            |path| first(&text, path).unwrap().starts_with("slurm_graphite_users:cluster]");
         assert!(is_users("cluster.slurm_rpc_stats.user.ann.gauge-count"));
         assert!(is_users("cluster.sandbox.slurm_rpc_stats.user.ann.gauge-count"));
         assert!(is_users("slurm_rpc_stats.user.count;cluster=sandbox;user=ann"));
@@ -213,7 +247,8 @@ mod tests {
 
     #[test]
     fn patterns_find_what_is_published_and_nothing_else() {
-        let matches = |prefix: &str, path: &str| regex::Regex::new(&pattern(prefix)).unwrap().is_match(path);
+        let matches =
+            |prefix: &str, path: &str| regex::Regex::new(&pattern(prefix)).unwrap().is_match(path);
         assert!(matches("cluster", "cluster.slurm_sched_stats.gauge-x"));
         assert!(matches("cluster", "cluster.sandbox.slurm_graphite.node1.gauge-x"));
         assert!(matches("hpc.{cluster}", "hpc.sandbox.slurm_sched_stats.gauge-x"));

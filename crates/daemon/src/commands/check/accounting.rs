@@ -1,5 +1,5 @@
-//! slurmdbd, if a collector reads it: whether it answers, what it hides from this user, and how much room finished jobs
-//! need in the queue.
+//! slurmdbd, if a collector reads it: whether it answers, what it hides from this user, and how
+//! much room finished jobs need in the queue.
 
 use size::Size;
 use slurm_points::derive::whole_seconds;
@@ -12,7 +12,8 @@ use crate::commands::read_once;
 use crate::config::Config;
 use crate::survey::HIDDEN_REMEDY;
 
-/// `reading` is what slurmctld has answered. Returns the jobs that ended in the last hour, or in `window` if that is longer.
+/// `reading` is what slurmctld has answered. Returns the jobs that ended in the last hour, or in
+/// `window` if that is longer.
 pub(super) async fn check(
     config: &Config,
     reading: Option<&Reading>,
@@ -41,7 +42,9 @@ pub(super) async fn check(
         let request = Request::new(ReplyKind::Slurmdbd, ReplyOptions::default());
         report.add(match read_once(config.slurm.clone(), request).await {
             Ok(_) => CheckLine::good("slurmdbd: gives its statistics to this user"),
-            Err(error) => CheckLine::wrong(format!("slurmdbd: its statistics: {error}"), error.advice()),
+            Err(error) => {
+                CheckLine::wrong(format!("slurmdbd: its statistics: {error}"), error.advice())
+            }
         });
     }
     jobs
@@ -56,11 +59,13 @@ async fn finished(
     let now = whole_seconds(reading.time);
     let since = now.saturating_sub(plan.window.max(HOUR));
     let answer = read_once(config.slurm.clone(), plan.request(since, now, Vec::new())).await;
-    let answer = answer
-        .map_err(|error| CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice()))?;
+    let answer = answer.map_err(|error| {
+        CheckLine::wrong(format!("slurmdbd: finished jobs: {error}"), error.advice())
+    })?;
     if answer.visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) {
         return Err(CheckLine::wrong(
-            "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",
+            "finished jobs: PrivateData may hide jobs of other users from this one, so none is \
+                counted",
             HIDDEN_REMEDY,
         ));
     }
@@ -74,19 +79,24 @@ async fn finished(
     Ok((ids(config, plan, last_hour.count()), *finished))
 }
 
-/// Whether the queue has room for the ids of all jobs that are read again, if every hour has as many `jobs` as the last one.
+/// Whether the queue has room for the ids of all jobs that are read again, if every hour has as
+/// many `jobs` as the last one.
 fn ids(config: &Config, plan: Plan, jobs: usize) -> CheckLine {
     let hours = usize::try_from(plan.kept_seconds() / HOUR).unwrap_or(usize::MAX).saturating_add(1);
     let ids = jobs.saturating_mul(hours);
-    let size = |ids: usize| Size::from_bytes(u64::try_from(ids).unwrap_or(u64::MAX).saturating_mul(ID_BYTES));
+    let size = |ids: usize| {
+        Size::from_bytes(u64::try_from(ids).unwrap_or(u64::MAX).saturating_mul(ID_BYTES))
+    };
     let (needed, most, max_bytes) = (size(ids), size(plan.most_ids), config.queue.limits.max_bytes);
     let text = format!(
-        "slurmdbd: {jobs} jobs ended in the last hour; the numbers of as many in each hour of catch_up take {needed}"
+        "slurmdbd: {jobs} jobs ended in the last hour; the numbers of as many in each hour of \
+            catch_up take {needed}"
     );
     if ids > plan.most_ids {
         return CheckLine::wrong(
             format!("{text}, more than {most}, an eighth of queue.max_bytes"),
-            "Raise queue.max_bytes or lower catch_up: jobs of which slurmdbd learns very late are not counted.",
+            "Raise queue.max_bytes or lower catch_up: jobs of which slurmdbd learns very late are \
+                not counted.",
         );
     }
     CheckLine::good(format!("{text} of queue.max_bytes ({})", Size::from_bytes(max_bytes)))

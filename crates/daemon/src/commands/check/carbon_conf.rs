@@ -1,8 +1,8 @@
 //! Where Carbon's own configuration is.
 //!
-//! It can be read if Carbon is on this host, or if a copy of its folder is named. A file on this host says nothing
-//! about a Carbon elsewhere, nor about another Carbon here. So the ports in carbon.conf must be those of the
-//! destination.
+//! It can be read if Carbon is on this host, or if a copy of its folder is named. A file on this
+//! host says nothing about a Carbon elsewhere, nor about another Carbon here. So the ports in
+//! carbon.conf must be those of the destination.
 
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,12 @@ pub(super) struct CarbonConf {
     pub(super) is_carbons: bool,
 }
 
-/// Where Carbon's rules are: in `named`, or in the usual place of a destination's Carbon on this host, or why that is not known.
-/// `None`: on another host.
-pub(super) async fn find(config: &Config, named: Option<&Path>) -> Result<Option<CarbonConf>, String> {
+/// Where Carbon's rules are: in `named`, or in the usual place of a destination's Carbon on this
+/// host, or why that is not known. `None`: on another host.
+pub(super) async fn find(
+    config: &Config,
+    named: Option<&Path>,
+) -> Result<Option<CarbonConf>, String> {
     if let Some(file) = named {
         return Ok(Some(CarbonConf { schemas: file.to_owned(), is_carbons: false }));
     }
@@ -54,14 +57,18 @@ pub(super) async fn find(config: &Config, named: Option<&Path>) -> Result<Option
             };
             others = Some(match ports(&text, other).contains(&port) {
                 true => format!(
-                    "the Carbon of {folder} does not read {protocol} on port {port}; change `protocol` or the port"
+                    "the Carbon of {folder} does not read {protocol} on port {port}; change \
+                        `protocol` or the port"
                 ),
                 false => format!(
-                    "the Carbon of {folder} does not listen on port {port}; give --storage-schemas FILE"
+                    "the Carbon of {folder} does not listen on port {port}; give --storage-schemas \
+                        FILE"
                 ),
             });
         }
-        others.get_or_insert_with(|| format!("not in {}; give --storage-schemas FILE", USUAL.join(" or ")));
+        others.get_or_insert_with(|| {
+            format!("not in {}; give --storage-schemas FILE", USUAL.join(" or "))
+        });
     }
     others.map_or(Ok(None), Err)
 }
@@ -73,7 +80,8 @@ async fn is_on_this_host(to: &Destination) -> bool {
     addresses.iter().any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 
-/// Where a carbon-cache of this carbon.conf listens for `protocol`: as its own section says, or `[cache]`, or Carbon itself.
+/// Where a carbon-cache of this carbon.conf listens for `protocol`: as its own section says, or
+/// `[cache]`, or Carbon itself.
 fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
     let (key, default) = match protocol {
         Protocol::Pickle => ("pickle_receiver_port", 2004),
@@ -81,7 +89,8 @@ fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
     };
     let caches = caches(text);
     let port = |section: &IniSection| section.get(key)?.parse().ok();
-    let shared = caches.iter().find(|section| section.name == "cache").and_then(port).unwrap_or(default);
+    let shared =
+        caches.iter().find(|section| section.name == "cache").and_then(port).unwrap_or(default);
     caches.iter().map(|section| port(section).unwrap_or(shared)).collect()
 }
 
@@ -95,14 +104,14 @@ mod tests {
         let of = |address: &str| Config::of(&format!("[[carbon]]\naddress = \"{address}\""));
         // An address of documentation.
         assert!(matches!(find(&of("192.0.2.1:2004"), None).await, Ok(None)));
-        assert!(
-            matches!(find(&of("127.0.0.1:9"), None).await, Err(why) if why.contains("--storage-schemas"))
-        );
+        assert!(matches!(find(&of("127.0.0.1:9"), None).await,
+                Err(why) if why.contains("--storage-schemas")));
     }
 
     #[test]
     fn only_the_ports_of_a_cache_are_those_of_its_rules() {
-        let text = "[cache]\nPICKLE_RECEIVER_PORT = 2004\n[cache:b]\nPICKLE_RECEIVER_PORT = 2104\nLINE_RECEIVER_PORT = 2103\n[relay]\nPICKLE_RECEIVER_PORT = 2014\n";
+        let text = "[cache]\nPICKLE_RECEIVER_PORT = 2004\n[cache:b]\nPICKLE_RECEIVER_PORT = 2104\n\
+            LINE_RECEIVER_PORT = 2103\n[relay]\nPICKLE_RECEIVER_PORT = 2014\n";
         assert_eq!(ports(text, Protocol::Pickle), [2004, 2104]);
         assert_eq!(ports(text, Protocol::Plaintext), [2003, 2103]);
     }

@@ -1,7 +1,9 @@
-//! What the collectors of nodes and jobs would cost slurmctld, if they are off: so that nobody has to guess before enabling them.
+//! What the collectors of nodes and jobs would cost slurmctld, if they are off: so that nobody has
+//! to guess before enabling them.
 //!
-//! The list of nodes is requested once, as `sinfo` does, unless slurmctld is busy. The list of jobs is not requested: it may be
-//! very long, and slurmctld has already reported how many jobs there are.
+//! The list of nodes is requested once, as `sinfo` does, unless slurmctld is busy. The list of jobs
+//! is not requested: it may be very long, and slurmctld has already reported how many jobs there
+//! are.
 
 use slurm_snapshot::{Nodes, Reading, Release, Reply, ReplyKind, ReplyOptions, Request};
 
@@ -28,13 +30,20 @@ pub(super) async fn lines(config: &Config, reading: &Reading) -> Vec<CheckLine> 
         lines.extend(hides_cloud_nodes(&reading, &nodes));
     }
     if is_off(config, ReplyKind::Jobs) {
-        let jobs = u64::from(statistics.jobs_pending).saturating_add(statistics.jobs_running.into());
-        lines.push(line(config, "jobs", jobs, "the lock of its jobs (not tried: the reply has every job)"));
+        let jobs =
+            u64::from(statistics.jobs_pending).saturating_add(statistics.jobs_running.into());
+        lines.push(line(
+            config,
+            "jobs",
+            jobs,
+            "the lock of its jobs (not tried: the reply has every job)",
+        ));
     }
     lines
 }
 
-/// Nothing if they are hidden from this user or do not come: the collector would publish nothing either.
+/// Nothing if they are hidden from this user or do not come: the collector would publish nothing
+/// either.
 async fn nodes(config: &Config) -> Option<(Box<Reading>, Box<Nodes>)> {
     let request = Request::new(ReplyKind::Nodes, ReplyOptions::default());
     let mut reading = read_once(config.slurm.clone(), request).await.ok()?;
@@ -43,14 +52,18 @@ async fn nodes(config: &Config) -> Option<(Box<Reading>, Box<Nodes>)> {
     (!reading.visibility.as_ref().is_some_and(is_hidden)).then_some((reading, nodes))
 }
 
-/// A slurmctld that sends powered-down CLOUD nodes as empty records also hides those that it could not resume.
+/// A slurmctld that sends powered-down CLOUD nodes as empty records also hides those that it could
+/// not resume.
 fn hides_cloud_nodes(reading: &Reading, nodes: &Nodes) -> Option<CheckLine> {
     let sends_cloud = reading.visibility.as_ref()?.private.iter().any(|word| word == "cloud");
     (reading.release < SENDS_ALL_NODES && nodes.blank > 0 && !sends_cloud).then(|| {
         CheckLine::costs(
-            format!("nodes: slurmctld sends {} as empty records, perhaps CLOUD nodes that failed", nodes.blank),
-            "If there are CLOUD nodes, add `cloud` to PrivateData in slurm.conf: no figure and no alert shows \
-             their failures without it.",
+            format!(
+                "nodes: slurmctld sends {} as empty records, perhaps CLOUD nodes that failed",
+                nodes.blank
+            ),
+            "If there are CLOUD nodes, add `cloud` to PrivateData in slurm.conf: no figure and no \
+             alert shows their failures without it.",
         )
     })
 }
@@ -64,7 +77,8 @@ fn line(config: &Config, name: &str, count: u64, lock: &str) -> CheckLine {
     let settings = config.collectors.all().find(|(collector, _)| collector.name == name);
     let every = settings.map_or(60, |(_, settings)| settings.interval(config.interval));
     CheckLine::good(format!(
-        "{name}: {count}; [collectors.{name}] is off and would cost one request every {every} s that takes {lock}"
+        "{name}: {count}; [collectors.{name}] is off and would cost one request every {every} s \
+            that takes {lock}"
     ))
 }
 

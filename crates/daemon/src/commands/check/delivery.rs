@@ -14,7 +14,8 @@ use crate::config::Config;
 
 /// The unit's StateDirectory, outside of which it may write nowhere.
 const STATE: &str = "/var/lib/slurm-graphite";
-/// How long a Carbon gets to close what it cannot read; behind the end of our own side every close looks the same.
+/// How long a Carbon gets to close what it cannot read; behind the end of our own side every close
+/// looks the same.
 const REFUSAL: Duration = Duration::from_secs(1);
 
 /// Every Carbon in turn.
@@ -40,7 +41,8 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         None => passes::<Connection>(to, canary, |_| {}).await,
         #[cfg(feature = "tls")]
         Some(_) => {
-            let connected = |with: &carbon::TlsConnection| report.add_all(super::tls::connected(with, to));
+            let connected =
+                |with: &carbon::TlsConnection| report.add_all(super::tls::connected(with, to));
             passes(to, canary, connected).await
         }
         #[cfg(not(feature = "tls"))]
@@ -56,10 +58,12 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     let unusual = unusual.map(|doubt| format!("Change the port or `protocol`: {doubt}."));
     let advice = match (&error, error.advice()) {
         (ConnectionError::Tls(_) | ConnectionError::NoHandshake(_), _) => {
-            "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates."
+            "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its \
+                certificates."
         }
         (ConnectionError::Truncated, _) => {
-            "Without close_notify its response proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false."
+            "Without close_notify its response proves nothing. If it is not a proxy \
+                (carbon-c-relay sends none), set close_notify = false."
         }
         (
             ConnectionError::Unread(_)
@@ -71,7 +75,8 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         _ if speaks_tls(to).await => return plain_to_tls(to),
         (_, Some(advice)) => advice,
         _ => unusual.as_deref().unwrap_or(
-            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
+            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is \
+                MAX_RECEIVER_CONNECTIONS reached?",
         ),
     };
     let text = match &error {
@@ -86,21 +91,23 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
 
 /// The line of a Carbon that has read the canary, or would have.
 fn read(to: &Destination, canary: Option<&Batch>) -> CheckLine {
-    let what = match canary.and_then(|canary| canary.points().next()).map(|point| point.path().to_owned()) {
-        None => "accepts connections and reads".to_owned(),
-        Some(path) => {
-            let name = match to.names {
-                MetricNames::Paths => path,
-                MetricNames::Tagged(tagged) => tagged(&path),
-            };
-            format!("accepted and read the test point, {name}")
-        }
-    };
+    let what =
+        match canary.and_then(|canary| canary.points().next()).map(|point| point.path().to_owned())
+        {
+            None => "accepts connections and reads".to_owned(),
+            Some(path) => {
+                let name = match to.names {
+                    MetricNames::Paths => path,
+                    MetricNames::Tagged(tagged) => tagged(&path),
+                };
+                format!("accepted and read the test point, {name}")
+            }
+        };
     let text = format!("{}: {what}", title(to));
     match to.protocol.unusual_port(to.address.port) {
-        Some(doubt) => {
-            CheckLine::unknown(format!("{text}, but {doubt}; ask graphite-web whether the point was stored"))
-        }
+        Some(doubt) => CheckLine::unknown(format!(
+            "{text}, but {doubt}; ask graphite-web whether the point was stored"
+        )),
         None => CheckLine::good(text),
     }
 }
@@ -108,7 +115,8 @@ fn read(to: &Destination, canary: Option<&Batch>) -> CheckLine {
 fn plain_to_tls(to: &Destination) -> CheckLine {
     CheckLine::wrong(
         format!("{}: the port speaks TLS, and this destination does not", title(to)),
-        "Set tls = true in its [[carbon]] table, with ca_file if its certificate is of an authority of your own.",
+        "Set tls = true in its [[carbon]] table, with ca_file if its certificate is of an \
+            authority of your own.",
     )
 }
 
@@ -122,7 +130,8 @@ async fn speaks_tls(_: &Destination) -> bool {
     false
 }
 
-/// Sends the canary, where there is one, over a connection that `connected` has seen, within the time that Carbon gets.
+/// Sends the canary, where there is one, over a connection that `connected` has seen, within the
+/// time that Carbon gets.
 async fn passes<C: Stream>(
     to: &Destination,
     canary: Option<&Batch>,
@@ -135,8 +144,8 @@ async fn passes<C: Stream>(
     sent.unwrap_or(Err(ConnectionError::Unread(patience)))
 }
 
-/// The canary and the proof that it was read: the receiver closes the connection in answer to our half-close, and there
-/// is another connection to it.
+/// The canary and the proof that it was read: the receiver closes the connection in answer to our
+/// half-close, and there is another connection to it.
 async fn send<C: Stream>(
     connection: C,
     to: &Destination,
@@ -157,14 +166,19 @@ async fn send<C: Stream>(
     }
     connection.half_close()?;
     let end = connection.ended().await;
-    if matches!(end, ConnectionError::Closed) && next.has_ended().is_none() { Ok(()) } else { Err(end) }
+    if matches!(end, ConnectionError::Closed) && next.has_ended().is_none() {
+        Ok(())
+    } else {
+        Err(end)
+    }
 }
 
 /// Checks that the daemon can write there and that the disk has room for `max_bytes`.
 pub(super) fn queue(config: &Config) -> CheckLine {
     let Some(dir) = &config.queue.dir else {
         return CheckLine::unknown(
-            "queue: in memory, because queue.dir is not set; unsent ticks are lost when the daemon ends",
+            "queue: in memory, because queue.dir is not set; unsent ticks are lost when the daemon \
+                ends",
         );
     };
     let (name, unit) = (dir.display(), unit(dir, config.file.as_deref()));
@@ -175,17 +189,21 @@ pub(super) fn queue(config: &Config) -> CheckLine {
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
-            return CheckLine::good(format!("queue: {name} does not exist yet; {user} can create it{unit}"));
+            return CheckLine::good(format!(
+                "queue: {name} does not exist yet; {user} can create it{unit}"
+            ));
         }
         return CheckLine::wrong(
             format!("queue: {name} does not exist, and this user cannot create it"),
-            "Create it for the daemon's user; the unit's StateDirectory creates /var/lib/slurm-graphite.",
+            "Create it for the daemon's user; the unit's StateDirectory creates \
+                /var/lib/slurm-graphite.",
         );
     }
     if let Err(error) = try_writing(dir) {
         return CheckLine::wrong(
             format!("queue: {name} cannot be written to: {error}"),
-            "It must belong to the daemon's user; run this check as that user, `sudo -u slurm-graphite slurm-graphite check …`.",
+            "It must belong to the daemon's user; run this check as that user, `sudo -u \
+                slurm-graphite slurm-graphite check …`.",
         );
     }
     let Ok(free) = free(dir) else {
@@ -198,14 +216,15 @@ pub(super) fn queue(config: &Config) -> CheckLine {
     if free.saturating_add(taken(dir)) < most {
         return CheckLine::wrong(
             format!("queue: {name} has too little room: {room}"),
-            "Lower queue.max_bytes or free some space: on a full disk the daemon keeps ticks in memory only.",
+            "Lower queue.max_bytes or free some space: on a full disk the daemon keeps ticks in \
+                memory only.",
         );
     }
     CheckLine::good(format!("queue: {name} is writable by {user}; {room}{unit}"))
 }
 
-/// What the systemd unit needs in addition: this program was not started by it. `file` is the configuration, whose name is that of
-/// an instance of the template unit.
+/// What the systemd unit needs in addition: this program was not started by it. `file` is the
+/// configuration, whose name is that of an instance of the template unit.
 fn unit(dir: &Path, file: Option<&Path>) -> String {
     let instance = file.and_then(Path::file_stem).map(|name| format!("{STATE}-{}", name.display()));
     if dir.starts_with(STATE) || instance.is_some_and(|state| dir.starts_with(state)) {

@@ -1,7 +1,7 @@
 //! Carbon's configuration files, as Python's ConfigParser reads them.
 //!
-//! Sections keep their order, which decides which rule is the first; keys are in lower case; a line that begins with
-//! a blank continues the value above it.
+//! Sections keep their order, which decides which rule is the first; keys are in lower case; a line
+//! that begins with a blank continues the value above it.
 
 /// One section: its name, and its keys.
 pub(super) struct IniSection {
@@ -9,7 +9,8 @@ pub(super) struct IniSection {
     keys: Vec<(String, String)>,
 }
 
-/// Every section in its order. Anything that is neither a section nor a key is ignored, because Carbon itself reports a broken file.
+/// Every section in its order. Anything that is neither a section nor a key is ignored, because
+/// Carbon itself reports a broken file.
 pub(super) fn parse(text: &str) -> Vec<IniSection> {
     let mut sections: Vec<IniSection> = Vec::new();
     for line in text.lines() {
@@ -42,7 +43,8 @@ pub(super) fn caches(text: &str) -> Vec<IniSection> {
 }
 
 impl IniSection {
-    /// The value of `key`, which is in lower case. If there are several, the last one counts, as in Python.
+    /// The value of `key`, which is in lower case. If there are several, the last one counts, as in
+    /// Python.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.keys.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
@@ -54,7 +56,8 @@ mod tests {
 
     #[test]
     fn what_carbon_takes_for_a_key_is_one_and_a_comment_is_none() {
-        let text = "# [not]\nlost = 1\n[cache]\nMAX_CREATES_PER_MINUTE = 50\n; MAX = 2\nUSER:carbon\nlong = a,\n  b\n\n[x y]\n";
+        let text = "# [not]\nlost = 1\n[cache]\nMAX_CREATES_PER_MINUTE = 50\n; MAX = 2\n\
+            USER:carbon\nlong = a,\n  b\n\n[x y]\n";
         let sections = parse(text);
         let [cache, odd] = &sections[..] else { panic!("two sections") };
         assert_eq!((cache.name.as_str(), odd.name.as_str()), ("cache", "x y"));

@@ -1,5 +1,5 @@
-//! The other configurations in the folder of the default one. Each belongs to another daemon, and no two may share
-//! paths. A queue that two would share is refused by its lock.
+//! The other configurations in the folder of the default one. Each belongs to another daemon, and
+//! no two may share paths. A queue that two would share is refused by its lock.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use super::CheckLine;
 use crate::config::{Config, ConfigFile, Flags, default_paths};
 
-const ADVICE: &str =
-    "Two daemons would write the same paths: prefix = \"cluster.{cluster}\", with a slurm.conf for each.";
+const ADVICE: &str = "Two daemons would write the same paths: prefix = \"cluster.{cluster}\", with \
+    a slurm.conf for each.";
 
-/// A line for each other configuration with the same paths. Those of other folders are trials.
-/// Only a problem where `connects`: a file that is not in use must not stop a reload, which checks its own file first.
+/// A line for each other configuration with the same paths. Those of other folders are trials. Only
+/// a problem where `connects`: a file that is not in use must not stop a reload, which checks its
+/// own file first.
 pub(super) fn lines(config: &Config, connects: bool) -> Vec<CheckLine> {
     let Some(file) = &config.file else { return Vec::new() };
-    let is_default = |folder: &&Path| default_paths().iter().any(|path| path.parent() == Some(*folder));
+    let is_default =
+        |folder: &&Path| default_paths().iter().any(|path| path.parent() == Some(*folder));
     let Some(folder) = file.parent().filter(is_default) else { return Vec::new() };
     let line = |other: PathBuf| {
         let name = other.display();
@@ -32,13 +34,15 @@ pub(super) fn lines(config: &Config, connects: bool) -> Vec<CheckLine> {
     // Every file that `slurm-graphite@NAME.service` could start.
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     // A pipe would hang.
-    let is_other =
-        |path: &PathBuf| path.extension().is_some_and(|end| end == "toml") && path != file && path.is_file();
+    let is_other = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "toml") && path != file && path.is_file()
+    };
     let others: BTreeSet<PathBuf> = entries.filter(is_other).collect();
     others.into_iter().filter_map(line).collect()
 }
 
-/// Whether both would write the same paths. The cluster's name tells them apart only if each asks another Slurm.
+/// Whether both would write the same paths. The cluster's name tells them apart only if each asks
+/// another Slurm.
 fn share_paths(config: &Config, other: &Config) -> bool {
     let is_told_apart = config.prefix.has_cluster() && config.slurm != other.slurm;
     config.prefix == other.prefix && !is_told_apart
@@ -50,7 +54,9 @@ mod tests {
 
     #[test]
     fn the_same_prefix_is_two_clusters_paths_only_with_the_clusters_name_and_a_slurm_conf_each() {
-        let of = |prefix: &str, conf: &str| format!("prefix = \"{prefix}\"\n[slurm]\nconf = \"{conf}\"\n");
+        let of = |prefix: &str, conf: &str| {
+            format!("prefix = \"{prefix}\"\n[slurm]\nconf = \"{conf}\"\n")
+        };
         let share = |one: &str, other: &str| share_paths(&Config::of(one), &Config::of(other));
         assert!(share("", ""));
         assert!(share(&of("a", "/x"), &of("a", "/y")));

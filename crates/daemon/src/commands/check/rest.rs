@@ -1,5 +1,5 @@
-//! slurmrestd: the token, the connection, TLS, the version of its API, and slurmctld behind it, in the order in which each
-//! needs the one before.
+//! slurmrestd: the token, the connection, TLS, the version of its API, and slurmctld behind it, in
+//! the order in which each needs the one before.
 
 use reader_process::TokenFile;
 use slurm_snapshot::{Endpoint, Failure, Reading, Rest, Stage};
@@ -13,15 +13,21 @@ use crate::config::Config;
 use crate::source::SourceError;
 
 /// Returns the reading that slurmctld gave.
-pub(super) async fn check(config: &Config, endpoint: &Endpoint, report: &mut Report) -> Option<Reading> {
+pub(super) async fn check(
+    config: &Config,
+    endpoint: &Endpoint,
+    report: &mut Report,
+) -> Option<Reading> {
     let outcome = read_once(config.slurm.clone(), Ticks::new(config).request()).await;
-    let wrong =
-        |what: &str, error: &SourceError| CheckLine::wrong(format!("{what}: {error}"), error.advice());
+    let wrong = |what: &str, error: &SourceError| {
+        CheckLine::wrong(format!("{what}: {error}"), error.advice())
+    };
     let (stage, rest, line) = match &outcome {
         Ok(reading) => {
             let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
             let (release, took) = (&reading.release, milliseconds(reading.elapsed));
-            let text = format!("slurmctld: cluster {cluster}, Slurm {release}, answers in {took} ms");
+            let text =
+                format!("slurmctld: cluster {cluster}, Slurm {release}, answers in {took} ms");
             (Stage::Slurmctld, reading.rest.clone(), CheckLine::good(text))
         }
         Err(error) => match error.root() {
@@ -46,13 +52,15 @@ pub(super) async fn check(config: &Config, endpoint: &Endpoint, report: &mut Rep
     outcome.ok().map(|reading| *reading)
 }
 
-/// Whether the file has a token; what is wrong with its mode is only a problem where it is connected.
+/// Whether the file has a token; what is wrong with its mode is only a problem where it is
+/// connected.
 pub(super) fn token_file(config: &Config) -> Option<CheckLine> {
     let mut file = TokenFile::new(config.slurm.rest.token_file.clone()?);
     if let Err(error) = file.read_again() {
         return Some(CheckLine::wrong(
             format!("token_file: {error}"),
-            "It must have the output of `scontrol token username=NAME lifespan=SECONDS`; run this check as the daemon's user.",
+            "It must have the output of `scontrol token username=NAME lifespan=SECONDS`; run this \
+                check as the daemon's user.",
         ));
     }
     let line = token(&Rest { token: Some(file.claims), ..Rest::default() });
@@ -78,8 +86,9 @@ fn before(stage: Stage, endpoint: &Endpoint, rest: &Rest) -> Vec<CheckLine> {
     let version = rest.version.as_ref().filter(|_| stage > Stage::Version);
     let lines = [
         (stage > Stage::Connect).then(|| format!("connection: {endpoint}")),
-        (stage > Stage::Tls && endpoint.is_tls())
-            .then(|| "TLS: the certificate is for this name and from a trusted authority".to_owned()),
+        (stage > Stage::Tls && endpoint.is_tls()).then(|| {
+            "TLS: the certificate is for this name and from a trusted authority".to_owned()
+        }),
         version.map(|version| format!("slurmrestd: API version {version}")),
     ];
     lines.into_iter().flatten().map(CheckLine::good).collect()
@@ -90,8 +99,10 @@ fn token(rest: &Rest) -> CheckLine {
     let Some(token) = &rest.token else { return CheckLine::unknown("token: not used") };
     let user = token.user.as_deref().unwrap_or("(unknown)");
     let left = token.expires.map(|expires| expires.saturating_sub(unix_now()));
-    let end =
-        left.map_or_else(|| "does not expire".to_owned(), |left| format!("expires in {} min", left / 60));
+    let end = left.map_or_else(
+        || "does not expire".to_owned(),
+        |left| format!("expires in {} min", left / 60),
+    );
     let text = format!("token: for user {user}, {end}");
     match (token.exposed, token.writable) {
         (true, _) => CheckLine::wrong(

@@ -1,7 +1,8 @@
 //! Carbon's rules for series: which one is the first that matches a path, and what it keeps.
 //!
-//! Pure: paths and the text of files in, rules out. A pattern is searched for, not anchored, and the first rule in the
-//! file's order wins. If no rule matches, Carbon keeps one point a minute for 7 days, and averages.
+//! Pure: paths and the text of files in, rules out. A pattern is searched for, not anchored, and
+//! the first rule in the file's order wins. If no rule matches, Carbon keeps one point a minute for
+//! 7 days, and averages.
 
 use regex::bytes::{Regex, RegexBuilder};
 use slurm_points::metric::Rollup;
@@ -65,7 +66,8 @@ pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archive>>, RuleError> {
     })
 }
 
-/// The rules of storage-aggregation.conf, followed by Carbon's own; `None` is a method that fits none of our figures.
+/// The rules of storage-aggregation.conf, followed by Carbon's own; `None` is a method that fits
+/// none of our figures.
 pub(super) fn aggregations(text: &str) -> Result<Vec<Rule<Option<Rollup>>>, RuleError> {
     rules(text, Some(Rollup::Average), |section| {
         Ok(Some(match section.get("aggregationmethod").unwrap_or("average") {
@@ -93,7 +95,11 @@ fn rules<T>(
         rules.push(Rule { title: format!("[{}]", section.name), pattern, says });
     }
     // An empty pattern is found everywhere.
-    rules.extend(regex("").map(|pattern| Rule { title: "no rule".to_owned(), pattern, says: otherwise }));
+    rules.extend(regex("").map(|pattern| Rule {
+        title: "no rule".to_owned(),
+        pattern,
+        says: otherwise,
+    }));
     Ok(rules)
 }
 
@@ -118,7 +124,8 @@ mod tests {
 
     #[test]
     fn the_first_in_the_file_wins_and_patterns_are_searched_for() {
-        let text = "[b]\npattern = sched\nretentions = 60:1440\n[a]\npattern = .*\nretentions = 10s:1d\n";
+        let text =
+            "[b]\npattern = sched\nretentions = 60:1440\n[a]\npattern = .*\nretentions = 10s:1d\n";
         assert_eq!(title_of(text, "cluster.slurm_sched_stats.gauge-x"), "[b]");
         assert_eq!(title_of(text, "x"), "[a]");
         assert_eq!(title_of("", "x"), "no rule");
@@ -143,8 +150,9 @@ mod tests {
     #[test]
     fn a_rule_that_whisper_refuses_is_passed_over() {
         for bad in ["30s:1d,45s:2d", "30s:1d,60s:1d", "30s:1d,30s:2d", "30s:5m,1h:1y"] {
-            let text =
-                format!("[bad]\npattern = x\nretentions = {bad}\n[good]\npattern = x\nretentions = 1s:1d\n");
+            let text = format!(
+                "[bad]\npattern = x\nretentions = {bad}\n[good]\npattern = x\nretentions = 1s:1d\n"
+            );
             assert_eq!(title_of(&text, "x"), "[good]", "{bad}");
         }
     }
@@ -159,7 +167,8 @@ mod tests {
     #[test]
     fn what_nothing_says_is_averaged() {
         let rules = aggregations(
-            "[max]\npattern = max$\naggregationMethod = max\n[sum]\npattern = sum\naggregationMethod = sum\n",
+            "[max]\npattern = max$\naggregationMethod = max\n[sum]\npattern = sum\n\
+                aggregationMethod = sum\n",
         )
         .unwrap();
         let method = |path: &str| first(&rules, path).unwrap().says;

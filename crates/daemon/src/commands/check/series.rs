@@ -1,7 +1,8 @@
 //! How many series this configuration makes on this cluster, before anything is sent.
 //!
-//! Two readings are made, because some figures need two, and every survey that is enabled is made once. Paths that get
-//! points only later are taken from the collectors' documentation. The paths are counted, not sent.
+//! Two readings are made, because some figures need two, and every survey that is enabled is made
+//! once. Paths that get points only later are taken from the collectors' documentation. The paths
+//! are counted, not sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -72,18 +73,22 @@ async fn count(
     if plan.is_some() && finished.is_none() {
         missing.push("no finished jobs".to_owned());
     }
-    report
-        .add_all(missing.iter().map(|why| CheckLine::unknown(format!("series: not all are counted: {why}"))));
+    report.add_all(
+        missing.iter().map(|why| CheckLine::unknown(format!("series: not all are counted: {why}"))),
+    );
     tokio::time::sleep(BETWEEN).await;
-    let second =
-        read_once(config.slurm.clone(), ticks.request()).await.map_err(|error| anyhow!("{error}"))?;
+    let second = read_once(config.slurm.clone(), ticks.request())
+        .await
+        .map_err(|error| anyhow!("{error}"))?;
     let second = ticks.batch(*second)?;
     let prefix = ticks.prefix;
     let below = |path: &str| Some(path.strip_prefix(&prefix)?.strip_prefix('.')?.to_owned());
     let mut paths: BTreeSet<String> =
         tick.points().chain(second.points()).filter_map(|point| below(point.path())).collect();
     complete(config, &mut paths);
-    for (level, of) in self_metrics::levels(&host(), &config.carbon, &config.collectors.survey_replies()) {
+    for (level, of) in
+        self_metrics::levels(&host(), &config.carbon, &config.collectors.survey_replies())
+    {
         paths.extend(of.leaves().iter().map(|leaf| format!("{level}.gauge-{}", leaf.leaf)));
     }
     if let Some((plan, finished)) = plan.zip(finished) {
@@ -93,7 +98,8 @@ async fn count(
     Ok(Series { prefix, below: paths, is_complete: missing.is_empty() })
 }
 
-/// The paths of finished jobs, if there were no others than those that ended in the last `window`. A new level comes with its first job.
+/// The paths of finished jobs, if there were no others than those that ended in the last `window`.
+/// A new level comes with its first job.
 fn paths_of(plan: Plan, finished: &Finished, now: i64, prefix: &str) -> Vec<String> {
     let mut ledger = FinishedLedger::first("", now.saturating_sub(plan.window));
     let mut round = FinishedRound::new(now, plan.window, plan.levels);
@@ -104,13 +110,15 @@ fn paths_of(plan: Plan, finished: &Finished, now: i64, prefix: &str) -> Vec<Stri
     finished_paths(ledger.counts(), prefix)
 }
 
-/// Adds what is published only later: the mean of RPCs, if there were none between the two readings. A fixed level that has a path gets
-/// all its figures. So does each level of slurmdbd's statistics,
-/// some of which need a second reading, and of a survey that reports what changed since the last one, such as the waits of jobs that
-/// have started; there the fixed levels next to it come too (`waiting` next to `total`).
+/// Adds what is published only later: the mean of RPCs, if there were none between the two
+/// readings. A fixed level that has a path gets all its figures. So does each level of slurmdbd's
+/// statistics, some of which need a second reading, and of a survey that reports what changed since
+/// the last one, such as the waits of jobs that have started; there the fixed levels next to it
+/// come too (`waiting` next to `total`).
 fn complete(config: &Config, paths: &mut BTreeSet<String>) {
     let rates = paths.iter().filter_map(|path| path.strip_suffix("calls_per_minute"));
-    let mut later: BTreeSet<String> = rates.map(|level| format!("{level}interval_mean_time")).collect();
+    let mut later: BTreeSet<String> =
+        rates.map(|level| format!("{level}interval_mean_time")).collect();
     let levels: BTreeSet<&str> =
         paths.iter().filter_map(|path| Some(path.rsplit_once(".gauge-")?.0)).collect();
     for (collector, settings) in config.collectors.enabled() {
@@ -124,7 +132,10 @@ fn complete(config: &Config, paths: &mut BTreeSet<String>) {
             });
             let leaves = documented.leaves();
             later.extend(found.flat_map(|level| {
-                leaves.iter().map(move |leaf| format!("{level}.gauge-{}", leaf.leaf)).collect::<Vec<_>>()
+                leaves
+                    .iter()
+                    .map(move |leaf| format!("{level}.gauge-{}", leaf.leaf))
+                    .collect::<Vec<_>>()
             }));
         }
     }
@@ -145,7 +156,8 @@ fn line(series: &Series) -> CheckLine {
         let counted = families.entry(path.split('.').next().unwrap_or(path)).or_default();
         *counted = counted.saturating_add(1);
     }
-    let families: Vec<String> = families.iter().map(|(family, count)| format!("{count} {family}")).collect();
+    let families: Vec<String> =
+        families.iter().map(|(family, count)| format!("{count} {family}")).collect();
     CheckLine::good(format!(
         "series: {}{} now, in each Carbon: {}; {MORE_LATER}",
         if series.is_complete { "" } else { "at least " },
@@ -167,11 +179,13 @@ mod tests {
     #[test]
     fn what_could_not_be_read_makes_the_count_no_more_than_a_least_one() {
         let text = |is_complete| {
-            line(&Series { prefix: "p".to_owned(), below: ["a.b".to_owned()].into(), is_complete }).text
+            line(&Series { prefix: "p".to_owned(), below: ["a.b".to_owned()].into(), is_complete })
+                .text
         };
         assert!(text(true).starts_with("series: 1 now, "), "{}", text(true));
         assert!(text(false).starts_with("series: at least 1 now, "), "{}", text(false));
-        let readme = include_str!("../../../../../README.md").split_whitespace().collect::<Vec<_>>();
+        let readme =
+            include_str!("../../../../../README.md").split_whitespace().collect::<Vec<_>>();
         assert!(readme.join(" ").contains(MORE_LATER), "README has other words");
     }
 
@@ -185,9 +199,11 @@ mod tests {
                 "slurm_rpc_stats.type.X.gauge-count",
             ],
         );
-        for path in
-            ["waiting.gauge-started_wait_max", "partition.p.waiting.gauge-started", "total.gauge-records"]
-        {
+        for path in [
+            "waiting.gauge-started_wait_max",
+            "partition.p.waiting.gauge-started",
+            "total.gauge-records",
+        ] {
             assert!(paths.contains(&format!("slurm_jobs.{path}")), "{path} of {paths:#?}");
         }
         assert_eq!(paths.len(), 3 + 20 + 5 + 20 + 1, "and nothing that is off: {paths:#?}");
@@ -199,8 +215,12 @@ mod tests {
             "[slurm]\nrest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true",
             &["slurm_jobs.total.gauge-jobs", "slurm_jobs.state.running.gauge-jobs"],
         );
-        let leaves: Vec<&str> = paths.iter().filter_map(|path| path.strip_prefix("slurm_jobs.")).collect();
-        assert_eq!(leaves, ["state.running.gauge-jobs", "total.gauge-jobs", "total.gauge-unparsed"]);
+        let leaves: Vec<&str> =
+            paths.iter().filter_map(|path| path.strip_prefix("slurm_jobs.")).collect();
+        assert_eq!(
+            leaves,
+            ["state.running.gauge-jobs", "total.gauge-jobs", "total.gauge-unparsed"]
+        );
     }
 
     /// A mean of no cycles has no point in the first ticks of an idle cluster.
@@ -208,6 +228,9 @@ mod tests {
     fn a_figure_of_the_ticks_that_has_no_value_yet_is_counted() {
         let paths = completed("", &["slurm_sched_stats.gauge-server_thread_count"]);
         assert!(paths.contains("slurm_sched_stats.gauge-bf_depth_mean"), "{paths:#?}");
-        assert!(paths.iter().all(|path| path.starts_with("slurm_sched_stats.gauge-")), "{paths:#?}");
+        assert!(
+            paths.iter().all(|path| path.starts_with("slurm_sched_stats.gauge-")),
+            "{paths:#?}"
+        );
     }
 }

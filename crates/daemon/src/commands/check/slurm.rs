@@ -1,7 +1,8 @@
 //! slurm.conf, munge, libslurm and slurmctld, in the order in which each needs the one before.
 //!
-//! munged is tested without its library: a working munged closes a connection on which nothing was requested, and a
-//! stopped one does not. Only slurmctld's answer shows whether the key is the cluster's.
+//! munged is tested without its library: a working munged closes a connection on which nothing was
+//! requested, and a stopped one does not. Only slurmctld's answer shows whether the key is the
+//! cluster's.
 
 use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
@@ -27,8 +28,9 @@ const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
 
 /// Where it is set, libslurm uses this token instead of munge.
 const TOKEN: &str = "SLURM_JWT";
-const TOKEN_ADVICE: &str = "SLURM_JWT is set in the environment, so libslurm sends this token instead of munge's credential. Unset it; or is \
-     auth/jwt in slurm.conf's AuthAltTypes, and has the token not expired?";
+const TOKEN_ADVICE: &str = "SLURM_JWT is set in the environment, so libslurm sends this token \
+     instead of munge's credential. Unset it; or is auth/jwt in slurm.conf's AuthAltTypes, and has \
+     the token not expired?";
 
 /// What was read of slurm.conf.
 struct SlurmConf {
@@ -41,17 +43,20 @@ struct SlurmConf {
 /// Whether munged answers; `TimedOut` if it is silent. `None`: munge is not used.
 type Munge = Option<Result<()>>;
 
-/// libslurm would wait for ever for a munged that is stopped, and most of a minute for one that was killed and left
-/// its socket behind; where there is no socket it gives up after two seconds.
+/// libslurm would wait for ever for a munged that is stopped, and most of a minute for one that was
+/// killed and left its socket behind; where there is no socket it gives up after two seconds.
 fn holds_up(munge: &Munge) -> bool {
     let error = munge.as_ref().and_then(|answer| answer.as_ref().err());
-    error.is_some_and(|error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionRefused))
+    error.is_some_and(|error| {
+        matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionRefused)
+    })
 }
 
 /// Returns the reading that slurmctld gave.
 pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Reading> {
     let Some(conf) = slurm_conf(config, report).await else {
-        report.add(CheckLine::unknown("munge, slurmctld: not asked, because there is no slurm.conf"));
+        report
+            .add(CheckLine::unknown("munge, slurmctld: not asked, because there is no slurm.conf"));
         return None;
     };
     let munge = match &conf.munge {
@@ -60,10 +65,13 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
     };
     if config.slurm.reader != ReaderChoice::Native && conf.certain && holds_up(&munge) {
         report.add(munge_alone(&conf, &munge));
-        report.add(CheckLine::unknown("slurmctld: not asked, because libslurm would wait for munged"));
+        report.add(CheckLine::unknown(
+            "slurmctld: not asked, because libslurm would wait for munged",
+        ));
         return None;
     }
-    let mut source = Source::start("statistics", config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
+    let mut source =
+        Source::start("statistics", config.slurm.clone(), IMPATIENT, &ReaderMemory::default());
     source.ask(Ticks::new(config).request());
     let outcome = source.outcome().await;
     let kind = source.status().kind().unwrap_or_default();
@@ -77,7 +85,8 @@ pub(super) async fn check(config: &Config, report: &mut Report) -> Option<Readin
             });
             let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
             let took = milliseconds(reading.elapsed);
-            report.add(CheckLine::good(format!("slurmctld: cluster {cluster} answers in {took} ms")));
+            report
+                .add(CheckLine::good(format!("slurmctld: cluster {cluster} answers in {took} ms")));
             if config.slurm.follow {
                 report.add(follow(config).await);
             }
@@ -96,14 +105,16 @@ fn reader(kind: ReaderKind, reading: &Reading, config: &Config) -> CheckLine {
         return CheckLine::good(format!("libslurm: release {}", reading.release));
     }
     let text = format!("native reader: in the protocol of Slurm {}", reading.release);
-    let lacking: Vec<&str> = config.collectors.survey_replies().iter().map(|kind| kind.name()).collect();
+    let lacking: Vec<&str> =
+        config.collectors.survey_replies().iter().map(|kind| kind.name()).collect();
     match config.slurm.reader {
         _ if !lacking.is_empty() => CheckLine::wrong(
             format!("{text}; it cannot read {}", lacking.join(", ")),
             format!("{INSTALL_LIBSLURM} Or use [slurm] rest, or switch the collectors off."),
         ),
         ReaderChoice::Auto => CheckLine::unknown(format!(
-            "{text}, because this host has no libslurm with a matching reader; it reads only the statistics"
+            "{text}, because this host has no libslurm with a matching reader; it reads only the \
+                statistics"
         )),
         _ => CheckLine::good(text),
     }
@@ -111,8 +122,11 @@ fn reader(kind: ReaderKind, reading: &Reading, config: &Config) -> CheckLine {
 
 /// Whether this host is one of SlurmctldHost.
 async fn follow(config: &Config) -> CheckLine {
-    let Some((ahead, _)) = ahead_of(read_once(config.slurm.clone(), Follow::request()).await) else {
-        return CheckLine::unknown("follow: the reader did not report which controller this host is");
+    let Some((ahead, _)) = ahead_of(read_once(config.slurm.clone(), Follow::request()).await)
+    else {
+        return CheckLine::unknown(
+            "follow: the reader did not report which controller this host is",
+        );
     };
     let name = |index: Option<u32>| ahead.hosts.get(usize::try_from(index?).ok()?);
     let Some(own) = name(ahead.own) else {
@@ -124,12 +138,19 @@ async fn follow(config: &Config) -> CheckLine {
     CheckLine::good(match name(ahead.answers) {
         None => format!("follow: this host is {own}, and none before it in SlurmctldHost answers"),
         Some(other) => {
-            format!("follow: this host is {own}; {other} comes before it in SlurmctldHost, and answers")
+            format!(
+                "follow: this host is {own}; {other} comes before it in SlurmctldHost, and answers"
+            )
         }
     })
 }
 
-fn failed(error: &SourceError, kind: ReaderKind, conf: &SlurmConf, munge: &Munge) -> Vec<CheckLine> {
+fn failed(
+    error: &SourceError,
+    kind: ReaderKind,
+    conf: &SlurmConf,
+    munge: &Munge,
+) -> Vec<CheckLine> {
     let wrong = |what: &str| CheckLine::wrong(format!("{what}: {error}"), error.advice());
     let not_asked = |why: &str| CheckLine::unknown(format!("slurmctld: not asked, because {why}"));
     match error.root() {
@@ -139,18 +160,23 @@ fn failed(error: &SourceError, kind: ReaderKind, conf: &SlurmConf, munge: &Munge
         SourceError::NoReader(_) => {
             vec![wrong("libslurm"), munge_alone(conf, munge), not_asked("there is no reader")]
         }
-        SourceError::Refused(..) if kind == ReaderKind::Libslurm && std::env::var_os(TOKEN).is_some() => {
+        SourceError::Refused(..)
+            if kind == ReaderKind::Libslurm && std::env::var_os(TOKEN).is_some() =>
+        {
             vec![CheckLine::wrong(format!("slurmctld: {error}"), TOKEN_ADVICE)]
         }
         // The native reader knows more causes of it.
         SourceError::Refused(failure, _)
-            if failure.errno == errno::PROTOCOL_AUTHENTICATION_ERROR && kind != ReaderKind::Native =>
+            if failure.errno == errno::PROTOCOL_AUTHENTICATION_ERROR
+                && kind != ReaderKind::Native =>
         {
             let credentials = match munge {
                 Some(Ok(())) => CheckLine::wrong(
-                    format!("munge: munged is running, but slurmctld rejects its credentials: {error}"),
-                    "Do both hosts have the same munge.key and the same time? Is munged running on slurmctld's host? Try \
-                     `munge -n | ssh CONTROLLER unmunge`.",
+                    format!(
+                        "munge: munged is running, but slurmctld rejects its credentials: {error}"
+                    ),
+                    "Do both hosts have the same munge.key and the same time? Is munged running on \
+                     slurmctld's host? Try `munge -n | ssh CONTROLLER unmunge`.",
                 ),
                 Some(_) if conf.certain => munge_alone(conf, munge),
                 _ => wrong("credentials"),
@@ -181,12 +207,14 @@ fn munge_alone(conf: &SlurmConf, munge: &Munge) -> CheckLine {
         ),
         Some(Err(error)) => CheckLine::wrong(
             format!("munge: nothing answers at {socket}: {error}"),
-            "Is munged running here? `systemctl status munge`; it needs the cluster's /etc/munge/munge.key.",
+            "Is munged running here? `systemctl status munge`; it needs the cluster's \
+                /etc/munge/munge.key.",
         ),
     }
 }
 
-/// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where one was named.
+/// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where
+/// one was named.
 async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
     let (candidates, how) = match conf::named(config.slurm.conf.as_deref()) {
         Some((path, by)) => (vec![path], format!(" ({by} names it)")),
@@ -207,14 +235,16 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Option<SlurmConf> {
             Err(error) => {
                 report.add(CheckLine::wrong(
                     format!("slurm.conf: {}: {error}{how}", path.display()),
-                    "The user that the daemon runs as must be able to read it, and to search every parent directory (x).",
+                    "The user that the daemon runs as must be able to read it, and to search every \
+                        parent directory (x).",
                 ));
                 return None;
             }
         }
     }
     report.add(CheckLine::unknown(format!(
-        "slurm.conf: there is no {}; libslurm looks in its own place, then asks a configless slurmctld (SLURM_CONF_SERVER, or DNS)",
+        "slurm.conf: there is no {}; libslurm looks in its own place, then asks a configless \
+            slurmctld (SLURM_CONF_SERVER, or DNS)",
         conf::USUAL.join(" or ")
     )));
     Some(SlurmConf::of(Err(String::new())))
@@ -267,6 +297,9 @@ mod tests {
 
     #[test]
     fn milliseconds_have_a_tenth() {
-        assert_eq!([milliseconds(412), milliseconds(12_345), milliseconds(0)], ["0.4", "12.3", "0.0"]);
+        assert_eq!(
+            [milliseconds(412), milliseconds(12_345), milliseconds(0)],
+            ["0.4", "12.3", "0.0"]
+        );
     }
 }

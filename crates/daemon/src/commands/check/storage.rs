@@ -18,23 +18,29 @@ use crate::host::host;
 use crate::self_metrics;
 use crate::tagged::tagged;
 
-/// A figure at a declared level, under its path, or its name with tags where no destination gets paths.
+/// A figure at a declared level, under its path, or its name with tags where no destination gets
+/// paths.
 struct Figure {
-    /// What varies is the documentation's word for it: the rules are for every user or partition alike.
+    /// What varies is the documentation's word for it: the rules are for every user or partition
+    /// alike.
     path: String,
     rollup: Rollup,
     /// Seconds between two points.
     every: u32,
 }
 
-/// A note about a queue whose ticks may be older than `[graphite] retentions` keeps their finest points, where the rules are not known.
+/// A note about a queue whose ticks may be older than `[graphite] retentions` keeps their finest
+/// points, where the rules are not known.
 pub(super) fn long_queue(config: &Config) -> Option<CheckLine> {
     let (key, needed) = longest(config);
     (needed > config.retentions.finest).then(|| {
         CheckLine::costs(
-            format!("queue: {key} is {}; Carbon must keep the finest points as long", in_carbons_words(needed)),
-            "`slurm-graphite carbon-rules` prints such rules; whisper files that exist already keep their archives until \
-             whisper-auto-resize.",
+            format!(
+                "queue: {key} is {}; Carbon must keep the finest points as long",
+                in_carbons_words(needed)
+            ),
+            "`slurm-graphite carbon-rules` prints such rules; whisper files that exist already \
+             keep their archives until whisper-auto-resize.",
         )
     })
 }
@@ -56,7 +62,8 @@ pub(super) fn lines(
 ) -> Vec<CheckLine> {
     let Some(figures) = figures(config, cluster) else {
         return vec![CheckLine::unknown(
-            "storage-schemas.conf: not checked, because the prefix needs the cluster's name, which is not known",
+            "storage-schemas.conf: not checked, because the prefix needs the cluster's name, which \
+                is not known",
         )];
     };
     let files = [
@@ -72,18 +79,28 @@ fn read(name: &str, path: &Path) -> (String, std::io::Result<String>) {
     (format!("{name} ({})", path.display()), read_text(path))
 }
 
-/// A note if the file has a block of `carbon-rules` that is not the one that this configuration needs.
-fn outdated(config: &Config, title: &str, file: &Path, text: &str, block: &Block) -> Option<CheckLine> {
+/// A note if the file has a block of `carbon-rules` that is not the one that this configuration
+/// needs.
+fn outdated(
+    config: &Config,
+    title: &str,
+    file: &Path,
+    text: &str,
+    block: &Block,
+) -> Option<CheckLine> {
     let what = match block.is_outdated_in(text.as_bytes()) {
         Ok(false) => return None,
-        Ok(true) => "its block of slurm-graphite is not the one that this configuration needs".to_owned(),
+        Ok(true) => {
+            "its block of slurm-graphite is not the one that this configuration needs".to_owned()
+        }
         Err(error) => error.to_string(),
     };
     let folder = file.parent().unwrap_or(Path::new("/")).display();
     Some(CheckLine::costs(
         format!("{title}: {what}"),
         format!(
-            "Run `slurm-graphite carbon-rules{} --write {folder}`; with --dry-run it prints the difference.",
+            "Run `slurm-graphite carbon-rules{} --write {folder}`; with --dry-run it prints the \
+                difference.",
             with_file(config)
         ),
     ))
@@ -109,7 +126,11 @@ fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
         level.leaves().into_iter().map(figure).collect()
     };
     let collectors = config.collectors.enabled().flat_map(|(collector, settings)| {
-        let every = if collector.is_survey() { settings.interval(config.interval) } else { config.interval };
+        let every = if collector.is_survey() {
+            settings.interval(config.interval)
+        } else {
+            config.interval
+        };
         let is_sent = move |level: &&'static DocumentedLevel| {
             settings.users() > Some(0) || !level.below.contains("<user>")
         };
@@ -122,9 +143,14 @@ fn figures(config: &Config, cluster: Option<&str>) -> Option<Vec<Figure>> {
 }
 
 /// The lines of storage-schemas.conf; the error is the line of a file that cannot be judged.
-fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Result<Vec<CheckLine>, CheckLine> {
+fn schemas(
+    config: &Config,
+    place: &CarbonConf,
+    figures: &[Figure],
+) -> Result<Vec<CheckLine>, CheckLine> {
     let (title, text) = read(SCHEMAS, &place.schemas);
-    let wrong = |text: &dyn Display, advice: &str| CheckLine::wrong(format!("{title}: {text}"), advice);
+    let wrong =
+        |text: &dyn Display, advice: &str| CheckLine::wrong(format!("{title}: {text}"), advice);
     let text = text.map_err(|error| wrong(&error, "May this user read it?"))?;
     let rules = rules::schemas(&text).map_err(|error| match error {
         RuleError::Pattern(..) => CheckLine::unknown(format!("{title}: {error}")),
@@ -132,7 +158,8 @@ fn schemas(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Result<Ve
     })?;
     let Judgement { fitting, misfits } = judge(config, &rules, figures);
     let block = carbon_rules::schemas(config);
-    let mut lines: Vec<CheckLine> = misfits.iter().map(|(text, advice)| wrong(text, advice)).collect();
+    let mut lines: Vec<CheckLine> =
+        misfits.iter().map(|(text, advice)| wrong(text, advice)).collect();
     if lines.is_empty() {
         let fitting = fitting.iter().map(|(every, rules)| {
             let fit = if rules.len() == 1 { "fits" } else { "fit" };
@@ -191,24 +218,28 @@ fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(Strin
     let (step, kept) = rule.says;
     let interval = u64::from(every);
     let above = format!(
-        "Put the rules that `slurm-graphite carbon-rules{}` prints above it before the first start; whisper files that exist already keep \
-         their archives until whisper-auto-resize.",
+        "Put the rules that `slurm-graphite carbon-rules{}` prints above it before the first \
+         start; whisper files that exist already keep their archives until whisper-auto-resize.",
         with_file(config)
     );
     let (key, needed) = longest(config);
     if step > interval {
-        let what =
-            format!("it keeps one point every {step} s, so ticks every {interval} s overwrite each other");
+        let what = format!(
+            "it keeps one point every {step} s, so ticks every {interval} s overwrite each other"
+        );
         Some((what, above))
     } else if step < interval {
-        let what = format!("it keeps one point every {step} s, so an interval of {interval} s leaves holes");
+        let what = format!(
+            "it keeps one point every {step} s, so an interval of {interval} s leaves holes"
+        );
         Some((what, format!("{above} Or set interval to {step} s.")))
     } else if kept < needed {
         let (kept, needed) = (in_carbons_words(kept), in_carbons_words(needed));
         Some((
             format!("it keeps its finest points for {kept}, less than queue.{key} ({needed})"),
             format!(
-                "Keep them longer, or lower queue.{key}: an older point would overwrite a rolled-up value."
+                "Keep them longer, or lower queue.{key}: an older point would overwrite a \
+                    rolled-up value."
             ),
         ))
     } else {
@@ -217,17 +248,24 @@ fn misfit(config: &Config, rule: &Rule<(u64, u64)>, every: u32) -> Option<(Strin
 }
 
 /// The same of storage-aggregation.conf.
-fn aggregation(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Result<Vec<CheckLine>, CheckLine> {
+fn aggregation(
+    config: &Config,
+    place: &CarbonConf,
+    figures: &[Figure],
+) -> Result<Vec<CheckLine>, CheckLine> {
     let path = place.schemas.with_file_name(AGGREGATION);
     let (title, text) = read(AGGREGATION, &path);
     let unknown = |error: &dyn Display| CheckLine::unknown(format!("{title}: {error}"));
     let text = match text {
-        Err(error) if place.is_carbons && error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) if place.is_carbons && error.kind() == std::io::ErrorKind::NotFound => {
+            String::new()
+        }
         text => text.map_err(|error| unknown(&error))?,
     };
     let rules = rules::aggregations(&text).map_err(|error| unknown(&error))?;
     let misfit = |figure: &Figure| {
-        let rule = rules::first(&rules, &figure.path).filter(|rule| rule.says != Some(figure.rollup))?;
+        let rule =
+            rules::first(&rules, &figure.path).filter(|rule| rule.says != Some(figure.rollup))?;
         Some(format!("{} by {}", figure.path, rule.title))
     };
     let misfits: Vec<String> = figures.iter().filter_map(misfit).collect();
@@ -239,8 +277,8 @@ fn aggregation(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Resul
                 misfits.len(),
                 figures.len()
             ),
-            "Put the rules that `slurm-graphite carbon-rules --file aggregation` prints above all other rules: averaging a counter or a \
-             maximum gives meaningless values.",
+            "Put the rules that `slurm-graphite carbon-rules --file aggregation` prints above all \
+             other rules: averaging a counter or a maximum gives meaningless values.",
         ),
     };
     let outdated = outdated(config, &title, &path, &text, &carbon_rules::aggregation());
@@ -248,18 +286,25 @@ fn aggregation(config: &Config, place: &CarbonConf, figures: &[Figure]) -> Resul
 }
 
 /// MAX_CREATES_PER_MINUTE against the series that Carbon does not have yet.
-fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> Result<CheckLine, CheckLine> {
+fn creates(
+    config: &Config,
+    place: &CarbonConf,
+    series: Option<&Series>,
+) -> Result<CheckLine, CheckLine> {
     let (title, text) = read("carbon.conf", &place.schemas.with_file_name("carbon.conf"));
-    let caches = ini::caches(&text.map_err(|error| CheckLine::unknown(format!("{title}: {error}")))?);
-    let limits =
-        caches.iter().filter_map(|section| section.get("max_creates_per_minute")?.parse::<f64>().ok());
+    let caches =
+        ini::caches(&text.map_err(|error| CheckLine::unknown(format!("{title}: {error}")))?);
+    let limits = caches
+        .iter()
+        .filter_map(|section| section.get("max_creates_per_minute")?.parse::<f64>().ok());
     let limit = limits.fold(f64::INFINITY, f64::min);
     if limit.is_infinite() {
         return Ok(CheckLine::good(format!("{title}: Carbon creates new series without a limit")));
     }
     let unknown = |why| {
-        let text =
-            format!("{title}: {limit} new series a minute; how many it must create is not known, {why}");
+        let text = format!(
+            "{title}: {limit} new series a minute; how many it must create is not known, {why}"
+        );
         CheckLine::unknown(text)
     };
     let series = series.ok_or_else(|| unknown("because the series were not counted"))?;
@@ -269,7 +314,8 @@ fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> Resu
     let whisper = caches.iter().find_map(|section| section.get("local_data_dir")).map(Path::new);
     let new = match whisper.filter(|whisper| whisper.is_dir() && place.is_carbons) {
         Some(whisper) => {
-            let is_new = |path: &String| !whisper.join(format!("{}.wsp", path.replace('.', "/"))).exists();
+            let is_new =
+                |path: &String| !whisper.join(format!("{}.wsp", path.replace('.', "/"))).exists();
             series.paths().filter(is_new).count()
         }
         None => series.len(),
@@ -282,10 +328,11 @@ fn creates(config: &Config, place: &CarbonConf, series: Option<&Series>) -> Resu
     }
     Ok(CheckLine::costs(
         format!(
-            "{title}: Carbon needs {minutes} minutes to create {new} series at {limit} a minute, and drops points of those that it has not \
-             created"
+            "{title}: Carbon needs {minutes} minutes to create {new} series at {limit} a minute, \
+             and drops points of those that it has not created"
         ),
-        "Raise MAX_CREATES_PER_MINUTE (`carbon-rules --max-creates`) and restart Carbon before the first start, or accept those minutes without points.",
+        "Raise MAX_CREATES_PER_MINUTE (`carbon-rules --max-creates`) and restart Carbon before the \
+            first start, or accept those minutes without points.",
     ))
 }
 
@@ -301,7 +348,8 @@ mod tests {
         let figures = figures(&config, None).unwrap();
         assert!(figures.len() > 50);
         let rules =
-            rules::schemas(include_str!("../../../../../config/carbon/storage-schemas.conf")).unwrap();
+            rules::schemas(include_str!("../../../../../config/carbon/storage-schemas.conf"))
+                .unwrap();
         for Figure { path, .. } in &figures {
             let rule = rules::first(&rules, path).unwrap();
             assert!(rule.title != "no rule" && misfit(&config, rule, 30).is_none(), "{path}");
@@ -339,10 +387,14 @@ mod tests {
     /// With each survey alone, and with all of them, at several intervals.
     fn surveying() -> Vec<Config> {
         let on = |names: &[&str], more: &str| -> String {
-            names.iter().map(|name| format!("[collectors.{name}]\nenabled = true\n{more}")).collect()
+            names
+                .iter()
+                .map(|name| format!("[collectors.{name}]\nenabled = true\n{more}"))
+                .collect()
         };
         let alone = SURVEYS.iter().map(|name| on(&[name], ""));
-        let users = "[collectors.rpc_stats]\nusers = 5\n".to_owned() + &on(&["jobs"], "users = 5\n");
+        let users =
+            "[collectors.rpc_stats]\nusers = 5\n".to_owned() + &on(&["jobs"], "users = 5\n");
         let several = [
             on(&SURVEYS, ""),
             on(&SURVEYS, "interval = \"5m\"\n"),
@@ -370,10 +422,13 @@ mod tests {
 
     #[test]
     fn of_jobs_states_alone_no_figure_is_judged_that_never_comes() {
-        let on = "[slurm]\nrest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true";
+        let on =
+            "[slurm]\nrest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true";
         let figures = figures(&Config::of(on), None).unwrap();
-        let jobs: Vec<&str> =
-            figures.iter().filter_map(|figure| figure.path.strip_prefix("cluster.slurm_jobs.")).collect();
+        let jobs: Vec<&str> = figures
+            .iter()
+            .filter_map(|figure| figure.path.strip_prefix("cluster.slurm_jobs."))
+            .collect();
         assert_eq!(jobs, ["total.gauge-jobs", "total.gauge-unparsed", "state.state.gauge-jobs"]);
     }
 
@@ -383,10 +438,15 @@ mod tests {
             let text = carbon_rules::schemas(&config).text;
             let (_, own) = text.rsplit_once("[slurm_graphite:").unwrap();
             let rules = rules::schemas(&format!("[slurm_graphite:{own}")).unwrap();
-            let Judgement { fitting, misfits } = judge(&config, &rules, &figures(&config, None).unwrap());
+            let Judgement { fitting, misfits } =
+                judge(&config, &rules, &figures(&config, None).unwrap());
             assert!(fitting.contains_key(&config.interval), "{own}");
             let differs = config.interval != 120;
-            assert_eq!(misfits.iter().any(|(what, _)| what.contains("leaves holes")), differs, "{own}");
+            assert_eq!(
+                misfits.iter().any(|(what, _)| what.contains("leaves holes")),
+                differs,
+                "{own}"
+            );
         }
     }
 
@@ -405,11 +465,16 @@ mod tests {
         );
         config.queue.limits.max_age = Duration::from_secs(60);
         config.queue.limits.resend_window = Duration::from_secs(86_401);
-        assert!(misfit_of(&config, &says("30s:1d")).is_some_and(|(what, _)| what.contains("resend_window")));
+        assert!(
+            misfit_of(&config, &says("30s:1d"))
+                .is_some_and(|(what, _)| what.contains("resend_window"))
+        );
         assert!(
             misfit_of(&config, &says("60s:1y"))
                 .is_some_and(|(what, _)| what.contains("overwrite each other"))
         );
-        assert!(misfit_of(&config, &says("10s:1y")).is_some_and(|(what, _)| what.contains("holes")));
+        assert!(
+            misfit_of(&config, &says("10s:1y")).is_some_and(|(what, _)| what.contains("holes"))
+        );
     }
 }

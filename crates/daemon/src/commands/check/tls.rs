@@ -1,4 +1,5 @@
-//! TLS to Carbon: whether the files that the configuration names can be used, and when each certificate expires.
+//! TLS to Carbon: whether the files that the configuration names can be used, and when each
+//! certificate expires.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,8 +18,8 @@ const DAY: u64 = 86_400;
 /// A file with more authorities than that is the system's own list.
 const MOST_NAMED: usize = 4;
 
-/// The files of every destination. Only a problem where `connects`, as far as they can be read: a reload, which checks its own file
-/// first, makes nothing worse.
+/// The files of every destination. Only a problem where `connects`, as far as they can be read: a
+/// reload, which checks its own file first, makes nothing worse.
 pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
     let mut lines = Vec::new();
     for to in &config.carbon {
@@ -45,7 +46,8 @@ pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
             wrong.or_else(|| tls.check_identity().err()).map(|error| {
                 CheckLine::wrong(
                     format!("{}: key_file: {error}", title(to)),
-                    "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
+                    "It must be the private key of cert_file in PEM, without a password, readable \
+                        by the daemon's user.",
                 )
             })
         };
@@ -58,7 +60,12 @@ pub(super) fn files(config: &Config, connects: bool) -> Vec<CheckLine> {
 }
 
 /// The lines about a file's certificates; the error is the line of a file that cannot be read.
-fn file(key: &str, path: &Path, to: &Destination, is_needed: bool) -> Result<Vec<CheckLine>, CheckLine> {
+fn file(
+    key: &str,
+    path: &Path,
+    to: &Destination,
+    is_needed: bool,
+) -> Result<Vec<CheckLine>, CheckLine> {
     let name = format!("{}: {key} {}", title(to), path.display());
     let found = match open_regular_file(path) {
         Ok(_) => carbon::certificates(path),
@@ -75,8 +82,9 @@ fn file(key: &str, path: &Path, to: &Destination, is_needed: bool) -> Result<Vec
             .collect()),
         Err(error) => Err(CheckLine::wrong(
             format!("{}: {key}: {error}", title(to)),
-            "It must be a file of certificates in PEM that the daemon's user can read; run this check as that user. Below /home or \
-             /root the unit needs ProtectHome=read-only in a drop-in.",
+            "It must be a file of certificates in PEM that the daemon's user can read; run this \
+             check as that user. Below /home or /root the unit needs ProtectHome=read-only in a \
+             drop-in.",
         )),
     }
 }

@@ -9,9 +9,14 @@ use crate::clock::unix_now;
 use crate::source::Outcome;
 
 impl Daemon {
-    /// A round, where one is due at this tick, which is published only where it `counts`. `statistics` are this tick's: the records
-    /// that slurmctld could not tell slurmdbd.
-    pub(super) fn begin_accounting(&mut self, timestamp: i64, statistics: Option<&Statistics>, counts: bool) {
+    /// A round, where one is due at this tick, which is published only where it `counts`.
+    /// `statistics` are this tick's: the records that slurmctld could not tell slurmdbd.
+    pub(super) fn begin_accounting(
+        &mut self,
+        timestamp: i64,
+        statistics: Option<&Statistics>,
+        counts: bool,
+    ) {
         // Counts are a cluster's, and their batch needs a prefix.
         let Some(name) = self.cluster.name().map(str::to_owned) else { return };
         if self.config.prefix.expand(Some(&name), &self.host).is_none() {
@@ -44,7 +49,9 @@ impl Daemon {
             return;
         }
         let Some(prefix) = self.finished_prefix() else { return };
-        let Some(ledger) = self.cluster.finished.as_ref().and_then(Accounting::ledger) else { return };
+        let Some(ledger) = self.cluster.finished.as_ref().and_then(Accounting::ledger) else {
+            return;
+        };
         let batch = finished_batch(ledger.counts(), &prefix);
         let published = ledger.published();
         self.note_batch(&batch);

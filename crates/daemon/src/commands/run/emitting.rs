@@ -14,8 +14,8 @@ use crate::self_metrics::DestinationMetrics;
 use crate::source::{Outcome, SourceError};
 
 impl Daemon {
-    /// Hands a batch to the queue, and to every destination with it. Figures of the cluster are provisional while this host is
-    /// isolated: they may have to be dropped.
+    /// Hands a batch to the queue, and to every destination with it. Figures of the cluster are
+    /// provisional while this host is isolated: they may have to be dropped.
     fn push(&mut self, batch: &Batch, is_provisional: bool) {
         self.remember(batch.timestamp());
         self.note_batch(batch);
@@ -25,7 +25,8 @@ impl Daemon {
         if is_provisional { self.queue.push_provisional(batch) } else { self.queue.push(batch) }
     }
 
-    /// Takes the outcome of the statistics' request, and the tick that it is for, if its slot is not over.
+    /// Takes the outcome of the statistics' request, and the tick that it is for, if its slot is
+    /// not over.
     pub(super) fn answered(&mut self, tick: Option<i64>, outcome: Outcome) {
         let outcome = outcome.and_then(|reading| self.of_this_cluster(reading));
         if outcome.as_ref().is_ok_and(|reading| reading.reply == Some(Reply::Standby)) {
@@ -65,8 +66,8 @@ impl Daemon {
         }
     }
 
-    /// Makes the tick's batch and hands it to every destination. Without a reading it has only the daemon's own
-    /// figures.
+    /// Makes the tick's batch and hands it to every destination. Without a reading it has only the
+    /// daemon's own figures.
     pub(super) fn emit(&mut self, timestamp: i64, outcome: TickOutcome) {
         let reading = outcome.reading();
         self.health.ticks_run += 1;
@@ -87,7 +88,8 @@ impl Daemon {
         let Some(prefix) = prefix else { return };
         let mut batch = mem::take(&mut self.batch);
         batch.restart(timestamp);
-        // Only what another controller's host may have sent too is apart from the daemon's own figures.
+        // Only what another controller's host may have sent too is apart from the daemon's own
+        // figures.
         let is_isolated = is_published && self.cluster.is_isolated();
         let mut cluster = Batch::new(timestamp);
         if is_published {
@@ -110,7 +112,8 @@ impl Daemon {
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
             if is_published {
-                let done = self.cluster.begin_surveys(timestamp, outcome.reading().map(AsRef::as_ref));
+                let done =
+                    self.cluster.begin_surveys(timestamp, outcome.reading().map(AsRef::as_ref));
                 done.into_iter().flatten().for_each(|done| self.emit_survey(done));
             }
             // Without either, what others publish is not known.
@@ -120,7 +123,8 @@ impl Daemon {
         }
     }
 
-    /// What a tick's outcome says about who is active; whether figures of the cluster are published.
+    /// What a tick's outcome says about who is active; whether figures of the cluster are
+    /// published.
     fn note_tick(&mut self, outcome: &TickOutcome) -> bool {
         self.judge_isolation(outcome);
         let (is_published, change) = self.cluster.note_tick(outcome, self.config.interval);
@@ -129,14 +133,17 @@ impl Daemon {
             self.remember(i64::MAX);
             let Self { cluster, queue, config, .. } = self;
             let name = cluster.name().map(str::to_owned);
-            cluster.restart_collectors(config, |it| remembering::memory(queue, it, name.as_deref()));
+            cluster
+                .restart_collectors(config, |it| remembering::memory(queue, it, name.as_deref()));
         }
         is_published
     }
 
     /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
     pub(super) fn emit_survey(&mut self, done: RoundResult) {
-        let Some(prefix) = self.config.prefix.expand(self.cluster.name(), &self.host) else { return };
+        let Some(prefix) = self.config.prefix.expand(self.cluster.name(), &self.host) else {
+            return;
+        };
         let mut batch = Batch::new(done.timestamp);
         self.cluster.collect_survey(done, &prefix, &mut batch);
         self.push(&batch, self.cluster.is_isolated());

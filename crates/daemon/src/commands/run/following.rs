@@ -11,7 +11,8 @@ use crate::isolation::Verdict;
 use crate::source::Outcome;
 
 /// What only slurmd and its steps send: MESSAGE_NODE_REGISTRATION_STATUS, REQUEST_STEP_COMPLETE,
-/// REQUEST_COMPLETE_BATCH_SCRIPT and MESSAGE_EPILOG_COMPLETE, by numbers that no release has changed.
+/// REQUEST_COMPLETE_BATCH_SCRIPT and MESSAGE_EPILOG_COMPLETE, by numbers that no release has
+/// changed.
 const OF_NODES: [u16; 4] = [1002, 5016, 5018, 6012];
 
 fn of_nodes(tables: &RpcTables) -> u64 {
@@ -20,11 +21,12 @@ fn of_nodes(tables: &RpcTables) -> u64 {
 }
 
 impl Daemon {
-    /// Handles the answer of the controllers before this host's, or its absence. An error if this host is not a
-    /// controller.
+    /// Handles the answer of the controllers before this host's, or its absence. An error if this
+    /// host is not a controller.
     pub(super) fn pinged(&mut self, outcome: Outcome) -> Result<(), Problems> {
         let (ahead, name) = ahead_of(outcome).unzip();
-        // A host that was found once is not looked up in vain for good: an address may be away for a moment.
+        // A host that was found once is not looked up in vain for good: an address may be away for
+        // a moment.
         let is_known = self.cluster.follow.as_ref().is_some_and(|follow| follow.was_found);
         if let Some(ahead) = ahead.as_ref().filter(|ahead| ahead.own.is_none() && !is_known) {
             return Err(self.config.not_a_controller(&ahead.hosts));
@@ -57,7 +59,8 @@ impl Daemon {
                 if ticks > 0 && follow.was_isolated() {
                     warn!(
                         ticks,
-                        "this host was isolated, and another controller may have been active: unsent figures of the cluster are dropped"
+                        "this host was isolated, and another controller may have been active: \
+                            unsent figures of the cluster are dropped"
                     );
                 }
             }

@@ -1,7 +1,8 @@
-//! Whose the queue's directory is: root's files in it would lock the service out, which then runs from memory.
+//! Whose the queue's directory is: root's files in it would lock the service out, which then runs
+//! from memory.
 //!
-//! Root is refused instead of giving its files away, because a chown in a directory that somebody else controls can be led
-//! to any file of the host.
+//! Root is refused instead of giving its files away, because a chown in a directory that somebody
+//! else controls can be led to any file of the host.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +28,8 @@ fn user(uid: u32) -> String {
 /// This is root, and the directory belongs to another user.
 pub(super) async fn check(dir: Option<PathBuf>) -> Result<()> {
     let Some(dir) = dir else { return Ok(()) };
-    let looked = waiting_threads::ask("queue.dir", "whose it is", PATIENCE, move || look(&dir)).await;
+    let looked =
+        waiting_threads::ask("queue.dir", "whose it is", PATIENCE, move || look(&dir)).await;
     looked.unwrap_or(Ok(()))
 }
 
@@ -37,8 +39,9 @@ fn look(dir: &Path) -> Result<()> {
     let (name, owner) = (dir.display(), user(folder.uid()));
     if own == 0 && folder.uid() != 0 {
         bail!(
-            "queue.dir {name} belongs to {owner}, and files that root writes there would be closed to it: run this as {owner} \
-             (runuser -u {owner} -- slurm-graphite run), or with --queue-dir DIR"
+            "queue.dir {name} belongs to {owner}, and files that root writes there would be closed \
+             to it: run this as {owner} (runuser -u {owner} -- slurm-graphite run), or with \
+             --queue-dir DIR"
         );
     }
     let files = fs::read_dir(dir).into_iter().flatten().flatten();

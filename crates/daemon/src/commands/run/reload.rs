@@ -1,4 +1,5 @@
-//! SIGHUP: the configuration is read again, and what has changed in it takes effect: [`ReloadPlan`].
+//! SIGHUP: the configuration is read again, and what has changed in it takes effect:
+//! [`ReloadPlan`].
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -33,15 +34,16 @@ impl Loading {
     }
 }
 
-/// What a new configuration changes, where old and new must be compared. The rest is given the new configuration, or reads it when it is
-/// needed.
+/// What a new configuration changes, where old and new must be compared. The rest is given the new
+/// configuration, or reads it when it is needed.
 #[derive(Debug, PartialEq, Eq)]
 struct ReloadPlan {
     log: bool,
     grid: bool,
     /// The folder is another, and the queue stays in the old one until a restart.
     queue_dir: bool,
-    /// Destinations that keep their connections. Others of the same name keep their ticks and counters.
+    /// Destinations that keep their connections. Others of the same name keep their ticks and
+    /// counters.
     connections: Vec<String>,
     cluster: ClusterChange,
 }
@@ -50,7 +52,8 @@ struct ReloadPlan {
 enum ClusterChange {
     /// Perhaps another cluster: nothing goes under the old one's name.
     Another,
-    /// These collectors start again. Another continues with its last reading and all that it has counted.
+    /// These collectors start again. Another continues with its last reading and all that it has
+    /// counted.
     Collectors(Vec<&'static str>),
 }
 
@@ -72,7 +75,8 @@ impl ReloadPlan {
         }
     }
 
-    /// The tick under way ends without slurmctld's figures, under the old prefix: its interval or its slurmctld is over.
+    /// The tick under way ends without slurmctld's figures, under the old prefix: its interval or
+    /// its slurmctld is over.
     fn gives_up_tick(&self) -> bool {
         self.grid || self.cluster == ClusterChange::Another
     }
@@ -89,7 +93,9 @@ impl Daemon {
         let work = move || Box::new(load(&options).and_then(Config::with_destination));
         match waiting_threads::begin("the configuration", work) {
             Ok(job) => self.loading = Some(Loading { job, again: false }),
-            Err(error) => error!(%error, "the configuration cannot be read again; send SIGHUP later"),
+            Err(error) => {
+                error!(%error, "the configuration cannot be read again; send SIGHUP later")
+            }
         }
     }
 
@@ -124,7 +130,9 @@ impl Daemon {
         }
         if plan.queue_dir {
             warn!(
-                "queue.dir has changed; the new directory is used after a restart of the daemon, which does not send what is in the old one: stop it, move the queue-*.log files, and start it"
+                "queue.dir has changed; the new directory is used after a restart of the daemon, \
+                    which does not send what is in the old one: stop it, move the queue-*.log \
+                    files, and start it"
             );
             config.queue.dir.clone_from(&self.config.queue.dir);
         }
@@ -132,10 +140,13 @@ impl Daemon {
         self.remember(i64::MAX);
         let Self { cluster, queue, readers, .. } = self;
         let name = cluster.name().map(str::to_owned);
-        let memory: &dyn Fn(&str) -> _ = &|collector| remembering::memory(queue, collector, name.as_deref());
+        let memory: &dyn Fn(&str) -> _ =
+            &|collector| remembering::memory(queue, collector, name.as_deref());
         match plan.cluster {
             ClusterChange::Another => cluster.replace(&config, readers, memory),
-            ClusterChange::Collectors(changed) => cluster.reconfigure(&config, &changed, readers, memory),
+            ClusterChange::Collectors(changed) => {
+                cluster.reconfigure(&config, &changed, readers, memory)
+            }
         }
         self.config = config;
         info!(
@@ -158,7 +169,8 @@ impl Daemon {
             }
         }
         for to in &config.carbon {
-            let sender = stay.remove(&to.name).unwrap_or_else(|| Sender::start(to.clone(), &self.queue));
+            let sender =
+                stay.remove(&to.name).unwrap_or_else(|| Sender::start(to.clone(), &self.queue));
             self.senders.push((to.clone(), sender));
         }
     }
@@ -168,7 +180,8 @@ impl Daemon {
 mod tests {
     use super::*;
 
-    const OLD: &str = "[[carbon]]\nname = \"main\"\naddress = \"a:2004\"\n[collectors.partitions]\nenabled = true\n[collectors.nodes]\nenabled = true\n";
+    const OLD: &str = "[[carbon]]\nname = \"main\"\naddress = \"a:2004\"\n[collectors.partitions]\n\
+        enabled = true\n[collectors.nodes]\nenabled = true\n";
 
     /// The plan from OLD with this text replaced.
     fn plan(from: &str, to: &str) -> ReloadPlan {
@@ -200,7 +213,8 @@ mod tests {
 
     #[test]
     fn another_folder_waits_for_a_restart() {
-        let [old, new] = ["/q", "/r"].map(|dir| Config::of(&format!("queue.dir = \"{dir}\"\n{OLD}")));
+        let [old, new] =
+            ["/q", "/r"].map(|dir| Config::of(&format!("queue.dir = \"{dir}\"\n{OLD}")));
         assert_eq!(ReloadPlan::of(&old, &new), ReloadPlan { queue_dir: true, ..nothing() });
     }
 
@@ -210,7 +224,10 @@ mod tests {
         let all = all.enabled().map(|(collector, _)| collector.name).collect();
         let found = plan("", "interval = \"7s\"\n");
         assert!(found.gives_up_tick());
-        assert_eq!(found, ReloadPlan { grid: true, cluster: ClusterChange::Collectors(all), ..nothing() });
+        assert_eq!(
+            found,
+            ReloadPlan { grid: true, cluster: ClusterChange::Collectors(all), ..nothing() }
+        );
     }
 
     #[test]
@@ -220,14 +237,19 @@ mod tests {
             ClusterChange::Another => panic!("slurmctld is the same"),
         };
         assert_eq!(changed("[collectors.nodes]\nenabled = true\neach = true"), ["nodes"]);
-        assert_eq!(changed("[collectors.nodes]\nenabled = false"), [""; 0], "what ends needs nothing");
+        assert_eq!(
+            changed("[collectors.nodes]\nenabled = false"),
+            [""; 0],
+            "what ends needs nothing"
+        );
         assert_eq!(
             changed("[collectors.nodes]\nenabled = true\n[collectors.licenses]\nenabled = true"),
             ["licenses"]
         );
     }
 
-    /// Each key by itself: whichever is forgotten, the figures of one slurmctld would go out as another's.
+    /// Each key by itself: whichever is forgotten, the figures of one slurmctld would go out as
+    /// another's.
     #[test]
     fn any_change_of_slurm_is_another_cluster() {
         for slurm in [
@@ -237,9 +259,16 @@ mod tests {
             "follow = \"slurmctld\"",
             "rest = \"http://127.0.0.1:6820\"\ntoken_file = \"/token\"",
         ] {
-            let plan = plan("[collectors.partitions]", &format!("[slurm]\n{slurm}\n[collectors.partitions]"));
+            let plan = plan(
+                "[collectors.partitions]",
+                &format!("[slurm]\n{slurm}\n[collectors.partitions]"),
+            );
             assert!(plan.gives_up_tick());
-            assert_eq!(plan, ReloadPlan { cluster: ClusterChange::Another, ..nothing() }, "{slurm}");
+            assert_eq!(
+                plan,
+                ReloadPlan { cluster: ClusterChange::Another, ..nothing() },
+                "{slurm}"
+            );
         }
     }
 

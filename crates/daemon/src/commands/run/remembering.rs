@@ -1,8 +1,8 @@
-//! What collectors must know after a restart: bytes in the queue's log, by the collector's name. Their first line is the cluster's name,
-//! empty while that is not known.
+//! What collectors must know after a restart: bytes in the queue's log, by the collector's name.
+//! Their first line is the cluster's name, empty while that is not known.
 //!
-//! Without `queue.dir` they last as long as the process. Only the collector knows what the other lines mean, and ignores what
-//! it cannot read.
+//! Without `queue.dir` they last as long as the process. Only the collector knows what the other
+//! lines mean, and ignores what it cannot read.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -20,7 +20,8 @@ use crate::source::ReaderKind;
 
 /// How long a start waits until the queue's files, which may be 256 MiB, have been read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Seconds between two times that they are stored, because with users and accounts by name they are long.
+/// Seconds between two times that they are stored, because with users and accounts by name they are
+/// long.
 const EVERY: i64 = 60;
 
 /// The name of a collector's bytes in the log.
@@ -28,14 +29,16 @@ fn key(collector: &str) -> String {
     format!("collector.{collector}")
 }
 
-/// Waits until the queue's files have been read. If the disk hangs, collectors start without a memory.
+/// Waits until the queue's files have been read. If the disk hangs, collectors start without a
+/// memory.
 pub(super) async fn wait(queue: &Queue) {
     if timeout(PATIENCE, queue.read()).await.is_err() {
         warn!("the queue's files cannot be read yet, so what collectors remember begins again");
     }
 }
 
-/// What the collector stored last, but not what it stored under another name than `cluster`. A name that is not known fits any.
+/// What the collector stored last, but not what it stored under another name than `cluster`. A name
+/// that is not known fits any.
 pub(super) fn memory(queue: &Queue, collector: &str, cluster: Option<&str>) -> Option<String> {
     let (of, memory) = stored(queue, collector)?;
     (of.is_empty() || cluster.is_none_or(|name| name == of)).then_some(memory)
@@ -48,7 +51,8 @@ fn stored(queue: &Queue, collector: &str) -> Option<(String, String)> {
     Some((cluster.to_owned(), memory.to_owned()))
 }
 
-/// The file in queue.dir with the reader that was used last. It is not in the log, whose first segment it would hold on a full disk.
+/// The file in queue.dir with the reader that was used last. It is not in the log, whose first
+/// segment it would hold on a full disk.
 const READER: &str = "reader";
 
 /// Writes a new file, also where a link or a file of another mode was.
@@ -60,7 +64,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Daemon {
-    /// Notes which reader is used, and warns where `auto` does not use libslurm's any more, or what is collected needs it.
+    /// Notes which reader is used, and warns where `auto` does not use libslurm's any more, or what
+    /// is collected needs it.
     pub(super) fn note_reader(&mut self) {
         let Some(kind) = self.cluster.statistics.status().kind() else { return };
         if self.health.reader == Some(kind as u32) {
@@ -74,7 +79,8 @@ impl Daemon {
         // The disk may hang, and then this is not written.
         let _ = waiting_threads::begin("queue.dir/reader", move || {
             let before = path.as_deref().and_then(|path| fs::read_to_string(path).ok());
-            let is_change = was_another || before.as_deref().is_some_and(|before| before != kind.name());
+            let is_change =
+                was_another || before.as_deref().is_some_and(|before| before != kind.name());
             if let Some(path) = path.filter(|_| before.as_deref() != Some(kind.name()))
                 && let Err(error) = replace(&path, kind.name())
             {
@@ -82,8 +88,9 @@ impl Daemon {
             }
             if kind == ReaderKind::Native && is_auto && (is_change || is_lacking) {
                 warn!(
-                    "this host has no libslurm with a matching reader, so the native reader is used; it reads only the statistics: jobs, nodes \
-                     and accounting are missing until libslurm and its reader are installed"
+                    "this host has no libslurm with a matching reader, so the native reader is \
+                     used; it reads only the statistics: jobs, nodes and accounting are missing \
+                     until libslurm and its reader are installed"
                 );
             } else if is_change {
                 info!(reader = kind.name(), "another reader than before is used");
@@ -97,8 +104,8 @@ impl Daemon {
         cluster.know(name, config, &|collector| memory(queue, collector, Some(name)))
     }
 
-    /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds, or the end of time
-    /// for what must not wait.
+    /// Stores what has changed since the last time, but not twice in a minute. `now`: Unix seconds,
+    /// or the end of time for what must not wait.
     pub(super) fn remember(&mut self, now: i64) {
         // What the log has is newer than what a collector has made without it.
         if (0..EVERY).contains(&now.saturating_sub(self.remembered)) || !self.queue.is_read() {
@@ -106,8 +113,9 @@ impl Daemon {
         }
         let cluster = self.cluster.name().map(str::to_owned);
         // Without a name it may be of the cluster whose memory it began with.
-        let before =
-            |collector: &str| stored(&self.queue, collector).map_or_else(String::new, |(name, _)| name);
+        let before = |collector: &str| {
+            stored(&self.queue, collector).map_or_else(String::new, |(name, _)| name)
+        };
         let memories = self.cluster.collecting.changed_memories().map(|(collector, memory)| {
             let of = cluster.clone().unwrap_or_else(|| before(&collector));
             (key(&collector), format!("{of}\n{memory}").into_bytes().into())
@@ -148,8 +156,9 @@ mod tests {
         let queue = Queue::open(None, Limits::default(), &[]);
         let texts = [("alphas", "alpha\nit"), ("nobodys", "\nit"), ("no_first_line", "it")];
         queue.keep(texts.map(|(collector, text)| (key(collector), text.as_bytes().into())));
-        let recalled =
-            |cluster| ["alphas", "nobodys", "no_first_line"].map(|it| memory(&queue, it, cluster).is_some());
+        let recalled = |cluster| {
+            ["alphas", "nobodys", "no_first_line"].map(|it| memory(&queue, it, cluster).is_some())
+        };
         assert_eq!(recalled(Some("alpha")), [true, true, false]);
         assert_eq!(recalled(Some("beta")), [false, true, false]);
         assert_eq!(recalled(None), [true, true, false]);

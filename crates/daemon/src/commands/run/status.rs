@@ -16,10 +16,14 @@ impl Daemon {
             if cluster.seen.entry.nameless {
                 words.push("nothing is sent until the cluster's name is known".to_owned());
             }
-            words.extend(senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status())));
+            words.extend(
+                senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status())),
+            );
             if let Some(RefusedEntry { at, .. }) = refused {
                 let at = clock_time(*at);
-                words.push(format!("the new configuration was refused at {at}, the old one is in use"));
+                words.push(format!(
+                    "the new configuration was refused at {at}, the old one is in use"
+                ));
             }
             words.join("; ")
         });
@@ -50,7 +54,12 @@ impl Daemon {
                 max_age: settings.limits.max_age.as_secs(),
                 window_short: queue.window_short,
             },
-            finished_behind_since: self.cluster.finished.as_ref().and_then(Accounting::behind).map(ago),
+            finished_behind_since: self
+                .cluster
+                .finished
+                .as_ref()
+                .and_then(Accounting::behind)
+                .map(ago),
             readers: self.cluster.readers(),
         }
     }
@@ -76,7 +85,10 @@ impl Daemon {
                 ticks_held: status.held,
                 bytes_held: status.bytes,
                 last_delivery: status.last_delivery,
-                points_dropped: dropped.full.saturating_add(dropped.age).saturating_add(dropped.damaged),
+                points_dropped: dropped
+                    .full
+                    .saturating_add(dropped.age)
+                    .saturating_add(dropped.damaged),
                 points_unproved: status.unproved,
             }
         };
@@ -99,7 +111,9 @@ fn destination_words(name: &str, status: &carbon::Status) -> String {
     };
     let unsent = status.unsent.ticks;
     match status.oldest_unsent.filter(|_| unsent > 1 || !status.connected) {
-        Some(oldest) => format!("{state}, {unsent} ticks not sent, oldest from {}", clock_time(oldest)),
+        Some(oldest) => {
+            format!("{state}, {unsent} ticks not sent, oldest from {}", clock_time(oldest))
+        }
         None => state,
     }
 }

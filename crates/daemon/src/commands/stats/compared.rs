@@ -1,4 +1,5 @@
-//! A reading compared with the one before it, for people: the interval, and the growth of each row of the RPC tables.
+//! A reading compared with the one before it, for people: the interval, and the growth of each row
+//! of the RPC tables.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -67,7 +68,8 @@ impl Served {
     fn new(reading: &Reading, tables: &Tables, interval: Option<Interval>) -> Self {
         let rpc = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref());
         let users = rpc.into_iter().flat_map(|rpc| &rpc.users);
-        let names: BTreeMap<u32, Cow<'_, str>> = users.map(|user| (user.id, user_name(user))).collect();
+        let names: BTreeMap<u32, Cow<'_, str>> =
+            users.map(|user| (user.id, user_name(user))).collect();
         let type_name = |id: u16| type_name(id.into(), reading.release).into_owned();
         let user_name = |id| names.get(&id).map(|name| name.to_string()).unwrap_or_default();
         Self {
@@ -122,9 +124,13 @@ mod tests {
     use slurm_snapshot::RpcType;
 
     fn reading(moment: u32, types: &[(u16, u32, u64)], users: &[(u32, u32, u64)]) -> Reading {
-        let types = types.iter().map(|&(id, count, time)| RpcType { id, count, time, queue: None }).collect();
+        let types = types
+            .iter()
+            .map(|&(id, count, time)| RpcType { id, count, time, queue: None })
+            .collect();
         let user = |&(id, count, time)| RpcUser { id, name: None, looking_up: false, count, time };
-        let rpc = RpcTables { types, users: users.iter().map(user).collect(), ..RpcTables::default() };
+        let rpc =
+            RpcTables { types, users: users.iter().map(user).collect(), ..RpcTables::default() };
         let text = format!(r#"{{"id":1,"time":{moment},"elapsed":1,"release":"24.11"}}"#);
         let mut reading: Reading = serde_json::from_str(&text).unwrap();
         reading.statistics = Some(Statistics {
@@ -152,7 +158,11 @@ mod tests {
         assert_eq!(users, [(8, "8".to_owned(), 2.0, 5)]);
         let types: Vec<_> =
             types.into_iter().map(|(id, _, per_minute, time)| (id, per_minute, time)).collect();
-        assert_eq!(types, [(2010, 6.0, 40), (2003, 4.0, 10)], "over the end of a u32, and from nothing");
+        assert_eq!(
+            types,
+            [(2010, 6.0, 40), (2003, 4.0, 10)],
+            "over the end of a u32, and from nothing"
+        );
         assert_eq!(rows(&[(7, 5, 80), (8, 5, 95)]), (vec![], vec![]), "one row has shrunk");
         assert_eq!(rows(&[(8, 5, 95)]), (vec![], vec![]), "one row is gone");
     }

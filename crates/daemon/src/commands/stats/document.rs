@@ -1,4 +1,5 @@
-//! What sdiag prints, in its words and order, with the figures of the interval next to it if there are two readings.
+//! What sdiag prints, in its words and order, with the figures of the interval next to it if there
+//! are two readings.
 //!
 //! A line of sdiag is never changed, only extended.
 
@@ -6,8 +7,8 @@ use std::fmt::{Display, Write};
 
 use slurm_points::derive::{self, Cycles};
 use slurm_snapshot::{
-    BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, RpcType, RpcUser,
-    Statistics,
+    BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, RpcType,
+    RpcUser, Statistics,
 };
 
 use super::compared::{Compared, RankedRow, type_name, user_name};
@@ -56,7 +57,8 @@ impl SdiagText<'_> {
         self.line(line);
     }
 
-    /// A figure that sdiag prints only where there is something to say, or that not every reader knows.
+    /// A figure that sdiag prints only where there is something to say, or that not every reader
+    /// knows.
     fn optional(
         &mut self,
         label: &str,
@@ -100,7 +102,9 @@ impl SdiagText<'_> {
         self.main(s);
         self.backfill(s);
         let latency = s.gettimeofday_latency;
-        self.line(format_args!("\nLatency for 1000 calls to gettimeofday(): {latency} microseconds"));
+        self.line(format_args!(
+            "\nLatency for 1000 calls to gettimeofday(): {latency} microseconds"
+        ));
         if let Some(tables) = &s.rpc {
             self.rpc(tables, release);
         }
@@ -114,7 +118,9 @@ impl SdiagText<'_> {
         self.with("\tTotal cycles: ", total, |c| Some(c.interval.main.count.into()));
         let means = derive::means(s);
         self.optional("\tMean cycle:   ", means.schedule_cycle, |c| c.interval.main.mean_time());
-        self.optional("\tMean depth cycle:  ", means.schedule_depth, |c| c.interval.main.mean_depth());
+        self.optional("\tMean depth cycle:  ", means.schedule_depth, |c| {
+            c.interval.main.mean_depth()
+        });
         let a_minute = derive::cycles_per_minute(total, s.req_time, s.req_time_start);
         self.optional("\tCycles per minute: ", a_minute, |c| c.cycles(&c.interval.main));
         self.plain("\tLast queue length: ", s.schedule_queue_len);
@@ -143,11 +149,17 @@ impl SdiagText<'_> {
         self.optional("\tLast depth cycle: ", s.bf_last_depth, |_| None);
         self.optional("\tLast depth cycle (try sched): ", s.bf_last_depth_try, |_| None);
         self.optional("\tDepth Mean: ", means.bf_depth, |c| c.interval.bf.mean_depth());
-        self.optional("\tDepth Mean (try depth): ", means.bf_depth_try, |c| mean(c, c.interval.bf_depth_try));
+        self.optional("\tDepth Mean (try depth): ", means.bf_depth_try, |c| {
+            mean(c, c.interval.bf_depth_try)
+        });
         self.plain("\tLast queue length: ", s.bf_queue_len);
-        self.optional("\tQueue length mean: ", means.bf_queue_len, |c| mean(c, c.interval.bf_queue_len));
+        self.optional("\tQueue length mean: ", means.bf_queue_len, |c| {
+            mean(c, c.interval.bf_queue_len)
+        });
         self.optional("\tLast table size: ", s.bf_table_size, |_| None);
-        self.optional("\tMean table size: ", means.bf_table_size, |c| mean(c, c.interval.bf_table_size));
+        self.optional("\tMean table size: ", means.bf_table_size, |c| {
+            mean(c, c.interval.bf_table_size)
+        });
         self.own("\tCycles per minute:", |c| c.cycles(&c.interval.bf));
         self.own("\tBusy fraction:", |c| c.interval.busy_fraction(&c.interval.bf));
         self.own("\tCoverage of the queue (last cycle):", |_| derive::bf_coverage(s));
@@ -164,9 +176,11 @@ impl SdiagText<'_> {
         let Some(exits) = of(s) else { return };
         self.line(format_args!("\n{title}"));
         for (index, &count) in exits.iter().enumerate() {
-            self.with(format_args!("\t{}:", reasons.text(index)), format_args!("{count:>2}"), |c| {
-                count.checked_sub(*of(c.before)?.get(index)?).map(f64::from)
-            });
+            self.with(
+                format_args!("\t{}:", reasons.text(index)),
+                format_args!("{count:>2}"),
+                |c| count.checked_sub(*of(c.before)?.get(index)?).map(f64::from),
+            );
         }
     }
 
@@ -178,14 +192,16 @@ impl SdiagText<'_> {
             let (id, RpcType { count, time, .. }) = (u32::from(rpc.id), rpc);
             let total = match &rpc.queue {
                 Some(RpcQueue { queued, dropped, cycle_last, cycle_max }) => format!(
-                    "{time:<12} queued:{queued:<6} cycle_last:{cycle_last:<6} cycle_max:{cycle_max:<6} dropped:{dropped}"
+                    "{time:<12} queued:{queued:<6} cycle_last:{cycle_last:<6} \
+                        cycle_max:{cycle_max:<6} dropped:{dropped}"
                 ),
                 None => time.to_string(),
             };
             let (name, grown) = (type_name(id), growth(&grown.types, id));
             let average = derive::mean(*time, *count).unwrap_or(0);
             self.line(format_args!(
-                "\t{name:<40}({id:>5}) count:{count:<6} ave_time:{average:<6} total_time:{total}{grown}"
+                "\t{name:<40}({id:>5}) count:{count:<6} ave_time:{average:<6} \
+                    total_time:{total}{grown}"
             ));
         }
         self.line("\nRemote Procedure Call statistics by user");
@@ -195,7 +211,8 @@ impl SdiagText<'_> {
             let (name, grown) = (printable(&name), growth(&grown.users, *id));
             let average = derive::mean(*time, *count).unwrap_or(0);
             self.line(format_args!(
-                "\t{name:<16}({id:>8}) count:{count:<6} ave_time:{average:<6} total_time:{time}{grown}"
+                "\t{name:<16}({id:>8}) count:{count:<6} ave_time:{average:<6} \
+                    total_time:{time}{grown}"
             ));
         }
         let Some(pending) = &tables.pending else { return };
@@ -239,7 +256,8 @@ fn growth(grown: &[RankedRow], id: u32) -> String {
     })
 }
 
-/// The most frequent first, as sdiag sorts: up to 23.11 with exchanges, which leave equals in an order of their own.
+/// The most frequent first, as sdiag sorts: up to 23.11 with exchanges, which leave equals in an
+/// order of their own.
 fn by_count<T>(rows: &[T], release: Release, count: impl Fn(&T) -> u32) -> Vec<&T> {
     let mut rows: Vec<&T> = rows.iter().collect();
     if release >= Release::new(24, 5) {
@@ -303,13 +321,17 @@ mod tests {
     #[test]
     fn up_to_23_11_rows_with_the_same_count_come_in_sdiags_order() {
         let user = |(id, count)| RpcUser { id, count, ..RpcUser::default() };
-        let kind =
-            |(id, count): (u32, u32)| RpcType { id: id.try_into().unwrap(), count, ..RpcType::default() };
+        let kind = |(id, count): (u32, u32)| RpcType {
+            id: id.try_into().unwrap(),
+            count,
+            ..RpcType::default()
+        };
         let counts = [(1, 1), (2, 2), (3, 1), (4, 2), (5, 3)];
         let order = |release| {
             let (types, users) = (counts.map(kind).to_vec(), counts.map(user).to_vec());
             let text = text(release, tables(RpcTables { types, users, ..RpcTables::default() }));
-            let ids = |line: &str| Some(line.split_once('(')?.1.split_once(')')?.0.trim().to_owned());
+            let ids =
+                |line: &str| Some(line.split_once('(')?.1.split_once(')')?.0.trim().to_owned());
             let ids = text.lines().filter(|line| line.contains("ave_time:")).filter_map(ids);
             ids.collect::<Vec<_>>().concat()
         };

@@ -17,14 +17,21 @@ const COLUMNS: [&str; 4] = ["completed", "failed", "cancelled", "timeout"];
 
 pub(crate) fn finished(options: &Options, by: By, json: bool) -> Result<()> {
     if by == By::Reason {
-        bail!("--by reason: jobs that have ended have none; use --by user, account, partition or qos");
+        bail!(
+            "--by reason: jobs that have ended have none; use --by user, account, partition or qos"
+        );
     }
     let until = unix_now();
     let since = until.saturating_sub(HOUR);
-    let request =
-        Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, by.options()) };
+    let request = Request {
+        since: Some(since),
+        until: Some(until),
+        ..Request::new(ReplyKind::Finished, by.options())
+    };
     let reading = read_whole(options, request)?;
-    let Some(Reply::Finished(finished)) = &reading.reply else { bail!("no jobs in slurmdbd's reply") };
+    let Some(Reply::Finished(finished)) = &reading.reply else {
+        bail!("no jobs in slurmdbd's reply")
+    };
     table(by, since, finished).print(json)
 }
 
@@ -83,8 +90,10 @@ impl Row for FinishedRow {
     fn cells(&self) -> Vec<String> {
         let states = COLUMNS.map(|state| self.states.get(state).copied().unwrap_or(0));
         let other = states.iter().fold(self.jobs(), |other, jobs| other.saturating_sub(*jobs));
-        let times = [self.mean_wait, self.mean_run].map(|seconds| seconds.map(duration).unwrap_or_default());
-        let jobs = [self.jobs()].into_iter().chain(states).chain([other]).map(|jobs| jobs.to_string());
+        let times = [self.mean_wait, self.mean_run]
+            .map(|seconds| seconds.map(duration).unwrap_or_default());
+        let jobs =
+            [self.jobs()].into_iter().chain(states).chain([other]).map(|jobs| jobs.to_string());
         jobs.chain([self.cpu_seconds, self.gpu_seconds].map(hours)).chain(times).collect()
     }
 }

@@ -1,9 +1,12 @@
-//! `stats --jobs`: whose jobs run and wait, at the moment of an alert. One reply of slurmctld, counted by the reader.
+//! `stats --jobs`: whose jobs run and wait, at the moment of an alert. One reply of slurmctld,
+//! counted by the reader.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_points::derive::seconds_since;
-use slurm_snapshot::{JobStates, JobTally, Jobs, NamedRows, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{
+    JobStates, JobTally, Jobs, NamedRows, Reply, ReplyKind, ReplyOptions, Request,
+};
 
 use super::read_whole;
 use super::table::{Moment, Row, Table, duration};
@@ -26,7 +29,8 @@ impl By {
     }
 }
 
-/// The jobs of one name; a job that waits in several partitions or for one of several QOS counts in each.
+/// The jobs of one name; a job that waits in several partitions or for one of several QOS counts in
+/// each.
 #[derive(Debug, PartialEq, Serialize)]
 struct JobsRow {
     name: String,
@@ -53,7 +57,8 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
     let row = |name: &str, states: &_| JobsRow::new(name, states, time);
     let mut rows: Vec<JobsRow> = match by {
         By::User => {
-            let name = |id: u32, name: &Option<String>| name.clone().unwrap_or_else(|| id.to_string());
+            let name =
+                |id: u32, name: &Option<String>| name.clone().unwrap_or_else(|| id.to_string());
             jobs.users.iter().map(|user| row(&name(user.id, &user.name), &user.states)).collect()
         }
         By::Account | By::Qos => {
@@ -65,7 +70,8 @@ fn table(by: By, jobs: &Jobs) -> Table<JobsRow> {
             jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
         }
         By::Reason => {
-            let of = |(name, tally): (&String, &_)| JobsRow::of(name, JobTally::default(), *tally, time);
+            let of =
+                |(name, tally): (&String, &_)| JobsRow::of(name, JobTally::default(), *tally, time);
             jobs.pending_reasons.iter().map(of).collect()
         }
     };
@@ -88,7 +94,9 @@ impl Row for JobsRow {
     }
 
     fn cells(&self) -> Vec<String> {
-        let both = |of: fn(&JobsResources) -> String| format!("{}/{}", of(&self.running), of(&self.pending));
+        let both = |of: fn(&JobsResources) -> String| {
+            format!("{}/{}", of(&self.running), of(&self.pending))
+        };
         vec![
             both(|held| held.jobs.to_string()),
             both(|held| held.cpus.to_string()),
@@ -142,7 +150,8 @@ mod tests {
 
     /// Jobs whose words in squeue are neither running nor pending.
     fn states(running: u64, pending: u64) -> JobStates {
-        let tally = |cpus, oldest| JobTally { jobs: 1, cpus, memory: 2560, oldest, ..JobTally::default() };
+        let tally =
+            |cpus, oldest| JobTally { jobs: 1, cpus, memory: 2560, oldest, ..JobTally::default() };
         let all = [
             ("running", "configuring", tally(running, None)),
             ("pending", "resv_del_hold", tally(pending, Some(1000))),
@@ -157,9 +166,16 @@ mod tests {
 
     #[test]
     fn the_first_twenty_by_what_they_have_and_ask_for_and_how_many_more_there_are() {
-        let user =
-            |id: u32| UserJobs { id, states: states(id.into(), (id % 2).into()), ..UserJobs::default() };
-        let jobs = Jobs { last_update: 1000 + 93_784, users: (0..25).map(user).collect(), ..Jobs::default() };
+        let user = |id: u32| UserJobs {
+            id,
+            states: states(id.into(), (id % 2).into()),
+            ..UserJobs::default()
+        };
+        let jobs = Jobs {
+            last_update: 1000 + 93_784,
+            users: (0..25).map(user).collect(),
+            ..Jobs::default()
+        };
         let table = table(By::User, &jobs);
         // Number 0 has no job at all.
         assert_eq!((table.rows.len(), table.rows_in_all), (20, 24));
@@ -223,7 +239,10 @@ mod tests {
             ..Jobs::default()
         };
         let rows = table(By::Reason, &jobs).rows;
-        assert_eq!((rows[0].running.jobs, rows[0].pending.jobs, rows[0].oldest_wait), (0, 3, Some(100)));
+        assert_eq!(
+            (rows[0].running.jobs, rows[0].pending.jobs, rows[0].oldest_wait),
+            (0, 3, Some(100))
+        );
     }
 
     #[test]

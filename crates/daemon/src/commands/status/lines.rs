@@ -47,8 +47,11 @@ impl Judge {
 pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusLine> {
     let judge = Judge { now: document.now, max_age };
     let StatusDocument { version, pid, started, .. } = document;
-    let line =
-        |subject: &str, (mark, text): (Mark, String)| StatusLine { mark, subject: subject.to_owned(), text };
+    let line = |subject: &str, (mark, text): (Mark, String)| StatusLine {
+        mark,
+        subject: subject.to_owned(),
+        text,
+    };
     let file = document.config.as_ref().map(|file| file.display().to_string());
     let file = file.unwrap_or_else(|| "flags and defaults only".to_owned());
     let configuration = match &document.refused {
@@ -57,11 +60,17 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
             // Each problem begins with the file, which is in this line already.
             let why = refused.why.replace(&format!("{file}: "), "").replace('\n', "; ");
             let at = moment(refused.at);
-            (Mark::Note, format!("{file}, as it was before the reload of {at}, which was refused: {why}"))
+            (
+                Mark::Note,
+                format!("{file}, as it was before the reload of {at}, which was refused: {why}"),
+            )
         }
     };
     let mut lines = vec![
-        line("daemon", (Mark::Good, format!("{version}, process {pid}, {}", judge.since(*started)))),
+        line(
+            "daemon",
+            (Mark::Good, format!("{version}, process {pid}, {}", judge.since(*started))),
+        ),
         line("configuration", configuration),
         line("last tick", last_tick(document, judge)),
         line("slurmctld", slurmctld(document, judge)),
@@ -70,7 +79,9 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
         name if *name == to.address => name.clone(),
         name => format!("{name} ({})", to.address),
     };
-    lines.extend(document.destinations.iter().map(|to| line(&named(to), destination(to, document, judge))));
+    lines.extend(
+        document.destinations.iter().map(|to| line(&named(to), destination(to, document, judge))),
+    );
     lines.push(line("queue", queue(&document.queue, *started, judge)));
     if let Some(since) = document.finished_behind_since {
         let text = "not counted: no round could read all of them from slurmdbd; see the log";
@@ -101,15 +112,20 @@ fn slurmctld(document: &StatusDocument, judge: Judge) -> (Mark, String) {
         let text = format!("has not answered the last request yet; the last answer {ago} ago");
         return (judge.mark(last), text);
     }
-    let cluster = entry.cluster.as_ref().map_or_else(String::new, |cluster| format!(", cluster {cluster}"));
+    let cluster =
+        entry.cluster.as_ref().map_or_else(String::new, |cluster| format!(", cluster {cluster}"));
     match entry.answers {
         Some(true) if entry.nameless => {
-            let text = "but the cluster's name, which the prefix needs, is not known: nothing is sent";
+            let text =
+                "but the cluster's name, which the prefix needs, is not known: nothing is sent";
             (judge.mark(since), format!("answers {}, {text}", judge.since(since)))
         }
         Some(true) if entry.standby => (
             Mark::Good,
-            format!("standby {}{cluster}: a controller before this host's is active", judge.since(since)),
+            format!(
+                "standby {}{cluster}: a controller before this host's is active",
+                judge.since(since)
+            ),
         ),
         Some(true) => (Mark::Good, format!("answers {}{cluster}", judge.since(since))),
         Some(false) => {
@@ -126,10 +142,12 @@ fn destination(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -
         _ if to.not_carbon => (Mark::Wrong, "what answers is not Carbon: it sends data;"),
         (true, false) => (waiting, "connected"),
         (true, true) => (judge.mark(to.since), "has not shown that it reads"),
-        // A peer that accepts and closes at once is connected every now and then; what waits tells how long it has been so.
-        (false, _) => {
-            (judge.mark(to.waits_since.map_or(to.since, |waits| waits.min(to.since))), "not connected")
-        }
+        // A peer that accepts and closes at once is connected every now and then; what waits tells
+        // how long it has been so.
+        (false, _) => (
+            judge.mark(to.waits_since.map_or(to.since, |waits| waits.min(to.since))),
+            "not connected",
+        ),
     };
     let mut text = format!("{state} {}", judge.since(to.since));
     if let Some(error) = to.error.as_ref().filter(|_| !to.connected && !to.not_carbon) {
@@ -137,18 +155,25 @@ fn destination(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -
     }
     if let Some(oldest) = to.oldest_unsent {
         let (ticks, points) = (number(to.ticks_unsent, "tick", "ticks"), to.points_unsent);
-        text += &format!("; {ticks} not sent yet ({points} points), the oldest from {}{why}", moment(oldest));
+        text += &format!(
+            "; {ticks} not sent yet ({points} points), the oldest from {}{why}",
+            moment(oldest)
+        );
     }
     if to.ticks_to_resend > 0 {
         text += &format!("; {} to be sent again", number(to.ticks_to_resend, "tick", "ticks"));
     }
     let sent = to.ticks_held.saturating_sub(to.ticks_unsent).saturating_sub(to.ticks_to_resend);
     if sent > 0 {
-        text += &format!("; {} for resend_window", number(sent, "sent tick is kept", "sent ticks are kept"));
+        text += &format!(
+            "; {} for resend_window",
+            number(sent, "sent tick is kept", "sent ticks are kept")
+        );
     }
-    for (points, what) in
-        [(to.points_dropped, "lost"), (to.points_unproved, "sent, not known to be read and not sent again")]
-    {
+    for (points, what) in [
+        (to.points_dropped, "lost"),
+        (to.points_unproved, "sent, not known to be read and not sent again"),
+    ] {
         if points > 0 {
             text += &format!("; {points} points {what} since the daemon's start");
         }
@@ -156,11 +181,15 @@ fn destination(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -
     (mark, text)
 }
 
-/// How bad it is that ticks wait to be sent for the first time, although the receiver reads; and why it is wrong.
+/// How bad it is that ticks wait to be sent for the first time, although the receiver reads; and
+/// why it is wrong.
 fn judge_waiting(to: &DestinationEntry, document: &StatusDocument, judge: Judge) -> (Mark, String) {
     let two_ticks = Duration::from_secs(u64::from(document.interval).saturating_mul(2));
-    let oldest =
-        to.oldest_unsent.filter(|_| to.connected).map(|oldest| judge.age(oldest)).unwrap_or_default();
+    let oldest = to
+        .oldest_unsent
+        .filter(|_| to.connected)
+        .map(|oldest| judge.age(oldest))
+        .unwrap_or_default();
     if oldest <= two_ticks + Duration::from_secs(60) {
         return (Mark::Good, String::new());
     }
@@ -192,7 +221,8 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
             let since = entry.since.unwrap_or(started);
             let when = judge.since(since);
             let why = entry.error.as_deref().unwrap_or("the disk does not answer");
-            let text = format!("in memory, {memory}; {limits}; {dir} cannot be written {when}: {why}");
+            let text =
+                format!("in memory, {memory}; {limits}; {dir} cannot be written {when}: {why}");
             (judge.mark(since), text)
         }
     };
@@ -202,15 +232,18 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
     (mark, text)
 }
 
-/// A reader that is replaced at the moment is no failure; that slurmctld does not answer is slurmctld's line.
+/// A reader that is replaced at the moment is no failure; that slurmctld does not answer is
+/// slurmctld's line.
 fn reader(entry: &ReaderEntry) -> (Mark, String) {
-    let release = entry.release.as_ref().map_or_else(String::new, |release| format!(", Slurm {release}"));
+    let release =
+        entry.release.as_ref().map_or_else(String::new, |release| format!(", Slurm {release}"));
     let restarts = match entry.restarts {
         0 => String::new(),
         many => format!(", started again {}", number(many, "time", "times")),
     };
     let kind = entry.kind.as_deref().filter(|kind| *kind != "libslurm");
-    let role = format!("{}{}", entry.role, kind.map_or_else(String::new, |kind| format!(", {kind}")));
+    let role =
+        format!("{}{}", entry.role, kind.map_or_else(String::new, |kind| format!(", {kind}")));
     match entry.pid {
         _ if kind == Some("native") && entry.role != "statistics" => {
             (Mark::Wrong, format!("{role}: it can read only the statistics"))
@@ -231,7 +264,8 @@ mod tests {
     use crate::status::{RefusedEntry, SlurmctldEntry};
 
     fn document() -> StatusDocument {
-        let slurmctld = SlurmctldEntry { answers: Some(true), since: Some(0), ..SlurmctldEntry::default() };
+        let slurmctld =
+            SlurmctldEntry { answers: Some(true), since: Some(0), ..SlurmctldEntry::default() };
         StatusDocument {
             now: 1000,
             interval: 30,
@@ -269,15 +303,19 @@ mod tests {
     fn what_is_not_ok_has_a_note_until_max_age_and_is_wrong_after_it() {
         type Change = fn(&mut StatusDocument, i64);
         let cases: [(&str, &[&str], Change); 9] = [
-            ("away", &["a"], |d, since| d.destinations = vec![DestinationEntry { since, ..carbon() }]),
+            ("away", &["a"], |d, since| {
+                d.destinations = vec![DestinationEntry { since, ..carbon() }]
+            }),
             // It reads no more than one that is away.
             ("in doubt", &["a"], |d, since| {
                 d.destinations =
                     vec![DestinationEntry { connected: true, in_doubt: true, since, ..carbon() }];
             }),
-            // A load balancer without a backend: each connection ends after a moment, and nothing is delivered.
+            // A load balancer without a backend: each connection ends after a moment, and nothing
+            // is delivered.
             ("accepts and closes at once", &["a"], |d, oldest| {
-                d.destinations = vec![DestinationEntry { since: 999, waits_since: Some(oldest), ..carbon() }];
+                d.destinations =
+                    vec![DestinationEntry { since: 999, waits_since: Some(oldest), ..carbon() }];
             }),
             ("a young daemon", &["last tick", "slurmctld"], |d, started| {
                 (d.started, d.last_tick, d.slurmctld) = (started, None, SlurmctldEntry::default());
@@ -285,9 +323,11 @@ mod tests {
             ("a disk that was never there", &["queue"], |d, started| {
                 (d.started, d.queue) = (started, disk(None));
             }),
-            // A daemon that has been up for a week is not failed by a disk that does not answer for a second.
+            // A daemon that has been up for a week is not failed by a disk that does not answer for
+            // a second.
             ("a disk that is away", &["queue"], |d, since| d.queue = disk(Some(since))),
-            // A request to a slurmctld that hangs may take as long as `[slurm] timeout`. Until then it was said to answer.
+            // A request to a slurmctld that hangs may take as long as `[slurm] timeout`. Until then
+            // it was said to answer.
             ("a late answer", &["slurmctld"], |d, last| d.slurmctld.last_answer = Some(last)),
             ("a late answer of a standby", &["slurmctld"], |d, last| {
                 (d.slurmctld.last_answer, d.slurmctld.standby) = (Some(last), true);
@@ -299,13 +339,15 @@ mod tests {
         ];
         for (what, subjects, change) in cases {
             for (since, mark) in [(910, Mark::Note), (909, Mark::Wrong)] {
-                let expected: Vec<_> = subjects.iter().map(|subject| ((*subject).to_owned(), mark)).collect();
+                let expected: Vec<_> =
+                    subjects.iter().map(|subject| ((*subject).to_owned(), mark)).collect();
                 assert_eq!(not_good(with(|document| change(document, since))), expected, "{what}");
             }
         }
     }
 
-    /// A receiver that is too slow, and one whose ticks the queue's disk does not return, were OK for hours.
+    /// A receiver that is too slow, and one whose ticks the queue's disk does not return, were OK
+    /// for hours.
     #[test]
     fn ticks_that_wait_are_judged_although_there_is_a_connection() {
         let mark = |oldest: i64, since: i64, max_age: u64| {
@@ -315,7 +357,8 @@ mod tests {
                 oldest_since: Some(since),
                 ..carbon()
             };
-            let mut document = StatusDocument { now: 100_000, last_tick: Some(100_000), ..document() };
+            let mut document =
+                StatusDocument { now: 100_000, last_tick: Some(100_000), ..document() };
             (document.queue.max_age, document.destinations) = (12 * 3600, vec![to]);
             let lines = lines(&document, Duration::from_secs(max_age));
             lines.iter().find(|line| line.subject.starts_with('a')).unwrap().mark
@@ -340,7 +383,8 @@ mod tests {
             connected,
             ..carbon()
         };
-        let lines = with(|d| d.destinations = vec![to("a", false), to("b", true), to("c1:2004", false)]);
+        let lines =
+            with(|d| d.destinations = vec![to("a", false), to("b", true), to("c1:2004", false)]);
         assert!(text(&lines, "a (c1:2004)").ends_with("): connection refused"), "{lines:?}");
         assert!(!text(&lines, "b (c1:2004)").contains("refused"), "{lines:?}");
         assert!(text(&lines, "c1:2004").starts_with("not connected since "), "{lines:?}");
@@ -359,7 +403,8 @@ mod tests {
 
     #[test]
     fn why_nothing_is_on_disk_and_why_a_reload_was_refused_is_said_once() {
-        let why = "/etc/a.toml: line 1: interval: bad\n/etc/a.toml: line 2: prefx: no such key".to_owned();
+        let why = "/etc/a.toml: line 1: interval: bad\n/etc/a.toml: line 2: prefx: no such key"
+            .to_owned();
         let full = "/q/queue-1.log: No space left on device";
         let lines = with(|d| {
             d.config = Some("/etc/a.toml".into());
@@ -367,19 +412,24 @@ mod tests {
             d.queue = QueueEntry { error: Some(full.to_owned()), ..disk(Some(990)) };
         });
         let refused = text(&lines, "configuration");
-        assert!(refused.ends_with(": line 1: interval: bad; line 2: prefx: no such key"), "{refused}");
+        assert!(
+            refused.ends_with(": line 1: interval: bad; line 2: prefx: no such key"),
+            "{refused}"
+        );
         assert_eq!(refused.matches("/etc/a.toml").count(), 1);
         assert!(text(&lines, "queue").ends_with(&format!(": {full}")), "{}", text(&lines, "queue"));
     }
 
     #[test]
     fn what_is_lost_is_said_as_long_as_the_daemon_runs() {
-        let to = DestinationEntry { connected: true, points_dropped: 7, points_unproved: 3, ..carbon() };
+        let to =
+            DestinationEntry { connected: true, points_dropped: 7, points_unproved: 3, ..carbon() };
         let lines = with(|d| d.destinations = vec![to]);
         let text = text(&lines, "a");
         assert_eq!(not_good(lines), []);
         assert!(
-            text.contains("; 7 points lost since") && text.contains("; 3 points sent, not known to be read"),
+            text.contains("; 7 points lost since")
+                && text.contains("; 3 points sent, not known to be read"),
             "{text}"
         );
     }

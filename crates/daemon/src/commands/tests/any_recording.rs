@@ -1,4 +1,5 @@
-//! Any recording yields an error or points, and can be printed and drawn. Nothing in it causes a panic.
+//! Any recording yields an error or points, and can be printed and drawn. Nothing in it causes a
+//! panic.
 //!
 //! Debug builds check arithmetic, so an overflow is a panic too.
 
@@ -43,7 +44,8 @@ fn full_reading(later: u32) -> Value {
                     {"id": 2003, "count": 9, "time": 99, "queue": queue},
                     {"id": 65535, "count": 1, "time": 1},
                 ],
-                "users": [{"id": 0, "name": "root", "count": 5, "time": 50}, {"id": 7, "count": 1, "time": 2}],
+                "users": [{"id": 0, "name": "root", "count": 5, "time": 50}, {"id": 7, "count": 1,
+                    "time": 2}],
                 "pending": [{"id": 6011, "count": 3}],
                 "dumped": [{"id": 6011, "hostlist": "n[1-3]"}],
             }),
@@ -52,7 +54,8 @@ fn full_reading(later: u32) -> Value {
         statistics.insert(name.to_owned(), value);
     }
     json!({"reading": {
-        "id": 1, "time": 1_700_000_000.25 + f64::from(later), "uptime": 5000.25 + f64::from(later), "elapsed": 400, "release": "24.05",
+        "id": 1, "time": 1_700_000_000.25 + f64::from(later), "uptime": 5000.25 + f64::from(later),
+            "elapsed": 400, "release": "24.05",
         "cluster": "sandbox", "statistics": statistics,
     }})
 }
@@ -62,10 +65,15 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     match value {
         Value::Object(members) => {
-            members.iter().for_each(|(name, member)| places(member, &format!("{at}/{name}"), found));
+            members
+                .iter()
+                .for_each(|(name, member)| places(member, &format!("{at}/{name}"), found));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(index, item)| places(item, &format!("{at}/{index}"), found));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(index, item)| places(item, &format!("{at}/{index}"), found));
         }
         _ => {}
     }
@@ -152,7 +160,8 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6000))]
     #[test]
-    fn any_recording_is_an_error_or_points(lines in prop::collection::vec(line(), 1..4), tick in prop_oneof![Just(TICK), 0_u32..4000]) {
+    fn any_recording_is_an_error_or_points(lines in prop::collection::vec(line(), 1..4),
+        tick in prop_oneof![Just(TICK), 0_u32..4000]) {
         let mut collecting = Collecting::start(tick, &Collectors::default(), |_| None);
         let mut before: Option<Arc<Reading>> = None;
         for line in lines {
@@ -164,7 +173,8 @@ proptest! {
                 collecting.collect(timestamp, &outcome, "cluster", &mut batch);
                 prop_assert!(batch.points().all(|point| point.value().is_finite()));
             }
-            let compared = before.as_deref().and_then(|before| Compared::new(before, &reading, tick));
+            let compared = before.as_deref().and_then(|before| Compared::new(before, &reading,
+                tick));
             document(&reading, compared);
             draw_somehow(before.as_deref(), &reading, tick);
             before = Some(reading);

@@ -1,6 +1,8 @@
-//! What `stats --watch` draws: lines for a terminal of this size, from one reading and the one before.
+//! What `stats --watch` draws: lines for a terminal of this size, from one reading and the one
+//! before.
 //!
-//! Has no terminal and no clock. No control character from slurmctld or a name service reaches the screen.
+//! Has no terminal and no clock. No control character from slurmctld or a name service reaches the
+//! screen.
 
 use slurm_points::derive::{self, Cycles};
 use slurm_snapshot::{Reading, Statistics};
@@ -119,7 +121,8 @@ fn silence(view: &View, width: usize) -> Vec<ScreenLine> {
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        let fits = |line: &&mut String| line.chars().count().saturating_add(word.chars().count()) < width;
+        let fits =
+            |line: &&mut String| line.chars().count().saturating_add(word.chars().count()) < width;
         match lines.last_mut().filter(fits) {
             Some(line) => {
                 line.push(' ');
@@ -132,7 +135,12 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn summary(lines: &mut Vec<ScreenLine>, reading: &Reading, s: &Statistics, compared: Option<&Compared<'_>>) {
+fn summary(
+    lines: &mut Vec<ScreenLine>,
+    reading: &Reading,
+    s: &Statistics,
+    compared: Option<&Compared<'_>>,
+) {
     let is_busy = derive::threads_fraction(reading, s) > Some(0.5);
     lines.push(Look::bold_if(is_busy).line(format!(
         "server threads {:<5} agents {:<5} agent queue {:<7} DBD queue {:<8}",
@@ -148,7 +156,8 @@ fn summary(lines: &mut Vec<ScreenLine>, reading: &Reading, s: &Statistics, compa
         seconds(s.job_states_ts)
     )));
     let interval = compared.map(|c| c.interval);
-    let rate = |of: fn(&derive::JobCounts) -> u32| number(interval.map(|i| i.per_minute(of(&i.jobs))));
+    let rate =
+        |of: fn(&derive::JobCounts) -> u32| number(interval.map(|i| i.per_minute(of(&i.jobs))));
     lines.push(Look::Plain.line(format!(
         "  per minute   submit {:<5} start {:<5} complete {:<5} cancel {:<5} fail {}",
         rate(|j| j.submitted),
@@ -163,21 +172,25 @@ fn summary(lines: &mut Vec<ScreenLine>, reading: &Reading, s: &Statistics, compa
     };
     let heading = columns(["scheduler", "last", "mean", "max", "/min", "busy", "depth", "queue"]);
     lines.push(Look::Reverse.line(heading));
-    let mut scheduler =
-        |name: &str, last: u32, max: Option<u32>, depth: Option<u64>, queue: u32, cycles: Option<Cycles>| {
-            let both = interval.zip(cycles);
-            let busy = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
-            lines.push(Look::bold_if(busy > Some(0.5)).line(columns([
-                name,
-                &duration(Some(last.into())),
-                &duration(cycles.and_then(|cycles| cycles.mean_time())),
-                &duration(max.map(f64::from)),
-                &number(both.map(|(interval, cycles)| interval.per_minute(cycles.count))),
-                &percent(busy),
-                &number(cycles.map_or(depth.map(derive::exact_f64), |cycles| cycles.mean_depth())),
-                &queue.to_string(),
-            ])));
-        };
+    let mut scheduler = |name: &str,
+                         last: u32,
+                         max: Option<u32>,
+                         depth: Option<u64>,
+                         queue: u32,
+                         cycles: Option<Cycles>| {
+        let both = interval.zip(cycles);
+        let busy = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
+        lines.push(Look::bold_if(busy > Some(0.5)).line(columns([
+            name,
+            &duration(Some(last.into())),
+            &duration(cycles.and_then(|cycles| cycles.mean_time())),
+            &duration(max.map(f64::from)),
+            &number(both.map(|(interval, cycles)| interval.per_minute(cycles.count))),
+            &percent(busy),
+            &number(cycles.map_or(depth.map(derive::exact_f64), |cycles| cycles.mean_depth())),
+            &queue.to_string(),
+        ])));
+    };
     let main_depth = derive::means(s).schedule_depth.or_else(|| s.schedule_cycle_depth.map(|_| 0));
     let main = interval.map(|interval| interval.main);
     let (main_max, bf_depth) = (Some(s.schedule_cycle_max), s.bf_last_depth.map(u64::from));
@@ -192,8 +205,14 @@ fn summary(lines: &mut Vec<ScreenLine>, reading: &Reading, s: &Statistics, compa
     )));
 }
 
-/// Types and users, as many as there is room for: three of five lines for types where there are more of both.
-fn tables(lines: &mut Vec<ScreenLine>, room: Size, reading: &Reading, compared: Option<&Compared<'_>>) {
+/// Types and users, as many as there is room for: three of five lines for types where there are
+/// more of both.
+fn tables(
+    lines: &mut Vec<ScreenLine>,
+    room: Size,
+    reading: &Reading,
+    compared: Option<&Compared<'_>>,
+) {
     let (Served { types, users }, of) = match compared {
         Some(compared) => (compared.served(), format!("{:.0} s", compared.interval.seconds)),
         None => (Served::all(reading), "all".to_owned()),

@@ -1,6 +1,8 @@
-//! A terminal while it is drawn on: no echo, no scrollback. It is restored at the end, however the program ends.
+//! A terminal while it is drawn on: no echo, no scrollback. It is restored at the end, however the
+//! program ends.
 //!
-//! The sequences are those of ECMA-48 and of xterm that every terminal in use knows; there are eight of them.
+//! The sequences are those of ECMA-48 and of xterm that every terminal in use knows; there are
+//! eight of them.
 
 use std::io::{self, IsTerminal, Read};
 
@@ -23,7 +25,8 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Takes over the terminal; `None` if stdin or stdout is not a terminal, or it does not support the sequences.
+    /// Takes over the terminal; `None` if stdin or stdout is not a terminal, or it does not support
+    /// the sequences.
     pub(super) fn take() -> io::Result<Option<Self>> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
@@ -77,7 +80,9 @@ fn end_key() {
         match io::stdin().read(&mut keys) {
             Ok(count) => {
                 let pressed = keys.get(..count).unwrap_or_default();
-                if pressed.is_empty() || pressed.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4)) {
+                if pressed.is_empty()
+                    || pressed.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4))
+                {
                     return;
                 }
             }
@@ -98,8 +103,8 @@ fn drawing(lines: &[ScreenLine]) -> String {
             Look::Bold => ("\x1b[1m", "\x1b[0m"),
             Look::Faint => ("\x1b[2m", "\x1b[0m"),
         };
-        // Erased before the text: after 80 characters of 80 the cursor is still on the last of them. With the last line go those
-        // below.
+        // Erased before the text: after 80 characters of 80 the cursor is still on the last of
+        // them. With the last line go those below.
         let erase = if index + 1 == lines.len() { "\x1b[J" } else { "\x1b[K" };
         for part in [erase, on, line, off] {
             text.push_str(part);

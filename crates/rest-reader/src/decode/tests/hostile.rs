@@ -1,4 +1,5 @@
-//! Answers that no slurmrestd gives: each is refused, and the error says what was refused in words that are not the answer's.
+//! Answers that no slurmrestd gives: each is refused, and the error says what was refused in words
+//! that are not the answer's.
 
 use serde_json::json;
 use slurm_snapshot::{LONGEST_NAME, Licenses, Partitions, Release, ReplyOptions, Reservations};
@@ -19,10 +20,13 @@ fn nodes(rows: bool) -> NodesAnswer {
 }
 
 fn node(name: &str, more: &str) -> String {
-    format!(r#"{{"name":"{name}","state":["IDLE"],"cpus":8,"effective_cpus":8,"alloc_cpus":2{more}}}"#)
+    format!(
+        r#"{{"name":"{name}","state":["IDLE"],"cpus":8,"effective_cpus":8,"alloc_cpus":2{more}}}"#
+    )
 }
 
-/// Slurm's most nodes and many partitions, in a maintenance of all of them: had they been refused, nodes would vanish just then.
+/// Slurm's most nodes and many partitions, in a maintenance of all of them: had they been refused,
+/// nodes would vanish just then.
 #[test]
 fn as_many_nodes_as_slurm_can_have_fit_each_by_itself() {
     let node = |index: u32| {
@@ -54,7 +58,10 @@ fn a_figure_that_occurs_twice_is_no_figure_at_whatever_depth() {
     ] {
         let changed = whole.replacen(once, twice, 1);
         assert_ne!(changed, whole, "{once}");
-        assert_eq!(read_answer(whole.as_bytes(), Diag::new(42, true, true)).map(|_| ()).ok(), Some(()));
+        assert_eq!(
+            read_answer(whole.as_bytes(), Diag::new(42, true, true)).map(|_| ()).ok(),
+            Some(())
+        );
         let problem = refused(&changed, Diag::new(42, true, true));
         assert!(problem.ends_with("an object has a member twice"), "{once}: {problem}");
     }
@@ -68,18 +75,21 @@ fn a_figure_that_occurs_twice_is_no_figure_at_whatever_depth() {
 fn the_members_of_one_object_share_its_room() {
     let half = format!("[{}]", vec![r#"{"":0}"#; 3000].join(","));
     let text = |members: &[&str]| {
-        let members: Vec<String> = members.iter().map(|name| format!(r#""{name}":{half}"#)).collect();
+        let members: Vec<String> =
+            members.iter().map(|name| format!(r#""{name}":{half}"#)).collect();
         format!(r#"{{"statistics":{{{}}}}}"#, members.join(","))
     };
     let one = refused(&text(&["schedule_cycle_max"]), Diag::new(42, true, true));
     assert!(!one.contains("larger than anything"), "{one}");
-    let two = refused(&text(&["schedule_cycle_max", "schedule_cycle_last"]), Diag::new(42, true, true));
+    let two =
+        refused(&text(&["schedule_cycle_max", "schedule_cycle_last"]), Diag::new(42, true, true));
     assert!(two.contains("larger than anything"), "{two}");
 }
 
 #[test]
 fn errors_after_the_items_void_what_was_counted() {
-    let text = format!(r#"{{"nodes":[{}],"errors":[{{"error_number":2002}},{{}}]}}"#, node("n1", ""));
+    let text =
+        format!(r#"{{"nodes":[{}],"errors":[{{"error_number":2002}},{{}}]}}"#, node("n1", ""));
     let envelope = read_answer(text.as_bytes(), nodes(false)).unwrap();
     assert_eq!(envelope.error, Some(2002));
     assert_eq!(envelope.payload.nodes.last_update, 0, "its end was not reached");
@@ -100,11 +110,13 @@ fn a_name_of_any_length_is_cut_and_stays_its_own() {
     let names = [&found.nodes.rows[0].name, partition, found.nodes.gpus.keys().next().unwrap()];
     assert!(names.iter().all(|name| name.len() == LONGEST_NAME), "{names:?}");
     assert!(names[0] != names[1] && names[1] != names[2]);
-    let list = format!(r#"{{"partitions":[{{"name":"{}"}},{{"name":"{}"}}]}}"#, long("p"), long("q"));
+    let list =
+        format!(r#"{{"partitions":[{{"name":"{}"}},{{"name":"{}"}}]}}"#, long("p"), long("q"));
     let list = read_answer(list.as_bytes(), Partitions::default()).unwrap().payload;
     let listed: Vec<&String> = list.partitions.iter().map(|partition| &partition.name).collect();
     assert!(listed[0] == partition && listed[1] != partition, "{listed:?}");
-    let unknown = r#"{"nodes":[{"name":"the-token","state":["THE-TOKEN"],"cpus":8,"alloc_cpus":2}]}"#;
+    let unknown =
+        r#"{"nodes":[{"name":"the-token","state":["THE-TOKEN"],"cpus":8,"alloc_cpus":2}]}"#;
     assert_eq!(refused(unknown, nodes(true)), "nodes, item 1: the node has an unknown state");
 }
 
@@ -112,10 +124,14 @@ fn a_name_of_any_length_is_cut_and_stays_its_own() {
 #[test]
 fn flags_that_nobody_knows_are_one_word() {
     let more = r#","state_flags":["DRAIN","OTHER","INVENTED_1","INVENTED_2"]"#;
-    let text =
-        format!(r#"{{"nodes":[{},{}]}}"#, node("n1", more), node("n2", r#","state_flags":["INVENTED_3"]"#));
+    let text = format!(
+        r#"{{"nodes":[{},{}]}}"#,
+        node("n1", more),
+        node("n2", r#","state_flags":["INVENTED_3"]"#)
+    );
     let flags = read_answer(text.as_bytes(), nodes(false)).unwrap().payload.nodes.flags;
-    let flags: Vec<_> = flags.iter().map(|(flag, tally)| (flag.as_str(), tally.nodes.total)).collect();
+    let flags: Vec<_> =
+        flags.iter().map(|(flag, tally)| (flag.as_str(), tally.nodes.total)).collect();
     assert_eq!(flags, [("drain", 1), ("other", 2)]);
 }
 
@@ -130,7 +146,10 @@ fn many_long_names_are_refused_together() {
     let text = list("partitions", &named, 400);
     assert_eq!(refused(&text, Partitions::default()), format!("partitions, item 328: {problem}"));
     let text = list("reservations", &named, 1400);
-    assert_eq!(refused(&text, Reservations::default()), format!("reservations, item 1311: {problem}"));
+    assert_eq!(
+        refused(&text, Reservations::default()),
+        format!("reservations, item 1311: {problem}")
+    );
     let text = list("licenses", &|name| format!(r#"{{"LicenseName":"{name}"}}"#), 6000);
     assert_eq!(refused(&text, Licenses::default()), format!("licenses, item 5243: {problem}"));
     let partitions = |n: usize| (0..100).map(|i| format!("p{}", n * 100 + i)).collect::<Vec<_>>();
@@ -156,12 +175,16 @@ fn what_an_item_takes_in_memory_is_bounded_and_what_nobody_reads_is_not_counted(
                 refused(&text, nodes(false)),
                 "nodes, item 1: larger than anything that slurmrestd sends"
             ),
-            false => assert_eq!(read_answer(text.as_bytes(), nodes(false)).unwrap().payload.nodes.records, 1),
+            false => assert_eq!(
+                read_answer(text.as_bytes(), nodes(false)).unwrap().payload.nodes.records,
+                1
+            ),
         }
     }
     // A reservation of cores on 6,000 nodes.
     let cores = vec![json!({"node": "node01234", "core": "0-31"}); 6000];
-    let text = json!({"reservations": [{"name": "r", "core_specializations": cores, "node_count": 6000}]});
+    let text =
+        json!({"reservations": [{"name": "r", "core_specializations": cores, "node_count": 6000}]});
     assert!(text.to_string().len() > 200_000);
     let read = read_answer(text.to_string().as_bytes(), Reservations::default()).unwrap();
     assert_eq!(read.payload.reservations[0].nodes, 6000);

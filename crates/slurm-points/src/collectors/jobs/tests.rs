@@ -45,8 +45,11 @@ fn queue() -> Jobs {
         expected,
         partitions: BTreeMap::from([("gpu.a".to_owned(), partition)]),
         qos: NamedRows {
-            names: [("".to_owned(), NamedJobs { states: states(&[("pending", 3)]), has_started: false })]
-                .into(),
+            names: [(
+                "".to_owned(),
+                NamedJobs { states: states(&[("pending", 3)]), has_started: false },
+            )]
+            .into(),
             ..NamedRows::default()
         },
         ..Jobs::default()
@@ -71,7 +74,10 @@ fn where_states_alone_are_known_nothing_else_has_a_point() {
     ];
     assert_eq!(points, expected.map(|point| format!("c.slurm_jobs.{point}")));
     let points = surveyed(&mut collector, 1060, &of(&[]));
-    assert!(points.contains(&"c.slurm_jobs.state.completing.gauge-jobs 0".to_owned()), "{points:?}");
+    assert!(
+        points.contains(&"c.slurm_jobs.state.completing.gauge-jobs 0".to_owned()),
+        "{points:?}"
+    );
 }
 
 #[test]
@@ -99,12 +105,14 @@ fn a_queue_becomes_paths_by_state_reason_and_partition() {
     ];
     has_all(&points, &expected);
     assert!(
-        points.iter().any(|p| p.starts_with("c.slurm_jobs.partition.gpu_a-") && p.ends_with("wait_p50 60"))
-    );
-    assert!(
         points
             .iter()
-            .any(|p| p.contains(".partition.gpu_a-") && p.ends_with(".reason.Priority.gauge-jobs 3"))
+            .any(|p| p.starts_with("c.slurm_jobs.partition.gpu_a-") && p.ends_with("wait_p50 60"))
+    );
+    assert!(
+        points.iter().any(
+            |p| p.contains(".partition.gpu_a-") && p.ends_with(".reason.Priority.gauge-jobs 3")
+        )
     );
     assert!(
         !points.iter().any(|point| point.contains("eligible")),
@@ -113,8 +121,9 @@ fn a_queue_becomes_paths_by_state_reason_and_partition() {
 }
 
 fn of_cpus(shown: &str, base: &str, cpus: u64) -> JobStates {
-    let tallies =
-        |state: &str| [(state.to_owned(), JobTally { jobs: 1, cpus, ..JobTally::default() })].into();
+    let tallies = |state: &str| {
+        [(state.to_owned(), JobTally { jobs: 1, cpus, ..JobTally::default() })].into()
+    };
     JobStates { shown: tallies(shown), unfinished: tallies(base) }
 }
 
@@ -155,33 +164,43 @@ fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
         1000,
         &SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs))),
     );
-    let users: Vec<&String> =
-        points.iter().filter(|p| p.contains(".user.") && p.contains("pending.gauge-cpus")).collect();
+    let users: Vec<&String> = points
+        .iter()
+        .filter(|p| p.contains(".user.") && p.contains("pending.gauge-cpus"))
+        .collect();
     assert_eq!(
         users,
         ["c.slurm_jobs.user.ann.state.pending.gauge-cpus 9"],
         "the first two are he and one without a name"
     );
-    assert!(points.contains(&"c.slurm_jobs.others.state.pending.gauge-cpus 705".to_owned()), "{points:#?}");
+    assert!(
+        points.contains(&"c.slurm_jobs.others.state.pending.gauge-cpus 705".to_owned()),
+        "{points:#?}"
+    );
     assert!(collector.paths.changed_memory().unwrap().contains("ann"));
     let none = SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::default()));
     let later = surveyed(&mut collector, 1060, &none);
     let of_users: Vec<&String> = later.iter().filter(|point| point.contains(".user.")).collect();
-    assert!(of_users.iter().any(|point| point.ends_with("ann.state.pending.gauge-cpus 0")), "{later:#?}");
+    assert!(
+        of_users.iter().any(|point| point.ends_with("ann.state.pending.gauge-cpus 0")),
+        "{later:#?}"
+    );
     assert!(of_users.iter().all(|point| point.ends_with(" 0")), "{of_users:#?}");
     let later = surveyed(&mut collector, 1120, &none);
     assert!(!later.iter().any(|point| point.contains(".user.")), "{later:#?}");
 }
 
 fn jobs_of(kind: &str, names: impl IntoIterator<Item = (String, bool)>) -> SurveyReplies {
-    let named = |(name, has_started)| (name, NamedJobs { states: states(&[("pending", 1)]), has_started });
+    let named =
+        |(name, has_started)| (name, NamedJobs { states: states(&[("pending", 1)]), has_started });
     let names = names.into_iter().map(named).collect();
     let (named, mut jobs) = (NamedRows { names, ..NamedRows::default() }, Jobs::default());
     *(if kind == "account" { &mut jobs.accounts } else { &mut jobs.qos }) = named;
     SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
 }
 
-/// `sbatch -H -A rnd$i` by anybody made 15 files each, and a zero in each of them in every round; from 24.11 on `sbatch -q rnd$i` too.
+/// `sbatch -H -A rnd$i` by anybody made 15 files each, and a zero in each of them in every round;
+/// from 24.11 on `sbatch -q rnd$i` too.
 #[test]
 fn invented_accounts_and_qos_make_no_series_and_a_slot_that_is_free_again_one_last_zero() {
     invented("account", ["no_account", "other_accounts", "account.physics"]);
@@ -211,10 +230,15 @@ fn invented(kind: &str, expected: [&str; 3]) {
     let points = surveyed(&mut again, 60, &jobs_of(Vec::new()));
     let of: Vec<_> =
         points.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
-    assert_eq!(of, [&format!("{} 0", expected[2])], "another start knows which kind of name has paths");
+    assert_eq!(
+        of,
+        [&format!("{} 0", expected[2])],
+        "another start knows which kind of name has paths"
+    );
     let zero = format!("{} 0", expected[2]);
     assert!(surveyed(&mut collector, 29 * 86_400, &jobs_of(Vec::new())).contains(&zero));
-    let later = surveyed(&mut collector, 30 * 86_400, &jobs_of(vec![("physics".to_owned(), false)]));
+    let later =
+        surveyed(&mut collector, 30 * 86_400, &jobs_of(vec![("physics".to_owned(), false)]));
     let of: Vec<_> =
         later.iter().filter(|point| point.contains("physics.state.pending.gauge-jobs")).collect();
     assert_eq!(of, [&zero], "its last round, while its jobs are among the others");
@@ -227,7 +251,10 @@ fn invented(kind: &str, expected: [&str; 3]) {
 fn the_rest_of_the_rows_is_among_the_others() {
     let mut collector = started(&COLLECTOR, &[]);
     let names = ["high", "x", ""].map(|name| {
-        (name.to_owned(), NamedJobs { states: states(&[("pending", 3)]), has_started: name == "high" })
+        (
+            name.to_owned(),
+            NamedJobs { states: states(&[("pending", 3)]), has_started: name == "high" },
+        )
     });
     let qos = NamedRows { names: names.into(), rest: states(&[("pending", 40)]) };
     let jobs = Jobs { qos, ..Jobs::default() };
@@ -237,8 +264,8 @@ fn the_rest_of_the_rows_is_among_the_others() {
     let mut seen: Vec<&str> = points.iter().filter(of).map(String::as_str).collect();
     seen.sort_unstable();
     let expected = [("no_qos", 3), ("other_qos", 43), ("qos.high", 3)];
-    let expected =
-        expected.map(|(level, jobs)| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs {jobs}"));
+    let expected = expected
+        .map(|(level, jobs)| format!("c.slurm_jobs.{level}.state.pending.gauge-jobs {jobs}"));
     assert_eq!(seen, expected);
     let kept = collector.collector.published_jobs(&collector.paths).unwrap();
     assert_eq!((kept.qos, kept.accounts.len()), (["high".to_owned()].into(), 0));

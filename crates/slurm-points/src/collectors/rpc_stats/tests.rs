@@ -69,12 +69,14 @@ fn reading(moment: i64, since: i64, rpc: RpcTables) -> Reading {
 /// One tick; every point is taken and none is there twice.
 fn collect(collector: &mut RpcStats, timestamp: i64, reading: Option<Reading>) -> TickPoints {
     let mut batch = Batch::new(timestamp);
-    let outcome = reading.map_or(TickOutcome::Failed, |reading| TickOutcome::Reading(Arc::new(reading)));
+    let outcome =
+        reading.map_or(TickOutcome::Failed, |reading| TickOutcome::Reading(Arc::new(reading)));
     collector.collect(timestamp, &outcome, "cluster", &mut batch);
     assert_eq!(batch.refused(), 0);
     let mut found = TickPoints::new();
     for point in batch.points() {
-        let path = point.path().strip_prefix("cluster.slurm_rpc_stats.").unwrap().replace("gauge-", "");
+        let path =
+            point.path().strip_prefix("cluster.slurm_rpc_stats.").unwrap().replace("gauge-", "");
         assert!(found.insert(path.clone(), point.value()).is_none(), "{path} twice");
     }
     found
@@ -98,7 +100,8 @@ fn members(found: &TickPoints) -> Vec<&str> {
 /// The sum of a leaf over the users and the others.
 fn sum(found: &TickPoints, leaf: &str) -> f64 {
     let is_it = |path: &str| {
-        path == format!("others.{leaf}") || (path.starts_with("user.") && path.ends_with(&format!(".{leaf}")))
+        path == format!("others.{leaf}")
+            || (path.starts_with("user.") && path.ends_with(&format!(".{leaf}")))
     };
     found.iter().filter(|(path, _)| is_it(path)).map(|(_, value)| value).sum()
 }

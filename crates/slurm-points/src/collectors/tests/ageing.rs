@@ -1,12 +1,13 @@
-//! slurmctld may say that nothing has changed, and then the last reply is used again. A figure that ages with the clock
-//! must not stand still meanwhile: what ages is in the reply as a moment, and is counted from the tick's timestamp.
+//! slurmctld may say that nothing has changed, and then the last reply is used again. A figure that
+//! ages with the clock must not stand still meanwhile: what ages is in the reply as a moment, and
+//! is counted from the tick's timestamp.
 
 use std::collections::BTreeMap;
 
 use carbon_wire::Batch;
 use slurm_snapshot::{
-    Association, Associations, Expected, Jobs, Moments, Nodes, PartitionJobs, Reply, ReplyKind, Reservation,
-    Reservations, Started, Starts, UseAndLimits, Waiting,
+    Association, Associations, Expected, Jobs, Moments, Nodes, PartitionJobs, Reply, ReplyKind,
+    Reservation, Reservations, Started, Starts, UseAndLimits, Waiting,
 };
 
 use super::started;
@@ -17,8 +18,14 @@ use crate::replies::SurveyReplies;
 const NOW: i64 = 1_700_000_000;
 
 /// Times that do not age: of what is over, limits, and usage that slurmctld adds up.
-const FIXED: [&str; 6] =
-    ["started_wait_p50", "started_wait_p90", "started_wait_max", "wall_used", "grp_wall", "max_wall_per_job"];
+const FIXED: [&str; 6] = [
+    "started_wait_p50",
+    "started_wait_p90",
+    "started_wait_max",
+    "wall_used",
+    "grp_wall",
+    "max_wall_per_job",
+];
 
 /// Replies in which every time is there.
 fn replies() -> SurveyReplies {
@@ -27,7 +34,8 @@ fn replies() -> SurveyReplies {
     let started = Some(Started { jobs: 2, p50: 5, p90: 9, max: 10 });
     let starts = Some(Starts { p50: NOW + 500, p90: NOW + 900, p99: NOW + 990, max: NOW + 1000 });
     let expected = Expected { starts, ..Expected::default() };
-    let partition = PartitionJobs { waiting: waiting.clone(), started, expected, ..PartitionJobs::default() };
+    let partition =
+        PartitionJobs { waiting: waiting.clone(), started, expected, ..PartitionJobs::default() };
     let mut replies = SurveyReplies::with_only(
         ReplyKind::Jobs,
         Reply::Jobs(Box::new(Jobs {
@@ -63,8 +71,11 @@ fn replies() -> SurveyReplies {
         max_wall_per_job: Some(3),
         ..UseAndLimits::default()
     };
-    let account =
-        Association { account: "physics".to_owned(), use_and_limits: limits, ..Association::default() };
+    let account = Association {
+        account: "physics".to_owned(),
+        use_and_limits: limits,
+        ..Association::default()
+    };
     let associations = Associations { associations: vec![account], ..Associations::default() };
     replies.add(ReplyKind::Associations, Reply::Associations(Box::new(associations)));
     replies
@@ -73,7 +84,9 @@ fn replies() -> SurveyReplies {
 #[test]
 fn no_figure_that_ages_stands_still_while_slurmctld_says_that_nothing_has_changed() {
     let replies = replies();
-    for collector in COLLECTORS.iter().filter(|collector| matches!(collector.start, Start::Survey(_))) {
+    for collector in
+        COLLECTORS.iter().filter(|collector| matches!(collector.start, Start::Survey(_)))
+    {
         if !collector.replies.iter().any(|reply| reply.row().unchanged) {
             continue;
         }
@@ -85,13 +98,21 @@ fn no_figure_that_ages_stands_still_while_slurmctld_says_that_nothing_has_change
         };
         let (before, after) = (round(NOW), round(NOW + 200));
         // Node events are what happened between two replies.
-        let levels = collector.every_level().filter(|level| !level.below.starts_with("slurm_nodes.events."));
+        let levels =
+            collector.every_level().filter(|level| !level.below.starts_with("slurm_nodes.events."));
         let leaves = levels.flat_map(DocumentedLevel::leaves);
         for leaf in leaves.filter(|leaf| leaf.unit == "s" || leaf.leaf.starts_with("over_1")) {
             let end = format!(".gauge-{}", leaf.leaf);
             let points: Vec<_> = before.iter().filter(|(path, _)| path.ends_with(&end)).collect();
-            assert!(!points.is_empty(), "{}: {} is in no reply of this test", collector.name, leaf.leaf);
-            let ages = points.iter().any(|(path, value)| after.get(*path).is_some_and(|now| now != *value));
+            assert!(
+                !points.is_empty(),
+                "{}: {} is in no reply of this test",
+                collector.name,
+                leaf.leaf
+            );
+            let ages = points
+                .iter()
+                .any(|(path, value)| after.get(*path).is_some_and(|now| now != *value));
             assert_eq!(ages, !FIXED.contains(&&*leaf.leaf), "{}: {}", collector.name, leaf.leaf);
         }
     }

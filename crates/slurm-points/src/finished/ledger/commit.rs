@@ -35,12 +35,18 @@ impl FinishedLedger {
         let unsettled = old.recent.get(self.settled..).unwrap_or_default();
         let hours: BTreeSet<i64> = unsettled.iter().flat_map(BTreeMap::keys).copied().collect();
         let hours: Vec<i64> = hours.into_iter().filter(|hour| end_of(*hour) > old.floor).collect();
-        let live: BTreeSet<String> = hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
-        let is_over = |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
+        let live: BTreeSet<String> =
+            hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
+        let is_over =
+            |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
         let emptied = self.written.iter().filter(is_over).copied().collect();
+        let waiting = self
+            .incomplete
+            .iter()
+            .map(|(id, job)| (*id, *job))
+            .chain(std::mem::take(&mut round.incomplete));
         let waiting =
-            self.incomplete.iter().map(|(id, job)| (*id, *job)).chain(std::mem::take(&mut round.incomplete));
-        let waiting = waiting.filter(|(id, job)| !job.is_over(round.moment) && !round.has_counted(*id));
+            waiting.filter(|(id, job)| !job.is_over(round.moment) && !round.has_counted(*id));
         let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
         let latest = old.latest.max(round.latest);
         let mut floor = old.floor;
@@ -55,7 +61,8 @@ impl FinishedLedger {
         sizes.retain(|hour, _| end_of(*hour) > floor_above);
         let changed_total = old.changed_total.saturating_add(round.reading.changed);
         let late_total = old.late_total.saturating_add(round.reading.late_jobs);
-        let steps_unknown_total = old.steps_unknown_total.saturating_add(round.reading.steps_unknown);
+        let steps_unknown_total =
+            old.steps_unknown_total.saturating_add(round.reading.steps_unknown);
         let is_silent = round.is_silent;
         // Keeps what was published last, in case the queue has lost it.
         let (slot, figures, reading) = if is_silent {

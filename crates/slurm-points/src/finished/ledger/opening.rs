@@ -1,4 +1,5 @@
-//! The ledger at the start: as the queue's log has it, as much as is left of a damaged one, or a first one.
+//! The ledger at the start: as the queue's log has it, as much as is left of a damaged one, or a
+//! first one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ impl FinishedLedger {
     pub fn open(cluster: &str, now: i64, records: &BTreeMap<String, Arc<[u8]>>) -> (Self, Found) {
         let published = records.get(PUBLISHED).and_then(|slot| slot.first_chunk()).copied();
         let published = published.map_or(0, i64::from_le_bytes);
-        let counts = records.get(COUNTS).and_then(|counts| serde_json::from_slice::<Counts>(counts).ok());
+        let counts =
+            records.get(COUNTS).and_then(|counts| serde_json::from_slice::<Counts>(counts).ok());
         let Some(counts) = counts.filter(|counts| counts.version == VERSION) else {
             return Self::without_counts(cluster, now, records, published);
         };
@@ -51,8 +53,9 @@ impl FinishedLedger {
         (ledger, found)
     }
 
-    /// Raises the floor above an hour that has lost ids, so that none of its jobs counts a second time; returns it. Nothing that ended
-    /// after the newest counted job was counted, so that may still be.
+    /// Raises the floor above an hour that has lost ids, so that none of its jobs counts a second
+    /// time; returns it. Nothing that ended after the newest counted job was counted, so that may
+    /// still be.
     fn raise_above_damage(&mut self) -> Option<i64> {
         let counts = &mut self.counts;
         counts.sizes.retain(|hour, _| end_of(*hour) > counts.floor);

@@ -1,6 +1,7 @@
 //! A model of slurmctld's counters, together with what really happened in numbers that never wrap.
 //!
-//! Measured on 22.05: what midnight, `sdiag --reset` and a restart set to 0, and what each of them keeps.
+//! Measured on 22.05: what midnight, `sdiag --reset` and a restart set to 0, and what each of them
+//! keeps.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +83,13 @@ pub(super) struct World {
 
 impl World {
     /// slurmctld has run for a while: its wrapping sums are anywhere.
-    pub(super) fn new(release: Release, tick: u32, time: f64, sums: [u32; 3], uptime: bool) -> Self {
+    pub(super) fn new(
+        release: Release,
+        tick: u32,
+        time: f64,
+        sums: [u32; 3],
+        uptime: bool,
+    ) -> Self {
         let [sum, depth, bf] = sums;
         let mut world = Self {
             tick,
@@ -126,7 +133,9 @@ impl World {
     /// Whether what was set since the last reading must have been noticed over so many seconds.
     pub(super) fn surely_seen_as_set(&self, seconds: f64) -> bool {
         let (reader, slurmctld) = (self.truth.reader_set, self.truth.slurmctld_set);
-        let far = |by: i64| i32::try_from(by).map_or(f64::INFINITY, f64::from).abs() > 2.5 + seconds * 0.011;
+        let far = |by: i64| {
+            i32::try_from(by).map_or(f64::INFINITY, f64::from).abs() > 2.5 + seconds * 0.011
+        };
         // Without an uptime, clocks that are set alike look like time that went by.
         if self.uptime { far(reader) || far(slurmctld) } else { far(reader - slurmctld) }
     }
@@ -236,9 +245,17 @@ impl World {
         if cycles == 0 {
             return;
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to an hour of µs")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "up to an hour of µs"
+        )]
         let each = (part * share * 1e6) as u64 / u64::from(cycles);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to a day of µs")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "up to a day of µs"
+        )]
         let idle = ((self.time - self.idle_since) * 1e6) as u64;
         let (count, each) = match u32::try_from(idle.min(long.into())).unwrap() {
             0 => (cycles, u32::try_from(each).unwrap()),

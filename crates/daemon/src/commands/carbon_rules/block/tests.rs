@@ -1,8 +1,10 @@
-//! The block in somebody else's file: only the block is changed, and a file that would become wrong stays as it is.
+//! The block in somebody else's file: only the block is changed, and a file that would become wrong
+//! stays as it is.
 
 use super::*;
 
-const DEBIAN: &str = "# Debian's comment\n\n[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n[default]\npattern = .*\nretentions = 60s:1d\n";
+const DEBIAN: &str = "# Debian's comment\n\n[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n\
+    [default]\npattern = .*\nretentions = 60s:1d\n";
 
 fn block(rules: &str) -> Block {
     Block::new("cluster", rules)
@@ -51,7 +53,10 @@ fn a_second_time_changes_nothing_and_other_rules_replace_it_where_it_is() {
         let other = block("[slurm_graphite:cluster]\npattern = ^cluster\nretentions = 10s:1d\n");
         assert_eq!(other.is_outdated_in(first.as_bytes()), Ok(true));
         let second = put(&other, &first);
-        assert_eq!(second, first.replace("# ours\r\n", "").replace("# ours\n", "").replace("30s", "10s"));
+        assert_eq!(
+            second,
+            first.replace("# ours\r\n", "").replace("# ours\n", "").replace("30s", "10s")
+        );
         assert_eq!(other.is_outdated_in(second.as_bytes()), Ok(false));
     }
 }
@@ -87,7 +92,10 @@ fn rules_that_the_site_has_put_above_it_are_below_it_again() {
 fn each_prefix_has_a_block_and_they_do_not_change_places_for_ever() {
     let beta = Block::new("beta", "[slurm_graphite:beta]\npattern = ^beta\n");
     let both = put(&beta, &put(&ours(), DEBIAN));
-    assert!(both.contains(&ours().text) && both.contains(&beta.text) && both.ends_with(DEBIAN), "{both}");
+    assert!(
+        both.contains(&ours().text) && both.contains(&beta.text) && both.ends_with(DEBIAN),
+        "{both}"
+    );
     assert_eq!(put(&beta, &put(&ours(), &both)), both);
     assert_eq!(ours().is_outdated_in(both.as_bytes()), Ok(false));
 }
@@ -104,8 +112,10 @@ fn a_block_that_is_there_twice_is_one_again() {
 #[test]
 fn a_damaged_marker_is_refused_with_its_line() {
     let good = put(&ours(), DEBIAN);
-    let (begin, end) =
-        ("# BEGIN slurm-graphite carbon-rules cluster\n", "# END slurm-graphite carbon-rules cluster\n");
+    let (begin, end) = (
+        "# BEGIN slurm-graphite carbon-rules cluster\n",
+        "# END slurm-graphite carbon-rules cluster\n",
+    );
     assert_eq!(refused(&good.replace(end, "")), BlockError::NoEnd(1));
     assert_eq!(refused(&good.replace(begin, "")), BlockError::NoBegin(5));
     assert_eq!(refused(&good.replace(begin, &begin.repeat(2))), BlockError::NoEnd(1));

@@ -18,7 +18,10 @@ fn a_folder_that_is_swapped_after_the_look_up_does_not_lead_the_new_text_elsewhe
     symlink(at("conf"), at("link")).unwrap();
     let place = Place::find(&at("link/a.conf")).unwrap();
     let (like, old) = place.read().unwrap();
-    assert_eq!((old.as_slice(), &place.path), (&b"old"[..], &at("conf/a.conf").canonicalize().unwrap()));
+    assert_eq!(
+        (old.as_slice(), &place.path),
+        (&b"old"[..], &at("conf/a.conf").canonicalize().unwrap())
+    );
 
     fs::rename(at("conf"), at("moved")).unwrap();
     symlink(at("victim"), at("conf")).unwrap();

@@ -1,5 +1,5 @@
-//! What docs/metrics.md is made of: each figure is in one table only, with all levels that have it. What is on by default comes
-//! first. The program prints the file.
+//! What docs/metrics.md is made of: each figure is in one table only, with all levels that have it.
+//! What is on by default comes first. The program prints the file.
 
 use std::fmt::Write;
 
@@ -9,7 +9,8 @@ use slurm_points::metric::Leaf;
 
 use crate::self_metrics;
 
-/// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live tests hold the two readers.
+/// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live
+/// tests hold the two readers.
 pub(super) const OVER_REST: &str = include_str!("../rest.md");
 
 const INTRODUCTION: &str = include_str!("../introduction.md");
@@ -33,12 +34,15 @@ struct Section {
 
 /// The whole document.
 pub(super) fn document() -> String {
-    let (surveys, ticks): (Vec<_>, Vec<_>) = COLLECTORS.iter().partition(|collector| collector.is_survey());
+    let (surveys, ticks): (Vec<_>, Vec<_>) =
+        COLLECTORS.iter().partition(|collector| collector.is_survey());
     let by_default = ticks.into_iter().flat_map(Collector::every_level).chain(self_metrics::LEVELS);
     let off = surveys.into_iter().flat_map(Collector::every_level);
     let mut text = INTRODUCTION.to_owned();
     let mut printed = Vec::new();
-    for (title, levels) in [("On by default", sections(by_default)), ("Off by default", sections(off))] {
+    for (title, levels) in
+        [("On by default", sections(by_default)), ("Off by default", sections(off))]
+    {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n## {title}\n");
         for section in levels {
@@ -66,8 +70,9 @@ fn sections(levels: impl Iterator<Item = &'static DocumentedLevel>) -> Vec<Secti
         };
         let leaves = continued.iter().flat_map(|level| level.leaves()).collect();
         let section = Section { below, about, leaves, also: Vec::new() };
-        let is_same =
-            |other: &&mut Section| other.family() == section.family() && other.leaves == section.leaves;
+        let is_same = |other: &&mut Section| {
+            other.family() == section.family() && other.leaves == section.leaves
+        };
         match sections.iter_mut().find(is_same) {
             Some(first) => first.also.push((below, about)),
             None => sections.push(section),
@@ -84,16 +89,26 @@ impl Section {
     /// Figures that an earlier section has are named, the others are in the table.
     fn print(&self, printed: &[Self], text: &mut String) {
         let _ = write!(text, "\n### `cluster.{}`\n\n{}\n", self.below, wrapped(self.about, ""));
-        let common = |other: &&Self| self.leaves.iter().filter(|leaf| other.leaves.contains(leaf)).count();
+        let common =
+            |other: &&Self| self.leaves.iter().filter(|leaf| other.leaves.contains(leaf)).count();
         // Of several that share as many, the first.
         let model = printed.iter().rev().max_by_key(common).filter(|other| common(other) >= SHARED);
-        let (shared, own): (Vec<&Leaf>, Vec<&Leaf>) =
-            self.leaves.iter().partition(|leaf| model.is_some_and(|model| model.leaves.contains(leaf)));
+        let (shared, own): (Vec<&Leaf>, Vec<&Leaf>) = self
+            .leaves
+            .iter()
+            .partition(|leaf| model.is_some_and(|model| model.leaves.contains(leaf)));
         if let Some(model) = model {
             let names: Vec<String> = shared.iter().map(|leaf| format!("`{}`", leaf.leaf)).collect();
-            let all =
-                if shared.len() == model.leaves.len() { "all figures".to_owned() } else { names.join(", ") };
-            let _ = write!(text, "\n{}\n", wrapped(&format!("As in `cluster.{}`: {all}.", model.below), ""));
+            let all = if shared.len() == model.leaves.len() {
+                "all figures".to_owned()
+            } else {
+                names.join(", ")
+            };
+            let _ = write!(
+                text,
+                "\n{}\n",
+                wrapped(&format!("As in `cluster.{}`: {all}.", model.below), "")
+            );
         }
         let (totals, own): (Vec<&Leaf>, Vec<&Leaf>) =
             own.into_iter().partition(|leaf| self.leaves.iter().any(|round| is_total(leaf, round)));
@@ -112,7 +127,8 @@ impl Section {
         }
         for (below, about) in &self.also {
             let colon = if about.is_empty() { "" } else { ": " };
-            let _ = writeln!(text, "{}", wrapped(&format!("- `cluster.{below}`{colon}{about}"), "  "));
+            let _ =
+                writeln!(text, "{}", wrapped(&format!("- `cluster.{below}`{colon}{about}"), "  "));
         }
     }
 }

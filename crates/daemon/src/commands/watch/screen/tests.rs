@@ -8,19 +8,33 @@ use super::*;
 fn two_readings() -> (Reading, Reading) {
     let types = |times: &[u32]| -> Vec<RpcType> {
         let rows = [2003, 2007, 4003, 1002, 2035, 5018, 2009, 7010, 999].into_iter().zip(times);
-        rows.map(|(id, &n)| RpcType { id, count: n, time: u64::from(n) * u64::from(id), queue: None })
-            .collect()
+        rows.map(|(id, &n)| RpcType {
+            id,
+            count: n,
+            time: u64::from(n) * u64::from(id),
+            queue: None,
+        })
+        .collect()
     };
     let users = |times: &[u32]| -> Vec<RpcUser> {
-        let names = ["root", "alice", "bob\u{1b}[31m", "carol.von.hohenzollern-sigmaringen-the-younger-one"];
+        let names = [
+            "root",
+            "alice",
+            "bob\u{1b}[31m",
+            "carol.von.hohenzollern-sigmaringen-the-younger-one",
+        ];
         let row = |(id, (name, &n)): (u32, (&str, &u32))| {
-            let line = format!(r#"{{"id":{id},"name":{name:?},"count":{n},"time":{}}}"#, u64::from(n) * 2500);
+            let line = format!(
+                r#"{{"id":{id},"name":{name:?},"count":{n},"time":{}}}"#,
+                u64::from(n) * 2500
+            );
             serde_json::from_str(&line.replace("\\u{1b}", "\\u001b")).unwrap()
         };
         (0..).zip(names.into_iter().zip(times)).map(row).collect()
     };
-    let tables =
-        |t: &[u32], u: &[u32]| Some(RpcTables { types: types(t), users: users(u), ..RpcTables::default() });
+    let tables = |t: &[u32], u: &[u32]| {
+        Some(RpcTables { types: types(t), users: users(u), ..RpcTables::default() })
+    };
     let old = Statistics {
         req_time: 1_700_006_400,
         req_time_start: 1_700_000_000,
@@ -117,7 +131,8 @@ fn the_screen_of_80_by_24_is_what_it_was() {
 fn an_outage_is_said_above_the_last_figures() {
     let (_, now) = two_readings();
     let (why, advice) = (
-        "slurm_get_statistics: Unable to contact slurm controller (connect failure) (errno 1800), libslurm: error: nothing",
+        "slurm_get_statistics: Unable to contact slurm controller (connect failure) (errno 1800), \
+            libslurm: error: nothing",
         "Is slurmctld running? Try `scontrol ping`.",
     );
     let down = View { trouble: Some([why, advice].map(str::to_owned)), silent: 42, ..fine(&now) };
@@ -145,7 +160,8 @@ fn fine(now: &Reading) -> View {
 fn every_size_is_kept_to() {
     let (before, now) = two_readings();
     for trouble in [None, Some(["no\u{9b}thing", "many words in a row"].map(str::to_owned))] {
-        let view = View { before: Some(Box::new(before.clone())), trouble, waits: Some(3), ..fine(&now) };
+        let view =
+            View { before: Some(Box::new(before.clone())), trouble, waits: Some(3), ..fine(&now) };
         for height in 0..60 {
             for width in [0, 1, 20, 79, 200] {
                 let lines = drawn(&view, Size { width, height });
@@ -157,10 +173,25 @@ fn every_size_is_kept_to() {
 
 #[test]
 fn units_change_where_a_figure_would_grow_too_long() {
-    let all = [0.0, 999.4, 999.6, 12_345.0, 999_400.0, 999_600.0, 59e6, 3.6e9, 1e18].map(Some).map(duration);
+    let all = [0.0, 999.4, 999.6, 12_345.0, 999_400.0, 999_600.0, 59e6, 3.6e9, 1e18]
+        .map(Some)
+        .map(duration);
     assert_eq!(
         all,
-        ["0 µs", "999 µs", "1.0 ms", "12.3 ms", "999.4 ms", "1.0 s", "59.0 s", "1.0 h", "277777777.8 h"]
+        [
+            "0 µs",
+            "999 µs",
+            "1.0 ms",
+            "12.3 ms",
+            "999.4 ms",
+            "1.0 s",
+            "59.0 s",
+            "1.0 h",
+            "277777777.8 h"
+        ]
     );
-    assert_eq!([Some(999.4), Some(12_345.0), Some(2e6), None].map(number), ["999.4", "12.3k", "2.0M", "-"]);
+    assert_eq!(
+        [Some(999.4), Some(12_345.0), Some(2e6), None].map(number),
+        ["999.4", "12.3k", "2.0M", "-"]
+    );
 }

@@ -36,6 +36,10 @@ fn nothing_is_left_of_a_longer_drawing() {
     for size in SIZES {
         let short = vec![ScreenLine { text: "no reading".to_owned(), look: Look::Bold }];
         let screen = shown(size, &[full(size), short]);
-        assert_eq!(screen.iter().map(|line| line.trim_end()).collect::<String>(), "no reading", "{size:?}");
+        assert_eq!(
+            screen.iter().map(|line| line.trim_end()).collect::<String>(),
+            "no reading",
+            "{size:?}"
+        );
     }
 }

@@ -27,9 +27,13 @@ fn a_row_has_sdiags_digits() {
     for (path, value) in expected {
         assert_eq!(found.get(path), Some(&value), "{path}");
     }
-    let without = ["per_minute", "interval", "share", "queued", "busy", "user", "others", "pending."];
+    let without =
+        ["per_minute", "interval", "share", "queued", "busy", "user", "others", "pending."];
     for path in found.keys().filter(|path| *path != "total.users") {
-        assert!(!without.iter().any(|without| path.contains(without)), "{path}: one reading tells none");
+        assert!(
+            !without.iter().any(|without| path.contains(without)),
+            "{path}: one reading tells none"
+        );
     }
 }
 
@@ -71,7 +75,10 @@ fn tables_that_lost_a_row_or_shrank_make_no_interval() {
         let rows = |types| RpcTables { types, ..RpcTables::default() };
         tick(&mut collector, START, rows(before.clone()));
         let found = tick(&mut collector, START + 30, rows(now));
-        assert!(!found.keys().any(|path| path.contains("per_minute") || path.contains("share")), "{found:?}");
+        assert!(
+            !found.keys().any(|path| path.contains("per_minute") || path.contains("share")),
+            "{found:?}"
+        );
     }
 }
 
@@ -81,7 +88,9 @@ fn the_queue_is_there_where_it_is_enabled() {
     let queue = Some(RpcQueue { queued: 1, dropped: 2, cycle_last: 3, cycle_max: 4 });
     let types = vec![RpcType { queue, ..kind(2003, 1, 1) }, kind(2009, 1, 1)];
     let found = tick(&mut collector, START, RpcTables { types, ..RpcTables::default() });
-    for (leaf, value) in [("queued", 1.0), ("dropped", 2.0), ("cycle_last", 3.0), ("cycle_max", 4.0)] {
+    for (leaf, value) in
+        [("queued", 1.0), ("dropped", 2.0), ("cycle_last", 3.0), ("cycle_max", 4.0)]
+    {
         assert_eq!(found.get(&format!("type.REQUEST_JOB_INFO.{leaf}")), Some(&value));
         assert_eq!(found.get(&format!("type.REQUEST_PARTITION_INFO.{leaf}")), None);
     }
@@ -190,10 +199,15 @@ impl Books {
     }
 
     fn reading_at(&self, moment: i64) -> Reading {
-        let types = self.order.iter().map(|id| kind(*id, self.types[id].0, self.types[id].1)).collect();
-        let users =
-            self.users.iter().map(|(&id, row)| user(id, Some(&format!("u{id}")), row.0, row.1)).collect();
-        let mut reading = reading(moment, self.since, RpcTables { types, users, ..RpcTables::default() });
+        let types =
+            self.order.iter().map(|id| kind(*id, self.types[id].0, self.types[id].1)).collect();
+        let users = self
+            .users
+            .iter()
+            .map(|(&id, row)| user(id, Some(&format!("u{id}")), row.0, row.1))
+            .collect();
+        let mut reading =
+            reading(moment, self.since, RpcTables { types, users, ..RpcTables::default() });
         reading.statistics.as_mut().unwrap().bf_backfilled_jobs = self.backfilled;
         reading
     }
@@ -213,11 +227,16 @@ impl Books {
         } else {
             assert!(near(found["total.calls_per_minute"] * seconds / 60.0, f64::from(all_count)));
             assert!(near(found["total.busy"] * seconds * 1e6, float(all_time)));
-            for (kind, name) in
-                [(2003, "REQUEST_JOB_INFO"), (2005, "REQUEST_JOB_STEP_INFO"), (2007, "REQUEST_NODE_INFO")]
-            {
+            for (kind, name) in [
+                (2003, "REQUEST_JOB_INFO"),
+                (2005, "REQUEST_JOB_STEP_INFO"),
+                (2007, "REQUEST_NODE_INFO"),
+            ] {
                 let Some(per_minute) = figure(format!("type.{name}.calls_per_minute")) else {
-                    assert!(!self.types.contains_key(&kind), "{name} is in the table and has no interval");
+                    assert!(
+                        !self.types.contains_key(&kind),
+                        "{name} is in the table and has no interval"
+                    );
                     continue;
                 };
                 let (count, time) = self.grown_types.get(&kind).copied().unwrap_or_default();
@@ -232,7 +251,8 @@ impl Books {
             assert!(all_time == 0 || near(sum(found, "time_share"), 1.0));
             let members = members(found);
             for (id, (count, _)) in &self.grown_users {
-                // The last figure of one who has left is 0, because what he does is among the others.
+                // The last figure of one who has left is 0, because what he does is among the
+                // others.
                 if members.contains(&format!("u{id}").as_str())
                     && let Some(per_minute) = figure(format!("user.u{id}.calls_per_minute"))
                 {
@@ -262,7 +282,8 @@ proptest! {
     ) {
         let mut collector = rpc_stats(INTERVAL, most, None);
         // Nobody has read anything yet: as good as a reset.
-        let mut books = Books { since: START - 600, reset: true, backfilled: 9, ..Books::default() };
+        let mut books = Books { since: START - 600, reset: true, backfilled: 9,
+            ..Books::default() };
         let mut now = START;
         for (event, before, after) in ticks {
             now += i64::from(INTERVAL);
@@ -271,7 +292,8 @@ proptest! {
             match event {
                 TableEvent::Command | TableEvent::Restart => books.reset(now - 10),
                 TableEvent::Midnight => {
-                    // Days later in one step: nothing is read across the gap, and slurmctld begins a day.
+                    // Days later in one step: nothing is read across the gap, and slurmctld begins
+                    // a day.
                     let midnight = (now / 86_400 + 1) * 86_400;
                     now = midnight + 15;
                     (books.since, books.ticks) = (midnight, 1000);
@@ -296,7 +318,8 @@ proptest! {
         tables in vec(
             (
                 vec((any::<u16>(), any::<u32>(), any::<u64>()), 0..20),
-                vec((0_u32..6, any::<Option<String>>(), any::<bool>(), any::<u32>(), any::<u64>()), 0..20),
+                vec((0_u32..6, any::<Option<String>>(), any::<bool>(), any::<u32>(), any::<u64>()),
+                    0..20),
                 vec((any::<u32>(), any::<u32>()), 0..5),
                 (0..=i64::from(u32::MAX), any::<i64>(), proptest::num::f64::ANY),
             ),
@@ -306,11 +329,13 @@ proptest! {
     ) {
         let mut collector = rpc_stats(INTERVAL, 2, memory.as_deref());
         for (types, users, pending, (timestamp, since, time)) in tables {
-            let user = |(id, name, looking_up, count, time)| RpcUser { id, name, looking_up, count, time };
+            let user = |(id, name, looking_up, count, time)| RpcUser { id, name, looking_up, count,
+                time };
             let rpc = RpcTables {
                 types: types.into_iter().map(|(id, count, time)| kind(id, count, time)).collect(),
                 users: users.into_iter().map(user).collect(),
-                pending: Some(pending.into_iter().map(|(id, count)| PendingRpc { id, count }).collect()),
+                pending: Some(pending.into_iter().map(|(id, count)| PendingRpc { id,
+                    count }).collect()),
                 dumped: Vec::new(),
             };
             let mut reading = reading(START, since, rpc);
@@ -328,6 +353,7 @@ fn midnight_leaves_these_tables_alone() {
     let midnight = 1_700_006_400;
     assert_eq!(midnight % 86_400, 0);
     collect(&mut collector, midnight - 15, Some(reading(midnight - 15, midnight - 9000, rows(5))));
-    let found = collect(&mut collector, midnight + 15, Some(reading(midnight + 15, midnight, rows(7))));
+    let found =
+        collect(&mut collector, midnight + 15, Some(reading(midnight + 15, midnight, rows(7))));
     assert_eq!(found.get("type.REQUEST_JOB_INFO.calls_per_minute"), Some(&4.0));
 }

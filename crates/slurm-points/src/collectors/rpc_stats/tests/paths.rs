@@ -48,7 +48,9 @@ fn odd_names_neither_merge_nor_break_a_path() {
     let found = two_ticks(&mut collector, &names);
     let members = members(&found);
     assert_eq!(members.len(), names.len(), "{members:?}");
-    for plain in ["root", "Root", "john_doe", "others", "total", "uid_", "uid_1000", "uid_4294967295"] {
+    for plain in
+        ["root", "Root", "john_doe", "others", "total", "uid_", "uid_1000", "uid_4294967295"]
+    {
         assert!(members.contains(&plain), "{plain} is not in {members:?}");
     }
     // The one without a name, not the one who is called so.
@@ -59,12 +61,21 @@ fn odd_names_neither_merge_nor_break_a_path() {
 
 #[test]
 fn two_users_of_one_name_are_two() {
-    let names =
-        [(0, Some("root")), (5, Some("root")), (70, Some("ann")), (71, Some("ann")), (72, Some("slurm"))];
+    let names = [
+        (0, Some("root")),
+        (5, Some("root")),
+        (70, Some("ann")),
+        (71, Some("ann")),
+        (72, Some("slurm")),
+    ];
     let mut collector = rpc_stats(INTERVAL, 10, None);
     let found = two_ticks(&mut collector, &names);
     assert_eq!(members(&found), ["ann", "root", "slurm", "uid_5", "uid_71"]);
-    assert_eq!(found["user.ann.total_time"], 2.0 * 930.0, "the one who came first, by what he costs");
+    assert_eq!(
+        found["user.ann.total_time"],
+        2.0 * 930.0,
+        "the one who came first, by what he costs"
+    );
     assert_eq!(found["user.root.total_time"], 2000.0, "the one of number 0");
     // The first is gone; the second does not take his path over.
     let mut memory = collector.paths.changed_memory();
@@ -84,7 +95,8 @@ fn who_is_still_being_looked_up_is_among_the_others_and_never_a_number_first() {
         users(vec![user(0, Some("root"), tick, 0), ann])
     };
     for tick in 1..10 {
-        let found = super::tick(&mut collector, START + i64::from(tick) * 30, row(tick, None, true));
+        let found =
+            super::tick(&mut collector, START + i64::from(tick) * 30, row(tick, None, true));
         assert_eq!((members(&found), found["others.members"]), (vec!["root"], 1.0));
         assert_eq!(found["others.count"], f64::from(tick));
     }
@@ -96,7 +108,8 @@ fn who_is_still_being_looked_up_is_among_the_others_and_never_a_number_first() {
     assert_eq!(members(&nobody), [""; 0], "not even root");
     // A reader that was started again knows nobody yet, and then nobody knows him any more.
     for (tick, looking_up) in [(11, true), (12, false)] {
-        let found = super::tick(&mut collector, START + i64::from(tick) * 30, row(tick, None, looking_up));
+        let found =
+            super::tick(&mut collector, START + i64::from(tick) * 30, row(tick, None, looking_up));
         assert_eq!(members(&found), ["ann", "root"]);
     }
     // Another has his number now.
@@ -126,12 +139,15 @@ fn the_first_of_an_interval_stay_for_a_day_and_others_do_not_jump() {
     let mut now = START + 60;
     let mut number = 3;
     while now < START + 30 + DAY {
-        let found = tick(&mut collector, now + 30, rows(number + 1, 5001, 9000 + u64::from(number) * 100));
+        let found =
+            tick(&mut collector, now + 30, rows(number + 1, 5001, 9000 + u64::from(number) * 100));
         (now, number) = (now + 30, number + 1);
         let expected: &[&str] =
             if now < START + 30 + DAY { &["ann", "bob", "root"] } else { &["bob", "root"] };
         assert_eq!(members(&found), expected, "after {} s", now - START);
-        assert!(found.get("others.calls_per_minute").is_some_and(|calls| (2.0..=4.0).contains(calls)));
+        assert!(
+            found.get("others.calls_per_minute").is_some_and(|calls| (2.0..=4.0).contains(calls))
+        );
     }
 }
 
@@ -220,7 +236,8 @@ proptest! {
                 let id = random.below(40) + 40 * u32::try_from(number / 20 % 15).unwrap();
                 if table.len() < 200 || table.contains_key(&id) {
                     let row = table.entry(id).or_default();
-                    *row = (row.0 + 1, row.1 + u64::from(random.below(1_000_000)) * u64::from(1 + 400 * (random.below(9) / 8)));
+                    *row = (row.0 + 1,
+                        row.1 + u64::from(random.below(1_000_000)) * u64::from(1 + 400 * (random.below(9) / 8)));
                 }
             }
             let names: Vec<Option<String>> = table.keys().map(|id| match id % 7 {
@@ -229,9 +246,11 @@ proptest! {
                 _ => Some(format!("u.{id}")),
             }).collect();
             let rows = table.iter().zip(&names);
-            let rows = rows.map(|((&id, row), name)| user(id, name.as_deref(), row.0, row.1)).collect();
+            let rows = rows.map(|((&id, row), name)| user(id, name.as_deref(), row.0,
+                row.1)).collect();
             let found = collect(&mut collector, now, Some(reading(now, since, users(rows))));
-            prop_assert!(near(sum(&found, "count"), table.values().map(|row| f64::from(row.0)).sum()));
+            prop_assert!(near(sum(&found, "count"), table.values().map(|row|
+                f64::from(row.0)).sum()));
             for path in found.keys().filter(|path| path.starts_with("user.")) {
                 seen.entry(path.clone()).or_default().push(now);
             }
@@ -243,10 +262,12 @@ proptest! {
         // As docs/metrics.md says, without the seven of the others.
         let bound = (5 * most + 2) * 6;
         for first in (0..10).map(|day| START + day * DAY) {
-            let within = |times: &&Vec<i64>| times.iter().any(|&at| at >= first && at < first + 30 * DAY);
+            let within = |times: &&Vec<i64>| times.iter().any(|&at| at >= first
+                && at < first + 30 * DAY);
             prop_assert!(seen.values().filter(within).count() <= bound, "{} paths", seen.len());
         }
-        let users: BTreeSet<&str> = seen.keys().filter_map(|path| path.rsplit_once('.')).map(|(user, _)| user).collect();
+        let users: BTreeSet<&str> = seen.keys().filter_map(|path|
+            path.rsplit_once('.')).map(|(user, _)| user).collect();
         prop_assert!(users.len() >= 4 * most, "the bound was never in sight: {users:?}");
     }
 }
@@ -256,7 +277,8 @@ struct Lcg(u64);
 
 impl Lcg {
     fn below(&mut self, end: u32) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         u32::try_from((self.0 >> 33) % u64::from(end)).unwrap()
     }
 }

@@ -34,7 +34,8 @@ fn read(document: &str) -> BTreeSet<Figure> {
                 let leaf = name.strip_suffix("_total").unwrap();
                 let (_, row) = section.iter().find(|(other, _)| other == leaf).unwrap();
                 let unit = row.split(" | ").next().unwrap();
-                section.push((name.to_owned(), format!("{unit} | last | {} |", total_meaning(leaf))));
+                section
+                    .push((name.to_owned(), format!("{unit} | last | {} |", total_meaning(leaf))));
             }
         } else if line.starts_with("As in `") {
             let mut names = quoted(line);
@@ -46,7 +47,9 @@ fn read(document: &str) -> BTreeSet<Figure> {
             section.extend(named.map(|(_, leaf, rest)| (leaf.clone(), rest.clone())));
         } else if line.starts_with("- `cluster.") {
             let also = level(quoted(line).next().unwrap());
-            figures.extend(section.iter().map(|(leaf, rest)| (also.clone(), leaf.clone(), rest.clone())));
+            figures.extend(
+                section.iter().map(|(leaf, rest)| (also.clone(), leaf.clone(), rest.clone())),
+            );
         }
         let new = section.iter().skip(before);
         figures.extend(new.map(|(leaf, rest)| (below.clone(), leaf.clone(), rest.clone())));
@@ -61,11 +64,15 @@ fn the_shipped_document_is_what_the_tables_say() {
 
 #[test]
 fn a_person_finds_every_figure_of_every_level() {
-    let row =
-        |Leaf { unit, rollup, meaning, .. }: &Leaf| format!("{unit} | {} | {meaning} |", rollup.as_str());
+    let row = |Leaf { unit, rollup, meaning, .. }: &Leaf| {
+        format!("{unit} | {} | {meaning} |", rollup.as_str())
+    };
     let expected: BTreeSet<Figure> = every_level()
         .flat_map(|level| {
-            level.leaves().into_iter().map(|leaf| (level.below.to_owned(), leaf.leaf.to_string(), row(&leaf)))
+            level
+                .leaves()
+                .into_iter()
+                .map(|leaf| (level.below.to_owned(), leaf.leaf.to_string(), row(&leaf)))
         })
         .collect();
     let found = read(&document());
@@ -108,6 +115,12 @@ fn what_is_on_by_default_comes_first() {
     let document = document();
     let at = |heading: &str| document.find(heading).unwrap_or_else(|| panic!("{heading}"));
     let off = at("\n## Off by default\n");
-    assert!(at("### `cluster.slurm_sched_stats`") < off && at("### `cluster.slurm_graphite.<host>`") < off);
-    assert!(at("### `cluster.slurm_jobs.total`") > off && at("### `cluster.slurm_slurmdbd.total`") > off);
+    assert!(
+        at("### `cluster.slurm_sched_stats`") < off
+            && at("### `cluster.slurm_graphite.<host>`") < off
+    );
+    assert!(
+        at("### `cluster.slurm_jobs.total`") > off
+            && at("### `cluster.slurm_slurmdbd.total`") > off
+    );
 }
