@@ -61,7 +61,7 @@ impl Cluster {
     ) -> Result<Reply, NativeProblem> {
         let end = Share::new(timeout);
         let conf = self.read_conf(named, end.step(CONF)).await?;
-        self.numbers.read().await;
+        self.numbers.read_file().await;
         let mut problems: Vec<(String, NativeProblem)> = Vec::new();
         let mut others = u32::try_from(conf.controllers.len()).unwrap_or(u32::MAX);
         for controller in &conf.controllers {
@@ -112,7 +112,7 @@ impl Cluster {
         let patience = deadline.saturating_duration_since(Instant::now());
         let path = named.clone();
         let read =
-            move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read(&path));
+            move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read_conf(&path));
         let late = |error| NativeProblem::new(Cause::Conf, format!("reading slurm.conf: {error}"));
         let conf = waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
         Ok(Arc::clone(&self.conf.insert((named, Arc::new(conf))).1))
@@ -137,7 +137,7 @@ impl Cluster {
         let mut found: Option<Reply> = None;
         let mut problem = NativeProblem::new(Cause::Refused(None), "it refuses the request");
         for _ in 0..ATTEMPTS {
-            let number = match self.numbers.of(&key).next(now()) {
+            let number = match self.numbers.numbers_of(&key).next(now()) {
                 Ok(number) => number,
                 Err(until) => {
                     problem = paused(until);
@@ -152,7 +152,7 @@ impl Cluster {
             match exchange.run(&addresses, port, share).await {
                 Ok(reply) => {
                     let unsigned = !reply.is_signed && number <= LAST_SIGNED;
-                    let numbers = self.numbers.of(&key);
+                    let numbers = self.numbers.numbers_of(&key);
                     numbers.accept(number, reply.statistics.req_time_start);
                     if unsigned {
                         // 23.02 and 23.11 accept such a number but do not sign: they know a higher
@@ -167,10 +167,10 @@ impl Cluster {
                     found = Some(reply);
                 }
                 Err(NativeProblem { cause: Cause::Refused(Some(how)), .. }) => {
-                    self.numbers.of(&key).refuse(number, how, now());
+                    self.numbers.numbers_of(&key).refuse(number, how, now());
                 }
                 Err(failed) => {
-                    self.numbers.of(&key).interrupt();
+                    self.numbers.numbers_of(&key).interrupt();
                     if matches!(failed.cause, Cause::Connect | Cause::ConnectTimeout) {
                         self.hosts.forget(&controller.address);
                     }

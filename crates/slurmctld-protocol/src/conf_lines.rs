@@ -32,7 +32,7 @@ pub(crate) struct ConfFiles {
 
 impl ConfFiles {
     /// Calls `each` with the keys and values of this file and those that it includes, in order.
-    pub(crate) fn read(
+    pub(crate) fn read_lines(
         &mut self,
         path: &Path,
         each: &mut dyn FnMut(&str, &str),
@@ -50,7 +50,7 @@ impl ConfFiles {
                 })?;
                 // An absolute name replaces the folder.
                 let inner = path.parent().unwrap_or(Path::new("/")).join(name);
-                self.read(&inner, each)?;
+                self.read_lines(&inner, each)?;
                 continue;
             }
             // Keys after the first one belong to nodes and partitions.
@@ -148,7 +148,7 @@ mod tests {
     fn pairs(path: &Path) -> Result<Vec<(String, String)>, ConfError> {
         let mut found = Vec::new();
         ConfFiles::default()
-            .read(path, &mut |key, value| found.push((key.to_owned(), value.to_owned())))?;
+            .read_lines(path, &mut |key, value| found.push((key.to_owned(), value.to_owned())))?;
         Ok(found)
     }
 

@@ -96,7 +96,7 @@ impl Exchange<'_> {
         let elapsed = begin.elapsed();
         let not_a_reply =
             |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
-        let message = Message::read(&bytes).map_err(not_a_reply)?;
+        let message = Message::from_bytes(&bytes).map_err(not_a_reply)?;
         let is_signed =
             auth.check(self.socket, &message, self.slurm_user, share.step(CHECK)).await?;
         match message.content(self.number).map_err(not_a_reply)? {

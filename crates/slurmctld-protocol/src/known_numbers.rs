@@ -43,9 +43,11 @@ impl KnownNumbers {
 
     /// Reads the file, once. One that is absent or damaged says nothing: then numbers are found
     /// again. So does one on a disk that hangs.
-    pub(crate) async fn read(&mut self) {
+    pub(crate) async fn read_file(&mut self) {
         let Some(path) = self.file.clone().filter(|_| !self.is_read) else { return };
-        let found = waiting_threads::ask(&owner(&path), "", PATIENCE, move || read(&path)).await;
+        let found =
+            waiting_threads::ask(&owner(&path), "", PATIENCE, move || read_controllers(&path))
+                .await;
         self.is_read = true;
         self.controllers = found.ok().and_then(Result::ok).unwrap_or_default();
         self.controllers.retain(|_, numbers| numbers.is_plausible());
@@ -53,7 +55,7 @@ impl KnownNumbers {
     }
 
     /// The numbers of one controller.
-    pub(crate) fn of(&mut self, controller: &str) -> &mut Numbers {
+    pub(crate) fn numbers_of(&mut self, controller: &str) -> &mut Numbers {
         if self.controllers.len() >= CONTROLLERS && !self.controllers.contains_key(controller) {
             self.controllers.clear();
         }
@@ -99,7 +101,7 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-fn read(path: &Path) -> io::Result<Controllers> {
+fn read_controllers(path: &Path) -> io::Result<Controllers> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let mut bytes = Vec::new();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -115,7 +117,7 @@ mod tests {
 
     async fn known(path: &Path) -> KnownNumbers {
         let mut numbers = KnownNumbers::new(Some(path.to_owned()), true);
-        numbers.read().await;
+        numbers.read_file().await;
         numbers
     }
 
@@ -126,22 +128,22 @@ mod tests {
         let mut numbers = known(&path).await;
         // What is written last stays, however often it is written.
         for started in 0..100 {
-            numbers.of("ctl:6817").accept(38, started);
+            numbers.numbers_of("ctl:6817").accept(38, started);
             numbers.write();
         }
-        while read(&path).ok().as_ref() != Some(&numbers.controllers) {
+        while read_controllers(&path).ok().as_ref() != Some(&numbers.controllers) {
             numbers.write();
             tokio::task::yield_now().await;
         }
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let mut again = known(&path).await;
-        assert_eq!(again.of("ctl:6817"), numbers.of("ctl:6817"));
+        assert_eq!(again.numbers_of("ctl:6817"), numbers.numbers_of("ctl:6817"));
         for text in ["", "{", "[]", "{\"ctl\":{\"accepted\":\"x\"}}"] {
             fs::write(&path, text).unwrap();
             assert!(known(&path).await.controllers.is_empty(), "{text}");
         }
         for index in 0..1000 {
-            again.of(&index.to_string());
+            again.numbers_of(&index.to_string());
             assert!(again.controllers.len() <= CONTROLLERS);
         }
     }
@@ -153,7 +155,7 @@ mod tests {
             ["numbers", "numbers.new", "other"].map(|name| folder.path().join(name));
         fs::write(&other, "{}").unwrap();
         symlink(&other, &path).unwrap();
-        read(&path).unwrap_err();
+        read_controllers(&path).unwrap_err();
         symlink(&other, &new).unwrap();
         replace(&path, b"[]").unwrap();
         assert_eq!(fs::read(&other).unwrap(), b"{}");

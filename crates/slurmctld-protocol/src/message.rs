@@ -107,7 +107,7 @@ pub(crate) enum Content<'a> {
 impl<'a> Message<'a> {
     /// Reads a reply. It may have another number than its request: slurmctld refuses a number with
     /// its own.
-    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Short> {
+    pub(crate) fn from_bytes(bytes: &'a [u8]) -> Result<Self, Short> {
         let mut rest = Unpack(bytes);
         let number = rest.u16()? >> 8;
         let flags = rest.u16()?;

@@ -10,8 +10,7 @@
 mod tests;
 
 use serde::{Deserialize, Serialize};
-
-use crate::statistics::{NEWEST, OLDEST};
+use slurm_snapshot::LIBRARIES;
 
 /// Refusals within [`HOUR`].
 const MOST: usize = 6;
@@ -39,25 +38,33 @@ pub(crate) enum Refusal {
     Http,
 }
 
-/// slurmctld's own number, the lowest that it accepts, and how it refuses others. Releases after
-/// 26.11 are supposed to accept three older ones, as all have since 24.11.
-const RELEASES: [(u16, u16, Refusal); 13] = [
-    (36, 34, Refusal::Closed),
-    (37, 35, Refusal::Closed),
-    (38, 36, Refusal::Closed),
-    (39, 37, Refusal::Closed),
-    (40, 38, Refusal::Closed),
-    (41, 39, Refusal::Closed),
-    (42, 39, Refusal::Code),
-    (43, 40, Refusal::Code),
-    (44, 41, Refusal::Http),
-    (45, 42, Refusal::Http),
-    (46, 43, Refusal::Http),
-    (47, 44, Refusal::Http),
-    (48, 45, Refusal::Http),
-];
+/// The numbers that statistics.rs knows.
+#[expect(clippy::cast_possible_truncation, reason = "such numbers are small")]
+pub(crate) const OLDEST: u16 = match LIBRARIES {
+    [(number, _), ..] => *number as u16,
+    [] => 0,
+};
+#[expect(clippy::cast_possible_truncation, reason = "such numbers are small")]
+pub(crate) const NEWEST: u16 = match LIBRARIES {
+    [.., (number, _)] => *number as u16,
+    [] => 0,
+};
 
-/// Some of [`RELEASES`], a bit for each.
+/// So many releases after the newest are supposed to accept three older ones, as all have since
+/// 24.11.
+const FUTURE: u16 = 2;
+const COUNT: u16 = NEWEST - OLDEST + 1 + FUTURE;
+
+/// Of each release: slurmctld's own number, the lowest that it accepts, and how it refuses others.
+fn releases() -> impl Iterator<Item = (u16, u16, Refusal)> {
+    (OLDEST..).take(COUNT.into()).map(|own| match own {
+        ..=41 => (own, own.saturating_sub(2), Refusal::Closed),
+        42 | 43 => (own, own.saturating_sub(3), Refusal::Code),
+        _ => (own, own.saturating_sub(3), Refusal::Http),
+    })
+}
+
+/// Some of [`releases`], a bit for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Releases(u16);
 
@@ -68,11 +75,10 @@ impl Default for Releases {
 }
 
 impl Releases {
-    const ALL: Self = Self((1 << RELEASES.len()) - 1);
+    const ALL: Self = Self((1 << COUNT) - 1);
 
     fn that(self, mut fits: impl FnMut(&(u16, u16, Refusal)) -> bool) -> Self {
-        let bits = RELEASES
-            .iter()
+        let bits = releases()
             .enumerate()
             .filter(|(_, release)| fits(release))
             .map(|(index, _)| 1 << index);

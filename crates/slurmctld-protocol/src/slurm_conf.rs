@@ -89,13 +89,13 @@ pub fn munge_socket(conf: &Path) -> Result<Option<PathBuf>, String> {
 }
 
 /// Reads slurm.conf.
-pub(crate) fn read(path: &Path) -> Result<SlurmConf, ConfError> {
+pub(crate) fn read_conf(path: &Path) -> Result<SlurmConf, ConfError> {
     read_raw(path)?.understood().map_err(|what| ConfError { path: path.to_owned(), what })
 }
 
 fn read_raw(path: &Path) -> Result<Raw, ConfError> {
     let mut raw = Raw::default();
-    ConfFiles::default().read(path, &mut |key, value| raw.take(key, value))?;
+    ConfFiles::default().read_lines(path, &mut |key, value| raw.take(key, value))?;
     Ok(raw)
 }
 

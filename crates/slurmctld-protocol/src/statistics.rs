@@ -8,28 +8,20 @@ mod tests;
 
 use slurm_snapshot::{
     DumpedRpcs, MOST_EXIT_REASONS, MOST_PENDING_RPCS, MOST_RPC_TYPES, MOST_RPC_USERS, PendingRpc,
-    RpcQueue, RpcTables, RpcType, RpcUser, Statistics,
+    Release, RpcQueue, RpcTables, RpcType, RpcUser, Statistics,
 };
 
 use crate::pack::{Short, Unpack};
-
-/// The protocol numbers that this file knows.
-pub(crate) const OLDEST: u16 = 36;
-pub(crate) const NEWEST: u16 = 46;
-
-/// 23.11: why cycles ended.
-const WITH_EXITS: u16 = 40;
-/// 24.05: the RPC queue.
-const WITH_QUEUE: u16 = 41;
-/// 25.11: 64 bits for a sum, and no parts_packed.
-const WITH_WIDE_SUM: u16 = 44;
 
 /// Unpacks a reply to a request with this number; its RPC tables only with `rpc`.
 pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, Short> {
     let mut reply = Unpack(body);
     let from = &mut reply;
+    let release = Release::of_library(number.into()).ok_or(Short)?;
+    // 64 bits for a sum, and no parts_packed.
+    let is_wide = release >= Release::new(25, 11);
     // parts_packed: the answer to a reset has no scheduler's part, and none was requested.
-    if number < WITH_WIDE_SUM && from.u32()? == 0 {
+    if !is_wide && from.u32()? == 0 {
         return Err(Short);
     }
     // In the order of the bytes: members of a literal are evaluated as they are written.
@@ -52,14 +44,10 @@ pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, 
         job_states_ts: moment(from.i64()?),
         schedule_cycle_max: from.u32()?,
         schedule_cycle_last: from.u32()?,
-        schedule_cycle_sum: Some(if number >= WITH_WIDE_SUM {
-            from.u64()?
-        } else {
-            from.u32()?.into()
-        }),
+        schedule_cycle_sum: Some(if is_wide { from.u64()? } else { from.u32()?.into() }),
         schedule_cycle_counter: from.u32()?,
         schedule_cycle_depth: Some(from.u32()?),
-        schedule_exit: exits(from, number)?,
+        schedule_exit: exits(from, release)?,
         schedule_queue_len: from.u32()?,
         bf_backfilled_jobs: from.u32()?,
         bf_last_backfilled_jobs: from.u32()?,
@@ -78,12 +66,12 @@ pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, 
         bf_table_size_sum: Some(from.u32()?),
         bf_active: from.u32()?,
         bf_backfilled_het_jobs: from.u32()?,
-        bf_exit: exits(from, number)?,
+        bf_exit: exits(from, release)?,
         means: None,
         rpc_queue_enabled: None,
         rpc: None,
     };
-    let (tables, rpc_queue_enabled) = tables(from, number)?;
+    let (tables, rpc_queue_enabled) = tables(from, release)?;
     if !reply.is_at_end() {
         return Err(Short);
     }
@@ -95,16 +83,17 @@ fn moment(seconds: i64) -> Option<i64> {
     (seconds != 0).then_some(seconds)
 }
 
-fn exits(from: &mut Unpack<'_>, number: u16) -> Result<Option<Vec<u32>>, Short> {
-    (number >= WITH_EXITS).then(|| from.list(MOST_EXIT_REASONS, Unpack::u32)).transpose()
+fn exits(from: &mut Unpack<'_>, release: Release) -> Result<Option<Vec<u32>>, Short> {
+    (release >= Release::new(23, 11)).then(|| from.list(MOST_EXIT_REASONS, Unpack::u32)).transpose()
 }
 
-fn tables(from: &mut Unpack<'_>, number: u16) -> Result<(RpcTables, Option<bool>), Short> {
+fn tables(from: &mut Unpack<'_>, release: Release) -> Result<(RpcTables, Option<bool>), Short> {
     let size = limited(from.u32()?, MOST_RPC_TYPES);
     let ids = from.list(size, Unpack::u16)?;
     let counts = from.list(size, Unpack::u32)?;
     let times = from.list(size, Unpack::u64)?;
-    let enabled = (number >= WITH_QUEUE).then(|| from.u8()).transpose()?.map(|byte| byte != 0);
+    let enabled =
+        (release >= Release::new(24, 5)).then(|| from.u8()).transpose()?.map(|byte| byte != 0);
     let mut queues =
         if enabled == Some(true) { queues(from, size)? } else { Vec::new() }.into_iter();
     let rows = ids.into_iter().zip(counts).zip(times);

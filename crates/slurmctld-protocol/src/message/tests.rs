@@ -75,23 +75,23 @@ fn replies_with_and_without_a_credential_and_with_an_origin() {
         ),
     ] {
         let bytes = bytes(hex);
-        let message = Message::read(&bytes).unwrap();
+        let message = Message::from_bytes(&bytes).unwrap();
         assert_eq!(message.credential, expected, "{hex}");
         assert_eq!(message.content(number), Ok(Content::Statistics(&[1, 2, 3])), "{hex}");
         assert_eq!(message.content(number - 1), Err(Short), "statistics of another number");
         for end in 0..bytes.len() {
-            assert_eq!(Message::read(&bytes[..end]), Err(Short), "{hex} {end}");
+            assert_eq!(Message::from_bytes(&bytes[..end]), Err(Short), "{hex} {end}");
         }
-        assert_eq!(Message::read(&[&bytes[..], &[0]].concat()), Err(Short), "{hex}");
+        assert_eq!(Message::from_bytes(&[&bytes[..], &[0]].concat()), Err(Short), "{hex}");
     }
 }
 
 #[test]
 fn an_error_number_may_come_with_slurmctlds_own_number() {
     let refused = bytes("2a00 0040 1f41 00000004 0000 0000 0000 000003ef");
-    assert_eq!(Message::read(&refused).unwrap().content(38), Ok(Content::Code(1007)));
+    assert_eq!(Message::from_bytes(&refused).unwrap().content(38), Ok(Content::Code(1007)));
     let other = bytes("2a00 0040 07d1 00000000 0000 0000 0000");
-    assert_eq!(Message::read(&other).unwrap().content(42), Ok(Content::Other(2001)));
+    assert_eq!(Message::from_bytes(&other).unwrap().content(42), Ok(Content::Other(2001)));
     for hex in [
         // Forwarded, with returned messages, of an unknown family, with another plugin's
         // credential.
@@ -100,7 +100,7 @@ fn an_error_number_may_come_with_slurmctlds_own_number() {
         "2a00 0040 1f41 00000004 0000 0000 0001 000003ef",
         "2a00 0000 1f41 00000004 0000 0000 0000 00000066 00000000 000003ef",
     ] {
-        assert_eq!(Message::read(&bytes(hex)), Err(Short), "{hex}");
+        assert_eq!(Message::from_bytes(&bytes(hex)), Err(Short), "{hex}");
     }
 }
 
@@ -108,7 +108,7 @@ fn an_error_number_may_come_with_slurmctlds_own_number() {
 fn a_credential_binds_its_own_message_alone() {
     let of = |hex: &str| bytes(hex);
     let reply = of("2600 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203");
-    let message = Message::read(&reply).unwrap();
+    let message = Message::from_bytes(&reply).unwrap();
     let right = [&[2][..], &kangaroo_twelve(&[1, 2, 3], &[0x07, 0xf4])].concat();
     assert!(message.is_bound_by(&right));
     let another_body = [&[2][..], &kangaroo_twelve(&[1, 2, 4], &[0x07, 0xf4])].concat();
@@ -119,7 +119,7 @@ fn a_credential_binds_its_own_message_alone() {
         assert!(!message.is_bound_by(wrong), "{wrong:?}");
     }
     let old = of("2400 0000 0000 07f4 00000003 0000 0000 0000 00000065 00000003 6162 00 010203");
-    let message = Message::read(&old).unwrap();
+    let message = Message::from_bytes(&old).unwrap();
     for right in ["", "01 07f4", "01 f407"] {
         assert!(message.is_bound_by(&of(right)), "{right}");
     }
@@ -131,7 +131,7 @@ fn a_credential_binds_its_own_message_alone() {
 proptest! {
     #[test]
     fn any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        if let Ok(message) = Message::read(&bytes) {
+        if let Ok(message) = Message::from_bytes(&bytes) {
             let _ = message.content(45);
         }
     }

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::*;
 
-fn of(text: &str) -> Result<SlurmConf, String> {
+fn conf_of(text: &str) -> Result<SlurmConf, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slurm.conf");
     fs::write(&path, text).unwrap();
-    read(&path).map_err(|error| error.what)
+    read_conf(&path).map_err(|error| error.what)
 }
 
 fn pairs(conf: &SlurmConf) -> Vec<(&str, &str)> {
@@ -19,20 +19,20 @@ fn pairs(conf: &SlurmConf) -> Vec<(&str, &str)> {
 #[test]
 fn controllers_in_order_with_their_addresses() {
     let conf =
-        of("slurmctldhost=a\nSLURMCTLDHOST=b(10.0.0.2)\nSlurmctldHost=c(fd00::3)\n").unwrap();
+        conf_of("slurmctldhost=a\nSLURMCTLDHOST=b(10.0.0.2)\nSlurmctldHost=c(fd00::3)\n").unwrap();
     assert_eq!(pairs(&conf), [("a", "a"), ("b", "10.0.0.2"), ("c", "fd00::3")]);
-    let conf = of("ControlMachine=a\nControlAddr=10.0.0.1\nBackupController=b\n").unwrap();
+    let conf = conf_of("ControlMachine=a\nControlAddr=10.0.0.1\nBackupController=b\n").unwrap();
     assert_eq!(pairs(&conf), [("a", "10.0.0.1"), ("b", "b")]);
-    let conf = of("SlurmctldHost=new\nControlMachine=old\n").unwrap();
+    let conf = conf_of("SlurmctldHost=new\nControlMachine=old\n").unwrap();
     assert_eq!(pairs(&conf), [("new", "new")]);
-    let conf = of("SlurmctldHost=a\nSlurmctldHost=b\nSlurmctldAddr=10.0.0.9\n").unwrap();
+    let conf = conf_of("SlurmctldHost=a\nSlurmctldHost=b\nSlurmctldAddr=10.0.0.9\n").unwrap();
     assert_eq!(pairs(&conf), [("10.0.0.9", "10.0.0.9")]);
-    assert!(of("ClusterName=x\n").unwrap_err().contains("SlurmctldHost"));
+    assert!(conf_of("ClusterName=x\n").unwrap_err().contains("SlurmctldHost"));
 }
 
 #[test]
 fn defaults_are_slurms() {
-    let conf = of("SlurmctldHost=a\n").unwrap();
+    let conf = conf_of("SlurmctldHost=a\n").unwrap();
     let munge = Munge { socket: "/run/munge/munge.socket.2".into(), ttl: 0 };
     assert_eq!(
         (conf.ports, conf.auth, conf.user.as_str()),
@@ -43,9 +43,11 @@ fn defaults_are_slurms() {
 
 #[test]
 fn ports_and_socket_and_words() {
-    let conf = of("SlurmctldHost=a\nSlurmctldPort=6820-6830\n\
+    let conf = conf_of(
+        "SlurmctldHost=a\nSlurmctldPort=6820-6830\n\
                    AuthInfo=cred_expire=3,socket=/x/sock,ttl=30\nClusterName=Big\n\
-                   CommunicationParameters=NoInAddrAny,enableipv6,DisableIPv4\nSlurmUser=slurm\n")
+                   CommunicationParameters=NoInAddrAny,enableipv6,DisableIPv4\nSlurmUser=slurm\n",
+    )
     .unwrap();
     assert_eq!(
         (conf.ports, conf.cluster.as_deref(), conf.user.as_str()),
@@ -53,10 +55,10 @@ fn ports_and_socket_and_words() {
     );
     assert_eq!((conf.ipv4, conf.ipv6), (false, true));
     assert_eq!(conf.auth, AuthType::Munge(Munge { socket: "/x/sock".into(), ttl: 30 }));
-    let old = of("SlurmctldHost=a\nAuthInfo=/old/sock\n").unwrap();
+    let old = conf_of("SlurmctldHost=a\nAuthInfo=/old/sock\n").unwrap();
     assert_eq!(old.auth, AuthType::Munge(Munge { socket: "/old/sock".into(), ttl: 0 }));
     for port in ["0", "x", "70000", "7-6", "1-"] {
-        assert!(of(&format!("SlurmctldHost=a\nSlurmctldPort={port}\n")).is_err(), "{port}");
+        assert!(conf_of(&format!("SlurmctldHost=a\nSlurmctldPort={port}\n")).is_err(), "{port}");
     }
 }
 
@@ -69,13 +71,13 @@ fn what_it_cannot_do_is_said_with_what_helps() {
         ("AuthType=auth/kerberos", "libslurm"),
         ("AuthType=auth/jwt", "slurmrestd"),
     ] {
-        let error = of(&format!("SlurmctldHost=a\n{line}\n")).unwrap_err();
+        let error = conf_of(&format!("SlurmctldHost=a\n{line}\n")).unwrap_err();
         assert!(
             error.contains(helps) && error.contains(line.split('=').next().unwrap()),
             "{error}"
         );
     }
-    assert!(of("SlurmctldHost=a\nTLSType=tls/none\nAuthType=slurm\n").is_ok());
+    assert!(conf_of("SlurmctldHost=a\nTLSType=tls/none\nAuthType=slurm\n").is_ok());
     assert!(find(Some(Path::new("/named"))).is_ok_and(|path| path == Path::new("/named")));
 }
 

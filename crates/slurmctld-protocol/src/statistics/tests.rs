@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::number::{NEWEST, OLDEST};
 
 /// `NAME:KIND`, with `<N` or `>=N` where only some protocol numbers have it. Slurm's source is the
 /// authority.
