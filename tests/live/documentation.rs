@@ -8,6 +8,7 @@ mod blocks;
 mod english;
 mod licences;
 mod log_messages;
+mod names;
 mod promises;
 mod releases;
 mod stage;
