@@ -199,6 +199,13 @@ pub(crate) enum StoreError {
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
     )]
     Locked { dir: PathBuf, pid: Option<u32> },
+    /// The same, but no signal ends that process.
+    #[error(
+        "{}: process {pid} uses this directory and cannot end, because it waits for a disk that \
+            does not answer",
+        .dir.display()
+    )]
+    HeldByUndead { dir: PathBuf, pid: u32 },
     /// Another version of this program wrote it.
     #[error(
         "{}: its format is version {version}, and this program's is {}; install the program that \

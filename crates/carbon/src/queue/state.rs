@@ -17,7 +17,7 @@ use tracing::{error, info, trace, warn};
 use super::{Limits, QueueStatus, Status, provisional};
 use crate::clock::{Clock, Moment};
 use crate::ledger::Ledger;
-use crate::store::{Changes, Event, Store, Summary};
+use crate::store::{Changes, Event, Store, StoreError, Summary};
 use carbon_wire::Frame;
 
 #[derive(Debug, Default)]
@@ -107,6 +107,12 @@ impl DestinationState {
     }
 }
 
+/// In ns: also after the clock was set back, a run would have to begin within as many ns of an
+/// earlier one as that has had ticks.
+pub(super) fn first_id(since_epoch: Duration) -> u64 {
+    u64::try_from(since_epoch.as_nanos()).unwrap_or(0)
+}
+
 impl QueueState {
     pub(super) fn new(limits: Limits, destinations: &[String]) -> Self {
         let new =
@@ -115,7 +121,7 @@ impl QueueState {
         // Each run starts counting at its own time, so that its ids are not those of another run;
         // `restore` goes on above higher ones.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let next_id = u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0);
+        let next_id = first_id(since.unwrap_or_default());
         Self {
             limits,
             destinations,
@@ -238,7 +244,10 @@ impl QueueState {
             }
             Event::Failed { appended, error } => {
                 self.set_durable(false);
-                self.status.error = Some(error.to_string().into());
+                // An attempt to open the log has said why.
+                if !matches!(error, StoreError::Gone) {
+                    self.status.error = Some(error.to_string().into());
+                }
                 if !std::mem::replace(&mut self.said_undurable, true) {
                     error!(%error, "cannot write ticks to disk; keeping them in memory until the \
                         disk is writable again");

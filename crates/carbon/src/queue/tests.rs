@@ -12,11 +12,12 @@ mod removal;
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
+use super::state::first_id;
 use super::*;
 use crate::sender::Sender;
 use crate::store::{Restored, StoreError, Summary};
@@ -472,6 +473,89 @@ async fn a_folder_of_another_process_is_refused_with_its_id_and_one_that_ends_is
     let (ended, locked) = tokio::join!(first.close(), third.locked());
     assert_eq!(ended, 0);
     locked.unwrap();
+}
+
+/// A shell that has locked the folder and then does this.
+fn holder(dir: &Path, script: &str) -> Child {
+    let lock = File::create(dir.join("queue.lock")).unwrap();
+    lock.lock().unwrap();
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("echo $$; {script}")])
+        .stdout(lock)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+async fn until_state(child: &Child, letter: char) {
+    let start = Instant::now();
+    let status = format!("/proc/{}/status", child.id());
+    while !fs::read_to_string(&status).unwrap().contains(&format!("State:\t{letter}")) {
+        assert!(start.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Files that are opened late had ids of this run's ticks, which were overwritten.
+#[test]
+fn a_run_after_a_step_back_of_the_clock_has_no_id_of_the_one_before() {
+    let began = Duration::from_secs(1_800_000_000);
+    let ticks_of_a_day = 86_400;
+    let (before, after) = (first_id(began), first_id(began - Duration::from_millis(1)));
+    assert!(after + ticks_of_a_day < before, "{after} {before}");
+}
+
+/// After SIGCONT it would go on, and two processes would write to the folder.
+#[tokio::test]
+async fn a_folder_of_a_process_that_is_stopped_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stopped = holder(dir.path(), "kill -STOP $$");
+    until_state(&stopped, 'T').await;
+    let error = queue_in(dir.path()).locked().await.unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("process {} uses this directory; stop it", stopped.id())),
+        "{error}"
+    );
+    stopped.kill().unwrap();
+    stopped.wait().unwrap();
+}
+
+/// No daemon started until the old one's disk answered.
+#[tokio::test]
+async fn a_folder_whose_process_cannot_end_is_used_when_it_has_ended_and_until_then_ticks_are_in_memory()
+ {
+    let dir = tempfile::tempdir().unwrap();
+    let earlier = reopened(dir.path()).await;
+    for first in (1..=2000).step_by(50) {
+        (first..first + 50).for_each(|timestamp| earlier.push(&batch(timestamp)));
+        until(&earlier, |state| state.batches.values().all(|held| held.durable)).await;
+    }
+    assert_eq!(earlier.close().await, 2000);
+    // The lock is the child's, as that of a thread which no signal ends.
+    let mut dead = holder(dir.path(), "sleep 600 2>/dev/null & echo $! >&2");
+    let mut child = String::new();
+    std::io::Read::read_to_string(dead.stderr.as_mut().unwrap(), &mut child).unwrap();
+    until_state(&dead, 'Z').await;
+    let queue = queue_in(dir.path());
+    (2001..=4000).for_each(|timestamp| queue.push(&batch(timestamp)));
+    queue.locked().await.unwrap();
+    queue.push(&batch(4001));
+    until(&queue, |state| state.status.error.is_some() && state.unpublished.is_empty()).await;
+    let QueueStatus { durable, error, undurable, .. } = queue.status();
+    assert!(!durable && undurable == 2001 && !queue.is_read(), "{undurable} {error:?}");
+    assert!(error.as_ref().unwrap().contains(&format!("process {} ", dead.id())), "{error:?}");
+
+    let child = rustix::process::Pid::from_raw(child.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+    dead.wait().unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    queue.push(&batch(4002));
+    until(&queue, |state| state.restored && state.batches.values().all(|held| held.durable)).await;
+    let mut all: Vec<_> =
+        queue.shared.state().batches.values().map(|held| held.summary.timestamp).collect();
+    all.sort_unstable();
+    assert!(all.iter().copied().eq(1..=4002), "{}", all.len());
 }
 
 /// It had two lines in the log for each tick.

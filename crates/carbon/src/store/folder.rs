@@ -92,10 +92,35 @@ pub(super) fn lock(dir: &Path) -> Result<FolderLock, StoreError> {
             Ok(FolderLock { _file: file, named })
         }
         Err(TryLockError::WouldBlock) => {
-            let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-            Err(StoreError::Locked { dir: dir.to_owned(), pid })
+            let pid: Option<u32> =
+                fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+            let dir = dir.to_owned();
+            Err(match pid.filter(|&pid| is_undead(pid)) {
+                Some(pid) => StoreError::HeldByUndead { dir, pid },
+                None => StoreError::Locked { dir, pid },
+            })
         }
         Err(TryLockError::Error(source)) => Err(io(&path, source)),
+    }
+}
+
+/// Whether this process has been killed and cannot end: one of its threads is in a system call that
+/// no signal ends. One that cannot be seen may be alive, on another host or in another container.
+fn is_undead(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| says_undead(&status))
+}
+
+fn says_undead(status: &str) -> bool {
+    const KILL: u64 = 1 << 8;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let is_killed = |name| {
+        let pending = field(name).and_then(|bits| u64::from_str_radix(bits, 16).ok());
+        pending.is_some_and(|bits| bits & KILL != 0)
+    };
+    match field("State:").and_then(|state| state.chars().next()) {
+        Some('Z' | 'X') => true,
+        Some('D') => is_killed("SigPnd:") || is_killed("ShdPnd:"),
+        _ => false,
     }
 }
 

@@ -59,7 +59,10 @@ impl Keeper {
         locked: oneshot::Sender<Result<(), StoreError>>,
     ) {
         let (start, mut lock) = (Instant::now(), folder::lock(&self.dir));
-        while matches!(lock, Err(StoreError::Locked { .. })) && start.elapsed() < LOCK_PATIENCE {
+        let is_held = |error: &StoreError| {
+            matches!(error, StoreError::Locked { .. } | StoreError::HeldByUndead { .. })
+        };
+        while lock.as_ref().is_err_and(is_held) && start.elapsed() < LOCK_PATIENCE {
             std::thread::park_timeout(LOCK_PAUSE);
             lock = folder::lock(&self.dir);
         }
