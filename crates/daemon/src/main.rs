@@ -1,6 +1,6 @@
 //! `slurm-graphite`: slurmctld's scheduler statistics in Graphite.
 //!
-//! docs/development/code-structure.md says which file does what, and what each may touch.
+//! docs/development/code-structure.md says where things are, and what names mean.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests may wait"))]
