@@ -239,8 +239,9 @@ impl Panels {
     }
 }
 
-const STYLE: &str = "body{margin:0;padding:0 \
-    8px;background:#111217;overflow:hidden}h1{margin:0;line-height:40px;font-size:20px}.row{padding:6px 12px;font-size:16px}.no-data{text-align:center;padding-top:2em;opacity:.6}.words{padding:1em;opacity:.6}";
+const STYLE: &str = "body{margin:0;padding:0 8px;background:#111217;overflow:hidden}\
+    h1{margin:0;line-height:40px;font-size:20px}.row{padding:6px 12px;font-size:16px}\
+    .no-data{text-align:center;padding-top:2em;opacity:.6}.words{padding:1em;opacity:.6}";
 
 const FLAGS: [&str; 11] = [
     "--headless",

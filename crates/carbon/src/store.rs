@@ -209,7 +209,8 @@ pub(crate) enum StoreError {
     /// Another version of this program wrote it.
     #[error(
         "{}: its format is version {version}, and this program's is {}; install the program that \
-         wrote it, or move the queue-*.log files out of the directory to begin without them", .path.display(), record::VERSION
+         wrote it, or move the queue-*.log files out of the directory to begin without them",
+        .path.display(), record::VERSION
     )]
     OtherVersion { path: PathBuf, version: u8 },
     /// The contents are not what was written.

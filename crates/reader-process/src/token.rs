@@ -115,7 +115,8 @@ mod tests {
     use super::*;
 
     /// `{"exp":1800000000,"iat":1799998200,"sun":"alice"}`, as slurmctld writes it.
-    const ALICE: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE4MDAwMDAwMDAsImlhdCI6MTc5OTk5ODIwMCwic3VuIjoiYWxpY2UifQ.c2ln";
+    const ALICE: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.\
+        eyJleHAiOjE4MDAwMDAwMDAsImlhdCI6MTc5OTk5ODIwMCwic3VuIjoiYWxpY2UifQ.c2ln";
 
     #[test]
     fn name_and_end_are_read_without_the_key() {

@@ -10,7 +10,8 @@ use slurm_snapshot::Endpoint;
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 Asks slurmrestd over HTTP: request lines on stdin, answer lines (JSON) on stdout.
-slurm-graphite starts it; by hand: echo '{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}' | slurm-graphite-rest-reader --rest URL
+slurm-graphite starts it; by hand:
+echo '{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}' | slurm-graphite-rest-reader --rest URL
 
 Usage: slurm-graphite-rest-reader --rest URL [--token-file FILE]
 

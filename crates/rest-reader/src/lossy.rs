@@ -160,7 +160,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_as_long_and_utf8(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9), room in 4_usize..12) {
+        fn whatever_comes_is_as_long_and_utf8(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9),
+            room in 4_usize..12,
+        ) {
             let length = pieces.iter().map(Vec::len).sum::<usize>();
             let found = through(pieces, room);
             prop_assert_eq!(found.len(), length);

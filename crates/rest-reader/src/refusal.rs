@@ -108,7 +108,8 @@ mod tests {
     /// An answer may repeat the request's header: as a debugging proxy does, or a hostile one.
     #[test]
     fn nothing_of_what_answers_is_in_the_text_of_a_problem_in_whatever_form_it_repeats_the_token() {
-        const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjE4MDAwMDAwMDAsInN1biI6ImFsaWNlIn0.c2lnbmF0dXJlLW9mLXRoZS1rZXk";
+        const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.\
+            eyJleHAiOjE4MDAwMDAwMDAsInN1biI6ImFsaWNlIn0.c2lnbmF0dXJlLW9mLXRoZS1rZXk";
         let signature = TOKEN.rsplit('.').next().unwrap();
         let (half, rest) = TOKEN.split_at(TOKEN.len() / 2);
         let each =
@@ -134,7 +135,8 @@ mod tests {
         };
         for (error, description) in forms {
             let json = format!(
-                r#"{{"errors":[{{"error_number":9,"error":"{error}","description":"{description}"}}],"statistics":{{}}}}"#
+                r#"{{"errors":[{{"error_number":9,"error":"{error}","description":"{description}"}}],
+                "statistics":{{}}}}"#
             );
             let wrong = [
                 format!(r#"{{"statistics":"{error}{description}"}}"#),

@@ -29,7 +29,9 @@ PrivateData=cloud
 MessageTimeout=100
 MaxJobCount=250000
 Licenses=matlab:10
-SchedulerParameters=defer,default_queue_depth=20000,partition_job_depth=20000,sched_min_interval=1000000,max_sched_time=50,bf_interval=30,bf_max_time=10,bf_max_job_test=2000,max_rpc_cnt=0
+SchedulerParameters=defer,default_queue_depth=20000,partition_job_depth=20000,\\
+sched_min_interval=1000000,max_sched_time=50,bf_interval=30,bf_max_time=10,\\
+bf_max_job_test=2000,max_rpc_cnt=0
 NodeName=n[1-{nodes}] NodeAddr=127.0.0.1 CPUs=32 RealMemory=64000 State=CLOUD
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=EXCLUSIVE
 PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN

@@ -110,9 +110,10 @@ const HEAD: &str = "\
 # provisioning/datasources.yaml creates. For another uid, which is in the address of the data source's page in Grafana:
 #   sed -i -e 's/datasourceUid: graphite/datasourceUid: UID/' -e 's/uid: graphite }/uid: UID }/' slurm-graphite.yaml
 # If the prefix is not `cluster`, change every `cluster.slurm_`, and the label `prefix`.
-# `runbook_url` leads to the dashboard *Runbook*, which must be imported too; Grafana fills in its own address (root_url).
-# With several clusters, each needs a file of its own, because a wildcard would miss a cluster that has fallen silent. Each
-# rule there needs its own uid, title and labels. For a cluster named alpha with the prefix cluster.alpha:
+# `runbook_url` leads to the dashboard *Runbook*, which must be imported too; Grafana fills in its
+# own address (root_url). With several clusters, each needs a file of its own, because a wildcard
+# would miss a cluster that has fallen silent. Each rule there needs its own uid, title and labels.
+# For a cluster named alpha with the prefix cluster.alpha:
 #   sed -e 's/cluster[.]slurm_/cluster.alpha.slurm_/g' -e 's/uid: slurm-graphite-/uid: alpha-slurm-graphite-/' \\
 #       -e 's/name: slurm-graphite/name: slurm-graphite alpha/' -e 's/Slurm cluster:/Slurm alpha:/g' \\
 #       -e 's/prefix: cluster/prefix: cluster.alpha/' -e 's/cluster: cluster/cluster: alpha/' slurm-graphite.yaml

@@ -130,7 +130,8 @@ fn ends() -> Row {
 fn work() -> Row {
     let hours = |path: &str| {
         format!(
-            "scale(summarize(nonNegativeDerivative(keepLastValue($prefix.slurm_jobs_finished.{path})), '1hour', 'sum'), 0.000277777778)"
+            "scale(summarize(nonNegativeDerivative(keepLastValue(\
+            $prefix.slurm_jobs_finished.{path})), '1hour', 'sum'), 0.000277777778)"
         )
     };
     closed("Resources of finished jobs (collectors.finished)").surveys(needs::FINISHED).with([

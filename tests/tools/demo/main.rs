@@ -31,8 +31,8 @@ const AFTER_THE_TICK: Duration = Duration::from_millis(40);
 const STATISTICS: &str = "cluster.slurm_sched_stats.gauge-";
 
 const TABLE: &str = "
-  Each row is one of whisper's files, read after the collector had ended. \"=\": sdiag had the same value 40 ms after the
-  last tick. The points that Carbon lost when it was killed were sent again.
+  Each row is one of whisper's files, read after the collector had ended. \"=\": sdiag had the same
+  value 40 ms after the last tick. The points that Carbon lost when it was killed were sent again.
 ";
 
 fn main() -> ExitCode {

@@ -51,7 +51,9 @@ numbers_of_statistics! { members! (|item, statistics, means|
 /// Why a scheduling cycle ended, in slurmctld's order.
 const SCHEDULE_EXITS: &[&str] =
     words![end_job_queue default_queue_depth max_job_start licenses max_rpc_cnt max_sched_time];
-const BF_EXITS: &[&str] = words![end_job_queue bf_max_job_start bf_max_job_test state_changed bf_node_space_size bf_max_time];
+const BF_EXITS: &[&str] = words![
+    end_job_queue bf_max_job_start bf_max_job_test state_changed bf_node_space_size bf_max_time
+];
 
 const TYPES: &str = "rpcs_by_message_type";
 const USERS: &str = "rpcs_by_user";

@@ -228,8 +228,10 @@ fn a_release_is_read_of_its_text() {
 
 fn node(state: Value, more: &str) -> String {
     format!(
-        r#"{{"name":"n1","state":{state},"cpus":8,"effective_cpus":6,"alloc_cpus":2,"real_memory":1000,"alloc_memory":100,
-        "free_mem":{{"set":true,"infinite":false,"number":50}},"gres":"gpu:a100:4(S:0-1)","gres_used":"gpu:a100:1(IDX:0)",
+        r#"{{"name":"n1","state":{state},"cpus":8,"effective_cpus":6,"alloc_cpus":2,
+        "real_memory":1000,"alloc_memory":100,
+        "free_mem":{{"set":true,"infinite":false,"number":50}},
+        "gres":"gpu:a100:4(S:0-1)","gres_used":"gpu:a100:1(IDX:0)",
         "partitions":["a","b"],"reason":"r","reason_changed_at":{{"set":true,"infinite":false,"number":9}}{more}}}"#
     )
 }

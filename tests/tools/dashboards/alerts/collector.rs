@@ -69,8 +69,8 @@ pub(super) fn rules() -> Vec<Rule> {
             advice: "Carbon's log has the errors; df on its host. When it can write again, restart \
             carbon-cache within queue.resend_window (10 minutes): slurm-graphite then sends again \
             what Carbon lost.",
-            target:
-                "sumSeries(group(carbon.agents.*.errors, carbon.agents.*.cache.overflow))".to_owned(),
+            target: "sumSeries(group(carbon.agents.*.errors, carbon.agents.*.cache.overflow))"
+                .to_owned(),
             panel: ("collector", "Carbon's own errors"),
             ..added_up()
         },
@@ -156,8 +156,13 @@ pub(super) fn rules() -> Vec<Rule> {
             when slurmdbd returns them.",
             target: where_at_least(
                 "cluster.slurm_jobs_finished.reading.gauge-unproved",
-                &[(&format!("movingSum({}, '1hour')",
-                    growth("cluster.slurm_sched_stats.gauge-jobs_started")), 1.0)],
+                &[(
+                    &format!(
+                        "movingSum({}, '1hour')",
+                        growth("cluster.slurm_sched_stats.gauge-jobs_started")
+                    ),
+                    1.0,
+                )],
             ),
             limit: ("gt", 0.5),
             lasts: "1h",
@@ -176,8 +181,10 @@ pub(super) fn rules() -> Vec<Rule> {
                 .Values.B }}.",
             advice: "Find the active controller with scontrol ping. Then run slurm-graphite status \
                 on each controller's host.",
-            target:
-                "divideSeries(absolute(offset(diffSeries(sumSeries(isNonNull(cluster.slurm_graphite.*.gauge-standby)), sumSeries(cluster.slurm_graphite.*.gauge-standby)), -1)), isNonNull(sumSeries(cluster.slurm_graphite.*.gauge-standby)))"
+            target: "divideSeries(absolute(offset(diffSeries(\
+                sumSeries(isNonNull(cluster.slurm_graphite.*.gauge-standby)), \
+                sumSeries(cluster.slurm_graphite.*.gauge-standby)), -1)), \
+                isNonNull(sumSeries(cluster.slurm_graphite.*.gauge-standby)))"
                 .to_owned(),
             limit: ("gt", 0.5),
             lasts: "2m",

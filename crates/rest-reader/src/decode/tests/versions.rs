@@ -56,7 +56,8 @@ fn wrapped(version: u32, name: &str, payload: &Value) -> String {
         )
     } else {
         format!(
-            r#"{{"{name}":{payload},"last_update":{{"set":true,"infinite":false,"number":7}},"meta":{meta},"errors":[],"warnings":{warnings}}}"#
+            r#"{{"{name}":{payload},"last_update":{{"set":true,"infinite":false,"number":7}},
+            "meta":{meta},"errors":[],"warnings":{warnings}}}"#
         )
     }
 }
