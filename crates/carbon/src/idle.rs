@@ -1,6 +1,9 @@
 //! After how long a peer closes an idle connection, as far as its closes show. Pure: moments are
 //! arguments.
 //!
+//! Without it, the simulation loses ticks to a peer that closes what is idle: each close is a loss,
+//! so none is ever done.
+//!
 //! A quick restart of the receiver looks like an idle timer. So two closes after the same time are
 //! needed, and after an hour the belief is tested: connections are renewed as if there were no
 //! timer, and one more close at that time is enough to believe it again.

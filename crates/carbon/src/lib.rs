@@ -10,7 +10,6 @@
 
 mod address;
 mod backoff;
-mod budget;
 mod clock;
 mod connection;
 mod connection_error;
@@ -19,9 +18,9 @@ mod duration;
 mod idle;
 mod ledger;
 mod queue;
-mod rate;
 mod sender;
 mod store;
+mod throttle;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 #[cfg(feature = "tls")]

@@ -21,12 +21,11 @@ use self::disk::DiskWaits;
 use self::said::Said;
 use self::state::{Link, State};
 use crate::backoff::Backoff;
-use crate::budget::Budget;
 use crate::connection::{Connection, Stream};
 use crate::destination::Destination;
 use crate::idle::IdleTimer;
 use crate::queue::{Place, Queue, Status};
-use crate::rate::Rate;
+use crate::throttle::Throttle;
 #[cfg(feature = "tls")]
 use crate::tls_connection::TlsConnection;
 
@@ -38,8 +37,7 @@ struct SenderTask {
     /// What answered last was not Carbon.
     suspect: bool,
     drain: Drain,
-    rate: Rate,
-    budget: Budget,
+    throttle: Throttle,
     idle_timer: IdleTimer,
     disk: DiskWaits,
     reconnects: Reconnects,
@@ -112,8 +110,7 @@ impl Sender {
             state: State::Connecting,
             suspect: false,
             drain: Drain { requested: Arc::clone(&draining), is_on: false, stored_until: None },
-            rate: Rate::new(destination.replay_rate, destination.by_time),
-            budget: Budget::new(destination.by_time),
+            throttle: Throttle::new(destination.replay_rate, destination.by_time),
             idle_timer: IdleTimer::default(),
             disk: DiskWaits::new(destination.timeouts.pause),
             reconnects: Reconnects::default(),

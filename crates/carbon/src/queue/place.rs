@@ -253,17 +253,26 @@ impl Place {
                 Loaded::NotNow(error)
             }
             damaged => {
-                let mut state = self.shared.state();
-                if matches!(damaged, Err(StoreError::Missing)) {
-                    state.lose_with_files(turn.id);
-                } else {
-                    state.drop_batch(turn.id, |dropped| &mut dropped.damaged);
-                }
-                let error = damaged.err().map(|error| error.to_string());
-                error!(destination = %self.name, error, "a tick in the queue is damaged and lost");
+                let is_missing = matches!(damaged, Err(StoreError::Missing));
+                self.drop_damaged(
+                    turn.id,
+                    is_missing,
+                    damaged.err().map(|error| error.to_string()),
+                );
                 Loaded::Lost
             }
         }
+    }
+
+    /// A batch cannot be read, or is not in the file: it is lost, and counted.
+    pub(crate) fn drop_damaged(&self, id: u64, is_missing: bool, error: Option<String>) {
+        let mut state = self.shared.state();
+        if is_missing {
+            state.lose_with_files(id);
+        } else {
+            state.drop_batch(id, |dropped| &mut dropped.damaged);
+        }
+        error!(destination = %self.name, error, "a tick in the queue is damaged and lost");
     }
 
     /// Changes the ledger, and releases what is done.

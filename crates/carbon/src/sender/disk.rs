@@ -15,8 +15,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::duration::in_words;
-use crate::queue::{COMMIT_PATIENCE, Place};
-use crate::store::StoreError;
+use crate::queue::{COMMIT_PATIENCE, Loaded, Place};
 
 /// How long to wait before reading a batch again that the disk did not return.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -58,16 +57,16 @@ impl DiskWaits {
         self.refused.is_some_and(|(since, _)| since.elapsed() >= pause)
     }
 
-    /// A tick was not read at `now`; the error is `None` if it is lost.
+    /// A tick was not read at `now`.
     pub(super) fn note_refused(
         &mut self,
         place: &Place,
-        error: Option<StoreError>,
+        loaded: Loaded,
         now: Instant,
         pause: Duration,
     ) {
         // The second time, because a disk may be slow once.
-        if let (Some(error), Some((_, said @ false))) = (error, &mut self.refused) {
+        if let (Loaded::NotNow(error), Some((_, said @ false))) = (loaded, &mut self.refused) {
             *said = true;
             let limit = in_words(pause);
             warn!(

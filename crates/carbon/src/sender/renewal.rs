@@ -75,7 +75,7 @@ impl SenderTask {
     /// When the next connection is opened. The rest of the period is left to wait for the next live
     /// tick.
     pub(super) fn opens_after(&self) -> Duration {
-        if self.budget.is_patient() { self.period() } else { self.period() / 2 }
+        if self.throttle.rounds.is_patient() { self.period() } else { self.period() / 2 }
     }
 
     /// Opens the next connection when it is time: to the same IP address, unless that fails or
@@ -110,7 +110,9 @@ impl SenderTask {
 
     /// Requests the next answer at once, if the round is used up and the peer is quick.
     pub(super) fn request_answer<C>(&self, links: &mut Links<C>) {
-        if self.budget.is_over() && !matches!(links.second, SecondConnection::FailsSince(_)) {
+        if self.throttle.rounds.is_answer_due()
+            && !matches!(links.second, SecondConnection::FailsSince(_))
+        {
             links.renew_at = links.renew_at.min(Instant::now());
         }
     }
@@ -165,7 +167,7 @@ impl SenderTask {
             ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Socket(_)
         );
         let is_seen = runs && links.first_opened.elapsed() >= OUTLIVES_A_PROXY;
-        self.budget.unasked(is_seen);
+        self.throttle.rounds.note_no_answer_possible(is_seen);
         if runs && links.current.stream.unacked()? == 0 {
             self.place.ledger(|ledger| ledger.stands(links.current.number, now));
             self.place.count(|status| status.seen_to_run += u64::from(is_seen));
@@ -203,7 +205,7 @@ impl SenderTask {
     /// Switches to the next connection when it is time. Right before a live tick is the best
     /// moment, because then the peer has had the longest time to read what came before.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
-        let is_asked = self.budget.is_over() && self.place.status().due() > 0;
+        let is_asked = self.throttle.rounds.is_answer_due() && self.place.status().due() > 0;
         match &links.renewal {
             Renewal::Opened(_, since) if is_asked || since.elapsed() >= self.period() / 2 => {
                 self.switch(links)
@@ -278,7 +280,7 @@ impl SenderTask {
         }
         let now = Instant::now();
         self.place.ledger(|ledger| ledger.answered(old.number, old.last_write, after, now));
-        self.budget.answered(after, self.to.timeouts.stall);
+        self.throttle.rounds.note_answer(after, self.to.timeouts.stall);
         self.place.count(|status| status.renewals += 1);
         self.change_state(Event::Answered);
     }

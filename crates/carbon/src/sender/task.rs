@@ -12,10 +12,9 @@ use tracing::{debug, info, warn};
 use super::SenderTask;
 use super::renewal::{Links, SecondConnection};
 use super::state::{Event, Renewal, RenewalEvent, State};
-use crate::budget::Budget;
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
-use crate::ledger::{Ledger, Ticks};
+use crate::ledger::Ledger;
 
 /// If a peer closes a connection sooner than this after the last byte, idleness is not the reason.
 const IDLE_LEAST: Duration = Duration::from_secs(3);
@@ -103,7 +102,7 @@ impl SenderTask {
             }
         }
         self.count_collected();
-        self.budget = Budget::new(self.to.by_time);
+        self.throttle.begin_connection();
         let current = self.reconnects.number_link(stream);
         let opened = current.since;
         Links {
@@ -120,7 +119,7 @@ impl SenderTask {
     /// Changes the state, and does what each such change needs.
     pub(super) fn change_state(&mut self, event: Event) {
         if matches!(event, Event::Silent(_) | Event::EndedUnproved) {
-            self.budget.doubted();
+            self.throttle.rounds.note_doubt();
         }
         let before = self.state;
         self.state = before.after(event);
@@ -252,13 +251,12 @@ impl SenderTask {
         }
     }
 
-    /// Tells the throttles what was collected. Returns how many ticks.
+    /// Tells the throttle what was collected. Returns how many ticks.
     pub(super) fn count_collected(&mut self) -> u64 {
-        let Ticks { ticks, points } = self.place.ledger(Ledger::take_collected);
-        if ticks > 0 {
-            self.rate.live(points, Instant::now());
-            self.budget.collected(ticks);
+        let collected = self.place.ledger(Ledger::take_collected);
+        if collected.ticks > 0 {
+            self.throttle.note_collected(collected, Instant::now());
         }
-        ticks
+        collected.ticks
     }
 }

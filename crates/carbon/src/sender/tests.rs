@@ -12,8 +12,7 @@ use self::world::{Order, ReceiverKind, ReceiverState, SimulatedStream};
 use super::*;
 use crate::queue::tests::{disk_answers, disk_hangs};
 use crate::queue::{Dropped, Limits};
-use carbon_wire::Batch;
-use carbon_wire::Protocol;
+use carbon_wire::{Batch, Frame, Protocol};
 
 const WINDOW: Duration = Duration::from_secs(600);
 
@@ -688,4 +687,22 @@ async fn a_port_that_sends_data_is_called_once_a_minute_and_gets_no_backlog_unti
         assert_eq!((world::stored().len(), sender.status().not_carbon), (200, false));
         sender.stop();
     }
+}
+
+/// They counted as sent, and then as read.
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_cannot_be_encoded_is_counted_as_lost_and_holds_up_nothing() {
+    let _receiver = world::begin(&[ReceiverKind::default()]);
+    let queue = queue(WINDOW);
+    queue.push(&tick(1, 137));
+    queue.push(&tick(2, 137));
+    let mut frames = disk_hangs(&queue);
+    frames[0].1 = [Frame { points: 1, body: vec![1] }].into();
+    disk_answers(&queue, frames);
+    let sender = start(&queue);
+    push_each(&queue, 3..=4, seconds(10)).await;
+    let status = sender.status();
+    assert_eq!((status.dropped.damaged, status.sent, status.due(), status.held), (1, 3, 0, 3));
+    assert_eq!(world::stored(), (2..=4).collect());
+    sender.stop();
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
-use tracing::error;
 
 use super::SenderTask;
 use super::renewal::Links;
@@ -15,7 +14,6 @@ use super::state::Event;
 use crate::connection::Stream;
 use crate::connection_error::Result;
 use crate::queue::{Loaded, Turn, Which};
-use carbon_wire::Frame;
 
 /// For how long a drain sends what is on disk.
 const DRAINS_STORED_FOR: Duration = Duration::from_secs(1);
@@ -65,11 +63,10 @@ impl SenderTask {
                     self.switch(links)?;
                 }
             } else if !self.drain.is_on {
-                self.rate.spend(turn.points, Instant::now());
-                self.budget.spend();
+                self.throttle.spend(turn.points, Instant::now());
                 probes = probes.saturating_sub(1);
             } else if turn.stored {
-                self.rate.spend(turn.points, Instant::now());
+                self.throttle.spend_rate(turn.points, Instant::now());
             }
             if self.write_batch(links, &turn).await? && turn.backlog {
                 self.disk.begin_recording(&self.place, Instant::now());
@@ -92,7 +89,7 @@ impl SenderTask {
         let now = Instant::now();
         let is_late = self.drain.is_on && {
             let end = *self.drain.stored_until.get_or_insert(now + DRAINS_STORED_FOR);
-            self.rate.wait(now).unwrap_or(now) > end
+            self.throttle.rests_until(now).unwrap_or(now) > end
         };
         self.place.next(match self.disk.hangs_until(now) {
             _ if is_late => Which::Unstored,
@@ -118,12 +115,12 @@ impl SenderTask {
         if self.suspect && probes == 0 {
             return Ok(Permit::Later);
         }
-        let rests_until = self.rate.wait(now);
+        let rests_until = self.throttle.rests_until(now);
         if self.drain.is_on {
             return Ok(rests_until.filter(|_| turn.stored).map_or(Permit::Now, Permit::At));
         }
         let waits_until = rests_until.or_else(|| self.disk.records_until(&self.place, now));
-        let is_allowed = !links.renewal.is_asked() && self.budget.allows();
+        let is_allowed = !links.renewal.is_asked() && self.throttle.rounds.allow_tick();
         Ok(match waits_until {
             Some(until) => Permit::At(until),
             None if is_allowed => Permit::Now,
@@ -139,12 +136,8 @@ impl SenderTask {
         let frames = match self.place.frames(turn, is_given_up).await {
             Loaded::Frames(frames) => frames,
             Loaded::Lost if !is_given_up => return Ok(false),
-            Loaded::Lost => {
-                self.disk.note_refused(&self.place, None, now, pause);
-                return Ok(false);
-            }
-            Loaded::NotNow(error) => {
-                self.disk.note_refused(&self.place, Some(error), now, pause);
+            refused => {
+                self.disk.note_refused(&self.place, refused, now, pause);
                 return Ok(false);
             }
         };
@@ -152,7 +145,14 @@ impl SenderTask {
             self.disk.note_returned(&self.place);
         }
         for frame in frames.iter().skip(turn.written) {
-            self.write_frame(links, frame).await?;
+            let bytes = match frame.bytes(self.to.protocol, self.to.names) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.place.drop_damaged(turn.id, false, Some(error.to_string()));
+                    return Ok(false);
+                }
+            };
+            self.write_frame(links, &bytes).await?;
             links.current.last_write = Some(Instant::now());
             let (connection, points) = (links.current.number, frame.points.into());
             self.place.ledger(|ledger| ledger.frame_written(turn.id, connection, points));
@@ -170,19 +170,10 @@ impl SenderTask {
     }
 
     /// Writes a frame, and keeps watching the old connection meanwhile.
-    async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, frame: &Frame) -> Result {
-        let bytes = match frame.bytes(self.to.protocol, self.to.names) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                // If it stayed in the queue, it would be tried for ever.
-                error!(destination = %self.to.name, %error, "these points cannot be encoded and \
-                    are dropped");
-                return Ok(());
-            }
-        };
+    async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, bytes: &[u8]) -> Result {
         let mut silent_at = Instant::now() + self.to.timeouts.stall;
         let Links { current, renewal, .. } = links;
-        let mut writing = std::pin::pin!(current.stream.write(&bytes));
+        let mut writing = std::pin::pin!(current.stream.write(bytes));
         loop {
             tokio::select! {
                 biased;

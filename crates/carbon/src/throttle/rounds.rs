@@ -21,17 +21,16 @@ const QUICK: u32 = 10;
 /// simulation writes some ticks a third time.
 const PATIENCE: u32 = 40;
 
-/// Ticks of the backlog for each round.
+/// How many ticks of the backlog each round has.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct Rounds {
     /// Ticks a round.
     round: u32,
     /// Ticks that may still be written in this round.
     left: u32,
     /// Whether this round is skipped.
     rests: bool,
-    /// Quick answers still needed before the budget forgets that the peer once did not answer in
-    /// time.
+    /// Quick answers still needed before it is forgotten that the peer once did not answer in time.
     patience: u32,
     /// How long the last answer took.
     last: Duration,
@@ -40,8 +39,8 @@ pub(crate) struct Budget {
     collected: u32,
 }
 
-impl Budget {
-    /// A budget of one tick, for a new connection.
+impl Rounds {
+    /// A round of one tick, for a new connection.
     pub(crate) const fn new(by_time: bool) -> Self {
         Self {
             round: 1,
@@ -55,12 +54,12 @@ impl Budget {
     }
 
     /// Whether another tick of the backlog may be written.
-    pub(crate) const fn allows(&self) -> bool {
+    pub(crate) const fn allow_tick(&self) -> bool {
         self.left > 0
     }
 
     /// Whether to ask for an answer at once, because the round is used up and the peer is quick.
-    pub(crate) const fn is_over(&self) -> bool {
+    pub(crate) const fn is_answer_due(&self) -> bool {
         self.left == 0 && !self.rests && !self.is_patient()
     }
 
@@ -75,7 +74,7 @@ impl Budget {
     }
 
     /// So many ticks were collected.
-    pub(crate) fn collected(&mut self, ticks: u64) {
+    pub(crate) fn note_collected(&mut self, ticks: u64) {
         self.collected = self.collected.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX));
     }
 
@@ -92,7 +91,7 @@ impl Budget {
 
     /// Called when no answer can be requested. If the receiver's program runs, that it has kept the
     /// connection counts as a quick answer: a loss would begin again with one tick.
-    pub(crate) fn unasked(&mut self, runs: bool) {
+    pub(crate) fn note_no_answer_possible(&mut self, runs: bool) {
         if runs && !self.is_patient() {
             let doubled = self.round.saturating_mul(2);
             self.round = if self.left == 0 { doubled } else { self.round };
@@ -102,7 +101,7 @@ impl Budget {
     }
 
     /// The peer answered in time; `after` is the time since our half-close.
-    pub(crate) fn answered(&mut self, after: Duration, stall_timeout: Duration) {
+    pub(crate) fn note_answer(&mut self, after: Duration, stall_timeout: Duration) {
         let before = std::mem::replace(&mut self.last, after);
         // If skipping rounds makes the answers no quicker, the delay comes from the network and not
         // from bytes that wait to be read.
@@ -120,7 +119,7 @@ impl Budget {
     }
 
     /// The peer did not answer in time.
-    pub(crate) fn doubted(&mut self) {
+    pub(crate) fn note_doubt(&mut self) {
         (self.round, self.patience, self.last) = (1, PATIENCE, Duration::MAX);
         self.begin_round(1, true);
     }
@@ -132,20 +131,20 @@ mod tests {
 
     #[test]
     fn a_peer_that_hung_once_is_at_full_speed_again_after_forty_quick_answers() {
-        let mut budget = Budget::new(false);
-        budget.doubted();
+        let mut rounds = Rounds::new(false);
+        rounds.note_doubt();
         let answers = (0..100).take_while(|_| {
-            budget.answered(Duration::from_millis(1), Duration::from_secs(30));
-            budget.is_patient()
+            rounds.note_answer(Duration::from_millis(1), Duration::from_secs(30));
+            rounds.is_patient()
         });
         assert_eq!(answers.count(), 39);
         // And no round is skipped.
         for _ in 0..3 {
-            while budget.allows() {
-                budget.spend();
+            while rounds.allow_tick() {
+                rounds.spend();
             }
-            assert!(budget.is_over());
-            budget.answered(Duration::from_millis(1), Duration::from_secs(30));
+            assert!(rounds.is_answer_due());
+            rounds.note_answer(Duration::from_millis(1), Duration::from_secs(30));
         }
     }
 }

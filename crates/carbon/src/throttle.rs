@@ -1,10 +1,16 @@
-//! How fast the backlog is sent. A flood of resent points after an outage has brought Carbon
-//! servers down. Pure: moments are arguments.
+//! How fast the backlog is sent: in points a second, and in rounds of ticks before the next answer.
+//! A flood of resent points after an outage has brought Carbon servers down. Pure: moments are
+//! arguments.
+
+mod rounds;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use self::rounds::Rounds;
+use crate::ledger::Ticks;
 
 /// Points a second if nothing is configured: at least this many,
 const LEAST: f64 = 5000.0;
@@ -13,31 +19,34 @@ const TIMES_LIVE: f64 = 10.0;
 /// The live rate is that of the last minute, or of the last gap between batches if that is longer.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// `replay_rate`, and how much of it is used.
+/// The throttle of one destination's backlog.
 #[derive(Debug)]
-pub(crate) struct Rate {
+pub(crate) struct Throttle {
+    by_time: bool,
+    /// `replay_rate`.
     configured: Option<u32>,
-    /// The least, as a multiple of the live rate.
-    least: f64,
     /// Live batches of the last minute, and the one before them.
     live: VecDeque<(Instant, u64)>,
     free_at: Option<Instant>,
+    pub(crate) rounds: Rounds,
 }
 
-impl Rate {
+impl Throttle {
     /// `configured` is in points a second; `None`: the larger of 5,000 and ten times the live rate.
     /// By time, new ticks wait behind the backlog, so it is at least twice the live rate.
     pub(crate) const fn new(configured: Option<u32>, by_time: bool) -> Self {
-        Self {
-            configured,
-            least: if by_time { 2.0 } else { 0.0 },
-            live: VecDeque::new(),
-            free_at: None,
-        }
+        let rounds = Rounds::new(by_time);
+        Self { by_time, configured, live: VecDeque::new(), free_at: None, rounds }
     }
 
-    /// So many points were collected.
-    pub(crate) fn live(&mut self, points: u64, now: Instant) {
+    /// There is a new connection, which has answered nothing yet.
+    pub(crate) const fn begin_connection(&mut self) {
+        self.rounds = Rounds::new(self.by_time);
+    }
+
+    /// So many ticks were collected.
+    pub(crate) fn note_collected(&mut self, Ticks { ticks, points }: Ticks, now: Instant) {
+        self.rounds.note_collected(ticks);
         while self.live.get(1).is_some_and(|(sent, _)| now.duration_since(*sent) >= MINUTE) {
             self.live.pop_front();
         }
@@ -45,12 +54,18 @@ impl Rate {
     }
 
     /// Until when no more of the backlog may be sent.
-    pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.free_at.filter(|&free| free > now)
     }
 
-    /// Counts points of the backlog that are being sent.
+    /// Counts a tick of the backlog that is being sent.
     pub(crate) fn spend(&mut self, points: u64, now: Instant) {
+        self.spend_rate(points, now);
+        self.rounds.spend();
+    }
+
+    /// Counts points that are sent in no round.
+    pub(crate) fn spend_rate(&mut self, points: u64, now: Instant) {
         let seconds = to_float(points) / self.points_a_second();
         // Unused time is not saved up.
         let from = self.free_at.filter(|&free| free > now).unwrap_or(now);
@@ -64,9 +79,9 @@ impl Rate {
         };
         let points: u64 = self.live.iter().skip(1).map(|(_, points)| points).sum();
         let live = if seconds > 0.0 { to_float(points) / seconds.max(1.0) } else { 0.0 };
-        self.configured.map_or(LEAST.max(TIMES_LIVE * live), |rate| {
-            f64::from(rate.max(1)).max(self.least * live)
-        })
+        let least = if self.by_time { 2.0 * live } else { 0.0 };
+        self.configured
+            .map_or(LEAST.max(TIMES_LIVE * live), |rate| f64::from(rate.max(1)).max(least))
     }
 }
 
@@ -81,14 +96,18 @@ mod tests {
     #[test]
     fn the_backlog_keeps_to_its_rate() {
         let start = Instant::now();
-        let mut rate = Rate::new(Some(1000), false);
-        assert_eq!(rate.wait(start), None);
-        rate.spend(500, start);
-        assert_eq!(rate.wait(start), Some(start + Duration::from_millis(500)));
-        assert_eq!(rate.wait(start + Duration::from_secs(10)), None, "and nothing is saved up");
-        rate.spend(500, start + Duration::from_secs(10));
+        let mut rate = Throttle::new(Some(1000), false);
+        assert_eq!(rate.rests_until(start), None);
+        rate.spend_rate(500, start);
+        assert_eq!(rate.rests_until(start), Some(start + Duration::from_millis(500)));
         assert_eq!(
-            rate.wait(start + Duration::from_secs(10)),
+            rate.rests_until(start + Duration::from_secs(10)),
+            None,
+            "and nothing is saved up"
+        );
+        rate.spend_rate(500, start + Duration::from_secs(10));
+        assert_eq!(
+            rate.rests_until(start + Duration::from_secs(10)),
             Some(start + Duration::from_millis(10_500))
         );
     }
@@ -96,9 +115,12 @@ mod tests {
     /// The rate after batches of (seconds since the start, points).
     fn after(batches: impl IntoIterator<Item = (f64, u64)>) -> f64 {
         let start = Instant::now();
-        let mut rate = Rate::new(None, false);
+        let mut rate = Throttle::new(None, false);
         for (seconds, points) in batches {
-            rate.live(points, start + Duration::from_secs_f64(seconds));
+            rate.note_collected(
+                Ticks { ticks: 1, points },
+                start + Duration::from_secs_f64(seconds),
+            );
         }
         rate.points_a_second()
     }
