@@ -76,11 +76,6 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// # Errors
     /// The socket's.
     fn unacked(&self) -> Result<u64>;
-
-    /// What may be wrong with a destination that closes every connection right after a write.
-    fn suspicion(to: &Destination) -> impl Future<Output = Option<&'static str>> + Send {
-        std::future::ready(to.protocol.unusual_port(to.address.port))
-    }
 }
 
 /// A TCP connection.
@@ -353,14 +348,6 @@ impl Stream for Connection {
         } else {
             Err(io::Error::last_os_error().into())
         }
-    }
-
-    #[cfg(feature = "tls")]
-    async fn suspicion(to: &Destination) -> Option<&'static str> {
-        if speaks_tls(to).await {
-            return Some("the port speaks TLS, and this destination has no `tls = true`");
-        }
-        to.protocol.unusual_port(to.address.port)
     }
 }
 

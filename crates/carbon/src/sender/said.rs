@@ -13,6 +13,10 @@ use crate::connection_error::ConnectionError;
 use crate::duration::in_words;
 use crate::queue::Status;
 
+/// Of a port that closes every connection right after a write.
+const PERHAPS_TLS: &str = "perhaps the port speaks TLS, and this destination has no `tls = true`; \
+                           `slurm-graphite check --connect` finds out";
+
 /// What the log has said, or must say the end of.
 #[derive(Debug, Default)]
 pub(super) struct Said {
@@ -81,7 +85,7 @@ impl SenderTask {
     pub(super) fn say_not_connected(
         &mut self,
         error: &ConnectionError,
-        hint: Option<&str>,
+        is_closed_at_once: bool,
         delay: Duration,
     ) {
         self.begin_outage(Instant::now());
@@ -90,7 +94,10 @@ impl SenderTask {
         let Some(outage) = &mut self.said.outage else { return };
         let is_first = outage.errors.is_empty();
         let is_new = outage.errors.insert(mem::discriminant(error));
-        if let Some(hint) = hint {
+        if is_closed_at_once {
+            let is_plain = self.to.tls.is_none();
+            let hint = self.to.protocol.unusual_port(address.port);
+            let hint = hint.or(is_plain.then_some(PERHAPS_TLS));
             warn!(
                 %destination, %error, unsent_ticks, ticks_to_resend, hint,
                 "closes every connection right after a write"

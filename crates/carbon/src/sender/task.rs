@@ -70,17 +70,7 @@ impl SenderTask {
             }
             let least = if self.suspect { LEFT_ALONE } else { Duration::ZERO };
             let delay = self.reconnects.backoff.next_delay().max(least);
-            // Probing the port may take seconds, which a drain does not have.
-            let hint = tokio::select! {
-                biased;
-                hint = C::suspicion(&self.to), if is_closed_at_once => hint,
-                () = self.drain.requested.notified(), if is_closed_at_once => {
-                    self.drain.is_on = true;
-                    None
-                }
-                else => None,
-            };
-            self.say_not_connected(&error, hint, delay);
+            self.say_not_connected(&error, is_closed_at_once, delay);
             tokio::select! {
                 () = sleep(delay), if !self.drain.is_on => {}
                 () = self.drain.requested.notified(),

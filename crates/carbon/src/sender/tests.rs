@@ -644,23 +644,6 @@ async fn a_name_that_cannot_be_looked_up_for_an_hour_costs_no_connection_and_no_
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon() {
-    let _receiver = world::begin(&[ReceiverKind {
-        closes_idle_after: Some(Duration::ZERO),
-        ..ReceiverKind::default()
-    }]);
-    for wait in (0..100).map(|n| Duration::from_millis(n * 100)) {
-        let queue = queue(WINDOW);
-        let sender = start(&queue);
-        queue.push(&tick(1, 137));
-        sleep(wait).await;
-        let began = Instant::now();
-        sender.drain(seconds(60)).await;
-        assert!(began.elapsed() < world::LOOKS / 2, "after {wait:?}: {:?}", began.elapsed());
-    }
-}
-
 /// Calling it again at once, with the backlog, would be a flood into somebody else's service.
 #[tokio::test(start_paused = true)]
 async fn a_port_that_sends_data_is_called_once_a_minute_and_gets_no_backlog_until_a_window_without_it()

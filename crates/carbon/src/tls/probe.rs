@@ -1,4 +1,4 @@
-//! Finds out whether a port speaks TLS, if a destination without `tls` is closed again and again.
+//! Finds out whether a port speaks TLS, for a check of a destination without `tls`.
 
 use std::io;
 use std::net::SocketAddr;

@@ -94,3 +94,16 @@ async fn a_receiver_that_reads_less_than_is_collected_is_said_once() {
         sender.stop();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_port_that_closes_every_connection_is_said_once_with_what_it_may_be() {
+    let (written, _guard) = log();
+    let kind = ReceiverKind { closes_idle_after: Some(Duration::ZERO), ..ReceiverKind::default() };
+    let _receiver = world::begin(&[kind]);
+    let queue = queue(WINDOW);
+    let sender = start(&queue);
+    push_each(&queue, 1..=30, seconds(10)).await;
+    let said = lines(&written, "closes every connection right after a write");
+    assert!(said.len() == 1 && said[0].contains("perhaps the port speaks TLS"), "{said:?}");
+    sender.stop();
+}

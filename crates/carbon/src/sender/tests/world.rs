@@ -29,9 +29,6 @@ thread_local! {
     static WORLD: RefCell<Network> = RefCell::new(Network::default());
 }
 
-/// How long probing the port takes.
-pub(super) const LOOKS: Duration = Duration::from_secs(3);
-
 /// Which connection is read next if several have unread bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -590,11 +587,6 @@ impl Stream for SimulatedStream {
 
     fn unacked(&self) -> Result<u64, ConnectionError> {
         Ok(0)
-    }
-
-    async fn suspicion(_: &Destination) -> Option<&'static str> {
-        sleep(LOOKS).await;
-        None
     }
 }
 
