@@ -133,19 +133,19 @@ async fn first_of<C, F: Future<Output = Result<C>>>(
     addresses: Vec<SocketAddr>,
     open: impl Fn(SocketAddr) -> F,
 ) -> Option<Result<C>> {
-    let mut told: Option<ConnectionError> = None;
+    let mut best_error: Option<ConnectionError> = None;
     for peer in addresses {
         match open(peer).await {
             Ok(connection) => return Some(Ok(connection)),
             // That error is more useful than a refused connection at another address.
             Err(_)
-                if told
-                    .as_ref()
-                    .is_some_and(|told| !matches!(told, ConnectionError::Connect(..))) => {}
-            Err(error) => told = Some(error),
+                if best_error.as_ref().is_some_and(|best_error| {
+                    !matches!(best_error, ConnectionError::Connect(..))
+                }) => {}
+            Err(error) => best_error = Some(error),
         }
     }
-    told.map(Err)
+    best_error.map(Err)
 }
 
 impl Connection {
@@ -180,7 +180,7 @@ impl Connection {
     pub(crate) fn try_read_behind(&self, own: u64) -> Result {
         let mut ignored = [0_u8; MOST_RECEIVED];
         match self.stream.try_read(&mut ignored) {
-            Ok(0) => Err(self.end(own)),
+            Ok(0) => Err(self.explain_end(own)),
             Ok(read) => self.received(read),
             Err(error)
                 if !matches!(
@@ -214,7 +214,7 @@ impl Connection {
     }
 
     /// What an end of file means, if `own` bytes need not be acknowledged.
-    pub(crate) fn end(&self, own: u64) -> ConnectionError {
+    pub(crate) fn explain_end(&self, own: u64) -> ConnectionError {
         match (self.unacked(), self.stream.take_error()) {
             (Err(error), _) => error,
             (Ok(bytes), _) if bytes > own => {

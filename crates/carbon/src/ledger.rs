@@ -271,7 +271,7 @@ impl Ledger {
 
     /// An earlier run has written a tick that was just inserted, or may have: it is never counted
     /// as not sent.
-    pub(crate) fn written_earlier(&mut self, batch: u64) {
+    pub(crate) fn note_written_earlier(&mut self, batch: u64) {
         if let Some(entry) = self.entries.get_mut(&batch) {
             entry.earlier = true;
         }
@@ -358,7 +358,7 @@ impl Ledger {
     }
 
     /// One more frame of `batch` has been written as a whole.
-    pub(crate) fn frame_written(&mut self, batch: u64, connection: u64, points: u64) {
+    pub(crate) fn note_frame_written(&mut self, batch: u64, connection: u64, points: u64) {
         if self.resend_window.is_zero()
             && let Some(entry) = self.entries.get_mut(&batch)
         {
@@ -372,7 +372,7 @@ impl Ledger {
 
     /// The last frame of `batch` has been written. Returns whether it had been written before;
     /// `None` if it was removed meanwhile, and counted then.
-    pub(crate) fn written(&mut self, batch: u64, connection: u64) -> Option<bool> {
+    pub(crate) fn note_written(&mut self, batch: u64, connection: u64) -> Option<bool> {
         let entry = self.entries.get_mut(&batch)?;
         self.due.remove(&entry.due_key(batch, self.by_time));
         let again = self.sums.change(entry, |entry| {
@@ -399,7 +399,7 @@ impl Ledger {
 
     /// `connection` answered at `now`, `after` our half-close. `last_write` is when the last bytes
     /// were written on it.
-    pub(crate) fn answered(
+    pub(crate) fn note_answer(
         &mut self,
         connection: u64,
         last_write: Option<Instant>,
@@ -429,7 +429,7 @@ impl Ledger {
 
     /// `connection` ended too late to prove anything, and no loss is known. What it carried is due
     /// again, or done if it cannot be written again. `now` is by CLOCK_BOOTTIME.
-    pub(crate) fn answered_too_late(&mut self, connection: u64, now: Duration) {
+    pub(crate) fn note_late_answer(&mut self, connection: u64, now: Duration) {
         let handed_over = self.handed_over.remove(&connection);
         self.count_unproved(handed_over.unwrap_or(0));
         self.unprove(
@@ -441,7 +441,7 @@ impl Ledger {
     /// Nothing can be proved, because the receiver accepts no second connection; but at `now` its
     /// program was seen to run, and `connection`, which it has acknowledged as a whole, stands.
     /// What was written on it a window before is done.
-    pub(crate) fn stands(&mut self, connection: u64, now: Instant) {
+    pub(crate) fn note_standing(&mut self, connection: u64, now: Instant) {
         self.answered = true;
         self.recover();
         let window = self.resend_window;
@@ -462,7 +462,7 @@ impl Ledger {
 
     /// The program did not read for a while, until `now`. That time does not count towards the
     /// window.
-    pub(crate) fn doubt_ended(&mut self, now: Instant) {
+    pub(crate) fn note_doubt_ended(&mut self, now: Instant) {
         for entry in
             self.entries.values_mut().filter(|entry| matches!(entry.stage, DeliveryStage::Read(_)))
         {
@@ -472,7 +472,7 @@ impl Ledger {
 
     /// A loss: every tick that is not done becomes due again. With a window of zero every tick is
     /// done, so none becomes due. `now` is by CLOCK_BOOTTIME.
-    pub(crate) fn lost(&mut self, now: Duration) {
+    pub(crate) fn note_loss(&mut self, now: Duration) {
         let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
         self.count_unproved(handed_over);
         self.unprove(|stage| stage != DeliveryStage::Due, now);

@@ -7,7 +7,7 @@
 //! needs is in its ledger, batches and counts are in state.rs, and the store owns the file.
 
 mod leaving;
-mod place;
+mod outbox;
 mod provisional;
 mod restore;
 mod state;
@@ -21,11 +21,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, warn};
 
-pub use self::place::Status;
-pub(crate) use self::place::{Loaded, Place, Turn, Which};
+pub use self::outbox::Status;
+pub(crate) use self::outbox::{DueBatch, DueFilter, Loaded, Outbox};
 use self::state::{QueueState, QueuedBatch};
 use crate::clock::Moment;
-use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary};
+use crate::store::{AppendedBatch, Changes, Event, Lock, Store, StoreError, Summary};
 use carbon_wire::Batch;
 use carbon_wire::{Frame, frames, points};
 
@@ -172,7 +172,7 @@ impl Queue {
         if !states.is_empty() {
             let mut state = self.shared.state();
             state.states.extend(states.clone());
-            state.told.states.extend(states);
+            state.changes.states.extend(states);
         }
         let frames: Arc<[Frame]> = match frames(batch) {
             Ok(frames) if frames.is_empty() => return,
@@ -206,7 +206,7 @@ impl Queue {
             let mut due = state.configured();
             due.extend(provisional.then(|| Arc::from(provisional::NAME)));
             state.tell_writing();
-            state.told.append.push(Kept {
+            state.changes.append.push(AppendedBatch {
                 id,
                 timestamp: batch.timestamp(),
                 pushed: Some(moment),
@@ -216,7 +216,7 @@ impl Queue {
             state.hand_over(store);
             self.shared.appended.notify_one();
         } else {
-            state.told = Changes::default();
+            state.changes = Changes::default();
             state.publish(id);
         }
         state.trim();
@@ -231,8 +231,8 @@ impl Queue {
         let ticket = state.ticket;
         state.states.extend(states.clone());
         if let Some(store) = &self.shared.store {
-            state.told.states.extend(states);
-            state.told.ticket = ticket;
+            state.changes.states.extend(states);
+            state.changes.ticket = ticket;
             state.hand_over(store);
         } else {
             state.kept.send_replace(ticket);
@@ -261,7 +261,7 @@ impl Queue {
     }
 
     /// Waits until the file has been read. Safe to cancel.
-    pub async fn read(&self) {
+    pub async fn wait_until_read(&self) {
         // Made before the question, so that no news is missed.
         let opened = self.shared.opened.notified();
         if !self.is_read() {
@@ -301,7 +301,7 @@ impl Queue {
             state.destination(name).ledger.resend_window = resend_window;
         }
         state.expire(Moment::now());
-        state.told.max_bytes = Some(state.limits.max_bytes);
+        state.changes.max_bytes = Some(state.limits.max_bytes);
     }
 
     /// Gives batches that wait for their commit to the senders, so that a drain includes them.
@@ -320,8 +320,10 @@ impl Queue {
             let ticket = self.keep([]);
             let _ = timeout_at(until, self.kept(ticket)).await;
         }
-        let changes =
-            Changes { writing: Some(Vec::new()), ..std::mem::take(&mut self.shared.state().told) };
+        let changes = Changes {
+            writing: Some(Vec::new()),
+            ..std::mem::take(&mut self.shared.state().changes)
+        };
         let closed = timeout_at(until, store.close(changes)).await;
         let state = self.shared.state();
         let batches = &state.batches;
@@ -342,9 +344,9 @@ impl Queue {
     }
 
     /// A handle for the sender of the destination `name`.
-    pub(crate) fn place(&self, name: &str) -> Place {
+    pub(crate) fn outbox(&self, name: &str) -> Outbox {
         let news = Arc::clone(&self.shared.state().destination(name).news);
-        Place { shared: Arc::clone(&self.shared), name: Arc::from(name), news }
+        Outbox { shared: Arc::clone(&self.shared), name: Arc::from(name), news }
     }
 }
 

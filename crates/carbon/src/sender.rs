@@ -24,7 +24,7 @@ use crate::backoff::Backoff;
 use crate::connection::{Connection, Stream};
 use crate::destination::Destination;
 use crate::idle::IdleTimer;
-use crate::queue::{Place, Queue, Status};
+use crate::queue::{Outbox, Queue, Status};
 use crate::throttle::Throttle;
 #[cfg(feature = "tls")]
 use crate::tls_connection::TlsConnection;
@@ -32,7 +32,7 @@ use crate::tls_connection::TlsConnection;
 /// One destination's task.
 struct SenderTask {
     to: Destination,
-    place: Place,
+    outbox: Outbox,
     state: State,
     /// What answered last was not Carbon.
     suspect: bool,
@@ -77,7 +77,7 @@ impl Reconnects {
 /// A running destination.
 #[derive(Debug)]
 pub struct Sender {
-    place: Place,
+    outbox: Outbox,
     draining: Arc<Notify>,
     task: JoinHandle<()>,
 }
@@ -96,17 +96,17 @@ impl Sender {
     }
 
     fn start_on<C: Stream>(destination: Destination, queue: &Queue) -> Self {
-        let place = queue.place(&destination.name);
-        place.count(|status| {
+        let outbox = queue.outbox(&destination.name);
+        outbox.update_status(|status| {
             status.connected = false;
             status.in_doubt = false;
             status.not_carbon = false;
             status.unacked = 0;
         });
-        place.ledger(|ledger| ledger.write_by_time(destination.by_time));
+        outbox.change_ledger(|ledger| ledger.write_by_time(destination.by_time));
         let draining = Arc::new(Notify::new());
         let task = SenderTask {
-            place: place.clone(),
+            outbox: outbox.clone(),
             state: State::Connecting,
             suspect: false,
             drain: Drain { requested: Arc::clone(&draining), is_on: false, stored_until: None },
@@ -117,19 +117,19 @@ impl Sender {
             said: Said::default(),
             to: destination,
         };
-        Self { place, draining, task: tokio::spawn(task.run::<C>()) }
+        Self { outbox, draining, task: tokio::spawn(task.run::<C>()) }
     }
 
     /// Its status now.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.place.status()
+        self.outbox.status()
     }
 
     /// Why there was no connection last; `None` when ticks are sent again.
     #[must_use]
     pub fn last_error(&self) -> Option<Arc<str>> {
-        self.place.last_error()
+        self.outbox.last_error()
     }
 
     /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or
@@ -145,7 +145,7 @@ impl Sender {
     /// Ends at once. Its batches stay in the queue, and everything that is not done is due again.
     pub fn stop(self) {
         self.task.abort();
-        self.place.lost();
+        self.outbox.note_loss();
     }
 }
 

@@ -54,7 +54,7 @@ const MOST_UNANSWERED: usize = 64;
 
 /// A batch as it is stored: its number, its timestamp, its frames.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct AppendedBatch {
     pub(crate) id: u64,
     pub(crate) timestamp: i64,
     /// When it was pushed; `None`: before the host's last boot.
@@ -69,7 +69,7 @@ pub(crate) struct Kept {
 pub(crate) struct Changes {
     /// The new limit of the file's size.
     pub(crate) max_bytes: Option<u64>,
-    pub(crate) append: Vec<Kept>,
+    pub(crate) append: Vec<AppendedBatch>,
     /// (destination, batch): done.
     pub(crate) done: Vec<(Arc<str>, u64)>,
     /// Batches that nobody needs any more.

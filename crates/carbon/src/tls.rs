@@ -111,7 +111,7 @@ impl Tls {
     /// The client's settings for the next connection.
     pub(crate) async fn client(&self, patience: Duration) -> Result<Arc<ClientConfig>> {
         let shared = Arc::clone(&self.0);
-        let work = move || shared.read();
+        let work = move || shared.read_files();
         let read = waiting_threads::ask(&self.0.owner, &format!("{self:?}"), patience, work).await;
         let hangs = |error| format!("reading its files: {error}; does their file system hang?");
         read.map_err(hangs).flatten().map_err(ConnectionError::Tls)
@@ -124,7 +124,7 @@ impl Tls {
 }
 
 impl SharedTls {
-    fn read(&self) -> Result<Arc<ClientConfig>, String> {
+    fn read_files(&self) -> Result<Arc<ClientConfig>, String> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let seen: Vec<_> = self.settings.files().map(stamp).collect();
         let is_new = files.seen != seen;

@@ -187,7 +187,7 @@ impl TlsConnection {
 
     /// What the end of the connection means without close_notify.
     fn bare_end(&self) -> ConnectionError {
-        match self.tcp.end(0) {
+        match self.tcp.explain_end(0) {
             ConnectionError::Closed if self.tls.settings().close_notify => {
                 ConnectionError::Truncated
             }

@@ -19,7 +19,7 @@ fn ledger(batches: impl IntoIterator<Item = u64>) -> Ledger {
 fn write_all(ledger: &mut Ledger, connection: u64) -> Vec<u64> {
     std::iter::from_fn(|| {
         let (batch, _) = ledger.next()?;
-        ledger.written(batch, connection);
+        ledger.note_written(batch, connection);
         Some(batch)
     })
     .collect()
@@ -61,7 +61,7 @@ fn a_tick_is_done_when_another_connection_answers_that_carried_bytes_a_window_af
     let (mut ledger, start) = (ledger([1]), Instant::now());
     write_all(&mut ledger, 1);
     let answered = |ledger: &mut Ledger, connection, written: u64, now: u64| {
-        ledger.answered(
+        ledger.note_answer(
             connection,
             Some(start + seconds(written)),
             Duration::ZERO,
@@ -72,7 +72,7 @@ fn a_tick_is_done_when_another_connection_answers_that_carried_bytes_a_window_af
     // It counts from when the tick was read, however long ago it was written.
     assert_eq!(answered(&mut ledger, 1, 5000, 6000), [0; 0]);
     assert_eq!(answered(&mut ledger, 2, 6599, 9000), [0; 0], "what it carried was too early");
-    ledger.answered(3, None, Duration::ZERO, start + seconds(9000));
+    ledger.note_answer(3, None, Duration::ZERO, start + seconds(9000));
     assert_eq!(ledger.take_done(), [0; 0], "it carried nothing");
     assert_eq!(answered(&mut ledger, 4, 6600, 9000), [1]);
 }
@@ -81,14 +81,14 @@ fn a_tick_is_done_when_another_connection_answers_that_carried_bytes_a_window_af
 fn the_time_in_which_a_peer_may_have_hung_counts_for_no_window() {
     let (mut ledger, start) = (ledger([1]), Instant::now());
     write_all(&mut ledger, 1);
-    ledger.answered(1, None, Duration::ZERO, start);
-    ledger.answered(2, None, seconds(25), start + seconds(30));
-    ledger.answered(3, Some(start + seconds(624)), Duration::ZERO, start + seconds(700));
+    ledger.note_answer(1, None, Duration::ZERO, start);
+    ledger.note_answer(2, None, seconds(25), start + seconds(30));
+    ledger.note_answer(3, Some(start + seconds(624)), Duration::ZERO, start + seconds(700));
     assert_eq!(ledger.take_done(), [0; 0]);
-    ledger.doubt_ended(start + seconds(700));
-    ledger.answered(4, Some(start + seconds(1299)), Duration::ZERO, start + seconds(1300));
+    ledger.note_doubt_ended(start + seconds(700));
+    ledger.note_answer(4, Some(start + seconds(1299)), Duration::ZERO, start + seconds(1300));
     assert_eq!(ledger.take_done(), [0; 0]);
-    ledger.answered(5, Some(start + seconds(1300)), Duration::ZERO, start + seconds(1301));
+    ledger.note_answer(5, Some(start + seconds(1300)), Duration::ZERO, start + seconds(1301));
     assert_eq!(ledger.take_done(), [1]);
 }
 
@@ -97,10 +97,10 @@ fn a_loss_makes_everything_due_that_is_not_done_also_what_was_read() {
     // A restart, and 3 s later Carbon is killed: what it had read was only in its memory.
     let (mut ledger, start) = (ledger([1, 2]), Instant::now());
     write_all(&mut ledger, 1);
-    ledger.answered(1, Some(start), Duration::ZERO, start);
+    ledger.note_answer(1, Some(start), Duration::ZERO, start);
     ledger.insert(3, 0, 10, 80, true);
     write_all(&mut ledger, 2);
-    ledger.lost(seconds(2000));
+    ledger.note_loss(seconds(2000));
     assert_eq!(ledger.take_done(), [0; 0]);
     assert_eq!(write_all(&mut ledger, 3), [1, 2, 3]);
 }
@@ -111,9 +111,9 @@ fn an_answer_that_comes_too_late_proves_nothing_of_its_own_ticks_and_costs_no_ot
     write_all(&mut ledger, 1);
     ledger.insert(2, 0, 10, 80, true);
     write_all(&mut ledger, 2);
-    ledger.answered_too_late(1, seconds(2000));
+    ledger.note_late_answer(1, seconds(2000));
     assert_eq!((ledger.sums.again.ticks, ledger.next()), (1, Some((1, true))));
-    ledger.answered(2, Some(start), Duration::ZERO, start);
+    ledger.note_answer(2, Some(start), Duration::ZERO, start);
     assert_eq!((ledger.sums.again.ticks, ledger.unread()), (1, 0));
 }
 
@@ -121,15 +121,15 @@ fn an_answer_that_comes_too_late_proves_nothing_of_its_own_ticks_and_costs_no_ot
 fn with_a_window_of_zero_a_tick_that_was_cut_off_goes_on_with_its_next_frame() {
     let mut ledger = ledger([1]);
     ledger.resend_window = Duration::ZERO;
-    ledger.frame_written(1, 1, 6);
-    ledger.lost(seconds(2000));
+    ledger.note_frame_written(1, 1, 6);
+    ledger.note_loss(seconds(2000));
     assert_eq!(ledger.take_done(), [0; 0]);
     assert_eq!((ledger.frames_written(1), ledger.unproved(), ledger.sums.unsent.ticks), (1, 6, 1));
-    ledger.frame_written(1, 2, 4);
-    assert_eq!(ledger.written(1, 2), Some(false));
+    ledger.note_frame_written(1, 2, 4);
+    assert_eq!(ledger.note_written(1, 2), Some(false));
     assert_eq!(ledger.take_done(), [1]);
-    ledger.answered(2, None, Duration::ZERO, Instant::now());
-    ledger.lost(seconds(2000));
+    ledger.note_answer(2, None, Duration::ZERO, Instant::now());
+    ledger.note_loss(seconds(2000));
     assert_eq!((ledger.unproved(), ledger.sums.held), (6, 0), "the second was proved");
 }
 
@@ -141,13 +141,13 @@ fn what_leaves_the_queue_is_counted_where_it_may_be_lost_and_nowhere_twice() {
     let removed = [1, 4, 5, 1].map(|batch| ledger.remove(batch));
     assert_eq!(removed, [Some(Removed::Written), Some(Removed::Unwritten(10)), None, None]);
     assert_eq!((ledger.sums.held, ledger.is_window_short(), ledger.unproved()), (2, true, 0));
-    ledger.answered(1, None, Duration::ZERO, start);
-    ledger.answered(2, Some(start + WINDOW), Duration::ZERO, start + WINDOW);
+    ledger.note_answer(1, None, Duration::ZERO, start);
+    ledger.note_answer(2, Some(start + WINDOW), Duration::ZERO, start + WINDOW);
     assert_eq!(ledger.take_done(), [1, 2, 3], "proved");
     let mut ledger = self::ledger([1, 2]);
     write_all(&mut ledger, 1);
     ledger.remove(1);
-    ledger.lost(seconds(2000));
+    ledger.note_loss(seconds(2000));
     assert_eq!(ledger.take_done(), [1]);
     assert_eq!(
         (ledger.unproved(), ledger.remove(2), ledger.unproved()),
@@ -167,10 +167,10 @@ fn provisional_ticks_wait_like_others() {
         (Some(5000), Some(5000))
     );
     write_all(&mut ledger, 1);
-    ledger.written(1, 1);
-    ledger.lost(seconds(5020));
+    ledger.note_written(1, 1);
+    ledger.note_loss(seconds(5020));
     assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (None, Some(5020)));
-    ledger.written(2, 2);
+    ledger.note_written(2, 2);
     assert_eq!(ledger.waits_since(AT_BOOT_TIME), Some(5020), "the provisional one still does");
 }
 
@@ -180,7 +180,7 @@ fn what_was_sent_before_a_loss_waits_since_the_loss_and_not_since_it_was_collect
     let (mut ledger, start) = (ledger([1, 2]), Instant::now());
     write_all(&mut ledger, 1);
     assert_eq!(ledger.waits_since(AT_BOOT_TIME), None);
-    ledger.lost(seconds(5000));
+    ledger.note_loss(seconds(5000));
     assert_eq!((ledger.oldest_unsent(), ledger.waits_since(AT_BOOT_TIME)), (None, Some(5000)));
     ledger.insert(3, 5010, 10, 80, true);
     assert_eq!(
@@ -191,15 +191,15 @@ fn what_was_sent_before_a_loss_waits_since_the_loss_and_not_since_it_was_collect
     assert_eq!((ledger.sums.unsent, ledger.sums.again), (unsent, again));
     // A proxy without a backend: what is written is lost again, without an answer.
     write_all(&mut ledger, 2);
-    ledger.lost(seconds(5020));
+    ledger.note_loss(seconds(5020));
     assert_eq!(ledger.waits_since(AT_BOOT_TIME), Some(5000));
     // Half of it is out, and the receiver has answered: the other half still waits.
-    ledger.written(1, 3);
-    ledger.answered(3, None, Duration::ZERO, start);
+    ledger.note_written(1, 3);
+    ledger.note_answer(3, None, Duration::ZERO, start);
     assert_eq!(ledger.waits_since(AT_BOOT_TIME), Some(5000));
     write_all(&mut ledger, 4);
     assert_eq!(ledger.waits_since(AT_BOOT_TIME), None);
-    ledger.lost(seconds(5050));
+    ledger.note_loss(seconds(5050));
     assert_eq!(ledger.waits_since(AT_BOOT_TIME), Some(5050), "another loss");
 }
 
@@ -212,11 +212,11 @@ proptest! {
         let (mut ledger, mut next, start) = (Ledger::new(WINDOW), 0, Instant::now());
         for (what, which) in happenings {
             match what {
-                0 => ledger.lost(seconds(2000)),
+                0 => ledger.note_loss(seconds(2000)),
                 1 => drop(ledger.remove(which)),
-                2 => drop(ledger.next().map(|(batch, _)| ledger.written(batch, which))),
-                3 => ledger.answered(which, Some(start + WINDOW), Duration::ZERO, start),
-                _ => ledger.answered_too_late(which, seconds(2000)),
+                2 => drop(ledger.next().map(|(batch, _)| ledger.note_written(batch, which))),
+                3 => ledger.note_answer(which, Some(start + WINDOW), Duration::ZERO, start),
+                _ => ledger.note_late_answer(which, seconds(2000)),
             }
             next += 1;
             ledger.insert(next, 0, 1, 80, true);

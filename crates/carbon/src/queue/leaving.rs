@@ -21,8 +21,8 @@ impl QueueState {
     pub(super) fn drop_batch(&mut self, id: u64, counter: fn(&mut Dropped) -> &mut u64) -> bool {
         self.publish(id);
         let Some(held) = self.remove(id) else { return false };
-        self.told.append.retain(|kept| kept.id != id);
-        self.told.forget.push(id);
+        self.changes.append.retain(|kept| kept.id != id);
+        self.changes.forget.push(id);
         let mut was_written = false;
         for (name, to) in &mut self.destinations {
             let points = match to.ledger.remove(id) {
@@ -31,7 +31,7 @@ impl QueueState {
                 Some(_) if !to.configured => held.summary.points,
                 Some(Removed::Written) => {
                     was_written = true;
-                    self.told.evicted.push((Arc::clone(name), id, held.summary.points));
+                    self.changes.evicted.push((Arc::clone(name), id, held.summary.points));
                     continue;
                 }
                 Some(Removed::Counted) | None => continue,

@@ -18,7 +18,7 @@ impl Queue {
             if let Some(held) = state.batches.get_mut(&id) {
                 held.provisional = false;
             }
-            state.told.done.push((Arc::from(NAME), id));
+            state.changes.done.push((Arc::from(NAME), id));
         }
         for destination in state.destinations.values_mut() {
             if destination.ledger.confirm() {

@@ -11,7 +11,7 @@ use super::provisional;
 use super::state::{DestinationState, QueueState, QueuedBatch};
 use crate::clock::Moment;
 use crate::duration::in_words;
-use crate::store::{Kept, Restored};
+use crate::store::{AppendedBatch, Restored};
 
 impl QueueState {
     /// The file was removed while the daemon was running: what is in memory goes to the new one,
@@ -26,10 +26,10 @@ impl QueueState {
                 continue;
             };
             let written = self.destinations.iter().filter(|(_, to)| to.ledger.was_written(id));
-            self.told.written.extend(written.map(|(name, _)| (Arc::clone(name), id)));
+            self.changes.written.extend(written.map(|(name, _)| (Arc::clone(name), id)));
             let due = self.destinations.iter().filter(|(_, to)| to.ledger.holds(id));
             let due = due.map(|(name, _)| Arc::clone(name));
-            self.told.append.push(Kept {
+            self.changes.append.push(AppendedBatch {
                 id,
                 timestamp: held.summary.timestamp,
                 pushed: held.summary.pushed,
@@ -51,7 +51,7 @@ impl QueueState {
     pub(super) fn lose_with_files(&mut self, id: u64) {
         self.removed.insert(id);
         self.drop_batch(id, |dropped| &mut dropped.damaged);
-        self.told.forget.retain(|other| *other != id);
+        self.changes.forget.retain(|other| *other != id);
     }
 
     /// Whether the queue has had a batch, and is done with it or has counted it.
@@ -66,13 +66,13 @@ impl QueueState {
         let over: Vec<u64> =
             restored.batches.keys().copied().filter(|id| self.is_over(*id)).collect();
         restored.batches.retain(|id, _| !over.contains(id) && !self.batches.contains_key(id));
-        self.told.forget.extend(over);
+        self.changes.forget.extend(over);
         let (batches, destinations) = (&self.batches, &self.destinations);
         for (name, id) in restored.due.iter().filter(|(_, id)| batches.contains_key(id)) {
             let is_provisional = **name == *provisional::NAME
                 && batches.get(id).is_some_and(|held| held.provisional);
             if !is_provisional && destinations.get(name).is_none_or(|to| !to.ledger.holds(*id)) {
-                self.told.done.push((Arc::clone(name), *id));
+                self.changes.done.push((Arc::clone(name), *id));
             }
         }
         restored.due.retain(|(_, id)| restored.batches.contains_key(id));
@@ -148,7 +148,7 @@ impl QueueState {
             }
         }
         for (name, id) in restored.written {
-            self.destinations.entry(name).and_modify(|to| to.ledger.written_earlier(id));
+            self.destinations.entry(name).and_modify(|to| to.ledger.note_written_earlier(id));
         }
         for id in held {
             // A torn commit may have lost what its destinations are.
@@ -158,7 +158,7 @@ impl QueueState {
                 .is_some_and(|batch| batch.waiting == 0 && !self.unpublished.contains_key(&id))
             {
                 self.remove(id);
-                self.told.forget.push(id);
+                self.changes.forget.push(id);
             }
         }
         for (name, to) in self.destinations.iter().filter(|(_, to)| !to.configured) {

@@ -29,7 +29,7 @@ pub(super) struct QueueState {
     pub(super) unpublished: BTreeMap<u64, Instant>,
     pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
     /// Changes that have not been handed to the file's thread.
-    pub(super) told: Changes,
+    pub(super) changes: Changes,
     /// The newest bytes of each name.
     pub(super) states: BTreeMap<String, Arc<[u8]>>,
     /// The last ticket given for states, and the last one whose states are on disk.
@@ -140,7 +140,7 @@ impl QueueState {
     /// Hands the changes over to the file's thread, or keeps them for the next time if it has no
     /// room for them.
     pub(super) fn hand_over(&mut self, store: &Store) {
-        self.told = store.apply(std::mem::take(&mut self.told));
+        self.changes = store.apply(std::mem::take(&mut self.changes));
     }
 
     /// The destinations that get new batches.
@@ -173,15 +173,15 @@ impl QueueState {
     pub(super) fn finish(&mut self, name: &Arc<str>) {
         let done = self.destinations.get_mut(name).map(|to| to.ledger.take_done());
         let written = self.destinations.get_mut(name).map(|to| to.ledger.take_written());
-        self.told.written.extend(written.into_iter().flatten().map(|id| (Arc::clone(name), id)));
+        self.changes.written.extend(written.into_iter().flatten().map(|id| (Arc::clone(name), id)));
         for id in done.into_iter().flatten() {
-            self.told.done.push((Arc::clone(name), id));
+            self.changes.done.push((Arc::clone(name), id));
             // It may have been evicted before it was done.
             let Some(held) = self.batches.get_mut(&id) else { continue };
             held.waiting = held.waiting.saturating_sub(1);
             if held.waiting == 0 {
                 // If the disk hangs, it need not be written at all.
-                self.told.append.retain(|kept| kept.id != id);
+                self.changes.append.retain(|kept| kept.id != id);
                 self.remove(id);
             }
         }
@@ -194,13 +194,13 @@ impl QueueState {
     /// by a later commit.
     pub(super) fn tell_writing(&mut self) {
         let connected = self.destinations.iter().filter(|(_, to)| to.status.connected);
-        self.told.writing = Some(connected.map(|(name, _)| Arc::clone(name)).collect());
+        self.changes.writing = Some(connected.map(|(name, _)| Arc::clone(name)).collect());
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<QueuedBatch> {
         let held = self.batches.remove(&id)?;
         if held.provisional {
-            self.told.done.push((Arc::from(provisional::NAME), id));
+            self.changes.done.push((Arc::from(provisional::NAME), id));
         }
         if held.frames.is_some() {
             self.status.memory_bytes -= held.summary.bytes;
@@ -233,7 +233,7 @@ impl QueueState {
                 for id in dropped {
                     self.evict(id);
                     // The file has already removed it.
-                    self.told.forget.retain(|other| *other != id);
+                    self.changes.forget.retain(|other| *other != id);
                 }
                 for id in appended {
                     if let Some(held) = self.batches.get_mut(&id) {

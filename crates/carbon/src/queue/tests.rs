@@ -53,14 +53,17 @@ fn with(store: Store) -> Queue {
 #[tokio::test]
 async fn whoever_waits_for_the_file_goes_on_when_it_has_been_read_and_not_before() {
     let (queue, _thread) = hung();
-    assert!(timeout(Duration::from_millis(50), queue.read()).await.is_err() && !queue.is_read());
+    assert!(
+        timeout(Duration::from_millis(50), queue.wait_until_read()).await.is_err()
+            && !queue.is_read()
+    );
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::open(Some(dir.path().to_owned()), limits(), &NAMES.map(str::to_owned));
     assert!(!queue.is_read(), "its thread has only begun");
-    timeout(PATIENCE, queue.read()).await.unwrap();
+    timeout(PATIENCE, queue.wait_until_read()).await.unwrap();
     assert!(queue.is_read());
-    timeout(PATIENCE, queue.read()).await.unwrap();
-    timeout(PATIENCE, Queue::open(None, limits(), &[]).read()).await.unwrap();
+    timeout(PATIENCE, queue.wait_until_read()).await.unwrap();
+    timeout(PATIENCE, Queue::open(None, limits(), &[]).wait_until_read()).await.unwrap();
 }
 
 /// A queue in `dir`, after the batches of an earlier run have been read.
@@ -136,20 +139,20 @@ async fn a_disk_that_hangs_delays_a_tick_by_a_second_and_has_them_all_afterwards
     let dir = tempfile::tempdir().unwrap();
     let disk = HungDisk::new(dir.path());
     let queue = queue_in(dir.path());
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     let start = Instant::now();
     queue.push(&batch(1));
-    assert!(place.next(Which::All).is_none(), "it may yet come to the disk");
+    assert!(outbox.next_due(DueFilter::All).is_none(), "it may yet come to the disk");
     until(&queue, |state| state.status.undurable == 1).await;
     let waited = start.elapsed();
     assert!((COMMIT_PATIENCE..COMMIT_PATIENCE * 20).contains(&waited), "{waited:?}");
-    assert!(place.next(Which::All).is_some() && !queue.status().durable);
+    assert!(outbox.next_due(DueFilter::All).is_some() && !queue.status().durable);
     assert_eq!(queue.status().durable_since, None, "it never was");
     // No more than 64 of a hundred commands wait for the disk, and all batches go to the senders.
     (2..=100).for_each(|timestamp| queue.push(&batch(timestamp)));
-    assert_eq!(queue.shared.state().told.append.len(), 36);
+    assert_eq!(queue.shared.state().changes.append.len(), 36);
     until(&queue, |state| state.status.undurable == 100).await;
-    assert_eq!(place.status().due(), 100);
+    assert_eq!(outbox.status().due(), 100);
 
     disk.answers_again();
     until(&queue, |state| state.batches.values().filter(|held| held.durable).count() == 64).await;
@@ -190,7 +193,7 @@ async fn a_tick_is_due_to_the_destinations_that_its_commit_names_whatever_is_con
         dropped: Vec::new(),
         file_bytes: 0,
     });
-    assert_eq!(["a", "b"].map(|name| queue.place(name).status().due()), [1, 0]);
+    assert_eq!(["a", "b"].map(|name| queue.outbox(name).status().due()), [1, 0]);
 }
 
 #[tokio::test]
@@ -204,17 +207,17 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         let queue = Queue::open(Some(dir.path().to_owned()), at_once, &names);
         (1..=2).for_each(|timestamp| queue.push(&batch(timestamp)));
         until(&queue, |state| state.status.undurable == 2).await;
-        let (a, b, c) = (queue.place("a"), queue.place("b"), queue.place("c"));
-        let second = a.next(Which::All).unwrap().id;
+        let (a, b, c) = (queue.outbox("a"), queue.outbox("b"), queue.outbox("c"));
+        let second = a.next_due(DueFilter::All).unwrap().id;
         let first = second - 1;
         // The first is done for all; the second is still due to b.
-        [&a, &b, &c].into_iter().for_each(|place| {
-            assert_eq!(place.ledger(|ledger| ledger.written(first, 1)), Some(false))
+        [&a, &b, &c].into_iter().for_each(|outbox| {
+            assert_eq!(outbox.change_ledger(|ledger| ledger.note_written(first, 1)), Some(false))
         });
-        [&a, &c].into_iter().for_each(|place| {
-            assert_eq!(place.ledger(|ledger| ledger.written(second, 1)), Some(false))
+        [&a, &c].into_iter().for_each(|outbox| {
+            assert_eq!(outbox.change_ledger(|ledger| ledger.note_written(second, 1)), Some(false))
         });
-        assert_eq!([&a, &b, &c].map(|place| place.status().held), [0, 1, 0]);
+        assert_eq!([&a, &b, &c].map(|outbox| outbox.status().held), [0, 1, 0]);
         disk.answers_again();
         if heard {
             until(&queue, |state| state.status.durable).await;
@@ -223,7 +226,7 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         let again = Queue::open(Some(dir.path().to_owned()), limits(), &names);
         until(&again, |state| state.restored).await;
         assert_eq!(
-            ["a", "b", "c"].map(|name| again.place(name).status().due()),
+            ["a", "b", "c"].map(|name| again.outbox(name).status().due()),
             [0, 1, 0],
             "{heard}"
         );
@@ -300,22 +303,22 @@ async fn ticks_that_are_on_no_disk_at_the_end_are_not_told_as_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
     let (queue, _thread) = hung();
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
     restored
         .batches
         .insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
-    let turn = place.next(Which::All).unwrap();
+    let due = outbox.next_due(DueFilter::All).unwrap();
     let asked = Instant::now();
-    let loaded = place.frames(&turn, false).await;
+    let loaded = outbox.load_frames(&due, false).await;
     assert!(matches!(loaded, Loaded::NotNow(_)), "{loaded:?}");
     assert_eq!(asked.elapsed(), COMMIT_PATIENCE);
-    assert_eq!((place.status().due(), place.status().dropped), (1, Dropped::default()));
+    assert_eq!((outbox.status().due(), outbox.status().dropped), (1, Dropped::default()));
     // Live ticks go before it.
     queue.push(&batch(2));
     queue.shared.state().lose_patience(Instant::now() + COMMIT_PATIENCE);
-    assert!(place.next(Which::All).is_some_and(|turn| turn.id != 5 && turn.frames.is_some()));
+    assert!(outbox.next_due(DueFilter::All).is_some_and(|due| due.id != 5 && due.frames.is_some()));
 }
 
 #[tokio::test]
@@ -329,7 +332,7 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
         _ => Ok([Frame { points: 3, body: vec![1] }].into()),
     });
     let queue = with(store);
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     let summary = Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 };
     let restored = Restored {
         due: [5, 6, 7].map(|id| (Arc::from("a"), id)).to_vec(),
@@ -337,31 +340,38 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
         ..Restored::default()
     };
     queue.shared.state().apply(Event::Opened(restored));
-    let (first, damaged) =
-        (place.next(Which::All).unwrap(), |place: &Place| place.status().dropped.damaged);
-    assert!(matches!(place.frames(&first, false).await, Loaded::NotNow(_)) && damaged(&place) == 0);
+    let (first, damaged) = (outbox.next_due(DueFilter::All).unwrap(), |outbox: &Outbox| {
+        outbox.status().dropped.damaged
+    });
+    assert!(
+        matches!(outbox.load_frames(&first, false).await, Loaded::NotNow(_))
+            && damaged(&outbox) == 0
+    );
     for lost in [3, 6] {
-        assert!(matches!(place.frames(&place.next(Which::All).unwrap(), true).await, Loaded::Lost));
-        assert_eq!(damaged(&place), lost);
+        assert!(matches!(
+            outbox.load_frames(&outbox.next_due(DueFilter::All).unwrap(), true).await,
+            Loaded::Lost
+        ));
+        assert_eq!(damaged(&outbox), lost);
     }
-    let last = place.next(Which::All).unwrap();
-    assert!(last.id == 7 && matches!(place.frames(&last, true).await, Loaded::Frames(_)));
-    assert_eq!((place.status().due(), damaged(&place)), (1, 6));
+    let last = outbox.next_due(DueFilter::All).unwrap();
+    assert!(last.id == 7 && matches!(outbox.load_frames(&last, true).await, Loaded::Frames(_)));
+    assert_eq!((outbox.status().due(), damaged(&outbox)), (1, 6));
 }
 
 /// It was tried until max_age.
 #[tokio::test]
 async fn a_tick_that_an_open_log_does_not_have_is_counted_at_once() {
     let queue = with(Store::loading(|_| Err(StoreError::Missing)));
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
     restored
         .batches
         .insert(5, Summary { timestamp: 1, pushed: Some(Moment::now()), points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
-    let turn = place.next(Which::All).unwrap();
-    assert!(matches!(place.frames(&turn, false).await, Loaded::Lost));
-    assert_eq!((place.status().due(), place.status().dropped.damaged), (0, 3));
+    let due = outbox.next_due(DueFilter::All).unwrap();
+    assert!(matches!(outbox.load_frames(&due, false).await, Loaded::Lost));
+    assert_eq!((outbox.status().due(), outbox.status().dropped.damaged), (0, 3));
 }
 
 #[tokio::test]
@@ -646,13 +656,13 @@ async fn a_hung_disk_keeps_nothing_in_memory_that_is_done() {
     for timestamp in 0..200 {
         queue.push(&batch(timestamp));
         queue.publish();
-        for place in NAMES.map(|name| queue.place(name)) {
-            let id = place.next(Which::All).unwrap().id;
-            place.ledger(|ledger| ledger.written(id, 1));
+        for outbox in NAMES.map(|name| queue.outbox(name)) {
+            let id = outbox.next_due(DueFilter::All).unwrap().id;
+            outbox.change_ledger(|ledger| ledger.note_written(id, 1));
         }
     }
     let state = queue.shared.state();
-    assert_eq!((state.batches.len(), state.told.append.len()), (0, 0));
+    assert_eq!((state.batches.len(), state.changes.append.len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -666,5 +676,5 @@ async fn without_the_files_thread_ticks_go_on_in_memory() {
     tokio::spawn(follow(Arc::clone(&queue.shared), events));
     queue.push(&batch(1));
     tokio::time::sleep(COMMIT_PATIENCE * 2).await;
-    assert_eq!(queue.place("a").status().due(), 1);
+    assert_eq!(queue.outbox("a").status().due(), 1);
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::duration::in_words;
-use crate::queue::{COMMIT_PATIENCE, Loaded, Place};
+use crate::queue::{COMMIT_PATIENCE, Loaded, Outbox};
 
 /// How long to wait before reading a batch again that the disk did not return.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -42,8 +42,8 @@ impl DiskWaits {
     }
 
     /// Until when ticks of this run wait for those of an earlier one, by time.
-    pub(super) fn unopened_until(&self, place: &Place) -> Option<Instant> {
-        (Instant::now() < self.opens_until && place.is_unopened()).then_some(self.opens_until)
+    pub(super) fn unopened_until(&self, outbox: &Outbox) -> Option<Instant> {
+        (Instant::now() < self.opens_until && outbox.is_unopened()).then_some(self.opens_until)
     }
 
     /// Until when nothing is read from disk.
@@ -60,7 +60,7 @@ impl DiskWaits {
     /// A tick was not read at `now`.
     pub(super) fn note_refused(
         &mut self,
-        place: &Place,
+        outbox: &Outbox,
         loaded: Loaded,
         now: Instant,
         pause: Duration,
@@ -70,7 +70,7 @@ impl DiskWaits {
             *said = true;
             let limit = in_words(pause);
             warn!(
-                destination = place.name(),
+                destination = outbox.name(),
                 %error,
                 "the queue's disk does not return ticks that wait; those that it cannot read for \
                  {limit} are lost"
@@ -81,32 +81,32 @@ impl DiskWaits {
     }
 
     /// The disk has returned a tick.
-    pub(super) fn note_returned(&mut self, place: &Place) {
+    pub(super) fn note_returned(&mut self, outbox: &Outbox) {
         if self.refused.take().is_some_and(|(_, said)| said) {
-            info!(destination = place.name(), "the queue's disk returns ticks again");
+            info!(destination = outbox.name(), "the queue's disk returns ticks again");
         }
     }
 
     /// A tick of the backlog was written at `now`, and must be recorded before the next one.
-    pub(super) fn begin_recording(&mut self, place: &Place, now: Instant) {
+    pub(super) fn begin_recording(&mut self, outbox: &Outbox, now: Instant) {
         let until = self.unrecorded.map_or(now + COMMIT_PATIENCE, |(_, until)| until);
-        self.unrecorded = place.record_done().map(|ticket| (ticket, until));
+        self.unrecorded = outbox.record_done().map(|ticket| (ticket, until));
     }
 
     /// Until when the next tick of the backlog waits for that.
-    pub(super) fn records_until(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+    pub(super) fn records_until(&mut self, outbox: &Outbox, now: Instant) -> Option<Instant> {
         let (ticket, until) = self.unrecorded?;
-        if place.is_recorded(ticket) {
+        if outbox.is_recorded(ticket) {
             self.unrecorded = None;
             self.is_slow_said = false;
             return None;
         }
-        if now < until && place.is_durable() {
+        if now < until && outbox.is_durable() {
             return Some(until);
         }
         if !mem::replace(&mut self.is_slow_said, true) {
             warn!(
-                destination = place.name(),
+                destination = outbox.name(),
                 "the queue's disk does not record what is sent; until it does, a SIGKILL of this \
                  daemon may send more than one tick twice"
             );

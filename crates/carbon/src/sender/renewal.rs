@@ -66,7 +66,7 @@ impl<C> Links<C> {
 impl SenderTask {
     /// The age at which a connection is renewed.
     pub(super) fn period(&self) -> Duration {
-        let window = self.place.ledger(|ledger| ledger.resend_window);
+        let window = self.outbox.change_ledger(|ledger| ledger.resend_window);
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
         let idle = self.idle_timer.renew_at(Instant::now());
         [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
@@ -169,8 +169,8 @@ impl SenderTask {
         let is_seen = runs && links.first_opened.elapsed() >= OUTLIVES_A_PROXY;
         self.throttle.rounds.note_no_answer_possible(is_seen);
         if runs && links.current.stream.unacked()? == 0 {
-            self.place.ledger(|ledger| ledger.stands(links.current.number, now));
-            self.place.count(|status| status.seen_to_run += u64::from(is_seen));
+            self.outbox.change_ledger(|ledger| ledger.note_standing(links.current.number, now));
+            self.outbox.update_status(|status| status.seen_to_run += u64::from(is_seen));
         }
         links.renew_at = now + self.reconnects.backoff.next_delay().max(RENEW_LEAST);
         if matches!(error, ConnectionError::Tls(_)) || error.is_lack() {
@@ -178,7 +178,8 @@ impl SenderTask {
             // connection too.
             return Ok(());
         }
-        let window = self.place.ledger(|ledger| ledger.resend_window).max(self.to.timeouts.pause);
+        let window =
+            self.outbox.change_ledger(|ledger| ledger.resend_window).max(self.to.timeouts.pause);
         // A host that is gone refuses nothing.
         let is_refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
         let is_gone = matches!(&error, ConnectionError::Connect(_, source) if !is_refused(source));
@@ -205,7 +206,7 @@ impl SenderTask {
     /// Switches to the next connection when it is time. Right before a live tick is the best
     /// moment, because then the peer has had the longest time to read what came before.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
-        let is_asked = self.throttle.rounds.is_answer_due() && self.place.status().due() > 0;
+        let is_asked = self.throttle.rounds.is_answer_due() && self.outbox.status().due() > 0;
         match &links.renewal {
             Renewal::Opened(_, since) if is_asked || since.elapsed() >= self.period() / 2 => {
                 self.switch(links)
@@ -275,13 +276,14 @@ impl SenderTask {
         let after = old.since.elapsed();
         // Also if nobody looked in time: this process may have been stopped.
         if is_late || after > self.to.timeouts.stall {
-            self.place.answered_too_late(old.number);
+            self.outbox.note_late_answer(old.number);
             return self.change_state(Event::ReadsAgain);
         }
         let now = Instant::now();
-        self.place.ledger(|ledger| ledger.answered(old.number, old.last_write, after, now));
+        self.outbox
+            .change_ledger(|ledger| ledger.note_answer(old.number, old.last_write, after, now));
         self.throttle.rounds.note_answer(after, self.to.timeouts.stall);
-        self.place.count(|status| status.renewals += 1);
+        self.outbox.update_status(|status| status.renewals += 1);
         self.change_state(Event::Answered);
     }
 
@@ -304,7 +306,7 @@ impl SenderTask {
                  between (carbon-c-relay sends no close_notify), set close_notify = false"
             );
         }
-        self.place.answered_too_late(old.number);
+        self.outbox.note_late_answer(old.number);
         self.change_state(Event::EndedUnproved);
     }
 }

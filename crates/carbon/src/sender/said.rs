@@ -67,7 +67,7 @@ impl SenderTask {
                 );
                 return;
             }
-            (State::InDoubt(since), State::Live) => (since, self.place.status()),
+            (State::InDoubt(since), State::Live) => (since, self.outbox.status()),
             _ => return,
         };
         info!(%destination, unsent_ticks = waits.unsent.ticks, ticks_to_resend = waits.resends(),
@@ -76,7 +76,7 @@ impl SenderTask {
 
     /// Begins an outage, unless one lasts.
     pub(super) fn begin_outage(&mut self, since: Instant) {
-        let waits = self.place.status();
+        let waits = self.outbox.status();
         let errors = HashSet::new();
         self.said.outage.get_or_insert(Outage { since, errors, lost_before: waits.lost(), waits });
     }
@@ -89,7 +89,7 @@ impl SenderTask {
         delay: Duration,
     ) {
         self.begin_outage(Instant::now());
-        let (destination, address, waits) = (&self.to.name, &self.to.address, self.place.status());
+        let (destination, address, waits) = (&self.to.name, &self.to.address, self.outbox.status());
         let (unsent_ticks, ticks_to_resend) = (waits.unsent.ticks, waits.resends());
         let Some(outage) = &mut self.said.outage else { return };
         let is_first = outage.errors.is_empty();
@@ -119,8 +119,8 @@ impl SenderTask {
         let Some(Outage { since, lost_before, waits, .. }) = self.said.outage.take() else {
             return;
         };
-        self.place.note_error(None);
-        let lost = self.place.status().lost().saturating_sub(lost_before);
+        self.outbox.note_error(None);
+        let lost = self.outbox.status().lost().saturating_sub(lost_before);
         info!(
             destination = %self.to.name,
             unsent_ticks = waits.unsent.ticks,
@@ -134,7 +134,7 @@ impl SenderTask {
 
     /// Says once that the receiver reads less than is collected.
     pub(super) fn say_lag(&mut self) {
-        let waits = self.place.status().unsent.ticks;
+        let waits = self.outbox.status().unsent.ticks;
         if waits < 2 || self.suspect {
             self.said.lag = None;
             return;

@@ -38,7 +38,7 @@ impl SenderTask {
     /// Connects for ever. When draining without a connection, it tries once, and only if something
     /// is due.
     pub(super) async fn run<C: Stream>(mut self) {
-        while !self.drain.is_on || self.place.status().due() > 0 {
+        while !self.drain.is_on || self.outbox.status().due() > 0 {
             let opened = tokio::select! {
                 biased;
                 opened = C::open(&self.to) => opened,
@@ -60,7 +60,7 @@ impl SenderTask {
                 }
                 Err(error) => error,
             };
-            self.place.note_error(Some(&error));
+            self.outbox.note_error(Some(&error));
             if self.drain.is_on {
                 let destination = &self.to.name;
                 return match self.reconnects.opened {
@@ -82,12 +82,12 @@ impl SenderTask {
 
     fn begin_links<C: Stream>(&mut self, stream: C) -> Links<C> {
         self.change_state(Event::Opened);
-        self.place.count(|status| status.connects += 1);
+        self.outbox.update_status(|status| status.connects += 1);
         match &mut self.said.outage {
             None if self.reconnects.opened == 0 => info!(destination = %self.to.name, "connected"),
             None => {}
             Some(outage) => {
-                outage.waits = self.place.status();
+                outage.waits = self.outbox.status();
                 debug!(destination = %self.to.name, "connected again");
             }
         }
@@ -118,13 +118,13 @@ impl SenderTask {
         }
         let is_connected = self.state != State::Connecting;
         let in_doubt = matches!(self.state, State::InDoubt(_) | State::Unproved);
-        self.place.count(|status| {
+        self.outbox.update_status(|status| {
             status.connected = is_connected;
             status.in_doubt = in_doubt;
         });
         if let Some(since) = before.doubted_since() {
             if is_connected {
-                self.place.ledger(|ledger| ledger.doubt_ended(Instant::now()));
+                self.outbox.change_ledger(|ledger| ledger.note_doubt_ended(Instant::now()));
             } else {
                 self.begin_outage(since);
             }
@@ -134,12 +134,12 @@ impl SenderTask {
 
     /// For how long a connection must last to clear the peer of not being Carbon.
     fn lasts_after(&self) -> Duration {
-        self.place.ledger(|ledger| ledger.resend_window).max(LEFT_ALONE)
+        self.outbox.change_ledger(|ledger| ledger.resend_window).max(LEFT_ALONE)
     }
 
     fn set_suspect(&mut self, suspect: bool) {
         self.suspect = suspect;
-        self.place.count(|status| status.not_carbon = suspect);
+        self.outbox.update_status(|status| status.not_carbon = suspect);
     }
 
     /// Makes everything due that is not done. Returns whether the protocol has just become
@@ -153,9 +153,9 @@ impl SenderTask {
             self.idle_timer.closed(links.idle());
         }
         self.reconnects.ends_without_proof = 0;
-        self.place.lost();
+        self.outbox.note_loss();
         self.change_state(Event::Lost);
-        self.place.count(|status| status.unacked = 0);
+        self.outbox.update_status(|status| status.unacked = 0);
         if matches!(error, ConnectionError::NotCarbon) {
             self.set_suspect(true);
         }
@@ -181,7 +181,7 @@ impl SenderTask {
             // Never cancelled half-way, not even to drain: the stream would be out of step.
             let pause = self.write_due(links).await?;
             if self.drain.is_on {
-                if !links.renewal.is_asked() && self.place.status().unread == 0 {
+                if !links.renewal.is_asked() && self.outbox.status().unread == 0 {
                     return Ok(());
                 }
                 self.switch(links)?;
@@ -190,7 +190,7 @@ impl SenderTask {
                 self.end_outage();
             }
             let unacked = links.current.stream.unacked()?;
-            self.place.count(|status| status.unacked = unacked);
+            self.outbox.update_status(|status| status.unacked = unacked);
             self.renew_if_due(links);
             self.switch_if_due(links)?;
             // If everything is acknowledged and nothing waits, there is nothing to check before the
@@ -235,7 +235,7 @@ impl SenderTask {
             biased;
             error = links.current.stream.ended() => Woken::Ended(error),
             event = links.renewal.event(self.to.timeouts) => Woken::Renewal(event),
-            () = self.place.news() => Woken::Look,
+            () = self.outbox.wait_for_news() => Woken::Look,
             () = sleep_until(look.unwrap_or_else(Instant::now)), if look.is_some() => Woken::Look,
             () = self.drain.requested.notified() => Woken::Drain,
         }
@@ -243,7 +243,7 @@ impl SenderTask {
 
     /// Tells the throttle what was collected. Returns how many ticks.
     pub(super) fn count_collected(&mut self) -> u64 {
-        let collected = self.place.ledger(Ledger::take_collected);
+        let collected = self.outbox.change_ledger(Ledger::take_collected);
         if collected.ticks > 0 {
             self.throttle.note_collected(collected, Instant::now());
         }

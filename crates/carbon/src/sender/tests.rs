@@ -257,7 +257,7 @@ async fn nothing_is_lost(seed: u64, by_time: bool) {
             }
             Fault::Ended => {
                 sender.drain(seconds(5)).await;
-                queue.place("a").lost();
+                queue.outbox("a").note_loss();
                 sender = start_as(&queue, by_time);
             }
             Fault::Moved => {
@@ -268,7 +268,7 @@ async fn nothing_is_lost(seed: u64, by_time: bool) {
             }
             Fault::RestartedThenKilled(after) => {
                 sender.drain(seconds(5)).await;
-                queue.place("a").lost();
+                queue.outbox("a").note_loss();
                 sender = start_as(&queue, by_time);
                 sleep(after).await;
                 killed(at, seconds(3)).await;
@@ -363,7 +363,7 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
         sleep(seconds(60 + wait)).await;
         let left = sender.drain(seconds(5)).await;
         assert!(left.is_complete(), "after {wait} s: {left}");
-        queue.place("a").lost();
+        queue.outbox("a").note_loss();
     }
 }
 

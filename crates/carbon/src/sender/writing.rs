@@ -13,7 +13,7 @@ use super::renewal::Links;
 use super::state::Event;
 use crate::connection::Stream;
 use crate::connection_error::Result;
-use crate::queue::{Loaded, Turn, Which};
+use crate::queue::{DueBatch, DueFilter, Loaded};
 
 /// For how long a drain sends what is on disk.
 const DRAINS_STORED_FOR: Duration = Duration::from_secs(1);
@@ -39,17 +39,17 @@ impl SenderTask {
     ) -> Result<Option<Instant>> {
         let collected = self.count_collected();
         if self.to.by_time
-            && let Some(until) = self.disk.unopened_until(&self.place)
+            && let Some(until) = self.disk.unopened_until(&self.outbox)
         {
             return Ok(Some(until));
         }
         // What may not be Carbon gets the oldest ones, as slowly as new ones come.
         let mut probes =
             if self.to.by_time { collected.max(links.delivered.is_none().into()) } else { 0 };
-        while let Some(turn) = self.next_batch() {
-            match self.permit(links, &turn, probes)? {
+        while let Some(due) = self.next_batch() {
+            match self.permit(links, &due, probes)? {
                 Permit::Now => {}
-                Permit::At(until) if self.drain.is_on && turn.backlog => sleep_until(until).await,
+                Permit::At(until) if self.drain.is_on && due.backlog => sleep_until(until).await,
                 Permit::At(until) => return Ok(Some(until)),
                 Permit::AfterAnswer => {
                     self.request_answer(links);
@@ -57,19 +57,19 @@ impl SenderTask {
                 }
                 Permit::Later => return Ok(None),
             }
-            if !turn.backlog {
+            if !due.backlog {
                 self.idle_timer.stood(links.idle());
                 if !self.to.by_time {
                     self.switch(links)?;
                 }
             } else if !self.drain.is_on {
-                self.throttle.spend(turn.points, Instant::now());
+                self.throttle.spend(due.points, Instant::now());
                 probes = probes.saturating_sub(1);
-            } else if turn.stored {
-                self.throttle.spend_rate(turn.points, Instant::now());
+            } else if due.stored {
+                self.throttle.spend_rate(due.points, Instant::now());
             }
-            if self.write_batch(links, &turn).await? && turn.backlog {
-                self.disk.begin_recording(&self.place, Instant::now());
+            if self.write_batch(links, &due).await? && due.backlog {
+                self.disk.begin_recording(&self.outbox, Instant::now());
             }
             self.say_lag();
             // Neither the peer nor a rate may make the others wait. A live tick alone goes on at
@@ -85,31 +85,36 @@ impl SenderTask {
     ///
     /// A drain gives what is on disk a second at the rate, and the next run of the daemon sends the
     /// rest. What is only in memory is lost at the end, so it goes as fast as the peer reads.
-    fn next_batch(&mut self) -> Option<Turn> {
+    fn next_batch(&mut self) -> Option<DueBatch> {
         let now = Instant::now();
         let is_late = self.drain.is_on && {
             let end = *self.drain.stored_until.get_or_insert(now + DRAINS_STORED_FOR);
             self.throttle.rests_until(now).unwrap_or(now) > end
         };
-        self.place.next(match self.disk.hangs_until(now) {
-            _ if is_late => Which::Unstored,
-            Some(_) => Which::Loaded,
-            None => Which::All,
+        self.outbox.next_due(match self.disk.hangs_until(now) {
+            _ if is_late => DueFilter::Unstored,
+            Some(_) => DueFilter::Loaded,
+            None => DueFilter::All,
         })
     }
 
     /// When this batch may be written.
-    fn permit<C: Stream>(&mut self, links: &Links<C>, turn: &Turn, probes: u64) -> Result<Permit> {
+    fn permit<C: Stream>(
+        &mut self,
+        links: &Links<C>,
+        due: &DueBatch,
+        probes: u64,
+    ) -> Result<Permit> {
         let now = Instant::now();
         // What the peer's kernel has not acknowledged may still arrive when the network is back.
-        if turn.provisional && links.current.stream.unacked()? > 0 {
+        if due.provisional && links.current.stream.unacked()? > 0 {
             return Ok(Permit::At(now + ACKNOWLEDGED_WITHIN));
         }
         // A relay may read the new connection before what is left on the old one.
         if self.to.by_time && links.renewal.is_asked() {
             return Ok(Permit::Later);
         }
-        if !turn.backlog {
+        if !due.backlog {
             return Ok(Permit::Now);
         }
         if self.suspect && probes == 0 {
@@ -117,9 +122,9 @@ impl SenderTask {
         }
         let rests_until = self.throttle.rests_until(now);
         if self.drain.is_on {
-            return Ok(rests_until.filter(|_| turn.stored).map_or(Permit::Now, Permit::At));
+            return Ok(rests_until.filter(|_| due.stored).map_or(Permit::Now, Permit::At));
         }
-        let waits_until = rests_until.or_else(|| self.disk.records_until(&self.place, now));
+        let waits_until = rests_until.or_else(|| self.disk.records_until(&self.outbox, now));
         let is_allowed = !links.renewal.is_asked() && self.throttle.rounds.allow_tick();
         Ok(match waits_until {
             Some(until) => Permit::At(until),
@@ -129,39 +134,45 @@ impl SenderTask {
     }
 
     /// Writes a batch. Returns whether the disk has returned it.
-    async fn write_batch<C: Stream>(&mut self, links: &mut Links<C>, turn: &Turn) -> Result<bool> {
+    async fn write_batch<C: Stream>(
+        &mut self,
+        links: &mut Links<C>,
+        due: &DueBatch,
+    ) -> Result<bool> {
         let now = Instant::now();
         let pause = self.to.timeouts.pause;
         let is_given_up = self.disk.is_given_up(pause);
-        let frames = match self.place.frames(turn, is_given_up).await {
+        let frames = match self.outbox.load_frames(due, is_given_up).await {
             Loaded::Frames(frames) => frames,
             Loaded::Lost if !is_given_up => return Ok(false),
             refused => {
-                self.disk.note_refused(&self.place, refused, now, pause);
+                self.disk.note_refused(&self.outbox, refused, now, pause);
                 return Ok(false);
             }
         };
-        if turn.frames.is_none() {
-            self.disk.note_returned(&self.place);
+        if due.frames.is_none() {
+            self.disk.note_returned(&self.outbox);
         }
-        for frame in frames.iter().skip(turn.written) {
+        for frame in frames.iter().skip(due.written) {
             let bytes = match frame.bytes(self.to.protocol, self.to.names) {
                 Ok(bytes) => bytes,
                 Err(error) => {
-                    self.place.drop_damaged(turn.id, false, Some(error.to_string()));
+                    self.outbox.drop_damaged(due.id, false, Some(error.to_string()));
                     return Ok(false);
                 }
             };
             self.write_frame(links, &bytes).await?;
             links.current.last_write = Some(Instant::now());
             let (connection, points) = (links.current.number, frame.points.into());
-            self.place.ledger(|ledger| ledger.frame_written(turn.id, connection, points));
+            self.outbox
+                .change_ledger(|ledger| ledger.note_frame_written(due.id, connection, points));
         }
-        let again = self.place.ledger(|ledger| ledger.written(turn.id, links.current.number));
+        let again =
+            self.outbox.change_ledger(|ledger| ledger.note_written(due.id, links.current.number));
         links.delivered.get_or_insert_with(Instant::now);
-        self.place.count(|status| {
+        self.outbox.update_status(|status| {
             if let Some(again) = again {
-                *(if again { &mut status.resent } else { &mut status.sent }) += turn.points;
+                *(if again { &mut status.resent } else { &mut status.sent }) += due.points;
             }
             status.last_delivery =
                 SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());

@@ -192,7 +192,7 @@ mod tests {
 
     use super::super::tests::faults;
     use super::*;
-    use crate::store::Kept;
+    use crate::store::AppendedBatch;
     use carbon_wire::Frame;
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, said);
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 200 << 10] }].into();
-        let kept = |id| Kept {
+        let kept = |id| AppendedBatch {
             id,
             timestamp: 0,
             pushed: None,
@@ -297,7 +297,7 @@ mod tests {
         let append = |id| {
             let frames = Arc::clone(&frames);
             Changes {
-                append: vec![Kept { id, timestamp, pushed, frames, due: due.clone() }],
+                append: vec![AppendedBatch { id, timestamp, pushed, frames, due: due.clone() }],
                 ..Changes::default()
             }
         };

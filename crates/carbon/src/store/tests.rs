@@ -54,9 +54,9 @@ fn frame(id: u64, part: u8) -> Frame {
     Frame { points: 5, body }
 }
 
-fn kept(id: u64, due: &[&str]) -> Kept {
+fn kept(id: u64, due: &[&str]) -> AppendedBatch {
     let due = due.iter().copied().map(name).collect();
-    Kept {
+    AppendedBatch {
         id,
         timestamp: id.cast_signed(),
         pushed: Some(Moment::default()),
@@ -345,7 +345,7 @@ fn a_batch_whose_commit_failed_is_neither_sent_twice_nor_lost_when_it_goes_with_
 /// A batch of some 8 KB.
 fn large(id: u64) -> Changes {
     let frames = [Frame { points: 5, body: vec![7; 8000] }].into();
-    Changes { append: vec![Kept { frames, ..kept(id, &["a"]) }], ..Changes::default() }
+    Changes { append: vec![AppendedBatch { frames, ..kept(id, &["a"]) }], ..Changes::default() }
 }
 
 #[test]
@@ -389,8 +389,9 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
     let (dir, max_bytes) = (tempfile::tempdir().unwrap(), 4 << 20);
     let batches = |ids: std::ops::RangeInclusive<u64>| {
         let frames: Arc<[Frame]> = [Frame { points: 5, body: vec![7; 300 << 10] }].into();
-        let append =
-            ids.map(|id| Kept { frames: Arc::clone(&frames), ..kept(id, &["a"]) }).collect();
+        let append = ids
+            .map(|id| AppendedBatch { frames: Arc::clone(&frames), ..kept(id, &["a"]) })
+            .collect();
         Changes { append, ..state("seen", b"last") }
     };
     let start = || Store::start(dir.path().to_owned(), max_bytes).0;

@@ -88,11 +88,11 @@ async fn the_answer_is_tls_own_end_after_everything_was_read_and_not_that_of_tcp
 #[tokio::test]
 async fn an_end_that_came_before_ours_is_no_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let (told, tell) = std::sync::mpsc::channel();
+    let (changes, tell) = std::sync::mpsc::channel();
     let (to, _served) = server(&folder, true, move |mut server| {
         server.conn.send_close_notify();
         server.flush().unwrap();
-        told.send(()).unwrap();
+        changes.send(()).unwrap();
         let mut rest = Vec::new();
         let _read = server.sock.read_to_end(&mut rest);
     });
@@ -139,9 +139,9 @@ async fn closing_our_end_of_a_connection_to_a_server_that_sends_without_end_come
 #[tokio::test]
 async fn an_end_with_bytes_unread_is_no_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, changes) = std::sync::mpsc::channel();
     let (to, served) = server(&folder, false, move |mut server| {
-        told.recv().unwrap();
+        changes.recv().unwrap();
         server.conn.send_close_notify();
         server.flush().unwrap();
     });
@@ -158,9 +158,9 @@ async fn an_end_with_bytes_unread_is_no_answer() {
 async fn a_frame_that_was_cut_off_ends_in_a_reset_and_a_whole_one_in_tls_own_end() {
     for whole in [true, false] {
         let folder = tempfile::tempdir().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, changes) = std::sync::mpsc::channel();
         let (to, served) = server(&folder, true, move |mut server| {
-            told.recv().unwrap();
+            changes.recv().unwrap();
             server.read_to_end(&mut Vec::new())
         });
         let connection = TlsConnection::open(&to).await.unwrap();
@@ -178,9 +178,9 @@ async fn a_frame_that_was_cut_off_ends_in_a_reset_and_a_whole_one_in_tls_own_end
 #[tokio::test]
 async fn no_record_ends_within_a_line() {
     let folder = tempfile::tempdir().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, changes) = std::sync::mpsc::channel();
     let (to, served) = server(&folder, true, move |mut server| {
-        told.recv().unwrap();
+        changes.recv().unwrap();
         let mut read = Vec::new();
         server.read_to_end(&mut read).unwrap_err();
         read

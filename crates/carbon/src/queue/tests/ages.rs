@@ -101,7 +101,7 @@ impl World {
         let batches = kept.iter().map(summary).collect();
         let due = kept.iter().map(|&id| (Arc::from("a"), id)).collect();
         queue.shared.state().apply(Event::Opened(Restored { batches, due, ..Restored::default() }));
-        let place = queue.place("a");
+        let outbox = queue.outbox("a");
         let mut is_up = self.random.bool();
         for _ in 0..steps {
             self.now += 1;
@@ -115,7 +115,7 @@ impl World {
                     self.set_wrong(error);
                 }
                 2..12 => is_up = !is_up,
-                12..20 => place.lost(),
+                12..20 => outbox.note_loss(),
                 _ => {}
             }
             let pushed = self.moment();
@@ -125,20 +125,20 @@ impl World {
             let boot = Some(self.started).filter(|_| self.knows_boot);
             self.ticks
                 .insert(id, Tick { collected: self.now, timestamp: pushed.wall, pushed, boot });
-            self.held_back = self.held_back.max(place.status().held_back);
+            self.held_back = self.held_back.max(outbox.status().held_back);
             self.now += self.random.i64(0..59);
             set_clock(Some(self.moment()));
-            while is_up && let Some(turn) = place.next(Which::All) {
-                let age = self.now - self.ticks[&turn.id].collected;
+            while is_up && let Some(due) = outbox.next_due(DueFilter::All) {
+                let age = self.now - self.ticks[&due.id].collected;
                 assert!(
                     age <= MAX_AGE + UNSEEN,
                     "a tick was written {age} s after it was collected"
                 );
-                place.ledger(|ledger| ledger.written(turn.id, 1));
-                self.written.insert(turn.id);
+                outbox.change_ledger(|ledger| ledger.note_written(due.id, 1));
+                self.written.insert(due.id);
             }
         }
-        self.dropped += place.status().dropped.age;
+        self.dropped += outbox.status().dropped.age;
         let state = queue.shared.state();
         state
             .batches
@@ -201,7 +201,7 @@ fn look(queue: &Queue, minutes: u64, wall: i64) -> (u64, u64, u64) {
     let now = Moment { boot: Duration::from_secs(60 * minutes), wall };
     set_clock(Some(now));
     queue.shared.state().expire(now);
-    let status = queue.place("a").status();
+    let status = queue.outbox("a").status();
     (status.due(), status.held_back, status.dropped.age)
 }
 
@@ -209,12 +209,12 @@ fn look(queue: &Queue, minutes: u64, wall: i64) -> (u64, u64, u64) {
 fn a_tick_of_unknown_age_is_neither_due_nor_waited_for_until_the_clock_is_trusted() {
     let queue = after_a_reboot(&[NOW - 2 * MAX_AGE, NOW - 600], NOW);
     assert_eq!(look(&queue, 9, NOW + 540), (0, 2, 0));
-    let (place, status) = (queue.place("a"), queue.place("a").status());
-    assert!(place.next(Which::All).is_none());
+    let (outbox, status) = (queue.outbox("a"), queue.outbox("a").status());
+    assert!(outbox.next_due(DueFilter::All).is_none());
     assert_eq!((status.waits_since, status.oldest_unsent, status.unsent.ticks), (None, None, 2));
     assert!(!status.is_complete());
     assert_eq!(look(&queue, 10, NOW + 600), (1, 0, 1));
-    assert_eq!(place.next(Which::All).unwrap().id, 2);
+    assert_eq!(outbox.next_due(DueFilter::All).unwrap().id, 2);
     set_clock(None);
 }
 

@@ -79,7 +79,7 @@ impl World {
     }
 
     async fn step(&mut self) {
-        let place = self.queue.place(BOTH[self.random.usize(..2)]);
+        let outbox = self.queue.outbox(BOTH[self.random.usize(..2)]);
         let (dir, away) = (self.dir(), away(&self.dir()));
         let what = match self.random.u8(..16) {
             0..3 => {
@@ -88,22 +88,24 @@ impl World {
             }
             3..6 => {
                 let turns = std::iter::from_fn(|| {
-                    let id = place.next(Which::All)?.id;
-                    Some(place.ledger(|ledger| ledger.written(id, self.connection)))
+                    let id = outbox.next_due(DueFilter::All)?.id;
+                    Some(outbox.change_ledger(|ledger| ledger.note_written(id, self.connection)))
                 });
                 turns.take(self.random.usize(1..4)).for_each(drop);
                 "write"
             }
             6 => {
                 self.connection += 2;
-                place.lost();
+                outbox.note_loss();
                 "lose"
             }
             7 => {
                 let (now, window) = (Instant::now(), limits().resend_window);
-                place.ledger(|ledger| ledger.answered(self.connection, None, Duration::ZERO, now));
-                place.ledger(|ledger| {
-                    ledger.answered(u64::MAX, Some(now + window), Duration::ZERO, now)
+                outbox.change_ledger(|ledger| {
+                    ledger.note_answer(self.connection, None, Duration::ZERO, now)
+                });
+                outbox.change_ledger(|ledger| {
+                    ledger.note_answer(u64::MAX, Some(now + window), Duration::ZERO, now)
                 });
                 self.connection += 2;
                 "prove"
@@ -168,7 +170,7 @@ async fn whatever_happens_to_the_folder_a_start_has_each_tick_in_its_log() {
         world.start().await;
         world.settle().await;
         assert_eq!(not_in_the_log(&world.queue).await, [0; 0], "seed {seed}: {:?}", world.steps);
-        let damaged = BOTH.map(|name| world.queue.place(name).status().dropped.damaged);
+        let damaged = BOTH.map(|name| world.queue.outbox(name).status().dropped.damaged);
         assert_eq!(damaged, [0; 2], "seed {seed}: {:?}", world.steps);
     }
 }

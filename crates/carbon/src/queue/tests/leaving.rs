@@ -33,7 +33,7 @@ async fn a_tick_under_a_clock_that_is_a_day_ahead_drops_nothing() {
     (0..100).for_each(|n| queue.push(&batch(now - 50 + n)));
     queue.push(&batch(now + DAY));
     queue.push(&batch(now));
-    let share = queue.place("a").status();
+    let share = queue.outbox("a").status();
     assert_eq!((share.due(), share.dropped), (102, Dropped::default()));
 }
 
@@ -44,9 +44,9 @@ async fn a_tick_of_a_clock_that_was_a_day_ahead_or_behind_expires_when_its_time_
     queue.push(&batch(now + DAY));
     queue.push(&batch(now - DAY));
     queue.shared.state().expire(later(HOUR - Duration::from_secs(10)));
-    assert_eq!(queue.place("a").status().due(), 2);
+    assert_eq!(queue.outbox("a").status().due(), 2);
     queue.shared.state().expire(later(HOUR + Duration::from_secs(10)));
-    assert_eq!((queue.place("a").status().due(), queue.place("a").status().dropped.age), (0, 2));
+    assert_eq!((queue.outbox("a").status().due(), queue.outbox("a").status().dropped.age), (0, 2));
 }
 
 #[tokio::test]
@@ -54,9 +54,9 @@ async fn the_age_of_a_tick_goes_on_over_a_restart_of_the_daemon() {
     let dir = left_behind().await;
     let again = Queue::open(Some(dir.path().to_owned()), an_hour(), &NAMES.map(str::to_owned));
     until(&again, |state| state.restored).await;
-    assert_eq!(again.place("a").status().due(), 1, "its timestamp is of 1970");
+    assert_eq!(again.outbox("a").status().due(), 1, "its timestamp is of 1970");
     again.shared.state().expire(later(HOUR + Duration::from_secs(10)));
-    assert_eq!(again.place("a").status().dropped.age, 1);
+    assert_eq!(again.outbox("a").status().dropped.age, 1);
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn after_a_reboot_nothing_expires_until_the_wall_clock_is_plausible() {
     let at = |minutes: u64, wall: i64| {
         let boot = Duration::from_secs(60 * minutes);
         queue.shared.state().expire(Moment { boot, wall: wall + 60 * minutes.cast_signed() });
-        let status = queue.place("a").status();
+        let status = queue.outbox("a").status();
         status.due() + status.held_back
     };
     // Earlier than timestamps that are known, however steadily it runs.
@@ -85,7 +85,7 @@ async fn after_a_reboot_nothing_expires_until_the_wall_clock_is_plausible() {
     // Correct for ten minutes: one batch is 10 days old, the other less than an hour.
     assert!((39..49).all(|minute| at(minute, 20 * DAY) == 2));
     assert_eq!(at(49, 20 * DAY), 1);
-    assert_eq!(queue.place("a").status().dropped.age, 3);
+    assert_eq!(queue.outbox("a").status().dropped.age, 3);
 }
 
 #[test]
@@ -107,22 +107,22 @@ fn a_clock_that_is_corrected_little_by_little_stays_plausible() {
 #[tokio::test]
 async fn what_max_bytes_takes_from_the_resend_window_is_counted_when_it_cannot_be_sent_again() {
     let queue = with_limits(Limits { max_bytes: 1 << 20, ..limits() }, &NAMES);
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     for timestamp in 0..40 {
         let mut batch = Batch::new(timestamp);
         (0..1000).for_each(|n| batch.push(format!("cluster.some_figure_{n}"), 1.0));
         queue.push(&batch);
-        let id = place.next(Which::All).unwrap().id;
-        place.ledger(|ledger| ledger.written(id, 1));
+        let id = outbox.next_due(DueFilter::All).unwrap().id;
+        outbox.change_ledger(|ledger| ledger.note_written(id, 1));
     }
-    let left = place.status().held;
+    let left = outbox.status().held;
     assert!((1..40).contains(&left) && queue.status().window_short, "{left}");
-    assert_eq!(place.status().unproved, 0, "Carbon may well have them");
-    place.lost();
-    assert_eq!(place.status().unproved, (40 - left) * 1000);
-    place.lost();
+    assert_eq!(outbox.status().unproved, 0, "Carbon may well have them");
+    outbox.note_loss();
+    assert_eq!(outbox.status().unproved, (40 - left) * 1000);
+    outbox.note_loss();
     assert_eq!(
-        (place.status().unproved, place.status().due()),
+        (outbox.status().unproved, outbox.status().due()),
         ((40 - left) * 1000, left),
         "twice"
     );
@@ -131,7 +131,7 @@ async fn what_max_bytes_takes_from_the_resend_window_is_counted_when_it_cannot_b
 #[tokio::test]
 async fn what_was_evicted_and_is_proved_later_is_not_counted() {
     let (queue, _thread) = hung();
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     queue.push(&batch(1));
     let id = queue.shared.state().next_id - 1;
     queue.shared.state().apply(Event::Committed {
@@ -140,39 +140,39 @@ async fn what_was_evicted_and_is_proved_later_is_not_counted() {
         dropped: Vec::new(),
         file_bytes: 0,
     });
-    place.ledger(|ledger| ledger.written(id, 1));
+    outbox.change_ledger(|ledger| ledger.note_written(id, 1));
     queue.shared.state().apply(Event::Committed {
         appended: Vec::new(),
         ticket: 0,
         dropped: vec![id],
         file_bytes: 0,
     });
-    assert_eq!(queue.shared.state().told.evicted, [(Arc::from("a"), id, 1)]);
-    place.ledger(|ledger| ledger.answered(1, None, Duration::ZERO, Instant::now()));
+    assert_eq!(queue.shared.state().changes.evicted, [(Arc::from("a"), id, 1)]);
+    outbox.change_ledger(|ledger| ledger.note_answer(1, None, Duration::ZERO, Instant::now()));
     let later = Instant::now() + limits().resend_window;
     assert!(queue.status().window_short);
-    place.ledger(|ledger| ledger.answered(2, Some(later), Duration::ZERO, later));
+    outbox.change_ledger(|ledger| ledger.note_answer(2, Some(later), Duration::ZERO, later));
     assert!(!queue.status().window_short, "it is whole again, and the next time is said again");
     assert_eq!(
-        queue.shared.state().told.done,
+        queue.shared.state().changes.done,
         [(Arc::from("a"), id)],
         "the file would count it at the next start"
     );
-    place.lost();
-    assert_eq!(place.status().unproved, 0);
+    outbox.note_loss();
+    assert_eq!(outbox.status().unproved, 0);
 }
 
 #[tokio::test]
 async fn what_is_too_old_does_not_make_the_window_short() {
     let queue = with_limits(an_hour(), &NAMES);
     queue.push(&batch(1));
-    let place = queue.place("a");
-    let id = place.next(Which::All).unwrap().id;
-    place.ledger(|ledger| ledger.written(id, 1));
+    let outbox = queue.outbox("a");
+    let id = outbox.next_due(DueFilter::All).unwrap().id;
+    outbox.change_ledger(|ledger| ledger.note_written(id, 1));
     queue.shared.state().expire(later(HOUR * 2));
     assert!(!queue.status().window_short, "max_bytes has room");
-    place.lost();
-    assert_eq!(place.status().unproved, 1);
+    outbox.note_loss();
+    assert_eq!(outbox.status().unproved, 1);
 }
 
 #[tokio::test]
@@ -181,15 +181,15 @@ async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_co
     queue.push(&batch(1));
     reconfigure(&queue, &["a"]);
     queue.push(&batch(2));
-    let id = queue.place("a").next(Which::All).unwrap().id;
-    queue.place("a").ledger(|ledger| ledger.written(id, 1));
+    let id = queue.outbox("a").next_due(DueFilter::All).unwrap().id;
+    queue.outbox("a").change_ledger(|ledger| ledger.note_written(id, 1));
     // It is configured again, and gets the batches that were kept for it.
     reconfigure(&queue, &["a", "b"]);
-    assert_eq!(queue.place("b").status().due(), 1);
+    assert_eq!(queue.outbox("b").status().due(), 1);
     reconfigure(&queue, &["a"]);
     queue.shared.state().expire(later(HOUR * 2));
     assert_eq!(queue.status().dropped_removed, 1);
-    assert_eq!(queue.place("a").status().dropped.age, 1);
+    assert_eq!(queue.outbox("a").status().dropped.age, 1);
     assert!(
         queue.shared.state().batches.is_empty() && queue.shared.state().destinations.len() == 1
     );
@@ -208,7 +208,7 @@ async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
     queue.shared.state().apply(Event::Opened(restored));
     queue.shared.state().limits = Limits { resend_window: Duration::ZERO, ..an_hour() };
     queue.shared.state().clock = Clock::default();
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     let at = |minutes: u64| {
         let boot = Duration::from_secs(60 * minutes);
         let now = Moment { boot, wall: 20 * DAY + 60 * minutes.cast_signed() };
@@ -216,13 +216,13 @@ async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
         // host is up.
         crate::clock::tests::set(Some(now));
         queue.shared.state().expire(now);
-        let status = place.status();
+        let status = outbox.status();
         status.due() + status.held_back
     };
     assert_eq!((at(0), at(11)), (2, 2));
     let now = queue.shared.state().limits.clone();
     queue.reconfigure(now, &NAMES.map(str::to_owned));
-    place.ledger(|ledger| ledger.written(5, 1));
+    outbox.change_ledger(|ledger| ledger.note_written(5, 1));
     queue.shared.state().clock = Clock::default();
     assert_eq!((at(12), at(23)), (1, 0));
 }
@@ -232,15 +232,15 @@ async fn when_the_tick_of_a_clock_that_was_ahead_is_done_the_others_expire() {
 async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) -> (u64, u64) {
     let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let queue = queue_in(dir.path());
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
     removal::all_durable(&queue).await;
-    place.count(|status| status.connected = true);
+    outbox.update_status(|status| status.connected = true);
     for _ in 0..written {
-        let id = place.next(Which::All).unwrap().id;
-        place.ledger(|ledger| ledger.written(id, 1));
+        let id = outbox.next_due(DueFilter::All).unwrap().id;
+        outbox.change_ledger(|ledger| ledger.note_written(id, 1));
     }
-    place.count(|status| status.connected = connected);
+    outbox.update_status(|status| status.connected = connected);
     queue.push(&batch(4));
     removal::all_durable(&queue).await;
     if !is_killed {
@@ -260,7 +260,7 @@ async fn counted_at_max_age(connected: bool, written: usize, is_killed: bool) ->
     let last = start();
     until(&last, |state| state.restored).await;
     last.shared.state().expire(later(HOUR + Duration::from_secs(10)));
-    let status = last.place("a").status();
+    let status = last.outbox("a").status();
     assert_eq!(status.due(), 0);
     (status.dropped.age, status.unproved)
 }

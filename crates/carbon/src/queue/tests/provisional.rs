@@ -5,11 +5,11 @@ use super::*;
 
 /// Writes everything that the destination gets now, and returns the timestamps in this order.
 fn write_all(queue: &Queue) -> Vec<i64> {
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     std::iter::from_fn(|| {
-        let turn = place.next(Which::All)?;
-        place.ledger(|ledger| ledger.written(turn.id, 1));
-        Some(queue.shared.state().batches.get(&turn.id).unwrap().summary.timestamp)
+        let due = outbox.next_due(DueFilter::All)?;
+        outbox.change_ledger(|ledger| ledger.note_written(due.id, 1));
+        Some(queue.shared.state().batches.get(&due.id).unwrap().summary.timestamp)
     })
     .collect()
 }
@@ -33,7 +33,7 @@ fn has_provisional(queue: &Queue) -> bool {
 fn a_provisional_tick_is_never_backlog_before_it_is_confirmed() {
     let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
     pushed(&queue);
-    let status = queue.place("a").status();
+    let status = queue.outbox("a").status();
     assert_eq!(
         (status.due(), status.unsent.ticks),
         (2, 4),
@@ -41,14 +41,14 @@ fn a_provisional_tick_is_never_backlog_before_it_is_confirmed() {
     );
     assert_eq!(write_all(&queue), [4, 1, 3]);
     // Also what was written: it may be in the kernel's buffer, which is gone with the connection.
-    queue.place("a").lost();
+    queue.outbox("a").note_loss();
     assert_eq!(write_all(&queue), [1, 3]);
-    let status = queue.place("a").status();
+    let status = queue.outbox("a").status();
     assert_eq!((status.due(), status.unsent.ticks, status.again.ticks), (0, 1, 1));
     assert!(!status.is_complete() && has_provisional(&queue));
     queue.confirm();
     assert!(!has_provisional(&queue));
-    assert_eq!(queue.place("a").status().due(), 2);
+    assert_eq!(queue.outbox("a").status().due(), 2);
     assert_eq!(write_all(&queue), [2, 4]);
 }
 
@@ -78,7 +78,7 @@ async fn a_tick_that_is_withdrawn_while_it_is_written_is_counted_once() {
     let mut large = Batch::new(1);
     (0..100_000).for_each(|n| large.push(format!("{}.{n}", "a".repeat(200)), 1.0));
     queue.push_provisional(&large);
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     let mut bytes = vec![0; 1 << 20];
     assert!(tokio::time::timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap().unwrap() > 0);
     assert_eq!(queue.withdraw(), 1);
@@ -89,11 +89,11 @@ async fn a_tick_that_is_withdrawn_while_it_is_written_is_counted_once() {
         end.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
     }
     let start = Instant::now();
-    while place.status().sent == 0 {
-        assert!(start.elapsed() < PATIENCE, "{:?}", place.status());
+    while outbox.status().sent == 0 {
+        assert!(start.elapsed() < PATIENCE, "{:?}", outbox.status());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let status = place.status();
+    let status = outbox.status();
     assert_eq!((status.sent, status.dropped.withdrawn), (1, 100_000));
 }
 
@@ -103,10 +103,10 @@ fn what_is_withdrawn_is_counted_where_it_was_never_sent_and_not_sent_again() {
     pushed(&queue);
     assert_eq!(write_all(&queue), [4, 1, 3]);
     assert_eq!(queue.withdraw(), 1, "2 was never sent");
-    assert_eq!(queue.place("a").status().dropped, Dropped { withdrawn: 1, ..Dropped::default() });
-    queue.place("a").lost();
+    assert_eq!(queue.outbox("a").status().dropped, Dropped { withdrawn: 1, ..Dropped::default() });
+    queue.outbox("a").note_loss();
     assert_eq!(write_all(&queue), [1, 3]);
-    assert_eq!(queue.place("a").status().unproved, 1, "4 may not have been read");
+    assert_eq!(queue.outbox("a").status().unproved, 1, "4 may not have been read");
     assert_eq!(queue.withdraw(), 0);
 }
 
@@ -129,7 +129,7 @@ async fn a_restart_does_not_make_a_provisional_tick_an_ordinary_one() {
         assert_eq!(written, if confirmed == Some(true) { vec![1, 2, 3, 4] } else { vec![1, 3] });
         again.confirm();
         assert_eq!(write_all(&again), if confirmed.is_none() { vec![2, 4] } else { vec![] });
-        assert_eq!(again.place("a").status().dropped.damaged, 0);
+        assert_eq!(again.outbox("a").status().dropped.damaged, 0);
     }
 }
 
@@ -150,9 +150,9 @@ async fn a_provisional_tick_that_is_done_leaves_the_file() {
 
 /// Writes one tick, which is done then.
 fn write_all_once(queue: &Queue) -> usize {
-    let place = queue.place("a");
-    let turn = place.next(Which::All).unwrap();
-    place.ledger(|ledger| ledger.written(turn.id, 1));
+    let outbox = queue.outbox("a");
+    let due = outbox.next_due(DueFilter::All).unwrap();
+    outbox.change_ledger(|ledger| ledger.note_written(due.id, 1));
     1
 }
 
@@ -168,10 +168,10 @@ async fn a_provisional_tick_is_not_put_behind_bytes_that_nobody_acknowledges() {
     let mut large = Batch::new(1);
     (0..2_000).for_each(|n| large.push(format!("{}.{n}", "a".repeat(200)), 1.0));
     queue.push(&large);
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     let start = Instant::now();
-    while place.status().sent == 0 || place.status().unacked == 0 {
-        assert!(start.elapsed() < PATIENCE, "{:?}", place.status());
+    while outbox.status().sent == 0 || outbox.status().unacked == 0 {
+        assert!(start.elapsed() < PATIENCE, "{:?}", outbox.status());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     queue.push_provisional(&batch(2));

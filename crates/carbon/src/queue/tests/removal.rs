@@ -74,14 +74,14 @@ async fn what_is_in_memory_is_written_again_when_its_files_are_gone() {
         queue.push_with(&batch(1), [("seen".to_owned(), Arc::from(&b"one"[..]))]);
         queue.push(&batch(2));
         all_durable(&queue).await;
-        let place = queue.place("a");
-        let (second, _) = (place.next(Which::All).unwrap().id, happen(&dir));
+        let outbox = queue.outbox("a");
+        let (second, _) = (outbox.next_due(DueFilter::All).unwrap().id, happen(&dir));
         // It is done, and no folder that comes back may bring it again.
         queue.reconfigure(
             Limits { resend_window: Duration::ZERO, ..limits() },
             &NAMES.map(str::to_owned),
         );
-        place.ledger(|ledger| ledger.written(second, 1));
+        outbox.change_ledger(|ledger| ledger.note_written(second, 1));
         queue.push(&batch(3));
         until(&queue, |state| state.batches.len() == 2).await;
         all_durable(&queue).await;
@@ -90,7 +90,7 @@ async fn what_is_in_memory_is_written_again_when_its_files_are_gone() {
         let (due, states) = after_a_kill(&dir).await;
         assert_eq!(due, [1, 3, 4], "{what}");
         assert_eq!(*states["seen"], *b"one", "{what}");
-        assert_eq!(place.status().dropped, Dropped::default(), "{what}");
+        assert_eq!(outbox.status().dropped, Dropped::default(), "{what}");
         assert_eq!(queue.close().await, 3, "{what}");
     }
 }
@@ -112,10 +112,10 @@ async fn ticks_that_were_only_in_the_removed_files_are_counted_at_once() {
     let (_up, dir, queue) = after_three_ticks().await;
     fs::rename(&dir, away(&dir)).unwrap();
     queue.push(&batch(4));
-    let place = queue.place("a");
+    let outbox = queue.outbox("a");
     until(&queue, |state| state.batches.len() == 1).await;
     all_durable(&queue).await;
-    assert_eq!((place.status().due(), place.status().dropped.damaged), (1, 3));
+    assert_eq!((outbox.status().due(), outbox.status().dropped.damaged), (1, 3));
     // They are not lost after all.
     fs::remove_dir_all(&dir).unwrap();
     fs::rename(away(&dir), &dir).unwrap();
@@ -140,7 +140,7 @@ async fn a_folder_that_another_daemon_has_taken_is_left_alone() {
     let before = after_a_kill(&dir).await.0;
     queue.push(&batch(2));
     until(&queue, |state| !state.status.durable && state.status.undurable == 1).await;
-    assert_eq!(queue.place("a").status().due(), 2, "they go on in memory");
+    assert_eq!(queue.outbox("a").status().due(), 2, "they go on in memory");
     assert_eq!((after_a_kill(&dir).await.0, before), (vec![100], vec![100]));
     assert_eq!(other.close().await, 1);
 }
@@ -168,9 +168,9 @@ pub(super) async fn not_in_the_log(queue: &Queue) -> Vec<i64> {
 #[tokio::test]
 async fn what_comes_back_with_its_files_is_in_the_log_of_later_starts_too() {
     let (_up, dir, queue) = after_three_ticks().await;
-    let place = queue.place("a");
-    let second = place.next(Which::All).unwrap().id + 1;
-    place.ledger(|ledger| ledger.written(second, 1));
+    let outbox = queue.outbox("a");
+    let second = outbox.next_due(DueFilter::All).unwrap().id + 1;
+    outbox.change_ledger(|ledger| ledger.note_written(second, 1));
     fs::rename(&dir, away(&dir)).unwrap();
     queue.push(&batch(4));
     until(&queue, |state| state.batches.len() == 1).await;
@@ -190,7 +190,7 @@ async fn what_comes_back_with_its_files_is_in_the_log_of_later_starts_too() {
         all_durable(&again).await;
         assert_eq!(not_in_the_log(&again).await, [0; 0]);
         assert_eq!(again.shared.state().batches.len(), 7);
-        let status = again.place("a").status();
+        let status = again.outbox("a").status();
         assert_eq!((status.due(), status.unproved, status.dropped), (7, 0, Dropped::default()));
     }
 }
@@ -232,30 +232,30 @@ async fn files_of_a_run_that_began_later_are_sent_and_not_forgotten() {
         queue.push(&batch(timestamp));
         all_durable(&queue).await;
     }
-    assert_eq!(queue.place("a").status().due(), 7);
+    assert_eq!(queue.outbox("a").status().due(), 7);
     assert_eq!(not_in_the_log(&queue).await, [0; 0]);
     let (mut due, _) = after_a_kill(&dir).await;
     due.sort_unstable();
     assert_eq!(due, [1, 2, 3, 10, 11, 12, 13]);
     // This run knows that its own batch with a lower id is sent, if files come back that do not.
     copy(&away(&dir), &mount);
-    let place = queue.place("a");
-    while let Some(next) = place.next(Which::All) {
-        place.ledger(|ledger| ledger.written(next.id, 1));
+    let outbox = queue.outbox("a");
+    while let Some(next) = outbox.next_due(DueFilter::All) {
+        outbox.change_ledger(|ledger| ledger.note_written(next.id, 1));
     }
     let later = Instant::now() + Duration::from_secs(3600);
-    place.ledger(|ledger| ledger.answered(1, None, Duration::ZERO, Instant::now()));
-    place.ledger(|ledger| ledger.answered(2, Some(later), Duration::ZERO, later));
+    outbox.change_ledger(|ledger| ledger.note_answer(1, None, Duration::ZERO, Instant::now()));
+    outbox.change_ledger(|ledger| ledger.note_answer(2, Some(later), Duration::ZERO, later));
     all_durable(&queue).await;
     fs::remove_dir_all(&dir).unwrap();
     fs::rename(&mount, &dir).unwrap();
     queue.push(&batch(14));
     all_durable(&queue).await;
-    assert_eq!(place.status().due(), 1);
+    assert_eq!(outbox.status().due(), 1);
     // A third run's ids are between this run's.
     fs::remove_dir_all(&dir).unwrap();
     fs::rename(&between, &dir).unwrap();
     queue.push(&batch(15));
     all_durable(&queue).await;
-    assert_eq!(place.status().due(), 3);
+    assert_eq!(outbox.status().due(), 3);
 }

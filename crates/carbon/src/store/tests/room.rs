@@ -16,7 +16,7 @@ fn with_disk(dir: &Path, max_bytes: u64) -> Log {
 
 /// Commits batches until the disk is full. Returns the ids of those that are on disk, and the one
 /// that is not.
-fn fill(log: &mut Log) -> (Vec<u64>, Kept) {
+fn fill(log: &mut Log) -> (Vec<u64>, AppendedBatch) {
     let mut on_disk = Vec::new();
     for id in 1.. {
         match log.commit(&large(id)) {
@@ -31,7 +31,7 @@ fn fill(log: &mut Log) -> (Vec<u64>, Kept) {
     unreachable!()
 }
 
-fn all_done(ids: &[u64], owed: Kept) -> Changes {
+fn all_done(ids: &[u64], owed: AppendedBatch) -> Changes {
     let done = ids.iter().map(|&id| (name("a"), id)).collect();
     Changes { done, append: vec![owed], ..Changes::default() }
 }

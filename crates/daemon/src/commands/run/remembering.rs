@@ -32,7 +32,7 @@ fn key(collector: &str) -> String {
 /// Waits until the queue's files have been read. If the disk hangs, collectors start without a
 /// memory.
 pub(super) async fn wait(queue: &Queue) {
-    if timeout(PATIENCE, queue.read()).await.is_err() {
+    if timeout(PATIENCE, queue.wait_until_read()).await.is_err() {
         warn!("the queue's files cannot be read yet, so what collectors remember begins again");
     }
 }

@@ -16,7 +16,7 @@ use carbon_wire::{Frame, points};
 
 /// The next batch for a destination.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct DueBatch {
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) backlog: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Turn {
 
 /// Which batches may be next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Which {
+pub(crate) enum DueFilter {
     All,
     /// Those whose frames are in memory, because the disk returns nothing.
     Loaded,
@@ -155,15 +155,15 @@ impl fmt::Display for Status {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Outbox {
     pub(super) shared: Arc<SharedQueue>,
     pub(super) name: Arc<str>,
     pub(super) news: Arc<Notify>,
 }
 
-impl Place {
+impl Outbox {
     /// Waits until something new may be due.
-    pub(crate) async fn news(&self) {
+    pub(crate) async fn wait_for_news(&self) {
         self.news.notified().await;
     }
 
@@ -173,13 +173,13 @@ impl Place {
     }
 
     /// With a window of zero, hands over to the disk what is done. Returns the ticket for
-    /// [`Place::is_recorded`].
+    /// [`Outbox::is_recorded`].
     pub(crate) fn record_done(&self) -> Option<u64> {
         let store = self.shared.store.as_ref()?;
         let mut state = self.shared.state();
         state.limits.resend_window.is_zero().then_some(())?;
         state.ticket = state.ticket.saturating_add(1);
-        state.told.ticket = state.ticket;
+        state.changes.ticket = state.ticket;
         state.hand_over(store);
         Some(state.ticket)
     }
@@ -200,27 +200,27 @@ impl Place {
     }
 
     /// The next batch to send. It is not older than `max_age` now.
-    pub(crate) fn next(&self, which: Which) -> Option<Turn> {
+    pub(crate) fn next_due(&self, which: DueFilter) -> Option<DueBatch> {
         let (now, mut state) = (Moment::now(), self.shared.state());
-        let turn = self.first_due(&state, which)?;
-        if state.may_be_sent(turn.id, now) {
-            return Some(turn);
+        let due = self.first_due(&state, which)?;
+        if state.may_be_sent(due.id, now) {
+            return Some(due);
         }
         state.expire(now);
         self.first_due(&state, which)
     }
 
-    fn first_due(&self, state: &QueueState, which: Which) -> Option<Turn> {
+    fn first_due(&self, state: &QueueState, which: DueFilter) -> Option<DueBatch> {
         let ledger = &state.destinations.get(&self.name)?.ledger;
         ledger.in_order().find_map(|(id, backlog)| {
             let held = state.batches.get(&id)?;
             let stored = self.shared.store.is_some() && held.durable;
             let fits = match which {
-                Which::All => true,
-                Which::Loaded => held.frames.is_some(),
-                Which::Unstored => !backlog || !stored,
+                DueFilter::All => true,
+                DueFilter::Loaded => held.frames.is_some(),
+                DueFilter::Unstored => !backlog || !stored,
             };
-            fits.then(|| Turn {
+            fits.then(|| DueBatch {
                 id,
                 points: held.summary.points,
                 backlog,
@@ -234,18 +234,18 @@ impl Place {
 
     /// The batch's frames, from memory or from the file. `given_up`: a batch that the disk does not
     /// return counts as lost.
-    pub(crate) async fn frames(&self, turn: &Turn, given_up: bool) -> Loaded {
-        if let Some(frames) = &turn.frames {
+    pub(crate) async fn load_frames(&self, due: &DueBatch, given_up: bool) -> Loaded {
+        if let Some(frames) = &due.frames {
             return Loaded::Frames(Arc::clone(frames));
         }
         let loaded = match &self.shared.store {
             Some(store) => {
-                timeout(COMMIT_PATIENCE, store.load(turn.id)).await.unwrap_or(Err(StoreError::Gone))
+                timeout(COMMIT_PATIENCE, store.load(due.id)).await.unwrap_or(Err(StoreError::Gone))
             }
             None => Err(StoreError::Gone),
         };
         match loaded {
-            Ok(frames) if points(&frames) == turn.points => Loaded::Frames(frames),
+            Ok(frames) if points(&frames) == due.points => Loaded::Frames(frames),
             Err(error)
                 if matches!(error, StoreError::Gone)
                     || (!given_up && matches!(error, StoreError::Io { .. })) =>
@@ -254,11 +254,7 @@ impl Place {
             }
             damaged => {
                 let is_missing = matches!(damaged, Err(StoreError::Missing));
-                self.drop_damaged(
-                    turn.id,
-                    is_missing,
-                    damaged.err().map(|error| error.to_string()),
-                );
+                self.drop_damaged(due.id, is_missing, damaged.err().map(|error| error.to_string()));
                 Loaded::Lost
             }
         }
@@ -276,7 +272,7 @@ impl Place {
     }
 
     /// Changes the ledger, and releases what is done.
-    pub(crate) fn ledger<T: Default>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
+    pub(crate) fn change_ledger<T: Default>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut state = self.shared.state();
         let Some(destination) = state.destinations.get_mut(&self.name) else { return T::default() };
         let changed = change(&mut destination.ledger);
@@ -285,16 +281,16 @@ impl Place {
     }
 
     /// A loss: everything is due again that is not done.
-    pub(crate) fn lost(&self) {
-        self.ledger(|ledger| ledger.lost(Moment::now().boot));
+    pub(crate) fn note_loss(&self) {
+        self.change_ledger(|ledger| ledger.note_loss(Moment::now().boot));
     }
 
     /// What `connection` carried is due again: its end came too late to prove anything.
-    pub(crate) fn answered_too_late(&self, connection: u64) {
-        self.ledger(|ledger| ledger.answered_too_late(connection, Moment::now().boot));
+    pub(crate) fn note_late_answer(&self, connection: u64) {
+        self.change_ledger(|ledger| ledger.note_late_answer(connection, Moment::now().boot));
     }
 
-    pub(crate) fn count(&self, change: impl FnOnce(&mut Status)) {
+    pub(crate) fn update_status(&self, change: impl FnOnce(&mut Status)) {
         let mut state = self.shared.state();
         let Some(destination) = state.destinations.get_mut(&self.name) else { return };
         let status = &mut destination.status;
