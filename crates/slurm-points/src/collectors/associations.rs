@@ -107,16 +107,15 @@ metrics! {
     JOBS: UseAndLimits =
         average(jobs_running, "count", "its running jobs; absent if AccountingStorageEnforce lacks \
             `limits`"),
-        average(grp_jobs, "count", "GrpJobs: maximum number of running jobs"),
+        average(grp_jobs, "count", "GrpJobs: most running jobs"),
         average(max_jobs, "count",
-            "MaxJobs: maximum number of running jobs of each user, unless that user has another"),
+            "MaxJobs: most running jobs of each user, unless that user has another limit"),
         average("submit_jobs", "count", |u| u.jobs_submitted, "its running and pending jobs; like \
             `jobs_running`"),
         average(grp_submit_jobs, "count",
-            "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is \
-                refused"),
+            "GrpSubmitJobs: most running and pending jobs; beyond that sbatch is refused"),
         average(max_submit_jobs, "count",
-            "MaxSubmitJobs: maximum number of running and pending jobs of each user"),
+            "MaxSubmitJobs: most running and pending jobs of each user"),
         average(wall_used, "s", "wall time of its jobs, reduced by decay"),
         average("grp_wall", "s", |u| minutes(u.grp_wall), "GrpWall: the limit of wall_used"),
         average("max_wall_per_job", "s", |u| minutes(u.max_wall_per_job), "MaxWall: how long one \
@@ -124,14 +123,14 @@ metrics! {
     OF_QOS: QosUse =
         average(usage_raw, "TRES-seconds", "as for an account"),
         average("max_jobs_per_user", "count", |q| q.use_and_limits.max_jobs_per_user,
-            "MaxJobsPU: maximum number of running jobs of each user"),
+            "MaxJobsPU: most running jobs of each user"),
         average("max_jobs_per_account", "count", |q| q.use_and_limits.max_jobs_per_account,
-            "MaxJobsPA: maximum number of running jobs of each account"),
+            "MaxJobsPA: most running jobs of each account"),
         average("max_submit_jobs_per_user", "count", |q| q.use_and_limits.max_submit_jobs_per_user,
-            "MaxSubmitPU: maximum number of running and pending jobs of each user"),
+            "MaxSubmitPU: most running and pending jobs of each user"),
         average("max_submit_jobs_per_account", "count", |q|
             q.use_and_limits.max_submit_jobs_per_account,
-            "MaxSubmitPA: maximum number of running and pending jobs of each account");
+            "MaxSubmitPA: most running and pending jobs of each account");
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -114,16 +114,15 @@ levels_of_jobs! {
     "account.<account>":
         "By account, if `accounts` is above 0.",
         "By account.";
-    "other_accounts": "All accounts without paths of their own.", "All accounts without paths of \
-        their own.";
+    "other_accounts": "All other accounts.", "All other accounts.";
     "no_account": "Without an account.", "Without an account.";
     "qos.<qos>": "By QOS, if `qos` is above 0.", "By QOS.";
-    "other_qos": "All QOS without paths of their own.", "All QOS without paths of their own.";
+    "other_qos": "All other QOS.", "All other QOS.";
     "no_qos": "Without a QOS.", "Without a QOS.";
     "user.<user>":
         "By user, if `users` is above 0.",
         "By user.";
-    "other_users": "All users without paths of their own.", "All users without paths of their own.";
+    "other_users": "All other users.", "All other users.";
     "no_user": "Without a user.", "Without a user.";
 }
 

@@ -67,21 +67,21 @@ metrics! {
         average(jobs_running, "count", "jobs running at job_states_ts"),
         last("job_states_ts", "Unix s", |s| moment(s.job_states_ts),
             "when slurmctld last counted pending and running jobs: up to about 30 s ago"),
-        average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last cycle of the main \
-            scheduler"),
-        max("main_max_cycle", "µs", |s| s.schedule_cycle_max, "longest cycle of the main scheduler \
-            since the last reset"),
-        last("main_total_cycles", "count", |s| s.schedule_cycle_counter, "cycles of the main \
-            scheduler since the last reset"),
+        average("main_last_cycle", "µs", |s| s.schedule_cycle_last, "last main cycle, that is of \
+            the main scheduler"),
+        max("main_max_cycle", "µs", |s| s.schedule_cycle_max, "longest main cycle since the last \
+            reset"),
+        last("main_total_cycles", "count", |s| s.schedule_cycle_counter, "main cycles since the \
+            last reset"),
         last("main_cycle_sum", "µs", |s| s.schedule_cycle_sum,
-            "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up \
-                to Slurm 25.05"),
-        average("main_mean_cycle", "µs", |s| derive::means(s).schedule_cycle, "mean cycle of the \
-            main scheduler since the last reset"),
-        last("main_depth_sum", "count", |s| s.schedule_cycle_depth, "jobs that the main scheduler \
+            "sum of the main cycles since the last reset; wraps after 71.6 minutes up to Slurm \
+                25.05"),
+        average("main_mean_cycle", "µs", |s| derive::means(s).schedule_cycle, "mean main cycle \
+            since the last reset"),
+        last("main_depth_sum", "count", |s| s.schedule_cycle_depth, "jobs that main cycles \
             examined since the last reset"),
         average("main_mean_depth_cycle", "count", |s| derive::means(s).schedule_depth,
-            "mean number of jobs that a main cycle examined since the last reset"),
+            "mean of the jobs that a main cycle examined since the last reset"),
         average("main_cycles_per_minute", "1/min", |s|
             derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start),
             "main cycles per whole minute since the last reset; from its second minute on"),
@@ -115,22 +115,22 @@ metrics! {
         last("bf_depth_sum_try", "count", |s| s.bf_depth_try_sum, "jobs that backfill tried to \
             start since the last reset"),
         average("bf_depth_mean", "count", |s| derive::means(s).bf_depth,
-            "mean number of jobs that a backfill cycle examined since the last reset"),
+            "jobs that a backfill cycle examined, mean since the last reset"),
         average("bf_depth_mean_try", "count", |s| derive::means(s).bf_depth_try,
-            "mean number of jobs that a backfill cycle tried to start since the last reset"),
+            "jobs that a backfill cycle tried to start, mean since the last reset"),
         average("bf_queue_length", "count", |s| s.bf_queue_len,
             "entries in the queue of the last backfill cycle with jobs, as in \
              `main_last_queue_length`; stays when the queue empties"),
         last("bf_queue_length_sum", "count", |s| s.bf_queue_len_sum,
-            "sum of the queue lengths of all backfill cycles since the last reset"),
+            "sum of the backfill cycles' queue lengths since the last reset"),
         average("bf_queue_length_mean", "count", |s| derive::means(s).bf_queue_len,
-            "mean number of entries in a backfill cycle's queue since the last reset"),
+            "entries in a backfill cycle's queue, mean since the last reset"),
         average(bf_table_size, "count",
             "time slots that the last backfill cycle with jobs used for planning"),
         last(bf_table_size_sum, "count",
-            "sum of the time slots of all backfill cycles since the last reset"),
+            "sum of the backfill cycles' time slots since the last reset"),
         average("bf_table_size_mean", "count", |s| derive::means(s).bf_table_size,
-            "mean number of time slots of a backfill cycle since the last reset"),
+            "time slots of a backfill cycle, mean since the last reset"),
         average(rpc_queue_enabled, "0 or 1", "whether slurmctld queues RPCs by type; from Slurm \
             24.05");
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use slurm_points::collectors::{COLLECTORS, Collector};
 use slurm_points::levels::DocumentedLevel;
-use slurm_points::metric::Leaf;
+use slurm_points::metric::{Leaf, Rollup};
 
 use crate::self_metrics;
 
@@ -116,14 +116,14 @@ impl Section {
             text.push_str("\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n");
         }
         for Leaf { leaf, unit, rollup, meaning } in own {
-            let _ = writeln!(text, "| `{leaf}` | {unit} | {} | {meaning} |", rollup.as_str());
+            let _ = writeln!(text, "| `{leaf}` | {unit} | {} | {meaning} |", rollup_cell(*rollup));
         }
         if !totals.is_empty() {
             let names: Vec<String> = totals.iter().map(|leaf| format!("`{}`", leaf.leaf)).collect();
             let _ = write!(text, "\n{}.\n", wrapped(&format!("{TOTALS}{}", names.join(", ")), ""));
         }
         if !self.also.is_empty() {
-            text.push_str("\nThe same figures at other paths:\n\n");
+            text.push_str("\nAlso at:\n\n");
         }
         for (below, about) in &self.also {
             let colon = if about.is_empty() { "" } else { ": " };
@@ -131,6 +131,11 @@ impl Section {
                 writeln!(text, "{}", wrapped(&format!("- `cluster.{below}`{colon}{about}"), "  "));
         }
     }
+}
+
+/// Most figures have this one: the others are seen better without it.
+fn rollup_cell(rollup: Rollup) -> &'static str {
+    if rollup == Rollup::Average { "" } else { rollup.as_str() }
 }
 
 /// Whether `leaf` is `round` since the first start: such rows are one line.

@@ -65,7 +65,7 @@ fn the_shipped_document_is_what_the_tables_say() {
 #[test]
 fn a_person_finds_every_figure_of_every_level() {
     let row = |Leaf { unit, rollup, meaning, .. }: &Leaf| {
-        format!("{unit} | {} | {meaning} |", rollup.as_str())
+        format!("{unit} | {} | {meaning} |", rollup_cell(*rollup))
     };
     let expected: BTreeSet<Figure> = every_level()
         .flat_map(|level| {
