@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::exchange::{CONF, Exchange, NAME, Reply, Share};
 use crate::hosts::Hosts;
 use crate::known_numbers::KnownNumbers;
+use crate::listener::Kernel;
 use crate::local_socket::LocalSocket;
 use crate::problem::{Cause, NativeProblem};
 use crate::slurm_conf::{self, Controller, SlurmConf};
@@ -27,6 +28,8 @@ const WAITING: Duration = Duration::from_secs(60);
 pub(crate) struct Cluster {
     /// With the path that was named, if one was.
     conf: Option<(Option<PathBuf>, Arc<SlurmConf>)>,
+    /// It loads a module from a file, so the thread that reads slurm.conf waits for it.
+    kernel: Option<Kernel>,
     hosts: Hosts,
     socket: LocalSocket,
     numbers: KnownNumbers,
@@ -111,10 +114,15 @@ impl Cluster {
             (named.map(Path::to_owned), format!("the text of slurm.conf {named:?}"));
         let patience = deadline.saturating_duration_since(Instant::now());
         let path = named.clone();
-        let read =
-            move || slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read_conf(&path));
+        let read = move || {
+            let conf =
+                slurm_conf::find(path.as_deref()).and_then(|path| slurm_conf::read_conf(&path))?;
+            Ok::<_, NativeProblem>((conf, Kernel::load().ok()))
+        };
         let late = |error| NativeProblem::new(Cause::Conf, format!("reading slurm.conf: {error}"));
-        let conf = waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
+        let (conf, kernel) =
+            waiting_threads::ask(&owner, "", patience, read).await.map_err(late)??;
+        self.kernel = kernel;
         Ok(Arc::clone(&self.conf.insert((named, Arc::new(conf))).1))
     }
 
@@ -147,8 +155,8 @@ impl Cluster {
             if found.as_ref().is_some_and(|found| found.number == number) {
                 break;
             }
-            let (auth, socket) = (&conf.auth, &mut self.socket);
-            let mut exchange = Exchange { number, rpc, slurm_user, auth, socket };
+            let (auth, socket, kernel) = (&conf.auth, &mut self.socket, self.kernel.as_ref());
+            let mut exchange = Exchange { number, rpc, slurm_user, auth, socket, kernel };
             match exchange.run(&addresses, port, share).await {
                 Ok(reply) => {
                     let unsigned = !reply.is_signed && number <= LAST_SIGNED;

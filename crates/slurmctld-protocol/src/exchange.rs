@@ -9,13 +9,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::credential::unknown;
+use crate::listener::Kernel;
 use crate::local_socket::LocalSocket;
 use crate::message::{self, Content, MOST, Message};
 use crate::number::Refusal;
 use crate::problem::{Cause, NativeProblem};
 use crate::slurm_conf::AuthType;
+use crate::statistics;
 use crate::timed::Timed;
-use crate::{listener, statistics};
 
 /// Seconds for each step, if there is time for [`ALL`] of them; otherwise less in proportion.
 const CREDENTIAL: u32 = 3;
@@ -74,6 +75,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) auth: &'a AuthType,
     /// Of munged or sackd.
     pub(crate) socket: &'a mut LocalSocket,
+    pub(crate) kernel: Option<&'a Kernel>,
 }
 
 impl Exchange<'_> {
@@ -90,7 +92,7 @@ impl Exchange<'_> {
         let made = auth.credential(self.socket, self.number, self.slurm_user, deadline).await;
         let (plugin, credential) = made?;
         let slurmctld = connect(addresses, port, share.step(CONNECT)).await?;
-        check_listener(&slurmctld, self.slurm_user)?;
+        check_listener(self.kernel, &slurmctld, self.slurm_user)?;
         let request = message::request(self.number, plugin, &credential);
         let bytes = transfer(Timed::new(slurmctld, share.step(REPLY)), &request).await?;
         let elapsed = begin.elapsed();
@@ -172,11 +174,19 @@ async fn connect(
 }
 
 /// On this host, only root or SlurmUser may listen on slurmctld's port.
-fn check_listener(slurmctld: &TcpStream, slurm_user: Option<u32>) -> Result<(), NativeProblem> {
+fn check_listener(
+    kernel: Option<&Kernel>,
+    slurmctld: &TcpStream,
+    slurm_user: Option<u32>,
+) -> Result<(), NativeProblem> {
     let ends = slurmctld.local_addr().and_then(|near| Ok((near, slurmctld.peer_addr()?)));
     let (near, address) = ends.map_err(|error| of_transfer(&error))?;
     let is_local = address.ip().is_loopback() || near.ip() == address.ip();
-    let owner = if is_local { listener::owner(near, address) } else { Ok(None) };
+    let owner = match kernel {
+        _ if !is_local => Ok(None),
+        Some(kernel) => kernel.owner(near, address),
+        None => Err(io::ErrorKind::NotFound.into()),
+    };
     match owner {
         Ok(Some(uid)) if uid != 0 && Some(uid) != slurm_user => {
             let text = format!(
@@ -234,5 +244,27 @@ fn of_code(code: u32) -> NativeProblem {
         }
         0 => NativeProblem::new(Cause::Reply, "it answers with success instead of statistics"),
         _ => NativeProblem::new(Cause::Code(code), "it answers with an error"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use nix::unistd::getuid;
+
+    use super::*;
+
+    /// A question to a kernel without its module waits for modprobe, at each tick.
+    #[tokio::test]
+    async fn a_kernel_without_tcp_diag_is_not_asked_by_the_loop_and_nobody_of_this_host_is_trusted()
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let slurmctld = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let refused = check_listener(None, &slurmctld, None).unwrap_err();
+        assert_eq!(refused.cause, Cause::Unsupported);
+        assert!(refused.text.contains("tcp_diag"), "{refused}");
+        let kernel = Kernel::load().unwrap();
+        check_listener(Some(&kernel), &slurmctld, Some(getuid().as_raw())).unwrap();
     }
 }

@@ -6,7 +6,7 @@
 //! and may leave out some while others come and go.
 
 use std::io::{Error, ErrorKind, Result};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
 use nix::net::if_::if_nameindex;
@@ -22,28 +22,9 @@ const SYN_RECV: u8 = 3;
 /// The interface of packets within this host. It shows all sockets but those bound to another one.
 const LOOPBACK: u32 = 1;
 
-/// Whose program has accepted, or will accept, the connection from `near` to this address. `None`:
-/// none of this host, because packets are forwarded.
-///
-/// # Errors
-///
-/// `ConnectionReset`: the other end is closed. Any other: the kernel does not say.
-pub(crate) fn owner(near: SocketAddr, address: SocketAddr) -> Result<Option<u32>> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let protocol = SockProtocol::NetlinkSockDiag;
-    let kernel = Kernel(socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?);
-    let mut owner = kernel.owner(near, address, LOOPBACK)?;
-    if owner.is_none() {
-        for interface in &if_nameindex()? {
-            owner = owner.or(kernel.owner(near, address, interface.index())?);
-        }
-        // Without its module the kernel finds nothing at all.
-        kernel.socket(near, address, LOOPBACK)?.ok_or(ErrorKind::NotFound)?;
-    }
-    Ok(owner)
-}
-
-struct Kernel(OwnedFd);
+/// The kernel, which has shown a socket: it never loads its module tcp_diag after that.
+#[derive(Debug)]
+pub(crate) struct Kernel(OwnedFd);
 
 struct Socket {
     state: u8,
@@ -53,11 +34,44 @@ struct Socket {
 }
 
 impl Kernel {
-    fn owner(&self, near: SocketAddr, address: SocketAddr, interface: u32) -> Result<Option<u32>> {
-        let socket = match self.socket(address, near, interface)? {
+    /// Waits until its module is loaded.
+    ///
+    /// # Errors
+    ///
+    /// Without the module it does not show a socket that is there.
+    pub(crate) fn load() -> Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let protocol = SockProtocol::NetlinkSockDiag;
+        let kernel = Self(socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let any = (Ipv4Addr::UNSPECIFIED, 0).into();
+        kernel.socket(listener.local_addr()?, any, LOOPBACK)?.ok_or(ErrorKind::NotFound)?;
+        Ok(kernel)
+    }
+
+    /// Whose program has accepted, or will accept, the connection from `near` to this address.
+    /// `None`: none of this host, because packets are forwarded.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionReset`: the other end is closed. Any other: the kernel does not say.
+    pub(crate) fn owner(&self, near: SocketAddr, address: SocketAddr) -> Result<Option<u32>> {
+        let mut owner = self.owner_on(near, address, LOOPBACK)?;
+        if owner.is_none() {
+            for interface in &if_nameindex()? {
+                owner = owner.or(self.owner_on(near, address, interface.index())?);
+            }
+            // It does not show a connection that was reset.
+            self.socket(near, address, LOOPBACK)?.ok_or(ErrorKind::NotFound)?;
+        }
+        Ok(owner)
+    }
+
+    fn owner_on(&self, near: SocketAddr, peer: SocketAddr, interface: u32) -> Result<Option<u32>> {
+        let socket = match self.socket(peer, near, interface)? {
             // No program has it yet: the one that listens will accept it.
             Some(Socket { state: ESTABLISHED | SYN_RECV, inode: 0, .. }) => {
-                self.socket(address, (Ipv4Addr::UNSPECIFIED, 0).into(), interface)?
+                self.socket(peer, (Ipv4Addr::UNSPECIFIED, 0).into(), interface)?
             }
             socket => socket,
         };
@@ -109,11 +123,15 @@ fn to_octets(ip: IpAddr) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpStream;
 
     use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 
     use super::*;
+
+    fn owner(near: SocketAddr, address: SocketAddr) -> Result<Option<u32>> {
+        Kernel::load()?.owner(near, address)
+    }
 
     #[test]
     fn a_port_is_its_users_also_when_it_was_closed_after_it_had_accepted() {
@@ -153,7 +171,7 @@ mod tests {
         assert_eq!(closed.kind(), ErrorKind::ConnectionReset);
     }
 
-    /// As without the module tcp_diag, which is no reason to trust whoever answers.
+    /// As one that was reset, which is no reason to trust whoever answers.
     #[test]
     fn a_kernel_that_does_not_show_a_connection_does_not_say_that_it_is_forwarded() {
         let one = "127.0.0.1:1".parse().unwrap();
