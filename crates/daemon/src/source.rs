@@ -22,11 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use slurm_snapshot::{Failure, Reading, Release, Request};
+use slurm_snapshot::{Failure, Reading, Release, Request, errno};
 use slurmctld_protocol::NativeReader;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::locate::TOKEN;
 pub(crate) use self::locate::{NoReader, ReaderKind};
 use self::process::ProcessError;
 use self::stderr::LastLines;
@@ -80,9 +81,23 @@ impl SourceError {
         )
     }
 
+    /// Whether libslurm's credential, refused or not usable, was the environment's token. Only a
+    /// slurmctld that cannot be reached has seen none.
+    pub(crate) fn has_used_token(&self) -> bool {
+        let Self::Refused(failure, said) = self.root() else { return false };
+        said.kind == ReaderKind::Libslurm
+            && failure.errno != errno::CTLD_COMMUNICATIONS_CONNECTION_ERROR
+            && std::env::var_os(TOKEN).is_some()
+    }
+
     /// What an administrator would look at first.
     pub(crate) fn advice(&self) -> &str {
         match self {
+            error if error.has_used_token() => {
+                "SLURM_JWT is set in the environment, so libslurm sends this token instead of \
+                    munge's credential. Unset it; or is auth/jwt in slurm.conf's AuthAltTypes, and \
+                    has the token not expired?"
+            }
             Self::NoConf(_) => "Copy the cluster's slurm.conf to this host, or name its place.",
             Self::NoReader(error) => error.advice(),
             Self::Refused(failure, _) => {

@@ -122,3 +122,41 @@ fn without_libslurm_the_statistics_go_on_what_is_lacking_is_said_and_libslurm_is
     assert_eq!(refusals(&slurm.slurmctld), before, "{:#?}", slurm.slurmctld.lines());
     process.stop().unwrap();
 }
+
+/// Munge's key was blamed, and slurm.conf or a missing reader where `follow` or a token alone keeps
+/// the native reader away.
+#[test]
+fn what_takes_the_place_of_munge_or_keeps_the_native_reader_away_is_named() {
+    let (folder, slurm) = controller();
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    install(&folder, "slurm-graphite", "bin/slurm-graphite");
+    let alone = folder.path().join("bin/slurm-graphite");
+    let token = "SLURM_JWT is set in the environment";
+    let token_needs = "the token in SLURM_JWT needs libslurm's reader: there is no";
+    let follow_needs = "[slurm] follow needs libslurm's reader: there is no";
+    for (program, follow, variable, cause) in [
+        (&slurm_graphite().unwrap(), "", "SLURM_JWT", token),
+        (&alone, "", "SLURM_JWT", token_needs),
+        (&alone, "follow = \"slurmctld\"", "OTHER", follow_needs),
+    ] {
+        let text = format!("[slurm]\n{}{follow}\n", slurm.toml());
+        let toml = folder.write("cause.toml", &text).unwrap();
+        for command in [&["stats"][..], &["check", "--connect", "--carbon", "127.0.0.1:9"]] {
+            let run = Invocation::of(&folder, program, &[command, &["--config", &toml]].concat())
+                .unwrap()
+                .env(variable, "x.y.z")
+                .finish()
+                .unwrap();
+            let said = format!("{}{}", run.stdout, run.stderr);
+            assert!(said.contains(cause) && !said.contains("munge.key"), "{cause}: {said}");
+        }
+        let mut daemon = Process::new(&folder, "daemon", program.clone())
+            .args(["run", "--config", &toml, "--carbon", "127.0.0.1:9"])
+            .args(["--interval", "1s", "--log-format", "json"])
+            .env(variable, "x.y.z");
+        daemon.spawn().unwrap();
+        let is_named = || daemon.lines().iter().any(|line| line.contains(cause));
+        wait::until(cause, SOON, is_named).unwrap();
+        daemon.stop().unwrap();
+    }
+}

@@ -49,7 +49,7 @@ pub(crate) async fn readers(
     readers.push(InstalledReader { program, asks, is_used });
     if !is_found && !is_native && missing.is_none() {
         let tried = ["each of those above was tried".to_owned()];
-        missing = Some(locate::NoReader::unfit(&tried, &locate::installed_libraries()));
+        missing = Some(locate::NoReader::unfit(&tried, &locate::installed_libraries(), slurm));
     }
     (readers, missing)
 }

@@ -14,6 +14,8 @@ use crate::config::{ReaderChoice, SlurmSettings};
 const NAME: &str = "slurm-graphite-reader";
 /// The one of slurmrestd.
 const REST_NAME: &str = "slurm-graphite-rest-reader";
+/// Where it is set, libslurm uses this token instead of munge.
+pub(super) const TOKEN: &str = "SLURM_JWT";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
 /// Below the prefix of an installation.
 const LIBEXEC: &str = "libexec/slurm-graphite";
@@ -92,12 +94,11 @@ pub(crate) enum NoReader {
     #[error("no reader fits this host's libslurm ({tried}); {advice}")]
     Unfit { tried: String, advice: String },
     /// Every reader is there, and what it needs is not.
-    #[error(
-        "this host has no libslurm. {INSTALL_LIBSLURM} For the statistics alone, the cluster's \
-            slurm.conf in {} and munge are enough",
-        conf::USUAL[0]
-    )]
+    #[error("this host has no libslurm. {INSTALL_LIBSLURM}")]
     NoLibrary,
+    /// And the native reader cannot take its place, because of this.
+    #[error("{0} needs libslurm's reader: {1}")]
+    Needed(&'static str, Box<Self>),
     /// Nor libslurm, so what is missing first is slurm.conf.
     #[error("there is no {}; with it and munge the statistics can be read, also without libslurm",
         conf::USUAL.join(" or "))]
@@ -109,20 +110,29 @@ pub(crate) enum NoReader {
 impl NoReader {
     /// `tried` are the readers that the dynamic loader refused, each with its words, on a host with
     /// these libslurm.so.N. One that is elsewhere is no missing one: then a reader says more.
-    pub(super) fn unfit(tried: &[String], sonames: &[u32]) -> Self {
-        if sonames.is_empty() && tried.iter().all(|text| text.contains(ABSENT)) {
-            return Self::NoLibrary;
+    pub(super) fn unfit(tried: &[String], sonames: &[u32], slurm: &SlurmSettings) -> Self {
+        let is_absent = sonames.is_empty() && tried.iter().all(|text| text.contains(ABSENT));
+        let unfit = || Self::Unfit { tried: summary(tried), advice: install(sonames) };
+        (if is_absent { Self::NoLibrary } else { unfit() }).with_need(slurm)
+    }
+
+    /// Names what needs libslurm, if `auto` would otherwise have used the native reader.
+    fn with_need(self, slurm: &SlurmSettings) -> Self {
+        match needs_libslurm(slurm) {
+            Some(need) => Self::Needed(need, Box::new(self)),
+            None => self,
         }
-        Self::Unfit { tried: summary(tried), advice: install(sonames) }
     }
 
     /// What an administrator would look at first.
     pub(super) const fn advice(&self) -> &'static str {
         match self {
             Self::NoLibrary => {
-                "If Slurm is in a directory of its own, name the one of its libslurm in \
-                    LD_LIBRARY_PATH."
+                "For the statistics alone, the cluster's slurm.conf in /etc/slurm and munge are \
+                    enough. If Slurm is in a directory of its own, name the one of its libslurm \
+                    in LD_LIBRARY_PATH."
             }
+            Self::Needed(..) => "Without it, slurm.conf and munge are enough for the statistics.",
             Self::NoConf => {
                 "Copy the cluster's slurm.conf to this host, or name its place with [slurm] conf."
             }
@@ -251,7 +261,7 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<(Vec<PathBuf>, bool), NoR
         return Ok((found, is_native));
     }
     let could_be_native =
-        slurm.reader == ReaderChoice::Auto && name == NAME && !needs_libslurm(slurm);
+        slurm.reader == ReaderChoice::Auto && name == NAME && needs_libslurm(slurm).is_none();
     if could_be_native && installed_libraries().is_empty() {
         return Err(NoReader::NoConf);
     }
@@ -265,12 +275,17 @@ pub(super) fn readers(slurm: &SlurmSettings) -> Result<(Vec<PathBuf>, bool), NoR
         _ => format!("install the package {name}"),
     };
     let folders: Vec<_> = folders.iter().map(|folder| folder.to_string_lossy()).collect();
-    Err(NoReader::Nowhere { name, folders: folders.join(", "), advice })
+    Err(NoReader::Nowhere { name, folders: folders.join(", "), advice }.with_need(slurm))
 }
 
-/// Only libslurm's reader pings the other controllers, and takes a token from SLURM_JWT.
-fn needs_libslurm(slurm: &SlurmSettings) -> bool {
-    slurm.follow || std::env::var_os("SLURM_JWT").is_some()
+/// What keeps `auto` from the native reader: only libslurm's pings the other controllers, and takes
+/// a token from SLURM_JWT.
+fn needs_libslurm(slurm: &SlurmSettings) -> Option<&'static str> {
+    if slurm.reader != ReaderChoice::Auto || slurm.rest.endpoint.is_some() {
+        return None;
+    }
+    let token = || std::env::var_os(TOKEN).map(|_| "the token in SLURM_JWT");
+    slurm.follow.then_some("[slurm] follow").or_else(token)
 }
 
 /// Whether the native reader can take the place of libslurm's, which alone asks slurmctld for a
@@ -280,7 +295,7 @@ fn may_be_native(slurm: &SlurmSettings) -> bool {
         conf::named(slurm.conf.as_deref()).is_some()
             || conf::USUAL.iter().any(|path| Path::new(path).exists())
     };
-    !needs_libslurm(slurm) && has_conf()
+    needs_libslurm(slurm).is_none() && has_conf()
 }
 
 /// Every reader that is installed: of libslurm, the newest first, and that of slurmrestd.
@@ -397,15 +412,22 @@ mod tests {
         assert_eq!(summary(&[said(38)]), said(38));
         // Nothing is said of the readers where no libslurm is installed, and they are not to be
         // installed again.
-        let none = NoReader::unfit(&[said(45), said(38)], &[]).to_string();
+        let mut slurm = crate::config::Config::default().slurm;
+        let none = NoReader::unfit(&[said(45), said(38)], &[], &slurm).to_string();
         assert!(
             none.starts_with("this host has no libslurm. Install") && none.len() < 400,
             "{none}"
         );
         assert!(!none.contains("slurm-graphite-reader"), "{none}");
         for (tried, sonames) in [(said(38), &[39][..]), (other.to_owned(), &[])] {
-            assert!(matches!(NoReader::unfit(&[tried], sonames), NoReader::Unfit { .. }));
+            let unfit = NoReader::unfit(&[tried], sonames, &slurm);
+            assert!(matches!(unfit, NoReader::Unfit { .. }));
         }
+        // The native reader was said to be enough.
+        slurm.follow = true;
+        let needed = NoReader::unfit(&[said(38)], &[], &slurm).to_string();
+        let cause = "[slurm] follow needs libslurm's reader: this host has no libslurm. Install";
+        assert!(needed.starts_with(cause) && !needed.contains("slurm.conf"), "{needed}");
     }
 
     /// The host may have another one that nobody uses.

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::child;
 use super::conf::ConfWatch;
-use super::locate::{self, LocatedReaders, ReaderKind};
+use super::locate::{LocatedReaders, NoReader, ReaderKind, locate_readers};
 use super::process::{Process, ProcessError};
 use super::stderr::{LastLines, LoggedLines};
 use super::{Outcome, Question, ReaderMemory, ReaderStatus, SourceError};
@@ -207,7 +207,7 @@ impl ReaderSupervisor {
     }
 
     async fn start(&mut self) -> Result<ActiveReader, SourceError> {
-        let located = locate::locate_readers(&self.slurm).await?;
+        let located = locate_readers(&self.slurm).await?;
         let mut unfit = Vec::new();
         for program in &located.programs {
             let kind = ReaderKind::of(program, &self.slurm);
@@ -252,7 +252,7 @@ impl ReaderSupervisor {
             }
         }
         if !located.is_native {
-            return Err(locate::NoReader::unfit(&unfit, &located.sonames).into());
+            return Err(NoReader::unfit(&unfit, &located.sonames, &self.slurm).into());
         }
         self.watch_libslurm(&unfit, &located).await;
         self.memory.native.forget_conf().await;
@@ -282,7 +282,7 @@ impl ReaderSupervisor {
             return;
         }
         if !was_watched && !unfit.is_empty() {
-            info!("{}", locate::NoReader::unfit(unfit, &located.sonames));
+            info!("{}", NoReader::unfit(unfit, &located.sonames, &self.slurm));
         }
         self.libslurm = Some(ConfWatch::files(located.signs.clone()).await);
     }

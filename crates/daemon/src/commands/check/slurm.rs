@@ -26,12 +26,6 @@ use crate::source::{NoReader, ReaderKind, ReaderMemory, Source, SourceError, con
 const PATIENCE: Duration = Duration::from_secs(2);
 const NO_MUNGE: &str = "munge: not used (see AuthType in slurm.conf)";
 
-/// Where it is set, libslurm uses this token instead of munge.
-const TOKEN: &str = "SLURM_JWT";
-const TOKEN_ADVICE: &str = "SLURM_JWT is set in the environment, so libslurm sends this token \
-     instead of munge's credential. Unset it; or is auth/jwt in slurm.conf's AuthAltTypes, and has \
-     the token not expired?";
-
 /// What was read of slurm.conf.
 struct SlurmConf {
     /// Its socket, where it is used.
@@ -160,11 +154,7 @@ fn failed(
         SourceError::NoReader(_) => {
             vec![wrong("libslurm"), munge_alone(conf, munge), not_asked("there is no reader")]
         }
-        SourceError::Refused(..)
-            if kind == ReaderKind::Libslurm && std::env::var_os(TOKEN).is_some() =>
-        {
-            vec![CheckLine::wrong(format!("slurmctld: {error}"), TOKEN_ADVICE)]
-        }
+        _ if error.has_used_token() => vec![wrong("slurmctld")],
         // The native reader knows more causes of it.
         SourceError::Refused(failure, _)
             if failure.errno == errno::PROTOCOL_AUTHENTICATION_ERROR
