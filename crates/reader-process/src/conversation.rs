@@ -65,7 +65,8 @@ mod tests {
     #[test]
     fn a_request_may_come_in_pieces_and_the_last_without_its_newline() {
         let input = b"{\"statistics\":{\"id\":1}}\n{\"reset\":{\"id\":2}}\n{\"nodes\":{\"id\":3}}";
-        let (mut output, mut requests) = (Vec::new(), Vec::new());
+        let mut output = Vec::new();
+        let mut requests = Vec::new();
         converse(FiveBytesAtATime(input), &mut output, HELLO, |request, send| {
             requests.push(request.id);
             send(&Answer::Hello(HELLO))

@@ -114,7 +114,8 @@ impl Api {
             };
             add_to(&mut reading.elapsed, micros(begin.elapsed()));
             let release = reported.unwrap_or(release);
-            (reading.release, reading.cluster) = (release, cluster);
+            reading.release = release;
+            reading.cluster = cluster;
             // Another release may have another version that reports more.
             let is_another = known.is_some_and(|(_, known)| known != release);
             self.known = if is_another { None } else { Some((version, release)) };
@@ -251,7 +252,10 @@ mod tests {
     /// A client of this server.
     fn client(listener: &TcpListener) -> Api {
         let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let (token_file, user, ca_file, timeout) = (None, None, None, Duration::from_secs(30));
+        let token_file = None;
+        let user = None;
+        let ca_file = None;
+        let timeout = Duration::from_secs(30);
         Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap()
     }
 

@@ -37,8 +37,11 @@ pub(crate) struct RestArguments {
 
 /// Reads the arguments after the program's name.
 pub(crate) fn parse(mut parser: Parser) -> Result<ReaderMode<RestArguments>, lexopt::Error> {
-    let (mut endpoint, mut insecure) = (None, false);
-    let (mut token_file, mut user, mut ca_file) = (None, None, None);
+    let mut endpoint = None;
+    let mut insecure = false;
+    let mut token_file = None;
+    let mut user = None;
+    let mut ca_file = None;
     let mut timeout = Duration::from_secs(27);
     while let Some(argument) = parser.next()? {
         match argument {

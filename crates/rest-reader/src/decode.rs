@@ -99,7 +99,8 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Envelope<T>, A::Error> {
-        let (mut payload, mut errors) = (self.0, Errors::default());
+        let mut payload = self.0;
+        let mut errors = Errors::default();
         let head = members(map, &room(), Some(&["meta", "last_update"]), |name, map| {
             match name {
                 "errors" => map.next_value_seed(Items::new(&mut errors, "errors"))?,
@@ -110,7 +111,8 @@ impl<'de, T: Payload> Visitor<'de> for Document<T> {
             }
             Ok(true)
         })?;
-        let (head, names) = (Value::Object(head), Cell::new(T::MOST_NAMES));
+        let head = Value::Object(head);
+        let names = Cell::new(T::MOST_NAMES);
         let head = Item::new(&head, &names);
         // A refused answer may lack anything.
         if errors.first.is_none() {
@@ -139,7 +141,8 @@ impl Meta {
 /// `24.11.5`, `22.05.8`, `25.05.0-0rc1`.
 fn release(text: &str) -> Option<Release> {
     let mut parts = text.split('.');
-    let (year, month) = (parts.next()?, parts.next()?);
+    let year = parts.next()?;
+    let month = parts.next()?;
     let month: String = month.chars().take_while(char::is_ascii_digit).collect();
     format!("{year:0>2}.{month:0>2}").parse().ok()
 }

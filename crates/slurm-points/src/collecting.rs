@@ -59,7 +59,8 @@ impl Collecting {
         let mut surveys = staying_by_name(self.surveys, &stays);
         let mut all = Self::default();
         for (collector, settings) in collectors.enabled() {
-            let (name, replies) = (collector.name, collectors.replies(collector, settings));
+            let name = collector.name;
+            let replies = collectors.replies(collector, settings);
             let role = collector.role();
             let names = || NamedPaths::new(settings, memory(&of_names(name)).as_deref());
             let own = memory(name);
@@ -271,7 +272,8 @@ mod tests {
             due.map(|(needs, every)| (needs.replies.into_iter().collect(), every)).collect()
         };
         assert_eq!(due(30), []);
-        let (jobs, nodes) = (vec![ReplyKind::Jobs], vec![ReplyKind::Nodes]);
+        let jobs = vec![ReplyKind::Jobs];
+        let nodes = vec![ReplyKind::Nodes];
         assert_eq!(due(60), [(nodes.clone(), 60)]);
         assert_eq!(due(300), [(jobs, 300), (nodes, 60)]);
     }

@@ -118,7 +118,8 @@ impl<L: MetricTables, const N: usize> AnyLevel for Level<L, N> {
 }
 
 const fn variable_parts(below: &str) -> usize {
-    let (mut bytes, mut parts) = (below.as_bytes(), 0);
+    let mut bytes = below.as_bytes();
+    let mut parts = 0;
     while let [byte, rest @ ..] = bytes {
         if *byte == b'<' {
             parts += 1;

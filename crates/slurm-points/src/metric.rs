@@ -38,7 +38,8 @@ pub const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> M
 /// without quotes is also the name of the member that it publishes.
 #[macro_export]
 macro_rules! metrics {
-    ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty = $($rollup:ident($($metric:tt)+)),+;)+) => {$(
+    ($($(#[$meta:meta])* $visibility:vis $table:ident: $of:ty =
+        $($rollup:ident($($metric:tt)+)),+;)+) => {$(
         $(#[$meta])*
         $visibility const $table:
             &[$crate::metric::Metric<$of>] = &[$($crate::metrics!(@$rollup $($metric)+)),+];

@@ -99,7 +99,8 @@ impl NamedPaths {
 
     /// Begins a round.
     const fn begin(&mut self, now: i64) {
-        (self.round, self.now) = (self.round.wrapping_add(1), now);
+        self.round = self.round.wrapping_add(1);
+        self.now = now;
     }
 
     /// What must be remembered, if enough has changed.
@@ -109,7 +110,9 @@ impl NamedPaths {
         if !has_changed && !self.users.as_ref().is_some_and(UserPaths::is_due) {
             return None;
         }
-        (self.fresh, self.moved, self.written) = (false, false, self.now);
+        self.fresh = false;
+        self.moved = false;
+        self.written = self.now;
         let mut names = self.remembered.clone();
         names.values_mut().for_each(|slots| slots.retain(|_, seen| is_kept(*seen, self.now)));
         for (start, set) in self.sets.iter().filter(|(_, set)| set.names.is_held()) {
@@ -153,7 +156,8 @@ impl NamedPaths {
         rules: &[Names],
         names: &[Name<'_>],
     ) -> Option<(String, &mut Slot)> {
-        let (mut path, mut parent) = (String::new(), None);
+        let mut path = String::new();
+        let mut parent = None;
         let mut names = names.iter().zip(rules);
         for part in below.split_inclusive('.') {
             if !part.starts_with('<') {
@@ -161,7 +165,8 @@ impl NamedPaths {
                 continue;
             }
             let (name, rule) = names.next()?;
-            let (now, round) = (self.now, self.round);
+            let now = self.now;
+            let round = self.round;
             let set = self.set(&path, *rule, parent.take());
             debug_assert_eq!(set.names, *rule, "two levels differ about the names at {path}");
             let change = set.admit(*name, now, round)?;
@@ -223,7 +228,9 @@ impl NameSet {
                 return is_kept(slot.seen, now).then(Change::default);
             }
             let change = Change::moved(slot.seen, now);
-            (slot.round, slot.seen, slot.is_component) = (round, now, name.is_component);
+            slot.round = round;
+            slot.seen = now;
+            slot.is_component = name.is_component;
             return Some(if self.names.is_held() { change } else { Change::default() });
         }
         let has_room = match self.names {
@@ -418,7 +425,8 @@ impl Points<'_> {
     /// word, and if its name has left, for the last time.
     pub(crate) fn end_round(&mut self) {
         let Self { prefix, batch, paths } = self;
-        let (now, round) = (paths.now, paths.round);
+        let now = paths.now;
+        let round = paths.round;
         let here: Vec<bool> = paths.sets.values().map(|set| paths.is_here(set)).collect();
         for ((start, set), is_here) in paths.sets.iter_mut().zip(here) {
             let names = set.names;

@@ -237,7 +237,9 @@ impl WatchedNode {
         class.ended = 1;
         let Some(since) = outage.since.filter(|_| !passed.is_gap) else { return };
         let Ok(seconds) = u64::try_from(passed.now.saturating_sub(since)) else { return };
-        (class.timed, class.seconds, class.longest) = (1, seconds, seconds);
+        class.timed = 1;
+        class.seconds = seconds;
+        class.longest = seconds;
     }
 
     /// It is out of service.

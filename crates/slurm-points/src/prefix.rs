@@ -41,7 +41,8 @@ impl Prefix {
     /// length.
     pub fn longest_path(&self, host: &str, destination: &str) -> String {
         let prefix = self.expand(Some("a-cluster-of-an-ordinary-name"), host).unwrap_or_default();
-        let (host, destination) = (path::component(host), path::component(destination));
+        let host = path::component(host);
+        let destination = path::component(destination);
         format!("{prefix}.{OWN_FAMILY}.{host}.carbon.{destination}.gauge-{LONGEST_LEAF}")
     }
 }

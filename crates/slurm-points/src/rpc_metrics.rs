@@ -195,16 +195,16 @@ macro_rules! rpc_metrics {
                 average("mean_time", "µs", |r|
                     r.calls.time.checked_div(r.calls.count).unwrap_or(0), $mean),
                 last("total_time", "µs", |r| r.calls.time, "total time of those RPCs"),
-                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(), "RPCs served in \
-the interval, per minute"),
+                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(),
+                    "RPCs served in the interval, per minute"),
                 average("interval_mean_time", "µs", |r| r.interval?.mean_time(),
                     "mean time of an RPC in the interval"),
                 average("time_share", "0-1", |r| r.interval?.share(), $whose);
             TOTAL: CallsRow =
                 last("count", "count", |r| r.calls.count, $since),
                 last("total_time", "µs", |r| r.calls.time, "total time of those RPCs"),
-                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(), "RPCs served in \
-the interval, per minute"),
+                average("calls_per_minute", "1/min", |r| r.interval?.per_minute(),
+                    "RPCs served in the interval, per minute"),
                 average("interval_mean_time", "µs", |r| r.interval?.mean_time(),
                     "mean time of an RPC in the interval"),
                 average("busy", "count", |r| r.interval?.busy(),

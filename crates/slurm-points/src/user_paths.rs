@@ -141,7 +141,9 @@ impl UserPaths {
 
     /// What must be remembered, which is written now.
     pub(crate) fn write(&mut self) -> Vec<SavedPath> {
-        (self.fresh, self.moved, self.kept) = (false, false, self.now);
+        self.fresh = false;
+        self.moved = false;
+        self.kept = self.now;
         let known = self.known.iter();
         known
             .map(|((uid, path), state)| SavedPath { uid: *uid, path: path.clone(), state: *state })

@@ -9,7 +9,8 @@ use reader_process::start::{ReaderMode, value};
 /// What `--help` prints.
 pub const HELP: &str = "\
 Asks slurmctld through libslurm: request lines on stdin, answer lines (JSON) on stdout.
-slurm-graphite starts it; by hand: echo '{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}' | slurm-graphite-reader
+slurm-graphite starts it; by hand: echo '{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}' \
+| slurm-graphite-reader
 
 Usage: slurm-graphite-reader [--conf FILE]
 

@@ -233,7 +233,9 @@ fn whole_jobs(ids: &[(u32, u32)]) -> OwnList<c::slurm_selected_step_t> {
             het_job_offset: NO_VAL,
             ..Default::default()
         };
-        (job.step_id.job_id, job.step_id.step_het_comp, job.step_id.step_id) = (id, NO_VAL, NO_VAL);
+        job.step_id.job_id = id;
+        job.step_id.step_het_comp = NO_VAL;
+        job.step_id.step_id = NO_VAL;
         job
     });
     OwnList::new(jobs, |job| ptr::from_mut(job).cast())
@@ -360,7 +362,8 @@ impl Libslurm {
 
     /// The same for the user with this name.
     pub(crate) fn user(&mut self, name: &CStr) -> CallResult<RawReply<c::assoc_mgr_info_msg_t>> {
-        let (flags, users) = (USERS, texts([name.to_owned()]));
+        let flags = USERS;
+        let users = texts([name.to_owned()]);
         let user_list = users.pointer();
         let mut request =
             c::assoc_mgr_info_request_msg_t { flags, user_list, ..Default::default() };
@@ -399,8 +402,10 @@ impl Libslurm {
             // SAFETY: and as many addresses.
             let address = unsafe { conf.control_addr.add(index) };
             let listed = ListedControllers(*conf);
-            (conf.control_cnt, conf.slurmctld_addr) = (1, ptr::null_mut());
-            (conf.control_machine, conf.control_addr) = (machine, address);
+            conf.control_cnt = 1;
+            conf.slurmctld_addr = ptr::null_mut();
+            conf.control_machine = machine;
+            conf.control_addr = address;
             Some(listed)
         };
         self.locked_conf(list_only).flatten()
@@ -409,7 +414,8 @@ impl Libslurm {
     /// Puts the whole list back.
     pub(crate) fn list_all(&mut self, ListedControllers(listed): ListedControllers) {
         self.locked_conf(|conf| {
-            (conf.control_cnt, conf.slurmctld_addr) = (listed.control_cnt, listed.slurmctld_addr);
+            conf.control_cnt = listed.control_cnt;
+            conf.slurmctld_addr = listed.slurmctld_addr;
             (conf.control_machine, conf.control_addr) =
                 (listed.control_machine, listed.control_addr);
         });

@@ -63,7 +63,8 @@ impl Rpcs for Client {
 
     fn load(&mut self, request: &Request, reading: &mut Reading) -> CallResult<()> {
         let Request { reply, since: known, options, .. } = *request;
-        let (libslurm, since) = (&mut self.libslurm, known.unwrap_or(0));
+        let libslurm = &mut self.libslurm;
+        let since = known.unwrap_or(0);
         let loaded = match reply {
             ReplyKind::Statistics => {
                 reading.statistics =
@@ -113,7 +114,8 @@ impl Client {
     /// to a minute.
     #[must_use]
     pub fn init(conf: Option<&CStr>) -> Self {
-        let (libslurm, own) = (Libslurm::init(conf), OwnHost::default());
+        let libslurm = Libslurm::init(conf);
+        let own = OwnHost::default();
         Self { libslurm, own, none_waits: false, is_reserved: false, limits: false }
     }
 

@@ -92,7 +92,8 @@ impl ConfCache {
             }
             Ok(None) => {}
             Err(error) => {
-                (self.confirmed_at, self.sent_at) = (None, None);
+                self.confirmed_at = None;
+                self.sent_at = None;
                 // Counted from the end: a failure may take longer than it is remembered.
                 self.failed = Some((error.clone(), (self.clock)()));
                 return Err(error);
@@ -112,7 +113,8 @@ impl ConfCache {
         rpcs: &mut impl Rpcs,
         request: &Request,
     ) -> Result<Option<Visibility>, CallError> {
-        let (row, is_whole) = (request.reply.row(), request.since.is_none());
+        let row = request.reply.row();
+        let is_whole = request.since.is_none();
         if row.role == Role::Accounting || row.private.is_empty() {
             return Ok(None);
         }
@@ -245,7 +247,8 @@ mod tests {
             (ConfCache::new(None, clock), Changing { down: true, ..Changing::default() });
         let mut pauses = Vec::new();
         for _ in 0..10 {
-            let (before, start) = (slurmctld.requests, clock());
+            let before = slurmctld.requests;
+            let start = clock();
             while slurmctld.requests == before {
                 pass(Duration::from_secs(1));
                 let _ = conf_cache.learn_cluster(&mut slurmctld);
@@ -274,7 +277,8 @@ mod tests {
 
     #[test]
     fn private_data_that_is_set_between_two_surveys_is_known_at_the_second() {
-        let (mut conf_cache, mut slurmctld) = (ConfCache::new(None, clock), Changing::default());
+        let mut conf_cache = ConfCache::new(None, clock);
+        let mut slurmctld = Changing::default();
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
         slurmctld.private = vec!["jobs".into()];
         slurmctld.changed += 5;
@@ -284,7 +288,8 @@ mod tests {
 
     #[test]
     fn a_round_of_surveys_asks_once_and_an_unchanged_configuration_is_not_sent_again() {
-        let (mut conf_cache, mut slurmctld) = (ConfCache::new(None, clock), Changing::default());
+        let mut conf_cache = ConfCache::new(None, clock);
+        let mut slurmctld = Changing::default();
         for round in 1..=5 {
             for _ in 0..3 {
                 hides_jobs(&mut conf_cache, &mut slurmctld);
@@ -297,7 +302,8 @@ mod tests {
 
     #[test]
     fn a_slurmctld_that_does_not_answer_is_not_waited_for_by_each_request() {
-        let (mut conf_cache, mut slurmctld) = (ConfCache::new(None, clock), Changing::default());
+        let mut conf_cache = ConfCache::new(None, clock);
+        let mut slurmctld = Changing::default();
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
         pass(FRESH);
         slurmctld.down = true;
@@ -325,7 +331,8 @@ mod tests {
         };
         let mut conf_cache = ConfCache::new(None, clock);
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
-        (slurmctld.private, slurmctld.changed) = (vec!["jobs".into()], 4000);
+        slurmctld.private = vec!["jobs".into()];
+        slurmctld.changed = 4000;
         pass(FRESH);
         assert!(!hides_jobs(&mut conf_cache, &mut slurmctld), "slurmctld calls it unchanged");
         let mut whole = |pause| {
@@ -344,7 +351,8 @@ mod tests {
             (3, 1),
             "once a round, and slurmdbd less often"
         );
-        let (before, associations) = (slurmctld.requests, request(ReplyKind::Associations, None));
+        let before = slurmctld.requests;
+        let associations = request(ReplyKind::Associations, None);
         conf_cache.visibility(&mut slurmctld, &associations).unwrap();
         assert_eq!(slurmctld.requests, before, "a round asks once");
         pass(FRESH);

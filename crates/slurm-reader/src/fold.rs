@@ -95,7 +95,9 @@ impl JobsFold {
         add_to(&mut self.unparsed, job.unparsed);
         let is_waiting = slurm_names::is_waiting(job.state);
         let tally = JobTally { oldest: is_waiting.then_some(job.submit_time), ..job.tally };
-        let (now, started, expects) = (self.now, self.started(job), self.expects(job));
+        let now = self.now;
+        let started = self.started(job);
+        let expects = self.expects(job);
         self.all.add(job, tally, now, started, expects);
         for name in names(job.partition) {
             self.partitions.row(name).add(job, tally, now, started, expects);
@@ -141,7 +143,8 @@ impl JobsFold {
     }
 
     pub(crate) fn finish(self) -> Jobs {
-        let (now, since) = (self.now, self.since);
+        let now = self.now;
+        let since = self.since;
         let mut jobs = Jobs {
             last_update: now,
             records: self.records,

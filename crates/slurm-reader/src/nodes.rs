@@ -270,7 +270,8 @@ pub(crate) mod tests {
             gres in "(gpu(:[a-z0-9]{0,3}){0,2}(\\([0-9,]*\\))?,?){0,3}",
             used in "[ -~]{0,20}",
         ) {
-            let (gres, used) = (CString::new(gres).unwrap(), CString::new(used).unwrap());
+            let gres = CString::new(gres).unwrap();
+            let used = CString::new(used).unwrap();
             let mut records: Vec<_> = states.iter().map(|&state| record(c"n", state, &gres,
                 &used)).collect();
             let nodes = counted(&mut records, false).nodes;

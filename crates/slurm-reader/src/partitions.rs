@@ -19,7 +19,8 @@ pub(crate) fn from_reply(
 }
 
 fn partition(record: Unpacked<'_, partition_info_t>, nodes: &CountedNodes) -> Partition {
-    let (name, state) = (name(record.name()), state(record.state_up));
+    let name = name(record.name());
+    let state = state(record.state_up);
     let mut partition = Partition { name, state, ..Partition::default() };
     // No list is longer than ranges of one node each.
     let indexes = record.node_indexes(nodes.members.len().saturating_mul(2));

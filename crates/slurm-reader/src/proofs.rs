@@ -26,7 +26,8 @@ pub(crate) fn proofs([from, to]: [i64; 2], known: &[i64]) -> Vec<Statement> {
     let (mut before, after): (Vec<i64>, Vec<i64>) = known.iter().partition(|known| **known < from);
     proofs.extend(after.into_iter().min().map(|known| ended(from, to.max(known))));
     before.sort_unstable_by(|one, other| other.cmp(one));
-    let (mut since, mut length) = (from, to.saturating_sub(from).clamp(1, STEP));
+    let mut since = from;
+    let mut length = to.saturating_sub(from).clamp(1, STEP);
     for _ in 0..MOST_STEPS {
         let Some(nearest) = before.first().filter(|nearest| **nearest < since) else { break };
         since = since.saturating_sub(length).max(*nearest);

@@ -84,10 +84,13 @@ mod tests {
 
     #[test]
     fn rows_are_put_together_from_their_columns() {
-        let (mut ids, mut counts, mut times) = ([2035_u16, 1008], [3_u32, u32::MAX], [u64::MAX, 9]);
+        let mut ids = [2035_u16, 1008];
+        let mut counts = [3_u32, u32::MAX];
+        let mut times = [u64::MAX, 9];
         let (mut uids, mut user_counts, mut user_times) =
             ([0_u32, u32::MAX], [1_u32, 2], [3_u64, 4]);
-        let (mut pending_ids, mut pending_counts) = ([6009_u32], [12_u32]);
+        let mut pending_ids = [6009_u32];
+        let mut pending_counts = [12_u32];
         let reply = stats_info_response_msg_t {
             rpc_type_size: 2,
             rpc_type_id: ids.as_mut_ptr(),
@@ -112,7 +115,9 @@ mod tests {
 
     #[test]
     fn tables_end_where_slurmctlds_do() {
-        let (mut ids, mut counts, mut times) = ([1_u16; 150], [2_u32; 150], [3_u64; 150]);
+        let mut ids = [1_u16; 150];
+        let mut counts = [2_u32; 150];
+        let mut times = [3_u64; 150];
         let (mut uids, mut user_counts, mut user_times) =
             ([4_u32; 300], [5_u32; 300], [6_u64; 300]);
         let reply = stats_info_response_msg_t {
@@ -151,8 +156,13 @@ mod tests {
     #[cfg(slurm_ge_2405)]
     #[test]
     fn the_queues_columns_are_there_only_where_it_is_enabled() {
-        let (mut ids, mut counts, mut times) = ([2035_u16], [3_u32], [4_u64]);
-        let (mut queued, mut dropped, mut last, mut max) = ([5_u16], [u64::MAX], [6_u16], [7_u16]);
+        let mut ids = [2035_u16];
+        let mut counts = [3_u32];
+        let mut times = [4_u64];
+        let mut queued = [5_u16];
+        let mut dropped = [u64::MAX];
+        let mut last = [6_u16];
+        let mut max = [7_u16];
         let mut reply = stats_info_response_msg_t {
             rpc_type_size: 1,
             rpc_type_id: ids.as_mut_ptr(),

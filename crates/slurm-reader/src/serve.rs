@@ -88,14 +88,16 @@ impl<R: Rpcs> ReaderServer<'_, R> {
     }
 
     fn read_reply(&mut self, request: &Request) -> Result<Reading, CallError> {
-        let (kind, mut options) = (request.reply, request.options);
+        let kind = request.reply;
+        let mut options = request.options;
         let visibility = self.conf_cache.visibility(self.rpcs, request)?;
         let is_hidden =
             visibility.as_ref().is_some_and(|visibility| kind.row().is_hidden(visibility));
         // slurmctld would refuse them.
         options.partitions &=
             !visibility.as_ref().is_some_and(|visibility| visibility.may_hide("partitions"));
-        let (id, release) = (request.id, self.release);
+        let id = request.id;
+        let release = self.release;
         let mut reading = Reading { id, release, visibility, ..Reading::default() };
         let before = Instant::now();
         match kind {
@@ -120,7 +122,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         reading.elapsed = micros(before.elapsed());
         let mut reading = stamped(reading);
         if options.users {
-            let (users, now) = (&mut self.users, Instant::now());
+            let users = &mut self.users;
+            let now = Instant::now();
             match (&mut reading.statistics, &mut reading.reply) {
                 (Some(Statistics { rpc: Some(tables), .. }), _) => {
                     users.give_names(tables.users.iter_mut().map(rpc_user), now);

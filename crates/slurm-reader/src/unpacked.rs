@@ -259,7 +259,9 @@ impl<'a> Unpacked<'a, c::slurmdb_step_rec_t> {
 impl Unpacked<'_, c::node_info_t> {
     /// CPUs, and MiB of memory, in this state; 0 if `select_nodeinfo` does not say.
     pub(crate) fn select_nodeinfo(self, state: u32) -> (u16, u64) {
-        let (mut cpus, mut memory, info) = (0, 0, self.0.select_nodeinfo);
+        let mut cpus = 0;
+        let mut memory = 0;
+        let info = self.0.select_nodeinfo;
         let get = |what, into| {
             // SAFETY: not NULL, so that it is what the plugin of libslurm has unpacked; `into` is
             // as wide as `what` is.

@@ -28,7 +28,8 @@ pub fn check(api_version: u32, built_for: Release) -> Result<(), String> {
     if fits {
         return Ok(());
     }
-    let (found, needed) = (loaded.and_then(Release::of_library), Some(built_for));
+    let found = loaded.and_then(Release::of_library);
+    let needed = Some(built_for);
     Err(format!(
         "the loaded libslurm is {} (API version {api_version:#x}), but this reader was built for \
          {}: install the reader that was built for it, or build one against its headers",
@@ -68,7 +69,8 @@ mod tests {
 
     #[test]
     fn headers_newer_than_the_table_take_a_library_newer_than_the_table() {
-        let (newest, unknown) = (LIBRARIES.last().unwrap().0, Release::new(99, 11));
+        let newest = LIBRARIES.last().unwrap().0;
+        let unknown = Release::new(99, 11);
         assert_eq!(check((newest + 1) << 16, unknown), Ok(()));
         assert!(check(newest << 16, unknown).is_err());
         assert!(check(((newest + 1) << 16) + 1, unknown).is_err());

@@ -24,7 +24,9 @@ fn tasks_in_range(range: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(range).ok()?;
     let (range, step) = text.split_once(':').unwrap_or((text, "1"));
     let (first, last) = range.split_once('-').unwrap_or((range, range));
-    let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+    let first = number(first)?;
+    let last = number(last)?;
+    let step = number(step)?;
     u64::from(last.checked_sub(first)?.checked_div(step)?).checked_add(1)
 }
 

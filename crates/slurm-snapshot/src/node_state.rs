@@ -123,7 +123,8 @@ impl NodeState {
     /// that has no libslurm to ask.
     pub fn word(self) -> String {
         let has = |flags| self.has(flags);
-        let (base, works) = (self.base(), self.is_working());
+        let base = self.base();
+        let works = self.is_working();
         let has_suffix =
             has(MAINT | POWERING_UP | POWERING_DOWN | POWERED_DOWN | POWER_DOWN | NO_RESPOND)
                 || has(REBOOT_REQUESTED | REBOOT_ISSUED);

@@ -31,7 +31,8 @@ fn mebibytes(amount: &[u8]) -> Option<u64> {
         [] => return None,
     };
     let mut parts = number.splitn(2, |&byte| byte == b'.');
-    let (whole, hundredths) = (digits(parts.next()?)?, parts.next());
+    let whole = digits(parts.next()?)?;
+    let hundredths = parts.next();
     let hundredths = match hundredths {
         None => 0,
         Some(two @ [_, _]) => digits(two)?,

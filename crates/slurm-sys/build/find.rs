@@ -24,7 +24,8 @@ impl SlurmFiles {
     /// Looks in `SLURM_INCLUDE_DIR` and `SLURM_LIB_DIR`, then asks pkg-config, then looks in the
     /// usual folders.
     pub(crate) fn find() -> Result<Self, String> {
-        let (given_include, given_lib) = (variable("SLURM_INCLUDE_DIR"), variable("SLURM_LIB_DIR"));
+        let given_include = variable("SLURM_INCLUDE_DIR");
+        let given_lib = variable("SLURM_LIB_DIR");
         let needs_library = given_lib.is_some() || given_include.is_none();
         // pkg-config may know another Slurm, and headers and library of two releases must not be
         // mixed.

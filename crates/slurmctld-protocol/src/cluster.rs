@@ -155,7 +155,9 @@ impl Cluster {
             if found.as_ref().is_some_and(|found| found.number == number) {
                 break;
             }
-            let (auth, socket, kernel) = (&conf.auth, &mut self.socket, self.kernel.as_ref());
+            let auth = &conf.auth;
+            let socket = &mut self.socket;
+            let kernel = self.kernel.as_ref();
             let mut exchange = Exchange { number, rpc, slurm_user, auth, socket, kernel };
             match exchange.run(&addresses, port, share).await {
                 Ok(reply) => {

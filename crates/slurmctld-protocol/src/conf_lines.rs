@@ -201,7 +201,8 @@ mod tests {
             fs::write(&conf, text).unwrap();
             let pipe = folder.path().join("pipe");
             if !pipe.exists() {
-                let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+                let kind = rustix::fs::FileType::Fifo;
+                let mode = rustix::fs::Mode::RUSR;
                 rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
             }
             let error = pairs(&conf).unwrap_err().to_string();

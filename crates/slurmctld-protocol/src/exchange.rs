@@ -88,7 +88,8 @@ impl Exchange<'_> {
     ) -> Result<Reply, NativeProblem> {
         // First, because slurmctld would log a connection on which nothing comes.
         let begin = Instant::now();
-        let (auth, deadline) = (self.auth, share.step(CREDENTIAL));
+        let auth = self.auth;
+        let deadline = share.step(CREDENTIAL);
         let made = auth.credential(self.socket, self.number, self.slurm_user, deadline).await;
         let (plugin, credential) = made?;
         let slurmctld = connect(addresses, port, share.step(CONNECT)).await?;

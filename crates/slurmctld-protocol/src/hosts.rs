@@ -77,7 +77,8 @@ async fn get<T: Clone + Send + 'static>(
         return Some(found.clone());
     }
     let patience = deadline.saturating_duration_since(Instant::now());
-    let (owner, of) = (format!("{what} {name}"), name.to_owned());
+    let owner = format!("{what} {name}");
+    let of = name.to_owned();
     if let Ok(Some(found)) =
         waiting_threads::ask(&owner, name, patience, move || look_up(&of)).await
     {

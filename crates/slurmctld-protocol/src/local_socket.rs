@@ -43,7 +43,8 @@ impl LocalSocket {
                 connected => return connected,
             }
         }
-        (self.open, self.paths) = (open(paths, deadline).await?, paths.to_vec());
+        self.open = open(paths, deadline).await?;
+        self.paths = paths.to_vec();
         self.connect_to_open(deadline).await
     }
 
@@ -72,9 +73,11 @@ async fn connect(socket: &OwnedFd, deadline: Instant) -> io::Result<UnixStream> 
 
 /// Those that exist, in a thread.
 async fn open(paths: &[PathBuf], deadline: Instant) -> io::Result<Vec<OwnedFd>> {
-    let (owner, paths) = (format!("the socket {paths:?}"), paths.to_vec());
+    let owner = format!("the socket {paths:?}");
+    let paths = paths.to_vec();
     let open = move || {
-        let (mut found, mut failure) = (Vec::new(), Errno::NOENT);
+        let mut found = Vec::new();
+        let mut failure = Errno::NOENT;
         for path in paths {
             match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
                 Ok(socket) => found.push(socket),

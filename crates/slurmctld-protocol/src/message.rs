@@ -57,7 +57,8 @@ fn hash(number: u16, kind: u16, body: &[u8]) -> Vec<u8> {
 }
 
 fn kangaroo_twelve(message: &[u8], customization: &[u8]) -> [u8; 32] {
-    let (mut hasher, mut hash) = (CustomRefKt128::new_customized(customization), [0; 32]);
+    let mut hasher = CustomRefKt128::new_customized(customization);
+    let mut hash = [0; 32];
     hasher.update(message);
     hasher.finalize_xof_into(&mut hash);
     hash
@@ -116,7 +117,8 @@ impl<'a> Message<'a> {
         }
         let kind = rest.u16()?;
         let length = usize::try_from(rest.u32()?).map_err(|_| Short)?;
-        let (forwarded, returned) = (rest.u16()?, rest.u16()?);
+        let forwarded = rest.u16()?;
+        let returned = rest.u16()?;
         let origin = match rest.u16()? {
             0 => 0,
             // AF_INET, AF_INET6

@@ -32,7 +32,8 @@ impl NativeReader {
     #[must_use]
     pub fn new(numbers: Option<PathBuf>, writes: bool) -> Self {
         let numbers = KnownNumbers::new(numbers, writes);
-        let (cluster, users) = (Cluster::new(numbers), UserNames::new(names::host));
+        let cluster = Cluster::new(numbers);
+        let users = UserNames::new(names::host);
         Self(Mutex::new(NativeState { cluster, users }))
     }
 
@@ -73,11 +74,13 @@ impl NativeReader {
         };
         let reading =
             Reading { id: request.id, elapsed: micros(reply.elapsed), ..Reading::default() };
-        let (reading, mut statistics) = (stamped(reading), reply.statistics);
+        let reading = stamped(reading);
+        let mut statistics = reply.statistics;
         if let (true, Statistics { rpc: Some(tables), .. }) =
             (request.options.users, &mut statistics)
         {
-            let (begin, patience) = (Instant::now(), users.take_patience());
+            let begin = Instant::now();
+            let patience = users.take_patience();
             let ids = || tables.users.iter().map(|user| user.id);
             while users.look_up(ids(), Instant::now()) && begin.elapsed() < patience {
                 sleep(LOOK).await;
@@ -85,7 +88,8 @@ impl NativeReader {
             users.give_names(tables.users.iter_mut().map(rpc_user), Instant::now());
         }
         let release = Release::of_library(reply.number.into()).unwrap_or_default();
-        let (cluster, statistics) = (cluster.name(), Some(statistics));
+        let cluster = cluster.name();
+        let statistics = Some(statistics);
         Answer::Reading(Box::new(Reading { release, cluster, statistics, ..reading }))
     }
 }

@@ -33,7 +33,8 @@ pub(crate) async fn token(
 ) -> io::Result<Vec<u8>> {
     let user = restricted_to.unwrap_or(u32::MAX).to_be_bytes();
     // The length of itself, the type, the user and the hash with its length.
-    let (all, own) = (packed_length(hash.len().saturating_add(16)), packed_length(hash.len()));
+    let all = packed_length(hash.len().saturating_add(16));
+    let own = packed_length(hash.len());
     let number = (number << 8).to_be_bytes();
     sackd.send(&[&number[..], &all, &CREATE.to_be_bytes(), &user, &own, hash].concat()).await?;
     let length =

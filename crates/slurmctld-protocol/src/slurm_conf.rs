@@ -209,6 +209,7 @@ fn ports(text: &str) -> Option<(u16, u16)> {
         return Some((PORT, PORT));
     }
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+    let first = first.parse::<u16>().ok()?;
+    let last = last.parse::<u16>().ok()?;
     (first > 0 && first <= last).then_some((first, last))
 }

@@ -172,7 +172,8 @@ pub async fn ask_at_most<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce(JobEnd<T>) + Send + 'static,
 ) -> io::Result<T> {
-    let (until, mut work) = (Instant::now() + patience, Some(work));
+    let until = Instant::now() + patience;
+    let mut work = Some(work);
     loop {
         let job = find_or_begin(most, owner, question, &mut work)?;
         let until = if job.is_late { Instant::now() } else { until };
@@ -213,7 +214,8 @@ fn find_or_begin<T: 'static, W: FnOnce(JobEnd<T>) + Send + 'static>(
     let owner = owners.entry(name.clone()).or_default();
     let is_it = |last: &&LastJob| last.question == question && last.slot.is_fresh();
     if let Some(LastJob { slot, is_late, .. }) = owner.last.as_ref().filter(is_it) {
-        let (slot, is_late) = (Arc::clone(slot), *is_late);
+        let slot = Arc::clone(slot);
+        let is_late = *is_late;
         return Ok(Job { owner: name, slot, is_late, answer: PhantomData });
     }
     if owner.threads >= most {

@@ -187,7 +187,8 @@ fn exits(item: Item<'_>, reasons: &[&str]) -> Result<Option<Vec<u32>>, String> {
 }
 
 fn rpc_type(row: Item<'_>) -> Result<RpcType, String> {
-    let (queued, dropped) = (row.number("queued")?, row.number("dropped")?);
+    let queued = row.number("queued")?;
+    let dropped = row.number("dropped")?;
     let queue = match (queued, dropped, row.number("cycle_last")?, row.number("cycle_max")?) {
         (Some(queued), Some(dropped), Some(cycle_last), Some(cycle_max)) => {
             Some(RpcQueue { queued, dropped, cycle_last, cycle_max })

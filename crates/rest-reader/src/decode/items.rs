@@ -191,7 +191,8 @@ impl<'de, T: Payload> Visitor<'de> for Items<'_, T> {
             }
             Ok(is_list)
         })?;
-        let (members, names) = (Value::Object(members), Cell::new(T::MOST_NAMES));
+        let members = Value::Object(members);
+        let names = Cell::new(T::MOST_NAMES);
         payload.item(list, Item::new(&members, &names)).map_err(Error::custom)
     }
 }

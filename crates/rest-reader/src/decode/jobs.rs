@@ -10,15 +10,18 @@ use super::Payload;
 use super::item::Item;
 
 /// Flags that squeue shows instead of the base state, in order of precedence.
-const SHOWN: &[&str] = words![completing stage_out configuring expediting resizing requeued requeue_fed requeue_hold
-    special_exit stopped revoked resv_del_hold signaling];
+const SHOWN: &[&str] = words![
+    completing stage_out configuring expediting resizing requeued requeue_fed requeue_hold
+    special_exit stopped revoked resv_del_hold signaling
+];
 
 impl Payload for Jobs {
     const NAME: &'static str = "jobs";
     const NEEDED: &'static [&'static str] = words![job_id state];
 
     fn item(&mut self, _: &str, row: Item<'_>) -> Result<(), String> {
-        let (id, words) = (row.text("job_id").unwrap_or_default(), row.words("state")?);
+        let id = row.text("job_id").unwrap_or_default();
+        let words = row.words("state")?;
         if id.is_empty() {
             // A job that ended while slurmctld wrote its list.
             return Ok(());

@@ -375,7 +375,8 @@ proptest! {
             Value::Object(members) => members,
             other => panic!("{other}"),
         };
-        let (truth, figures) = (of(&truth), of(&figures));
+        let truth = of(&truth);
+        let figures = of(&figures);
         let differ: Vec<_> = figures.iter().filter(|(name, value)|
             truth.get(*name) != Some(value)).collect();
         // One member, and what follows from it: the means if it was a sum, and whether there is a

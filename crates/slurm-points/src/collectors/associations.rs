@@ -184,7 +184,8 @@ impl Collect<SurveyReplies> for AssociationsCollector {
         points.push(&TOTAL, [], all);
         for association in all.associations.iter().filter(|association| association.user.is_none())
         {
-            let (name, of) = (|| [Name::new(&association.account)], &association.use_and_limits);
+            let name = || [Name::new(&association.account)];
+            let of = &association.use_and_limits;
             points.push(&ACCOUNT, name(), association);
             points.push(&ACCOUNT_JOBS, name(), of);
             points.push_words(&ACCOUNT_TRES, name(), &[], &tres(of));

@@ -281,7 +281,8 @@ impl Collect<SurveyReplies> for JobsCollector {
     }
 
     fn published_jobs(&self, paths: &NamedPaths) -> Option<PublishedJobs> {
-        let (accounts, qos) = (paths.started(&ACCOUNT_STATE), paths.started(&QOS_STATE));
+        let accounts = paths.started(&ACCOUNT_STATE);
+        let qos = paths.started(&QOS_STATE);
         Some(PublishedJobs { accounts, qos, started_since: None })
     }
 }

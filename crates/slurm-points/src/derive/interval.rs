@@ -140,7 +140,8 @@ fn cycle_sum_grown(old: u64, new: u64, release: Release) -> Option<u64> {
     if release >= WIDE_CYCLE_SUM {
         return new.checked_sub(old);
     }
-    let (old, new) = (u32::try_from(old).ok()?, u32::try_from(new).ok()?);
+    let old = u32::try_from(old).ok()?;
+    let new = u32::try_from(new).ok()?;
     Some(new.wrapping_sub(old).into())
 }
 

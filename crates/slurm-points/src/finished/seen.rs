@@ -28,7 +28,8 @@ pub(super) struct Mark(u32);
 impl Mark {
     pub(super) fn hash_job(job: &FinishedJob) -> Self {
         let wait = job.wait.map_or(0, |wait| wait.saturating_add(1));
-        let (state, end) = (u64::from(job.state), job.end.cast_unsigned());
+        let state = u64::from(job.state);
+        let end = job.end.cast_unsigned();
         let [cpus, gpus, nodes, billing] = [job.cpus, job.gpus, job.nodes, job.billing];
         let row = hash(&[state, end, wait, job.run, job.tasks, cpus, gpus, nodes, billing]);
         Self(hash(&[job.submit.cast_unsigned()]) << 16 | row)
@@ -88,7 +89,8 @@ impl SeenIds {
     }
 
     pub(super) fn look(&self, job: &FinishedJob) -> Seen {
-        let (mark, own) = (Mark::hash_job(job), hour_of(job.end));
+        let mark = Mark::hash_job(job);
+        let own = hour_of(job.end);
         let found = |ids: &[SeenId]| {
             let at = ids.binary_search_by_key(&job.id, |(id, _)| *id).ok()?;
             ids.get(at).map(|(_, seen)| *seen).filter(|seen| seen.is_of_same_job(mark))

@@ -53,7 +53,8 @@ impl Tally {
         tally.started = 1;
         tally.add_use(job);
         if let Some(limit) = job.limit.filter(|limit| *limit > 0) {
-            (tally.limited, tally.limit) = (1, limit);
+            tally.limited = 1;
+            tally.limit = limit;
             tally.short = u64::from(job.run.saturating_mul(10) < limit);
         }
         Some(tally)
@@ -62,7 +63,8 @@ impl Tally {
     /// Sets the seconds of a job, or of a part of one, that has started.
     fn add_use(&mut self, job: &FinishedJob) {
         let seconds = |count: u64| count.saturating_mul(job.run);
-        (self.wait, self.run) = (job.wait.unwrap_or(0), job.run);
+        self.wait = job.wait.unwrap_or(0);
+        self.run = job.run;
         self.cpu = seconds(job.cpus);
         self.gpu = seconds(job.gpus);
         self.node = seconds(job.nodes);

@@ -303,9 +303,12 @@ fn events() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn in_any_month_there_are_no_more_paths_than_the_bound(events in prop::collection::vec(events(), 1..120)) {
+    fn in_any_month_there_are_no_more_paths_than_the_bound(
+        events in prop::collection::vec(events(), 1..120),
+    ) {
         let settings = Settings::new(true, &[]);
-        let (mut paths, mut memory) = (NamedPaths::new(&settings, None), None);
+        let mut paths = NamedPaths::new(&settings, None);
+        let mut memory = None;
         let mut now = 0;
         // When each name had points of its own, by the path before it; and what the last round has
         // published.

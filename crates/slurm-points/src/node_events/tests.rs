@@ -393,7 +393,9 @@ fn script() -> impl Strategy<Value = Vec<(usize, i64)>> {
 /// What the script says, to the second: begun; of each class reached, ended, seconds and
 /// node-seconds.
 fn truth(script: &[(usize, i64)]) -> (u64, [(u64, u64, i64, i64); 4]) {
-    let (mut begun, mut classes, mut outage) = (0, [(0, 0, 0, 0); 4], None::<(usize, i64)>);
+    let mut begun = 0;
+    let mut classes = [(0, 0, 0, 0); 4];
+    let mut outage = None::<(usize, i64)>;
     for &(phase, length) in script {
         match (PHASES[phase].1, &mut outage) {
             (None, None) => {}
@@ -409,7 +411,8 @@ fn truth(script: &[(usize, i64)]) -> (u64, [(u64, u64, i64, i64); 4]) {
             }
             (Some(class), Some((worst, lasted))) => {
                 classes[class].0 += u64::from(class > *worst);
-                (*worst, *lasted) = (class.max(*worst), *lasted + length);
+                *worst = class.max(*worst);
+                *lasted += length;
             }
         }
         if let Some(class) = PHASES[phase].1 {
@@ -439,7 +442,9 @@ proptest! {
     ) {
         let length = scripts.iter().map(|script| script.iter().map(|(_, length)|
             length).sum::<i64>()).max().unwrap();
-        let (mut run, mut left_out, mut waited) = (Rounds::new(), false, 0);
+        let mut run = Rounds::new();
+        let mut left_out = false;
+        let mut waited = 0;
         let end = length / i64::from(EVERY) + 3;
         for (round, (leaves_out, restarts)) in (0..end).zip(rounds.into_iter().cycle()) {
             waited += i64::from(EVERY);
@@ -456,7 +461,8 @@ proptest! {
             }
         }
         let (sum, all) = (run.sum, scripts.iter().map(|script| truth(script)));
-        let (mut begun, mut expected) = (0, [(0, 0, 0, 0); 4]);
+        let mut begun = 0;
+        let mut expected = [(0, 0, 0, 0); 4];
         for (more, classes) in all {
             begun += more;
             for (class, more) in expected.iter_mut().zip(classes) {

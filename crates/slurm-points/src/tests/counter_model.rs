@@ -81,7 +81,8 @@ fn published(
     let outcome = reading.cloned().map_or(TickOutcome::Failed, TickOutcome::Reading);
     collecting.collect(timestamp, &outcome, "c", &mut batch);
     assert_eq!(batch.refused(), 0, "NaN or infinity");
-    let (mut schedulers, mut rpcs) = (PublishedValues::new(), PublishedValues::new());
+    let mut schedulers = PublishedValues::new();
+    let mut rpcs = PublishedValues::new();
     for point in batch.points() {
         assert!(point.value() >= 0.0 || point.path().contains("queue_per_minute"), "{point:?}");
         if let Some(leaf) = point.path().strip_prefix("c.slurm_sched_interval.gauge-") {
@@ -231,7 +232,8 @@ fn check(
     exactly("bf_queue_length_mean", mean(grown(|t| t.bf_queue_len).into(), bf_cycles))?;
     // Of the last cycle; without one since the reading before it would be that of a cycle that is
     // long over.
-    let (tries, queue) = (new.bf_last_depth_try.unwrap_or(0), new.bf_queue_len);
+    let tries = new.bf_last_depth_try.unwrap_or(0);
+    let queue = new.bf_queue_len;
     let is_known = bf_cycles > 0 && new.bf_active == 0 && queue > 0;
     exactly("bf_coverage", is_known.then(|| f64::from(tries) / f64::from(queue)))?;
     exactly("bf_depth_mean", mean(grown(|t| t.bf_queue_len).into(), bf_cycles))?;

@@ -86,9 +86,12 @@ impl FinishedModel {
         // Both users have a level of their own from the start: a job of each has started.
         let of_user =
             |user| FinishedJob { user, partition: 0, account: 2, ..plain(u64::from(user), START) };
-        let (reported, unreported) = (vec![of_user(5), of_user(6)], Vec::new());
+        let reported = vec![of_user(5), of_user(6)];
+        let unreported = Vec::new();
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let (disk, sent, resized) = (Disk::new(), BTreeMap::new(), Vec::new());
+        let disk = Disk::new();
+        let sent = BTreeMap::new();
+        let resized = Vec::new();
         Self {
             random,
             now: START,
@@ -117,7 +120,8 @@ impl FinishedModel {
                 ledger.lower_floor(self.now - 1000 * 24 * HOUR);
             }
         }
-        (self.daemon, self.catch_up) = (Some(ledger), true);
+        self.daemon = Some(ledger);
+        self.catch_up = true;
     }
 
     /// The batch enters the queue, which sends it until it has been read, and its note with it; or
@@ -546,7 +550,8 @@ fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_pub
             });
         }
         let mut round = FinishedRound::new(now, HOUR, Levels::default());
-        (round.is_silent, round.is_complete) = (is_silent, true);
+        round.is_silent = is_silent;
+        round.is_complete = true;
         round.add(&finished(&reported), 0, &ledger);
         let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
         assert_eq!(next.is_silent, is_silent);

@@ -109,8 +109,10 @@ fn a_job_counts_with_what_its_steps_have_used_and_waits_for_those_that_are_open(
     let mut at = |after: i64, used: &[Used]| {
         let jobs = [1, 2, 3].map(|id| job(id, START + 5)).to_vec();
         let mut round = FinishedRound::new(START + after, HOUR, Levels::default());
-        (round.efficiency, round.is_complete) = (true, true);
-        let (names, used) = (vec!["debug".to_owned()], used.to_vec());
+        round.efficiency = true;
+        round.is_complete = true;
+        let names = vec!["debug".to_owned()];
+        let used = used.to_vec();
         round.add(&Finished { jobs, names, used, ..Finished::default() }, 1, &ledger);
         let next = ledger.next(round, ledger.slot(START + after, EVERY), SPAN);
         ledger.adopt(next);
@@ -261,7 +263,8 @@ fn a_clock_that_is_behind_lowers_no_floor_of_lost_counts() {
 fn slots_that_are_ahead_of_the_clock_come_back_to_it_and_none_is_used_twice() {
     let (mut ledger, mut disk) = first();
     round(&mut ledger, &mut disk, START + 600, &[], &[]);
-    let (mut used, mut ahead) = (BTreeSet::from([ledger.counts().slot]), Vec::new());
+    let mut used = BTreeSet::from([ledger.counts().slot]);
+    let mut ahead = Vec::new();
     for tick in 0..40 {
         let now = START + tick * EVERY;
         if ledger.is_due(now, EVERY) {

@@ -140,7 +140,9 @@ fn a_text_of_tres_or_a_moment_is_no_start() {
         ("a part before a resize", RESIZING, 1040, c"n[1-2]", c"1=2", true),
         ("its nodes did not boot", 9, 1040, c"cloud1", c"1=2", true),
     ] {
-        let (nodes, tres_alloc_str, array_task_str) = (text(nodes), text(tres), text(c"0x7FE"));
+        let nodes = text(nodes);
+        let tres_alloc_str = text(tres);
+        let array_task_str = text(c"0x7FE");
         let (job, ..) = fold_row(&slurmdb_job_rec_t {
             state,
             start,

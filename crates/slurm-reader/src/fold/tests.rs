@@ -139,7 +139,9 @@ fn a_completing_job_is_not_what_it_ended_as() {
 /// --jobs`.
 #[test]
 fn a_job_waits_or_runs_whatever_flag_squeue_shows_instead() {
-    let (pending, running, neither) = ((1, 0), (0, 1), (0, 0));
+    let pending = (1, 0);
+    let running = (0, 1);
+    let neither = (0, 0);
     for (state, shown, expected) in [
         (1 << 12, "special_exit", pending),
         (1 << 15, "completing", pending),
@@ -194,7 +196,9 @@ fn who_may_not_run_yet_has_waited_since_submission_only() {
 fn an_expected_start_is_a_plan_only_if_backfill_made_it() {
     const STAGING: u32 = slurm_sys::WAIT_BURST_BUFFER_STAGING;
     const RESOURCES: u32 = slurm_sys::WAIT_BURST_BUFFER_RESOURCE;
-    let (planned, overdue, unplanned) = (0, 1, 2);
+    let planned = 0;
+    let overdue = 1;
+    let unplanned = 2;
     let later = Job { start_time: NOW + 500, ..one() };
     for (job, class) in [
         (later, planned),
@@ -377,7 +381,8 @@ proptest! {
         let records = list.iter().filter(|job| is_pending(job)).count() as u64;
         prop_assert_eq!(planned.records + overdue.records + unplanned.records, records);
         prop_assert!(starts.is_none() || planned.records > 0);
-        let (mut in_partitions, mut pending) = (JobTally::default(), JobTally::default());
+        let mut in_partitions = JobTally::default();
+        let mut pending = JobTally::default();
         let mut in_qos = JobTally::default();
         for job in &list {
             let names = job.qos.split(|&byte| byte == b',').filter(|name| !name.is_empty()).count();

@@ -56,7 +56,8 @@ impl Rpcs for Script {
         if self.cluster.remove(0) {
             let private = vec!["jobs".into(), "partitions".into()];
             let visibility = Visibility { private, privileged: Some(self.privileged) };
-            let (cluster, slurmdbd) = (Some("sandbox".into()), self.slurmdbd);
+            let cluster = Some("sandbox".into());
+            let slurmdbd = self.slurmdbd;
             Ok(Some(Conf { cluster, visibility, slurmdbd, ..Conf::default() }))
         } else {
             Err(refusal("slurm_load_ctl_conf"))
@@ -139,7 +140,8 @@ fn cluster(answer: &Answer) -> Option<&str> {
 
 #[test]
 fn hello_then_one_answer_for_each_request_in_order() {
-    let (statistics, own_cluster) = (vec![false, true], Some("sandbox"));
+    let statistics = vec![false, true];
+    let own_cluster = Some("sandbox");
     let mut script = Script { statistics, own_cluster, ..Script::default() };
     let input = "{\"statistics\":{\"id\":1}}\n{\"statistics\":{\"id\":2,\
         \"options\":{\"rpc\":true}}}\n{\"reset\":{\"id\":3}}";

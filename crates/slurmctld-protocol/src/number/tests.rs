@@ -79,7 +79,8 @@ impl Slurmctld {
 #[test]
 fn the_first_request_finds_the_highest_number_with_at_most_six_lines() {
     for own in 36..=48 {
-        let (mut slurmctld, mut numbers) = (Slurmctld::new(own), Numbers::default());
+        let mut slurmctld = Slurmctld::new(own);
+        let mut numbers = Numbers::default();
         assert_eq!(slurmctld.ask(&mut numbers, START), Some(own.min(NEWEST)), "{own}");
         let lines: u32 = slurmctld.refused.iter().map(|(_, lines)| lines).sum();
         assert!(lines <= 6, "{own}: {lines} lines");
@@ -94,7 +95,8 @@ fn the_first_request_finds_the_highest_number_with_at_most_six_lines() {
 #[test]
 fn a_reader_that_starts_again_tries_nothing_again() {
     for own in 36..=48 {
-        let (mut slurmctld, mut numbers) = (Slurmctld::new(own), Numbers::default());
+        let mut slurmctld = Slurmctld::new(own);
+        let mut numbers = Numbers::default();
         slurmctld.ask(&mut numbers, START);
         slurmctld.refused.clear();
         let text = serde_json::to_string(&numbers).unwrap();
@@ -108,7 +110,8 @@ fn a_reader_that_starts_again_tries_nothing_again() {
 fn a_restart_into_any_other_release_is_followed() {
     for before in 36..=48 {
         for after in 36..=48 {
-            let (mut slurmctld, mut numbers) = (Slurmctld::new(before), Numbers::default());
+            let mut slurmctld = Slurmctld::new(before);
+            let mut numbers = Numbers::default();
             slurmctld.ask(&mut numbers, START);
             let later = START + 2 * HOUR;
             let mut slurmctld = Slurmctld { started: later - 5, ..Slurmctld::new(after) };
@@ -129,7 +132,8 @@ fn a_restart_into_any_other_release_is_followed() {
 fn an_upgrade_that_slurm_allows_loses_no_reading() {
     for before in 36..=47_u16 {
         for after in before + 1..=(before + 2).min(48) {
-            let (mut slurmctld, mut numbers) = (Slurmctld::new(before), Numbers::default());
+            let mut slurmctld = Slurmctld::new(before);
+            let mut numbers = Numbers::default();
             slurmctld.ask(&mut numbers, START);
             let mut slurmctld = Slurmctld { started: START + 500, ..Slurmctld::new(after) };
             assert_eq!(
@@ -144,7 +148,8 @@ fn an_upgrade_that_slurm_allows_loses_no_reading() {
 /// As slurmctld 22.05 was seen to do.
 #[test]
 fn a_slurmctld_that_does_not_say_yet_since_when_it_counts_costs_one_refusal() {
-    let (mut slurmctld, mut numbers) = (Slurmctld::new(38), Numbers::default());
+    let mut slurmctld = Slurmctld::new(38);
+    let mut numbers = Numbers::default();
     slurmctld.started = 0;
     slurmctld.ask(&mut numbers, START);
     slurmctld.refused.clear();
@@ -160,7 +165,8 @@ fn a_slurmctld_that_does_not_say_yet_since_when_it_counts_costs_one_refusal() {
 /// stayed with that.
 #[test]
 fn an_upgrade_of_a_slurmctld_that_was_asked_in_its_first_moment_alone_is_seen() {
-    let (mut older, mut newer) = (Slurmctld::new(42), Slurmctld::new(45));
+    let mut older = Slurmctld::new(42);
+    let mut newer = Slurmctld::new(45);
     older.started = 0;
     newer.started = START + 600;
     let mut numbers = Numbers::default();
@@ -170,7 +176,8 @@ fn an_upgrade_of_a_slurmctld_that_was_asked_in_its_first_moment_alone_is_seen() 
 
 #[test]
 fn midnight_is_no_restart() {
-    let (mut slurmctld, mut numbers) = (Slurmctld::new(38), Numbers::default());
+    let mut slurmctld = Slurmctld::new(38);
+    let mut numbers = Numbers::default();
     slurmctld.ask(&mut numbers, START);
     slurmctld.refused.clear();
     let midnight = START - START % DAY + DAY;
@@ -185,7 +192,8 @@ fn midnight_is_no_restart() {
 fn a_wrong_key_is_no_flood_and_is_noticed_within_the_pauses_when_it_is_put_right() {
     for own in 36..=48 {
         for is_known in [false, true] {
-            let (mut slurmctld, mut numbers) = (Slurmctld::new(own), Numbers::default());
+            let mut slurmctld = Slurmctld::new(own);
+            let mut numbers = Numbers::default();
             if is_known {
                 slurmctld.ask(&mut numbers, START - 2 * HOUR);
                 slurmctld.refused.clear();
@@ -207,7 +215,8 @@ fn a_wrong_key_is_no_flood_and_is_noticed_within_the_pauses_when_it_is_put_right
 #[test]
 fn a_munged_that_is_restarted_on_the_controllers_host_costs_a_minute_and_no_search() {
     for own in 36..=48 {
-        let (mut slurmctld, mut numbers) = (Slurmctld::new(own), Numbers::default());
+        let mut slurmctld = Slurmctld::new(own);
+        let mut numbers = Numbers::default();
         slurmctld.ask(&mut numbers, START);
         slurmctld.refused.clear();
         slurmctld.has_our_key = false;
@@ -224,7 +233,8 @@ fn a_munged_that_is_restarted_on_the_controllers_host_costs_a_minute_and_no_sear
 
 #[test]
 fn one_connection_that_is_closed_costs_no_reading() {
-    let (mut slurmctld, mut numbers) = (Slurmctld::new(38), Numbers::default());
+    let mut slurmctld = Slurmctld::new(38);
+    let mut numbers = Numbers::default();
     slurmctld.ask(&mut numbers, START);
     for tick in 0..1000 {
         let number = numbers.next(START + tick).unwrap();
@@ -262,7 +272,8 @@ proptest! {
     #[test]
     fn no_order_of_events_floods_slurmctld_or_is_final(events in prop::collection::vec(event(),
         1..80)) {
-        let (mut slurmctld, mut numbers) = (Slurmctld::new(38), Numbers::default());
+        let mut slurmctld = Slurmctld::new(38);
+        let mut numbers = Numbers::default();
         let mut now = START;
         // Refusals since something was accepted or the clock jumped.
         let mut row = Slurmctld::new(38);

@@ -71,7 +71,8 @@ struct Tables {
 
 /// The bytes of a reply and the JSON of its statistics.
 fn reply(number: u16, tables: Tables) -> (Vec<u8>, Value) {
-    let (mut packed, mut expected) = (Packed::default(), BTreeMap::new());
+    let mut packed = Packed::default();
+    let mut expected = BTreeMap::new();
     for member in LAYOUT.split(' ') {
         let (name, kind) = member.split_once(':').unwrap();
         let (kind, is_there) = match (kind.split_once(">="), kind.split_once('<')) {
@@ -143,7 +144,9 @@ fn rpc_tables(packed: &mut Packed, number: u16, tables: Tables) -> Value {
         found
     });
     let type_rows: Vec<Value> = type_rows.collect();
-    let (ids, counts, times) = (column(users, 0), column(users, 9), column(users, 1 << 40));
+    let ids = column(users, 0);
+    let counts = column(users, 9);
+    let times = column(users, 1 << 40);
     packed.put(4, users as u64);
     packed.array(4, &ids);
     packed.array(4, &counts);

@@ -30,7 +30,8 @@ fn node(name: &str, more: &str) -> String {
 #[test]
 fn as_many_nodes_as_slurm_can_have_fit_each_by_itself() {
     let node = |index: u32| {
-        let (a, b) = (index % 1000, (index + 1) % 1000);
+        let a = index % 1000;
+        let b = (index + 1) % 1000;
         let more = format!(r#","partitions":["part{a}","part{b}"]"#);
         node(&format!("node{index:05}"), &more)
             .replace(r#"["IDLE"]"#, r#"["IDLE","CLOUD","POWERED_DOWN","RESERVED"]"#)

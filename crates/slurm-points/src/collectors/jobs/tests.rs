@@ -194,7 +194,8 @@ fn jobs_of(kind: &str, names: impl IntoIterator<Item = (String, bool)>) -> Surve
     let named =
         |(name, has_started)| (name, NamedJobs { states: states(&[("pending", 1)]), has_started });
     let names = names.into_iter().map(named).collect();
-    let (named, mut jobs) = (NamedRows { names, ..NamedRows::default() }, Jobs::default());
+    let named = NamedRows { names, ..NamedRows::default() };
+    let mut jobs = Jobs::default();
     *(if kind == "account" { &mut jobs.accounts } else { &mut jobs.qos }) = named;
     SurveyReplies::with_only(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
 }

@@ -96,7 +96,8 @@ fn no_figure_that_ages_stands_still_while_slurmctld_says_that_nothing_has_change
             running.collect(timestamp, &replies, "c", &mut batch);
             batch.points().map(|point| (point.path().to_owned(), point.value())).collect()
         };
-        let (before, after) = (round(NOW), round(NOW + 200));
+        let before = round(NOW);
+        let after = round(NOW + 200);
         // Node events are what happened between two replies.
         let levels =
             collector.every_level().filter(|level| !level.below.starts_with("slurm_nodes.events."));

@@ -83,7 +83,9 @@ impl FinishedLedger {
         // Nothing that was counted ended later than this, unless our clock is behind it.
         let is_behind = now < newest.saturating_mul(HOUR);
         let floor = if is_behind { surely } else { surely.min(now.saturating_add(AHEAD)) };
-        (ledger.counts.floor, ledger.counts.slot, ledger.published) = (floor, published, published);
+        ledger.counts.floor = floor;
+        ledger.counts.slot = published;
+        ledger.published = published;
         // Something was counted, so that no clock lowers this floor.
         ledger.counts.latest = Some(floor.saturating_sub(1));
         (ledger, Found::NoCounts(floor))

@@ -59,7 +59,8 @@ pub(super) struct Truth {
 impl Truth {
     pub(super) fn forget_moments(&mut self) {
         self.resets.clear();
-        (self.reader_set, self.slurmctld_set) = (0, 0);
+        self.reader_set = 0;
+        self.slurmctld_set = 0;
     }
 }
 
@@ -132,7 +133,8 @@ impl World {
 
     /// Whether what was set since the last reading must have been noticed over so many seconds.
     pub(super) fn surely_seen_as_set(&self, seconds: f64) -> bool {
-        let (reader, slurmctld) = (self.truth.reader_set, self.truth.slurmctld_set);
+        let reader = self.truth.reader_set;
+        let slurmctld = self.truth.slurmctld_set;
         let far = |by: i64| {
             i32::try_from(by).map_or(f64::INFINITY, f64::from).abs() > 2.5 + seconds * 0.011
         };

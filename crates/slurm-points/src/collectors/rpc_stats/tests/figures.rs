@@ -194,7 +194,8 @@ impl Books {
         self.types.clear();
         self.order.clear();
         self.users.clear();
-        (self.reset, self.since) = (true, moment);
+        self.reset = true;
+        self.since = moment;
         self.backfilled = 0;
     }
 
@@ -296,7 +297,8 @@ proptest! {
                     // a day.
                     let midnight = (now / 86_400 + 1) * 86_400;
                     now = midnight + 15;
-                    (books.since, books.ticks) = (midnight, 1000);
+                    books.since = midnight;
+                    books.ticks = 1000;
                 }
                 TableEvent::Nothing | TableEvent::Missing => {}
             }
@@ -309,7 +311,8 @@ proptest! {
             books.compare(&found);
             books.grown_types.clear();
             books.grown_users.clear();
-            (books.reset, books.ticks) = (false, 0);
+            books.reset = false;
+            books.ticks = 0;
         }
     }
 

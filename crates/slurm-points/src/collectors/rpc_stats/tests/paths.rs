@@ -141,7 +141,8 @@ fn the_first_of_an_interval_stay_for_a_day_and_others_do_not_jump() {
     while now < START + 30 + DAY {
         let found =
             tick(&mut collector, now + 30, rows(number + 1, 5001, 9000 + u64::from(number) * 100));
-        (now, number) = (now + 30, number + 1);
+        now += 30;
+        number += 1;
         let expected: &[&str] =
             if now < START + 30 + DAY { &["ann", "bob", "root"] } else { &["bob", "root"] };
         assert_eq!(members(&found), expected, "after {} s", now - START);
@@ -220,7 +221,8 @@ proptest! {
     fn forty_days_of_changing_users_stay_within_the_bound(seed: u64, most in 1_usize..6) {
         let mut random = Lcg(seed);
         let step = 1800;
-        let (mut collector, mut memory) = (rpc_stats(1800, most, None), None);
+        let mut collector = rpc_stats(1800, most, None);
+        let mut memory = None;
         let mut table: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
         let mut since = START - 600;
         // When each path had points.
@@ -236,8 +238,9 @@ proptest! {
                 let id = random.below(40) + 40 * u32::try_from(number / 20 % 15).unwrap();
                 if table.len() < 200 || table.contains_key(&id) {
                     let row = table.entry(id).or_default();
-                    *row = (row.0 + 1,
-                        row.1 + u64::from(random.below(1_000_000)) * u64::from(1 + 400 * (random.below(9) / 8)));
+                    let weight = 1 + 400 * (random.below(9) / 8);
+                    row.0 += 1;
+                    row.1 += u64::from(random.below(1_000_000)) * u64::from(weight);
                 }
             }
             let names: Vec<Option<String>> = table.keys().map(|id| match id % 7 {
