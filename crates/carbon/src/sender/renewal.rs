@@ -30,15 +30,6 @@ const LIVES_AFTER: Duration = Duration::from_millis(100);
 /// be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether the receiver accepts a second connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum SecondConnection {
-    Unknown,
-    /// It has answered on the old one of two.
-    Accepted,
-    FailsSince(Instant),
-}
-
 /// The connections to one destination, from one loss to the next.
 pub(super) struct Links<C> {
     pub(super) current: Link<C>,
@@ -49,7 +40,9 @@ pub(super) struct Links<C> {
     pub(super) delivered: Option<Instant>,
     pub(super) renewal: Renewal<C>,
     pub(super) renew_at: Instant,
-    pub(super) second: SecondConnection,
+    /// Whether the peer has answered on the old one of two.
+    pub(super) accepts_two: bool,
+    pub(super) renewals_fail_since: Option<Instant>,
 }
 
 impl<C> Links<C> {
@@ -85,10 +78,10 @@ impl SenderTask {
         if !matches!(links.renewal, Renewal::Waits) || links.renew_at > Instant::now() {
             return;
         }
-        let by_name = matches!(links.second, SecondConnection::FailsSince(_))
+        let by_name = links.renewals_fail_since.is_some()
             || self.to.reconnect_every.is_some_and(|every| links.looked_up.elapsed() >= every);
         // When draining, the old connection has nothing more to carry.
-        let is_safe = matches!(links.second, SecondConnection::Accepted) || self.drain.is_on;
+        let is_safe = links.accepts_two || self.drain.is_on;
         let lives_after = if is_safe { Duration::ZERO } else { LIVES_AFTER };
         let same = links.current.stream.open_again();
         let named = by_name.then(|| self.to.clone());
@@ -110,9 +103,7 @@ impl SenderTask {
 
     /// Requests the next answer at once, if the round is used up and the peer is quick.
     pub(super) fn request_answer<C>(&self, links: &mut Links<C>) {
-        if self.throttle.rounds.is_answer_due()
-            && !matches!(links.second, SecondConnection::FailsSince(_))
-        {
+        if self.throttle.rounds.is_answer_due() && links.renewals_fail_since.is_none() {
             links.renew_at = links.renew_at.min(Instant::now());
         }
     }
@@ -145,11 +136,7 @@ impl SenderTask {
         }
         let now = Instant::now();
         let is_tls = matches!(error, ConnectionError::Tls(_) | ConnectionError::NoHandshake(_));
-        let fails_since = match links.second {
-            SecondConnection::FailsSince(since) => Some(since),
-            SecondConnection::Unknown | SecondConnection::Accepted => None,
-        };
-        if (is_tls || error.is_lack()) && fails_since.is_none() {
+        if (is_tls || error.is_lack()) && links.renewals_fail_since.is_none() {
             // Perhaps a certificate has expired: an administrator must look at it.
             warn!(
                 destination = %self.to.name,
@@ -159,8 +146,8 @@ impl SenderTask {
         } else {
             debug!(destination = %self.to.name, %error, "no second connection");
         }
-        let since = fails_since.unwrap_or(now);
-        links.second = SecondConnection::FailsSince(since);
+        links.accepts_two = false;
+        let since = *links.renewals_fail_since.get_or_insert(now);
         // A program that accepts a connection and closes it runs.
         let runs = matches!(
             error,
@@ -227,9 +214,7 @@ impl SenderTask {
         if let Some(end) = stream.has_ended() {
             return self.note_not_opened(links, end);
         }
-        if matches!(links.second, SecondConnection::FailsSince(_)) {
-            links.second = SecondConnection::Unknown;
-        }
+        links.renewals_fail_since = None;
         let current = self.reconnects.number_link(stream);
         links.renew_at = current.since + self.opens_after();
         let old = Link { since: current.since, ..std::mem::replace(&mut links.current, current) };

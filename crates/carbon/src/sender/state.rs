@@ -107,11 +107,15 @@ pub(super) enum Renewal<C> {
     },
 }
 
-/// What ends a step of the renewal.
-pub(super) enum RenewalEvent<C> {
+/// What woke the task.
+pub(super) enum Woken<C> {
+    /// There may be something to write, or a wait is over.
+    Look,
+    Ended(ConnectionError),
     Opened(Result<C>),
     /// The end of the old connection, or `None` if it did not come in time.
     OldEnded(Option<ConnectionError>),
+    Drain,
 }
 
 impl<C: Stream> Renewal<C> {
@@ -124,13 +128,13 @@ impl<C: Stream> Renewal<C> {
     }
 
     /// Waits for the next connection, or for the end of the old one. Safe to cancel.
-    pub(super) async fn event(&mut self, timeouts: Timeouts) -> RenewalEvent<C> {
+    pub(super) async fn event(&mut self, timeouts: Timeouts) -> Woken<C> {
         let Self::Opening(opening) = self else {
-            return RenewalEvent::OldEnded(self.old_end(timeouts).await);
+            return Woken::OldEnded(self.old_end(timeouts).await);
         };
         let opened = opening.await;
         *self = Self::Waits;
-        RenewalEvent::Opened(opened)
+        Woken::Opened(opened)
     }
 
     /// The end of the old connection, or `None` if it did not come in time.

@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::SenderTask;
-use super::renewal::{Links, SecondConnection};
-use super::state::{Event, Renewal, RenewalEvent, State};
+use super::renewal::Links;
+use super::state::{Event, Renewal, State, Woken};
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 use crate::ledger::Ledger;
@@ -24,15 +24,6 @@ const CLOSED_AT_ONCE: u32 = 3;
 /// How long a program that is not Carbon is left alone at least, and for how long a connection must
 /// last after that before it gets the backlog, at least.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
-
-/// What woke the task.
-enum Woken<C> {
-    /// There may be something to write, or a wait is over.
-    Look,
-    Ended(ConnectionError),
-    Renewal(RenewalEvent<C>),
-    Drain,
-}
 
 impl SenderTask {
     /// Connects for ever. When draining without a connection, it tries once, and only if something
@@ -102,7 +93,8 @@ impl SenderTask {
             delivered: None,
             renewal: Renewal::Waits,
             renew_at: opened + self.opens_after(),
-            second: SecondConnection::Unknown,
+            accepts_two: false,
+            renewals_fail_since: None,
         }
     }
 
@@ -199,16 +191,11 @@ impl SenderTask {
             match self.wait(links, look, pause).await {
                 Woken::Look => {}
                 Woken::Ended(error) => return Err(error),
-                Woken::Renewal(RenewalEvent::Opened(Err(error))) if self.drain.is_on => {
-                    return Err(error);
-                }
-                Woken::Renewal(RenewalEvent::Opened(opened)) => self.take_next(links, opened)?,
-                Woken::Renewal(RenewalEvent::OldEnded(end)) => {
+                Woken::Opened(Err(error)) if self.drain.is_on => return Err(error),
+                Woken::Opened(opened) => self.take_next(links, opened)?,
+                Woken::OldEnded(end) => {
                     self.note_old_ended(&links.current, &mut links.renewal, end)?;
-                    links.second = match self.state {
-                        State::InDoubt(_) => SecondConnection::Unknown,
-                        _ => SecondConnection::Accepted,
-                    };
+                    links.accepts_two = self.state.doubted_since().is_none();
                 }
                 // The deadline of the drain is the only bound now.
                 Woken::Drain => {
@@ -234,7 +221,7 @@ impl SenderTask {
         tokio::select! {
             biased;
             error = links.current.stream.ended() => Woken::Ended(error),
-            event = links.renewal.event(self.to.timeouts) => Woken::Renewal(event),
+            woken = links.renewal.event(self.to.timeouts) => woken,
             () = self.outbox.wait_for_news() => Woken::Look,
             () = sleep_until(look.unwrap_or_else(Instant::now)), if look.is_some() => Woken::Look,
             () = self.drain.requested.notified() => Woken::Drain,

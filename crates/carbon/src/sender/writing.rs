@@ -3,6 +3,7 @@
 //!
 //! The newest tick goes first, then the backlog; or all by time.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::yield_now;
@@ -19,16 +20,6 @@ use crate::queue::{DueBatch, DueFilter, Loaded};
 const DRAINS_STORED_FOR: Duration = Duration::from_secs(1);
 /// When to look again whether the peer's kernel has acknowledged what was written.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(50);
-
-/// When the next batch may be written.
-enum Permit {
-    Now,
-    At(Instant),
-    /// With the next answer.
-    AfterAnswer,
-    /// With the next event.
-    Later,
-}
 
 impl SenderTask {
     /// Writes what is due, as far as the peer and the rate allow. Returns until when to wait for
@@ -47,15 +38,8 @@ impl SenderTask {
         let mut probes =
             if self.to.by_time { collected.max(links.delivered.is_none().into()) } else { 0 };
         while let Some(due) = self.next_batch() {
-            match self.permit(links, &due, probes)? {
-                Permit::Now => {}
-                Permit::At(until) if self.drain.is_on && due.backlog => sleep_until(until).await,
-                Permit::At(until) => return Ok(Some(until)),
-                Permit::AfterAnswer => {
-                    self.request_answer(links);
-                    return Ok(None);
-                }
-                Permit::Later => return Ok(None),
+            if let Break(until) = self.permit(links, &due, probes).await? {
+                return Ok(until);
             }
             if !due.backlog {
                 self.idle_timer.stood(links.idle());
@@ -98,39 +82,43 @@ impl SenderTask {
         })
     }
 
-    /// When this batch may be written.
-    fn permit<C: Stream>(
+    /// Whether this batch may be written now, and if not, until when it waits. `None`: for an event.
+    async fn permit<C: Stream>(
         &mut self,
-        links: &Links<C>,
+        links: &mut Links<C>,
         due: &DueBatch,
         probes: u64,
-    ) -> Result<Permit> {
+    ) -> Result<ControlFlow<Option<Instant>>> {
         let now = Instant::now();
         // What the peer's kernel has not acknowledged may still arrive when the network is back.
         if due.provisional && links.current.stream.unacked()? > 0 {
-            return Ok(Permit::At(now + ACKNOWLEDGED_WITHIN));
+            return Ok(Break(Some(now + ACKNOWLEDGED_WITHIN)));
         }
         // A relay may read the new connection before what is left on the old one.
         if self.to.by_time && links.renewal.is_asked() {
-            return Ok(Permit::Later);
+            return Ok(Break(None));
         }
         if !due.backlog {
-            return Ok(Permit::Now);
+            return Ok(Continue(()));
         }
         if self.suspect && probes == 0 {
-            return Ok(Permit::Later);
+            return Ok(Break(None));
         }
         let rests_until = self.throttle.rests_until(now);
         if self.drain.is_on {
-            return Ok(rests_until.filter(|_| due.stored).map_or(Permit::Now, Permit::At));
+            if let Some(until) = rests_until.filter(|_| due.stored) {
+                sleep_until(until).await;
+            }
+            return Ok(Continue(()));
         }
-        let waits_until = rests_until.or_else(|| self.disk.records_until(&self.outbox, now));
-        let is_allowed = !links.renewal.is_asked() && self.throttle.rounds.allow_tick();
-        Ok(match waits_until {
-            Some(until) => Permit::At(until),
-            None if is_allowed => Permit::Now,
-            None => Permit::AfterAnswer,
-        })
+        if let Some(until) = rests_until.or_else(|| self.disk.records_until(&self.outbox, now)) {
+            return Ok(Break(Some(until)));
+        }
+        if links.renewal.is_asked() || !self.throttle.rounds.allow_tick() {
+            self.request_answer(links);
+            return Ok(Break(None));
+        }
+        Ok(Continue(()))
     }
 
     /// Writes a batch. Returns whether the disk has returned it.
