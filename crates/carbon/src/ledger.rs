@@ -44,7 +44,7 @@ enum Hold {
 }
 
 #[derive(Debug)]
-struct LedgerEntry {
+struct LedgerBatch {
     timestamp: i64,
     points: u64,
     bytes: u64,
@@ -66,7 +66,7 @@ struct LedgerEntry {
     unknown_age: bool,
 }
 
-impl LedgerEntry {
+impl LedgerBatch {
     const fn hold(&self) -> Hold {
         match (self.unknown_age, self.provisional) {
             (true, _) => Hold::UnknownAge,
@@ -102,7 +102,7 @@ impl Ticks {
     }
 }
 
-/// Sums over all entries, which change with each of them: a queue may hold many thousands.
+/// Sums over all batches, which change with each of them: a queue may hold many thousands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// Ticks never written as a whole.
@@ -128,44 +128,44 @@ impl Sums {
         [unsent.and(unsent_too), again.and(again_too)]
     }
 
-    fn add(&mut self, entry: &LedgerEntry) {
-        self.count(entry, u64::saturating_add);
+    fn add(&mut self, held: &LedgerBatch) {
+        self.count(held, u64::saturating_add);
     }
 
-    fn subtract(&mut self, entry: &LedgerEntry) {
-        self.count(entry, u64::saturating_sub);
+    fn subtract(&mut self, held: &LedgerBatch) {
+        self.count(held, u64::saturating_sub);
     }
 
-    fn count(&mut self, entry: &LedgerEntry, op: fn(u64, u64) -> u64) {
-        if entry.evicted {
+    fn count(&mut self, held: &LedgerBatch, op: fn(u64, u64) -> u64) {
+        if held.evicted {
             self.evicted = op(self.evicted, 1);
             return;
         }
-        (self.held, self.bytes) = (op(self.held, 1), op(self.bytes, entry.bytes));
-        match entry.stage {
+        (self.held, self.bytes) = (op(self.held, 1), op(self.bytes, held.bytes));
+        match held.stage {
             DeliveryStage::Due => {
-                let [unsent, again] = match entry.hold() {
+                let [unsent, again] = match held.hold() {
                     Hold::Not => [&mut self.unsent, &mut self.again],
                     Hold::Provisional => self.provisional.each_mut(),
                     Hold::UnknownAge => self.unknown_age.each_mut(),
                 };
-                let due = if entry.sent { again } else { unsent };
-                (due.ticks, due.points) = (op(due.ticks, 1), op(due.points, entry.points));
+                let due = if held.sent { again } else { unsent };
+                (due.ticks, due.points) = (op(due.ticks, 1), op(due.points, held.points));
             }
             DeliveryStage::Written(..) => self.written = op(self.written, 1),
             DeliveryStage::Read(_) => {}
         }
     }
 
-    /// Changes an entry, and the sums with it.
+    /// Changes a batch, and the sums with it.
     fn change<T>(
         &mut self,
-        entry: &mut LedgerEntry,
-        change: impl FnOnce(&mut LedgerEntry) -> T,
+        held: &mut LedgerBatch,
+        change: impl FnOnce(&mut LedgerBatch) -> T,
     ) -> T {
-        self.subtract(entry);
-        let changed = change(entry);
-        self.add(entry);
+        self.subtract(held);
+        let changed = change(held);
+        self.add(held);
         changed
     }
 }
@@ -175,7 +175,7 @@ impl Sums {
 pub(crate) struct Ledger {
     /// How long after a tick was read the receiver must be seen to read again.
     pub(crate) resend_window: Duration,
-    entries: BTreeMap<u64, LedgerEntry>,
+    batches: BTreeMap<u64, LedgerBatch>,
     /// The newest tick of all, which may be done, and the latest timestamp of a fresh one.
     newest: u64,
     latest: i64,
@@ -236,7 +236,7 @@ impl Ledger {
             self.collected = self.collected.and(Ticks { ticks: 1, points });
         }
         let (stage, sent) = (DeliveryStage::Due, false);
-        let entry = LedgerEntry {
+        let held = LedgerBatch {
             timestamp,
             points,
             bytes,
@@ -249,9 +249,9 @@ impl Ledger {
             provisional: false,
             unknown_age: false,
         };
-        self.due.insert(entry.due_key(batch, self.by_time));
-        self.sums.add(&entry);
-        if let Some(before) = self.entries.insert(batch, entry) {
+        self.due.insert(held.due_key(batch, self.by_time));
+        self.sums.add(&held);
+        if let Some(before) = self.batches.insert(batch, held) {
             self.sums.subtract(&before);
         }
     }
@@ -260,7 +260,7 @@ impl Ledger {
     pub(crate) fn write_by_time(&mut self, by_time: bool) {
         self.by_time = by_time;
         let due = std::mem::take(&mut self.due).into_iter().map(|(.., batch)| batch);
-        let keys = due.filter_map(|batch| Some(self.entries.get(&batch)?.due_key(batch, by_time)));
+        let keys = due.filter_map(|batch| Some(self.batches.get(&batch)?.due_key(batch, by_time)));
         self.due = keys.collect();
     }
 
@@ -272,43 +272,43 @@ impl Ledger {
     /// An earlier run has written a tick that was just inserted, or may have: it is never counted
     /// as not sent.
     pub(crate) fn note_written_earlier(&mut self, batch: u64) {
-        if let Some(entry) = self.entries.get_mut(&batch) {
-            entry.earlier = true;
+        if let Some(held) = self.batches.get_mut(&batch) {
+            held.earlier = true;
         }
     }
 
     /// Whether a tick was ever written, or may have been.
     pub(crate) fn was_written(&self, batch: u64) -> bool {
-        self.entries.get(&batch).is_some_and(|entry| entry.sent || entry.earlier)
+        self.batches.get(&batch).is_some_and(|held| held.sent || held.earlier)
     }
 
     /// Changes what holds a tick back. Returns whether it is due.
-    fn change_hold(&mut self, batch: u64, change: impl FnOnce(&mut LedgerEntry)) -> bool {
-        let Some(entry) = self.entries.get_mut(&batch) else { return false };
-        let is_due = self.due.remove(&entry.due_key(batch, self.by_time));
-        self.sums.change(entry, change);
+    fn change_hold(&mut self, batch: u64, change: impl FnOnce(&mut LedgerBatch)) -> bool {
+        let Some(held) = self.batches.get_mut(&batch) else { return false };
+        let is_due = self.due.remove(&held.due_key(batch, self.by_time));
+        self.sums.change(held, change);
         if is_due {
-            self.due.insert(entry.due_key(batch, self.by_time));
+            self.due.insert(held.due_key(batch, self.by_time));
         }
         is_due
     }
 
     /// A tick that was just inserted is provisional.
     pub(crate) fn hold(&mut self, batch: u64) {
-        self.change_hold(batch, |entry| entry.provisional = true);
+        self.change_hold(batch, |held| held.provisional = true);
     }
 
     /// Provisional ticks are like all others from now on. Returns whether one of them is due.
     pub(crate) fn confirm(&mut self) -> bool {
-        let provisional = self.entries.iter().filter(|(_, entry)| entry.provisional);
+        let provisional = self.batches.iter().filter(|(_, held)| held.provisional);
         let provisional: Vec<u64> = provisional.map(|(&batch, _)| batch).collect();
-        let confirm = |batch| self.change_hold(batch, |entry| entry.provisional = false);
+        let confirm = |batch| self.change_hold(batch, |held| held.provisional = false);
         provisional.into_iter().map(confirm).fold(false, |any, is_due| any | is_due)
     }
 
     /// Says whether the age of a tick is unknown.
     pub(crate) fn set_unknown_age(&mut self, batch: u64, unknown_age: bool) {
-        self.change_hold(batch, |entry| entry.unknown_age = unknown_age);
+        self.change_hold(batch, |held| held.unknown_age = unknown_age);
     }
 
     #[cfg(test)]
@@ -321,14 +321,13 @@ impl Ledger {
     /// oldest that was never written, then the oldest that is due again. By time it is the one with
     /// the earliest timestamp, and no other: what holds it back holds back all.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u64, bool)> {
-        let unsent =
-            |batch: u64| self.entries.get(&batch).filter(|entry| entry.fresh && !entry.sent);
+        let unsent = |batch: u64| self.batches.get(&batch).filter(|held| held.fresh && !held.sent);
         let newest =
-            unsent(self.newest).filter(|entry| entry.hold() == Hold::Not).map(|_| self.newest);
+            unsent(self.newest).filter(|held| held.hold() == Hold::Not).map(|_| self.newest);
         let provisional = (Hold::Provisional, 0, 0)..(Hold::Provisional, 1, 0);
         let provisional = self.due.range(provisional).rev().map(|&(.., batch)| batch);
         let is_live =
-            move |&batch: &u64| unsent(batch).is_some_and(|entry| entry.timestamp >= self.latest);
+            move |&batch: &u64| unsent(batch).is_some_and(|held| held.timestamp >= self.latest);
         let live = newest.into_iter().chain(provisional.take_while(is_live));
         let others = self.due.range(..(Hold::Provisional, 0, 0)).map(|&(.., batch)| batch);
         let others = others.filter(move |&batch| newest != Some(batch));
@@ -340,13 +339,11 @@ impl Ledger {
 
     fn first_by_time(&self) -> Option<(u64, bool)> {
         let &(.., batch) = self.due.first()?;
-        let entry = self.entries.get(&batch)?;
-        let is_unsent = entry.fresh && !entry.sent;
-        match entry.hold() {
+        let held = self.batches.get(&batch)?;
+        let is_unsent = held.fresh && !held.sent;
+        match held.hold() {
             Hold::Not => Some((batch, !is_unsent || batch != self.newest)),
-            Hold::Provisional if is_unsent && entry.timestamp >= self.latest => {
-                Some((batch, false))
-            }
+            Hold::Provisional if is_unsent && held.timestamp >= self.latest => Some((batch, false)),
             Hold::Provisional | Hold::UnknownAge => None,
         }
     }
@@ -354,17 +351,17 @@ impl Ledger {
     /// How many frames of a due tick are already written: with a window of zero nothing is written
     /// twice.
     pub(crate) fn frames_written(&self, batch: u64) -> usize {
-        self.entries.get(&batch).map_or(0, |entry| entry.frames)
+        self.batches.get(&batch).map_or(0, |held| held.frames)
     }
 
     /// One more frame of `batch` has been written as a whole.
     pub(crate) fn note_frame_written(&mut self, batch: u64, connection: u64, points: u64) {
         if self.resend_window.is_zero()
-            && let Some(entry) = self.entries.get_mut(&batch)
+            && let Some(held) = self.batches.get_mut(&batch)
         {
-            self.sums.change(entry, |entry| {
-                entry.frames += 1;
-                entry.points = entry.points.saturating_sub(points);
+            self.sums.change(held, |held| {
+                held.frames += 1;
+                held.points = held.points.saturating_sub(points);
             });
             *self.handed_over.entry(connection).or_default() += points;
         }
@@ -373,15 +370,15 @@ impl Ledger {
     /// The last frame of `batch` has been written. Returns whether it had been written before;
     /// `None` if it was removed meanwhile, and counted then.
     pub(crate) fn note_written(&mut self, batch: u64, connection: u64) -> Option<bool> {
-        let entry = self.entries.get_mut(&batch)?;
-        self.due.remove(&entry.due_key(batch, self.by_time));
-        let again = self.sums.change(entry, |entry| {
-            entry.stage = DeliveryStage::Written(connection, None);
-            std::mem::replace(&mut entry.sent, true)
+        let held = self.batches.get_mut(&batch)?;
+        self.due.remove(&held.due_key(batch, self.by_time));
+        let again = self.sums.change(held, |held| {
+            held.stage = DeliveryStage::Written(connection, None);
+            std::mem::replace(&mut held.sent, true)
         });
         if self.resend_window.is_zero() {
-            self.sums.subtract(entry);
-            self.entries.remove(&batch);
+            self.sums.subtract(held);
+            self.batches.remove(&batch);
             self.done.push(batch);
         } else if !again {
             self.written.push(batch);
@@ -410,14 +407,14 @@ impl Ledger {
         self.answered = true;
         self.recover();
         let window = self.resend_window;
-        self.finish(|entry| match entry.stage {
+        self.finish(|held| match held.stage {
             DeliveryStage::Read(read) => last_write.is_some_and(|written| written >= read + window),
             _ => false,
         });
-        for entry in self.entries.values_mut() {
-            match &mut entry.stage {
+        for held in self.batches.values_mut() {
+            match &mut held.stage {
                 DeliveryStage::Written(on, _) if *on == connection => {
-                    self.sums.change(entry, |entry| entry.stage = DeliveryStage::Read(now));
+                    self.sums.change(held, |held| held.stage = DeliveryStage::Read(now));
                 }
                 // The receiver may have done nothing until it answered, so that time does not count
                 // towards the window.
@@ -449,12 +446,12 @@ impl Ledger {
             self.handed_over.remove(&connection);
         }
         let is_ours = |stage| matches!(stage, DeliveryStage::Written(on, _) if on == connection);
-        self.finish(|entry| match entry.stage {
-            DeliveryStage::Written(_, Some(since)) => is_ours(entry.stage) && now >= since + window,
+        self.finish(|held| match held.stage {
+            DeliveryStage::Written(_, Some(since)) => is_ours(held.stage) && now >= since + window,
             _ => false,
         });
-        for entry in self.entries.values_mut().filter(|entry| is_ours(entry.stage)) {
-            if let DeliveryStage::Written(_, since) = &mut entry.stage {
+        for held in self.batches.values_mut().filter(|held| is_ours(held.stage)) {
+            if let DeliveryStage::Written(_, since) = &mut held.stage {
                 since.get_or_insert(now);
             }
         }
@@ -463,10 +460,10 @@ impl Ledger {
     /// The program did not read for a while, until `now`. That time does not count towards the
     /// window.
     pub(crate) fn note_doubt_ended(&mut self, now: Instant) {
-        for entry in
-            self.entries.values_mut().filter(|entry| matches!(entry.stage, DeliveryStage::Read(_)))
+        for held in
+            self.batches.values_mut().filter(|held| matches!(held.stage, DeliveryStage::Read(_)))
         {
-            entry.stage = DeliveryStage::Read(now);
+            held.stage = DeliveryStage::Read(now);
         }
     }
 
@@ -485,37 +482,37 @@ impl Ledger {
             (self.lost_at, self.answered) = (Some(now), false);
         }
         let once = self.resend_window.is_zero();
-        let gone = |entry: &LedgerEntry| which(entry.stage) && (entry.evicted || once);
+        let gone = |held: &LedgerBatch| which(held.stage) && (held.evicted || once);
         // With a window of zero, a tick that was read is proved.
-        let counted = |entry: &&LedgerEntry| {
-            gone(entry) && !(once && matches!(entry.stage, DeliveryStage::Read(_)))
+        let counted = |held: &&LedgerBatch| {
+            gone(held) && !(once && matches!(held.stage, DeliveryStage::Read(_)))
         };
-        let points: u64 = self.entries.values().filter(counted).map(|entry| entry.points).sum();
+        let points: u64 = self.batches.values().filter(counted).map(|held| held.points).sum();
         self.count_unproved(points);
         self.finish(gone);
-        for (&batch, entry) in self.entries.iter_mut().filter(|(_, entry)| which(entry.stage)) {
-            self.sums.change(entry, |entry| entry.stage = DeliveryStage::Due);
-            self.due.insert(entry.due_key(batch, self.by_time));
+        for (&batch, held) in self.batches.iter_mut().filter(|(_, held)| which(held.stage)) {
+            self.sums.change(held, |held| held.stage = DeliveryStage::Due);
+            self.due.insert(held.due_key(batch, self.by_time));
         }
     }
 
     /// Removes a tick from the queue before it is done.
     pub(crate) fn remove(&mut self, batch: u64) -> Option<Removed> {
-        let entry = self.entries.get_mut(&batch).filter(|entry| !entry.evicted)?;
-        if entry.stage == DeliveryStage::Due {
-            let (sent, points) = (entry.sent, entry.points);
+        let held = self.batches.get_mut(&batch).filter(|held| !held.evicted)?;
+        if held.stage == DeliveryStage::Due {
+            let (sent, points) = (held.sent, held.points);
             // A provisional tick is withdrawn, which is no loss.
-            let was_written = sent || entry.earlier && !entry.provisional;
-            self.due.remove(&entry.due_key(batch, self.by_time));
-            self.sums.subtract(entry);
-            self.entries.remove(&batch);
+            let was_written = sent || held.earlier && !held.provisional;
+            self.due.remove(&held.due_key(batch, self.by_time));
+            self.sums.subtract(held);
+            self.batches.remove(&batch);
             if !was_written {
                 return Some(Removed::Unwritten(points));
             }
             self.count_unproved(points);
             return Some(Removed::Counted);
         }
-        self.sums.change(entry, |entry| entry.evicted = true);
+        self.sums.change(held, |held| held.evicted = true);
         Some(Removed::Written)
     }
 
@@ -548,15 +545,15 @@ impl Ledger {
         }
         let unsent = [Hold::Not, Hold::Provisional].into_iter().filter_map(|hold| {
             let due = self.due.range((hold, i64::MIN, 0)..(hold, i64::MAX, 0));
-            let mut entries = due.filter_map(|(.., batch)| self.entries.get(batch));
-            entries.find(|entry| !entry.sent && !entry.unknown_age)
+            let mut batches = due.filter_map(|(.., batch)| self.batches.get(batch));
+            batches.find(|held| !held.sent && !held.unknown_age)
         });
-        unsent.map(|entry| entry.timestamp).min()
+        unsent.map(|held| held.timestamp).min()
     }
 
     /// Whether it must be written, for the first time or again.
     pub(crate) fn is_due(&self, batch: u64) -> bool {
-        self.entries.get(&batch).is_some_and(|entry| entry.stage == DeliveryStage::Due)
+        self.batches.get(&batch).is_some_and(|held| held.stage == DeliveryStage::Due)
     }
 
     /// Since when the tick that has waited longest has waited, Unix seconds: one that was never
@@ -569,7 +566,7 @@ impl Ledger {
     }
 
     pub(crate) fn holds(&self, batch: u64) -> bool {
-        self.entries.get(&batch).is_some_and(|entry| !entry.evicted)
+        self.batches.get(&batch).is_some_and(|held| !held.evicted)
     }
 
     /// Ticks that were written and, as far as is known, not read; with a window of zero,
@@ -579,11 +576,11 @@ impl Ledger {
         handed_over.fold(self.sums.written, |unread, _| unread.saturating_add(1))
     }
 
-    fn finish(&mut self, which: impl Fn(&LedgerEntry) -> bool) {
-        self.entries.retain(|&batch, entry| {
-            let is_done = which(entry);
+    fn finish(&mut self, which: impl Fn(&LedgerBatch) -> bool) {
+        self.batches.retain(|&batch, held| {
+            let is_done = which(held);
             if is_done {
-                self.sums.subtract(entry);
+                self.sums.subtract(held);
                 self.done.push(batch);
             }
             !is_done

@@ -55,7 +55,7 @@ fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() 
 fn three_days_ago(folder: &Folder) -> Result<()> {
     let began = now() - 3.0 * 24.0 * 3600.0;
     let counts = format!(
-        "{{\"version\":3,\"cluster\":\"sandbox\",\"first\":{began:.0},\"floor\":{began:.0}}}"
+        "{{\"version\":1,\"cluster\":\"sandbox\",\"first\":{began:.0},\"floor\":{began:.0}}}"
     );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -222,7 +222,7 @@ proptest! {
             ledger.insert(next, 0, 1, 80, true);
             prop_assert_eq!(ledger.next(), Some((next, false)));
             let mut walked = Sums::default();
-            ledger.entries.values().for_each(|entry| walked.add(entry));
+            ledger.batches.values().for_each(|held| walked.add(held));
             prop_assert_eq!(ledger.sums, walked, "the running sums are those of a walk");
             let due = walked.unsent.ticks + walked.again.ticks;
             prop_assert_eq!(due, ledger.due.len() as u64);

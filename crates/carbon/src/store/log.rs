@@ -28,7 +28,7 @@ pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 const MOST_SEGMENT: u64 = LEAST_FILE_BYTES / 8;
 
 #[derive(Clone, Debug)]
-pub(super) struct LogEntry {
+pub(super) struct LoggedBatch {
     pub(super) segment: u64,
     pub(super) offset: u64,
     /// The length of its record without the body.
@@ -55,7 +55,7 @@ pub(super) struct Log {
     pub(super) max_bytes: u64,
     pub(super) boot: [u8; 16],
     pub(super) segments: BTreeMap<u64, Segment>,
-    pub(super) batches: BTreeMap<u64, LogEntry>,
+    pub(super) batches: BTreeMap<u64, LoggedBatch>,
     /// The newest bytes of each name, with their segment.
     pub(super) states: BTreeMap<String, (u64, Arc<[u8]>)>,
     /// By destination and id: segment, points.
@@ -119,9 +119,9 @@ impl Log {
     fn finished_by(&self, changes: &Changes) -> BTreeSet<u64> {
         let mut left: BTreeMap<u64, Vec<&Arc<str>>> = BTreeMap::new();
         for (to, id) in &changes.done {
-            if let Some(entry) = self.batches.get(id) {
+            if let Some(logged) = self.batches.get(id) {
                 left.entry(*id)
-                    .or_insert_with(|| entry.due.iter().collect())
+                    .or_insert_with(|| logged.due.iter().collect())
                     .retain(|due| *due != to);
             }
         }
@@ -191,7 +191,7 @@ impl Log {
             }
             appended.insert(
                 id,
-                LogEntry { segment, offset, length, number, points, due, written: Vec::new() },
+                LoggedBatch { segment, offset, length, number, points, due, written: Vec::new() },
             );
         }
         let done = self.done(&appended, changes);
@@ -199,8 +199,8 @@ impl Log {
             put(Content::Done(done.clone()), &totals, Vec::new());
         }
         let is_due = |(to, id): &&(Arc<str>, u64)| {
-            let entry = appended.get(id).or_else(|| self.batches.get(id));
-            entry.is_some_and(|entry| entry.due.contains(to))
+            let logged = appended.get(id).or_else(|| self.batches.get(id));
+            logged.is_some_and(|logged| logged.due.contains(to))
         };
         let ids: Vec<_> =
             self.unsure.iter().chain(&changes.written).filter(is_due).cloned().collect();
@@ -237,7 +237,7 @@ impl Log {
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = end;
         (self.settled, self.unsure, self.writing) = (Vec::new(), Vec::new(), writing);
-        appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
+        appended.into_iter().for_each(|(id, logged)| self.keep(id, logged));
         done.iter().for_each(|done| self.finish(done));
         self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));
         let evicted = evicted.into_iter().map(|(to, id, points)| ((to, id), (segment, points)));
@@ -289,47 +289,47 @@ impl Log {
     }
 
     /// The changes that say a batch is done, for batches that are in the log.
-    fn done(&self, appended: &BTreeMap<u64, LogEntry>, changes: &Changes) -> Vec<Done> {
+    fn done(&self, appended: &BTreeMap<u64, LoggedBatch>, changes: &Changes) -> Vec<Done> {
         let find = |id: &u64| appended.get(id).or_else(|| self.batches.get(id));
-        let entry = |to: &Arc<str>, id: u64| {
-            let entry = find(&id)
-                .filter(|entry| entry.due.contains(to))
-                .map(|entry| (entry.number, entry.points));
+        let done_batch = |to: &Arc<str>, id: u64| {
+            let logged = find(&id)
+                .filter(|logged| logged.due.contains(to))
+                .map(|logged| (logged.number, logged.points));
             let gone = || self.evicted.contains_key(&(Arc::clone(to), id)).then_some((0, 0));
-            entry.or_else(gone).map(|(number, points)| Done {
+            logged.or_else(gone).map(|(number, points)| Done {
                 to: Arc::clone(to),
                 number,
                 id,
                 points,
             })
         };
-        let done = changes.done.iter().filter_map(|(to, id)| entry(to, *id));
+        let done = changes.done.iter().filter_map(|(to, id)| done_batch(to, *id));
         let forgotten = changes.forget.iter().filter_map(|id| Some((*id, find(id)?)));
         let forgotten =
-            forgotten.flat_map(|(id, its)| its.due.iter().filter_map(move |to| entry(to, id)));
+            forgotten.flat_map(|(id, its)| its.due.iter().filter_map(move |to| done_batch(to, id)));
         self.settled.iter().cloned().chain(done).chain(forgotten).collect()
     }
 
     /// Registers a batch that is now in the log; earlier copies of it no longer count.
-    pub(super) fn keep(&mut self, id: u64, entry: LogEntry) {
-        self.segments.entry(entry.segment).or_default().due += 1;
-        let before = self.batches.insert(id, entry);
+    pub(super) fn keep(&mut self, id: u64, logged: LoggedBatch) {
+        self.segments.entry(logged.segment).or_default().due += 1;
+        let before = self.batches.insert(id, logged);
         self.leave(before);
     }
 
-    fn leave(&mut self, entry: Option<LogEntry>) {
-        if let Some(segment) = entry.and_then(|entry| self.segments.get_mut(&entry.segment)) {
+    fn leave(&mut self, logged: Option<LoggedBatch>) {
+        if let Some(segment) = logged.and_then(|logged| self.segments.get_mut(&logged.segment)) {
             segment.due = segment.due.saturating_sub(1);
         }
     }
 
     fn finish(&mut self, Done { to, id, .. }: &Done) {
         self.evicted.remove(&(Arc::clone(to), *id));
-        let Some(entry) = self.batches.get_mut(id) else { return };
-        entry.due.retain(|other| other != to);
-        if entry.due.is_empty() {
-            let entry = self.batches.remove(id);
-            self.leave(entry);
+        let Some(logged) = self.batches.get_mut(id) else { return };
+        logged.due.retain(|other| other != to);
+        if logged.due.is_empty() {
+            let logged = self.batches.remove(id);
+            self.leave(logged);
         }
     }
 
@@ -351,8 +351,8 @@ impl Log {
     /// The segments in which nothing is due once these batches are finished.
     pub(super) fn idle(&self, finished: &BTreeSet<u64>) -> BTreeSet<u64> {
         let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-        for entry in finished.iter().filter_map(|id| self.batches.get(id)) {
-            *counts.entry(entry.segment).or_default() += 1;
+        for logged in finished.iter().filter_map(|id| self.batches.get(id)) {
+            *counts.entry(logged.segment).or_default() += 1;
         }
         let due = |number| counts.get(number).copied().unwrap_or(0);
         self.segments
@@ -373,7 +373,7 @@ impl Log {
                 _ => drop(self.segments.remove(segment)),
             }
         }
-        let due = self.batches.iter().filter(|(_, entry)| gone.contains(&entry.segment));
+        let due = self.batches.iter().filter(|(_, logged)| gone.contains(&logged.segment));
         let dropped: Vec<u64> =
             if gone.is_empty() { Vec::new() } else { due.map(|(&id, _)| id).collect() };
         dropped.iter().for_each(|id| drop(self.batches.remove(id)));
@@ -382,7 +382,7 @@ impl Log {
 
     /// The frames of a batch that are undamaged.
     pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
-        let LogEntry { segment, offset, length, .. } =
+        let LoggedBatch { segment, offset, length, .. } =
             *self.batches.get(&id).ok_or(StoreError::Missing)?;
         let path = folder::segment(&self.dir, segment);
         let damaged = || StoreError::Damaged { path: path.clone() };

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use carbon_wire::Frame;
 
-pub(super) const VERSION: u8 = 5;
+pub(super) const VERSION: u8 = 1;
 const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
 /// Mark, checksum, length and version.
 const FIXED: usize = 13;

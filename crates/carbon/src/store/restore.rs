@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::folder::MOST_NUMBER;
-use super::log::{Log, LogEntry, Segment};
+use super::log::{Log, LoggedBatch, Segment};
 use super::record::{self, Content, Done, Head, Record, Totals};
 use super::{Restored, StoreError, Summary, disk, folder};
 use crate::clock::Moment;
@@ -146,7 +146,7 @@ impl Scan {
             }
             self.log.number = number.saturating_add(1);
             let is_last = limit.is_none() && records.peek().is_none();
-            let entry = LogEntry {
+            let logged = LoggedBatch {
                 segment,
                 offset: u64::try_from(offset).unwrap_or(u64::MAX),
                 length,
@@ -155,14 +155,14 @@ impl Scan {
                 due: Vec::new(),
                 written: Vec::new(),
             };
-            self.record(entry, content, body, is_last);
+            self.record(logged, content, body, is_last);
         }
         Ok(has_records)
     }
 
     /// Drops what came from the segments after this one, because their commits have failed.
     fn void(&mut self, segment: u64) {
-        self.log.batches.retain(|_, entry| entry.segment <= segment);
+        self.log.batches.retain(|_, logged| logged.segment <= segment);
         let end = self.ends.get(&segment).map_or(u64::MAX, |(numbers, _)| numbers.end);
         self.gaps.retain(|(numbers, _)| numbers.start < end);
     }
@@ -178,8 +178,14 @@ impl Scan {
         }
     }
 
-    fn record(&mut self, mut entry: LogEntry, content: Content, mut body: &[u8], is_last: bool) {
-        let number = entry.number;
+    fn record(
+        &mut self,
+        mut logged: LoggedBatch,
+        content: Content,
+        mut body: &[u8],
+        is_last: bool,
+    ) {
+        let number = logged.number;
         match content {
             Content::Begin { .. } => {}
             Content::Batch { id, timestamp, pushed, due, frames } => {
@@ -215,21 +221,21 @@ impl Scan {
                     self.log.settled.extend(torn);
                     return;
                 }
-                (entry.points, entry.due) = (summary.points, due);
-                self.log.batches.insert(id, entry);
+                (logged.points, logged.due) = (summary.points, due);
+                self.log.batches.insert(id, logged);
                 self.summaries.insert(id, (summary, damaged));
             }
-            Content::Done(entries) => {
-                for Done { to, number, id, points } in entries {
+            Content::Done(batches) => {
+                for Done { to, number, id, points } in batches {
                     self.log.evicted.remove(&(Arc::clone(&to), id));
-                    if let Some(entry) = self.log.batches.get_mut(&id) {
-                        entry.due.retain(|other| *other != to);
+                    if let Some(logged) = self.log.batches.get_mut(&id) {
+                        logged.due.retain(|other| *other != to);
                     }
                     self.done.insert((number, to, id, points));
                 }
             }
             Content::State { name, sum } if crc32fast::hash(body) == sum => {
-                self.log.states.insert(name, (entry.segment, Arc::from(body)));
+                self.log.states.insert(name, (logged.segment, Arc::from(body)));
             }
             Content::State { .. } if is_last => {}
             Content::State { .. } => {
@@ -237,13 +243,14 @@ impl Scan {
             }
             Content::Written { ids, writing } => {
                 for (to, id) in ids {
-                    self.log.batches.entry(id).and_modify(|entry| entry.written.push(to));
+                    self.log.batches.entry(id).and_modify(|logged| logged.written.push(to));
                 }
                 self.writing = (number, writing);
             }
-            Content::Evicted(entries) => {
-                let its =
-                    entries.into_iter().map(|(to, id, points)| ((to, id), (entry.segment, points)));
+            Content::Evicted(batches) => {
+                let its = batches
+                    .into_iter()
+                    .map(|(to, id, points)| ((to, id), (logged.segment, points)));
                 self.log.evicted.extend(its);
             }
         }
@@ -280,26 +287,26 @@ impl Scan {
         for (numbers, lost) in gaps {
             lost.into_iter().for_each(|(to, points)| count(to, numbers.clone(), points, None));
         }
-        for (id, entry) in std::mem::take(&mut log.batches) {
+        for (id, logged) in std::mem::take(&mut log.batches) {
             let Some(&(summary, damaged)) = summaries.get(&id) else { continue };
-            restored.damaged += u64::from(damaged > 0 && !entry.due.is_empty());
-            for to in &entry.due {
+            restored.damaged += u64::from(damaged > 0 && !logged.due.is_empty());
+            for to in &logged.due {
                 count(
                     Arc::clone(to),
-                    entry.number..entry.number.saturating_add(1),
+                    logged.number..logged.number.saturating_add(1),
                     damaged,
                     Some(0),
                 );
             }
-            if entry.points > 0 && !entry.due.is_empty() {
-                restored.due.extend(entry.due.iter().map(|to| (Arc::clone(to), id)));
+            if logged.points > 0 && !logged.due.is_empty() {
+                restored.due.extend(logged.due.iter().map(|to| (Arc::clone(to), id)));
                 let (written, others): (Vec<_>, Vec<_>) =
-                    entry.due.iter().cloned().partition(|to| entry.written.contains(to));
+                    logged.due.iter().cloned().partition(|to| logged.written.contains(to));
                 restored.written.extend(written.into_iter().map(|to| (to, id)));
                 let unsure = others.into_iter().filter(|to| writing.contains(to));
                 log.unsure.extend(unsure.map(|to| (to, id)));
                 restored.batches.insert(id, summary);
-                log.keep(id, entry);
+                log.keep(id, logged);
             }
         }
         restored.written.extend(log.unsure.iter().cloned());
@@ -307,8 +314,9 @@ impl Scan {
         // It can no longer be proved that they were read. What is due was evicted while these files
         // were elsewhere.
         let mut evicted = std::mem::take(&mut log.evicted);
-        evicted
-            .retain(|(to, id), _| log.batches.get(id).is_none_or(|entry| !entry.due.contains(to)));
+        evicted.retain(|(to, id), _| {
+            log.batches.get(id).is_none_or(|logged| !logged.due.contains(to))
+        });
         for ((to, id), (_, points)) in evicted {
             add(&mut restored.unproved, &to, points);
             log.settled.push(Done { to, number: 0, id, points: 0 });

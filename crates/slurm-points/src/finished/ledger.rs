@@ -17,14 +17,15 @@ use super::HOUR;
 use super::seen::{self, Seen, SeenId, SeenIds};
 use super::tally::{Figures, Tally};
 
-/// The name of the counts; in the log behind those of hours.
+/// The name of the counts. The numbers in the names are an order: in the log, counts come behind
+/// hours.
 pub(super) const COUNTS: &str = "finished.2.counts";
 
 /// The name of the slot whose batch the queue has.
 const PUBLISHED: &str = "finished.3.published";
 
 /// The version of the counts.
-const VERSION: u32 = 3;
+const VERSION: u32 = 1;
 
 /// Nothing further back is read: there are names for 256 hours.
 const MOST_HOURS: i64 = 240;
